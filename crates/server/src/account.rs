@@ -1,18 +1,18 @@
-//! The charge for an answer that grows.
+//! Memory charge for an answer that grows.
 
 use std::sync::Arc;
 
 use engine::{AnswerRoom, Error};
 use frontdoor::{Account, Charge, Full};
 
-/// The charge for an answer, made where it begins to grow.
+/// A memory charge for an answer, which the engine grows while it produces rows.
 #[derive(Debug)]
 pub(crate) struct AnswerCharge(Charge);
 
 impl AnswerCharge {
-    /// A charge of nothing yet.
+    /// Creates an empty charge.
     pub(crate) fn new(account: &Arc<Account>) -> AnswerCharge {
-        AnswerCharge(account.charge(0).expect("nothing has room in any account"))
+        AnswerCharge(account.charge(0).expect("a charge of 0 bytes always fits"))
     }
 }
 
@@ -34,13 +34,13 @@ mod tests {
     use frontdoor::Accounts;
 
     #[test]
-    fn an_answer_is_charged_as_it_grows() {
+    fn answer_is_charged_as_it_grows() {
         let accounts = Accounts::new(100, 100);
         let answer = AnswerCharge::new(&accounts.connection("ann"));
         assert!(answer.grow(60).is_ok() && answer.grow(90).is_ok() && answer.grow(70).is_ok());
         assert_eq!(accounts.all().used_bytes(), 90);
         assert!(matches!(answer.grow(101), Err(Error::Overloaded(_))));
-        assert_eq!(accounts.all().used_bytes(), 90, "what it has stays charged");
+        assert_eq!(accounts.all().used_bytes(), 90, "the earlier charge remains");
         drop(answer);
         assert_eq!(accounts.all().used_bytes(), 0);
     }

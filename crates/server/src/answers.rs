@@ -1,12 +1,16 @@
-//! Large answers, and room for answers.
+//! Large answers, and limits on the memory of answers.
 //!
-//! An answer beyond [`INLINE_ANSWER_BYTES`] is encoded, and compressed, on the heavy lane; then its bytes wait in the session's outbox,
-//! behind what was encoded before it.
+//! An answer larger than [`INLINE_ANSWER_BYTES`] is encoded and compressed on the heavy lane. Its
+//! bytes then wait in the session's outbox, behind the answers that were encoded before it.
 //!
-//! Reads that take a while are not polled while the client does not read its answers ([`PendingResult`]), and the fewer bytes are left for
-//! a connection's answers, the smaller are the pages that it gets ([`Session::page_bytes`]). So a client that asks for much and reads
-//! nothing holds at most about [`ANSWER_BYTES_MAX`] and a small page for each request in flight. An answer without pages is charged to the
-//! connection's account as it grows, and every large answer until it is sent.
+//! A client that reads nothing holds at most about [`ANSWER_BYTES_MAX`], and a small page for each
+//! request in flight:
+//!
+//! - Pending reads are not polled while the client does not read its answers ([`PendingResult`]).
+//! - The pages of a connection shrink with its remaining answer memory ([`Session::page_bytes`]).
+//!
+//! An answer without pages is charged to the connection's account as it grows. Every large answer
+//! is charged until it is sent.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,20 +30,22 @@ use crate::reply::{self, RowsPlan};
 use crate::request::Later;
 use crate::session::Session;
 
-/// Answers up to this, bytes of cells, are encoded on the fast lane: 64 KiB take about 10 µs, and 100 µs with LZ4.
+/// Maximum size of an answer encoded on the fast lane, bytes of cells. 64 KiB take about 10 µs, or
+/// 100 µs with LZ4.
 pub(crate) const INLINE_ANSWER_BYTES: usize = 64 << 10;
 
-/// Bytes of pages that the reads of one connection may make at once, beyond [`PAGE_BYTES_MIN`] for each.
+/// Limit on the pages of one connection's reads in flight, bytes, beyond [`PAGE_BYTES_MIN`] for
+/// each read.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
-/// The least bytes of a page, whatever else is in flight.
+/// Minimum size limit of a page, bytes, regardless of other requests in flight.
 const PAGE_BYTES_MIN: usize = 16 << 10;
 
 impl Session {
-    /// Encodes an answer of many rows on the heavy lane, and puts it into the outbox. It is charged to the connection's account
-    /// until it is sent.
+    /// Encodes an answer of many rows on the heavy lane, and puts it into the outbox. Charges it to
+    /// the connection's account until it is sent.
     ///
     /// # Errors
-    /// The account has no room for it.
+    /// The account has not enough free memory.
     pub(crate) fn answer_large(
         self: &Rc<Self>,
         stream: i16,
@@ -59,7 +65,7 @@ impl Session {
             let mut encoder = Encoder::new(Direction::Response, version);
             encoder.set_framing(framing);
             if let Err(error) = reply::write_rows(&mut encoder, stream, &rows, &plan) {
-                reply::unsayable(&mut encoder, stream, &error);
+                reply::unencodable(&mut encoder, stream, &error);
             }
             encoder.finish().split().freeze()
         };
@@ -75,31 +81,32 @@ impl Session {
         Ok(())
     }
 
-    /// Bytes of answers that the socket has not taken yet.
+    /// Returns the bytes of answers that the socket has not taken yet.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.encoder.borrow().pending()
             + self.outbox.borrow().iter().map(|unsent| unsent.bytes.len()).sum::<usize>()
     }
 
-    /// Bytes of answers that the client has not read, those included that are being encoded.
+    /// Returns the bytes of answers that the client has not read, including those being encoded.
     pub(crate) fn answer_bytes(&self) -> usize {
         self.unsent_bytes() + self.encoding_bytes.get()
     }
 
-    /// Whether the client leaves so many answers unread that no more are made.
+    /// Returns true if the unread answers have reached `output_bytes_max`.
     pub(crate) fn is_output_full(&self) -> bool {
         self.answer_bytes() >= self.core.shared.config.output_bytes_max
     }
 
-    /// Bytes that the next page of this connection may have: an eighth of what its reads in flight have left.
+    /// Returns the size limit of the connection's next page, bytes: 1/8 of the free part of
+    /// [`ANSWER_BYTES_MAX`].
     pub(crate) fn page_bytes(&self) -> usize {
         let used = self.paged_bytes.get() + self.answer_bytes();
         (ANSWER_BYTES_MAX.saturating_sub(used) / 8).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX)
     }
 
-    /// Wakes the reads that wait for the client to read its answers.
-    pub(crate) fn wake_gated(&self) {
-        let waiting = std::mem::take(&mut *self.gated.borrow_mut());
+    /// Wakes the reads that are paused until the client reads its answers.
+    pub(crate) fn wake_paused_reads(&self) {
+        let waiting = std::mem::take(&mut *self.paused_reads.borrow_mut());
         waiting.into_iter().for_each(std::task::Waker::wake);
     }
 }
@@ -113,11 +120,11 @@ impl AnswerMemory for Session {
 /// Encoded answers that the socket has not taken yet.
 pub(crate) struct Unsent {
     pub(crate) bytes: Bytes,
-    /// Given back when all of it is sent.
+    /// Charge that is released once all bytes are sent.
     _charge: Option<Charge>,
 }
 
-/// An answer that is being encoded; its bytes count until it is in the outbox.
+/// An answer that is being encoded. Its bytes are counted until it is in the outbox.
 struct Encoding {
     session: Rc<Session>,
     bytes: usize,
@@ -136,20 +143,21 @@ impl Drop for Encoding {
     }
 }
 
-/// Result of an engine call in flight; a panic becomes an error to its client. A read also passes a [`Gate`]. Owns no box but the
-/// engine's, as every read that waits for another core or for the disk makes one.
+/// Pending result of an engine call. A panic becomes an error to the client. A read also passes a
+/// [`Gate`]. Allocates nothing beyond the engine's box, because every read that waits for another
+/// core or the disk creates one.
 pub(crate) struct PendingResult {
     gate: Option<Gate>,
     later: CatchPanic<Later>,
 }
 
 impl PendingResult {
-    /// The result of a call that makes no answer of many rows.
+    /// Creates the pending result of a call that returns few rows or none.
     pub(crate) fn of(later: Later) -> PendingResult {
         PendingResult { gate: None, later: lanes::catch_panic(later) }
     }
 
-    /// A read whose page has at most `page_bytes`.
+    /// Creates the pending result of a read with pages of at most `page_bytes`.
     pub(crate) fn of_read(session: &Rc<Session>, later: Later, page_bytes: usize) -> PendingResult {
         PendingResult { gate: Some(Gate::new(session.clone(), page_bytes)), ..PendingResult::of(later) }
     }
@@ -162,13 +170,15 @@ impl Future for PendingResult {
         if self.gate.as_ref().is_some_and(|gate| !gate.is_open(cx)) {
             return Poll::Pending;
         }
-        // After a panic nothing of the statement is used any more; guards have put back what it held.
+        // No part of the statement is used after a panic. Its guards have already released its
+        // resources.
         let polled = Pin::new(&mut self.later).poll(cx);
         polled.map(|caught| caught.unwrap_or_else(|panicked| Err(panics::error(panicked))))
     }
 }
 
-/// The gate of a read: closed while the client leaves its answers unread. The read's page is counted until the gate is dropped.
+/// Backpressure for a read: closed while the client leaves its answers unread. Counts the read's
+/// page until it is dropped.
 struct Gate {
     session: Rc<Session>,
     page_bytes: usize,
@@ -180,11 +190,12 @@ impl Gate {
         Gate { session, page_bytes }
     }
 
-    /// Returns true if the read may be polled. A closed gate wakes the read's task when the client reads.
+    /// Returns true if the read may be polled. A closed gate wakes the read's task when the client
+    /// reads.
     fn is_open(&self, cx: &Context<'_>) -> bool {
         let is_open = !self.session.is_output_full() || self.session.killed.get();
         if !is_open {
-            self.session.gated.borrow_mut().push(cx.waker().clone());
+            self.session.paused_reads.borrow_mut().push(cx.waker().clone());
         }
         is_open
     }

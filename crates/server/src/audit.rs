@@ -1,5 +1,6 @@
-//! Events of CQL sessions for the audit log (`access::AuditLog`): logins, statements about roles, rights, levels and schema with their
-//! outcome, reads and writes of audited keyspaces when they begin, and whatever was denied.
+//! Events of CQL sessions for the audit log (`access::AuditLog`). It records logins, the outcome of
+//! statements about roles, rights, levels and schema, and all denied statements. In audited
+//! keyspaces it also records the start of reads and writes.
 
 use access::{Access, AuditEvent, AuditKind};
 use cql::ast::Statement as Tree;
@@ -8,7 +9,7 @@ use engine::{Error, Target};
 use crate::session::Session;
 use crate::statement::{Statement, Work};
 
-/// The kind of a statement's event; `None` for what changes and shows no data.
+/// Returns the kind of a statement's event, or `None` if it neither changes nor shows data.
 fn kind_of(tree: &Tree) -> Option<AuditKind> {
     Some(match tree {
         Tree::Select(_) => AuditKind::Read,
@@ -32,7 +33,7 @@ impl Session {
         }
     }
 
-    /// Logs that a read or a write begins, if its keyspace is audited.
+    /// Logs the start of a read or a write, if its keyspace is audited.
     pub(crate) fn audit_begin(&self, statement: &Statement) {
         let Some(audit) = &self.core.shared.config.audit else { return };
         let Some(kind @ (AuditKind::Read | AuditKind::Write)) = kind_of(&statement.tree) else { return };

@@ -8,22 +8,22 @@ use wire::{Batch, BatchEntry, Envelope, Failure, Request};
 
 use crate::answers::PendingResult;
 use crate::long::{self, INLINE_TEXT_BYTES};
-use crate::reply::{self, Wish};
-use crate::request::{Admitted, Done, Due, Times, Wait, detached, unprepared};
+use crate::reply::{self, MetadataRequest};
+use crate::request::{Admitted, Done, PendingAnswer, Times, Wait, detached, unprepared};
 use crate::session::Session;
 use crate::slots::NoSlot;
 use crate::statement::{Bound, Kind, Parsed, Statement, Timeout, Work};
 use crate::values::{BoundValues, check_count, value};
 
-/// Work units of one statement of a batch: looking it up, its rights and its values.
+/// Work units of one statement of a batch: the cache lookup, its rights and its values.
 const STATEMENT_UNITS: u32 = 5;
 
 /// Memory of a bound value of a batch, here and in the engine, bytes.
 const VALUE_BYTES: usize = 48;
 
-/// What a part of a batch cannot have.
-const OF_THE_WHOLE: &str = "USING TIMEOUT and USING SERVICE LEVEL are said of a whole batch: write them behind BEGIN BATCH, \
-     not in a statement within the batch";
+/// Error for a statement within a batch that specifies its own timeout or level.
+const PER_STATEMENT_OPTION: &str = "USING TIMEOUT and USING SERVICE LEVEL are said of a whole batch: \
+     write them behind BEGIN BATCH, not in a statement within the batch";
 
 impl Session {
     /// Runs a batch under the session's level.
@@ -55,7 +55,8 @@ impl Session {
         self.run_batch(envelope, batch, parts, times, admitted, limit)
     }
 
-    /// Runs a batch of many statements, or of long texts that have been parsed on the heavy lane. Yields between statements.
+    /// Runs a batch of many statements, or of long texts that the heavy lane has parsed. Yields
+    /// between statements.
     pub(crate) async fn long_batch(
         self: &Rc<Self>,
         envelope: &Envelope,
@@ -98,11 +99,11 @@ impl Session {
                 lanes::yield_now().await;
             }
         }
-        // Values take more memory bound than encoded.
+        // Charge the bound values: they take more memory than the encoded ones.
         let values = (parts.values.len() * VALUE_BYTES) as u64;
-        let held = self.account.borrow().charge(values);
-        match held {
-            Ok(held) => admitted.held.push(held),
+        let charged = self.account.borrow().charge(values);
+        match charged {
+            Ok(charge) => admitted.charges.push(charge),
             Err(full) => return Some(self.refuse_batch(envelope, admitted, &long::overloaded(full))),
         }
         self.run_batch(envelope, &batch, parts, times, admitted, limit)
@@ -123,7 +124,7 @@ impl Session {
         Done { effective: admitted.effective, kind: Kind::Batch, failed: true, latencies: None }
     }
 
-    /// The statement of a part of a batch.
+    /// Returns the statement of an entry of a batch.
     fn part(
         &self,
         batch: &Batch<'_>,
@@ -142,7 +143,7 @@ impl Session {
         }
     }
 
-    /// Adds a statement with its values to those of a batch.
+    /// Adds a statement and its values to the batch.
     fn add_part<'a>(
         &self,
         parts: &mut Parts<'a>,
@@ -152,8 +153,8 @@ impl Session {
     ) -> Result<(), Failure> {
         let consistency = batch.params.consistency;
         let refused = |error: Error| reply::failure(error, Kind::Batch, consistency, None);
-        if statement.timeout != Timeout::Unsaid || statement.level.is_some() {
-            return Err(refused(Error::Invalid(OF_THE_WHOLE.to_owned())));
+        if statement.timeout != Timeout::Unspecified || statement.level.is_some() {
+            return Err(refused(Error::Invalid(PER_STATEMENT_OPTION.to_owned())));
         }
         self.authorize(statement).map_err(refused)?;
         self.audit_begin(statement);
@@ -164,7 +165,7 @@ impl Session {
         Ok(())
     }
 
-    /// Lets the engine begin a batch, and sees to its answer.
+    /// Starts the engine call of a batch, and answers it now or later.
     fn run_batch(
         self: &Rc<Self>,
         envelope: &Envelope,
@@ -178,7 +179,7 @@ impl Session {
         let wait = match self.execute_batch(batch, parts) {
             Execution::Ready(result) => {
                 let result = result.map_err(|error| reply::failure(error, Kind::Batch, consistency, None));
-                let failed = self.answer(envelope.stream, result, None, Wish::default());
+                let failed = self.answer(envelope.stream, result, None, MetadataRequest::default());
                 return Some(Done {
                     effective: admitted.effective,
                     kind: Kind::Batch,
@@ -187,22 +188,22 @@ impl Session {
                 });
             }
             Execution::Written(write) => Wait::Ack(write),
-            Execution::Pending(later) => Wait::For(PendingResult::of(later)),
+            Execution::Pending(later) => Wait::Result(PendingResult::of(later)),
         };
-        let due = Due {
+        let pending = PendingAnswer {
             stream: envelope.stream,
             statement: None,
             kind: Kind::Batch,
             consistency,
             prepared: false,
-            wish: Wish::default(),
+            metadata: MetadataRequest::default(),
             times,
             warnings: Warnings::take(),
             limit,
             admitted,
-            again: matches!(wait, Wait::For(_)).then(|| detached(envelope)),
+            rerun: matches!(wait, Wait::Result(_)).then(|| detached(envelope)),
         };
-        self.wait(due, wait);
+        self.wait(pending, wait);
         None
     }
 
@@ -233,16 +234,16 @@ impl Session {
     }
 }
 
-/// The statements of a batch, bound, with their values one after the other.
+/// Bound statements of a batch, with the values of all of them in one list.
 #[derive(Default)]
 struct Parts<'a> {
     plans: Vec<Rc<dyn Plan>>,
     values: BoundValues<'a>,
-    /// By statement, where its values end.
+    /// End of each statement's values in `values`.
     ends: Vec<usize>,
 }
 
-/// The plan of a part of a batch.
+/// Returns the plan of a statement within a batch.
 fn write_plan(statement: &Statement) -> Result<Rc<dyn Plan>, Error> {
     match &statement.work {
         Work::Engine(plan) if statement.kind == Kind::Write => Ok(plan.clone()),

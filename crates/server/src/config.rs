@@ -1,4 +1,4 @@
-//! What a server is told when it starts. Every bound that a client can run into is here, with its default.
+//! Settings of a server. Every limit that a client can meet is here, with its default.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,71 +8,77 @@ use access::AuditLog;
 use frontdoor::{Accounts, Limits, Tls};
 use uuid::Uuid;
 
-/// A server's settings. [`ServerConfig::default`] listens on loopback with authentication on.
+/// Settings of a server. [`ServerConfig::default`] listens on loopback with authentication on.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where CQL is spoken. Port 0 takes a free one.
+    /// Address of the CQL port. Port 0 takes a free one.
     pub listen: SocketAddr,
-    /// The shard-aware port, on the same address: the client's source port modulo the number of cores says which core
-    /// gets the connection. Port 0 takes a free one; `None` switches it off.
+    /// Shard-aware port, on the same address. The core of a connection is the client's source port
+    /// modulo the number of cores. Port 0 takes a free one. `None` switches it off.
     pub shard_aware_port: Option<u16>,
-    /// What `system.local` announces; `None` announces the address listened on (loopback where that is a wildcard).
+    /// Address announced in `system.local`. `None` announces the bound address, or loopback if that
+    /// is a wildcard.
     pub advertise: Option<SocketAddr>,
-    /// Where `/metrics` and `/health/*` are served; `None` serves neither.
+    /// Address of `/metrics` and `/health/*`. `None` serves neither.
     pub http: Option<SocketAddr>,
-    /// Names under which `/metrics` may be asked for, beside `localhost` and IP addresses.
+    /// Host names accepted in requests for `/metrics`, beside `localhost` and IP addresses.
     pub http_hosts: Vec<String>,
-    /// The certificate for clients that encrypt. They say so by the first byte that they send.
+    /// Certificate for clients that use TLS. The first byte of a client shows if it does.
     pub tls: Option<Tls>,
-    /// Whether plain text is spoken beyond loopback. Without it, an address to listen on beyond loopback needs `tls`, and clients
-    /// there must encrypt.
+    /// True to accept plain text beyond loopback. Otherwise an address beyond loopback needs `tls`,
+    /// and its clients must encrypt.
     pub allow_plaintext: bool,
-    /// Whether clients must give a name and a password. Without it every session is `anonymous` and may do everything.
+    /// True to require a name and a password. Otherwise every session is `anonymous` with all
+    /// rights.
     pub authenticate: bool,
-    /// The name in `system.local`.
+    /// Cluster name in `system.local`.
     pub cluster_name: String,
-    /// Who this server is, the same after a restart.
+    /// Id of this server. It stays the same after a restart.
     pub host_id: Uuid,
-    /// Connections at once, before and after login.
+    /// Limits on connections, before and after login.
     pub connections: Limits,
-    /// Sessions without a request for so long are closed; `None` closes none.
+    /// Time without a request after which a session is closed. `None` closes none.
     pub idle_timeout: Option<Duration>,
-    /// Longest body of a frame, bytes, before and after decompression.
+    /// Maximum body of a frame, bytes, before and after decompression.
     pub frame_bytes_max: usize,
-    /// Longest body of a frame before the client has authenticated, bytes.
+    /// Maximum body of a frame before the client has authenticated, bytes.
     pub handshake_frame_bytes_max: usize,
-    /// Requests of one connection being worked on; beyond it the socket is not read.
+    /// Maximum number of requests in flight on one connection. At the limit the socket is not read.
     pub in_flight_max: usize,
-    /// Bytes of answers that wait for one client to read them; beyond it the socket is not read.
+    /// Maximum number of unread answer bytes of one connection. At the limit the socket is not
+    /// read.
     pub output_bytes_max: usize,
-    /// Time from accepting a connection to its authentication.
+    /// Time limit from accepting a connection to its authentication.
     pub handshake_timeout: Duration,
-    /// Wrong passwords on one connection before it is closed.
+    /// Number of refused credentials after which a connection is closed.
     pub auth_failures_max: u32,
-    /// Wait before a wrong password is answered.
+    /// Delay before a wrong password is answered.
     pub auth_failure_delay: Duration,
-    /// Longest time for a statement, unless its level or `USING TIMEOUT` says otherwise.
+    /// Default time limit of a statement, if neither its level nor `USING TIMEOUT` specifies one.
     pub request_timeout: Duration,
-    /// Prepared statements kept on each core; the least used go first, and their clients prepare them again.
+    /// Maximum number of prepared statements on each core. The least recently used are evicted, and
+    /// their clients prepare them again.
     pub prepared_max: usize,
     /// Memory for prepared statements on each core, bytes.
     pub prepared_bytes_max: usize,
-    /// Statements sent as text whose plans are kept on each core.
+    /// Maximum number of plans of unprepared statements cached on each core.
     pub unprepared_max: usize,
-    /// Accounts of what clients make the server hold, at all listeners.
+    /// Accounts of the memory that clients make the server hold, over all listeners.
     pub accounts: Accounts,
-    /// No statement may take longer, whatever its level or `USING TIMEOUT` says.
+    /// Maximum time limit of a statement, whatever its level or `USING TIMEOUT` specifies.
     pub statement_timeout_max: Duration,
-    /// Takes logins, changes of roles, rights, levels and schema, and statements on audited keyspaces; `None` logs none.
+    /// Log of logins, of changes to roles, rights, levels and schema, and of statements on audited
+    /// keyspaces. `None` logs none.
     pub audit: Option<Arc<AuditLog>>,
-    /// Statements that take longer than this are logged; `None` logs none.
+    /// Minimum duration of a statement that is logged as slow. `None` logs none.
     pub slow_statement: Option<Duration>,
 }
 
-/// Longest body of a frame unless configured otherwise, bytes.
+/// Default maximum body of a frame, bytes.
 const FRAME_BYTES_MAX: usize = 16 << 20;
 
-/// Memory that the largest request takes, bytes: a frame as it arrives, assembled, and as a text in its syntax tree.
+/// Returns the memory that the largest request takes, bytes: a frame as it arrives, assembled, and
+/// as a text in its syntax tree.
 #[must_use]
 pub fn largest_request_bytes(frame_bytes_max: usize) -> u64 {
     frame_bytes_max as u64 * 7 / 2
@@ -113,23 +119,23 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// The largest prepared statement, bytes.
+    /// Returns the maximum memory of one prepared statement, bytes.
     pub(crate) fn prepared_statement_bytes_max(&self) -> usize {
         (self.prepared_bytes_max / 4).min(4 << 20)
     }
 
-    /// Whether CQL clients may use plain text. Where they need a certificate, they may not.
+    /// Returns true if CQL clients may use plain text. Clients that need a certificate may not.
     pub(crate) fn takes_plaintext_cql(&self) -> bool {
         let encrypts_all = self.tls.as_ref().is_some_and(|tls| tls.files().client_required);
         !encrypts_all && self.takes_plaintext(self.listen)
     }
 
-    /// Whether plain text may be used on this address.
+    /// Returns true if plain text is permitted on this address.
     pub(crate) fn takes_plaintext(&self, listen: SocketAddr) -> bool {
         self.allow_plaintext || listen.ip().is_loopback()
     }
 
-    /// The address that clients are told, given the one bound.
+    /// Returns the address announced to clients for a bound address.
     pub(crate) fn advertised(&self, bound: SocketAddr) -> SocketAddr {
         let Some(mut advertise) = self.advertise else {
             let mut address = bound;

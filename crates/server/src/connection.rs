@@ -1,9 +1,11 @@
-//! One connection: a task that reads frames, hands requests to the session, and writes what was answered, with one
-//! read and one write a round. It runs in the `driver` group until the client has authenticated, then in the group of
-//! its role's level, which is looked up again for every request.
+//! One connection: a task that reads frames, passes requests to the session, and sends the answers.
+//! Each round does one read and one write. The task runs in the `driver` group until the client has
+//! authenticated. Then it runs in the group of its role's level, which is checked again for every
+//! request.
 //!
-//! Everything a peer can make wait is bounded: requests in flight, answers it does not read, the frame it is sending.
-//! At a bound the socket is not read, so that the peer's own writes wait. An idle connection holds no buffers.
+//! All memory that a peer can make the server hold is bounded: requests in flight, unread answers,
+//! and the frame it is sending. At a bound the server stops reading the socket, so that the peer's
+//! writes block (backpressure). An idle connection holds no buffers.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -29,36 +31,39 @@ use crate::panics;
 use crate::request::{Admitted, Times, overloaded, protocol};
 use crate::session::Session;
 
-/// A round of work on one connection ends after this long, ns: the longest piece of the fast lane.
+/// Maximum length of a round of work on one connection, ns. It bounds the task poll on the fast
+/// lane.
 const ROUND_NS: u64 = 50_000;
 
-/// Room for one read at least, bytes.
+/// Minimum free space in the input buffer for one read, bytes.
 const READ_BYTES_MIN: usize = 4096;
 
-/// Work units of a small request, whatever its body: 1 µs.
+/// Work units of a small request without its body: 1 µs.
 const REQUEST_UNITS: u32 = 10;
 /// Bytes of a body that count as one work unit.
 const BYTES_PER_UNIT: u32 = 64;
 
-/// Frames that a client may send before it has authenticated. Drivers send three to six.
+/// Maximum number of frames that a client may send before it has authenticated. Drivers send three
+/// to six.
 const HANDSHAKE_FRAMES_MAX: u32 = 32;
 
-/// Time for a large frame from its header to its last byte. Until then it holds memory that others may need.
+/// Time limit for a large frame, from its header to its last byte. It holds memory that others may
+/// need.
 const LARGE_FRAME_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that a large frame waits for memory before it is refused.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After a fatal error the peer's bytes are read and dropped for so long and so many, or the kernel would reset the
-/// connection and the peer would lose the message that says why.
+/// Limits, in time and bytes, of reading and dropping the peer's bytes after a fatal error. Without
+/// this the kernel would reset the connection, and the peer would lose the error message.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 4 << 20;
 
-/// Why a connection ends.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// The peer went away, or the socket failed.
+    /// The peer closed, or the socket failed.
     Gone,
-    /// We said why, and close.
+    /// The server sent an error and closes.
     Refused,
 }
 
@@ -67,54 +72,55 @@ pub(crate) struct Connection {
     pub(crate) session: Rc<Session>,
     pub(crate) decoder: Decoder,
     pub(crate) wrong_passwords: u32,
-    /// Frames read before authentication.
+    /// Number of frames read before authentication.
     handshake_frames: u32,
     pub(crate) slot: Rc<Slot>,
-    /// STARTUP has settled the version.
+    /// True once STARTUP has fixed the protocol version.
     pub(crate) started: bool,
     stream: ReadHalf,
     input: BytesMut,
-    /// When the bytes in `input` were read, ns.
+    /// Time of the last read into `input`, ns of the monotonic clock.
     read_ns: u64,
-    /// The last round ended at a bound: whole frames may lie in the input.
+    /// True if the last round ended at a bound: `input` may contain whole frames.
     blocked: bool,
-    /// The large frame that is coming in.
-    coming: Option<Coming>,
+    /// The large frame that is arriving.
+    incoming: Option<IncomingFrame>,
 }
 
 /// A large frame of which some bytes have arrived.
-struct Coming {
-    /// The charge for all of them.
-    held: Charge,
-    /// When its header was read, ns.
+struct IncomingFrame {
+    /// Charge for the whole frame.
+    charge: Charge,
+    /// Time when its header was read, ns of the monotonic clock.
     since_ns: u64,
 }
 
-/// Takes a session off its core's list, however its task ends.
+/// Removes a session from its core's list when its task ends in any way.
 struct Listed(Rc<Session>);
 
 impl Drop for Listed {
     fn drop(&mut self) {
         let core = &self.0.core;
-        self.0.give_up_reads();
-        // The socket closes now, and its answers go, whatever still holds the session.
+        self.0.cancel_tasks();
+        // Close the socket and free the answers now, even if other tasks still reference the
+        // session.
         self.0.output.take();
         self.0.killed.set(true);
         self.0.outbox.take();
-        self.0.wake_gated();
+        self.0.wake_paused_reads();
         core.sessions.borrow_mut().remove(&self.0.id);
         sub(&core.counters.connections, 1);
     }
 }
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::SocketAddr, slot: Slot) {
     let slot = Rc::new(slot);
     let id = core.next_session.replace(core.next_session.get() + 1);
-    // A socket whose options cannot be set is a socket that has failed: the first read says so.
+    // Ignore a failure: the socket has failed then, and the first read reports it.
     let _ = stream.set_nodelay(true);
     let session = Session::new(core.clone(), id, peer);
-    // One that was on its way from another core while the server began to stop.
+    // The server may have begun to stop while the connection was on its way from another core.
     session.draining.set(core.shared.stopping.load(SeqCst));
     core.sessions.borrow_mut().insert(id, session.clone());
     add(&core.counters.connections, 1);
@@ -126,7 +132,7 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::Soc
         let opened = connection.handshake().await;
         Ok::<_, Ended>((connection, opened))
     };
-    // A client that was too slow, or made room for others, is closed without a word.
+    // Close without a message a client that was too slow or was evicted in favour of others.
     let Some(Ok((mut connection, opened))) = slot.log_in(config.handshake_timeout, opening).await else {
         return;
     };
@@ -139,13 +145,14 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::Soc
         Err(ended) => ended,
     };
     if ended == Ended::Refused {
-        // A peer that does not take the message in time has had its chance.
+        // Ignore a peer that does not take the message in time.
         let _ = lanes::time::timeout(LINGER, connection.linger()).await;
     }
 }
 
 impl Connection {
-    /// Opens the way to the client, encrypted if it begins with a TLS handshake.
+    /// Opens the stream to the client. The stream is encrypted if the client begins with a TLS
+    /// handshake.
     async fn open(session: Rc<Session>, slot: Rc<Slot>, stream: TcpStream) -> Result<Connection, Ended> {
         let config = &session.core.shared.config;
         let mut accepting =
@@ -174,7 +181,7 @@ impl Connection {
             input: BytesMut::new(),
             read_ns: 0,
             blocked: false,
-            coming: None,
+            incoming: None,
         })
     }
 
@@ -192,8 +199,8 @@ impl Connection {
                 };
                 let frame = match decoded {
                     Decoded::Envelope(envelope) => {
-                        // One that came in several segments without need.
-                        self.coming = None;
+                        // A small frame that its client sent in several segments.
+                        self.incoming = None;
                         Frame::Whole(envelope)
                     }
                     Decoded::Large(large) => Frame::Parts(large),
@@ -202,9 +209,9 @@ impl Connection {
                         break;
                     }
                     Decoded::Chunk => {
-                        if self.coming.is_none()
+                        if self.incoming.is_none()
                             && self.decoder.coming_bytes() > 0
-                            && let Err(ended) = self.charge_coming().await
+                            && let Err(ended) = self.charge_incoming().await
                         {
                             return ended;
                         }
@@ -223,12 +230,12 @@ impl Connection {
                 }
                 let admitted = match self.session.core.admission.admit(&effective) {
                     Ok(ticket) => Admitted::new(effective, ticket, &self.session),
-                    Err(Refused::Hold) => match self.hold(effective).await {
+                    Err(Refused::Hold) => match self.wait_for_admission(effective).await {
                         Ok(admitted) => admitted,
                         Err(ended) => return ended,
                     },
                     Err(refused) => {
-                        self.coming = None;
+                        self.incoming = None;
                         self.session.refuse(stream, &overloaded(refused));
                         if lanes::spend(REQUEST_UNITS) {
                             break;
@@ -256,7 +263,8 @@ impl Connection {
                 if let Err(ended) = self.wait_for_news().await {
                     return ended;
                 }
-                // The socket may have bytes each time it is asked, so that the wait never waits.
+                // The socket may have bytes at every poll, so that this wait returns at once each
+                // time.
                 if !lanes::should_yield() {
                     continue;
                 }
@@ -268,18 +276,19 @@ impl Connection {
         }
     }
 
-    /// Waits until there is something new to work on. A large frame must have come in within [`LARGE_FRAME_TIMEOUT`].
+    /// Waits for new input or for free capacity. A large frame must be complete within
+    /// [`LARGE_FRAME_TIMEOUT`].
     async fn wait_for_news(&mut self) -> Result<(), Ended> {
         if self.is_blocked() {
-            // The server does not read: the frame is not late.
-            let news = poll_fn(|cx| self.poll_turn(cx)).await;
-            self.coming.iter_mut().for_each(|coming| coming.since_ns = lanes::time::monotonic_ns());
+            // The server is not reading, so the frame is not late. Restart its time.
+            let news = poll_fn(|cx| self.poll_news(cx)).await;
+            self.incoming.iter_mut().for_each(|incoming| incoming.since_ns = lanes::time::monotonic_ns());
             return news;
         }
-        let Some(coming) = &self.coming else { return poll_fn(|cx| self.poll_turn(cx)).await };
-        let waited = lanes::time::monotonic_ns().saturating_sub(coming.since_ns);
+        let Some(incoming) = &self.incoming else { return poll_fn(|cx| self.poll_news(cx)).await };
+        let waited = lanes::time::monotonic_ns().saturating_sub(incoming.since_ns);
         let left = LARGE_FRAME_TIMEOUT.saturating_sub(Duration::from_nanos(waited));
-        let news = poll_fn(|cx| self.poll_turn(cx));
+        let news = poll_fn(|cx| self.poll_news(cx));
         match lanes::time::timeout(left, news).await {
             Ok(news) => news,
             Err(_) => {
@@ -290,22 +299,23 @@ impl Connection {
         }
     }
 
-    /// Charges the large frame that is coming in. Where there is no room, nothing is read for a while, then the frame is
-    /// refused, and the connection closed, as the rest of the frame would have to be read.
-    async fn charge_coming(&mut self) -> Result<(), Ended> {
+    /// Charges the large frame that is arriving. Without free memory it stops reading for at most
+    /// [`MEMORY_TIMEOUT`]. Then it refuses the frame and closes the connection, because it would
+    /// otherwise have to read the rest of the frame.
+    async fn charge_incoming(&mut self) -> Result<(), Ended> {
         let bytes = self.decoder.coming_bytes() as u64;
         let since_ns = lanes::time::monotonic_ns();
         let mut pause = Duration::from_millis(1);
         loop {
             let charged = self.session.account.borrow().charge(bytes);
             match charged {
-                Ok(held) => {
-                    self.coming = Some(Coming { held, since_ns });
+                Ok(charge) => {
+                    self.incoming = Some(IncomingFrame { charge, since_ns });
                     return Ok(());
                 }
                 Err(full) => {
                     let waited = Duration::from_nanos(lanes::time::monotonic_ns() - since_ns);
-                    if waited >= ROOM_TIMEOUT {
+                    if waited >= MEMORY_TIMEOUT {
                         self.session.refuse(self.decoder.last_stream(), &long::overloaded(full));
                         return Err(Ended::Refused);
                     }
@@ -325,27 +335,27 @@ impl Connection {
         }
     }
 
-    /// Begins to work on a large frame, as a task.
+    /// Starts a task for a large frame.
     fn work_on_large(&mut self, large: wire::Large, began_ns: u64, admitted: Admitted) {
         let session = &self.session;
         session.core.counters.request(large.opcode());
         Warnings::begin();
         session.client.count();
-        let coming = self.coming.take();
+        let incoming = self.incoming.take();
         let times = Times { read_ns: self.read_ns, began_ns };
         let inflated = large.bytes() as u64;
-        // An inflated body is charged beside the compressed one, which is there until then.
+        // Charge an inflated body beside the compressed one: both exist while it is inflated.
         let charged = session.account.borrow().charge(inflated);
         match charged {
-            Ok(held) => {
-                let held = [held].into_iter().chain(coming.map(|coming| coming.held)).collect();
-                session.begin_long(Frame::Parts(large), held, times, admitted);
+            Ok(charge) => {
+                let charges = [charge].into_iter().chain(incoming.map(|incoming| incoming.charge)).collect();
+                session.begin_long(Frame::Parts(large), charges, times, admitted);
             }
             Err(full) => session.refuse(large.stream(), &long::overloaded(full)),
         }
     }
 
-    /// Works on one request; the time after it.
+    /// Works on one request. Returns the time after it, ns.
     fn work_on(&mut self, envelope: &Envelope, began_ns: u64, admitted: Admitted) -> u64 {
         let session = &self.session;
         session.core.counters.request(envelope.opcode);
@@ -365,20 +375,21 @@ impl Connection {
         ended_ns
     }
 
-    /// Waits until the level's next request may come in. Nothing is read meanwhile: the client's own writes wait.
-    async fn hold(&mut self, effective: Rc<Effective>) -> Result<Admitted, Ended> {
+    /// Waits until the level admits the next request. Nothing is read meanwhile, so that the
+    /// client's writes block.
+    async fn wait_for_admission(&mut self, effective: Rc<Effective>) -> Result<Admitted, Ended> {
         let core = self.session.core.clone();
         loop {
-            let mut room = std::pin::pin!(core.admission.request_ended());
+            let mut request_ended = std::pin::pin!(core.admission.request_ended());
             poll_fn(|cx| {
                 self.session.set_connection(cx.waker());
-                // Asked first: what is answered here may be what makes room.
-                let room = room.as_mut().poll(cx);
+                // Poll this first: an answer given below may free capacity.
+                let request_ended = request_ended.as_mut().poll(cx);
                 self.answer_and_send(cx)?;
                 if self.session.killed.get() {
                     return Poll::Ready(Err(Ended::Gone));
                 }
-                room.map(Ok)
+                request_ended.map(Ok)
             })
             .await?;
             if let Ok(ticket) = core.admission.admit(&effective) {
@@ -387,7 +398,7 @@ impl Connection {
         }
     }
 
-    /// Whether no further request may begin.
+    /// Returns true if no further request may begin.
     fn is_blocked(&self) -> bool {
         let session = &self.session;
         let config = &session.core.shared.config;
@@ -397,12 +408,12 @@ impl Connection {
             || session.killed.get()
     }
 
-    /// Answers a frame that cannot be made sense of.
+    /// Answers a malformed frame with an error.
     pub(crate) fn refuse_frame(&mut self, error: &wire::Error) -> Ended {
         if let wire::Error::UnsupportedVersion(version) = error
             && !self.started
         {
-            // In a version that we have, and the nearer one to the peer's.
+            // Answer in the supported version that is nearest to the peer's.
             let nearest = if *version < Version::V4.number() { Version::V4 } else { Version::V5 };
             self.session.encoder.borrow_mut().set_version(nearest);
         }
@@ -410,7 +421,8 @@ impl Connection {
         Ended::Refused
     }
 
-    /// The next frame before authentication. There may be [`HANDSHAKE_FRAMES_MAX`] of them, and the task yields before each.
+    /// Returns the next frame before authentication. The task yields before each. The connection
+    /// ends after [`HANDSHAKE_FRAMES_MAX`] frames.
     pub(crate) async fn next(&mut self) -> Result<Envelope, Ended> {
         lanes::yield_now().await;
         loop {
@@ -426,14 +438,14 @@ impl Connection {
                     }
                     return Ok(envelope);
                 }
-                Ok(None) => poll_fn(|cx| self.poll_turn(cx)).await?,
+                Ok(None) => poll_fn(|cx| self.poll_news(cx)).await?,
                 Err(error) => return Err(self.refuse_frame(&error)),
             }
         }
     }
 
-    /// Has sent what there is to send, and reads, until there is something new to work on.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+    /// Sends pending answers, then reads until there is new input or free capacity.
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         self.session.set_connection(cx.waker());
         if self.is_blocked() {
             self.blocked = true;
@@ -459,7 +471,8 @@ impl Connection {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let buffers = &self.session.core.buffers;
         if self.input.is_empty() {
-            // What decoding left of the last buffer goes back, and may come out again whole.
+            // Return the rest of the decoded buffer to the pool, which may reclaim its full
+            // capacity.
             let rest = std::mem::take(&mut self.input);
             if rest.capacity() > 0 {
                 buffers.give(rest);
@@ -474,9 +487,9 @@ impl Connection {
         };
         match read {
             Poll::Ready(Ok(0)) => {
-                // What changes something is finished, and answered, should the peer have closed only its own side.
+                // The peer may have closed only its sending side: finish and answer its writes.
                 self.session.draining.set(true);
-                self.session.give_up_known_reads();
+                self.session.cancel_known_tasks();
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -488,14 +501,15 @@ impl Connection {
             }
             Poll::Ready(Err(_)) => Poll::Ready(Err(Ended::Gone)),
             Poll::Pending => {
-                self.rest_input();
+                self.shrink_input();
                 Poll::Pending
             }
         }
     }
 
-    /// Before a wait: an empty buffer goes back, and a large one with a few bytes is changed for a small one.
-    fn rest_input(&mut self) {
+    /// Frees buffer memory before a wait. An empty buffer goes back to the pool, and a large buffer
+    /// with a few bytes is replaced by a small one.
+    fn shrink_input(&mut self) {
         if self.input.is_empty() {
             self.session.core.buffers.give(std::mem::take(&mut self.input));
         } else if self.input.len() < READ_BYTES_MIN / 8 && self.input.capacity() >= BUFFER_BYTES {
@@ -504,8 +518,8 @@ impl Connection {
         }
     }
 
-    /// Answers what may be answered by now, and sees to it that it is sent: in a moment, or as the socket takes it where it has
-    /// taken too little so far, or where nothing more is to come.
+    /// Encodes the answers that are ready and schedules their sending. Sends at once if the socket
+    /// has not taken everything so far, if the session drains, or if too much is unsent.
     fn answer_and_send(&self, cx: &mut Context<'_>) -> Result<(), Ended> {
         let session = &self.session;
         session.answer_acked(cx);
@@ -517,7 +531,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends everything, or fails.
+    /// Sends all answers.
     pub(crate) async fn flush(&mut self) -> Result<(), Ended> {
         poll_fn(|cx| {
             self.session.answer_acked(cx);
@@ -527,7 +541,8 @@ impl Connection {
         .await
     }
 
-    /// Sends the last message and waits until the peer has closed, or has sent enough.
+    /// Sends the last message, then waits until the peer closes or has sent [`LINGER_BYTES_MAX`]
+    /// bytes.
     async fn linger(&mut self) {
         if self.flush().await.is_err() {
             return;
@@ -539,14 +554,14 @@ impl Connection {
         })
         .await;
         let mut dropped = 0;
-        let mut waste = self.session.core.buffers.take();
+        let mut dropped_bytes = self.session.core.buffers.take();
         while shut.is_ok() && dropped < LINGER_BYTES_MAX {
-            waste.clear();
-            match self.stream.read_buf(&mut waste).await {
+            dropped_bytes.clear();
+            match self.stream.read_buf(&mut dropped_bytes).await {
                 Ok(n) if n > 0 => dropped += n,
                 _ => break,
             }
         }
-        self.session.core.buffers.give(waste);
+        self.session.core.buffers.give(dropped_bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! What the sessions of one core share, and the little that all cores share.
+//! State shared by the sessions of one core, and the small state shared by all cores.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,34 +22,34 @@ use crate::long::INLINE_TEXT_BYTES;
 use crate::plans::Plans;
 use crate::server::Server;
 use crate::session::Session;
-use crate::statement::{self, Bound, Fresh, Id, Parsed, Statement};
+use crate::statement::{self, Bound, Id, Parsed, ParsedTree, Statement};
 
-/// What all cores share. Written at start and at stop; otherwise only read.
+/// State shared by all cores. Written at start and at stop, otherwise only read.
 pub(crate) struct Shared {
     pub(crate) config: ServerConfig,
     pub(crate) logger: Logger,
-    /// One a core.
+    /// Counters, by core.
     pub(crate) counters: Box<[Arc<Counters>]>,
     pub(crate) connections: Connections,
     pub(crate) ready: AtomicBool,
     pub(crate) stopping: AtomicBool,
     pub(crate) bound: OnceLock<Listening>,
-    /// When it was made, seconds since 1970.
+    /// Creation time of the server, seconds since 1970.
     pub(crate) started_s: i64,
 }
 
-/// The addresses a server has bound.
+/// Addresses that a server has bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listening {
     /// CQL.
     pub cql: SocketAddr,
-    /// CQL, where the source port chooses the core.
+    /// CQL with the core chosen by the client's source port. `None` if it is off.
     pub shard_aware: Option<SocketAddr>,
-    /// Metrics and health.
+    /// Metrics and health. `None` if it is off.
     pub http: Option<SocketAddr>,
 }
 
-/// What the sessions of one core share.
+/// State shared by the sessions of one core.
 pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
@@ -59,11 +59,12 @@ pub(crate) struct Core {
     pub(crate) plans: Plans,
     pub(crate) sessions: RefCell<FxHashMap<u64, Rc<Session>>>,
     pub(crate) next_session: Cell<u64>,
-    /// The second in which a trouble was last told, of the monotonic clock.
-    trouble_told_s: Cell<u64>,
+    /// Second of the monotonic clock in which a server failure was last logged.
+    failure_logged_s: Cell<u64>,
     pub(crate) buffers: Buffers,
     pub(crate) counters: Arc<Counters>,
-    /// Numbers of the roles that have authenticated here, from 1; as many as there are roles.
+    /// Numbers of the roles that have authenticated on this core, from 1. Bounded by the number of
+    /// roles.
     roles: RefCell<HashMap<Arc<str>, u32>>,
 }
 
@@ -87,44 +88,45 @@ impl Core {
             plans,
             sessions: RefCell::default(),
             next_session: Cell::new(1),
-            trouble_told_s: Cell::new(u64::MAX),
+            failure_logged_s: Cell::new(u64::MAX),
             buffers: Buffers::default(),
             counters,
             roles: RefCell::default(),
         })
     }
 
-    /// Tells the operator of a trouble of the server's own, such as a full disk: at most once a second, as under load every
-    /// statement meets it.
+    /// Logs a failure of the server itself, such as a full disk. Logs at most once a second,
+    /// because under load every statement can fail this way.
     #[cold]
-    pub(crate) fn tell_trouble(&self, failure: &Failure) {
+    pub(crate) fn log_failure(&self, failure: &Failure) {
         let now_s = lanes::time::monotonic_ns() / 1_000_000_000;
-        if self.trouble_told_s.replace(now_s) != now_s {
+        if self.failure_logged_s.replace(now_s) != now_s {
             self.shared.logger.log(Level::Error, "statements fail", &[("error", &failure.message)]);
         }
     }
 
-    /// The number of a role on this core, which it has from now on if not before.
+    /// Returns the role's number on this core. Assigns the next number to a new role.
     pub(crate) fn role_number(&self, role: &Arc<str>) -> u32 {
         let mut roles = self.roles.borrow_mut();
         let next = u32::try_from(roles.len() + 1).expect("fewer roles than 2^32");
         *roles.entry(role.clone()).or_insert(next)
     }
 
-    /// Reports an event to the sessions that registered for it. Yields between them: there may be thousands.
+    /// Sends an event to the sessions that registered for it. Yields between sessions: there may be
+    /// thousands.
     pub(crate) async fn report(&self, event: &Event) {
-        // Only numbers are collected: a session in use elsewhere would cost a cache miss here.
+        // Collect only ids: cloning each session's `Rc` here would cost a cache miss each.
         let ids: Vec<u64> = self.sessions.borrow().keys().copied().collect();
         for id in ids {
             let session = self.sessions.borrow().get(&id).cloned();
-            let told = session.is_some_and(|session| session.tell(event));
-            if lanes::spend(if told { EVENT_UNITS } else { 1 }) {
+            let sent = session.is_some_and(|session| session.send_event(event));
+            if lanes::spend(if sent { EVENT_UNITS } else { 1 }) {
                 lanes::yield_now().await;
             }
         }
     }
 
-    /// Makes a statement ready on the other cores, as far as they can.
+    /// Prepares a statement on the other cores, as far as they can.
     pub(crate) async fn prepare_elsewhere(&self, statement: &Statement, role: &Arc<str>) {
         let server = Server::of(self.shared.clone());
         for core in (0..lanes::cores()).filter(|core| *core != self.index) {
@@ -137,36 +139,36 @@ impl Core {
                 if core.prepared(&id).is_some() {
                     return;
                 }
-                // Its errors are those of the core that asks.
+                // Ignore errors: the preparing core reports its own.
                 if let Ok(parsed) = parsed
                     && let Ok(bound) = core.bind(&text, keyspace.as_ref(), parsed).await
                 {
-                    let _ = core.keep(id, &text, keyspace.as_ref(), bound, core.role_number(&role));
+                    let _ = core.store_prepared(id, &text, keyspace.as_ref(), bound, core.role_number(&role));
                 }
             };
-            // The core that asks warns of it.
+            // Ignore warnings: the preparing core returns its own.
             lanes::call(core, move || Warnings::collect(Warnings::NONE, prepare())).await;
         }
     }
 
-    /// The prepared statement of an id, if it was prepared here and still fits the schema.
+    /// Returns a prepared statement that still fits the schema, or `None`.
     pub(crate) fn prepared(&self, id: &Id) -> Option<Rc<Statement>> {
         self.plans.prepared(id).filter(|statement| statement.is_current())
     }
 
-    /// Binds a parsed text: a long one on the heavy lane.
-    async fn bind(&self, text: &str, keyspace: Option<&Rc<str>>, parsed: Fresh) -> Result<Bound, Error> {
+    /// Binds a parsed text. Binds a long text on the heavy lane.
+    async fn bind(&self, text: &str, keyspace: Option<&Rc<str>>, parsed: ParsedTree) -> Result<Bound, Error> {
         if text.len() <= INLINE_TEXT_BYTES {
             return Bound::of(parsed, keyspace, &*self.engine);
         }
         Bound::of_long(parsed, keyspace, &*self.engine).await
     }
 
-    /// Keeps a bound text as a prepared statement.
+    /// Stores a bound text as a prepared statement.
     ///
     /// # Errors
-    /// What is wrong with it, or it takes too much memory.
-    pub(crate) fn keep(
+    /// An encoding error, or [`Error::Invalid`] if the statement takes too much memory.
+    pub(crate) fn store_prepared(
         &self,
         id: Id,
         text: &str,
@@ -176,7 +178,8 @@ impl Core {
     ) -> Result<Rc<Statement>, Error> {
         let mut statement = Statement::of(id, text, keyspace, bound)?;
         if let Some(old) = self.plans.prepared(&statement.id) {
-            // It takes other values than before. Clients that have not prepared it again know the old columns.
+            // The statement's plan is stale. Clients that have not prepared it again know the old
+            // columns.
             statement.result_changed = old.result_changed || old.result() != statement.result();
         }
         let statement = Rc::new(statement);
@@ -184,22 +187,22 @@ impl Core {
         if bytes > bytes_max {
             return Err(too_large(text, bytes, bytes_max));
         }
-        self.plans.keep_prepared(statement.clone(), role);
+        self.plans.add_prepared(statement.clone(), role);
         Ok(statement)
     }
 
-    /// The statement itself while its plan fits the schema, else the same bound anew.
+    /// Returns the statement if its plan fits the schema, otherwise binds it again.
     ///
     /// # Errors
-    /// It does not fit the schema any more: its client has to prepare it again.
+    /// The statement no longer fits the schema. Its client has to prepare it again.
     pub(crate) fn current(&self, statement: Rc<Statement>) -> Result<Rc<Statement>, Error> {
         if statement.is_current() { Ok(statement) } else { self.rebind(&statement) }
     }
 
-    /// Binds a long prepared statement anew on the heavy lane, and keeps it.
+    /// Binds a long prepared statement again, on the heavy lane, and stores it.
     ///
     /// # Errors
-    /// As [`Core::current`].
+    /// Same as [`Core::current`].
     pub(crate) async fn rebind_long(&self, statement: &Statement) -> Result<(), Error> {
         let (_, parsed) = parse(statement.text.to_string()).await;
         let parsed = parsed.map_err(|error| Error::Server(format!("a prepared text is no CQL: {error}")))?;
@@ -208,29 +211,30 @@ impl Core {
         Ok(())
     }
 
-    /// Binds a prepared statement anew and keeps it.
+    /// Binds a prepared statement again and stores it.
     ///
     /// # Errors
-    /// As [`Core::current`].
+    /// Same as [`Core::current`].
     #[cold]
     pub(crate) fn rebind(&self, statement: &Statement) -> Result<Rc<Statement>, Error> {
         let _ = lanes::spend((statement.text.len() / REBIND_BYTES_PER_UNIT) as u32);
-        let fresh = Rc::new(statement.rebound(&*self.engine)?);
-        self.plans.replace_prepared(fresh.clone());
-        Ok(fresh)
+        let rebound = Rc::new(statement.rebound(&*self.engine)?);
+        self.plans.replace_prepared(rebound.clone());
+        Ok(rebound)
     }
 }
 
-/// Bytes of text that count as one work unit when a statement is bound anew: a term takes about 0.2 µs.
+/// Bytes of text that count as one work unit when a statement is bound again. A term takes about
+/// 0.2 µs.
 const REBIND_BYTES_PER_UNIT: usize = 2;
 
-/// Work units of an event for one session: encoding it and waking the connection.
+/// Work units to encode an event for one session and to wake its connection.
 const EVENT_UNITS: u32 = 10;
 
-/// The longest text that can be prepared, bytes: the id is a hash of all of it.
+/// Maximum length of a text that can be prepared, bytes. Its id is a hash of the whole text.
 pub(crate) const PREPARED_TEXT_BYTES_MAX: usize = 256 << 10;
 
-/// The error of a statement that takes too much memory to be kept, in Cassandra's words.
+/// Returns Cassandra's error for a statement that takes too much memory to be stored.
 pub(crate) fn too_large(text: &str, bytes: usize, bytes_max: usize) -> Error {
     let begin: String = text.chars().take(200).collect();
     Error::Invalid(format!(
@@ -238,7 +242,7 @@ pub(crate) fn too_large(text: &str, bytes: usize, bytes_max: usize) -> Error {
     ))
 }
 
-/// Parses a text: a long one on the heavy lane.
+/// Parses a text. Parses a long text on the heavy lane.
 async fn parse(text: String) -> (String, Parsed) {
     if text.len() <= INLINE_TEXT_BYTES {
         let parsed = statement::parse(&text);
@@ -251,33 +255,33 @@ async fn parse(text: String) -> (String, Parsed) {
     lanes::heavy(lanes::current_group(), parse).await
 }
 
-/// Read and write buffers that no connection is using, so that an idle connection has none.
+/// Pool of read and write buffers, so that an idle connection holds none.
 #[derive(Default)]
 pub(crate) struct Buffers(RefCell<Vec<BytesMut>>);
 
-/// What a fresh buffer holds, bytes: some hundred requests.
+/// Capacity of a new buffer, bytes: about 100 requests.
 pub(crate) const BUFFER_BYTES: usize = 32 << 10;
-/// Larger ones are given back to the allocator.
+/// Maximum capacity of a pooled buffer, bytes. Larger buffers are freed.
 const BUFFER_BYTES_MAX: usize = 256 << 10;
-/// Buffers kept: 2 MiB a core.
+/// Maximum number of pooled buffers: with [`BUFFER_BYTES`] each, 2 MiB a core.
 const BUFFERS_MAX: usize = 64;
 
 impl Buffers {
-    /// An empty buffer with room.
+    /// Returns an empty buffer with capacity.
     pub(crate) fn take(&self) -> BytesMut {
         self.0.borrow_mut().pop().unwrap_or_else(|| BytesMut::with_capacity(BUFFER_BYTES))
     }
 
-    /// Gives a buffer back; what is in it is forgotten.
+    /// Returns a buffer to the pool and discards its contents.
     pub(crate) fn give(&self, mut buffer: BytesMut) {
         buffer.clear();
-        // Regains what was split off, where nobody holds on to that.
+        // Reclaims memory that was split off, unless another owner still references it.
         if buffer.capacity() < BUFFER_BYTES && !buffer.try_reclaim(BUFFER_BYTES) {
             return;
         }
-        let mut kept = self.0.borrow_mut();
-        if kept.len() < BUFFERS_MAX && buffer.capacity() <= BUFFER_BYTES_MAX {
-            kept.push(buffer);
+        let mut pool = self.0.borrow_mut();
+        if pool.len() < BUFFERS_MAX && buffer.capacity() <= BUFFER_BYTES_MAX {
+            pool.push(buffer);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! What the server counts about itself: relaxed atomics, one set for all cores but the hot ones, which each core adds
-//! up for itself and hands over once a round.
+//! Counters of the server. Each core updates its own relaxed atomics, and `/metrics` sums them.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,11 +7,12 @@ use engine::Metric;
 
 use crate::exposition::Page;
 
-/// The requests told apart in `/metrics`, by the opcode's place in this list.
+/// Names of the requests distinguished in `/metrics`. The index is the position in
+/// `Counters::requests`.
 const OPCODES: [&str; 8] =
     ["startup", "options", "auth_response", "query", "prepare", "execute", "batch", "register"];
 
-/// The error codes told apart; any other counts as the last.
+/// Error codes distinguished in `/metrics`. Any other code counts as the last.
 const CODES: [(i32, &str); 16] = [
     (0x0000, "server"),
     (0x000A, "protocol"),
@@ -32,7 +32,7 @@ const CODES: [(i32, &str); 16] = [
     (-1, "other"),
 ];
 
-/// Counts of one core. Written by that core alone, read by anyone.
+/// Counters of one core. Only that core writes them, any thread may read them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) requests: [AtomicU64; OPCODES.len()],
@@ -48,12 +48,12 @@ pub(crate) struct Counters {
     pub(crate) slow: AtomicU64,
 }
 
-/// Adds to a count that only this core writes: no locked instruction.
+/// Adds to a counter that only this core writes, without a locked instruction.
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
-/// Takes from a count that only this core writes.
+/// Subtracts from a counter that only this core writes.
 pub(crate) fn sub(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_sub(n), Relaxed);
 }
@@ -61,7 +61,7 @@ pub(crate) fn sub(counter: &AtomicU64, n: u64) {
 impl Counters {
     pub(crate) fn request(&self, opcode: wire::Opcode) {
         use wire::Opcode;
-        let place = match opcode {
+        let index = match opcode {
             Opcode::Startup => 0,
             Opcode::Options => 1,
             Opcode::AuthResponse => 2,
@@ -71,20 +71,20 @@ impl Counters {
             Opcode::Batch => 6,
             _ => 7,
         };
-        add(&self.requests[place], 1);
+        add(&self.requests[index], 1);
     }
 
     pub(crate) fn error(&self, code: i32) {
-        let place = CODES.iter().position(|(known, _)| *known == code).unwrap_or(CODES.len() - 1);
-        add(&self.errors[place], 1);
+        let index = CODES.iter().position(|(known, _)| *known == code).unwrap_or(CODES.len() - 1);
+        add(&self.errors[index], 1);
     }
 }
 
-/// Where a count is.
-type Place = fn(&Counters) -> &AtomicU64;
+/// Accessor of a counter.
+type Field = fn(&Counters) -> &AtomicU64;
 
-/// Counts that are summed over cores.
-const SUMS: [(Metric, Place); 9] = [
+/// Metrics that are summed over cores.
+const SUMS: [(Metric, Field); 9] = [
     (Metric::gauge("fairlane_connections", "CQL connections now."), |c| &c.connections),
     (Metric::counter("fairlane_connections_accepted_total", "CQL connections accepted."), |c| &c.accepted),
     (
@@ -106,7 +106,7 @@ const SUMS: [(Metric, Place); 9] = [
     (Metric::counter("fairlane_slow_statements_total", "Statements over the slow threshold."), |c| &c.slow),
 ];
 
-/// Those of the levels have names of their own, since they count what was admitted.
+/// The requests of levels have other metric names, since they count admitted requests.
 const REQUESTS: Metric = Metric::counter("fairlane_cql_requests_total", "CQL requests read, by opcode.");
 const ERRORS: Metric = Metric::counter("fairlane_cql_errors_total", "CQL errors sent, by kind.");
 
@@ -126,7 +126,7 @@ pub(crate) fn page(cores: &[&Counters], page: &mut Page) {
     }
 }
 
-/// A number that changes without a borrow.
+/// Adds `by` to a cell. Panics if the sum is negative.
 pub(crate) fn bump(cell: &Cell<usize>, by: isize) {
-    cell.set(cell.get().checked_add_signed(by).expect("what is counted down was counted up"));
+    cell.set(cell.get().checked_add_signed(by).expect("the count is not negative"));
 }

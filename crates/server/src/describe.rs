@@ -1,9 +1,10 @@
-//! DESCRIBE, which cqlsh leaves to the server: the schema as the statements that would make it. A
-//! role is shown the keyspaces that it has any right on. Of another one it is not told whether it
+//! DESCRIBE, which cqlsh leaves to the server: shows the schema as the statements that create it. A
+//! role sees the keyspaces that it has any right on. The answer does not reveal if another keyspace
 //! exists.
 //!
-//! 1. Definitions are looked up, and rights on them are checked, at once.
-//! 2. Rows of few definitions are made at once as well, of many on the heavy lane, one at a time.
+//! 1. Find the definitions and check the rights on them, at once.
+//! 2. Create the rows of few definitions at once, and those of many on the heavy lane, one at a
+//!    time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,18 +18,20 @@ use crate::core::{Core, Shared};
 use crate::handshake::PARTITIONER;
 use crate::request::Later;
 
-/// Columns, fields and names of which rows are made on the fast lane. One takes about 150 ns.
+/// Maximum number of columns, fields and names for which rows are created on the fast lane. Each
+/// takes about 150 ns.
 const INLINE_PARTS: usize = 300;
 
-/// The answer to a DESCRIBE.
+/// Answer to a DESCRIBE.
 pub(crate) enum Answer {
     Now(Result<Outcome, Error>),
     Later(Later),
 }
 
-/// Answers a DESCRIBE. The answer is an error if the role is not shown the keyspace, or there is no such thing.
+/// Answers a DESCRIBE. Answers with an error if the role may not see the keyspace, or if the object
+/// does not exist.
 pub(crate) fn describe(core: &Core, login: &Login, tree: &Tree, session_keyspace: Option<&str>) -> Answer {
-    let Tree::Describe(describe) = tree else { unreachable!("told apart when it was made ready") };
+    let Tree::Describe(describe) = tree else { unreachable!("binding selected DESCRIBE statements only") };
     if describe.target == DescribeTarget::Cluster {
         return Answer::Now(Ok(Outcome::Rows(cluster(&core.shared))));
     }
@@ -39,20 +42,20 @@ pub(crate) fn describe(core: &Core, login: &Login, tree: &Tree, session_keyspace
         session: session_keyspace.map(str::to_owned),
         viewer: core.access.viewer(login),
     };
-    let wanted = match all.wanted(&describe.target, &check) {
-        Ok(wanted) => wanted,
+    let targets = match all.targets(&describe.target, &check) {
+        Ok(targets) => targets,
         Err(error) => return Answer::Now(Err(error)),
     };
-    let parts = all.parts(&wanted);
+    let parts = all.parts(&targets);
     if parts <= INLINE_PARTS {
         let _ = lanes::spend(parts as u32);
-        let mut rows = wanted.no_rows();
-        all.elements(&wanted).for_each(|element| push(&mut rows, &element));
+        let mut rows = targets.no_rows();
+        all.elements(&targets).for_each(|element| push(&mut rows, &element));
         return Answer::Now(Ok(Outcome::Rows(rows)));
     }
     let make = async move {
-        let mut rows = wanted.no_rows();
-        for element in all.elements(&wanted) {
+        let mut rows = targets.no_rows();
+        for element in all.elements(&targets) {
             push(&mut rows, &element);
             lanes::heavy_yield().await;
         }
@@ -61,30 +64,31 @@ pub(crate) fn describe(core: &Core, login: &Login, tree: &Tree, session_keyspace
     Answer::Later(Box::pin(lanes::heavy(lanes::current_group(), make)))
 }
 
-/// A row of the answer: keyspace, kind, name, and the statement that makes it where that is wanted.
+/// A row of the answer: keyspace, kind, name, and the statement that creates the object, if
+/// requested.
 type Element = (String, &'static str, String, Option<String>);
 
-/// What is described.
-enum Wanted {
-    /// Names of things of one kind.
+/// Objects to describe.
+enum Targets {
+    /// Names of all objects of one kind.
     Names(Kind),
     /// Definitions.
     Items(Vec<Item>),
 }
 
-/// Kinds of which the names are listed.
+/// Kinds of objects whose names are listed.
 #[derive(Clone, Copy)]
 enum Kind {
     Keyspace,
     Table,
     Type,
-    /// There are none.
+    /// Functions and aggregates. There are none.
     Function,
 }
 
 /// A definition.
 enum Item {
-    /// A keyspace with what is in it, or only itself.
+    /// A keyspace, with its contents unless `only` is set.
     Keyspace {
         keyspace: Arc<Keyspace>,
         only: bool,
@@ -94,17 +98,17 @@ enum Item {
     Type(Arc<UdtType>),
 }
 
-impl Wanted {
+impl Targets {
     fn no_rows(&self) -> Rows {
         Rows::new(match self {
-            Wanted::Names(_) => columns(&["keyspace_name", "type", "name"]),
-            Wanted::Items(_) => columns(&["keyspace_name", "type", "name", "create_statement"]),
+            Targets::Names(_) => columns(&["keyspace_name", "type", "name"]),
+            Targets::Items(_) => columns(&["keyspace_name", "type", "name", "create_statement"]),
         })
     }
 }
 
 impl Item {
-    /// Columns and fields in it, definition by definition.
+    /// Returns the number of columns and fields, definition by definition.
     fn parts(&self) -> Box<dyn Iterator<Item = usize> + '_> {
         let one = |parts: usize| Box::new(std::iter::once(1 + parts));
         match self {
@@ -118,7 +122,7 @@ impl Item {
         }
     }
 
-    /// A keyspace before what is in it, types before the tables that use them.
+    /// Returns the rows: a keyspace before its contents, types before the tables that use them.
     fn elements(&self) -> Box<dyn Iterator<Item = Element> + Send + '_> {
         match self {
             Item::Keyspace { keyspace, only } => {
@@ -138,28 +142,28 @@ impl Item {
     }
 }
 
-/// The schema, as DESCRIBE reads it.
+/// The schema as DESCRIBE reads it.
 struct Described {
     schema: Arc<Schema>,
     virtual_tables: Vec<Arc<TableDef>>,
     session: Option<String>,
-    /// Decides which keyspaces the role is shown.
+    /// Decides which keyspaces the role sees.
     viewer: Arc<dyn Viewer>,
 }
 
-/// Checks whether the role is shown a keyspace.
+/// Checks if the role may see a keyspace.
 type Check<'a> = dyn Fn(&str) -> Result<(), Error> + 'a;
 
 impl Described {
-    /// Looks a target up.
-    fn wanted(&self, target: &DescribeTarget, check: &Check<'_>) -> Result<Wanted, Error> {
+    /// Finds the objects of a target.
+    fn targets(&self, target: &DescribeTarget, check: &Check<'_>) -> Result<Targets, Error> {
         let items = match target {
-            DescribeTarget::Cluster => unreachable!("it is no part of the schema"),
-            DescribeTarget::Keyspaces => return Ok(Wanted::Names(Kind::Keyspace)),
-            DescribeTarget::Tables => return Ok(Wanted::Names(Kind::Table)),
-            DescribeTarget::Types => return Ok(Wanted::Names(Kind::Type)),
+            DescribeTarget::Cluster => unreachable!("the cluster is answered before"),
+            DescribeTarget::Keyspaces => return Ok(Targets::Names(Kind::Keyspace)),
+            DescribeTarget::Tables => return Ok(Targets::Names(Kind::Table)),
+            DescribeTarget::Types => return Ok(Targets::Names(Kind::Type)),
             DescribeTarget::Functions | DescribeTarget::Aggregates => {
-                return Ok(Wanted::Names(Kind::Function));
+                return Ok(Targets::Names(Kind::Function));
             }
             DescribeTarget::Schema { full } => self.whole(*full),
             DescribeTarget::Keyspace { only, name } => {
@@ -174,13 +178,14 @@ impl Described {
             DescribeTarget::MaterializedView(name) => return Err(self.not_found("Materialized view", name)),
             DescribeTarget::Named(name) => self.named(name, check)?,
         };
-        Ok(Wanted::Items(items))
+        Ok(Targets::Items(items))
     }
 
-    /// Columns, fields and names that the rows are made of. Counts no further than [`INLINE_PARTS`].
-    fn parts(&self, wanted: &Wanted) -> usize {
-        match wanted {
-            Wanted::Items(items) => {
+    /// Returns the number of columns, fields and names in the rows. Stops counting above
+    /// [`INLINE_PARTS`].
+    fn parts(&self, targets: &Targets) -> usize {
+        match targets {
+            Targets::Items(items) => {
                 let mut sum = 0;
                 items
                     .iter()
@@ -192,8 +197,8 @@ impl Described {
                     .for_each(|_| ());
                 sum
             }
-            Wanted::Names(Kind::Function) => 0,
-            Wanted::Names(_) => {
+            Targets::Names(Kind::Function) => 0,
+            Targets::Names(_) => {
                 let keyspaces = self.schema.keyspaces.values();
                 let inside = keyspaces.map(|keyspace| 1 + keyspace.tables.len() + keyspace.types.len());
                 self.virtual_tables.len() + inside.sum::<usize>()
@@ -201,18 +206,18 @@ impl Described {
         }
     }
 
-    /// The rows of the answer.
-    fn elements<'a>(&'a self, wanted: &'a Wanted) -> Box<dyn Iterator<Item = Element> + Send + 'a> {
-        let names: Vec<(String, &'static str, String)> = match wanted {
-            Wanted::Items(items) => return Box::new(items.iter().flat_map(Item::elements)),
-            Wanted::Names(Kind::Function) => Vec::new(),
-            Wanted::Names(Kind::Keyspace) => {
+    /// Returns the rows of the answer.
+    fn elements<'a>(&'a self, targets: &'a Targets) -> Box<dyn Iterator<Item = Element> + Send + 'a> {
+        let names: Vec<(String, &'static str, String)> = match targets {
+            Targets::Items(items) => return Box::new(items.iter().flat_map(Item::elements)),
+            Targets::Names(Kind::Function) => Vec::new(),
+            Targets::Names(Kind::Keyspace) => {
                 self.keyspaces().into_iter().map(|name| (name.clone(), "keyspace", name)).collect()
             }
-            Wanted::Names(Kind::Table) => {
+            Targets::Names(Kind::Table) => {
                 self.tables().into_iter().map(|(keyspace, name)| (keyspace, "table", name)).collect()
             }
-            Wanted::Names(Kind::Type) => {
+            Targets::Names(Kind::Type) => {
                 self.types().into_iter().map(|(keyspace, name)| (keyspace, "type", name)).collect()
             }
         };
@@ -223,7 +228,8 @@ impl Described {
         self.viewer.sees(About::Keyspace(keyspace))
     }
 
-    /// Whether a listing is about the keyspace: the session's, or all without one.
+    /// Returns true if a listing includes the keyspace: the session's keyspace, or every visible
+    /// one if the session has none.
     fn lists(&self, keyspace: &str) -> bool {
         self.session.as_deref().is_none_or(|session| keyspace == session) && self.sees(keyspace)
     }
@@ -258,8 +264,8 @@ impl Described {
     }
 
     fn whole(&self, full: bool) -> Vec<Item> {
-        let wanted = self.schema.keyspaces.iter().filter(|(name, _)| full || !is_system(name));
-        let shown = wanted.filter(|(name, _)| self.sees(name));
+        let targets = self.schema.keyspaces.iter().filter(|(name, _)| full || !is_system(name));
+        let shown = targets.filter(|(name, _)| self.sees(name));
         shown.map(|(_, keyspace)| Item::Keyspace { keyspace: keyspace.clone(), only: false }).collect()
     }
 
@@ -296,7 +302,7 @@ impl Described {
         found.cloned().map(Item::Type).ok_or_else(|| self.not_found("User defined type", name))
     }
 
-    /// A bare name: a keyspace, or a table of the session's.
+    /// Finds an unqualified name: a keyspace, or a table of the session's keyspace.
     fn named(&self, name: &QualifiedName, check: &Check<'_>) -> Result<Vec<Item>, Error> {
         if name.keyspace.is_none()
             && let Ok(items) = self.keyspace(&name.name, false, check)
@@ -306,7 +312,7 @@ impl Described {
         match self.table(name, check) {
             Ok(item) => return Ok(vec![item]),
             Err(error @ Error::Unauthorized(_)) => return Err(error),
-            // The role sees the keyspace, or there is none to look in.
+            // The role sees the keyspace, or there is no keyspace to search.
             Err(_) => {}
         }
         let keyspace = self.keyspace_of(name);
@@ -320,7 +326,7 @@ impl Described {
         Err(Error::Invalid(text))
     }
 
-    /// The keyspace of a name: its own, or the session's.
+    /// Returns the keyspace of a name: its own, or the session's.
     fn keyspace_of<'a>(&'a self, name: &'a QualifiedName) -> Option<&'a str> {
         name.keyspace.as_deref().or(self.session.as_deref())
     }
@@ -339,25 +345,26 @@ fn no_keyspace() -> Error {
     Error::Invalid("No keyspace specified and no current keyspace".to_owned())
 }
 
-/// Whether a keyspace is the server's own.
+/// Returns true for the server's own keyspaces.
 fn is_system(keyspace: &str) -> bool {
     keyspace == "system" || keyspace.starts_with("system_")
 }
 
-/// User types, each after those it is made of. Visits each field once: a keyspace may have thousands of types.
+/// Returns user types, each after the types it contains. Visits each field once: a keyspace may
+/// have thousands of types.
 fn types_in_order(keyspace: &Keyspace) -> Vec<&Arc<UdtType>> {
     let mut levels = BTreeMap::new();
     for udt in keyspace.types.values() {
         level(udt, &mut levels);
     }
     let mut types: Vec<_> = keyspace.types.values().collect();
-    // Types of one level stay in the order of their names.
+    // The sort is stable: types of one level stay in the order of their names.
     types.sort_by_key(|udt| levels[&*udt.name]);
     types
 }
 
-/// Returns the number of user types that a type is nested over, and notes that of each type inside. A type can only use types that
-/// were there before it, so there is no circle.
+/// Returns the nesting depth of a user type and stores it in `levels`, also for the types inside. A
+/// type can only use types that existed before it, so there is no cycle.
 fn level<'a>(udt: &'a UdtType, levels: &mut BTreeMap<&'a str, usize>) -> usize {
     fn inside<'a>(ty: &'a CqlType, levels: &mut BTreeMap<&'a str, usize>) -> usize {
         match ty {
@@ -444,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn types_come_after_those_they_are_made_of() {
+    fn types_come_after_the_types_they_contain() {
         let z = udt("z", &[CqlType::Int]);
         let m = udt("m", &[CqlType::List(Box::new(frozen(&z)))]);
         let a = udt("a", &[frozen(&m), frozen(&z)]);
@@ -454,7 +461,7 @@ mod tests {
         assert_eq!(names, ["b", "z", "m", "a"]);
     }
 
-    /// Each type uses the one before it twice: a walk that does not remember what it has seen visits 2^60 fields.
+    /// Each type uses the one before it twice. A walk without memory would visit 2^60 fields.
     #[test]
     fn order_of_types_visits_each_field_once() {
         let mut types = vec![udt("t00", &[CqlType::Int])];

@@ -1,4 +1,4 @@
-//! Metrics as the text that Prometheus reads: a head for each metric, told once, then its values.
+//! Metrics in the text format of Prometheus: one head for each metric, then its values.
 
 use std::fmt::Write;
 
@@ -9,44 +9,45 @@ use engine::{Measure, Metric, TableMeasures};
 pub(crate) struct Page(pub(crate) String);
 
 impl Page {
-    /// Begins a metric; its values have to follow.
+    /// Appends the head of a metric. Its values must follow.
     pub(crate) fn head(&mut self, metric: &Metric) {
         let Metric { name, kind, help } = metric;
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
     }
 
-    /// A value of the metric begun last. Labels' values are our own words or numbers, and need no escaping.
+    /// Appends a value of the last metric. Label values are constants or numbers, and need no
+    /// escaping.
     pub(crate) fn value(&mut self, metric: &Metric, label: &str, of: impl std::fmt::Display, value: f64) {
         let _ = writeln!(self.0, "{}{{{label}=\"{of}\"}} {value}", metric.name);
     }
 
-    /// Metrics of tables, in the order of the first.
+    /// Appends the metrics of tables, in the order of the first table.
     pub(crate) fn tables(&mut self, tables: &[TableMeasures]) {
         let Some(first) = tables.first() else { return };
-        for (place, Measure { metric, .. }) in first.measures.iter().enumerate() {
+        for (index, Measure { metric, .. }) in first.measures.iter().enumerate() {
             self.head(metric);
             for TableMeasures { keyspace, table, measures } in tables {
-                let (name, value) = (metric.name, measures[place].value);
+                let (name, value) = (metric.name, measures[index].value);
                 let (keyspace, table) = (escaped(keyspace), escaped(table));
                 let _ = writeln!(self.0, "{name}{{keyspace=\"{keyspace}\",table=\"{table}\"}} {value}");
             }
         }
     }
 
-    /// A metric with one value.
+    /// Appends a metric with one value.
     pub(crate) fn one(&mut self, metric: &Metric, value: f64) {
         self.head(metric);
         let _ = writeln!(self.0, "{} {value}", metric.name);
     }
 
-    /// Metrics that every core measures alike, in the order of the first.
+    /// Appends metrics that every core measures, in the order of the first core.
     pub(crate) fn cores(&mut self, cores: &[Vec<Measure>]) {
         let Some(first) = cores.first() else { return };
-        for (place, Measure { metric, .. }) in first.iter().enumerate() {
+        for (index, Measure { metric, .. }) in first.iter().enumerate() {
             self.head(metric);
             for (core, measures) in cores.iter().enumerate() {
-                if let Some(measure) = measures.get(place) {
+                if let Some(measure) = measures.get(index) {
                     self.value(metric, "core", core, measure.value);
                 }
             }
@@ -54,7 +55,7 @@ impl Page {
     }
 }
 
-/// A label's value, which a client may have chosen.
+/// Escapes a label value that a client may have chosen.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_has_one_head_and_a_value_for_each_core() {
+    fn metric_has_one_head_and_a_value_for_each_core() {
         static ROWS: Metric = Metric::counter("rows_total", "Rows.");
         let of = |value| vec![Measure { metric: &ROWS, value }];
         let mut page = Page::default();

@@ -1,4 +1,4 @@
-//! The guardrails as users see them: `system.guardrails` and counters in `/metrics`.
+//! Guardrails in `system.guardrails` and their counters in `/metrics`.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ const FAILED: Metric = Metric::counter(
     "Requests refused by a fail threshold, by guardrail.",
 );
 
-/// The table, for a core's registry: a row for each guardrail, with its thresholds and counts of the whole server.
+/// Returns the table for a core's registry: a row for each guardrail, with its thresholds and the
+/// counts of the whole server.
 pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
     let guardrails = core.engine.registry().guardrails().clone();
     let columns = [

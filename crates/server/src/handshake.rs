@@ -1,5 +1,6 @@
-//! From the first byte to an authenticated session: OPTIONS, STARTUP, AUTH_RESPONSE, one after the other. Nothing here
-//! is hot, and all of it runs in the `driver` group under one time limit.
+//! From the first byte to an authenticated session: OPTIONS, STARTUP and AUTH_RESPONSE, one at a
+//! time. None of this is performance-critical. All of it runs in the `driver` group under one time
+//! limit.
 
 use access::{AuthError, Login};
 use wire::{Compression, Envelope, Failure, FailureKind, Framing, Opcode, Request};
@@ -8,23 +9,23 @@ use crate::connection::{Connection, Ended};
 use crate::request::protocol;
 use crate::session::Session;
 
-/// The class by which drivers know that a name and a password are asked for.
+/// Authenticator class that tells drivers to send a name and a password.
 const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
 
-/// How many of a token's most significant bits ScyllaDB's sharding ignores: its default.
+/// Number of a token's most significant bits that ScyllaDB's sharding ignores: its default.
 pub(crate) const IGNORE_MSB: u32 = 12;
 
-/// The name of the partitioner.
+/// Name of the partitioner.
 pub(crate) const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 
-/// The CQL version announced.
+/// CQL version announced to clients.
 pub(crate) const CQL_VERSION: &str = "3.4.7";
 
 impl Connection {
-    /// Takes the connection to where requests are served.
+    /// Runs the handshake until the session is authenticated.
     pub(crate) async fn handshake(&mut self) -> Result<(), Ended> {
-        let known = self.startup().await?;
-        if let Some(login) = known {
+        let login = self.startup().await?;
+        if let Some(login) = login {
             self.enter(&login, self.decoder.last_stream()).await?;
             if self.session.core.shared.config.authenticate {
                 self.session.audit_login(login.role(), None);
@@ -47,9 +48,9 @@ impl Connection {
         }
     }
 
-    /// Returns the session's role where the client need not give a password: where nobody has to, and where its certificate
-    /// names a role that may log in.
-    fn known(&self) -> Option<Login> {
+    /// Returns the session's login if no password is needed: authentication is off, or the client's
+    /// certificate names a role that may log in.
+    fn login_without_password(&self) -> Option<Login> {
         let access = &self.session.core.access;
         if !self.session.core.shared.config.authenticate {
             return Some(access.anonymous());
@@ -62,7 +63,8 @@ impl Connection {
             .and_then(|name| access.log_in_by_certificate(name))
     }
 
-    /// Until STARTUP has been answered. Returns the session's role if it is known by then.
+    /// Reads messages until STARTUP is answered. Returns the session's login if no password is
+    /// needed.
     async fn startup(&mut self) -> Result<Option<Login>, Ended> {
         loop {
             let envelope = self.next().await?;
@@ -79,7 +81,7 @@ impl Connection {
                     continue;
                 }
                 Ok(Request::Startup(options)) => {
-                    let login = self.known();
+                    let login = self.login_without_password();
                     match self.answer_startup(&envelope, &options, login.is_some()) {
                         Ok(()) => return Ok(login),
                         Err(failure) => failure,
@@ -92,7 +94,8 @@ impl Connection {
         }
     }
 
-    /// Decodes a message that may come now: OPTIONS or `expected`. Anything else is refused by its opcode, its body unread.
+    /// Decodes a permitted message: OPTIONS or `expected`. Refuses others by their opcode, without
+    /// reading the body.
     fn decode<'a>(&self, envelope: &'a Envelope, expected: Opcode) -> Result<Request<'a>, Failure> {
         if envelope.opcode == Opcode::Options || envelope.opcode == expected {
             return envelope.request().map_err(|error| Failure::from(&error));
@@ -102,7 +105,7 @@ impl Connection {
         Err(protocol(&format!("Unexpected message {found}, expecting {expected}")))
     }
 
-    /// Answers STARTUP in the framing before it, then changes the framing.
+    /// Answers STARTUP in the old framing, then changes the framing.
     fn answer_startup(
         &mut self,
         envelope: &Envelope,
@@ -135,7 +138,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks a name and a password; whether they are right.
+    /// Checks a name and a password. Returns true if they are right.
     async fn authenticate(&mut self, stream: i16, token: Option<&[u8]>) -> Result<bool, Ended> {
         let core = self.session.core.clone();
         let Some((name, password)) = token.and_then(plain) else {
@@ -158,7 +161,7 @@ impl Connection {
                     AuthError::Overloaded(text) => (FailureKind::Overloaded, text),
                 };
                 self.session.audit_login(name, Some(&text));
-                // Not before the delay: whoever guesses waits, on each connection.
+                // Delay the refusal, which slows down password guessing on each connection.
                 lanes::time::sleep(core.shared.config.auth_failure_delay).await;
                 crate::counters::add(&core.counters.auth_failures, 1);
                 self.session.refuse(stream, &Failure::new(kind, text));
@@ -167,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// Counts the connection as a session. A client over a limit is refused.
+    /// Counts the connection as a session. Refuses a client over a limit.
     async fn enter(&self, login: &Login, stream: i16) -> Result<(), Ended> {
         let core = &self.session.core;
         let entered = self.slot.enter(login.role(), core.access.is_superuser(login)).await;
@@ -181,12 +184,12 @@ impl Connection {
 
     fn count_refusal(&mut self) -> Result<bool, Ended> {
         self.wrong_passwords += 1;
-        let most = self.session.core.shared.config.auth_failures_max;
-        if self.wrong_passwords >= most { Err(Ended::Refused) } else { Ok(false) }
+        let failures_max = self.session.core.shared.config.auth_failures_max;
+        if self.wrong_passwords >= failures_max { Err(Ended::Refused) } else { Ok(false) }
     }
 }
 
-/// Name and password of a SASL PLAIN token: `[authorization] 0 name 0 password`.
+/// Returns name and password of a SASL PLAIN token: `[authorization] 0 name 0 password`.
 fn plain(token: &[u8]) -> Option<(&str, &str)> {
     let mut parts = token.splitn(3, |&byte| byte == 0);
     let (_, name, password) = (parts.next()?, parts.next()?, parts.next()?);
@@ -210,7 +213,7 @@ impl Session {
             put("SCYLLA_PARTITIONER", PARTITIONER.to_owned());
             put("SCYLLA_SHARDING_ALGORITHM", "biased-token-round-robin".to_owned());
             put("SCYLLA_SHARDING_IGNORE_MSB", IGNORE_MSB.to_string());
-            // The ports take both.
+            // The same port accepts TLS: the first byte of a client decides.
             put("SCYLLA_SHARD_AWARE_PORT", port.to_string());
             if shared.config.tls.is_some() {
                 put("SCYLLA_SHARD_AWARE_PORT_SSL", port.to_string());

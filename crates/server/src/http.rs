@@ -1,8 +1,10 @@
-//! `/health/live`, `/health/ready` and `/metrics`, over just enough HTTP/1.1: GET and HEAD, one request a connection,
-//! in the control group so that they answer while every level is busy. Over HTTPS too, where there is a certificate.
+//! `/health/live`, `/health/ready` and `/metrics`, over a minimal HTTP/1.1: GET and HEAD, one
+//! request a connection. They run in the control group, so that they answer while every level is
+//! busy. With a certificate they are also served over HTTPS.
 //!
-//! Connections are bounded, and one more closes the oldest of the address with the most of them. So unfinished requests keep no
-//! health check out. Requests for metrics, which take memory and CPU time, are bounded on their own.
+//! Connections are bounded. One more closes the oldest connection of the address that has the most,
+//! so that unfinished requests block no health check. Requests for metrics take memory and CPU
+//! time, so they have a limit of their own.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -23,7 +25,7 @@ use crate::logging::Level;
 use crate::server::Server;
 use crate::{counters, lane_metrics};
 
-/// Connections at once, none of which is ever a session. One address may have three quarters of them.
+/// Limits on connections. None ever becomes a session. One address may have 3/4 of them.
 const LIMITS: Limits = Limits {
     sessions_max: 0,
     reserved_max: 0,
@@ -32,21 +34,21 @@ const LIMITS: Limits = Limits {
     per_address_max: 0,
     per_role_max: 0,
 };
-/// Requests for metrics answered at once: each gathers and holds a page of up to some MiB.
+/// Maximum number of requests for metrics in flight: each holds a page of up to some MiB.
 const METRICS_MAX: usize = 4;
-/// Longest head of a request, bytes.
+/// Maximum length of a request's head, bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// Time for a whole request and its answer.
+/// Time limit for a request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The listener's state on core 0.
+/// State of the HTTP listener on core 0.
 struct Http {
     core: Rc<Core>,
-    /// Requests for metrics in progress.
+    /// Number of requests for metrics in flight.
     metrics: Cell<usize>,
 }
 
-/// One of the requests for metrics in progress, until it is dropped.
+/// One request for metrics in flight, until it is dropped.
 struct MetricsSlot<'a>(&'a Cell<usize>);
 
 impl MetricsSlot<'_> {
@@ -63,7 +65,7 @@ impl Drop for MetricsSlot<'_> {
     }
 }
 
-/// Serves until the lanes end.
+/// Serves HTTP until the lanes end.
 pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
     let logger = core.shared.logger.clone();
     let connections = Connections::new(LIMITS, move |refusals| {
@@ -74,7 +76,8 @@ pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
     let take = |stream, peer: std::net::SocketAddr| {
         let (slot, http) = (connections.accept(peer.ip()), http.clone());
         let work = async move {
-            // A client that is too slow, or makes room for others, is closed; there is nothing to do about either.
+            // Ignore the result: a client that is too slow, or evicted in favour of others, is
+            // closed.
             let _ = slot.log_in(TIMEOUT, serve_connection(&http, stream)).await;
         };
         lanes::spawn(Group::CONTROL, work).detach();
@@ -85,7 +88,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
     frontdoor::accept(listener, take, failed).await;
 }
 
-/// What is answered: status, type and body.
+/// An answer: status, type and body.
 type Answer = (&'static str, &'static str, String);
 
 async fn serve_connection(http: &Http, tcp: TcpStream) -> std::io::Result<()> {
@@ -101,7 +104,7 @@ async fn serve_connection(http: &Http, tcp: TcpStream) -> std::io::Result<()> {
 
 async fn answer(http: &Http, mut stream: Stream) -> std::io::Result<()> {
     let mut head = Vec::with_capacity(1024);
-    // Held until the answer has been written.
+    // The slot is released after the answer has been written.
     let mut slot = None;
     let (answer, with_body) = loop {
         let mut headers = [httparse::EMPTY_HEADER; 64];
@@ -120,8 +123,8 @@ async fn answer(http: &Http, mut stream: Stream) -> std::io::Result<()> {
                     "GET" | "HEAD" if path == "/health/ready" => readiness(&http.core.shared).await,
                     "GET" | "HEAD" if path == "/health/live" => ("200 OK", TEXT, "live\n".to_owned()),
                     "GET" | "HEAD" => {
-                        let there = "there are /metrics, /health/live and /health/ready\n";
-                        ("404 Not Found", TEXT, there.to_owned())
+                        let paths = "there are /metrics, /health/live and /health/ready\n";
+                        ("404 Not Found", TEXT, paths.to_owned())
                     }
                     _ => ("405 Method Not Allowed", TEXT, "only GET and HEAD\n".to_owned()),
                 };
@@ -140,7 +143,7 @@ async fn answer(http: &Http, mut stream: Stream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Writes an answer, and closes the connection.
+/// Writes an answer and closes the connection.
 async fn write(mut stream: Stream, (status, kind, body): Answer, with_body: bool) -> std::io::Result<()> {
     let mut out = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
@@ -156,10 +159,10 @@ async fn write(mut stream: Stream, (status, kind, body): Answer, with_body: bool
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Every core answers within this time, or the server is not ready.
+/// Time within which every core must answer. Otherwise the server is not ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Ready: the server has started and is not stopping, and all of its cores take writes.
+/// Answers ready if the server has started, is not stopping, and all of its cores take writes.
 async fn readiness(shared: &Arc<Shared>) -> Answer {
     let unready = |text: &str| ("503 Service Unavailable", TEXT, format!("not ready{text}\n"));
     if !shared.ready.load(SeqCst) {
@@ -190,15 +193,16 @@ async fn metrics_or_refusal(http: &Http, host: Option<&[u8]>, has_slot: bool) ->
     let levels = http.core.access.levels().clone();
     let engines = engines(&shared).await;
     let tables = tables(&shared).await;
-    // Long where there are many levels, and nothing to hold a fast lane up with.
+    // Build the page on the heavy lane: it takes long with many levels.
     let guardrails = http.core.engine.registry().guardrails().clone();
     let page = async move { metrics(&shared, &levels, (&engines, &tables), &guardrails).await };
     let text = lanes::heavy_urgent(Group::CONTROL, page).await;
     ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
 }
 
-/// Returns true for an IP address, `localhost`, a name in `names`, and no host at all. A web page can make a browser ask under a
-/// name of its own that resolves to this server, and read the answer; a browser always sends the name.
+/// Returns true for an IP address, `localhost`, a name in `names`, or no host. This protects
+/// against DNS rebinding: the name of a web page may resolve to this server, so that a browser lets
+/// the page read the answer. A browser always sends the name.
 fn is_allowed(host: Option<&[u8]>, names: &[String]) -> bool {
     let Some(host) = host else { return true };
     let Ok(host) = std::str::from_utf8(host) else { return false };
@@ -214,13 +218,13 @@ fn is_allowed(host: Option<&[u8]>, names: &[String]) -> bool {
         || names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Connections that made room for others.
+/// Number of connections closed in favour of others.
 const CLOSED: Metric = Metric::counter(
     "fairlane_connections_closed_before_login_total",
     "CQL connections closed before login to make room for others.",
 );
 
-/// What each core's engine counts, and who else is beside it, asked for on that core.
+/// Returns the metrics of each core's engine and registry, read on that core.
 async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
     let mut all = Vec::with_capacity(shared.counters.len());
     for core in 0..shared.counters.len() {
@@ -234,7 +238,7 @@ async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
     all
 }
 
-/// Metrics of tables, which core 0 gathers.
+/// Returns the metrics of tables, which core 0 collects.
 async fn tables(shared: &Arc<Shared>) -> Vec<TableMeasures> {
     let server = Server::of(shared.clone());
     let ask = move || async move {
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_slot_is_given_back_when_its_task_panics() {
+    fn metrics_slot_is_released_when_its_task_panics() {
         let count = Cell::new(0);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _slot = MetricsSlot::take(&count);

@@ -1,19 +1,19 @@
-//! Sessions that send nothing for long are closed, where that is configured. Each core looks at its own sessions now and then,
-//! which is cheaper than a timer for each request.
+//! Closes sessions that are idle for a configured time. Each core checks its own sessions
+//! periodically, which is cheaper than a timer for each request.
 
 use std::rc::Weak;
 use std::time::Duration;
 
 use crate::core::Core;
 
-/// Looks at all sessions within one idle time.
-const LOOKS: u32 = 8;
+/// Number of checks within one idle time.
+const CHECKS: u32 = 8;
 
 /// Closes idle sessions of a core until the server stops.
 pub(crate) async fn close_idle(core: Weak<Core>, limit: Duration) {
     let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     loop {
-        lanes::time::sleep((limit / LOOKS).max(Duration::from_millis(1))).await;
+        lanes::time::sleep((limit / CHECKS).max(Duration::from_millis(1))).await;
         let Some(core) = core.upgrade() else { return };
         let sessions: Vec<_> = core.sessions.borrow().values().cloned().collect();
         for session in sessions {

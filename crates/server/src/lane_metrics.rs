@@ -1,11 +1,11 @@
-//! What the lanes count about themselves, as metrics.
+//! Counters of the lanes, as metrics.
 
 use engine::Metric;
 use lanes::Lanes;
 
 use crate::exposition::Page;
 
-/// A count of the whole server.
+/// A counter of the whole server.
 type OfServer = fn(&Lanes) -> u64;
 
 const SERVER: [(Metric, OfServer); 2] = [
@@ -13,7 +13,7 @@ const SERVER: [(Metric, OfServer); 2] = [
     (Metric::counter("fairlane_overruns_total", "Heavy turns that overran by 10 ms."), Lanes::overruns),
 ];
 
-/// A count of one core, where there is one.
+/// A counter of one core. `None` if there is no value.
 type OfCore = fn(&Lanes, usize) -> Option<f64>;
 
 const CORES: [(Metric, OfCore); 4] = [
@@ -48,7 +48,7 @@ const KERNEL_CPU: Metric = Metric::counter(
 const KERNEL_WORKERS: Metric =
     Metric::gauge("fairlane_kernel_workers", "The kernel's io_uring workers there are.");
 
-/// Appends all of it. On a lane.
+/// Appends all lane metrics. Must run on a lane.
 pub(crate) async fn page(page: &mut Page) {
     let lanes = lanes::handle();
     for (metric, value) in &SERVER {
@@ -62,7 +62,7 @@ pub(crate) async fn page(page: &mut Page) {
             }
         }
     }
-    // Where there is no /proc there is nothing to say.
+    // Skip these metrics on systems without /proc.
     if let Ok(used) = lanes::disk::kernel_use().await {
         page.one(&KERNEL_CPU, used.cpu_ns as f64 / 1e9);
         page.one(&KERNEL_WORKERS, used.threads as f64);

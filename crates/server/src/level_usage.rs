@@ -1,10 +1,10 @@
-//! `system.level_usage`: a row for each service level, with what it has had since the server
-//! started, what it has now, and what it waits for. Times are in microseconds. A role is shown its
-//! own levels, and `waited_for` only if it may DESCRIBE ALL SERVICE LEVELS.
+//! `system.level_usage`: a row for each service level, with its usage since the server started, its
+//! current usage, and its waits. Times are in microseconds. A role sees its own levels. It sees
+//! `waited_for` only if it may DESCRIBE ALL SERVICE LEVELS.
 //!
-//! `waited_for` says whom it waited for: a map of levels, and of the server's own work under names
-//! that begin with `$`. Those are turns on a core, taken while the level was ready there;
-//! `crates/lanes/src/waits.rs` says what is exact and what is sampled.
+//! `waited_for` maps the levels that used a core while this level was ready there to the time of
+//! those slices. The server's own work has names that begin with `$`. `crates/lanes/src/waits.rs`
+//! documents which times are exact and which are sampled.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use crate::core::Core;
 /// A column of numbers.
 type Column = (&'static str, fn(&LevelUsage) -> u64);
 
-/// In the order of the table; the name of the level comes before them.
+/// Columns in the order of the table, behind the name of the level.
 const COLUMNS: [Column; 24] = [
     ("shares", |u| u.shares.into()),
     ("cpu_fast_us", |u| u.lanes.cpu_fast_ns / 1000),
@@ -46,7 +46,7 @@ const COLUMNS: [Column; 24] = [
     ("queue_wait_us", |u| u.slots.waited_ns / 1000),
 ];
 
-/// The table, for a core's registry.
+/// Returns the table for a core's registry.
 pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
     let levels = core.access.levels().clone();
     let numbers = COLUMNS.iter().map(|(name, _)| (*name, CqlType::BigInt));
@@ -68,12 +68,13 @@ pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
     .about(Subject::Level { name: 0, others: COLUMNS.len() + 1 })
 }
 
-/// Whom it waited for, with the microseconds; null where it never waited, as an empty map is.
+/// Returns the groups that the level waited for, each with the time in microseconds. Null if it
+/// never waited, because an empty map is null in CQL.
 fn waited_for(usage: &LevelUsage) -> Option<Bytes> {
     let all = usage.waited_for.iter();
     let cells: Vec<(&[u8], [u8; 8])> = all
-        .map(|(whom, ns)| (whom.as_bytes(), i64::try_from(ns / 1000).unwrap_or(i64::MAX).to_be_bytes()))
+        .map(|(other, ns)| (other.as_bytes(), i64::try_from(ns / 1000).unwrap_or(i64::MAX).to_be_bytes()))
         .collect();
-    let pairs = cells.iter().map(|(whom, us)| (*whom, &us[..]));
+    let pairs = cells.iter().map(|(other, us)| (*other, &us[..]));
     (!cells.is_empty()).then(|| schema::value::encode_map(pairs).into())
 }

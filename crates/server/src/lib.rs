@@ -1,9 +1,9 @@
-//! The CQL front door: connections, sessions and requests over any engine, with the system tables that drivers read,
-//! DESCRIBE, metrics and health.
+//! The CQL listener: connections, sessions and requests over any engine. Also serves the system
+//! tables that drivers read, DESCRIBE, metrics and health.
 //!
-//! A [`Server`] is made once, joined on every core with that core's engine and `access`, and opened on core 0. It knows
-//! no storage, no grammar of roles and no arithmetic of shares: `access` says who a client is, what it may do and in
-//! which group it runs, and `workload` lets its requests in.
+//! A [`Server`] is created once, joined on every core with that core's engine and `access`, and
+//! opened on core 0. This crate contains no storage, no rules for roles and no scheduling. `access`
+//! authenticates a client and decides its rights and its group. `workload` admits its requests.
 
 mod account;
 mod acks;

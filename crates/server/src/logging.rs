@@ -1,6 +1,6 @@
-//! Log lines: levelled, rate-limited, as text or JSON, in UTC. A lane must not block on a pipe that nobody reads, so
-//! a line goes into a bounded queue, and a thread outside of the lanes writes it. What does not fit is counted and
-//! the count is written when there is room again.
+//! Log lines with level and rate limit, as text or JSON, in UTC. A lane must not block on a full
+//! pipe. A line therefore goes into a bounded queue, and a thread outside the lanes writes it.
+//! Lines that do not fit are counted, and the next line reports the count.
 
 use std::fmt::{Display, Write as _};
 use std::io::Write;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// How much a line matters.
+/// Severity of a line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// Something is broken.
+    /// A failure.
     Error,
-    /// Something needs a look.
+    /// A condition that needs attention.
     Warn,
-    /// What happens.
+    /// A normal event.
     Info,
-    /// What happens in detail.
+    /// A normal event, in detail.
     Debug,
 }
 
@@ -31,13 +31,13 @@ impl Level {
         }
     }
 
-    /// The level of that name.
+    /// Returns the level of that name.
     pub fn from_name(name: &str) -> Option<Level> {
         [Level::Error, Level::Warn, Level::Info, Level::Debug].into_iter().find(|level| level.name() == name)
     }
 }
 
-/// How a line looks.
+/// Format of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// `2026-01-31T12:00:00.000000Z info message key=value`
@@ -46,13 +46,13 @@ pub enum Format {
     Json,
 }
 
-/// Lines that wait to be written; one more is counted as lost.
+/// Maximum number of queued lines. Lines beyond it are counted as lost.
 const QUEUE_LINES_MAX: usize = 1024;
 
-/// Lines below `Error` that are let through in one second.
+/// Maximum number of lines below `Error` in one second.
 const LINES_PER_SECOND_MAX: u64 = 200;
 
-/// Writes log lines, from anywhere, without waiting. Cheap to clone.
+/// Writes log lines from any thread, without waiting. Cheap to clone.
 #[derive(Clone)]
 pub struct Logger(Arc<Inner>);
 
@@ -60,18 +60,18 @@ struct Inner {
     level: Level,
     format: Format,
     queue: SyncSender<String>,
-    /// The second being counted, and the lines in it.
+    /// Second of the rate limit, since 1970. `lines` counts the lines in it.
     second: AtomicU64,
     lines: AtomicU64,
     lost: AtomicU64,
 }
 
-/// The lines to be written, for a thread outside of the lanes.
+/// Queue of lines, for the writing thread outside the lanes.
 pub struct Lines(Receiver<String>);
 
 impl Lines {
-    /// Writes lines to `out` as they come, until the last [`Logger`] is gone. Errors of `out` are passed over: there
-    /// is nowhere to report them.
+    /// Writes lines to `out` until the last [`Logger`] is dropped. Ignores errors of `out`, because
+    /// there is no place to report them.
     pub fn write_to(self, mut out: impl Write) {
         for line in self.0 {
             let _ = out.write_all(line.as_bytes());
@@ -79,13 +79,13 @@ impl Lines {
         let _ = out.flush();
     }
 
-    /// The lines there are now.
+    /// Removes and returns the queued lines.
     pub fn take(&self) -> Vec<String> {
         self.0.try_iter().collect()
     }
 }
 
-/// A logger for lines of `level` and above, and where they come out.
+/// Creates a logger for lines of `level` and above, and the queue of its lines.
 pub fn logger(level: Level, format: Format) -> (Logger, Lines) {
     let (queue, lines) = sync_channel(QUEUE_LINES_MAX);
     let (second, count, lost) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -93,17 +93,17 @@ pub fn logger(level: Level, format: Format) -> (Logger, Lines) {
 }
 
 impl Logger {
-    /// A logger that writes nothing.
+    /// Creates a logger that writes nothing.
     pub fn silent() -> Logger {
         logger(Level::Error, Format::Text).0
     }
 
-    /// Whether lines of that level are written.
+    /// Returns true if lines of that level are written.
     pub fn enabled(&self, level: Level) -> bool {
         level <= self.0.level
     }
 
-    /// Writes a line, unless its level is off or too many came before it in this second.
+    /// Writes a line, unless its level is off or the rate limit is reached.
     pub fn log(&self, level: Level, message: &str, fields: &[(&str, &dyn Display)]) {
         if !self.enabled(level) {
             return;
@@ -121,14 +121,14 @@ impl Logger {
         }
     }
 
-    /// As [`Logger::log`], with fields that were made before.
+    /// Writes a line like [`Logger::log`], with fields that are formatted already.
     pub fn log_fields(&self, level: Level, message: &str, fields: &[(&str, String)]) {
         let fields: Vec<(&str, &dyn Display)> =
             fields.iter().map(|(name, value)| (*name, value as &dyn Display)).collect();
         self.log(level, message, &fields);
     }
 
-    /// Errors are always within the rate; the queue bounds them.
+    /// Returns true if the rate limit permits a line. Errors always pass: the queue bounds them.
     fn within_rate(&self, level: Level, now_us: i64) -> bool {
         let second = (now_us / 1_000_000) as u64;
         if self.0.second.swap(second, Relaxed) != second {
@@ -171,7 +171,7 @@ fn line(
     out
 }
 
-/// Keeps a text on its line: what a client sent cannot forge a second one.
+/// Escapes control characters, so that a client's text cannot forge a second line.
 fn push_printable(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {
@@ -196,10 +196,10 @@ fn push_quoted_where_needed(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// RFC 3339 in UTC, to the microsecond.
+/// Formats a time as RFC 3339 in UTC, to the microsecond.
 pub(crate) fn utc(unix_us: i64) -> String {
     let (days, us) = (unix_us.div_euclid(86_400_000_000), unix_us.rem_euclid(86_400_000_000));
-    // Days to a civil date, counting years from March so that the leap day comes last.
+    // Convert days to a civil date. Years start in March, so that the leap day comes last.
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
     let day_of_era = z.rem_euclid(146_097);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_stays_one_line_in_either_format() {
+    fn line_stays_one_line_in_either_format() {
         let (statement, ms) = ("SELECT \"a\"\nfake", 7);
         let fields: [(&str, &dyn Display); 2] = [("statement", &statement), ("ms", &ms)];
         let text = line(Format::Text, Level::Warn, 0, "slow", &fields, 3);
@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_made_before_are_written_as_others() {
+    fn formatted_fields_are_written_like_others() {
         let (logger, lines) = logger(Level::Info, Format::Text);
         logger.log_fields(Level::Info, "flush", &[("table", "ks.t".to_owned()), ("ms", 7.to_string())]);
         assert!(lines.take()[0].ends_with(" info flush table=ks.t ms=7\n"));
     }
 
     #[test]
-    fn levels_rate_and_queue_are_bounds() {
+    fn logger_applies_level_and_queue_bound() {
         let (logger, lines) = logger(Level::Info, Format::Text);
         logger.log(Level::Debug, "off", &[]);
         assert_eq!(lines.take().len(), 0);

@@ -1,12 +1,17 @@
-//! Long requests: whatever takes longer than a fast lane may be held up is done on the heavy lane, in the group of the session's
-//! level: copying a body together, inflating it, parsing a long text. Then the request goes on as any other does.
+//! Long requests. Assembling and inflating a large body, and parsing and binding a long text, would
+//! block a fast lane for too long. They run on the heavy lane, in the group of the session's level.
+//! After that the request continues like any other.
 //!
-//! 1. The connection hands over a frame beyond [`INLINE_BYTES`], or a request finds that it has a long text.
-//! 2. A task of the session assembles the frame on the heavy lane, charges the syntax tree and parses the text there.
-//! 3. Rights on the tables that the text names are checked; then it is bound on the heavy lane.
-//! 4. Back on the fast lane the request is worked on with its bound text. A batch yields between its statements.
+//! 1. The connection passes on a frame larger than [`INLINE_BYTES`], or a request finds that it has
+//!    a long text.
+//! 2. A task of the session assembles the frame on the heavy lane, charges the syntax tree and
+//!    parses the text there.
+//! 3. The session checks the rights on the tables that the text names. Then the text is bound on
+//!    the heavy lane.
+//! 4. The fast lane runs the request with its bound text. A batch yields between its statements.
 //!
-//! A long request ends with its connection up to step 2, but not when only the client's side is closed.
+//! The end of its connection cancels a long request up to step 2. A half-closed connection does
+//! not: the client may still read the answer.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,26 +30,27 @@ use crate::session::Session;
 use crate::slots::WAITING_BYTES;
 use crate::statement::{self, Bound, Id, Kind, Parsed, parse, tree_bytes};
 
-/// Bodies up to this, bytes, are decoded on the fast lane: inflating 32 KiB takes about 15 µs.
+/// Maximum size of a body decoded on the fast lane, bytes. Inflating 32 KiB takes about 15 µs.
 pub(crate) const INLINE_BYTES: usize = 32 << 10;
 
-/// Texts up to this, bytes, are parsed and bound on the fast lane. The worst text, an `IN` of empty strings, takes 0.3 µs a byte:
-/// 0.6 ms. A usual one takes 10 µs.
+/// Maximum length of a text parsed and bound on the fast lane, bytes. The worst text, an `IN` of
+/// empty strings, takes 0.3 µs a byte: 0.6 ms. A usual one takes 10 µs.
 pub(crate) const INLINE_TEXT_BYTES: usize = 2 << 10;
 
-/// Batches up to so many statements, and texts up to [`INLINE_TEXT_BYTES`] in all, are worked on in one go.
+/// Maximum number of statements of a batch that is run without a yield. Its texts must not exceed
+/// [`INLINE_TEXT_BYTES`] in total.
 const INLINE_STATEMENTS: usize = 50;
 
 /// A request that is too long for the fast lane.
 pub(crate) enum Frame {
-    /// Its body is whole: it has a long text.
+    /// A request whose body is complete but has a long text.
     Whole(Envelope),
-    /// Its body is still in parts or compressed.
+    /// A request whose body is still in chunks or compressed.
     Parts(Large),
 }
 
 impl Frame {
-    /// Pairs the answer with the request.
+    /// Returns the stream number, which pairs the answer with the request.
     pub(crate) fn stream(&self) -> i16 {
         match self {
             Frame::Whole(envelope) => envelope.stream,
@@ -53,26 +59,26 @@ impl Frame {
     }
 }
 
-/// The texts of a request, parsed.
+/// Parsed texts of a request.
 pub(crate) enum Texts {
-    /// A QUERY's or a PREPARE's.
+    /// Text of a QUERY or a PREPARE.
     One(Box<Parsed>),
-    /// Those of a BATCH, by statement; `None` for prepared ones.
+    /// Texts of a BATCH, by statement. `None` for prepared statements.
     Batch(Vec<Option<Parsed>>),
-    /// There are none: an EXECUTE.
+    /// No text: an EXECUTE.
     None,
 }
 
-/// A frame that was assembled, its texts parsed, and the charge for their trees.
+/// An assembled frame with its parsed texts and the charge for their trees.
 struct Opened {
     envelope: Envelope,
     texts: Texts,
     trees: Option<Charge>,
-    /// Of a PREPARE.
+    /// Id of the statement, for PREPARE only.
     id: Option<Id>,
 }
 
-/// Whether a batch is worked on as a long request.
+/// Returns true if a batch must run as a long request.
 pub(crate) fn is_long(batch: &wire::Batch<'_>) -> bool {
     let text_bytes = || {
         let texts = batch.iter().map(|entry| match entry.statement {
@@ -85,11 +91,11 @@ pub(crate) fn is_long(batch: &wire::Batch<'_>) -> bool {
 }
 
 impl Session {
-    /// Begins to work on a long request, as a task. `held` is the charge for its body.
+    /// Starts a task for a long request. `charges` are those for its body.
     pub(crate) fn begin_long(
         self: &Rc<Self>,
         frame: Frame,
-        held: Vec<Charge>,
+        charges: Vec<Charge>,
         times: Times,
         mut admitted: Admitted,
     ) {
@@ -99,7 +105,7 @@ impl Session {
         if let Frame::Whole(envelope) = &frame {
             let charged = self.account.borrow().charge((envelope.body.len() + WAITING_BYTES) as u64);
             match charged {
-                Ok(charge) => admitted.held.push(charge),
+                Ok(charge) => admitted.charges.push(charge),
                 Err(full) => return self.refuse(stream, &overloaded(full)),
             }
         }
@@ -110,9 +116,9 @@ impl Session {
             since_ns: times.read_ns,
             waits: false,
         };
-        let key = self.reads.borrow_mut().reserve();
+        let key = self.cancellable_tasks.borrow_mut().reserve();
         self.begin();
-        admitted.held.extend(held);
+        admitted.charges.extend(charges);
         let guard = self.clone();
         let work = async move {
             let account = session.account.borrow().clone();
@@ -127,11 +133,11 @@ impl Session {
                 warnings.give();
                 opened
             });
-            // From here on it is not given up with the connection, but by what it turns out to be.
-            session.reads.borrow_mut().done(key);
+            // From here on the kind of the request decides if the end of the connection cancels it.
+            session.cancellable_tasks.borrow_mut().done(key);
             match opened {
                 Ok(Opened { envelope, texts, trees, id }) => {
-                    admitted.held.extend(trees);
+                    admitted.charges.extend(trees);
                     session.warm_output();
                     let began_ns = lanes::time::monotonic_ns();
                     let times = Times { began_ns, ..times };
@@ -164,7 +170,7 @@ impl Session {
         };
         let work = Warnings::within(Warnings::take(), work);
         let task = lanes::spawn(group, guard.guarded(stream, work));
-        self.reads.borrow_mut().keep(key, task, running);
+        self.cancellable_tasks.borrow_mut().store(key, task, running);
     }
 }
 
@@ -184,7 +190,8 @@ impl Session {
         self.bind_long(keyspace.as_ref(), parsed).await
     }
 
-    /// Whether a batch has a prepared statement that is long and was bound to tables that have changed.
+    /// Returns true if a batch contains a long prepared statement whose plan no longer fits the
+    /// schema.
     pub(crate) fn has_stale_long(&self, batch: &wire::Batch<'_>) -> bool {
         batch.iter().any(|entry| match entry.statement {
             BatchStatement::Prepared(id) => {
@@ -194,7 +201,7 @@ impl Session {
         })
     }
 
-    /// Binds the statement of an EXECUTE anew, as [`Session::renew`] does.
+    /// Binds the statement of an EXECUTE again, like [`Session::renew`].
     async fn renew_executed(&self, envelope: &Envelope) -> Result<(), Failure> {
         match envelope.request() {
             Ok(Request::Execute(execute)) => self.renew(execute.id, execute.params.consistency).await,
@@ -202,7 +209,8 @@ impl Session {
         }
     }
 
-    /// Binds a prepared statement anew on the heavy lane, if it is long and its tables have changed.
+    /// Binds a prepared statement again on the heavy lane, if it is long and no longer fits the
+    /// schema.
     pub(crate) async fn renew(&self, id: &[u8], consistency: Consistency) -> Result<(), Failure> {
         let Some(statement) = self.core.plans.prepared(id).filter(|statement| statement.is_stale_long())
         else {
@@ -213,7 +221,7 @@ impl Session {
     }
 }
 
-/// Assembles a frame and parses its texts, on the heavy lane.
+/// Assembles a frame and parses its texts. Runs on the heavy lane.
 async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure> {
     let envelope = match frame {
         Frame::Whole(envelope) => envelope,
@@ -234,7 +242,8 @@ async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure> {
         }
         Request::Batch(batch) => {
             let mut texts = Vec::with_capacity(batch.len());
-            // Charged as it grows: the trees of a batch are all there before any of them is bound.
+            // Grow the charge with each text: all trees of a batch exist before any of them is
+            // bound.
             let trees = limits.account.charge(0).map_err(overloaded)?;
             for entry in batch.iter() {
                 texts.push(match entry.statement {
@@ -258,7 +267,7 @@ fn one(text: &str, limits: &Limits) -> Result<(Texts, Charge), Failure> {
     Ok((Texts::One(Box::new(parse(text))), charge))
 }
 
-/// The limits of a long request, for the heavy lane.
+/// Limits of a long request, for the heavy lane.
 struct Limits {
     account: Arc<Account>,
     guardrails: Arc<Guardrails>,
@@ -267,7 +276,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Returns the memory that a text's tree will take, bytes, before it is parsed.
+    /// Returns the estimated memory of a text's tree, bytes, before it is parsed.
     fn tree_bytes(&self, text: &str) -> Result<u64, Failure> {
         let checked = self.guardrails.check(Guardrail::StatementBytes, text.len() as u64);
         checked.map_err(unprepared_failure)?;
@@ -275,12 +284,12 @@ impl Limits {
     }
 }
 
-/// The answer to a text that is no CQL.
+/// Returns the error for a text that is not valid CQL.
 pub(crate) fn syntax(error: cql::SyntaxError) -> Failure {
     Failure::new(FailureKind::Syntax, error.to_string())
 }
 
-/// The answer to a request that an account has no room for.
+/// Returns the error for a request that exceeds the free memory of an account.
 pub(crate) fn overloaded(full: Full) -> Failure {
     Failure::new(FailureKind::Overloaded, account::overloaded(full))
 }

@@ -1,4 +1,4 @@
-//! What this door and the engine behind it hold memory for, as rows of `system.memory`.
+//! Memory held by the CQL listener and its engine, as rows of `system.memory`.
 
 use std::rc::{Rc, Weak};
 
@@ -6,7 +6,7 @@ use engine::{HeldMemory, VirtualTable};
 
 use crate::core::Core;
 
-/// What for, and the metric of the engine that says how much.
+/// Purposes of engine memory, each with the engine's metric.
 const OF_ENGINE: [(&str, &str); 4] = [
     ("memtables", "fairlane_memtable_bytes"),
     ("memtables being flushed", "fairlane_flush_backlog_bytes"),
@@ -14,7 +14,7 @@ const OF_ENGINE: [(&str, &str); 4] = [
     ("cache of scans", "fairlane_scan_cache_bytes"),
 ];
 
-/// The table, for a core's registry.
+/// Returns the table for a core's registry.
 pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
     let (index, core) = (core.index, Rc::downgrade(core));
     HeldMemory::table(index, move || held(&core))
@@ -39,7 +39,7 @@ fn held(core: &Weak<Core>) -> Vec<HeldMemory> {
             bytes,
         });
     }
-    // The levels' account is one for all cores.
+    // One account covers all cores, so only core 0 reports it.
     if core.index == 0 {
         let bytes = core.access.levels().usage().iter().map(|level| level.memory.used).sum();
         held.push(HeldMemory { purpose: "queries", bytes });

@@ -1,6 +1,7 @@
-//! The way of a session's answers to its socket. As a rule they are sent when the group pauses (`lanes::at_pause`): the answers of
-//! several connections go out one after the other, and the client's thread, once woken, stays awake for all of them. What
-//! the socket does not take then, the connection's own task sends, which waits for it.
+//! Sending of a session's answers. Normally they are sent when the group pauses
+//! (`lanes::at_pause`). The answers of several connections then go out one after the other, and the
+//! client's thread stays awake for all of them. The connection's own task sends the rest when the
+//! socket was full.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -16,33 +17,33 @@ use crate::connection::Ended;
 use crate::counters::add;
 use crate::session::Session;
 
-/// The sender of what is in the output buffer.
+/// The sender responsible for the output buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Sending {
-    /// Nobody has been asked to.
+    /// No sender is scheduled.
     #[default]
-    Nobody,
-    /// It goes when the group pauses.
+    None,
+    /// Sent when the group pauses.
     AtPause,
-    /// The connection's task, as soon as the socket takes more.
+    /// Sent by the connection's task, as soon as the socket takes more.
     Connection,
 }
 
 impl Session {
-    /// Has what is in the output buffer sent in a moment.
+    /// Schedules the output buffer to be sent at the group's next pause.
     pub(crate) fn send_soon(self: &Rc<Self>) {
-        if self.sending.get() == Sending::Nobody && self.unsent_bytes() > 0 {
+        if self.sending.get() == Sending::None && self.unsent_bytes() > 0 {
             self.sending.set(Sending::AtPause);
             lanes::at_pause(self.clone());
         }
     }
 
-    /// Sends what the socket takes now; it wakes the caller once it takes more.
+    /// Sends the bytes that the socket takes now. The socket wakes the caller when it takes more.
     pub(crate) fn send_now(&self, cx: &mut Context<'_>) -> Result<(), Ended> {
         let sent = self.write_out(|output, bytes| Pin::new(output).poll_write(cx, bytes))?;
         match self.sending.get() {
             Sending::AtPause => {}
-            _ if sent == Sent::All => self.sending.set(Sending::Nobody),
+            _ if sent == Sent::All => self.sending.set(Sending::None),
             _ => self.sending.set(Sending::Connection),
         }
         if sent == Sent::Enough {
@@ -51,7 +52,7 @@ impl Session {
         Ok(())
     }
 
-    /// Writes until all is written, `write` has to wait, or a round's most bytes have been written.
+    /// Writes until all bytes are written, `write` is pending, or the limit of a round is reached.
     fn write_out(
         &self,
         mut write: impl FnMut(&mut WriteHalf, &[u8]) -> Poll<io::Result<usize>>,
@@ -96,27 +97,27 @@ impl Session {
             }
         };
         drop((encoder, outbox));
-        if !self.gated.borrow().is_empty() && !self.is_output_full() {
-            self.wake_gated();
+        if !self.paused_reads.borrow().is_empty() && !self.is_output_full() {
+            self.wake_paused_reads();
         }
         Ok(sent)
     }
 }
 
-/// The outcome of a round of sending.
+/// Outcome of a round of sending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sent {
-    /// Nothing is left.
+    /// Everything was sent.
     All,
-    /// The socket takes no more for now.
+    /// The socket takes no more bytes for now.
     Part,
-    /// The round has sent as much as one round may.
+    /// The round has reached its limit of bytes.
     Enough,
 }
 
 impl AtPause for Session {
     fn at_pause(self: Rc<Self>) {
-        self.sending.set(Sending::Nobody);
+        self.sending.set(Sending::None);
         let sent = self.write_out(|output, bytes| match output.try_write(bytes) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
             other => Poll::Ready(other),

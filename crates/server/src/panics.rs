@@ -1,5 +1,5 @@
-//! A panic costs one statement: it becomes an error to the client that sent it. The panic itself is logged, with its place, by the hook
-//! of the process.
+//! Containment of panics: a panic fails one statement, whose client receives an error. The panic
+//! hook of the process logs the panic with its location.
 
 use std::rc::Rc;
 
@@ -9,21 +9,22 @@ use wire::{Failure, FailureKind};
 
 use crate::session::Session;
 
-/// The text of the answer.
+/// Text of the answer.
 const TEXT: &str = "The statement failed inside the server; the server's log has the place of the failure";
 
-/// The error of a statement whose engine call panicked.
+/// Returns the error of a statement whose engine call panicked.
 pub(crate) fn error(_: Panicked) -> Error {
     Error::Server(TEXT.to_owned())
 }
 
-/// The answer to a request whose work panicked.
+/// Returns the answer to a request whose work panicked.
 pub(crate) fn failure(_: Panicked) -> Failure {
     Failure::new(FailureKind::Server, TEXT)
 }
 
 impl Session {
-    /// Does the work of a request that was begun (`Session::begin`) and ends it, however the work ends.
+    /// Runs the work of a request counted by `Session::begin`, and ends the request even if the
+    /// work panics.
     pub(crate) async fn guarded(self: Rc<Self>, stream: i16, work: impl Future<Output = ()>) {
         if let Err(panicked) = catch_panic(work).await {
             self.refuse(stream, &failure(panicked));

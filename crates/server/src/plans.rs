@@ -1,8 +1,9 @@
-//! The statements one core keeps ready: prepared ones by id, and recent ones that came as text. Both are bounded in number and in
-//! bytes. The least recently used go first ("clock"), so that a hit costs one store and no reordering.
+//! Plan cache of one core: prepared statements by id, and recent statements that were sent as text.
+//! Both are bounded in number and in bytes. Eviction uses the CLOCK algorithm, which approximates
+//! LRU. A hit costs one store and no reordering.
 //!
-//! A role that holds more than an equal part of the bytes makes room for its own statements from its own, so that a client which
-//! prepares without end evicts no statement of others.
+//! A role that holds more than an equal part of the bytes evicts its own statements. A client that
+//! prepares without end therefore evicts no statement of others.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,30 +17,30 @@ use rustc_hash::FxHashMap;
 use crate::counters::Counters;
 use crate::statement::{Id, Statement};
 
-/// Longest text whose plan is kept when it came unprepared, bytes: longer ones are bulk loads, never seen again.
+/// Maximum length of a cached text, bytes. Longer texts are bulk loads, which are not sent again.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// A kept statement.
-struct Kept {
+/// A cached statement.
+struct CachedStatement {
     statement: Rc<Statement>,
-    /// Number of the role that it is charged to.
+    /// Number of the role that the statement is charged to.
     role: u32,
 }
 
-/// The statements of one role.
+/// Cached statements of one role.
 #[derive(Default)]
-struct OfRole<K> {
-    /// Keys in the order in which they are checked for use.
+struct RoleStatements<K> {
+    /// Keys in the order of the CLOCK hand.
     hand: VecDeque<K>,
     bytes: usize,
 }
 
-/// A bounded map that drops what was not used lately.
+/// A bounded map with CLOCK eviction.
 struct Clock<K> {
-    map: FxHashMap<K, Kept>,
-    roles: FxHashMap<u32, OfRole<K>>,
-    /// Roles in the order in which they give up a statement when the whole is full.
-    turn: VecDeque<u32>,
+    map: FxHashMap<K, CachedStatement>,
+    roles: FxHashMap<u32, RoleStatements<K>>,
+    /// Roles in the order in which they lose a statement when the cache is full.
+    next_roles: VecDeque<u32>,
     bytes: usize,
     count_max: usize,
     bytes_max: usize,
@@ -50,7 +51,7 @@ impl<K: Copy + Eq + Hash> Clock<K> {
         Clock {
             map: FxHashMap::default(),
             roles: FxHashMap::default(),
-            turn: VecDeque::new(),
+            next_roles: VecDeque::new(),
             bytes: 0,
             count_max: count_max.max(1),
             bytes_max,
@@ -63,82 +64,85 @@ impl<K: Copy + Eq + Hash> Clock<K> {
         Some(found.clone())
     }
 
-    /// Puts a statement in and returns the number of those that had to go. One in place of another of the same key is charged to
-    /// the role of the other.
+    /// Adds a statement and returns the number of evicted ones. A statement that replaces another
+    /// of the same key is charged to the role of the first.
     fn put(&mut self, key: K, statement: Rc<Statement>, role: u32) -> u64 {
         let bytes = statement.bytes();
         let role = match self.map.get_mut(&key) {
-            Some(kept) => {
-                let old = std::mem::replace(&mut kept.statement, statement).bytes();
-                let role = kept.role;
+            Some(cached) => {
+                let old = std::mem::replace(&mut cached.statement, statement).bytes();
+                let role = cached.role;
                 self.bytes -= old;
-                self.of_role(role).bytes -= old;
+                self.role_statements(role).bytes -= old;
                 role
             }
             None => {
-                self.map.insert(key, Kept { statement, role });
-                self.of_role(role).hand.push_back(key);
+                self.map.insert(key, CachedStatement { statement, role });
+                self.role_statements(role).hand.push_back(key);
                 role
             }
         };
-        self.of_role(role).bytes += bytes;
+        self.role_statements(role).bytes += bytes;
         self.bytes += bytes;
-        let mut gone = 0;
+        let mut evicted = 0;
         while self.map.len() > self.count_max || self.bytes > self.bytes_max {
             let own = self.roles.get(&role).is_some_and(|own| own.bytes > self.bytes_max / self.roles.len());
             let from = if own { role } else { self.next_role() };
-            gone += u64::from(self.evict_of(from));
+            evicted += u64::from(self.evict_from(from));
         }
-        gone
+        evicted
     }
 
-    fn of_role(&mut self, role: u32) -> &mut OfRole<K> {
+    fn role_statements(&mut self, role: u32) -> &mut RoleStatements<K> {
         self.roles.entry(role).or_insert_with(|| {
-            self.turn.push_back(role);
-            OfRole { hand: VecDeque::new(), bytes: 0 }
+            self.next_roles.push_back(role);
+            RoleStatements { hand: VecDeque::new(), bytes: 0 }
         })
     }
 
-    /// The role whose turn it is to give up a statement.
+    /// Returns the next role that loses a statement, round-robin.
     fn next_role(&mut self) -> u32 {
-        let role = self.turn.pop_front().expect("a full cache has a statement of some role");
-        self.turn.push_back(role);
+        let role = self.next_roles.pop_front().expect("a full cache has a statement of some role");
+        self.next_roles.push_back(role);
         role
     }
 
-    /// Evicts the statement of a role that was not used for longest, and returns whether one was found at this step.
-    fn evict_of(&mut self, role: u32) -> bool {
-        let Some(of_role) = self.roles.get_mut(&role) else { return false };
-        let Some(oldest) = of_role.hand.pop_front() else {
+    /// Moves the role's CLOCK hand by one statement. Returns true if it evicted that statement.
+    fn evict_from(&mut self, role: u32) -> bool {
+        let Some(role_statements) = self.roles.get_mut(&role) else { return false };
+        let Some(oldest) = role_statements.hand.pop_front() else {
             self.roles.remove(&role);
-            self.turn.retain(|other| *other != role);
+            self.next_roles.retain(|other| *other != role);
             return false;
         };
-        let Some(kept) = self.map.get(&oldest) else { return false };
-        if kept.statement.used.replace(false) {
-            of_role.hand.push_back(oldest);
+        let Some(cached) = self.map.get(&oldest) else { return false };
+        if cached.statement.used.replace(false) {
+            role_statements.hand.push_back(oldest);
             return false;
         }
-        let bytes = kept.statement.bytes();
-        of_role.bytes -= bytes;
+        let bytes = cached.statement.bytes();
+        role_statements.bytes -= bytes;
         self.bytes -= bytes;
         self.map.remove(&oldest);
         true
     }
 }
 
-/// The statements of one core.
+/// Plan cache of one core.
 pub(crate) struct Plans {
-    /// Ids are halves of a SHA-256, so the quick hasher is safe.
+    /// Prepared statements. Ids are halves of a SHA-256, so the fast hasher is safe from chosen
+    /// collisions.
     prepared: RefCell<Clock<Id>>,
-    /// By a keyed hash of keyspace and text; two texts of one hash share the place.
+    /// Statements sent as text, by a keyed hash of keyspace and text. Two texts with one hash share
+    /// an entry.
     texts: RefCell<Clock<u64>>,
     hasher: RandomState,
     counters: Arc<Counters>,
 }
 
 impl Plans {
-    /// Room for `prepared_max` prepared statements of `prepared_bytes_max` bytes, and for `texts_max` texts of a quarter as many bytes.
+    /// Creates a cache of at most `prepared_max` prepared statements in `prepared_bytes_max` bytes,
+    /// and of at most `texts_max` texts in a quarter of those bytes.
     pub(crate) fn new(
         prepared_max: usize,
         prepared_bytes_max: usize,
@@ -153,25 +157,25 @@ impl Plans {
         }
     }
 
-    /// The prepared statement of that id.
+    /// Returns the prepared statement with that id.
     pub(crate) fn prepared(&self, id: &[u8]) -> Option<Rc<Statement>> {
         self.prepared.borrow().get(id.try_into().ok()?)
     }
 
-    /// Bytes of all kept statements.
+    /// Returns the bytes of all cached statements.
     pub(crate) fn bytes(&self) -> usize {
         self.prepared.borrow().bytes + self.texts.borrow().bytes
     }
 
-    /// Keeps a prepared statement for a role.
-    pub(crate) fn keep_prepared(&self, statement: Rc<Statement>, role: u32) {
+    /// Adds a prepared statement, charged to a role.
+    pub(crate) fn add_prepared(&self, statement: Rc<Statement>, role: u32) {
         let mut prepared = self.prepared.borrow_mut();
-        let gone = prepared.put(statement.id, statement, role);
+        let evicted = prepared.put(statement.id, statement, role);
         self.counters.prepared.store(prepared.map.len() as u64, Relaxed);
-        crate::counters::add(&self.counters.prepared_evicted, gone);
+        crate::counters::add(&self.counters.prepared_evicted, evicted);
     }
 
-    /// Keeps a prepared statement that was bound anew, if it was kept before.
+    /// Replaces a prepared statement by one that was bound again, if it is still cached.
     pub(crate) fn replace_prepared(&self, statement: Rc<Statement>) {
         let mut prepared = self.prepared.borrow_mut();
         if prepared.map.contains_key(&statement.id) {
@@ -179,7 +183,7 @@ impl Plans {
         }
     }
 
-    /// The statement that text is, if it was seen lately and still fits the schema.
+    /// Returns the statement of a text, if it is cached and still fits the schema.
     pub(crate) fn text(&self, keyspace: Option<&str>, text: &str) -> Option<Rc<Statement>> {
         if text.len() > TEXT_BYTES_MAX {
             return None;
@@ -189,8 +193,8 @@ impl Plans {
         (same && found.is_current()).then_some(found)
     }
 
-    /// Keeps a statement that came as text.
-    pub(crate) fn keep_text(&self, statement: Rc<Statement>, role: u32) {
+    /// Adds a statement that was sent as text.
+    pub(crate) fn add_text(&self, statement: Rc<Statement>, role: u32) {
         if statement.text.len() <= TEXT_BYTES_MAX {
             let key = self.key(statement.keyspace.as_deref(), &statement.text);
             self.texts.borrow_mut().put(key, statement, role);
@@ -212,9 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_and_a_greedy_role_evicts_its_own() {
+    fn greedy_role_evicts_its_own_statements() {
         let mut clock = Clock::new(1000, 100_000);
-        let of_others: Vec<Id> = (0..4)
+        let other_ids: Vec<Id> = (0..4)
             .map(|name| {
                 let (id, statement) = statement(name, 5_000);
                 clock.put(id, statement, 1);
@@ -226,13 +230,13 @@ mod tests {
             clock.put(id, statement, 2);
             assert!(clock.bytes <= 100_000, "{}", clock.bytes);
         }
-        assert!(of_others.iter().all(|id| clock.get(id).is_some()), "the other role keeps its statements");
+        assert!(other_ids.iter().all(|id| clock.get(id).is_some()), "the other role keeps its statements");
         assert!(clock.get(&[199; 16]).is_some() && clock.get(&[10; 16]).is_none());
         assert_eq!(clock.roles.values().map(|role| role.hand.len()).sum::<usize>(), clock.map.len());
     }
 
     #[test]
-    fn one_statement_beyond_the_bytes_is_not_kept() {
+    fn statement_over_the_byte_limit_is_not_cached() {
         let mut clock = Clock::new(10, 1_000);
         let (id, statement) = statement(1, 2_000);
         clock.put(id, statement, 1);
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_bounded_and_used_statements_stay() {
+    fn used_statements_stay_at_the_count_limit() {
         let mut clock = Clock::new(3, usize::MAX);
         for name in 1..=3 {
             let (id, statement) = statement(name, 10);

@@ -1,5 +1,5 @@
-//! Accounting of a statement that has been answered: its level's counts, and a line in the log if it was slow. The line shows `?`
-//! for literals.
+//! Accounting of answered statements: counters of the level, and a log line for each slow
+//! statement. The line shows `?` for literals.
 
 use std::fmt::{self, Display};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::request::{Done, Times};
 use crate::session::Session;
 use crate::statement::{Kind, Statement};
 
-/// Longest text of a statement in the log, bytes.
+/// Maximum length of a statement's text in the log, bytes.
 const TEXT_BYTES_MAX: usize = 1000;
 
 impl Session {
@@ -26,7 +26,7 @@ impl Session {
         }
     }
 
-    /// Counts a statement answered at once, whose text is looked up only if it was slow.
+    /// Counts a statement answered at once. Finds its text only if it was slow.
     pub(crate) fn record_envelope(&self, done: Done, times: Times, envelope: &Envelope, ended_ns: u64) {
         if let Some(service_ns) = self.count(done, times, ended_ns) {
             let statement = match envelope.request() {
@@ -36,7 +36,7 @@ impl Session {
                     let keyspace = query.params.keyspace.map(Rc::from).or_else(of_session);
                     let found = self.core.plans.text(keyspace.as_deref(), query.text);
                     if found.is_none() {
-                        return self.log_slow(service_ns, &Unkept(query.text));
+                        return self.log_slow(service_ns, &UncachedText(query.text));
                     }
                     found
                 }
@@ -49,7 +49,7 @@ impl Session {
         }
     }
 
-    /// Counts a statement; its time, ns, if it was slow.
+    /// Counts a statement. Returns its service time, ns, if it was slow.
     fn count(&self, done: Done, times: Times, ended_ns: u64) -> Option<u64> {
         let service_ns = ended_ns.saturating_sub(times.began_ns);
         let queue_ns = times.began_ns.saturating_sub(times.read_ns);
@@ -78,10 +78,10 @@ impl Session {
     }
 }
 
-/// A text whose statement is not kept. It is parsed again for the log if that is quick.
-struct Unkept<'a>(&'a str);
+/// A text whose statement is not cached. A short text is parsed again for the log.
+struct UncachedText<'a>(&'a str);
 
-impl Display for Unkept<'_> {
+impl Display for UncachedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.len() <= INLINE_TEXT_BYTES
             && let Ok(statement) = cql::parse(self.0)
@@ -96,7 +96,7 @@ impl Display for Unkept<'_> {
 mod tests {
     use super::*;
 
-    /// Counts how often it is asked for more.
+    /// A text without end.
     struct Endless;
 
     impl Display for Endless {
@@ -108,22 +108,25 @@ mod tests {
     }
 
     #[test]
-    fn printing_ends_at_the_limit_and_between_characters() {
+    fn log_text_ends_at_the_limit_between_characters() {
         let text = access::beginning(&Endless, TEXT_BYTES_MAX);
         assert!(text.len() <= TEXT_BYTES_MAX && text.len() > TEXT_BYTES_MAX - 4, "{}", text.len());
         assert_eq!(access::beginning(&"short", TEXT_BYTES_MAX), "short");
     }
 
     #[test]
-    fn a_text_in_the_log_shows_no_literal() {
+    fn log_line_shows_no_literal() {
         assert_eq!(
-            access::beginning(&Unkept("select a from t where a = 'secret'"), TEXT_BYTES_MAX),
+            access::beginning(&UncachedText("select a from t where a = 'secret'"), TEXT_BYTES_MAX),
             "SELECT a FROM t WHERE a = ?"
         );
         assert_eq!(
-            access::beginning(&Unkept(&format!("SELECT '{}'", "x".repeat(5000))), TEXT_BYTES_MAX),
+            access::beginning(&UncachedText(&format!("SELECT '{}'", "x".repeat(5000))), TEXT_BYTES_MAX),
             "a statement of 5009 bytes"
         );
-        assert_eq!(access::beginning(&Unkept("no CQL 'secret'"), TEXT_BYTES_MAX), "a statement of 15 bytes");
+        assert_eq!(
+            access::beginning(&UncachedText("no CQL 'secret'"), TEXT_BYTES_MAX),
+            "a statement of 15 bytes"
+        );
     }
 }

@@ -1,53 +1,53 @@
-//! From what a statement gave to the message that says so.
+//! Conversion of statement results into protocol messages.
 
 use engine::{Error, Outcome, SchemaTarget};
 use wire::{ChangeType, Consistency, Encoder, Failure, FailureKind, Prelude, RowsHead};
 
 use crate::statement::{self, Kind, Statement};
 
-/// What a client said about the result's columns.
+/// Result columns that the client requested.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wish {
-    /// It has them already, by what it was told at PREPARE.
+pub(crate) struct MetadataRequest {
+    /// The client has the columns already, from its PREPARE.
     pub(crate) skip_metadata: bool,
-    /// v5: it has other ones than they are now.
+    /// Protocol v5: the client's columns are no longer current.
     pub(crate) metadata_is_old: bool,
 }
 
-/// Appends the answer; whether it was an error, and its code.
+/// Appends the answer. Returns the code of the error if the answer is one.
 pub(crate) fn answer(
     encoder: &mut Encoder,
     stream: i16,
     result: &Result<Outcome, Failure>,
     statement: Option<&Statement>,
-    wish: Wish,
+    metadata: MetadataRequest,
     warnings: Vec<String>,
 ) -> Option<i32> {
     let prelude = Prelude::with_warnings(warnings);
     let written = match result {
         Ok(Outcome::Void) => encoder.void(stream, &prelude),
-        Ok(Outcome::Rows(rows)) => self::rows(encoder, stream, rows, statement, wish, &prelude),
+        Ok(Outcome::Rows(rows)) => self::rows(encoder, stream, rows, statement, metadata, &prelude),
         Ok(Outcome::SchemaChange(change)) => encoder.schema_change(stream, &schema_change(change), &prelude),
         Err(failure) => {
             let code = failure.kind.code();
             return match encoder.error(stream, failure, &Prelude::default()) {
                 Ok(()) => Some(code),
-                Err(error) => Some(unsayable(encoder, stream, &error)),
+                Err(error) => Some(unencodable(encoder, stream, &error)),
             };
         }
     };
-    written.err().map(|error| unsayable(encoder, stream, &error))
+    written.err().map(|error| unencodable(encoder, stream, &error))
 }
 
-/// Answers that the answer does not fit the protocol.
+/// Answers with an error because the answer does not fit the protocol. Returns the error's code.
 #[cold]
-pub(crate) fn unsayable(encoder: &mut Encoder, stream: i16, error: &wire::Error) -> i32 {
+pub(crate) fn unencodable(encoder: &mut Encoder, stream: i16, error: &wire::Error) -> i32 {
     let failure = Failure::new(FailureKind::Server, format!("The answer does not fit the protocol: {error}"));
     encoder.error(stream, &failure, &Prelude::default()).expect("a server error has no fields to overflow");
     failure.kind.code()
 }
 
-/// The way in which rows are written: their columns, and what the client knows of them.
+/// Preparation for writing rows: their columns, and the part of the metadata that the client needs.
 pub(crate) struct RowsPlan {
     columns: wire::Columns,
     skip_metadata: bool,
@@ -55,8 +55,8 @@ pub(crate) struct RowsPlan {
     prelude: Prelude,
 }
 
-/// Prepares to write rows. The columns of a prepared statement are encoded already; they are copied for an answer that is written
-/// elsewhere.
+/// Prepares to write rows. Copies the columns of a prepared statement, which are encoded already,
+/// for an answer that is encoded on the heavy lane.
 ///
 /// # Errors
 /// A name is too long for the protocol.
@@ -64,15 +64,15 @@ pub(crate) fn plan_rows(
     version: wire::Version,
     rows: &engine::Rows,
     statement: Option<&Statement>,
-    wish: Wish,
+    metadata: MetadataRequest,
     warnings: Vec<String>,
 ) -> Result<RowsPlan, wire::Error> {
     let prelude = Prelude::with_warnings(warnings);
     match of_statement(version, rows, statement)? {
         Some(encoded) => Ok(RowsPlan {
             columns: encoded.result.clone(),
-            skip_metadata: wish.skip_metadata,
-            new_metadata_id: wish.metadata_is_old.then_some(encoded.result_id),
+            skip_metadata: metadata.skip_metadata,
+            new_metadata_id: metadata.metadata_is_old.then_some(encoded.result_id),
             prelude,
         }),
         None => {
@@ -82,7 +82,7 @@ pub(crate) fn plan_rows(
     }
 }
 
-/// The statement's columns, if the rows have those.
+/// Returns the statement's encoded columns if the rows have those columns.
 fn of_statement<'a>(
     version: wire::Version,
     rows: &engine::Rows,
@@ -92,10 +92,10 @@ fn of_statement<'a>(
     statement.filter(|s| s.result().is_some_and(same)).map(|s| s.encoded(version)).transpose()
 }
 
-/// Writes rows as planned.
+/// Writes rows as prepared by [`plan_rows`].
 ///
 /// # Errors
-/// They do not fit the protocol.
+/// The rows do not fit the protocol.
 pub(crate) fn write_rows(
     encoder: &mut Encoder,
     stream: i16,
@@ -128,14 +128,14 @@ fn rows(
     stream: i16,
     rows: &engine::Rows,
     statement: Option<&Statement>,
-    wish: Wish,
+    metadata: MetadataRequest,
     prelude: &Prelude,
 ) -> Result<(), wire::Error> {
     let mut head = RowsHead { paging_state: rows.paging_state.as_deref(), ..RowsHead::default() };
     match of_statement(encoder.version(), rows, statement)? {
         Some(encoded) => {
-            head.skip_metadata = wish.skip_metadata;
-            head.new_metadata_id = wish.metadata_is_old.then_some(&encoded.result_id[..]);
+            head.skip_metadata = metadata.skip_metadata;
+            head.new_metadata_id = metadata.metadata_is_old.then_some(&encoded.result_id[..]);
             write(encoder, stream, rows, &head, &encoded.result, prelude)
         }
         None => {
@@ -145,7 +145,7 @@ fn rows(
     }
 }
 
-/// A schema change as the wire says it.
+/// Converts a schema change to its protocol form.
 pub(crate) fn schema_change(change: &engine::SchemaChange) -> wire::SchemaChange {
     wire::SchemaChange {
         change: match change.change {
@@ -162,7 +162,7 @@ pub(crate) fn schema_change(change: &engine::SchemaChange) -> wire::SchemaChange
     }
 }
 
-/// What to tell the client of a keyspace that asks for more copies than there are.
+/// Returns a warning for a keyspace that specifies more copies than one.
 pub(crate) fn copies_warning(change: &engine::SchemaChange, schema: &engine::Schema) -> Option<String> {
     if change.target != SchemaTarget::Keyspace {
         return None;
@@ -178,7 +178,7 @@ pub(crate) fn copies_warning(change: &engine::SchemaChange, schema: &engine::Sch
         .then(|| format!("Keyspace {} is kept in one copy: this engine runs on one machine", change.keyspace))
 }
 
-/// An engine's error as an ERROR message. `id` is that of a prepared statement.
+/// Converts an engine's error to an ERROR message. `id` belongs to a prepared statement.
 pub(crate) fn failure(error: Error, kind: Kind, consistency: Consistency, id: Option<&[u8]>) -> Failure {
     let message = error.to_string();
     let kind = match error {
@@ -209,8 +209,8 @@ pub(crate) fn failure(error: Error, kind: Kind, consistency: Consistency, id: Op
     Failure::new(kind, message)
 }
 
-/// The error of a statement that took too long.
-pub(crate) fn too_late(kind: Kind, limit: std::time::Duration) -> Error {
+/// Returns the error of a statement that exceeded its time limit.
+pub(crate) fn timed_out(kind: Kind, limit: std::time::Duration) -> Error {
     let text = format!("Operation timed out after {} ms", limit.as_millis());
     match kind {
         Kind::Write | Kind::Batch => Error::WriteTimeout(text),

@@ -1,8 +1,9 @@
 //! Requests of an authenticated session: QUERY, PREPARE, EXECUTE, BATCH, REGISTER.
 //!
-//! What can be answered from memory on this core is answered before the next request is looked at. Writes of this core
-//! wait for the disk in the session's queue (`acks`). The rest becomes a task in the level's group. All have a time limit, and
-//! answers overtake each other: streams tell them apart.
+//! The session answers a request at once if this core can answer it from memory, before it reads
+//! the next request. Local writes wait for the disk in the session's queue (`acks`). All other
+//! requests become tasks in the level's group. Every request has a time limit. Answers may overtake
+//! each other: each carries the stream number of its request.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,49 +21,50 @@ use workload::{Effective, InFlight, Refused, Ticket, Watch};
 use crate::answers::{INLINE_ANSWER_BYTES, PendingResult};
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
 use crate::long::{self, Frame, INLINE_BYTES, INLINE_TEXT_BYTES, is_long, syntax};
-use crate::reply::{self, Wish};
+use crate::reply::{self, MetadataRequest};
 use crate::session::Session;
-use crate::statement::{self, Bound, Fresh, Kind, Parsed, Statement, UNPREPARED, Work};
+use crate::statement::{self, Bound, Kind, Parsed, ParsedTree, Statement, UNPREPARED, Work};
 
-/// When a request came and when its work began, ns of the monotonic clock.
+/// Times at which a request was read and its work began, ns of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) read_ns: u64,
     pub(crate) began_ns: u64,
 }
 
-/// A statement whose answer is in the output buffer, to be counted once the clock has been read.
+/// A statement whose answer is in the output buffer. It is counted after the next clock reading.
 pub(crate) struct Done {
     pub(crate) effective: Rc<Effective>,
     pub(crate) kind: Kind,
     pub(crate) failed: bool,
-    /// Latencies of its table.
+    /// Latencies of the statement's table.
     pub(crate) latencies: Option<Rc<Latencies>>,
 }
 
-/// A request that was let in, and under what.
+/// An admitted request with the settings it runs under.
 pub(crate) struct Admitted {
     pub(crate) effective: Rc<Effective>,
-    /// Counts for the level until it is dropped.
-    #[expect(dead_code, reason = "held, never looked at")]
+    /// Counts the request as in flight for the level until it is dropped.
+    #[expect(dead_code, reason = "held until dropped, never read")]
     pub(crate) ticket: InFlight,
-    /// Of a level with `max_concurrency`, once the statement has one.
+    /// Slot of the statement, for levels with `max_concurrency`. `None` until the statement has
+    /// one.
     pub(crate) slot: Option<Ticket>,
-    /// Charges for the request's memory, until it has been answered.
-    pub(crate) held: Vec<Charge>,
-    /// The session's keyspace when the request was read: a USE that comes after it does not change what it means, however long
-    /// it waits.
+    /// Charges for the request's memory, kept until it has been answered.
+    pub(crate) charges: Vec<Charge>,
+    /// The session's keyspace when the request was read. A later USE does not change the meaning of
+    /// a request that waits.
     pub(crate) keyspace: Option<Rc<str>>,
 }
 
 impl Admitted {
-    /// A request of a session that has just been read.
+    /// Creates the state of a request that `session` has just read.
     pub(crate) fn new(effective: Rc<Effective>, ticket: InFlight, session: &Session) -> Admitted {
         let keyspace = session.keyspace.borrow().clone();
-        Admitted { effective, ticket, slot: None, held: Vec::new(), keyspace }
+        Admitted { effective, ticket, slot: None, charges: Vec::new(), keyspace }
     }
 
-    /// The keyspace of a statement: what came with it, or the session's.
+    /// Returns the keyspace specified with a statement, or else the session's.
     pub(crate) fn keyspace_of(&self, specified: Option<&str>) -> Option<Rc<str>> {
         match specified {
             Some(keyspace) => Some(keyspace.into()),
@@ -70,7 +72,7 @@ impl Admitted {
         }
     }
 
-    /// What looks after a statement of the level, where it has a `query_limit`.
+    /// Returns a watch for a statement of the level, or `None` without a `query_limit`.
     pub(crate) fn watch(&self) -> Option<Watch> {
         let limit = self.effective.spec.query_limit.clone()?;
         Some(Watch::new(self.effective.level.name().clone(), limit))
@@ -82,41 +84,42 @@ pub(crate) struct Call<'a> {
     pub(crate) envelope: &'a Envelope,
     pub(crate) statement: &'a Rc<Statement>,
     pub(crate) params: &'a QueryParams<'a>,
-    /// Whether the client sent an id rather than a text.
+    /// True if the client sent an id, false if it sent a text.
     pub(crate) prepared: bool,
-    pub(crate) wish: Wish,
+    pub(crate) metadata: MetadataRequest,
     pub(crate) times: Times,
 }
 
 /// Pending result of an engine call.
 pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>;
 
-/// What an answer that comes later waits for.
+/// Event that a pending answer waits for.
 pub(crate) enum Wait {
-    /// A write of this core to be acknowledged.
+    /// Acknowledgement of a write of this core, by its number.
     Ack(u64),
-    For(PendingResult),
+    Result(PendingResult),
 }
 
-/// An answer that comes later: all that is needed to give it.
-pub(crate) struct Due {
+/// State needed to give an answer later.
+pub(crate) struct PendingAnswer {
     pub(crate) stream: i16,
     pub(crate) statement: Option<Rc<Statement>>,
     pub(crate) kind: Kind,
     pub(crate) consistency: Consistency,
     pub(crate) prepared: bool,
-    pub(crate) wish: Wish,
+    pub(crate) metadata: MetadataRequest,
     pub(crate) times: Times,
     pub(crate) admitted: Admitted,
-    /// What guardrails have warned of so far.
+    /// Guardrail warnings so far.
     pub(crate) warnings: Warnings,
     pub(crate) limit: Duration,
-    /// The request itself, to be run again if the schema changed while it waited.
-    pub(crate) again: Option<Envelope>,
+    /// The request, to be run again if the schema changes while it waits. `None` for EXECUTE and
+    /// for writes that only wait for the disk.
+    pub(crate) rerun: Option<Envelope>,
 }
 
 impl Session {
-    /// Works on a request. `None` where there is nothing to count yet.
+    /// Works on a request. Returns `None` if there is nothing to count yet.
     pub(crate) fn request(
         self: &Rc<Self>,
         envelope: &Envelope,
@@ -126,7 +129,8 @@ impl Session {
         self.request_bound(envelope, times, admitted, None)
     }
 
-    /// Works on a request whose text may have been bound on the heavy lane. Sends one that is long and has not there.
+    /// Works on a request whose text the heavy lane may have bound already (`bound`). Starts a long
+    /// request as a task if its text is not bound.
     pub(crate) fn request_bound(
         self: &Rc<Self>,
         envelope: &Envelope,
@@ -141,7 +145,7 @@ impl Session {
                 let keyspace = admitted.keyspace_of(query.params.keyspace);
                 if bound.is_none()
                     && query.text.len() > INLINE_TEXT_BYTES
-                    && !self.knows(query.text, keyspace.as_ref())
+                    && !self.has_plan(query.text, keyspace.as_ref())
                 {
                     self.begin_long(Frame::Whole(detached(envelope)), Vec::new(), times, admitted);
                     return None;
@@ -153,8 +157,8 @@ impl Session {
                         return None;
                     }
                 };
-                let (params, wish) = (&query.params, Wish::default());
-                let call = Call { envelope, statement: &statement, params, prepared: false, wish, times };
+                let (params, metadata) = (&query.params, MetadataRequest::default());
+                let call = Call { envelope, statement: &statement, params, prepared: false, metadata, times };
                 self.run(&call, admitted)
             }
             Ok(Request::Batch(batch)) if is_long(&batch) || self.has_stale_long(&batch) => {
@@ -216,9 +220,9 @@ impl Session {
         }
         match self.core.current(statement) {
             Ok(statement) => {
-                let wish = self.wish(&statement, envelope.version, execute);
+                let metadata = self.metadata_request(&statement, envelope.version, execute);
                 let (statement, params) = (&statement, &execute.params);
-                self.run(&Call { envelope, statement, params, prepared: true, wish, times }, admitted)
+                self.run(&Call { envelope, statement, params, prepared: true, metadata, times }, admitted)
             }
             Err(error) => {
                 let consistency = execute.params.consistency;
@@ -229,32 +233,40 @@ impl Session {
         }
     }
 
-    fn wish(&self, statement: &Statement, version: Version, execute: &wire::Execute<'_>) -> Wish {
+    fn metadata_request(
+        &self,
+        statement: &Statement,
+        version: Version,
+        execute: &wire::Execute<'_>,
+    ) -> MetadataRequest {
         let skip = execute.params.skip_metadata;
         match version {
-            Version::V4 => Wish { skip_metadata: skip && !statement.result_changed, metadata_is_old: false },
+            Version::V4 => {
+                MetadataRequest { skip_metadata: skip && !statement.result_changed, metadata_is_old: false }
+            }
             Version::V5 => {
                 let known =
                     statement.encoded(version).is_ok_and(|e| e.result_id[..] == *execute.result_metadata_id);
-                Wish { skip_metadata: skip, metadata_is_old: !known }
+                MetadataRequest { skip_metadata: skip, metadata_is_old: !known }
             }
         }
     }
 
-    /// Puts an answer into the output buffer, and returns whether it is an error. A large one gets there later.
+    /// Puts an answer into the output buffer and returns true if it is an error. A large answer is
+    /// encoded later, on the heavy lane.
     pub(crate) fn answer(
         self: &Rc<Self>,
         stream: i16,
         result: Result<Outcome, Failure>,
         statement: Option<&Statement>,
-        wish: Wish,
+        metadata: MetadataRequest,
     ) -> bool {
         self.warm_output();
         let mut warnings = Warnings::take().texts(self.core.engine.registry().guardrails());
         if let Ok(Outcome::Rows(rows)) = &result
             && rows.cells.len() > INLINE_ANSWER_BYTES
         {
-            let plan = reply::plan_rows(self.encoder.borrow().version(), rows, statement, wish, warnings);
+            let plan = reply::plan_rows(self.encoder.borrow().version(), rows, statement, metadata, warnings);
             let failure = match (result, plan) {
                 (Ok(Outcome::Rows(rows)), Ok(plan)) => match self.answer_large(stream, rows, plan) {
                     Ok(()) => return false,
@@ -268,24 +280,25 @@ impl Session {
         if let Ok(Outcome::SchemaChange(change)) = &result {
             warnings.extend(reply::copies_warning(change, &self.core.engine.schema()));
         }
-        let code = reply::answer(&mut self.encoder.borrow_mut(), stream, &result, statement, wish, warnings);
+        let code =
+            reply::answer(&mut self.encoder.borrow_mut(), stream, &result, statement, metadata, warnings);
         if let Some(code) = code {
             self.core.counters.error(code);
         }
         if let Err(failure) = &result
             && failure.kind == FailureKind::Server
         {
-            self.core.tell_trouble(failure);
+            self.core.log_failure(failure);
         }
         code.is_some()
     }
 
-    /// Whether a text is one whose plan is kept.
-    fn knows(&self, text: &str, keyspace: Option<&Rc<str>>) -> bool {
+    /// Returns true if the plan cache has the text.
+    fn has_plan(&self, text: &str, keyspace: Option<&Rc<str>>) -> bool {
         self.core.plans.text(keyspace.map(|k| &**k), text).is_some()
     }
 
-    /// Makes a text ready to run once, or many times if it comes again: from the cache, else parsed, authorized and bound.
+    /// Returns the statement of a text: from the plan cache, or else parsed, authorized and bound.
     pub(crate) fn statement(
         &self,
         text: &str,
@@ -299,7 +312,7 @@ impl Session {
         let statement = Statement::of(UNPREPARED, text, keyspace, bound).map_err(unprepared_failure)?;
         let statement = Rc::new(statement);
         if matches!(statement.work, Work::Engine(_)) && statement.kind != Kind::Other {
-            self.core.plans.keep_text(statement.clone(), self.role_number());
+            self.core.plans.add_text(statement.clone(), self.role_number());
         }
         Ok(statement)
     }
@@ -313,20 +326,20 @@ impl Session {
     }
 
     /// Checks the rights on the tables that a parsed text names.
-    fn authorized(&self, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<Fresh, Failure> {
+    fn authorized(&self, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<ParsedTree, Failure> {
         let parsed = parsed.map_err(syntax)?;
         self.authorize_tree(parsed.tree(), keyspace.map(|keyspace| &**keyspace))
             .map_err(unprepared_failure)?;
         Ok(parsed)
     }
 
-    /// Binds a text that has been parsed and is not long; rights first.
+    /// Checks the rights of a parsed short text and binds it.
     pub(crate) fn bind_parsed(&self, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<Bound, Failure> {
         let parsed = self.authorized(keyspace, parsed)?;
         Bound::of(parsed, keyspace, &*self.core.engine).map_err(unprepared_failure)
     }
 
-    /// Binds a long text, which has been parsed, on the heavy lane; rights first.
+    /// Checks the rights of a parsed long text and binds it on the heavy lane.
     pub(crate) async fn bind_long(
         &self,
         keyspace: Option<&Rc<str>>,
@@ -336,7 +349,7 @@ impl Session {
         Bound::of_long(parsed, keyspace, &*self.core.engine).await.map_err(unprepared_failure)
     }
 
-    /// Makes a text ready here and on the other cores, so that its id is known on every connection of the client, and answers.
+    /// Prepares a text on all cores and answers. Every connection of the client then knows its id.
     fn prepare(
         self: &Rc<Self>,
         envelope: &Envelope,
@@ -358,8 +371,8 @@ impl Session {
             return self.answer_prepared(envelope, &statement);
         }
         let bound = bound.map_or_else(|| self.bind(prepare.text, keyspace), Ok)?;
-        let kept = self.core.keep(id, prepare.text, keyspace, bound, self.role_number());
-        let statement = kept.map_err(unprepared_failure)?;
+        let stored = self.core.store_prepared(id, prepare.text, keyspace, bound, self.role_number());
+        let statement = stored.map_err(unprepared_failure)?;
         self.authorize(&statement).map_err(unprepared_failure)?;
         if lanes::cores() == 1 {
             return self.answer_prepared(envelope, &statement);
@@ -372,7 +385,8 @@ impl Session {
         let warnings = Warnings::take();
         let work = async move {
             let role = session.login().map_or_else(|| "".into(), |login| login.role().clone());
-            // Another core that is late learns of the statement when it is prepared there.
+            // A core that does not answer in time learns of the statement when a client prepares it
+            // there.
             let _ = lanes::time::timeout(limit, session.core.prepare_elsewhere(&statement, &role)).await;
             Warnings::begin();
             warnings.give();
@@ -385,8 +399,8 @@ impl Session {
     }
 
     fn answer_prepared(&self, envelope: &Envelope, statement: &Statement) -> Result<(), Failure> {
-        let unsayable = |error: wire::Error| Failure::new(FailureKind::Invalid, error.to_string());
-        let encoded = statement.encoded(envelope.version).map_err(unsayable)?;
+        let unencodable = |error: wire::Error| Failure::new(FailureKind::Invalid, error.to_string());
+        let encoded = statement.encoded(envelope.version).map_err(unencodable)?;
         let head = PreparedHead {
             id: &statement.id,
             result_metadata_id: &encoded.result_id,
@@ -400,7 +414,7 @@ impl Session {
         self.warm_output();
         let mut encoder = self.encoder.borrow_mut();
         let warnings = Warnings::take().texts(self.core.engine.registry().guardrails());
-        encoder.prepared(envelope.stream, &head, &Prelude::with_warnings(warnings)).map_err(unsayable)
+        encoder.prepared(envelope.stream, &head, &Prelude::with_warnings(warnings)).map_err(unencodable)
     }
 
     fn register(&self, stream: i16, types: &[&str]) {
@@ -428,7 +442,7 @@ impl Session {
         encoder.set_keyspace(stream, keyspace, &Prelude::default()).is_ok()
     }
 
-    /// Whether the session's role may run a statement. Asked once for as long as nothing changes in roles and rights.
+    /// Checks the role's rights on a statement. Remembers the result until roles or rights change.
     pub(crate) fn authorize(&self, statement: &Statement) -> Result<(), Error> {
         let Work::Engine(plan) = &statement.work else { return Ok(()) };
         let role = self.role.borrow();
@@ -448,35 +462,36 @@ impl Session {
     }
 }
 
-/// A request to be kept for long: its body in memory of its own, not a part of a read buffer that it would keep.
+/// Copies a request that is stored for long, so that it does not keep a whole read buffer alive.
 pub(crate) fn detached(envelope: &Envelope) -> Envelope {
     if envelope.body.len() > INLINE_BYTES {
-        // It was assembled in memory of its own.
+        // A body of this size was assembled in its own memory.
         return envelope.clone();
     }
     Envelope { body: bytes::Bytes::copy_from_slice(&envelope.body), ..*envelope }
 }
 
-/// The answer to a text that cannot be made ready.
+/// Returns the error for a text that cannot be prepared or bound.
 pub(crate) fn unprepared_failure(error: Error) -> Failure {
     reply::failure(error, Kind::Other, Consistency::One, None)
 }
 
-/// A violation of the protocol.
+/// Returns the error for a violation of the protocol.
 pub(crate) fn protocol(text: &str) -> Failure {
     Failure::new(FailureKind::Protocol, text)
 }
 
-/// A request that was not let in.
+/// Returns the error for a request that was not admitted.
 pub(crate) fn overloaded(refused: Refused) -> Failure {
     let text = match refused {
         Refused::Overloaded(text) => text,
-        Refused::Hold => unreachable!("who is held waits"),
+        Refused::Hold => unreachable!("a held request waits"),
     };
     Failure::new(FailureKind::Overloaded, text)
 }
 
-/// No statement of this id here: the client prepares it again by itself.
+/// Returns the error for an id that this core does not know. The driver then prepares the statement
+/// again.
 pub(crate) fn unprepared(id: &[u8]) -> Failure {
     let hex: String = id.iter().take(32).map(|byte| format!("{byte:02x}")).collect();
     let text = format!(

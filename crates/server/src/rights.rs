@@ -1,7 +1,8 @@
-//! Rights before work: the tables that a parsed statement names are checked before it is planned, so that a role without rights
-//! learns nothing of a table but that it has none, and causes no work and leaves nothing in a cache.
+//! Checks of rights before any work. The tables that a parsed statement names are checked before it
+//! is planned. A role without rights then learns only that it has none. It causes no work and adds
+//! nothing to a cache.
 //!
-//! The engine's own targets are checked as well, once it has planned the statement (`Session::authorize`).
+//! The targets reported by the engine are also checked after planning (`Session::authorize`).
 
 use cql::ast::Statement as Tree;
 use engine::Error;
@@ -9,11 +10,11 @@ use engine::Error;
 use crate::session::Session;
 
 impl Session {
-    /// Checks the rights that a statement needs on what it names, before it is planned
+    /// Checks the rights that a statement needs on the objects that it names, before it is planned
     /// (`access::NEEDS`).
     ///
     /// # Errors
-    /// [`Error::Unauthorized`], whether or not there is anything of that name.
+    /// [`Error::Unauthorized`], whether or not the object exists.
     pub(crate) fn authorize_tree(&self, tree: &Tree, keyspace: Option<&str>) -> Result<(), Error> {
         let Some(login) = self.login() else {
             return Err(Error::Unauthorized("You have not logged in".to_owned()));

@@ -1,4 +1,5 @@
-//! Running one statement: under which level, with which slot and time limit, and giving its answer now or later.
+//! Runs one statement: chooses its level, takes its slot, applies its time limit, and answers it
+//! now or later.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::describe;
 use crate::logging::Level;
 use crate::long::Frame;
 use crate::reply;
-use crate::request::{Admitted, Call, Done, Due, Later, Times, Wait, detached, overloaded};
+use crate::request::{Admitted, Call, Done, Later, PendingAnswer, Times, Wait, detached, overloaded};
 use crate::running::Running;
 use crate::session::Session;
 use crate::slots::{NoSlot, needs_slot};
@@ -20,7 +21,7 @@ use crate::statement::{Kind, Statement, Timeout, Work};
 use crate::values::{bound_timeout, bound_values};
 
 impl Session {
-    /// Runs a statement: at once, or as a task.
+    /// Runs a statement, at once or as a task. Returns `None` if the answer comes later.
     pub(crate) fn run(self: &Rc<Self>, call: &Call<'_>, admitted: Admitted) -> Option<Done> {
         let Some(name) = &call.statement.level else { return self.run_here(call, admitted) };
         let login = self.login().expect("requests come after authentication");
@@ -37,12 +38,12 @@ impl Session {
         }
     }
 
-    /// Runs a statement under a level of its own choosing, as a task.
+    /// Runs a statement as a task, under the level that its text specifies.
     fn run_elsewhere(self: &Rc<Self>, call: &Call<'_>, effective: Rc<Effective>, admitted: Admitted) {
-        let Admitted { held, keyspace, .. } = admitted;
+        let Admitted { charges, keyspace, .. } = admitted;
         let (session, envelope, statement) = (self.clone(), detached(call.envelope), call.statement.clone());
         let stream = envelope.stream;
-        let (prepared, wish, times) = (call.prepared, call.wish, call.times);
+        let (prepared, metadata, times) = (call.prepared, call.metadata, call.times);
         let group = effective.group();
         self.begin();
         let work = async move {
@@ -62,8 +63,9 @@ impl Session {
                     };
                     let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
                     let (envelope, statement, params) = (&envelope, &statement, &params);
-                    let call = Call { envelope, statement, params, prepared, wish, times };
-                    let admitted = Admitted { held, keyspace, ..Admitted::new(effective, ticket, &session) };
+                    let call = Call { envelope, statement, params, prepared, metadata, times };
+                    let admitted =
+                        Admitted { charges, keyspace, ..Admitted::new(effective, ticket, &session) };
                     if let Some(done) = session.run_here(&call, admitted) {
                         session.record(done, times, Some(statement), lanes::time::monotonic_ns());
                     }
@@ -118,20 +120,20 @@ impl Session {
                         let result = outcome.map_err(|error| self.engine_failure(call, error));
                         return Some(self.answer_call(call, admitted, result));
                     }
-                    describe::Answer::Later(later) => Wait::For(PendingResult::of(later)),
+                    describe::Answer::Later(later) => Wait::Result(PendingResult::of(later)),
                 }
             }
             Work::Access => {
                 let keyspace = statement.keyspace.clone();
-                Wait::For(PendingResult::of(self.execute_access(statement.tree.tree(), keyspace)))
+                Wait::Result(PendingResult::of(self.execute_access(statement.tree.tree(), keyspace)))
             }
             Work::Engine(_) => match self.execute(call, page_bytes, is_whole_read.then_some(&**self)) {
                 Ok(Execution::Ready(Ok(Outcome::SchemaChange(change)))) => {
                     let ready = std::future::ready(Ok(Outcome::SchemaChange(change)));
-                    Wait::For(PendingResult::of(Box::pin(ready)))
+                    Wait::Result(PendingResult::of(Box::pin(ready)))
                 }
                 Ok(Execution::Ready(Err(Error::Stale))) if statement.is_stale_long() => {
-                    // It is bound anew on the heavy lane, and begins again.
+                    // Bind it again on the heavy lane, then run it from the beginning.
                     self.begin_long(Frame::Whole(detached(call.envelope)), Vec::new(), call.times, admitted);
                     return None;
                 }
@@ -141,26 +143,26 @@ impl Session {
                 }
                 Ok(Execution::Written(write)) => Wait::Ack(write),
                 Ok(Execution::Pending(later)) if statement.kind == Kind::Read => {
-                    Wait::For(PendingResult::of_read(self, later, page_bytes))
+                    Wait::Result(PendingResult::of_read(self, later, page_bytes))
                 }
-                Ok(Execution::Pending(later)) => Wait::For(PendingResult::of(later)),
+                Ok(Execution::Pending(later)) => Wait::Result(PendingResult::of(later)),
                 Err(failure) => return Some(self.answer_call(call, admitted, Err(failure))),
             },
         };
-        let due = Due {
+        let pending = PendingAnswer {
             stream,
             statement: Some(statement.clone()),
             kind: statement.kind,
             consistency: call.params.consistency,
             prepared: call.prepared,
-            wish: call.wish,
+            metadata: call.metadata,
             times: call.times,
             admitted,
             warnings: Warnings::take(),
             limit,
-            again: (!call.prepared && matches!(wait, Wait::For(_))).then(|| detached(call.envelope)),
+            rerun: (!call.prepared && matches!(wait, Wait::Result(_))).then(|| detached(call.envelope)),
         };
-        self.wait(due, wait);
+        self.wait(pending, wait);
         None
     }
 
@@ -175,7 +177,7 @@ impl Session {
         })
     }
 
-    /// Lets the engine begin. A plan that went stale just now is bound anew, once.
+    /// Starts the engine call. If the plan has just become stale, binds it again, once.
     fn execute(
         &self,
         call: &Call<'_>,
@@ -208,118 +210,126 @@ impl Session {
                 Ok(Execution::Ready(Err(Error::Stale)))
             }
             Execution::Ready(Err(Error::Stale)) => match self.core.rebind(call.statement) {
-                Ok(fresh) => Ok(run(&fresh)),
+                Ok(rebound) => Ok(run(&rebound)),
                 Err(error) => Err(self.engine_failure(call, error)),
             },
             execution => Ok(execution),
         }
     }
 
-    /// Returns the time a statement may take. Work on files takes as long as there are files: only a
-    /// limit of its level ends it, or its client.
+    /// Returns the time limit of a statement. Work on files takes as long as there are files. Only
+    /// a limit of its level or the loss of its client ends it.
     fn limit_of(&self, call: &Call<'_>, effective: &Effective) -> Result<Duration, Error> {
         if call.statement.kind == Kind::Maintenance {
             return Ok(effective.spec.timeout.unwrap_or(Duration::MAX));
         }
-        let said = match call.statement.timeout {
-            Timeout::Unsaid => None,
+        let specified = match call.statement.timeout {
+            Timeout::Unspecified => None,
             Timeout::Fixed(limit) => Some(limit),
             Timeout::Bound(marker) => bound_timeout(call.params, call.statement, marker)?,
         };
         let config = &self.core.shared.config;
-        Ok(said
+        Ok(specified
             .or(effective.spec.timeout)
             .unwrap_or(config.request_timeout)
             .min(config.statement_timeout_max))
     }
 
-    /// Gives an answer when it is there or its time is over.
-    pub(crate) fn wait(self: &Rc<Self>, due: Due, wait: Wait) {
+    /// Gives an answer when its result is available or its time limit is over.
+    pub(crate) fn wait(self: &Rc<Self>, pending: PendingAnswer, wait: Wait) {
         match wait {
-            Wait::Ack(write) => self.answer_when_acked(due, write),
-            Wait::For(later) => self.answer_later(due, later),
+            Wait::Ack(write) => self.answer_when_acked(pending, write),
+            Wait::Result(later) => self.answer_later(pending, later),
         }
     }
 
-    fn answer_later(self: &Rc<Self>, mut due: Due, mut later: PendingResult) {
-        let warnings = due.warnings;
+    fn answer_later(self: &Rc<Self>, mut pending: PendingAnswer, mut later: PendingResult) {
+        let warnings = pending.warnings;
         let session = self.clone();
         session.begin();
-        let (group, is_read) = (due.admitted.effective.group(), due.kind == Kind::Read);
-        let may_be_given_up = due.kind.may_be_given_up();
-        let key = may_be_given_up.then(|| self.reads.borrow_mut().reserve());
+        let (group, is_read) = (pending.admitted.effective.group(), pending.kind == Kind::Read);
+        let is_cancellable = pending.kind.is_cancellable();
+        let key = is_cancellable.then(|| self.cancellable_tasks.borrow_mut().reserve());
         let running = Running {
-            stream: due.stream,
-            statement: due.statement.clone(),
-            effective: due.admitted.effective.clone(),
-            since_ns: due.times.began_ns,
+            stream: pending.stream,
+            statement: pending.statement.clone(),
+            effective: pending.admitted.effective.clone(),
+            since_ns: pending.times.began_ns,
             waits: false,
         };
         let work = async move {
-            let watch = due.admitted.watch().filter(|_| is_read);
+            let watch = pending.admitted.watch().filter(|_| is_read);
             let waited = match watch {
-                Some(watch) => session.watched(watch, due.limit, &mut later).await,
-                None => lanes::time::timeout(due.limit, &mut later).await,
+                Some(watch) => session.watched(watch, pending.limit, &mut later).await,
+                None => lanes::time::timeout(pending.limit, &mut later).await,
             };
             match waited {
                 Ok(result) => {
-                    // What it held for the answer is charged again with the answer.
+                    // Free the memory charged for the answer: the answer is charged again when it
+                    // is encoded.
                     drop(later);
-                    session.follow(&result).await;
-                    session.give(due, result, lanes::time::monotonic_ns());
+                    session.update_grants(&result).await;
+                    session.deliver(pending, result, lanes::time::monotonic_ns());
                     session.end();
                 }
                 Err(_) => {
-                    let error = reply::too_late(due.kind, due.limit);
-                    // What goes on after the answer still takes its slot.
-                    let _slot = due.admitted.slot.take();
-                    let _held = std::mem::take(&mut due.admitted.held);
-                    session.give(due, Err(error), lanes::time::monotonic_ns());
+                    let error = reply::timed_out(pending.kind, pending.limit);
+                    // Work that continues after the answer keeps its slot and its memory.
+                    let _slot = pending.admitted.slot.take();
+                    let _charges = std::mem::take(&mut pending.admitted.charges);
+                    session.deliver(pending, Err(error), lanes::time::monotonic_ns());
                     session.end();
-                    if !may_be_given_up {
-                        session.follow(&later.await).await;
+                    if !is_cancellable {
+                        session.update_grants(&later.await).await;
                     }
                 }
             }
-            key.inspect(|key| session.reads.borrow_mut().done(*key));
+            key.inspect(|key| session.cancellable_tasks.borrow_mut().done(*key));
         };
         let task = lanes::spawn(group, Warnings::within(warnings, work));
         match key {
-            Some(key) => self.reads.borrow_mut().keep(key, task, running),
+            Some(key) => self.cancellable_tasks.borrow_mut().store(key, task, running),
             None => task.detach(),
         }
     }
 
-    /// Has the grants follow a change of the schema, whatever becomes of the client.
-    async fn follow(&self, result: &Result<Outcome, Error>) {
+    /// Updates the grants after a schema change, even if the client has disconnected.
+    async fn update_grants(&self, result: &Result<Outcome, Error>) {
         let (Ok(Outcome::SchemaChange(change)), Some(login)) = (result, self.login()) else { return };
-        // The schema is changed whatever becomes of the grants: the client is told that, the log the rest.
+        // The schema change stands even if the grants fail. The client is answered with success,
+        // and the failure is logged.
         if let Err(error) = self.core.access.schema_changed(&login, change).await {
             let (logger, what) = (&self.core.shared.logger, "grants do not follow the schema");
             logger.log(Level::Error, what, &[("keyspace", &change.keyspace), ("error", &error)]);
         }
     }
 
-    /// Puts an answer that was due into the output buffer.
-    pub(crate) fn give(self: &Rc<Self>, mut due: Due, result: Result<Outcome, Error>, now_ns: u64) {
-        if let (Err(Error::Stale), Some(envelope)) = (&result, due.again.take()) {
-            // The text is bound to the new schema; if that waits too, it is for the last time.
-            if let Some(done) = self.request(&envelope, due.times, due.admitted) {
-                self.record(done, due.times, due.statement.as_deref(), lanes::time::monotonic_ns());
+    /// Puts the answer of a pending statement into the output buffer.
+    pub(crate) fn deliver(
+        self: &Rc<Self>,
+        mut pending: PendingAnswer,
+        result: Result<Outcome, Error>,
+        now_ns: u64,
+    ) {
+        if let (Err(Error::Stale), Some(envelope)) = (&result, pending.rerun.take()) {
+            // Bind the text to the new schema and run it again. That run is the last one if it
+            // waits too.
+            if let Some(done) = self.request(&envelope, pending.times, pending.admitted) {
+                self.record(done, pending.times, pending.statement.as_deref(), lanes::time::monotonic_ns());
             }
             return;
         }
-        let id = due.statement.as_ref().filter(|_| due.prepared).map(|statement| &statement.id[..]);
-        if let Some(statement) = &due.statement
+        let id = pending.statement.as_ref().filter(|_| pending.prepared).map(|statement| &statement.id[..]);
+        if let Some(statement) = &pending.statement
             && matches!(statement.work, Work::Engine(_))
         {
             self.audit_outcome(&statement.tree, result.as_ref().err());
         }
-        let result = result.map_err(|error| reply::failure(error, due.kind, due.consistency, id));
-        let failed = self.answer(due.stream, result, due.statement.as_deref(), due.wish);
-        let latencies = due.statement.as_ref().and_then(|statement| statement.latencies());
-        let done = Done { effective: due.admitted.effective, kind: due.kind, failed, latencies };
-        self.record(done, due.times, due.statement.as_deref(), now_ns);
+        let result = result.map_err(|error| reply::failure(error, pending.kind, pending.consistency, id));
+        let failed = self.answer(pending.stream, result, pending.statement.as_deref(), pending.metadata);
+        let latencies = pending.statement.as_ref().and_then(|statement| statement.latencies());
+        let done = Done { effective: pending.admitted.effective, kind: pending.kind, failed, latencies };
+        self.record(done, pending.times, pending.statement.as_deref(), now_ns);
     }
 
     /// Answers a statement at once.
@@ -329,7 +339,7 @@ impl Session {
         admitted: Admitted,
         result: Result<Outcome, Failure>,
     ) -> Done {
-        let failed = self.answer(call.envelope.stream, result, Some(call.statement), call.wish);
+        let failed = self.answer(call.envelope.stream, result, Some(call.statement), call.metadata);
         let latencies = call.statement.latencies();
         Done { effective: admitted.effective, kind: call.statement.kind, failed, latencies }
     }

@@ -1,4 +1,5 @@
-//! What is known of statements of CQL while they run, for `system.running_statements` (see `engine::RunningStatement`).
+//! Running CQL statements for `system.running_statements` (see `engine::RunningStatement`), and
+//! their cancellation.
 
 use std::rc::{Rc, Weak};
 
@@ -13,24 +14,24 @@ use crate::session::Session;
 use crate::sessions;
 use crate::statement::{Kind, Statement, Work};
 
-/// What is known of a statement that runs or waits.
+/// A statement that runs or waits, as far as it is known.
 pub(crate) struct Running {
     pub(crate) stream: i16,
     pub(crate) statement: Option<Rc<Statement>>,
     pub(crate) effective: Rc<Effective>,
     pub(crate) since_ns: u64,
-    /// For a slot.
+    /// True if the statement waits for a slot.
     pub(crate) waits: bool,
 }
 
 impl Running {
-    /// Whether it is a long request whose kind is not known yet.
+    /// Returns true for a long request whose kind is not known yet.
     pub(crate) fn is_being_opened(&self) -> bool {
         self.statement.is_none() && !self.waits
     }
 
-    /// `read ks.t`, as far as it is known.
-    fn what(&self) -> String {
+    /// Returns a description such as `read ks.t`, as far as it is known.
+    fn description(&self) -> String {
         let Some(statement) = &self.statement else { return "batch".to_owned() };
         let kind = match statement.kind {
             Kind::Read => "read",
@@ -52,7 +53,7 @@ impl Running {
     }
 }
 
-/// Ends a statement of the core, for `CANCEL STATEMENT`. Its client is told.
+/// Cancels a statement of the core, for `CANCEL STATEMENT`, and answers its client with an error.
 fn cancel(core: &Core, id: &str, role: Option<&str>) -> Cancelled {
     let mut parts = id.split('-').map(|part| part.parse::<u64>().ok());
     let (Some(Some(index)), Some(Some(session)), Some(Some(number)), None) =
@@ -65,7 +66,7 @@ fn cancel(core: &Core, id: &str, role: Option<&str>) -> Cancelled {
     if !role.is_none_or(|role| session.is_of(role)) {
         return Cancelled::OfOther;
     }
-    let taken = session.reads.borrow_mut().take(number);
+    let taken = session.cancellable_tasks.borrow_mut().take(number);
     let Some((task, running)) = taken else { return Cancelled::Unknown };
     drop(task);
     let text = "The statement was cancelled (CANCEL STATEMENT)";
@@ -74,7 +75,7 @@ fn cancel(core: &Core, id: &str, role: Option<&str>) -> Cancelled {
     Cancelled::Done
 }
 
-/// Has a core's statements seen in the table, and cancelled by their ids.
+/// Registers a core's statements for the table and for cancellation by id.
 pub(crate) fn register(core: &Rc<Core>) {
     let weak = Rc::downgrade(core);
     core.access.on_cancel(move |target, id, role| match (weak.upgrade(), target) {
@@ -99,10 +100,10 @@ fn table(core: Weak<Core>) -> VirtualTable {
                 client: session.peer.to_string(),
                 state: if running.waits { StatementState::Queued } else { StatementState::Running },
                 elapsed_us: now_ns.saturating_sub(running.since_ns) / 1000,
-                statement: running.what(),
+                statement: running.description(),
                 progress: None,
             };
-            session.reads.borrow().running().map(one).collect::<Vec<_>>()
+            session.cancellable_tasks.borrow().running().map(one).collect::<Vec<_>>()
         };
         sessions.values().flat_map(of_session).collect()
     })

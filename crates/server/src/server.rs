@@ -1,8 +1,8 @@
-//! The server as a whole: made once, joined by every core, opened on core 0, stopped.
+//! The whole server: created once, joined by every core, opened on core 0, stopped.
 //!
-//! One listener, on core 0, gives connections to the cores in turn, so that few connections are spread evenly (the
-//! kernel's own spreading, by a hash, puts 11 of 16 on one of two cores often enough). The shard-aware port gives each
-//! connection to the core that its source port names.
+//! One listener on core 0 assigns connections to the cores round-robin, so that few connections are
+//! spread evenly. The kernel's own spreading, by a hash, often puts 11 of 16 on one of two cores.
+//! The shard-aware port assigns each connection to the core chosen by the client's source port.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -29,20 +29,20 @@ use crate::counters::Counters;
 use crate::logging::{Level, Logger};
 use crate::{connection, http, idle, reply, system};
 
-/// What one core brings.
+/// State that one core contributes to a server.
 pub struct PerCore {
-    /// Its engine.
+    /// The core's engine.
     pub engine: Rc<dyn Engine>,
-    /// Its view of roles and levels.
+    /// The core's view of roles and levels.
     pub access: Rc<Access>,
 }
 
-/// Why a server could not open.
+/// Reason why a server could not open.
 #[derive(Debug)]
 pub enum StartError {
-    /// Plain text beyond loopback, without being told to: no certificate was given.
+    /// The address is beyond loopback, without a certificate and without permission for plain text.
     Plaintext(SocketAddr),
-    /// A port cannot be listened on.
+    /// The port cannot be listened on.
     Listen(SocketAddr, io::Error),
 }
 
@@ -69,31 +69,33 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// A server. Cheap to clone, and usable from any thread; its methods say where they must be called.
+/// A server. Cheap to clone and usable from any thread. Each method documents where it must be
+/// called.
 #[derive(Clone)]
 pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// Time for connections to close once they are told to, and for the cores to forget a server.
+/// Time limit for killed connections to close, and for each core to drop its state.
 const CLOSING: Duration = Duration::from_secs(1);
 
 fn left_until(end: Instant) -> Duration {
     end.saturating_duration_since(lanes::time::now())
 }
 
-/// A server's state on this core, by the server: tests run several in one process.
-struct Here {
+/// State of a server on this core. The map key identifies the server, because tests run several in
+/// one process.
+struct CoreState {
     core: Rc<Core>,
     tasks: Vec<Task<()>>,
 }
 
 thread_local! {
-    static HERE: RefCell<FxHashMap<usize, Here>> = RefCell::default();
+    static CORE_STATES: RefCell<FxHashMap<usize, CoreState>> = RefCell::default();
 }
 
 impl Server {
-    /// A server of so many cores, as [`lanes::Lanes::cores`] says.
+    /// Creates a server for `cores` cores, the value of [`lanes::Lanes::cores`].
     pub fn new(config: ServerConfig, logger: Logger, cores: usize) -> Server {
         let log = logger.clone();
         let connections = Connections::new(config.connections, move |refusals| {
@@ -120,13 +122,14 @@ impl Server {
         Arc::as_ptr(&self.shared) as usize
     }
 
-    /// Its state on this core.
+    /// Returns the server's state on this core, or `None` before it joined and after the server
+    /// stopped.
     pub(crate) fn here(&self) -> Option<Rc<Core>> {
-        HERE.with_borrow(|here| here.get(&self.key()).map(|here| here.core.clone()))
+        CORE_STATES.with_borrow(|states| states.get(&self.key()).map(|here| here.core.clone()))
     }
 
-    /// Gives the server this core, on its fast lane: adds the system tables to the engine's registry and listens to
-    /// changes of the schema. To be done on every core before [`Server::open`].
+    /// Adds this core to the server: adds the system tables to the engine's registry and listens to
+    /// schema changes. Call it on the fast lane of every core before [`Server::open`].
     pub fn join(&self, per_core: PerCore) {
         let index = lanes::current_core();
         let core = Core::new(self.shared.clone(), index, per_core.engine, per_core.access);
@@ -144,13 +147,14 @@ impl Server {
         if let Some(limit) = self.shared.config.idle_timeout {
             lanes::spawn(Group::CONTROL, idle::close_idle(Rc::downgrade(&core), limit)).detach();
         }
-        HERE.with_borrow_mut(|here| here.insert(self.key(), Here { core, tasks: Vec::new() }));
+        CORE_STATES
+            .with_borrow_mut(|states| states.insert(self.key(), CoreState { core, tasks: Vec::new() }));
     }
 
-    /// Opens the ports, on core 0's fast lane. From then on clients are served.
+    /// Opens the ports and starts to serve clients. Call it on core 0's fast lane.
     ///
     /// # Errors
-    /// A port is taken or may not be used; nothing is open then.
+    /// A port is taken or not permitted. No port is open then.
     pub async fn open(&self) -> Result<Listening, StartError> {
         let config = &self.shared.config;
         let check_plaintext = |address: SocketAddr| {
@@ -186,38 +190,38 @@ impl Server {
             tasks.push(lanes::spawn(Group::CONTROL, self.clone().accept(listener, true)));
         }
         self.shared.ready.store(true, SeqCst);
-        HERE.with_borrow_mut(|here| {
-            let here = here.get_mut(&self.key()).expect("core 0 has joined");
+        CORE_STATES.with_borrow_mut(|states| {
+            let here = states.get_mut(&self.key()).expect("core 0 has joined");
             here.tasks = tasks;
             if let Some((listener, _)) = metrics {
-                // Health is told to the end, so this task is not among those that a stop ends first.
+                // Keep this task out of `tasks`: health must be served until the process ends.
                 lanes::spawn(Group::CONTROL, http::serve(here.core.clone(), listener)).detach();
             }
         });
         Ok(bound)
     }
 
-    /// The addresses in use, once [`Server::open`] has bound them.
+    /// Returns the bound addresses, or `None` before [`Server::open`].
     pub fn listening(&self) -> Option<Listening> {
         self.shared.bound.get().copied()
     }
 
-    /// Connections now.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.open()
     }
 
-    /// Whether clients are served: open and not stopping.
+    /// Returns true while clients are served: after opening and before a stop.
     pub fn is_ready(&self) -> bool {
         self.shared.ready.load(SeqCst)
     }
 
     async fn accept(self, listener: TcpListener, by_port: bool) {
         let (cores, connections) = (self.shared.counters.len(), &self.shared.connections);
-        let mut turn = 0;
+        let mut next = 0;
         let take = |stream, peer: SocketAddr| {
-            let core = if by_port { usize::from(peer.port()) } else { turn } % cores;
-            turn = turn.wrapping_add(usize::from(!by_port));
+            let core = if by_port { usize::from(peer.port()) } else { next } % cores;
+            next = next.wrapping_add(usize::from(!by_port));
             let (server, slot) = (self.clone(), connections.accept(peer.ip()));
             connections.hand_over(core, stream, slot, move |stream, slot| server.begin(stream, peer, slot));
         };
@@ -234,15 +238,16 @@ impl Server {
         }
     }
 
-    /// Stops, on core 0's fast lane: accepts nobody, reports not ready, lets what runs finish for at most `deadline`,
-    /// then closes what is left, for at most twice [`CLOSING`]. Returns true if everything finished in time. A core that does not answer
-    /// in time is logged and left behind.
+    /// Stops the server, on core 0's fast lane. It accepts no more connections, reports not ready,
+    /// and lets requests finish for at most `deadline`. Then it closes the remaining connections,
+    /// which takes at most twice [`CLOSING`]. Returns true if everything finished in time. A core
+    /// that does not answer in time is logged and skipped.
     pub async fn stop(&self, deadline: Duration) -> bool {
         self.shared.ready.store(false, SeqCst);
         self.shared.stopping.store(true, SeqCst);
         let key = self.key();
-        let accepting =
-            HERE.with_borrow_mut(|here| here.get_mut(&key).map(|here| std::mem::take(&mut here.tasks)));
+        let accepting = CORE_STATES
+            .with_borrow_mut(|states| states.get_mut(&key).map(|here| std::mem::take(&mut here.tasks)));
         drop(accepting);
         let end = lanes::time::now() + deadline;
         self.on_sessions(end, |session| session.draining.set(true)).await;
@@ -250,7 +255,7 @@ impl Server {
         let end = lanes::time::now() + CLOSING;
         self.on_sessions(end, |session| session.killed.set(true)).await;
         let closed = lanes::time::timeout(left_until(end), self.emptied()).await.is_ok();
-        let forget = move || drop(HERE.with_borrow_mut(|here| here.remove(&key)));
+        let forget = move || drop(CORE_STATES.with_borrow_mut(|states| states.remove(&key)));
         let silent = self.on_cores(lanes::time::now() + CLOSING, forget).await;
         for core in &silent {
             self.shared.logger.log(
@@ -297,10 +302,10 @@ impl Server {
         silent
     }
 
-    /// The lanes a server was made for, joined and opened from a thread outside of them.
+    /// Opens the server from a thread outside the lanes. All cores must have joined.
     ///
     /// # Errors
-    /// As [`Server::open`].
+    /// Same as [`Server::open`].
     pub fn open_on(&self, lanes: &Lanes) -> Result<Listening, StartError> {
         let server = self.clone();
         lanes.block_on(0, Group::CONTROL, move || async move { server.open().await })

@@ -1,7 +1,9 @@
-//! A client's session: who it is, which keyspace it uses, the level it runs under, and the answers on their way to it.
+//! A client's session: its role, its keyspace, its service level, and the answers that wait to be
+//! sent.
 //!
-//! The connection's task owns the socket; the session is what it shares with the tasks that work on its requests.
-//! An answer is encoded into the one output buffer wherever it becomes known, and the connection is woken to send it.
+//! The connection's task owns the socket. It shares the session with the tasks that work on the
+//! client's requests. Each task encodes its answer into the one output buffer and wakes the
+//! connection to send it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,31 +26,32 @@ use crate::output::Sending;
 use crate::running::Running;
 use crate::sessions::ClientFacts;
 
-/// Who a session is.
+/// Identity of an authenticated session.
 pub(crate) struct Role {
     pub(crate) login: Rc<Login>,
-    /// The role's number on this core.
+    /// Number of the role on this core.
     pub(crate) number: u32,
 }
 
-/// Tasks of reads, of work on files, and of what waits for a slot, by key.
+/// Tasks of the session that end with its connection, by key: reads, work on files, and requests
+/// that wait for a slot.
 #[derive(Default)]
-pub(crate) struct Reads {
-    tasks: Vec<Option<Kept>>,
+pub(crate) struct CancellableTasks {
+    tasks: Vec<Option<StoredTask>>,
     free: Vec<usize>,
-    /// Tasks kept so far: their numbers, none of which comes again.
+    /// Number of the last task. Numbers are never reused.
     numbers: u64,
 }
 
-/// A task in its place.
-struct Kept {
+/// A task with its description.
+struct StoredTask {
     task: lanes::Task<()>,
     running: Running,
     number: u64,
 }
 
-impl Reads {
-    /// A place for a task.
+impl CancellableTasks {
+    /// Reserves a key for a task.
     pub(crate) fn reserve(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.tasks.push(None);
@@ -56,43 +59,44 @@ impl Reads {
         })
     }
 
-    /// Keeps a task in its place: dropped with the session's connection, it is cancelled.
-    pub(crate) fn keep(&mut self, key: usize, task: lanes::Task<()>, running: Running) {
+    /// Stores a task under its key. The task is cancelled when the connection ends and drops it.
+    pub(crate) fn store(&mut self, key: usize, task: lanes::Task<()>, running: Running) {
         self.numbers += 1;
-        self.tasks[key] = Some(Kept { task, running, number: self.numbers });
+        self.tasks[key] = Some(StoredTask { task, running, number: self.numbers });
     }
 
-    /// Statements that run or wait, by number.
+    /// Returns the statements that run or wait, each with its number.
     pub(crate) fn running(&self) -> impl Iterator<Item = (u64, &Running)> {
-        self.tasks.iter().flatten().map(|kept| (kept.number, &kept.running))
+        self.tasks.iter().flatten().map(|stored| (stored.number, &stored.running))
     }
 
-    /// Takes the task of that number out of its place, to end it.
+    /// Removes the task with that number, so that the caller can end it.
     pub(crate) fn take(&mut self, number: u64) -> Option<(lanes::Task<()>, Running)> {
-        let of_number = |kept: &Option<Kept>| kept.as_ref().is_some_and(|kept| kept.number == number);
+        let of_number =
+            |stored: &Option<StoredTask>| stored.as_ref().is_some_and(|stored| stored.number == number);
         let key = self.tasks.iter().position(of_number)?;
-        let Kept { task, running, .. } = self.tasks[key].take()?;
+        let StoredTask { task, running, .. } = self.tasks[key].take()?;
         self.free.push(key);
         Some((task, running))
     }
 
-    /// Takes out the tasks that are known to be reads or to wait for a slot.
-    fn take_known(&mut self) -> Vec<Kept> {
+    /// Removes the tasks known to be reads or to wait for a slot.
+    fn take_known(&mut self) -> Vec<StoredTask> {
         let mut known = Vec::new();
-        for (key, place) in self.tasks.iter_mut().enumerate() {
-            if let Some(kept) = place.take_if(|kept| !kept.running.is_being_opened()) {
-                known.push(kept);
+        for (key, entry) in self.tasks.iter_mut().enumerate() {
+            if let Some(stored) = entry.take_if(|stored| !stored.running.is_being_opened()) {
+                known.push(stored);
                 self.free.push(key);
             }
         }
         known
     }
 
-    /// The task in that place is about to end by itself.
+    /// Frees the key of a task that is about to end by itself.
     pub(crate) fn done(&mut self, key: usize) {
-        // All are gone where the connection has ended.
-        if let Some(kept) = self.tasks.get_mut(key).and_then(Option::take) {
-            kept.task.detach();
+        // The list is empty if the connection has ended.
+        if let Some(stored) = self.tasks.get_mut(key).and_then(Option::take) {
+            stored.task.detach();
             self.free.push(key);
         }
     }
@@ -104,35 +108,35 @@ pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
     pub(crate) encoder: RefCell<Encoder>,
-    /// The socket's sending side, from the TLS handshake to the end of the connection.
+    /// Sending half of the socket, from the TLS handshake to the end of the connection.
     pub(crate) output: RefCell<Option<WriteHalf>>,
     pub(crate) sending: Cell<Sending>,
-    /// Requests whose answers are not in the output buffer yet.
+    /// Number of requests whose answers are not in the output buffer yet.
     pub(crate) in_flight: Cell<usize>,
     pub(crate) role: RefCell<Option<Role>>,
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
-    /// Whether it wants to hear of schema changes.
+    /// True if the client registered for schema changes.
     pub(crate) wants_schema: Cell<bool>,
-    /// When it last sent something, or had a request in flight, ns.
+    /// Time of the last bytes received or of the last request in flight, ns of the monotonic clock.
     pub(crate) active_ns: Cell<u64>,
-    /// No more requests are read; what runs is finished.
+    /// True if no more requests are read. Requests in flight finish.
     pub(crate) draining: Cell<bool>,
-    /// To be closed at once.
+    /// True if the connection must close at once.
     pub(crate) killed: Cell<bool>,
     pub(crate) unacked: RefCell<Unacked>,
-    /// Reads under way; they end with the connection.
-    pub(crate) reads: RefCell<Reads>,
-    /// Bytes of its requests.
+    /// Tasks that are cancelled when the connection ends.
+    pub(crate) cancellable_tasks: RefCell<CancellableTasks>,
+    /// Memory account of the session's requests.
     pub(crate) account: RefCell<Arc<Account>>,
-    /// Large answers, to be sent before what is in the encoder.
+    /// Large answers, to be sent before the contents of the encoder.
     pub(crate) outbox: RefCell<VecDeque<Unsent>>,
-    /// Reads that wait until the client reads.
-    pub(crate) gated: RefCell<Vec<Waker>>,
-    /// Bytes of answers that are being encoded elsewhere.
+    /// Reads paused by backpressure until the client reads its answers.
+    pub(crate) paused_reads: RefCell<Vec<Waker>>,
+    /// Bytes of answers that are being encoded on the heavy lane.
     pub(crate) encoding_bytes: Cell<usize>,
-    /// Bytes of the pages that the reads in flight may make.
+    /// Upper bound of the bytes in pages of the reads in flight.
     pub(crate) paged_bytes: Cell<usize>,
-    /// What `system.connections` shows of the client.
+    /// Client facts for `system.connections`.
     pub(crate) client: ClientFacts,
     connection: RefCell<Option<Waker>>,
 }
@@ -156,9 +160,9 @@ impl Session {
             draining: Cell::new(false),
             killed: Cell::new(false),
             unacked: RefCell::default(),
-            reads: RefCell::default(),
+            cancellable_tasks: RefCell::default(),
             outbox: RefCell::default(),
-            gated: RefCell::default(),
+            paused_reads: RefCell::default(),
             encoding_bytes: Cell::new(0),
             paged_bytes: Cell::new(0),
             client: ClientFacts::new(),
@@ -166,7 +170,8 @@ impl Session {
         })
     }
 
-    /// What holds for the session now: one atomic load while nothing changed anywhere.
+    /// Returns the session's current settings. Costs one atomic load while roles and levels are
+    /// unchanged. Starts draining if the login is no longer valid.
     pub(crate) fn effective(&self) -> Rc<Effective> {
         match &*self.role.borrow() {
             Some(role) => {
@@ -179,14 +184,15 @@ impl Session {
         }
     }
 
-    /// Makes the session a role's, and the account of its requests one of the role's. The session ends,
-    /// after the answers to what is written, when the role may not log in so any more.
+    /// Assigns the session, and the memory account of its requests, to a role. When that login
+    /// loses its validity, the session drains: it sends the answers to pending writes and then
+    /// ends.
     pub(crate) fn log_in(self: &Rc<Self>, login: Login) {
         let session = Rc::downgrade(self);
         login.on_end(move || {
             let Some(session) = session.upgrade() else { return };
             session.draining.set(true);
-            session.give_up_reads();
+            session.cancel_tasks();
             session.wake();
         });
         let number = self.core.role_number(login.role());
@@ -194,17 +200,17 @@ impl Session {
         *self.role.borrow_mut() = Some(Role { login: Rc::new(login), number });
     }
 
-    /// The role's number on this core; 0 before it has authenticated.
+    /// Returns the role's number on this core, or 0 before authentication.
     pub(crate) fn role_number(&self) -> u32 {
         self.role.borrow().as_ref().map_or(0, |role| role.number)
     }
 
-    /// Who the session is, once it has authenticated.
+    /// Returns the login, or `None` before authentication.
     pub(crate) fn login(&self) -> Option<Rc<Login>> {
         self.role.borrow().as_ref().map(|role| role.login.clone())
     }
 
-    /// Remembers whom to wake.
+    /// Stores the waker of the connection's task.
     pub(crate) fn set_connection(&self, waker: &Waker) {
         let mut connection = self.connection.borrow_mut();
         if !connection.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -212,14 +218,14 @@ impl Session {
         }
     }
 
-    /// Wakes the connection: there is something to send, or to stop.
+    /// Wakes the connection's task to send answers or to stop.
     pub(crate) fn wake(&self) {
         if let Some(waker) = &*self.connection.borrow() {
             waker.wake_by_ref();
         }
     }
 
-    /// Gives an empty output buffer room, from those that other connections do not need now.
+    /// Gives an empty output buffer its memory from the core's pool of buffers.
     pub(crate) fn warm_output(&self) {
         let mut encoder = self.encoder.borrow_mut();
         if encoder.pending() == 0 {
@@ -230,7 +236,7 @@ impl Session {
         }
     }
 
-    /// Appends an ERROR.
+    /// Appends an ERROR and counts it.
     pub(crate) fn refuse(&self, stream: i16, failure: &Failure) {
         self.core.counters.error(failure.kind.code());
         let mut encoder = self.encoder.borrow_mut();
@@ -240,41 +246,43 @@ impl Session {
         }
     }
 
-    /// Appends an event, and returns true, if the client registered for it. A client that does not read is disconnected.
-    pub(crate) fn tell(&self, event: &Event) -> bool {
+    /// Appends an event and returns true if the client registered for it. Disconnects a client that
+    /// does not read its answers.
+    pub(crate) fn send_event(&self, event: &Event) -> bool {
         if !self.wants_schema.get() {
             return false;
         }
         if self.unsent_bytes() > self.core.shared.config.output_bytes_max {
             self.killed.set(true);
         } else {
-            // An event that does not fit the protocol is about names no client can have made.
+            // An event too long for the protocol has names that no client can have created.
             let _ = self.encoder.borrow_mut().event(event);
         }
         self.wake();
         true
     }
 
-    /// A request whose answer comes later has begun.
+    /// Counts a request whose answer comes later.
     pub(crate) fn begin(&self) {
         bump(&self.in_flight, 1);
     }
 
-    /// Gives up the reads and the work on files in flight, and what waits for a slot or is being opened: the connection has ended.
-    pub(crate) fn give_up_reads(&self) {
-        // Taken out first: what goes with a task may look here.
-        let reads = std::mem::take(&mut *self.reads.borrow_mut());
-        bump(&self.in_flight, -(reads.tasks.iter().flatten().count() as isize));
+    /// Cancels reads and work on files in flight, requests that wait for a slot, and long requests
+    /// that are being opened. Called when the connection has ended.
+    pub(crate) fn cancel_tasks(&self) {
+        // Taken out first: dropping a task may borrow `cancellable_tasks` again.
+        let tasks = std::mem::take(&mut *self.cancellable_tasks.borrow_mut());
+        bump(&self.in_flight, -(tasks.tasks.iter().flatten().count() as isize));
     }
 
-    /// Gives up the same, but for long requests that are being opened: the client sends no more, and may still read the
-    /// answer to a write that was received whole.
-    pub(crate) fn give_up_known_reads(&self) {
-        let given_up = self.reads.borrow_mut().take_known();
-        bump(&self.in_flight, -(given_up.len() as isize));
+    /// Cancels the same tasks except long requests that are being opened. The client sends no more
+    /// bytes, but may still read the answer to a write that was received completely.
+    pub(crate) fn cancel_known_tasks(&self) {
+        let cancelled = self.cancellable_tasks.borrow_mut().take_known();
+        bump(&self.in_flight, -(cancelled.len() as isize));
     }
 
-    /// Its answer is in the output buffer.
+    /// Counts the request as answered and wakes the connection.
     pub(crate) fn end(&self) {
         bump(&self.in_flight, -1);
         self.wake();

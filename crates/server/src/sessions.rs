@@ -1,5 +1,5 @@
-//! Sessions of CQL as others see them: `system.connections` (see `engine::ClientSession`), `system_views.clients`, and
-//! `CANCEL SESSION`, which ends one.
+//! Views of CQL sessions: `system.connections` (see `engine::ClientSession`),
+//! `system_views.clients`, and `CANCEL SESSION`, which ends one.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
@@ -15,28 +15,29 @@ use crate::core::Core;
 use crate::session::Session;
 use crate::system::{inet, int, text};
 
-/// Longest name that a client gives of itself and that is kept, bytes.
+/// Maximum length of a name sent by a client in STARTUP, bytes. Longer names are shortened.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Time for an ended session to finish its writes and to send its last answers. Then it is closed as it is.
+/// Time for an ended session to finish its writes and to send its last answers. Then its connection
+/// is closed.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// What `system.connections` shows of a client.
+/// Facts about a client for `system.connections`.
 #[derive(Debug)]
 pub(crate) struct ClientFacts {
-    /// When it connected, milliseconds since 1970.
+    /// Connection time, milliseconds since 1970.
     connected_ms: i64,
-    /// Requests after login.
+    /// Number of requests after login.
     requests: Cell<u64>,
-    /// What its STARTUP said.
+    /// Contents of its STARTUP, once received.
     startup: OnceCell<Box<Startup>>,
-    /// The connection is encrypted.
+    /// True if the connection is encrypted.
     pub(crate) is_encrypted: Cell<bool>,
-    /// The common name of the client's certificate, which is a role's name.
+    /// Common name of the client's certificate, which is a role's name.
     pub(crate) certificate_subject: RefCell<Option<Arc<str>>>,
 }
 
-/// What a STARTUP message said.
+/// Contents of a STARTUP message.
 #[derive(Debug)]
 struct Startup {
     version: Version,
@@ -46,7 +47,7 @@ struct Startup {
 }
 
 impl ClientFacts {
-    /// Those of a client that has just connected.
+    /// Creates the facts of a client that has just connected.
     pub(crate) fn new() -> ClientFacts {
         ClientFacts {
             connected_ms: lanes::time::unix_micros() / 1000,
@@ -62,7 +63,7 @@ impl ClientFacts {
         self.requests.set(self.requests.get() + 1);
     }
 
-    /// Keeps what a STARTUP said. `named` returns the value of one of its options.
+    /// Stores the contents of STARTUP. `named` returns the value of an option.
     pub(crate) fn started<'a>(&self, version: Version, named: impl Fn(&str) -> Option<&'a str>) {
         let name = |key| named(key).map(|name| shortened(name, NAME_BYTES_MAX).to_owned());
         self.startup.get_or_init(|| {
@@ -77,7 +78,7 @@ impl ClientFacts {
 }
 
 impl Session {
-    /// Whether the session has authenticated as that role.
+    /// Returns true if the session has authenticated as that role.
     pub(crate) fn is_of(&self, role: &str) -> bool {
         self.role.borrow().as_ref().is_some_and(|own| **own.login.role() == *role)
     }
@@ -96,7 +97,7 @@ impl Session {
         };
         let level = login.as_ref().map(|login| self.core.access.effective(login).level.name().clone());
         let in_flight = self.in_flight.get();
-        // Before login the account is the one of all connections.
+        // Before login, the session uses the account of all connections.
         let requests_bytes = if login.is_some() { self.account.borrow().used_bytes() } else { 0 };
         let idle_ns = match in_flight {
             0 => lanes::time::monotonic_ns().saturating_sub(self.active_ns.get()),
@@ -126,11 +127,13 @@ impl Session {
         }
     }
 
-    /// Ends the session. What it reads and what waits for a slot is cancelled and answered with an error. Writes go on to
-    /// their end; their answers are sent if they are there within [`END_WITHIN`].
+    /// Ends the session. Cancels its reads and the statements that wait for a slot, and answers
+    /// them with an error. Writes continue to their end. Their answers are sent if they are ready
+    /// within [`END_WITHIN`].
     fn end_by_request(self: &Rc<Self>) {
-        let streams: Vec<i16> = self.reads.borrow().running().map(|(_, running)| running.stream).collect();
-        self.give_up_reads();
+        let streams: Vec<i16> =
+            self.cancellable_tasks.borrow().running().map(|(_, running)| running.stream).collect();
+        self.cancel_tasks();
         let failure = Failure::new(FailureKind::Invalid, "The session was ended (CANCEL SESSION)");
         streams.iter().for_each(|stream| self.refuse(*stream, &failure));
         self.draining.set(true);
@@ -146,7 +149,7 @@ impl Session {
     }
 }
 
-/// Names a session of a core. The ids of its statements begin with it.
+/// Returns the id of a session. The ids of its statements begin with it.
 fn id(core: &Core, session: u64) -> String {
     format!("{}-{session}", core.index)
 }
@@ -155,7 +158,8 @@ fn id(core: &Core, session: u64) -> String {
 pub(crate) fn cancel(core: &Core, wanted: &str, role: Option<&str>) -> Cancelled {
     let number = wanted.split_once('-').and_then(|(_, number)| number.parse::<u64>().ok());
     let session = number.and_then(|number| core.sessions.borrow().get(&number).cloned());
-    // Compared as a whole: an id has one spelling.
+    // Compare the whole id: a number has several spellings, such as `7` and `07`, but an id has
+    // only one.
     match session.filter(|session| id(core, session.id) == wanted) {
         None => Cancelled::Unknown,
         Some(session) if role.is_some_and(|role| !session.is_of(role)) => Cancelled::OfOther,
@@ -166,7 +170,7 @@ pub(crate) fn cancel(core: &Core, wanted: &str, role: Option<&str>) -> Cancelled
     }
 }
 
-/// This core's sessions.
+/// Returns a function that lists this core's sessions.
 fn list(core: &Rc<Core>) -> impl Fn() -> Vec<Weak<Session>> + 'static {
     let core = Rc::downgrade(core);
     move || {
@@ -175,7 +179,7 @@ fn list(core: &Rc<Core>) -> impl Fn() -> Vec<Weak<Session>> + 'static {
     }
 }
 
-/// A session that was listed, while its connection lasts.
+/// Returns a listed session, or `None` if its connection has ended.
 fn listed(session: &Weak<Session>) -> Option<Rc<Session>> {
     let session = session.upgrade()?;
     let is_open = session.core.sessions.borrow().contains_key(&session.id);
@@ -186,12 +190,13 @@ fn role_of(session: &Weak<Session>) -> Option<Arc<str>> {
     session.upgrade()?.role_name()
 }
 
-/// The table `system.connections`, for a core's registry.
+/// Returns the table `system.connections` for a core's registry.
 pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
     ClientSession::table(list(core), role_of, |session| Some(listed(session)?.described()))
 }
 
-/// The connections as Cassandra and ScyllaDB show them. A role is shown its own.
+/// Returns the table of connections in the layout of Cassandra and ScyllaDB. A role sees only its
+/// own.
 pub(crate) fn clients(core: &Rc<Core>) -> VirtualTable {
     use CqlType::{Inet, Int, Text};
     let columns =

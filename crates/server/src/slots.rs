@@ -1,5 +1,6 @@
-//! Statements of a level with `max_concurrency` begin when they have a slot. One that waits for it is a task of its own, so that
-//! the connection's other requests go on; it is gone with its connection.
+//! Slots for the statements of a level with `max_concurrency`. A statement that waits for a slot is
+//! a task of its own, so that the connection's other requests continue. The end of the connection
+//! cancels it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,15 +15,16 @@ use crate::running::Running;
 use crate::session::Session;
 use crate::statement::{Statement, Work};
 
-/// A statement that cannot begin now.
+/// Reason why a statement cannot begin now.
 pub(crate) enum NoSlot {
-    /// It is in the queue, and begins by itself.
+    /// The statement is in the wait queue and begins by itself.
     Waits,
-    /// It is to be answered with this.
+    /// The statement must be answered with this error.
     Refused(Box<(Admitted, Failure)>),
 }
 
-/// The keyspaces of the server itself. A statement about them takes no slot: drivers read them when they connect.
+/// Keyspaces of the server itself. Statements on them take no slot: drivers read them when they
+/// connect.
 const OF_SERVER: [&str; 7] = [
     "system",
     "system_auth",
@@ -33,19 +35,20 @@ const OF_SERVER: [&str; 7] = [
     "system_virtual_schema",
 ];
 
-/// Memory of a request that waits, beside its body, bytes: its task and its place in the wait queue.
+/// Estimated memory of a waiting request beside its body, bytes: its task and its entry in the wait
+/// queue.
 pub(crate) const WAITING_BYTES: usize = 1 << 10;
 
-/// Returns whether a statement takes a slot: one about data does. A statement about the server, or one that changes levels, never
-/// waits for a level that is full.
+/// Returns true if a statement takes a slot: any statement on data does. A statement on the
+/// server's own keyspaces, or one that changes levels, never waits for a full level.
 pub(crate) fn needs_slot(statement: &Statement) -> bool {
     let of_server = |target: &engine::Target| OF_SERVER.contains(&&*target.keyspace);
     matches!(&statement.work, Work::Engine(plan) if !plan.targets().iter().all(of_server))
 }
 
 impl Session {
-    /// Gives a statement that is about to run the slot that its level wants it to have. It may wait for `limit` where the level
-    /// does not say how long.
+    /// Takes the slot that the level requires for a statement that is about to run. The statement
+    /// waits for at most `limit`, unless the level configures a time.
     pub(crate) fn take_slot(
         self: &Rc<Self>,
         envelope: &Envelope,
@@ -61,9 +64,9 @@ impl Session {
             SlotRequest::In(slot) => Ok(Admitted { slot: Some(slot), ..admitted }),
             SlotRequest::Waits(waiting) => {
                 let bytes = (envelope.body.len() + WAITING_BYTES) as u64;
-                let held = self.account.borrow().charge(bytes);
-                let held = match held {
-                    Ok(held) => held,
+                let charged = self.account.borrow().charge(bytes);
+                let charge = match charged {
+                    Ok(charge) => charge,
                     Err(full) => {
                         return Err(NoSlot::Refused(Box::new((admitted, crate::long::overloaded(full)))));
                     }
@@ -75,7 +78,7 @@ impl Session {
                     since_ns: times.read_ns,
                     waits: true,
                 };
-                self.begin_with_slot(waiting, (detached(envelope), held), running, times, admitted);
+                self.begin_with_slot(waiting, (detached(envelope), charge), running, times, admitted);
                 Err(NoSlot::Waits)
             }
             SlotRequest::Full(refused) => {
@@ -85,11 +88,11 @@ impl Session {
         }
     }
 
-    /// Works on a request once it has its slot.
+    /// Runs a request once it has its slot.
     fn begin_with_slot(
         self: &Rc<Self>,
         waiting: Waiting,
-        (envelope, held): (Envelope, Charge),
+        (envelope, charge): (Envelope, Charge),
         running: Running,
         times: Times,
         mut admitted: Admitted,
@@ -97,13 +100,13 @@ impl Session {
         let session = self.clone();
         let stream = envelope.stream;
         let group = admitted.effective.group();
-        let key = self.reads.borrow_mut().reserve();
+        let key = self.cancellable_tasks.borrow_mut().reserve();
         self.begin();
         let work = async move {
             let slot = waiting.await;
-            admitted.held.push(held);
-            // From here on it is not given up with the connection, but by what it turns out to be.
-            session.reads.borrow_mut().done(key);
+            admitted.charges.push(charge);
+            // From here on the kind of the request decides if the end of the connection cancels it.
+            session.cancellable_tasks.borrow_mut().done(key);
             let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
             match slot {
                 Ok(slot) => {
@@ -120,6 +123,6 @@ impl Session {
         };
         let work = Warnings::within(Warnings::take(), work);
         let task = lanes::spawn(group, self.clone().guarded(stream, work));
-        self.reads.borrow_mut().keep(key, task, running);
+        self.cancellable_tasks.borrow_mut().store(key, task, running);
     }
 }

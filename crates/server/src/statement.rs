@@ -1,5 +1,5 @@
-//! A statement that is ready to run: parsed, bound to the schema, its columns encoded, and what its text says about time
-//! and level picked out, so that running it again costs none of that.
+//! A statement that is ready to run: parsed, bound to the schema, with encoded columns, timeout and
+//! level. Running it again repeats none of that work.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -13,88 +13,89 @@ use wire::Version;
 
 use crate::long::INLINE_TEXT_BYTES;
 
-/// The id of a prepared statement: the first half of the SHA-256 of keyspace and text, so that it is the same on every
-/// core, on every front, and after a restart.
+/// Id of a prepared statement: the first half of the SHA-256 of keyspace and text. It is the same
+/// on every core and every server, and after a restart.
 pub(crate) type Id = [u8; 16];
 
-/// Who runs a statement.
+/// The component that runs a statement.
 pub(crate) enum Work {
     /// The engine.
     Engine(Rc<dyn Plan>),
-    /// Whoever keeps roles and levels.
+    /// The `access` crate, for statements about roles, grants and levels.
     Access,
-    /// This room: DESCRIBE.
+    /// This crate: DESCRIBE.
     Describe,
-    /// This room: USE.
+    /// This crate: USE, with the keyspace.
     Use(String),
 }
 
-/// What a statement does, for counts and for the code of its timeout.
+/// Kind of a statement, for counters and for the error code of its timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Read,
     Write,
     Batch,
-    /// Work on the files of a table, which is given up with its client: COMPACT, FLUSH, SCRUB.
+    /// Work on the files of a table: COMPACT, FLUSH, SCRUB. It is cancelled when its client
+    /// disconnects.
     Maintenance,
     Other,
 }
 
 impl Kind {
-    /// Returns true if a statement that is cancelled, too late, or without its client ends at once. Others are not left
-    /// half done.
-    pub(crate) fn may_be_given_up(self) -> bool {
+    /// Returns true if cancellation, a timeout or the loss of the client ends the statement at
+    /// once. Other statements run to their end, so that none is half done.
+    pub(crate) fn is_cancellable(self) -> bool {
         matches!(self, Kind::Read | Kind::Maintenance)
     }
 }
 
-/// What `USING TIMEOUT` says.
+/// Timeout specified with `USING TIMEOUT`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timeout {
-    Unsaid,
+    Unspecified,
     Fixed(Duration),
-    /// The value of that bind marker.
+    /// Value of the bind marker with this index.
     Bound(u16),
 }
 
-/// A statement, ready to run.
+/// A statement that is ready to run.
 pub(crate) struct Statement {
     pub(crate) id: Id,
     pub(crate) text: Rc<str>,
     pub(crate) keyspace: Option<Rc<str>>,
-    pub(crate) tree: Shared,
+    pub(crate) tree: SharedTree,
     pub(crate) work: Work,
     pub(crate) kind: Kind,
     pub(crate) timeout: Timeout,
-    /// `USING SERVICE LEVEL`.
+    /// Level specified with `USING SERVICE LEVEL`.
     pub(crate) level: Option<String>,
-    /// Encoded columns, by version.
+    /// Encoded columns, by protocol version.
     encoded: [OnceCell<Encoded>; 2],
-    /// Whether result columns are others than when the statement was first prepared on this core. A v4 client has no
-    /// way to be told, so it is sent them with every result.
+    /// True if the result columns have changed since the statement was first prepared on this core.
+    /// Protocol v4 cannot announce that to a client, so every v4 result then includes the columns.
     pub(crate) result_changed: bool,
-    /// Used since the cache last looked.
+    /// True if the statement was used since the cache last checked.
     pub(crate) used: Cell<bool>,
-    /// The role that was last allowed to run this, and the number of its rights then.
+    /// The role that was last allowed to run this statement, and its rights number at that time.
     pub(crate) allowed: Cell<(u32, u64)>,
 }
 
-/// A syntax tree and the number of its tokens. A long one is freed on a heavy lane.
-pub(crate) struct Fresh {
+/// A syntax tree and the number of its tokens. A long tree is freed on the heavy lane.
+pub(crate) struct ParsedTree {
     tree: Option<Tree>,
     tokens: u32,
 }
 
-/// A text that has been parsed, perhaps on a heavy lane.
-pub(crate) type Parsed = Result<Fresh, cql::SyntaxError>;
+/// Result of parsing a text, on either lane.
+pub(crate) type Parsed = Result<ParsedTree, cql::SyntaxError>;
 
 /// Parses a text.
 pub(crate) fn parse(text: &str) -> Parsed {
     let (tree, tokens) = cql::parse_counted(text)?;
-    Ok(Fresh { tree: Some(tree), tokens })
+    Ok(ParsedTree { tree: Some(tree), tokens })
 }
 
-impl Fresh {
+impl ParsedTree {
     pub(crate) fn tree(&self) -> &Tree {
         self.tree.as_ref().expect("taken only by value")
     }
@@ -104,7 +105,7 @@ impl Fresh {
     }
 }
 
-impl Drop for Fresh {
+impl Drop for ParsedTree {
     fn drop(&mut self) {
         if self.tokens > TOKENS_FREED_HERE
             && lanes::on_lane()
@@ -115,20 +116,20 @@ impl Drop for Fresh {
     }
 }
 
-/// The tree of a bound statement. The last owner frees a long one on a heavy lane.
-pub(crate) struct Shared {
+/// Tree of a bound statement. The last owner frees a long tree on the heavy lane.
+pub(crate) struct SharedTree {
     tree: Rc<Tree>,
     tokens: u32,
 }
 
-impl Shared {
-    /// The tree, to be kept beside this.
+impl SharedTree {
+    /// Returns the tree, shared.
     pub(crate) fn tree(&self) -> Rc<Tree> {
         self.tree.clone()
     }
 }
 
-impl std::ops::Deref for Shared {
+impl std::ops::Deref for SharedTree {
     type Target = Tree;
 
     fn deref(&self) -> &Tree {
@@ -136,20 +137,20 @@ impl std::ops::Deref for Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedTree {
     fn drop(&mut self) {
         if self.tokens > TOKENS_FREED_HERE {
             let tree = std::mem::replace(&mut self.tree, Rc::new(Tree::Use(String::new())));
-            drop(Fresh { tree: Rc::into_inner(tree), tokens: self.tokens });
+            drop(ParsedTree { tree: Rc::into_inner(tree), tokens: self.tokens });
         }
     }
 }
 
-/// A parsed statement with what runs it.
+/// A parsed statement with the component that runs it.
 pub(crate) struct Bound {
-    tree: Shared,
+    tree: SharedTree,
     work: Work,
-    /// The id of the text, where a heavy lane has computed it.
+    /// Id of the text, if the heavy lane has computed it.
     pub(crate) id: Option<Id>,
 }
 
@@ -157,41 +158,45 @@ impl Bound {
     /// Binds a statement to the schema.
     ///
     /// # Errors
-    /// What is wrong with it: [`Error::Invalid`] with its text for what the engine refuses.
-    pub(crate) fn of(parsed: Fresh, keyspace: Option<&Rc<str>>, engine: &dyn Engine) -> Result<Bound, Error> {
+    /// The reason why it cannot be bound, such as [`Error::Invalid`] with the engine's text.
+    pub(crate) fn of(
+        parsed: ParsedTree,
+        keyspace: Option<&Rc<str>>,
+        engine: &dyn Engine,
+    ) -> Result<Bound, Error> {
         let (tree, tokens) = parsed.take();
-        Bound::again(Shared { tree: Rc::new(tree), tokens }, keyspace, engine)
+        Bound::of_tree(SharedTree { tree: Rc::new(tree), tokens }, keyspace, engine)
     }
 
-    fn again(tree: Shared, keyspace: Option<&Rc<str>>, engine: &dyn Engine) -> Result<Bound, Error> {
-        let work = match of_server(&tree) {
+    fn of_tree(tree: SharedTree, keyspace: Option<&Rc<str>>, engine: &dyn Engine) -> Result<Bound, Error> {
+        let work = match server_work(&tree) {
             Some(work) => work,
             None => Work::Engine(engine.prepare(tree.tree(), keyspace.map(|keyspace| &**keyspace))?),
         };
         Ok(Bound { tree, work, id: None })
     }
 
-    /// As [`Bound::of`], for a long statement, which a heavy lane binds.
+    /// Binds a long statement on the heavy lane.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`Bound::of`].
     pub(crate) async fn of_long(
-        parsed: Fresh,
+        parsed: ParsedTree,
         keyspace: Option<&Rc<str>>,
         engine: &dyn Engine,
     ) -> Result<Bound, Error> {
-        if of_server(parsed.tree()).is_some() {
+        if server_work(parsed.tree()).is_some() {
             return Bound::of(parsed, keyspace, engine);
         }
         let (tree, tokens) = parsed.take();
         let (tree, plan) = engine.prepare_long(tree, keyspace.map(|keyspace| &**keyspace)).await;
-        let tree = Shared { tree, tokens };
+        let tree = SharedTree { tree, tokens };
         Ok(Bound { tree, work: Work::Engine(plan?), id: None })
     }
 }
 
-/// The part of this server that runs a statement, unless it is the engine.
-fn of_server(tree: &Tree) -> Option<Work> {
+/// Returns the component of this server that runs a statement, or `None` for the engine.
+fn server_work(tree: &Tree) -> Option<Work> {
     match tree {
         Tree::Describe(_) => Some(Work::Describe),
         Tree::Use(name) => Some(Work::Use(name.clone())),
@@ -200,31 +205,33 @@ fn of_server(tree: &Tree) -> Option<Work> {
     }
 }
 
-/// Trees of more tokens than this are freed on a heavy lane: it takes longer than a fast lane may be held up.
+/// Maximum number of tokens of a tree that is freed on the fast lane. Freeing a larger one takes
+/// too long.
 const TOKENS_FREED_HERE: u32 = 1000;
 
-/// Memory of a kept statement beside its text and tokens, bytes: plan, columns and the places in maps.
+/// Estimated memory of a cached statement beside its text and tokens, bytes: plan, columns and map
+/// entries.
 const STATEMENT_BYTES: usize = 2 << 10;
 /// Memory of a token in tree and plan, bytes. A term of an IN list took 190 in a release build.
 const TOKEN_BYTES: usize = 200;
 
-/// Memory of the tree of a text of so many bytes and tokens, bytes.
+/// Returns the estimated memory of a tree, bytes.
 pub(crate) fn tree_bytes(text_bytes: usize, tokens: u32) -> usize {
     text_bytes + tokens as usize * TOKEN_BYTES
 }
 
-/// A statement's columns as the wire wants them.
+/// Columns of a statement, encoded for the protocol.
 pub(crate) struct Encoded {
     pub(crate) bind: wire::Columns,
     pub(crate) result: wire::Columns,
-    /// Changes with the result columns.
+    /// Id of the result columns: it changes when they do.
     pub(crate) result_id: Id,
 }
 
-/// The id of statements that were not prepared.
+/// Id of statements that were not prepared.
 pub(crate) const UNPREPARED: Id = [0; 16];
 
-/// The id of a text in a keyspace. Linear in the text: 64 KiB take about 0.15 ms.
+/// Returns the id of a text in a keyspace. Linear in the text: 64 KiB take about 0.15 ms.
 pub(crate) fn id(keyspace: Option<&str>, text: &str) -> Id {
     let mut hash = Sha256::new();
     let keyspace = keyspace.unwrap_or("");
@@ -238,7 +245,7 @@ fn first_half(hash: Sha256) -> Id {
     hash.finalize()[..16].try_into().expect("a SHA-256 has 32 bytes")
 }
 
-/// Encodes columns for one version.
+/// Encodes columns for one protocol version.
 pub(crate) fn encode(version: Version, columns: &[engine::ColumnSpec]) -> Result<wire::Columns, wire::Error> {
     let specs: Vec<_> =
         columns.iter().map(|c| wire::ColumnSpec::new(&c.keyspace, &c.table, &c.name, &c.ty)).collect();
@@ -246,23 +253,23 @@ pub(crate) fn encode(version: Version, columns: &[engine::ColumnSpec]) -> Result
 }
 
 impl Statement {
-    /// The statement of a text that has been bound. `id` is that of a prepared statement, and zeros for others.
+    /// Creates the statement of a bound text. `id` is [`UNPREPARED`] unless the text was prepared.
     ///
     /// # Errors
-    /// `USING TIMEOUT` is none.
+    /// An invalid `USING TIMEOUT`.
     pub(crate) fn of(
         id: Id,
         text: &str,
         keyspace: Option<&Rc<str>>,
         bound: Bound,
     ) -> Result<Statement, Error> {
-        Statement::made(id, text.into(), keyspace.cloned(), bound)
+        Statement::build(id, text.into(), keyspace.cloned(), bound)
     }
 
-    fn made(id: Id, text: Rc<str>, keyspace: Option<Rc<str>>, bound: Bound) -> Result<Statement, Error> {
+    fn build(id: Id, text: Rc<str>, keyspace: Option<Rc<str>>, bound: Bound) -> Result<Statement, Error> {
         let Bound { tree, work, .. } = bound;
         let (kind, using) = kind_of(&tree);
-        let timeout = using.map_or(Ok(Timeout::Unsaid), timeout)?;
+        let timeout = using.map_or(Ok(Timeout::Unspecified), timeout)?;
         let level = using.and_then(|using| using.service_level.clone());
         Ok(Statement {
             id,
@@ -280,7 +287,7 @@ impl Statement {
         })
     }
 
-    /// Whether its plan still fits the schema.
+    /// Returns true if the plan still fits the schema.
     pub(crate) fn is_current(&self) -> bool {
         match &self.work {
             Work::Engine(plan) => plan.is_current(),
@@ -288,43 +295,45 @@ impl Statement {
         }
     }
 
-    /// The same statement, bound to the schema as it is now.
+    /// Binds the statement to the current schema.
     ///
     /// # Errors
-    /// It no longer fits, or [`Error::Stale`] if it now takes other values: then the client must prepare it again.
+    /// The statement no longer fits the schema, or [`Error::Stale`] if its bind markers have
+    /// changed. The client must then prepare it again.
     pub(crate) fn rebound(&self, engine: &dyn Engine) -> Result<Statement, Error> {
-        let tree = Shared { tree: self.tree.tree(), tokens: self.tree.tokens };
-        self.renewed(Bound::again(tree, self.keyspace.as_ref(), engine)?)
+        let tree = SharedTree { tree: self.tree.tree(), tokens: self.tree.tokens };
+        self.renewed(Bound::of_tree(tree, self.keyspace.as_ref(), engine)?)
     }
 
-    /// Returns true if the plan no longer fits the schema and takes a heavy lane to be made anew.
+    /// Returns true if the plan no longer fits the schema and must be bound again on the heavy
+    /// lane.
     pub(crate) fn is_stale_long(&self) -> bool {
         self.text.len() > INLINE_TEXT_BYTES && !self.is_current()
     }
 
-    /// The same statement with a new plan.
+    /// Returns the same statement with a new plan.
     ///
     /// # Errors
     /// [`Error::Stale`], as for [`Statement::rebound`].
     pub(crate) fn renewed(&self, bound: Bound) -> Result<Statement, Error> {
         let (text, keyspace) = (self.text.clone(), self.keyspace.clone());
-        let mut fresh = Statement::made(self.id, text, keyspace, bound)?;
-        if fresh.binds() != self.binds() {
+        let mut rebound = Statement::build(self.id, text, keyspace, bound)?;
+        if rebound.binds() != self.binds() {
             return Err(Error::Stale);
         }
-        fresh.result_changed = self.result_changed || fresh.result() != self.result();
-        Ok(fresh)
+        rebound.result_changed = self.result_changed || rebound.result() != self.result();
+        Ok(rebound)
     }
 
-    /// Memory that it takes, bytes: an estimate from above.
+    /// Returns an upper estimate of the statement's memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         STATEMENT_BYTES + self.text.len() + tree_bytes(self.text.len(), self.tree.tokens)
     }
 
-    /// A statement that takes about `bytes`.
+    /// Creates a statement that takes about `bytes`.
     #[cfg(test)]
     pub(crate) fn for_tests(id: Id, bytes: usize) -> Statement {
-        let tree = Shared { tree: Rc::new(Tree::Use("ks".to_owned())), tokens: 0 };
+        let tree = SharedTree { tree: Rc::new(Tree::Use("ks".to_owned())), tokens: 0 };
         let text = "-".repeat(bytes.saturating_sub(STATEMENT_BYTES) / 2);
         Statement {
             id,
@@ -332,7 +341,7 @@ impl Statement {
             keyspace: None,
             work: Work::Use("ks".to_owned()),
             kind: Kind::Other,
-            timeout: Timeout::Unsaid,
+            timeout: Timeout::Unspecified,
             level: None,
             tree,
             encoded: Default::default(),
@@ -342,7 +351,7 @@ impl Statement {
         }
     }
 
-    /// The bind markers.
+    /// Returns the bind markers.
     pub(crate) fn binds(&self) -> &[engine::ColumnSpec] {
         match &self.work {
             Work::Engine(plan) => plan.binds(),
@@ -350,7 +359,7 @@ impl Statement {
         }
     }
 
-    /// Latencies of its table on this core, where it is about one.
+    /// Returns the latencies of its table on this core, or `None` if it is not about one table.
     pub(crate) fn latencies(&self) -> Option<Rc<Latencies>> {
         match &self.work {
             Work::Engine(plan) => plan.latencies().cloned(),
@@ -358,7 +367,7 @@ impl Statement {
         }
     }
 
-    /// The result's columns, where they are known.
+    /// Returns the result's columns, if they are known.
     pub(crate) fn result(&self) -> Option<&Columns> {
         match &self.work {
             Work::Engine(plan) => plan.result(),
@@ -366,13 +375,13 @@ impl Statement {
         }
     }
 
-    /// Its columns for a version.
+    /// Returns the encoded columns for a protocol version.
     ///
     /// # Errors
     /// A name is too long for the protocol.
     pub(crate) fn encoded(&self, version: Version) -> Result<&Encoded, wire::Error> {
-        let place = &self.encoded[usize::from(version == Version::V5)];
-        if let Some(encoded) = place.get() {
+        let cell = &self.encoded[usize::from(version == Version::V5)];
+        if let Some(encoded) = cell.get() {
             return Ok(encoded);
         }
         let bind = encode(version, self.binds())?;
@@ -384,7 +393,7 @@ impl Statement {
                 hash.update(part);
             }
         }
-        Ok(place.get_or_init(|| Encoded { bind, result, result_id: first_half(hash) }))
+        Ok(cell.get_or_init(|| Encoded { bind, result, result_id: first_half(hash) }))
     }
 }
 
@@ -402,7 +411,7 @@ fn kind_of(tree: &Tree) -> (Kind, Option<&Using>) {
 
 fn timeout(using: &Using) -> Result<Timeout, Error> {
     match &using.timeout {
-        None => Ok(Timeout::Unsaid),
+        None => Ok(Timeout::Unspecified),
         Some(Term::Marker(marker)) => Ok(Timeout::Bound(marker.index)),
         Some(Term::Literal(Literal::Duration(d))) => {
             timeout_of(d.months, d.days, d.nanoseconds).map(Timeout::Fixed)
@@ -411,10 +420,10 @@ fn timeout(using: &Using) -> Result<Timeout, Error> {
     }
 }
 
-/// A timeout from the parts of a duration.
+/// Returns the timeout for the parts of a duration.
 ///
 /// # Errors
-/// It is not a positive number of milliseconds.
+/// The duration is negative, has months or days, or is not a multiple of 1 ms.
 pub(crate) fn timeout_of(months: i32, days: i32, nanoseconds: i64) -> Result<Duration, Error> {
     let invalid = |text: &str| Err(Error::Invalid(text.to_owned()));
     if months != 0 || days != 0 {

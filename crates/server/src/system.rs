@@ -1,5 +1,5 @@
-//! The tables that drivers read before anything else: `system.local` and the empty `system.peers`, and the
-//! traces that cqlsh looks for and we do not make.
+//! The tables that drivers read first: `system.local` and the empty `system.peers`. Also the trace
+//! tables that cqlsh reads, which stay empty.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
@@ -13,10 +13,11 @@ use crate::core::{Core, Shared};
 use crate::handshake::{CQL_VERSION, PARTITIONER};
 use crate::sessions;
 
-/// Steers which tables drivers ask for and that cqlsh leaves DESCRIBE to the server.
+/// Cassandra version announced to clients. Drivers choose the tables to read by it, and cqlsh then
+/// leaves DESCRIBE to the server.
 const RELEASE_VERSION: &str = "5.0.0";
 
-/// A column's name, its type, and its value.
+/// A column's name, type and value.
 type Cell = (&'static str, CqlType, Option<Bytes>);
 
 pub(crate) fn text(value: &str) -> Option<Bytes> {
@@ -71,7 +72,7 @@ fn local_row(shared: &Shared, schema_version: Option<uuid::Uuid>) -> Vec<Cell> {
     let bound = shared.bound.get().map_or(config.listen, |bound| bound.cql);
     let advertised: SocketAddr = config.advertised(bound);
     let uuid = |id: uuid::Uuid| Some(Bytes::copy_from_slice(id.as_bytes()));
-    // One node owns the ring; one token says so.
+    // One node owns the whole ring, which one token expresses.
     let tokens = schema::value::encode_list([i64::MIN.to_string()].iter().map(|token| token.as_bytes()));
     let (ip, port) = (advertised.ip(), i32::from(advertised.port()));
     let generation = i32::try_from(shared.started_s).unwrap_or(i32::MAX);

@@ -1,4 +1,4 @@
-//! The bound values of a request: in the order of the bind markers, as many as there are.
+//! The bound values of a request, in the order of the bind markers and of the same number.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,13 +9,14 @@ use wire::QueryParams;
 
 use crate::statement::{Statement, timeout_of};
 
-/// Bound values of a request; more than this many cost an allocation.
+/// Bound values of a request. More than 16 cost an allocation.
 pub(crate) type BoundValues<'a> = SmallVec<[Value<'a>; 16]>;
 
-/// Up to so many markers, named values are found by comparing names: quicker than a map.
+/// Maximum number of markers for which named values are found by comparing names, which is faster
+/// than a map.
 const FEW_NAMES: usize = 16;
 
-/// A value as the engine takes it.
+/// Converts a value to the engine's type.
 pub(crate) fn value(value: wire::Value<'_>) -> Value<'_> {
     match value {
         wire::Value::Null => Value::Null,
@@ -24,7 +25,7 @@ pub(crate) fn value(value: wire::Value<'_>) -> Value<'_> {
     }
 }
 
-/// The values of a request in the order of the bind markers.
+/// Returns the values of a request in the order of the bind markers.
 pub(crate) fn bound_values<'a>(
     statement: &Statement,
     params: &QueryParams<'a>,
@@ -37,7 +38,7 @@ pub(crate) fn bound_values<'a>(
     if params.values.len() > binds.len() {
         check_count(binds.len(), params.values.len())?;
     }
-    // The last value of a name counts, and a name may have several markers. Few are compared one by one.
+    // The last value of a name counts, and a name may have several markers.
     if binds.len() <= FEW_NAMES {
         let last = |name: &str| params.values.iter_named().filter(|(given, _)| *given == name).last();
         return Ok(binds
@@ -50,7 +51,7 @@ pub(crate) fn bound_values<'a>(
     Ok(binds.iter().map(|bind| given.get(&*bind.name).copied().unwrap_or(Value::Unset)).collect())
 }
 
-/// Refuses more or fewer values than there are markers.
+/// Returns an error unless the numbers of markers and values are equal.
 pub(crate) fn check_count(expected: usize, given: usize) -> Result<(), Error> {
     if expected == given {
         return Ok(());
@@ -59,7 +60,7 @@ pub(crate) fn check_count(expected: usize, given: usize) -> Result<(), Error> {
     Err(Error::Invalid(text))
 }
 
-/// The timeout that is the value of a marker; none for null and unset.
+/// Returns the timeout bound to a marker, or `None` for null and unset.
 pub(crate) fn bound_timeout(
     params: &QueryParams<'_>,
     statement: &Statement,

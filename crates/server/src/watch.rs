@@ -1,4 +1,5 @@
-//! A level's `query_limit`, for the reads of CQL that take a while: how long they run, and what a page of them holds.
+//! Enforcement of a level's `query_limit` for CQL reads: their running time, and the size of their
+//! pages.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use crate::logging::Level;
 use crate::session::Session;
 
 impl Session {
-    /// Waits for a read for at most `limit`, and sees to it that it does not go too far. To be awaited by the read's own task, which
-    /// may have to go on in another level.
+    /// Waits for a read for at most `limit` and enforces the level's limits. The read's own task
+    /// must await it, because that task may have to continue in another level.
     pub(crate) async fn watched(
         &self,
         mut watch: Watch,
@@ -48,7 +49,7 @@ impl Session {
         Ok(result)
     }
 
-    /// Does what is to be done with a statement that has gone too far.
+    /// Applies the configured action to a statement that exceeded a limit.
     async fn act(&self, exceeded: Exceeded) -> Result<(), Error> {
         let role = self.login().map_or_else(String::new, |login| login.role().to_string());
         let logger = &self.core.shared.logger;
@@ -60,7 +61,7 @@ impl Session {
             Action::Cancel => Err(Error::Invalid(format!("{exceeded}. It was cancelled."))),
             Action::Log => Ok(()),
             Action::Demote(level) => {
-                // One that was dropped since has nobody to go to.
+                // A dropped level has no group to move to: the statement stays in its own.
                 let entry = self.core.access.levels().catalogue().get(level).cloned();
                 if let Some(entry) = entry {
                     lanes::switch_group(entry.level.group()).await;
