@@ -14,8 +14,20 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 const CODE_COLUMNS_MAX: usize = 120;
 
 /// Folders under `crates` whose sources follow the rules. The others follow.
-const CONVERTED: [&str; 11] =
-    ["abuse", "access", "cql", "engine", "frontdoor", "lanes", "load", "sched", "schema", "wire", "workload"];
+const CONVERTED: [&str; 12] = [
+    "abuse",
+    "access",
+    "cql",
+    "engine",
+    "frontdoor",
+    "lanes",
+    "load",
+    "sched",
+    "schema",
+    "server",
+    "wire",
+    "workload",
+];
 
 /// First words of a comment that hide its subject.
 const OPENINGS: [&str; 12] = [

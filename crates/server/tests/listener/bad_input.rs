@@ -1,4 +1,4 @@
-//! What a server must bear: bytes that mean nothing, clients that say half and wait, and very many that say nothing.
+//! Bad input: malformed bytes, partial requests, and many silent connections.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::common::{ADMIN, Answer, Client, TestServer, settings};
 use server::ServerConfig;
 use wire::{Compression, Query, QueryParams, Request, Version};
 
-/// A v4 frame with any opcode and body.
+/// Returns a frame with any header fields and body.
 fn frame(version: u8, flags: u8, opcode: u8, length: i32, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![version, flags, 0, 7, opcode];
     bytes.extend(length.to_be_bytes());
@@ -14,27 +14,31 @@ fn frame(version: u8, flags: u8, opcode: u8, length: i32, body: &[u8]) -> Vec<u8
     bytes
 }
 
-fn whole(opcode: u8, body: &[u8]) -> Vec<u8> {
+fn v4_frame(opcode: u8, body: &[u8]) -> Vec<u8> {
     frame(4, 0, opcode, body.len() as i32, body)
 }
 
 #[test]
-fn damaged_frames_are_answered_and_the_connection_closed() {
+fn damaged_frame_is_answered_and_closes_the_connection() {
     let server = TestServer::start(1, settings());
     let text_of = |answer: Option<(i16, Answer)>| match answer {
         Some((_, Answer::Error(failure))) => (failure.kind.code(), failure.message),
         other => panic!("an error was expected: {other:?}"),
     };
     for (what, bytes, expected) in [
-        ("a version to come", frame(66, 0, 5, 0, &[]), "Invalid or unsupported protocol version (66)"),
+        ("a future version", frame(66, 0, 5, 0, &[]), "Invalid or unsupported protocol version (66)"),
         ("an old version", frame(3, 0, 5, 0, &[]), "Invalid or unsupported protocol version (3)"),
         ("HTTP", b"GET / HTTP/1.1\r\n\r\n".to_vec(), "Invalid or unsupported protocol version (71)"),
-        ("an unknown opcode", whole(0x77, &[]), "Unknown opcode 0x77"),
-        ("a response", whole(0x08, &[]), "Unexpected opcode 0x08"),
+        ("an unknown opcode", v4_frame(0x77, &[]), "Unknown opcode 0x77"),
+        ("a response", v4_frame(0x08, &[]), "Unexpected opcode 0x08"),
         ("the response bit", frame(0x84, 0, 5, 0, &[]), "Wrong protocol direction"),
         ("a negative length", frame(4, 0, 7, -1, &[]), "Negative frame body length"),
         ("a huge length", frame(4, 0, 7, i32::MAX, &[]), "exceeds the maximum"),
-        ("compression out of the blue", frame(4, 1, 7, 4, &[1, 2, 3, 4]), "no compression was negotiated"),
+        (
+            "compression without negotiation",
+            frame(4, 1, 7, 4, &[1, 2, 3, 4]),
+            "no compression was negotiated",
+        ),
     ] {
         for authenticated in [false, true] {
             let mut client = if authenticated { server.client(Version::V4, ADMIN) } else { server.connect() };
@@ -48,7 +52,7 @@ fn damaged_frames_are_answered_and_the_connection_closed() {
 }
 
 #[test]
-fn a_damaged_segment_closes_a_v5_connection() {
+fn damaged_segment_closes_a_v5_connection() {
     let server = TestServer::start(1, settings());
     for damage in [0, 4, 8] {
         let mut client = server.client(Version::V5, ADMIN);
@@ -57,14 +61,14 @@ fn a_damaged_segment_closes_a_v5_connection() {
         let mut bytes = client.encoder.finish().split();
         bytes[damage] ^= 0x10;
         client.send_raw(&bytes);
-        let Some((_, answer)) = client.receive() else { panic!("it is said why") };
+        let Some((_, answer)) = client.receive() else { panic!("an error was expected") };
         assert_eq!(answer.code(), 0x000A);
         assert_eq!(client.receive(), None);
     }
 }
 
 #[test]
-fn a_body_that_cannot_be_read_leaves_the_connection_open() {
+fn malformed_body_leaves_the_connection_open() {
     let server = TestServer::start(1, settings());
     let mut client = server.client(Version::V4, ADMIN);
     for body in [
@@ -75,21 +79,21 @@ fn a_body_that_cannot_be_read_leaves_the_connection_open() {
         b"\0\0\0\x08SELECT 1\0\x63\0",
         b"\0\0\0\x08SELECT 1\0\x01\x01\xff\xff",
     ] {
-        client.send_raw(&whole(0x07, body));
+        client.send_raw(&v4_frame(0x07, body));
         let (stream, answer) = client.receive().expect("an answer");
         assert_eq!((stream, answer.code()), (7, 0x000A), "{body:?}");
     }
     for (opcode, body) in
         [(0x0A, &b"\0\x01"[..]), (0x0D, b"\0\xff\xff"), (0x09, b"\x7f"), (0x0B, b"\0\x01\0\x03foo")]
     {
-        client.send_raw(&whole(opcode, body));
+        client.send_raw(&v4_frame(opcode, body));
         assert_eq!(client.receive().expect("an answer").1.code(), 0x000A, "opcode {opcode}");
     }
     client.run("SELECT * FROM system.local");
 }
 
 #[test]
-fn half_a_request_waits_for_its_other_half() {
+fn half_a_request_waits_for_the_rest() {
     let server = TestServer::start(1, settings());
     for version in [Version::V4, Version::V5] {
         let mut client = server.client(version, ADMIN);
@@ -99,7 +103,7 @@ fn half_a_request_waits_for_its_other_half() {
         for byte in &bytes[..bytes.len() - 1] {
             client.send_raw(&[*byte]);
         }
-        // Others are served meanwhile.
+        // The server serves other clients meanwhile.
         server.client(version, ADMIN).run(text);
         client.send_raw(&bytes[bytes.len() - 1..]);
         assert_eq!(client.receive().expect("an answer").1.texts(), [["local"]]);
@@ -107,14 +111,14 @@ fn half_a_request_waits_for_its_other_half() {
 }
 
 #[test]
-fn who_does_not_authenticate_in_time_is_closed() {
+fn connection_without_login_is_closed_in_time() {
     let config = ServerConfig { handshake_timeout: Duration::from_millis(50), ..settings() };
     let server = TestServer::start(1, config);
     assert_eq!(server.connect().receive(), None);
 }
 
 #[test]
-fn a_thousand_idle_connections_do_not_matter() {
+fn server_answers_beside_a_thousand_idle_connections() {
     let server = TestServer::start(2, settings());
     let idle: Vec<Client> = (0..1000).map(|_| server.connect()).collect();
     let mut client = server.client(Version::V4, ADMIN);
@@ -125,30 +129,31 @@ fn a_thousand_idle_connections_do_not_matter() {
 }
 
 #[test]
-fn who_does_not_read_is_not_read() {
+fn server_stops_reading_from_a_client_that_does_not_read() {
     let config = ServerConfig { output_bytes_max: 64 << 10, ..settings() };
     let server = TestServer::start(1, config);
-    let mut deaf = server.client(Version::V4, ADMIN);
+    let mut stalled = server.client(Version::V4, ADMIN);
     let text = "SELECT * FROM system_schema.columns";
-    deaf.stream.set_write_timeout(Some(Duration::from_millis(200))).expect("set");
+    stalled.stream.set_write_timeout(Some(Duration::from_millis(200))).expect("set");
     for _ in 0..200 {
-        deaf.queue(&Request::Query(Query { text, params: QueryParams::default() }));
+        stalled.queue(&Request::Query(Query { text, params: QueryParams::default() }));
     }
-    let requests = deaf.encoder.finish().split();
+    let requests = stalled.encoder.finish().split();
     let mut rounds = 0;
-    while std::io::Write::write_all(&mut deaf.stream, &requests).is_ok() {
+    while std::io::Write::write_all(&mut stalled.stream, &requests).is_ok() {
         rounds += 1;
-        assert!(rounds < 100_000, "at some time the server stops reading");
+        assert!(rounds < 100_000, "the server never stops reading");
     }
-    // Everybody else is served, and what was taken is answered once it is read.
+    // The server serves other clients, and answers the accepted requests once their client reads.
     server.client(Version::V4, ADMIN).run(text);
     for _ in 0..200 {
-        assert!(matches!(deaf.receive(), Some((_, Answer::Rows { .. }))));
+        let answer = stalled.receive();
+        assert!(matches!(&answer, Some((_, Answer::Rows { .. }))), "rows were expected: {answer:?}");
     }
 }
 
 #[test]
-fn compressed_nonsense_is_an_error() {
+fn malformed_compressed_body_is_an_error() {
     let server = TestServer::start(1, settings());
     for compression in [Compression::Lz4, Compression::Snappy] {
         let mut client = server.connect();

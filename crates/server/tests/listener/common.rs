@@ -1,5 +1,5 @@
-//! A real server on loopback, in memory, and a small client that says exactly the bytes it is told.
-#![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
+//! A real server on loopback, in memory, and a small client that sends exactly the requested bytes.
+#![expect(clippy::disallowed_methods, reason = "the client runs outside the lanes")]
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part of this")]
 
 use std::cell::RefCell;
@@ -17,11 +17,11 @@ use server::logging::Logger;
 use server::{Listening, PerCore, Server, ServerConfig};
 use wire::*;
 
-/// The administrator's name and password.
+/// Name and password of the administrator.
 pub const ADMIN: (&str, &str) = ("admin", "secret");
 
-/// Nothing here takes as long; what does has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit of every wait. An operation that takes longer has failed.
+const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// A server that ends with the test.
 pub struct TestServer {
@@ -31,11 +31,11 @@ pub struct TestServer {
 }
 
 thread_local! {
-    /// Keeps a core's engine for as long as its thread lives.
+    /// Engines of this core, kept while its thread lives.
     static KEPT: RefCell<Vec<Rc<Embedded>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Settings for tests: free ports, no delays.
+/// Returns settings for tests: free ports, no delays.
 pub fn settings() -> ServerConfig {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     ServerConfig {
@@ -47,7 +47,7 @@ pub fn settings() -> ServerConfig {
     }
 }
 
-/// What a test puts around the engine that the server sees.
+/// Wraps the engine that the server uses.
 pub type Wrap = Arc<dyn Fn(Rc<Embedded>) -> Rc<dyn engine::Engine> + Send + Sync>;
 
 /// Opens this core's engine.
@@ -58,7 +58,7 @@ async fn open() {
     KEPT.with_borrow_mut(|kept| kept.push(engine));
 }
 
-/// Opens roles on core 0, attaches to them elsewhere, and gives the server this core.
+/// Opens roles on core 0 or attaches to them on other cores, and adds this core to the server.
 async fn join(
     server: Server,
     levels: Arc<workload::Levels>,
@@ -78,24 +78,24 @@ async fn join(
 }
 
 impl TestServer {
-    /// A server of so many cores.
+    /// Starts a server of `cores` cores.
     pub fn start(cores: usize, config: ServerConfig) -> TestServer {
         TestServer::start_with(cores, config, Arc::new(|engine| engine))
     }
 
-    /// A server of so many cores, over a changed engine.
+    /// Starts a server of `cores` cores over a wrapped engine.
     pub fn start_with(cores: usize, config: ServerConfig, wrap: Wrap) -> TestServer {
         TestServer::start_all(cores, config, wrap, Logger::silent())
     }
 
-    /// A server of so many cores, with a logger.
+    /// Starts a server of `cores` cores with a logger.
     pub fn start_logging(cores: usize, config: ServerConfig, logger: Logger) -> TestServer {
         TestServer::start_all(cores, config, Arc::new(|engine| engine), logger)
     }
 
     fn start_all(cores: usize, config: ServerConfig, wrap: Wrap, logger: Logger) -> TestServer {
-        let of_lanes = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
-        let lanes = Lanes::start(of_lanes).expect("lanes start");
+        let lanes_config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
+        let lanes = Lanes::start(lanes_config).expect("lanes start");
         let levels = workload::Levels::new(lanes.clone());
         let server = Server::new(config, logger, cores);
         (0..cores).for_each(|core| lanes.block_on(core, Group::CONTROL, open));
@@ -119,24 +119,24 @@ impl TestServer {
         }
     }
 
-    /// A connection that has said nothing yet.
+    /// Opens a connection without sending any bytes.
     pub fn connect(&self) -> Client {
         Client::connect(self.at.cql)
     }
 
-    /// An authenticated connection.
+    /// Opens an authenticated connection.
     pub fn client(&self, version: Version, (name, password): (&str, &str)) -> Client {
         let mut client = self.connect();
         client.startup(version, Compression::None);
         let answer = client.log_in(name, password);
-        assert!(matches!(answer, Answer::AuthSuccess), "{name} is let in: {answer:?}");
+        assert!(matches!(answer, Answer::AuthSuccess), "{name} logs in: {answer:?}");
         client
     }
 
-    /// What a path of the HTTP port answers: status line and body.
+    /// Returns status line and body of a path of the HTTP port.
     pub fn get(&self, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.at.http.expect("on")).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
+        stream.set_read_timeout(Some(WAIT_MAX)).expect("a timeout is set");
         stream
             .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
             .expect("is sent");
@@ -204,7 +204,7 @@ impl Answer {
         }
     }
 
-    /// The error's code.
+    /// Returns the error's code. Panics for other answers.
     pub fn code(&self) -> i32 {
         match self {
             Answer::Error(failure) => failure.kind.code(),
@@ -212,7 +212,7 @@ impl Answer {
         }
     }
 
-    /// The cells as text.
+    /// Returns the cells as text. Panics for other answers than rows.
     pub fn texts(&self) -> Vec<Vec<String>> {
         let Answer::Rows { rows, .. } = self else { panic!("rows were expected: {self:?}") };
         let text = |cell: &Option<Vec<u8>>| match cell {
@@ -223,9 +223,9 @@ impl Answer {
     }
 }
 
-/// A client's end of a connection.
+/// The client's end of a connection.
 pub struct Client {
-    /// What the server warned of with the last answer.
+    /// Warnings of the last answer.
     pub warnings: Vec<String>,
     pub stream: TcpStream,
     pub encoder: Encoder,
@@ -237,7 +237,7 @@ pub struct Client {
 impl Client {
     pub fn connect(to: SocketAddr) -> Client {
         let stream = TcpStream::connect(to).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
+        stream.set_read_timeout(Some(WAIT_MAX)).expect("a timeout is set");
         Client {
             warnings: Vec::new(),
             stream,
@@ -248,25 +248,25 @@ impl Client {
         }
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the server reads");
     }
 
-    /// Queues a request; its stream.
+    /// Queues a request and returns its stream number.
     pub fn queue(&mut self, request: &Request<'_>) -> i16 {
         self.next_stream = (self.next_stream + 1) % 32_000;
         self.encoder.request(self.next_stream, request).expect("fits");
         self.next_stream
     }
 
-    /// Sends what is queued.
+    /// Sends the queued requests.
     pub fn flush(&mut self) {
         let bytes = self.encoder.finish().split();
         self.send_raw(&bytes);
     }
 
-    /// The next response, or nothing if the server closed.
+    /// Returns the next response, or `None` if the server closed the connection.
     pub fn receive(&mut self) -> Option<(i16, Answer)> {
         loop {
             if let Some(envelope) =
@@ -285,7 +285,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and gives its answer.
+    /// Sends a request and returns its answer.
     pub fn ask(&mut self, request: &Request<'_>) -> Answer {
         let sent = self.queue(request);
         self.flush();
@@ -294,14 +294,14 @@ impl Client {
         answer
     }
 
-    /// STARTUP, and the framing after it.
+    /// Sends STARTUP and sets the framing after it.
     pub fn startup(&mut self, version: Version, compression: Compression) -> Answer {
         self.encoder.set_version(version);
         let mut options = vec![("CQL_VERSION", "3.0.0"), ("DRIVER_NAME", "test")];
         options.extend(compression.name().map(|name| ("COMPRESSION", name)));
         let answer = self.ask(&Request::Startup(options));
         if matches!(answer, Answer::Authenticate(_) | Answer::Ready) {
-            let framing = Framing::after_startup(version, compression).expect("they go together");
+            let framing = Framing::after_startup(version, compression).expect("a supported combination");
             self.encoder.set_framing(framing);
             self.decoder.set_framing(framing);
         }
@@ -317,7 +317,7 @@ impl Client {
         self.ask(&Request::Query(Query { text, params: QueryParams::default() }))
     }
 
-    /// A query that must not be an error.
+    /// Runs a query. Panics if the answer is an error.
     pub fn run(&mut self, text: &str) -> Answer {
         let answer = self.query(text);
         assert!(!matches!(answer, Answer::Error(_)), "{text}: {answer:?}");
@@ -332,18 +332,18 @@ impl Client {
     }
 }
 
-/// Values of a request.
+/// Encodes the values of a request.
 pub fn values(of: &[&[u8]]) -> ValuesBuf {
     let mut buffer = ValuesBuf::new();
     of.iter().for_each(|value| buffer.push(Value::Bytes(value)).expect("fits"));
     buffer
 }
 
-/// Asserts that no task poll spent more work units than the bound since the server started.
+/// Asserts that no task poll since the server started spent more work units than the limit.
 pub fn assert_short_polls(server: &TestServer) {
-    // A poll is counted when it has ended: one more makes sure of that.
+    // A poll is counted when it ends. Run one more to make sure that the last one is counted.
     server.lanes.block_on(0, Group::CONTROL, || async {});
-    let most = server.lanes.most_units(0);
-    assert!(most <= lanes::UNITS_MAX, "{most} work units without a yield");
-    assert!(most > 0, "work is counted");
+    let units_max = server.lanes.most_units(0);
+    assert!(units_max <= lanes::UNITS_MAX, "{units_max} work units without a yield");
+    assert!(units_max > 0, "work is counted");
 }

@@ -3,7 +3,7 @@
 use crate::common::{ADMIN, Answer, Client, TestServer, settings};
 use wire::*;
 
-/// A server with an ordinary role that may read the table.
+/// Starts a server with two ordinary roles that may read the table.
 fn start(cores: usize) -> (TestServer, Client) {
     let server = TestServer::start(cores, settings());
     let mut admin = server.client(Version::V5, ADMIN);
@@ -18,7 +18,7 @@ fn role(server: &TestServer, name: &str) -> Client {
     server.client(Version::V4, (name, "pw"))
 }
 
-/// The id of the client's session.
+/// Returns the id of the client's session.
 fn id(admin: &mut Client, client: &Client) -> String {
     let port = client.stream.local_addr().expect("connected").port();
     let query = format!("SELECT id FROM system.connections WHERE port = {port} ALLOW FILTERING");
@@ -27,7 +27,7 @@ fn id(admin: &mut Client, client: &Client) -> String {
 }
 
 /// Waits until `count` connections are shown.
-#[expect(clippy::disallowed_methods, reason = "the clients stand outside of the lanes")]
+#[expect(clippy::disallowed_methods, reason = "the clients run outside the lanes")]
 fn until_shown(admin: &mut Client, count: usize) {
     for _ in 0..10_000 {
         if admin.run("SELECT id FROM system.connections").texts().len() == count {
@@ -35,15 +35,15 @@ fn until_shown(admin: &mut Client, count: usize) {
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    panic!("{count} connections are never shown");
+    panic!("expected {count} connections to be shown");
 }
 
 #[test]
-fn connections_are_shown_to_their_role_and_to_superusers() {
+fn role_sees_its_connections_and_superuser_sees_all() {
     let (server, mut admin) = start(2);
     let (mut ann, mut bob) = (role(&server, "ann"), role(&server, "bob"));
-    let mut early = server.connect();
-    early.startup(Version::V4, Compression::None);
+    let mut before_login = server.connect();
+    before_login.startup(Version::V4, Compression::None);
     ann.run("USE system");
     let columns = "role, protocol, stage, service_level, protocol_version, driver_name, keyspace_name";
     let select = format!("SELECT {columns} FROM system.connections");
@@ -59,7 +59,7 @@ fn connections_are_shown_to_their_role_and_to_superusers() {
         ["null", "cql", "login", "null", "4", "test", "null"],
     ];
     assert_eq!(all, expected);
-    // What the client sent is counted: USE, and three reads of the table.
+    // The client's requests are counted: USE, and three reads of the table.
     ann.run(&select);
     let Answer::Rows { rows, .. } =
         ann.run("SELECT requests, requests_in_flight, encrypted FROM system.connections")
@@ -70,20 +70,21 @@ fn connections_are_shown_to_their_role_and_to_superusers() {
         cell.as_ref().expect("a number").iter().fold(0, |n, b| n << 8 | u64::from(*b))
     };
     assert_eq!(rows[0].iter().map(number).collect::<Vec<_>>(), [4, 1, 0]);
-    // A session that has ended is not shown.
+    // An ended session is not shown.
     drop(bob);
     until_shown(&mut admin, 3);
 }
 
 #[test]
-fn sessions_are_ended_by_their_role_and_by_superusers() {
+fn role_ends_its_sessions_and_superuser_ends_any() {
     let (server, mut admin) = start(2);
     let (mut ann, mut second, mut bob) = (role(&server, "ann"), role(&server, "ann"), role(&server, "bob"));
-    let mut early = server.connect();
-    early.startup(Version::V4, Compression::None);
-    let [of_second, of_bob, of_early] = [&second, &bob, &early].map(|client| id(&mut admin, client));
-    // The answer does not tell whether a session of another role exists.
-    for id in [&of_bob, &of_early, "0-99999", "sql-2", "x"] {
+    let mut before_login = server.connect();
+    before_login.startup(Version::V4, Compression::None);
+    let [second_id, bob_id, before_login_id] =
+        [&second, &bob, &before_login].map(|client| id(&mut admin, client));
+    // The answer does not reveal if a session of another role exists.
+    for id in [&bob_id, &before_login_id, "0-99999", "sql-2", "x"] {
         let Answer::Error(denied) = ann.query(&format!("CANCEL SESSION '{id}'")) else {
             panic!("{id} is not ann's")
         };
@@ -92,16 +93,19 @@ fn sessions_are_ended_by_their_role_and_by_superusers() {
         );
         assert_eq!((denied.kind.code(), denied.message), (0x2100, expected));
     }
-    assert!(matches!(bob.query("SELECT key FROM system.local"), Answer::Rows { .. }), "it goes on");
-    assert_eq!(ann.query(&format!("CANCEL SESSION '{of_second}'")), Answer::Void);
+    assert!(
+        matches!(bob.query("SELECT key FROM system.local"), Answer::Rows { .. }),
+        "the session of bob continues"
+    );
+    assert_eq!(ann.query(&format!("CANCEL SESSION '{second_id}'")), Answer::Void);
     assert_eq!(second.receive(), None);
-    assert_eq!(admin.query(&format!("CANCEL SESSION '{of_bob}'")), Answer::Void);
+    assert_eq!(admin.query(&format!("CANCEL SESSION '{bob_id}'")), Answer::Void);
     assert_eq!(bob.receive(), None);
-    assert_eq!(admin.query(&format!("CANCEL SESSION '{of_early}'")), Answer::Void);
-    assert_eq!(early.receive(), None, "a connection before login is ended too");
-    // Gone is gone; and a client that ends itself is answered first.
+    assert_eq!(admin.query(&format!("CANCEL SESSION '{before_login_id}'")), Answer::Void);
+    assert_eq!(before_login.receive(), None, "a connection before login is ended too");
+    // An ended session is unknown. A client that ends its own session is answered first.
     until_shown(&mut admin, 2);
-    let unknown = admin.query(&format!("CANCEL SESSION '{of_bob}'"));
+    let unknown = admin.query(&format!("CANCEL SESSION '{bob_id}'"));
     assert_eq!(unknown.code(), 0x2200, "{unknown:?}");
     let own = id(&mut admin, &ann);
     assert_eq!(ann.query(&format!("CANCEL SESSION '{own}'")), Answer::Void);
@@ -109,7 +113,7 @@ fn sessions_are_ended_by_their_role_and_by_superusers() {
 }
 
 #[test]
-fn ended_session_closes_though_its_client_reads_nothing() {
+fn ended_session_closes_although_its_client_reads_nothing() {
     let (server, mut admin) = start(1);
     admin.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
     admin.run("CREATE TABLE ks.t (k int PRIMARY KEY, v text)");

@@ -1,11 +1,11 @@
-//! How a connection begins, in every version, compression and mood of the client.
+//! The handshake in every version and compression, with and without authentication.
 
 use crate::common::{ADMIN, Answer, TestServer, settings};
 use server::ServerConfig;
 use wire::{Compression, Request, Version};
 
 #[test]
-fn every_version_and_compression_is_spoken() {
+fn server_accepts_every_version_and_compression() {
     let server = TestServer::start(2, settings());
     for (version, compression) in [
         (Version::V4, Compression::None),
@@ -20,8 +20,8 @@ fn every_version_and_compression_is_spoken() {
         let option = |key: &str| options.iter().find(|(k, _)| k == key).map(|(_, values)| values.join(","));
         assert_eq!(option("PROTOCOL_VERSIONS").as_deref(), Some("4/v4,5/v5"));
         assert_eq!(option("SCYLLA_NR_SHARDS").as_deref(), Some("2"));
-        let asked = client.startup(version, compression);
-        assert_eq!(asked, Answer::Authenticate("org.apache.cassandra.auth.PasswordAuthenticator".into()));
+        let startup = client.startup(version, compression);
+        assert_eq!(startup, Answer::Authenticate("org.apache.cassandra.auth.PasswordAuthenticator".into()));
         assert_eq!(client.log_in(ADMIN.0, ADMIN.1), Answer::AuthSuccess);
         let local =
             client.run("SELECT cluster_name, native_protocol_version FROM system.local WHERE key = 'local'");
@@ -31,13 +31,13 @@ fn every_version_and_compression_is_spoken() {
 }
 
 #[test]
-fn snappy_does_not_go_with_v5() {
+fn server_rejects_snappy_with_v5() {
     let server = TestServer::start(1, settings());
     assert_eq!(server.connect().startup(Version::V5, Compression::Snappy).code(), 0x000A);
 }
 
 #[test]
-fn wrong_passwords_are_refused_and_then_the_door_is_shut() {
+fn wrong_passwords_close_the_connection() {
     let server = TestServer::start(1, ServerConfig { auth_failures_max: 2, ..settings() });
     let mut client = server.connect();
     client.startup(Version::V4, Compression::None);
@@ -49,7 +49,7 @@ fn wrong_passwords_are_refused_and_then_the_door_is_shut() {
 }
 
 #[test]
-fn nothing_else_is_answered_before_authentication() {
+fn queries_before_authentication_are_refused() {
     let server = TestServer::start(1, settings());
     let mut client = server.connect();
     assert_eq!(client.query("SELECT * FROM system.local").code(), 0x000A);
@@ -60,7 +60,7 @@ fn nothing_else_is_answered_before_authentication() {
 }
 
 #[test]
-fn without_authentication_a_session_is_ready_at_once() {
+fn session_is_ready_at_once_without_authentication() {
     let server = TestServer::start(1, ServerConfig { authenticate: false, ..settings() });
     let mut client = server.connect();
     assert_eq!(client.startup(Version::V5, Compression::None), Answer::Ready);
@@ -68,7 +68,7 @@ fn without_authentication_a_session_is_ready_at_once() {
 }
 
 #[test]
-fn the_source_port_chooses_the_core() {
+fn source_port_chooses_the_core() {
     let server = TestServer::start(3, settings());
     let shard_aware = server.at.shard_aware.expect("on");
     for _ in 0..4 {

@@ -1,6 +1,6 @@
-//! Limits of connections, before login and after it.
+//! Limits on connections, before and after login.
 
-#![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
+#![expect(clippy::disallowed_methods, reason = "the client runs outside the lanes")]
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -35,11 +35,11 @@ fn superuser_logs_in_when_all_sessions_are_taken() {
 }
 
 #[test]
-fn silent_connections_keep_no_login_out() {
+fn silent_connections_block_no_login() {
     let server = start(2, Limits { logins_max: 8, logins_per_address_max: 8, ..Limits::of_sessions(4) });
     let mut silent: Vec<Client> = (0..50).map(|_| server.connect()).collect();
     server.client(Version::V4, ADMIN).run("SELECT * FROM system.local");
-    // Those that made room have been closed.
+    // The server has closed the connections that it evicted for others.
     silent[..42].iter_mut().for_each(|client| assert_eq!(client.receive(), None));
 }
 
@@ -65,7 +65,7 @@ fn role_and_address_are_limited() {
 }
 
 #[test]
-fn unfinished_requests_keep_no_health_check_out() {
+fn unfinished_requests_block_no_health_check() {
     let server = start(1, Limits::of_sessions(4));
     let unfinished: Vec<TcpStream> = (0..100)
         .map(|_| {
@@ -80,7 +80,7 @@ fn unfinished_requests_keep_no_health_check_out() {
 }
 
 #[test]
-fn metrics_are_refused_under_an_unknown_name() {
+fn metrics_are_refused_under_an_unknown_host_name() {
     let server = start(1, Limits::of_sessions(4));
     let mut stream = TcpStream::connect(server.at.http.expect("on")).expect("connects");
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n").expect("is sent");

@@ -1,4 +1,5 @@
-//! Long requests, whose texts are bound on a heavy lane: what they mean, and when they end.
+//! Long requests, whose texts are bound on the heavy lane: their keyspace, their end, and their
+//! plans.
 
 use std::net::Shutdown;
 
@@ -18,7 +19,7 @@ fn start() -> (TestServer, Client) {
     (server, client)
 }
 
-/// A write of two thousand terms.
+/// Returns a write of two thousand terms.
 fn long_write(table: &str, key: &str) -> String {
     format!("INSERT INTO {table} (k, v) VALUES ({key}, [{}1])", "1, ".repeat(2_000))
 }
@@ -38,7 +39,7 @@ fn count(client: &mut Client, table: &str) -> usize {
 }
 
 #[test]
-fn long_text_means_the_keyspace_in_use_when_it_was_sent() {
+fn long_text_uses_the_keyspace_at_the_time_it_was_sent() {
     let (_server, mut client) = start();
     for text in ["USE a", &long_write("t", "1"), "USE b", &long_write("t", "2")] {
         queue(&mut client, text);
@@ -62,7 +63,7 @@ fn long_text_means_the_keyspace_in_use_when_it_was_sent() {
 }
 
 #[test]
-fn text_that_waits_for_a_slot_means_the_keyspace_in_use_when_it_was_sent() {
+fn queued_text_uses_the_keyspace_at_the_time_it_was_sent() {
     let (_server, mut client) = start();
     client.run("CREATE SERVICE LEVEL narrow WITH max_concurrency = 1 AND max_queue_size = 100");
     let write = |key: u32| format!("INSERT INTO t (k) VALUES ({key}) USING SERVICE LEVEL narrow");
@@ -78,7 +79,7 @@ fn text_that_waits_for_a_slot_means_the_keyspace_in_use_when_it_was_sent() {
 }
 
 #[test]
-fn long_write_received_whole_is_executed_after_a_half_close() {
+fn long_write_is_executed_after_a_half_close() {
     let (server, mut other) = start();
     for key in 0..20 {
         let mut client = server.client(Version::V4, ADMIN);
@@ -92,7 +93,7 @@ fn long_write_received_whole_is_executed_after_a_half_close() {
 }
 
 #[test]
-fn long_prepared_write_is_bound_anew_off_the_fast_lane() {
+fn stale_long_write_is_bound_on_the_heavy_lane() {
     let (server, mut client) = start();
     let (id, _) = client.prepare(&long_write("a.t", "?"));
     for (at, column) in ["x", "y"].into_iter().enumerate() {
@@ -112,6 +113,6 @@ fn long_prepared_write_is_bound_anew_off_the_fast_lane() {
     let dropped = execute(&mut client, &id, 1);
     assert!(matches!(dropped, Answer::Error(_)), "{dropped:?}");
     server.lanes.block_on(0, Group::CONTROL, || async {});
-    let most = server.lanes.most_units(0);
-    assert!(most <= lanes::UNITS_MAX, "{most} work units without a yield");
+    let units_max = server.lanes.most_units(0);
+    assert!(units_max <= lanes::UNITS_MAX, "{units_max} work units without a yield");
 }

@@ -1,4 +1,4 @@
-//! CQL clients at a real listener, over an engine in memory.
+//! Tests of the CQL listener with real clients, over an engine in memory.
 
 mod bad_input;
 mod common;

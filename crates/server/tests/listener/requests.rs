@@ -1,4 +1,4 @@
-//! What an authenticated session can ask for.
+//! Requests of an authenticated session.
 
 use crate::common::{ADMIN, Answer, Client, TestServer, settings, values};
 use wire::*;
@@ -21,7 +21,7 @@ fn execute<'a>(id: &'a [u8], result_metadata_id: &'a [u8], values: Values<'a>) -
 }
 
 #[test]
-fn prepared_statements_run_on_every_core_and_pipelined_answers_keep_their_streams() {
+fn pipelined_answers_keep_their_streams_on_every_core() {
     let (server, mut admin) = with_table(2);
     for version in [Version::V4, Version::V5] {
         // As many connections as cores, so that each core has one.
@@ -57,7 +57,7 @@ fn prepared_statements_run_on_every_core_and_pipelined_answers_keep_their_stream
 }
 
 #[test]
-fn named_values_and_wrong_numbers_of_values() {
+fn server_binds_named_values_and_rejects_wrong_counts() {
     let (_server, mut client) = with_table(1);
     let mut named = ValuesBuf::new();
     named.push_named("v", Value::Bytes(b"one")).expect("fits");
@@ -75,7 +75,7 @@ fn named_values_and_wrong_numbers_of_values() {
 }
 
 #[test]
-fn a_changed_table_is_answered_with_its_new_columns() {
+fn changed_table_is_answered_with_its_new_columns() {
     let (server, mut v4) = with_table(1);
     let mut v5 = server.client(Version::V5, ADMIN);
     v5.run("USE ks");
@@ -88,12 +88,12 @@ fn a_changed_table_is_answered_with_its_new_columns() {
         let Answer::Rows { columns, .. } = client.ask(&execute(&id, &result_id, key.values())) else {
             panic!("rows")
         };
-        assert_eq!(columns, ["k", "v", "w"], "whatever the client has, it is told");
+        assert_eq!(columns, ["k", "v", "w"], "the client receives the new columns");
     }
 }
 
 #[test]
-fn batches_take_text_and_ids() {
+fn batches_accept_texts_and_ids() {
     let (_server, mut client) = with_table(1);
     let (insert, _) = client.prepare("INSERT INTO t (k, v) VALUES (?, ?)");
     let (key, none) = (values(&[&1i32.to_be_bytes(), b"one"]), ValuesBuf::new());
@@ -112,7 +112,7 @@ fn batches_take_text_and_ids() {
 }
 
 #[test]
-fn errors_have_the_codes_drivers_know() {
+fn errors_have_the_codes_of_the_protocol() {
     let (_server, mut client) = with_table(1);
     for (text, code) in [
         ("SELEC * FROM t", 0x2000),
@@ -130,7 +130,7 @@ fn errors_have_the_codes_drivers_know() {
 }
 
 #[test]
-fn describe_gives_statements_that_make_the_schema() {
+fn describe_returns_statements_that_create_the_schema() {
     let (_server, mut client) = with_table(1);
     let keyspace = client.run("DESCRIBE KEYSPACE ks").texts();
     let kinds: Vec<&str> = keyspace.iter().map(|row| row[1].as_str()).collect();
@@ -146,7 +146,7 @@ fn describe_gives_statements_that_make_the_schema() {
 }
 
 #[test]
-fn schema_changes_are_told_to_whoever_registered_on_any_core() {
+fn registered_clients_of_all_cores_get_schema_changes() {
     let (server, mut client) = with_table(2);
     let mut listeners = [server.client(Version::V4, ADMIN), server.client(Version::V5, ADMIN)];
     for listener in &mut listeners {
@@ -163,7 +163,7 @@ fn schema_changes_are_told_to_whoever_registered_on_any_core() {
 }
 
 #[test]
-fn rights_and_levels_change_under_open_sessions() {
+fn open_sessions_follow_changed_rights_and_levels() {
     let (server, mut admin) = with_table(2);
     for text in [
         "CREATE ROLE ann WITH LOGIN = true AND PASSWORD = 'pw'",
@@ -203,7 +203,7 @@ fn rights_and_levels_change_under_open_sessions() {
 }
 
 #[test]
-fn more_copies_than_there_are_is_a_warning() {
+fn replication_factor_above_one_is_a_warning() {
     let server = TestServer::start(1, settings());
     let mut client = server.client(Version::V4, ADMIN);
     client.run(KEYSPACE);
@@ -213,7 +213,7 @@ fn more_copies_than_there_are_is_a_warning() {
 }
 
 #[test]
-fn pages_go_on_where_they_ended() {
+fn next_page_continues_after_the_last_row() {
     let (_server, mut client) = with_table(2);
     for k in 0..25 {
         client.run(&format!("INSERT INTO t (k, v) VALUES ({k}, 'v')"));
@@ -237,7 +237,7 @@ fn pages_go_on_where_they_ended() {
 }
 
 #[test]
-fn what_one_core_has_prepared_all_know() {
+fn statement_prepared_on_one_core_runs_on_all() {
     let (server, _admin) = with_table(3);
     let mut clients: Vec<Client> = (0..3).map(|_| server.client(Version::V5, ADMIN)).collect();
     let (insert, _) = clients[0].prepare("INSERT INTO ks.t (k, v) VALUES (?, 'x')");
@@ -248,7 +248,7 @@ fn what_one_core_has_prepared_all_know() {
 }
 
 #[test]
-fn the_clients_of_every_core_are_listed() {
+fn clients_of_every_core_are_listed() {
     let (server, mut admin) = with_table(2);
     let _others: Vec<Client> = (0..3).map(|_| server.client(Version::V4, ADMIN)).collect();
     let listed = admin.run("SELECT username, keyspace_name FROM system_views.clients");
@@ -259,7 +259,7 @@ fn the_clients_of_every_core_are_listed() {
 }
 
 #[test]
-fn a_part_of_a_batch_has_no_timeout_or_level_of_its_own() {
+fn statement_in_a_batch_has_no_timeout_or_level() {
     let (_server, mut client) = with_table(1);
     for using in ["USING TIMEOUT 1s", "USING SERVICE LEVEL other"] {
         let text = format!("INSERT INTO ks.t (k, v) VALUES (1, 'x') {using}");
@@ -275,7 +275,7 @@ fn a_part_of_a_batch_has_no_timeout_or_level_of_its_own() {
 }
 
 #[test]
-fn logins_changes_and_audited_keyspaces_are_in_the_audit_log() {
+fn audit_log_has_logins_changes_and_audited_keyspaces() {
     let (audit, lines) = access::audit_log(vec!["shop".into()], false);
     let server = TestServer::start(1, server::ServerConfig { audit: Some(audit), ..settings() });
     let mut admin = server.client(Version::V4, ADMIN);

@@ -1,4 +1,4 @@
-//! What a role is shown of others, and how its sessions end.
+//! Visibility of other roles' objects, and the end of a role's sessions.
 
 use crate::common::{ADMIN, Answer, Client, TestServer, settings};
 use wire::Version;
@@ -6,7 +6,7 @@ use wire::Version;
 const UNAUTHORIZED: i32 = 0x2100;
 const INVALID: i32 = 0x2200;
 
-/// A server with the roles `ann` and `bob`, each with a keyspace of its own (`a`, `b`).
+/// Starts a server with the roles `ann` and `bob`, each with a keyspace of its own (`a`, `b`).
 fn two_tenants() -> (TestServer, Client) {
     let server = TestServer::start(2, settings());
     let mut admin = server.client(Version::V5, ADMIN);
@@ -28,10 +28,10 @@ fn first_cells(answer: &Answer) -> Vec<String> {
 }
 
 #[test]
-fn role_is_shown_the_schema_of_its_own_keyspaces() {
+fn role_sees_the_schema_of_its_own_keyspaces() {
     let (server, mut admin) = two_tenants();
     let mut ann = server.client(Version::V5, ("ann", "secret"));
-    // What drivers read when they connect.
+    // Tables that drivers read when they connect.
     assert_eq!(ann.run("SELECT key FROM system.local").texts(), [["local"]]);
     ann.run("SELECT * FROM system.peers_v2");
     let tables = [
@@ -50,20 +50,20 @@ fn role_is_shown_the_schema_of_its_own_keyspaces() {
         let (shown, all) = (first_cells(&ann.run(&query)), first_cells(&admin.run(&query)));
         let expected: Vec<String> = all.iter().filter(|keyspace| *keyspace != "b").cloned().collect();
         assert_eq!(shown, expected, "{table}");
-        let of_others = ann.run(&format!("{query} WHERE keyspace_name = 'b'"));
-        assert_eq!(of_others.texts().len(), 0, "{table}");
+        let other_rows = ann.run(&format!("{query} WHERE keyspace_name = 'b'"));
+        assert_eq!(other_rows.texts().len(), 0, "{table}");
     }
     let count = "SELECT count(*) FROM system_schema.keyspaces WHERE keyspace_name IN ('a', 'b')";
     let number = |answer: Answer| first_cells(&answer)[0].clone().into_bytes()[7];
     assert_eq!((number(ann.run(count)), number(admin.run(count))), (1, 2));
-    // The whole keyspace, although the right is on one table.
-    let of_a = ann.run("SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'a'");
-    assert_eq!(of_a.texts(), [["t"], ["u"]]);
+    // A role sees the whole keyspace, although its right is on one table.
+    let own_tables = ann.run("SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'a'");
+    assert_eq!(own_tables.texts(), [["t"], ["u"]]);
     assert_eq!(first_cells(&ann.run("SELECT keyspace_name FROM system_virtual_schema.keyspaces")).len(), 2);
 }
 
 #[test]
-fn describe_shows_and_names_nothing_of_others() {
+fn describe_shows_no_objects_of_other_roles() {
     let (server, mut admin) = two_tenants();
     let mut ann = server.client(Version::V4, ("ann", "secret"));
     for text in
@@ -75,14 +75,14 @@ fn describe_shows_and_names_nothing_of_others() {
         assert!(all.contains(&"b".to_owned()) && shown.contains(&"a".to_owned()), "{text}");
     }
     for text in ["KEYSPACE {}", "ONLY KEYSPACE {}", "TABLE {}.t", "TYPE {}.x", "{}", "{}.t"] {
-        let refused = |keyspace: &str| format!("DESCRIBE {}", text.replace("{}", keyspace));
+        let describe_text = |keyspace: &str| format!("DESCRIBE {}", text.replace("{}", keyspace));
         let answers = ["b", "nothing"].map(|keyspace| {
-            let answer = ann.query(&refused(keyspace));
-            assert_eq!(answer.code(), UNAUTHORIZED, "{} {answer:?}", refused(keyspace));
+            let answer = ann.query(&describe_text(keyspace));
+            assert_eq!(answer.code(), UNAUTHORIZED, "{} {answer:?}", describe_text(keyspace));
             format!("{answer:?}").replace(&format!("<keyspace {keyspace}>"), "")
         });
         assert_eq!(answers[0], answers[1], "whether or not it exists");
-        assert_eq!(admin.query(&refused("nothing")).code(), INVALID);
+        assert_eq!(admin.query(&describe_text("nothing")).code(), INVALID);
     }
     ann.run("DESCRIBE KEYSPACE a");
     ann.run("DESCRIBE TABLE a.u");
@@ -92,7 +92,7 @@ fn describe_shows_and_names_nothing_of_others() {
 }
 
 #[test]
-fn role_is_shown_its_own_sessions_and_levels() {
+fn role_sees_its_own_sessions_and_levels() {
     let (server, mut admin) = two_tenants();
     for text in [
         "CREATE SERVICE LEVEL fast",
@@ -145,7 +145,7 @@ fn idle_sessions_end_with_their_role() {
 }
 
 #[test]
-fn own_change_of_password_is_answered_before_the_session_ends() {
+fn password_change_is_answered_before_the_session_ends() {
     let (server, _admin) = two_tenants();
     let mut ann = server.client(Version::V5, ("ann", "secret"));
     assert_eq!(ann.run("ALTER ROLE ann WITH PASSWORD = 'other'"), Answer::Void);

@@ -1,5 +1,5 @@
-//! Rude clients: each sends what took a core or the memory of a server once. The tests count work units between yields, bytes and
-//! answers, never time.
+//! Abusive clients: each sends a load that once occupied a core or the memory of a server. The
+//! tests count work units between yields, bytes and answers, never time.
 
 use crate::common::{ADMIN, Answer, Client, TestServer, assert_short_polls, settings, values};
 use frontdoor::Accounts;
@@ -9,7 +9,7 @@ use wire::{
     Statement, Value, Values, ValuesBuf, Version,
 };
 
-/// A server, its administrator's connection, and a table.
+/// Starts a server with a table. Returns it with its administrator's connection.
 fn with_table(config: ServerConfig) -> (TestServer, Client) {
     let server = TestServer::start(1, config);
     let mut admin = server.client(Version::V4, ADMIN);
@@ -19,7 +19,7 @@ fn with_table(config: ServerConfig) -> (TestServer, Client) {
     (server, admin)
 }
 
-/// A connection with LZ4, authenticated.
+/// Opens an authenticated connection with LZ4.
 fn compressed(server: &TestServer, (name, password): (&str, &str)) -> Client {
     let mut client = server.connect();
     client.startup(Version::V4, Compression::Lz4);
@@ -32,7 +32,7 @@ fn query(text: &str) -> Request<'_> {
 }
 
 #[test]
-fn messages_before_login_are_few_and_unread_beyond_what_login_needs() {
+fn messages_before_login_are_few_and_not_decoded() {
     let server = TestServer::start(1, settings());
     let mut client = server.connect();
     client.startup(Version::V4, Compression::Lz4);
@@ -52,7 +52,7 @@ fn messages_before_login_are_few_and_unread_beyond_what_login_needs() {
         "{refused} messages were answered before the connection was closed"
     );
     assert_short_polls(&server);
-    // One whose list does not even decode is refused the same way: it is not decoded.
+    // A message with a malformed list is refused the same way, because it is not decoded.
     let mut client = server.connect();
     client.startup(Version::V4, Compression::None);
     client.send_raw(&[4, 0, 0, 9, 0x0b, 0, 0, 0, 2, 0xff, 0xff]);
@@ -61,14 +61,14 @@ fn messages_before_login_are_few_and_unread_beyond_what_login_needs() {
 }
 
 #[test]
-fn requests_after_login_yield_however_many_come_at_once() {
+fn many_requests_at_once_yield() {
     let (server, mut admin) = with_table(settings());
     for _ in 0..20_000 {
         admin.queue(&Request::Options);
     }
     let bytes = admin.encoder.finish().split();
     let mut writer = admin.stream.try_clone().expect("a second handle");
-    #[expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
+    #[expect(clippy::disallowed_methods, reason = "the client runs outside the lanes")]
     let writing =
         std::thread::spawn(move || std::io::Write::write_all(&mut writer, &bytes).expect("is read"));
     for _ in 0..20_000 {
@@ -79,17 +79,17 @@ fn requests_after_login_yield_however_many_come_at_once() {
 }
 
 #[test]
-fn a_long_text_is_inflated_and_parsed_off_the_fast_lane() {
+fn long_text_is_inflated_and_parsed_on_the_heavy_lane() {
     let (server, _admin) = with_table(settings());
     let mut nobody = compressed(&server, ("nobody", "nobody"));
-    // 15 MiB in 64 KB: a comment, terms beyond the bound, and terms within it.
+    // 15 MiB compressed to 64 KB: a comment, terms beyond the limit, and terms within it.
     let comment = format!("SELECT key FROM system.local /* {} */", "a".repeat(15 << 20));
     assert!(matches!(nobody.query(&comment), Answer::Rows { .. }));
     let terms = format!("SELECT key FROM system.local WHERE key IN ({}'')", "'',".repeat(5 << 20));
     assert_eq!(nobody.query(&terms).code(), 0x2000);
     let fewer = format!("SELECT key FROM system.local WHERE key IN ({}'')", "'',".repeat(9_000));
     let _ = nobody.query(&fewer);
-    // In v5 the text comes in segments, each inflated for itself.
+    // In v5 the text comes in segments, each compressed on its own.
     let mut nobody = server.connect();
     nobody.startup(Version::V5, Compression::Lz4);
     assert_eq!(nobody.log_in("nobody", "nobody"), Answer::AuthSuccess);
@@ -98,7 +98,7 @@ fn a_long_text_is_inflated_and_parsed_off_the_fast_lane() {
 }
 
 #[test]
-fn rights_come_before_planning_and_nothing_is_kept_without_them() {
+fn unauthorized_statement_is_neither_planned_nor_cached() {
     let (server, mut admin) = with_table(settings());
     let mut nobody = server.client(Version::V4, ("nobody", "nobody"));
     let unauthorized = 0x2100;
@@ -115,9 +115,13 @@ fn rights_come_before_planning_and_nothing_is_kept_without_them() {
         assert_eq!(prepared.code(), unauthorized, "{text}");
     }
     let (_, metrics) = server.get("/metrics");
-    assert!(metrics.contains("\nfairlane_prepared_statements 0\n"), "no statement was kept");
+    assert!(metrics.contains("\nfairlane_prepared_statements 0\n"), "no statement was cached");
     admin.run("GRANT MODIFY ON ks.t TO nobody");
-    assert_eq!(nobody.query("INSERT INTO ks.t (absent) VALUES (1)").code(), 0x2200, "now the details");
+    assert_eq!(
+        nobody.query("INSERT INTO ks.t (absent) VALUES (1)").code(),
+        0x2200,
+        "with the right, details are reported"
+    );
     for text in
         ["INSERT INTO ks.t (k) VALUES (1) IF NOT EXISTS", "UPDATE ks.t SET v = 1 WHERE k = 1 IF v = 2"]
     {
@@ -128,7 +132,7 @@ fn rights_come_before_planning_and_nothing_is_kept_without_them() {
 #[test]
 fn prepared_statements_are_bounded_in_bytes() {
     let (server, mut admin) = with_table(ServerConfig { prepared_bytes_max: 1 << 20, ..settings() });
-    let (kept, _) = admin.prepare("SELECT v FROM ks.t WHERE k = ?");
+    let (prepared_id, _) = admin.prepare("SELECT v FROM ks.t WHERE k = ?");
     let mut nobody = compressed(&server, ("nobody", "nobody"));
     let large = format!("SELECT key FROM system.local /* {} */", "a".repeat(15 << 20));
     let refused = nobody.ask(&Request::Prepare(Prepare { text: &large, keyspace: None }));
@@ -139,19 +143,22 @@ fn prepared_statements_are_bounded_in_bytes() {
         nobody.prepare(&text);
     }
     let (_, metrics) = server.get("/metrics");
-    let kept_now = metrics
+    let prepared_count = metrics
         .lines()
         .find_map(|line| line.strip_prefix("fairlane_prepared_statements "))
         .expect("is there");
-    assert!(kept_now.parse::<u32>().expect("a number") < 30, "{kept_now} statements of 40 KB in 1 MiB");
+    assert!(
+        prepared_count.parse::<u32>().expect("a number") < 30,
+        "{prepared_count} statements of 40 KB in 1 MiB"
+    );
     let buffer = values(&[&1_i32.to_be_bytes()]);
     let params = QueryParams { values: buffer.values(), ..QueryParams::default() };
-    let answer = admin.ask(&Request::Execute(Execute { id: &kept, result_metadata_id: &[], params }));
+    let answer = admin.ask(&Request::Execute(Execute { id: &prepared_id, result_metadata_id: &[], params }));
     assert!(matches!(answer, Answer::Rows { .. }), "another role's statement stays: {answer:?}");
 }
 
 #[test]
-fn named_values_cost_as_much_as_there_are() {
+fn cost_of_named_values_is_linear() {
     let (server, mut admin) = with_table(settings());
     let markers =
         |count: usize| format!("SELECT key FROM system.local WHERE key IN ({})", vec!["?"; count].join(","));
@@ -176,7 +183,7 @@ fn named_values_cost_as_much_as_there_are() {
 }
 
 #[test]
-fn batches_of_many_statements_yield_between_them() {
+fn batch_of_many_statements_yields_between_them() {
     let (server, mut admin) = with_table(settings());
     let (id, _) = admin.prepare("INSERT INTO ks.t (k, v) VALUES (?, 1)");
     let mut batch = BatchBuf::default();
@@ -190,28 +197,28 @@ fn batches_of_many_statements_yield_between_them() {
             .push(BatchEntry { statement: Statement::Text(&text), values: Values::default() })
             .expect("fits");
     }
-    assert_eq!(admin.ask(&of_batch(&batch)), Answer::Void);
+    assert_eq!(admin.ask(&batch_request(&batch)), Answer::Void);
     let rows = admin.run("SELECT count(*) FROM ks.t");
     let Answer::Rows { rows, .. } = rows else { panic!("rows were expected") };
     assert_eq!(rows[0][0].as_deref(), Some(&10_000_i64.to_be_bytes()[..]));
-    // A part that is wrong fails the whole before anything is applied.
+    // An invalid statement fails the whole batch before any write is applied.
     batch
         .push(BatchEntry {
             statement: Statement::Text("INSERT INTO ks.t (k, absent) VALUES (-1, 1)"),
             values: Values::default(),
         })
         .expect("fits");
-    assert_eq!(admin.ask(&of_batch(&batch)).code(), 0x2200);
+    assert_eq!(admin.ask(&batch_request(&batch)).code(), 0x2200);
     assert_eq!(admin.run("SELECT v FROM ks.t WHERE k = -1").texts().len(), 0);
     assert_short_polls(&server);
 }
 
-fn of_batch(batch: &BatchBuf) -> Request<'_> {
+fn batch_request(batch: &BatchBuf) -> Request<'_> {
     Request::Batch(wire::Batch::new(BatchKind::Unlogged, batch, BatchParams::default()))
 }
 
 #[test]
-fn what_waits_for_a_slot_is_charged_and_refused_beyond_the_account() {
+fn requests_that_wait_for_a_slot_are_charged() {
     let config = ServerConfig {
         accounts: Accounts::new(48 << 20, server::largest_request_bytes(16 << 20)),
         ..settings()
@@ -240,19 +247,19 @@ fn what_waits_for_a_slot_is_charged_and_refused_beyond_the_account() {
     assert!(overloaded > 0, "750 MiB do not fit in 48");
     let held = admin.run("SELECT purpose, bytes FROM system.memory");
     let Answer::Rows { rows, .. } = held else { panic!("rows were expected") };
-    let of_requests = rows.iter().find(|row| {
+    let request_row = rows.iter().find(|row| {
         row[0].as_deref() == Some(b"requests that are large or wait, and what SQL sessions keep")
     });
     assert_eq!(
-        of_requests.expect("a row")[1].as_deref(),
+        request_row.expect("a row")[1].as_deref(),
         Some(&0_i64.to_be_bytes()[..]),
-        "all is given back"
+        "all memory is released"
     );
     assert_short_polls(&server);
 }
 
 #[test]
-fn a_text_prepared_again_after_its_table_was_made_anew_is_bound_to_the_new_one() {
+fn text_prepared_again_is_bound_to_the_new_table() {
     let server = TestServer::start(2, settings());
     let mut admin = server.client(Version::V4, ADMIN);
     admin.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
@@ -260,7 +267,7 @@ fn a_text_prepared_again_after_its_table_was_made_anew_is_bound_to_the_new_one()
     for (ty, v) in [("int", &1_i32.to_be_bytes()[..]), ("text", b"one"), ("bigint", &1_i64.to_be_bytes())] {
         admin.run(&format!("CREATE TABLE ks.t (k int PRIMARY KEY, v {ty})"));
         let (id, _) = admin.prepare(text);
-        // Connections of both cores know it by then.
+        // By then, the connections of both cores know the statement.
         for _ in 0..4 {
             let mut other = server.client(Version::V4, ADMIN);
             let buffer = values(&[&1_i32.to_be_bytes(), v]);
@@ -282,13 +289,13 @@ fn a_text_prepared_again_after_its_table_was_made_anew_is_bound_to_the_new_one()
         batch
             .push(BatchEntry { statement: Statement::Prepared(&id), values: buffer.values() })
             .expect("fits");
-        assert_eq!(other.ask(&of_batch(&batch)).code(), 0x2500, "in a batch too");
+        assert_eq!(other.ask(&batch_request(&batch)).code(), 0x2500, "in a batch too");
         admin.run("DROP TABLE ks.t");
     }
 }
 
 #[test]
-fn large_answers_are_whole_in_order_and_encoded_off_the_fast_lane() {
+fn large_answers_are_encoded_on_the_heavy_lane() {
     let (server, mut admin) = with_table(settings());
     admin.run("CREATE TABLE ks.wide (k int, c int, v blob, PRIMARY KEY (k, c))");
     for c in 0..40 {
@@ -326,7 +333,7 @@ fn large_answers_are_whole_in_order_and_encoded_off_the_fast_lane() {
 }
 
 #[test]
-fn an_answer_without_pages_is_charged_as_it_grows() {
+fn answer_without_pages_is_charged_as_it_grows() {
     let (_server, mut admin) = with_table(ServerConfig {
         frame_bytes_max: 1 << 20,
         accounts: Accounts::new(3 << 20, server::largest_request_bytes(1 << 20)),
@@ -347,8 +354,8 @@ fn an_answer_without_pages_is_charged_as_it_grows() {
 }
 
 #[test]
-fn answers_that_are_not_read_stay_charged() {
-    // A role may hold 20 MiB, on however many connections.
+fn unread_answers_stay_charged() {
+    // A role may hold 20 MiB over all its connections.
     let accounts = Accounts::new(40 << 20, 20 << 20);
     let (server, mut admin) = with_table(ServerConfig { accounts: accounts.clone(), ..settings() });
     admin.run("CREATE TABLE ks.wide (k int, c int, v blob, PRIMARY KEY (k, c))");
@@ -358,20 +365,20 @@ fn answers_that_are_not_read_stay_charged() {
     admin.run("GRANT SELECT ON ks.wide TO nobody");
     // 12 MB, of which the sockets take a part.
     let text = "SELECT v FROM ks.wide WHERE k = 1";
-    let mut deaf = server.client(Version::V4, ("nobody", "nobody"));
-    deaf.queue(&query(text));
-    deaf.flush();
+    let mut stalled = server.client(Version::V4, ("nobody", "nobody"));
+    stalled.queue(&query(text));
+    stalled.flush();
     let mut other = server.client(Version::V4, ("nobody", "nobody"));
     until(|| accounts.all().used_bytes() >= 12_000_000);
     assert_eq!(other.query(text).code(), 0x1001);
     assert!(matches!(admin.query(text), Answer::Rows { .. }), "another role has its own account");
-    assert!(matches!(deaf.receive(), Some((_, Answer::Rows { .. }))));
+    assert!(matches!(stalled.receive(), Some((_, Answer::Rows { .. }))));
     until(|| accounts.all().used_bytes() == 0);
     assert!(matches!(other.query(text), Answer::Rows { .. }));
 }
 
-/// Waits until `holds`.
-#[expect(clippy::disallowed_methods, reason = "the clients stand outside of the lanes")]
+/// Waits until `holds` returns true.
+#[expect(clippy::disallowed_methods, reason = "the clients run outside the lanes")]
 fn until(holds: impl Fn() -> bool) {
     for _ in 0..2_000 {
         if holds() {
@@ -379,11 +386,11 @@ fn until(holds: impl Fn() -> bool) {
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    panic!("it did not come to hold");
+    panic!("the condition was not met in 10 s");
 }
 
 #[test]
-fn answers_that_are_not_read_are_bounded() {
+fn unread_answers_are_bounded() {
     let (server, mut admin) = with_table(settings());
     admin.run("CREATE TABLE ks.wide (k int, c int, v blob, PRIMARY KEY (k, c))");
     for c in 0..100 {
@@ -396,7 +403,7 @@ fn answers_that_are_not_read_are_bounded() {
         greedy.queue(&Request::Query(Query { text: "SELECT v FROM ks.wide WHERE k = 1", params }));
     }
     greedy.flush();
-    // The administrator's own reads go on, and show what is held.
+    // The administrator's own reads continue and show the memory held.
     let held = |admin: &mut Client| {
         let Answer::Rows { rows, .. } = admin.run("SELECT purpose, bytes FROM system.memory") else {
             panic!("rows were expected")
@@ -406,15 +413,19 @@ fn answers_that_are_not_read_are_bounded() {
         let bytes = unread.expect("a row")[1].clone().expect("a number");
         i64::from_be_bytes(bytes.try_into().expect("eight bytes"))
     };
-    let mut most = 0;
+    let mut bytes_max = 0;
     let (mut seen, mut asked) = (0, 0);
     while seen < 200 && asked < 100_000 {
-        most = most.max(held(&mut admin));
-        seen += usize::from(most > 0);
+        bytes_max = bytes_max.max(held(&mut admin));
+        seen += usize::from(bytes_max > 0);
         asked += 1;
     }
-    // 8 MiB of pages, and the smallest page for each request in flight, with the row that goes beyond it.
-    assert!(most > 0 && most < 40 << 20, "{most} of 1 GB of answers wait for a client that reads none");
+    // 8 MiB of pages, and for each request in flight the smallest page with one row beyond its
+    // limit.
+    assert!(
+        bytes_max > 0 && bytes_max < 40 << 20,
+        "{bytes_max} of 1 GB of answers wait for a client that reads none"
+    );
     for _ in 0..1_000 {
         assert!(
             matches!(greedy.receive(), Some((_, Answer::Rows { .. }))),

@@ -1,4 +1,4 @@
-//! Health, metrics, and the end.
+//! Health, metrics, and the stop of a server.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use server::logging::{self, Format, Level};
 use wire::Version;
 
 #[test]
-fn health_and_metrics_are_told() {
+fn server_reports_health_and_metrics() {
     let server = TestServer::start(2, settings());
     server.client(Version::V4, ADMIN).run("SELECT * FROM system.local");
     let status = |path: &str| server.get(path).0;
@@ -27,14 +27,14 @@ fn health_and_metrics_are_told() {
     }
 }
 
-/// What a page of metrics says of one value.
+/// Returns a value of a page of metrics.
 fn value(page: &str, name: &str) -> f64 {
     let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     found.unwrap_or_else(|| panic!("{name} is missing in\n{page}")).parse().expect("a number")
 }
 
 #[test]
-fn each_metric_is_declared_once_and_by_its_rules() {
+fn each_metric_is_declared_once_by_the_naming_rules() {
     let server = TestServer::start(2, settings());
     let page = server.get("/metrics").1;
     let mut declared: Vec<&str> = Vec::new();
@@ -46,11 +46,11 @@ fn each_metric_is_declared_once_and_by_its_rules() {
         assert!(name.bytes().all(|b| b == b'_' || b.is_ascii_lowercase()), "{name}");
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
         let help = format!("# HELP {name} ");
-        let helped = page.lines().filter(|line| line.starts_with(&help) && line.ends_with('.'));
-        assert_eq!(helped.count(), 1, "{name} is explained once, in a sentence");
+        let help_lines = page.lines().filter(|line| line.starts_with(&help) && line.ends_with('.'));
+        assert_eq!(help_lines.count(), 1, "{name} is explained once, in a sentence");
         declared.push(name);
     }
-    // Values stand below the metric they belong to, and each is a number.
+    // Values follow the metric they belong to, and each is a number.
     let mut last = "";
     for line in page.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -66,7 +66,7 @@ fn each_metric_is_declared_once_and_by_its_rules() {
 }
 
 #[test]
-fn the_servers_own_work_and_storage_are_told_and_move() {
+fn metrics_of_server_work_and_storage_change() {
     let server = TestServer::start(2, settings());
     let before = server.get("/metrics").1;
     let mut admin = server.client(Version::V4, ADMIN);
@@ -88,7 +88,7 @@ fn the_servers_own_work_and_storage_are_told_and_move() {
         value(&after, &format!("fairlane_disk_bytes_total{{group=\"{group}\",direction=\"write\"}}"));
     }
     let control = "fairlane_dispatches_total{group=\"control\",lane=\"fast\"}";
-    assert!(value(&after, control) > value(&before, control), "the pages themselves are control's work");
+    assert!(value(&after, control) > value(&before, control), "the control group serves the pages");
     assert_eq!(value(&after, "fairlane_writes_refused{core=\"1\"}"), 0.0);
 }
 
@@ -103,14 +103,14 @@ fn statements_of_a_table_are_counted_with_their_latency() {
     }
     admin.run("SELECT v FROM k.t WHERE k = 1");
     let page = server.get("/metrics").1;
-    let of_table = |name: &str| value(&page, &format!("{name}{{keyspace=\"k\",table=\"t\"}}"));
-    assert_eq!(of_table("fairlane_table_reads_total"), 1.0);
-    assert_eq!(of_table("fairlane_table_writes_total"), 3.0);
-    assert!(of_table("fairlane_table_write_seconds_total") > 0.0);
+    let table_value = |name: &str| value(&page, &format!("{name}{{keyspace=\"k\",table=\"t\"}}"));
+    assert_eq!(table_value("fairlane_table_reads_total"), 1.0);
+    assert_eq!(table_value("fairlane_table_writes_total"), 3.0);
+    assert!(table_value("fairlane_table_write_seconds_total") > 0.0);
 }
 
 #[test]
-fn a_stop_ends_every_connection_and_says_not_ready() {
+fn stop_ends_every_connection_and_reports_not_ready() {
     let server = TestServer::start(2, settings());
     let mut clients: Vec<_> = (0..4).map(|_| server.client(Version::V5, ADMIN)).collect();
     let stopping = server.server.clone();
@@ -126,7 +126,7 @@ fn a_stop_ends_every_connection_and_says_not_ready() {
 }
 
 #[test]
-fn a_core_that_never_runs_again_does_not_hold_up_a_stop() {
+fn blocked_core_does_not_block_a_stop() {
     let (logger, lines) = logging::logger(Level::Error, Format::Text);
     let server = TestServer::start_logging(3, settings(), logger);
     let mut clients: Vec<_> = (0..3).map(|_| server.client(Version::V5, ADMIN)).collect();
@@ -140,7 +140,7 @@ fn a_core_that_never_runs_again_does_not_hold_up_a_stop() {
     });
     let in_time = stops.recv_timeout(Duration::from_secs(20));
     drop(release);
-    assert_eq!(in_time, Ok(false), "the stop ends, and says that it was not in order");
+    assert_eq!(in_time, Ok(false), "the stop ends and reports the blocked core");
     let lines = lines.take();
     let names = |line: &String| line.contains("a core does not answer") && line.contains("core=1");
     assert!(lines.iter().any(names), "{lines:?}");

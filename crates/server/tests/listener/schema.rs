@@ -1,4 +1,4 @@
-//! Statements about the schema in a server with many definitions and many clients: no task poll is long.
+//! Schema statements in a server with many definitions and many clients: no task poll is long.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use wire::*;
 const TABLES: usize = 300;
 const COLUMNS: usize = 20;
 
-/// An engine that says it has many tables.
+/// An engine that reports many tables.
 struct Wide {
     engine: Rc<Embedded>,
     schema: Arc<Schema>,
@@ -81,7 +81,7 @@ impl Engine for Wide {
 }
 
 #[test]
-fn description_of_many_tables_holds_up_no_fast_lane() {
+fn description_of_many_tables_keeps_task_polls_short() {
     let wrap = |engine| Rc::new(Wide { engine, schema: wide() }) as Rc<dyn Engine>;
     let server = TestServer::start_with(1, settings(), Arc::new(wrap));
     let mut client = server.client(Version::V5, ADMIN);

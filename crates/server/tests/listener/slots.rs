@@ -1,4 +1,4 @@
-//! `max_concurrency`, `max_queue_size` and `queue_timeout`, as clients meet them.
+//! `max_concurrency`, `max_queue_size` and `queue_timeout`, from a client's view.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,34 +12,35 @@ use engine::{
 };
 use wire::*;
 
-/// How many statements run now, and how many ever did at a time.
+/// Counters of running statements: now, the maximum at one time, and in total.
 #[derive(Default)]
 struct Running {
     now: AtomicUsize,
     most: AtomicUsize,
     all: AtomicUsize,
-    /// They do not end.
+    /// True to keep the statements from ending.
     stuck: AtomicBool,
 }
 
-struct One(Arc<Running>);
+struct RunningOne(Arc<Running>);
 
-impl One {
-    fn begin(running: &Arc<Running>) -> One {
+impl RunningOne {
+    fn begin(running: &Arc<Running>) -> RunningOne {
         let now = running.now.fetch_add(1, SeqCst) + 1;
         running.most.fetch_max(now, SeqCst);
         running.all.fetch_add(1, SeqCst);
-        One(running.clone())
+        RunningOne(running.clone())
     }
 }
 
-impl Drop for One {
+impl Drop for RunningOne {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, SeqCst);
     }
 }
 
-/// An engine in memory, whose reads of the table `counted` take a few turns and are counted meanwhile.
+/// An engine in memory. Its reads of the table `counted` take a few task polls and are counted
+/// meanwhile.
 struct Counting {
     engine: Rc<Embedded>,
     running: Arc<Running>,
@@ -53,7 +54,7 @@ impl Engine for Counting {
         if plan.result().is_none() || plan.targets().iter().all(|t| t.table.as_deref() != Some("counted")) {
             return self.engine.execute(plan, request);
         }
-        let one = One::begin(&self.running);
+        let one = RunningOne::begin(&self.running);
         Execution::Pending(Box::pin(async move {
             for _ in 0..3 {
                 lanes::yield_now().await;
@@ -88,11 +89,12 @@ impl Engine for Counting {
 
 const READ: &str = "SELECT v FROM ks.counted WHERE k = 1";
 
-/// A server of two cores with a level `few` of these options, and its administrator.
+/// Starts a server of two cores with a level `few` of these options. Returns it with its
+/// administrator.
 fn start(options: &str) -> (TestServer, Client, Arc<Running>) {
     let running = Arc::new(Running::default());
-    let of_engine = running.clone();
-    let wrap = move |engine| Rc::new(Counting { engine, running: of_engine.clone() }) as Rc<dyn Engine>;
+    let engine_running = running.clone();
+    let wrap = move |engine| Rc::new(Counting { engine, running: engine_running.clone() }) as Rc<dyn Engine>;
     let server = TestServer::start_with(2, settings(), Arc::new(wrap));
     let mut admin = server.client(Version::V4, ADMIN);
     for text in [
@@ -115,14 +117,14 @@ fn queue(client: &mut Client, text: &str) {
     client.queue(&Request::Query(Query { text, params: QueryParams::default() }));
 }
 
-fn until(what: impl Fn() -> bool) {
-    while !what() {
+fn until(holds: impl Fn() -> bool) {
+    while !holds() {
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn of_ten_thousand_statements_never_more_than_four_run_and_each_is_answered() {
+fn level_runs_at_most_max_concurrency_statements() {
     const CLIENTS: usize = 10;
     const EACH: usize = 1000;
     let (server, mut admin, running) = start("max_concurrency = 4 AND max_queue_size = 10000");
@@ -138,7 +140,7 @@ fn of_ten_thousand_statements_never_more_than_four_run_and_each_is_answered() {
     }
     assert_eq!(running.most.load(SeqCst), 4);
     assert_eq!(running.all.load(SeqCst), CLIENTS * EACH);
-    // With a short queue some are refused, and every one is answered all the same.
+    // A short queue refuses some statements, but every statement is answered.
     admin.run("ALTER SERVICE LEVEL few WITH max_queue_size = 50");
     for client in &mut clients {
         (0..EACH / 10).for_each(|_| queue(client, READ));
@@ -160,7 +162,7 @@ fn of_ten_thousand_statements_never_more_than_four_run_and_each_is_answered() {
 }
 
 #[test]
-fn a_statement_is_cancelled_by_its_own_role_and_by_superusers() {
+fn role_cancels_its_statements_and_superuser_cancels_any() {
     let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
     running.stuck.store(true, SeqCst);
     let (mut first, mut second, mut third) = (few(&server), few(&server), few(&server));
@@ -190,7 +192,7 @@ fn a_statement_is_cancelled_by_its_own_role_and_by_superusers() {
     let Some((_, Answer::Error(error))) = first.receive() else { panic!("it was cancelled") };
     assert_eq!(error.kind.code(), 0x2200);
     until(|| running.now.load(SeqCst) == 0);
-    // The next statement of that connection takes the place of the cancelled one, and not its id.
+    // The connection's next statement reuses the entry of the cancelled one, but not its id.
     queue(&mut first, READ);
     first.flush();
     until(|| running.now.load(SeqCst) == 1);
@@ -202,7 +204,7 @@ fn a_statement_is_cancelled_by_its_own_role_and_by_superusers() {
 }
 
 #[test]
-fn work_on_files_ends_with_its_statement_and_with_its_client() {
+fn scrub_ends_when_cancelled_or_its_client_disconnects() {
     let (server, mut admin, running) = start("shares = 100 AND timeout = 1h");
     running.stuck.store(true, SeqCst);
     let mut first = few(&server);
@@ -223,7 +225,7 @@ fn work_on_files_ends_with_its_statement_and_with_its_client() {
 }
 
 #[test]
-fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back() {
+fn full_queue_and_queue_timeout_reject_the_statement() {
     let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
     running.stuck.store(true, SeqCst);
     let (mut first, mut second, mut third) = (few(&server), few(&server), few(&server));
@@ -239,7 +241,9 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back(
     let text = "The service level 'few' is overloaded: its queue is full (1 statements waiting, max_queue_size 1); \
                 1 statements running, max_concurrency 1. Try again in ";
     assert!(full.message.starts_with(text) && full.message.ends_with(" ms."), "{}", full.message);
-    let usage = third.query("SELECT service_level, running, queued, queue_full FROM system.level_usage WHERE service_level = 'few'");
+    let usage = third.query(
+        "SELECT service_level, running, queued, queue_full FROM system.level_usage WHERE service_level = 'few'",
+    );
     let number = |number: i64| String::from_utf8_lossy(&number.to_be_bytes()).into_owned();
     assert_eq!(
         usage.texts(),
@@ -253,7 +257,7 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back(
     let row = |state, what| [state, "few", what];
     let own = row("running", "read system.running_statements");
     assert_eq!(listed, [row("queued", "read ks.counted"), row("running", "read ks.counted"), own]);
-    // Statements about levels take no slot; what is altered holds for who waits.
+    // Statements about levels take no slot. A changed level applies to waiting statements.
     let altered = third.query("ALTER SERVICE LEVEL few WITH queue_timeout = 1ms");
     assert_eq!(altered, Answer::Void);
     let Some((_, Answer::Error(late))) = second.receive() else { panic!("it waited too long") };
@@ -263,16 +267,16 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back(
         "{late:?}"
     );
     admin.run("ALTER SERVICE LEVEL few WITH queue_timeout = null AND max_queue_size = 10");
-    // A statement's own time limit is one for the queue too.
+    // A statement's own time limit also bounds its wait in the queue.
     let late = second.query(&format!("{READ} USING TIMEOUT 20ms"));
     assert_eq!(late.code(), 0x1001, "{late:?}");
-    // One more slot lets in who waits.
+    // RunningOne more slot admits a waiting statement.
     queue(&mut second, READ);
     second.flush();
     until(waiting);
     admin.run("ALTER SERVICE LEVEL few WITH max_concurrency = 2");
     until(|| running.now.load(SeqCst) == 2);
-    // Who goes away leaves the queue, and gives back the slot.
+    // A client that disconnects leaves the queue and releases its slot.
     queue(&mut third, READ);
     third.flush();
     until(waiting);
@@ -289,11 +293,11 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back(
 }
 
 #[test]
-fn a_read_that_goes_beyond_its_query_limit_is_cancelled_or_goes_on_in_another_level() {
+fn read_over_its_query_limit_is_cancelled_or_demoted() {
     let (server, mut admin, running) = start("query_limit = {'elapsed': '20ms', 'action': 'cancel'}");
     running.stuck.store(true, SeqCst);
     let mut client = few(&server);
-    let Answer::Error(failure) = client.query(READ) else { panic!("it does not end by itself") };
+    let Answer::Error(failure) = client.query(READ) else { panic!("the read exceeds its limit") };
     let text =
         "The statement went beyond the query_limit of service level 'few': elapsed 20 ms. It was cancelled.";
     assert_eq!((failure.kind.code(), failure.message.as_str()), (0x2200, text));
@@ -302,7 +306,7 @@ fn a_read_that_goes_beyond_its_query_limit_is_cancelled_or_goes_on_in_another_le
     admin.run("ALTER SERVICE LEVEL few WITH query_limit = {'elapsed': '20ms', 'action': 'demote:slow'}");
     queue(&mut client, READ);
     client.flush();
-    // In its new level it uses CPU, as it looks around every millisecond.
+    // Its sleep of 1 ms wakes it again and again, so that it uses CPU in its new level.
     let used = || {
         let metrics = server.get("/metrics").1;
         let dispatches =
@@ -319,7 +323,7 @@ fn a_read_that_goes_beyond_its_query_limit_is_cancelled_or_goes_on_in_another_le
 }
 
 #[test]
-fn ended_session_answers_what_it_cancels_and_closes() {
+fn ended_session_answers_cancelled_statements_and_closes() {
     let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
     running.stuck.store(true, SeqCst);
     let mut first = few(&server);

@@ -1,4 +1,5 @@
-//! Answers that wait: in time, in turn, for nobody who has gone, and for writes only when they are safe.
+//! Pending answers: their time limits, their order, clients that disconnect, and writes
+//! acknowledged only once they are durable.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,16 +17,16 @@ use engine::{
 };
 use wire::*;
 
-/// The disk answers, does not answer, has failed.
+/// States of the disk: it acknowledges writes, never answers, or has failed.
 const FINE: u8 = 0;
 const STUCK: u8 = 1;
 const FAILED: u8 = 2;
 
-/// An engine in memory whose writes are acknowledged as a test likes.
+/// An engine in memory whose writes are acknowledged when the test permits it.
 struct Slow {
     engine: Rc<Embedded>,
     disk: Arc<AtomicU8>,
-    /// Reads of the table `hang` that are under way.
+    /// Reads of the table `hang` in flight.
     hanging: Arc<AtomicU8>,
 }
 
@@ -79,7 +80,7 @@ impl Engine for Slow {
         self.engine.execute_batch(kind, parts, request)
     }
     fn acks(&self) -> Box<dyn Acks> {
-        Box::new(SlowAcks { acks: self.engine.acks(), disk: self.disk.clone(), look_again: None })
+        Box::new(SlowAcks { acks: self.engine.acks(), disk: self.disk.clone(), retry: None })
     }
     fn schema(&self) -> Arc<Schema> {
         self.engine.schema()
@@ -98,7 +99,7 @@ impl Engine for Slow {
 struct SlowAcks {
     acks: Box<dyn Acks>,
     disk: Arc<AtomicU8>,
-    look_again: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    retry: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 impl Acks for SlowAcks {
@@ -107,9 +108,9 @@ impl Acks for SlowAcks {
             let sleep = || -> Pin<Box<dyn Future<Output = ()>>> {
                 Box::pin(lanes::time::sleep(Duration::from_millis(1)))
             };
-            let look_again = self.look_again.get_or_insert_with(sleep);
-            std::task::ready!(look_again.as_mut().poll(cx));
-            self.look_again = None;
+            let retry = self.retry.get_or_insert_with(sleep);
+            std::task::ready!(retry.as_mut().poll(cx));
+            self.retry = None;
         }
         match self.disk.load(SeqCst) {
             FINE => self.acks.poll_acked(write, cx),
@@ -143,7 +144,7 @@ fn queue(client: &mut Client, text: &str) -> i16 {
 }
 
 #[test]
-fn a_write_that_waits_is_late_in_its_own_time_and_holds_up_nobody() {
+fn waiting_write_times_out_alone() {
     let (_server, mut client, disk) = start();
     disk.store(STUCK, SeqCst);
     let patient = queue(&mut client, "INSERT INTO ks.t (k, v) VALUES (1, 'a')");
@@ -165,13 +166,13 @@ fn a_write_that_waits_is_late_in_its_own_time_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_failed_write_is_an_error_to_its_client_and_those_after_it_can_succeed() {
+fn writes_succeed_after_a_failed_write() {
     let (_server, mut client, disk) = start();
     disk.store(FAILED, SeqCst);
-    let lost: Vec<i16> =
+    let failed: Vec<i16> =
         (0..3).map(|k| queue(&mut client, &format!("INSERT INTO ks.t (k, v) VALUES ({k}, 'x')"))).collect();
     client.flush();
-    for sent in lost {
+    for sent in failed {
         let (stream, answer) = client.receive().expect("an answer");
         assert_eq!((stream, answer.code()), (sent, 0x0000), "{answer:?}");
     }
@@ -180,7 +181,7 @@ fn a_failed_write_is_an_error_to_its_client_and_those_after_it_can_succeed() {
 }
 
 #[test]
-fn more_writes_than_are_answered_at_once_are_all_answered_in_turn() {
+fn writes_beyond_one_round_are_answered_in_order() {
     let (_server, mut client, disk) = start();
     disk.store(STUCK, SeqCst);
     let sent: Vec<i16> =
@@ -196,7 +197,7 @@ fn more_writes_than_are_answered_at_once_are_all_answered_in_turn() {
 }
 
 #[test]
-fn a_read_that_waits_is_given_up_when_its_time_is_over_or_its_client_has_gone() {
+fn waiting_read_ends_with_its_time_limit_or_client() {
     let (server, mut client, _, hanging) = start_hanging();
     let late = client.query("SELECT v FROM ks.hang WHERE k = 1 USING TIMEOUT 20ms");
     assert_eq!(late.code(), 0x1200, "{late:?}");
@@ -223,7 +224,7 @@ fn a_read_that_waits_is_given_up_when_its_time_is_over_or_its_client_has_gone() 
 }
 
 #[test]
-fn a_panic_costs_one_statement() {
+fn panic_fails_one_statement() {
     let (server, mut client, _) = start();
     for table in ["panic_at_once", "panic_later"] {
         client.run(&format!("CREATE TABLE ks.{table} (k int PRIMARY KEY)"));
@@ -239,7 +240,7 @@ fn a_panic_costs_one_statement() {
 }
 
 #[test]
-fn server_is_ready_only_while_all_cores_take_writes() {
+fn server_is_ready_while_all_cores_accept_writes() {
     let (server, _client, disk) = start();
     assert_eq!(server.get("/health/ready").0, "HTTP/1.1 200 OK");
     disk.store(FAILED, SeqCst);

@@ -1,10 +1,10 @@
-//! Guardrails warn clients: CQL response warnings.
+//! Warnings of guardrails in CQL responses.
 
 use crate::common::{ADMIN, Answer, Client, TestServer, settings};
 use engine::Guardrail;
 use wire::*;
 
-/// A server of two cores with low warn thresholds, and a table with rows on both cores.
+/// Starts a server of two cores with low warn thresholds, and a table with rows on both cores.
 fn start(version: Version) -> (TestServer, Client) {
     let server = TestServer::start(2, settings());
     let mut admin = server.client(version, ADMIN);
@@ -28,12 +28,12 @@ fn check(client: &mut Client, text: &str, expected: &[&str]) {
 }
 
 #[test]
-fn warnings_come_with_the_answer_they_belong_to() {
+fn answer_has_only_its_own_warnings() {
     for version in [Version::V4, Version::V5] {
         let (_server, mut admin) = start(version);
         check(&mut admin, "SELECT c FROM ks.t WHERE k IN (1, 2)", &[]);
         check(&mut admin, "SELECT c FROM ks.t WHERE k IN (1, 2, 3)", &[IN_VALUES]);
-        // The next answer has none, whatever the one before had; neither has one behind a failure.
+        // The next answer has no warnings of the one before, nor of a failed statement.
         check(&mut admin, "SELECT c FROM ks.t WHERE k = 1", &[]);
         assert_eq!(admin.query("SELECT nothing FROM ks.t WHERE k IN (1, 2, 4)").code(), 0x2200);
         check(&mut admin, "SELECT c FROM ks.t WHERE k = 2", &[]);
@@ -45,9 +45,8 @@ fn warnings_come_with_the_answer_they_belong_to() {
         check(
             &mut admin,
             "CREATE TABLE ks.wide (a int PRIMARY KEY, b int, c int, d int)",
-            &[
-                "Guardrail columns warning: expected at most 3 columns of one table, got 4: use several tables, or a map",
-            ],
+            &["Guardrail columns warning: expected at most 3 columns of one table, got 4: \
+                 use several tables, or a map"],
         );
         // A statement that is bound on the heavy lane, and one that is only prepared.
         let long = format!("SELECT c FROM ks.t WHERE k IN (1, 2, 3) /* {} */", "x".repeat(4000));
@@ -60,13 +59,14 @@ fn warnings_come_with_the_answer_they_belong_to() {
 }
 
 #[test]
-fn warnings_of_pages_come_with_each_page() {
+fn each_page_has_its_warnings() {
     let (_server, mut admin) = start(Version::V4);
     let params = QueryParams { page_size: Some(101), ..QueryParams::default() };
     for _ in 0..2 {
         let query = Query { text: "SELECT c FROM ks.t", params: params.clone() };
         assert!(matches!(admin.ask(&Request::Query(query)), Answer::Rows { .. }));
-        let expected = "Guardrail page_rows warning: expected at most 100 rows of one page, got 101: ask for smaller pages";
+        let expected = "Guardrail page_rows warning: expected at most 100 rows of one page, got 101: \
+                        ask for smaller pages";
         assert_eq!(admin.warnings, [expected]);
     }
 }
