@@ -14,10 +14,11 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 const CODE_COLUMNS_MAX: usize = 120;
 
 /// Folders under `crates` whose sources follow the rules. The others follow.
-const CONVERTED: [&str; 12] = [
+const CONVERTED: [&str; 13] = [
     "abuse",
     "access",
     "cql",
+    "embedded",
     "engine",
     "frontdoor",
     "lanes",

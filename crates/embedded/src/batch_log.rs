@@ -1,16 +1,17 @@
-//! The batch log: a write that spans cores is there whole or not at all, after a crash and after an
-//! error of one core. Cassandra's batch log does the same for a write that spans nodes.
+//! The batch log: a write that spans cores is applied whole or not at all, even after a crash or an
+//! error of one core. Cassandra's batch log does the same for writes that span nodes.
 //!
-//! 1. The core that runs the statement writes all of it as one entry of its batch log, a table of the
-//!    server's own on that core, and waits until the entry is durable. An error before that costs the
-//!    statement, and nothing has been applied.
-//! 2. All cores apply their parts at the same time.
-//! 3. Once every part is durable, the entry is deleted. Nobody waits for the deletion.
-//! 4. An entry that a start finds is applied again and deleted. Mutations carry their times, so that
-//!    applying them twice changes nothing.
+//! 1. The core that runs the statement writes all of it as one entry of its batch log, a system
+//!    table on that core. It waits until the entry is durable. On an error before that the
+//!    statement fails, and nothing is applied.
+//! 2. All cores apply their parts in parallel.
+//! 3. Once every part is durable, the entry is deleted. The statement does not wait for the
+//!    deletion.
+//! 4. A start replays the entries that it finds, and deletes them. Mutations carry their
+//!    timestamps, so that applying them twice has no effect.
 //!
-//! A write to one core has a record of its own in the log of that core, and costs nothing here. A
-//! write that spans cores costs one more write of the disk, at most 16 MiB.
+//! A write to one core is one record of that core's log, and costs nothing here. A write that spans
+//! cores costs one more disk write, of at most 16 MiB.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -23,25 +24,27 @@ use storage::{
     CellRef, Change, Deletion, Event, Liveness, Mutation, PartitionView, RowBuilder, StorageError, TableId,
 };
 
-use crate::heavily::{heavy, to_its_end};
+use crate::heavy_lane::{heavy, run_to_completion};
 use crate::{Embedded, storage_error, term};
 
-/// The table of the batch log on every core. No user's table has this identity: theirs are random.
+/// Table of the batch log on every core. It cannot collide with a user's table, whose identity is
+/// random.
 pub(crate) const BATCH_TABLE: TableId = TableId(2);
 
-/// The form of an entry, its first byte.
+/// Version of the entry format: the first byte of an entry.
 const VERSION: u8 = 1;
 
-/// The pauses of a core that is overloaded, between two attempts to give it its part.
+/// First and longest pause before retrying a part on an overloaded core.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
-/// Bytes of an entry in one row. Rows are written with yields in between once there are many.
+/// Bytes of an entry per row. Above this an entry has several rows, which are written with yields
+/// in between.
 const ROW_BYTES: usize = 64 << 10;
 
-/// Entries of more bytes are cut into rows on a heavy lane.
+/// Entries with more bytes are split into rows on a heavy lane.
 const BYTES_AT_ONCE: usize = 256 << 10;
 
-/// A write, by core, and its entry of the batch log if it needs one.
+/// Mutations of a write by core, with the batch log entry if it needs one.
 #[derive(Debug)]
 pub(crate) struct Spread {
     by_core: Vec<Vec<Mutation>>,
@@ -49,8 +52,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// A write that is to be whole if `is_atomic`. Takes time in its bytes: a large one is made on a
-    /// heavy lane.
+    /// Builds a write, with an entry if it `is_atomic` and spans cores. The time is proportional to
+    /// its bytes: call it on a heavy lane for a large write.
     pub(crate) fn of(by_core: Vec<Vec<Mutation>>, is_atomic: bool) -> Spread {
         let cores = by_core.iter().filter(|part| !part.is_empty()).count();
         let entry = (is_atomic && cores > 1).then(|| entry_of(by_core.iter().flatten()));
@@ -65,10 +68,10 @@ fn entry_of<'m>(mutations: impl Iterator<Item = &'m Mutation>) -> Bytes {
     entry.into()
 }
 
-/// The mutations of an entry.
+/// Decodes the mutations of an entry.
 ///
 /// # Errors
-/// It is damaged, or another version wrote it.
+/// Returns an error if the entry is damaged, or if another version wrote it.
 pub(crate) fn mutations_of(entry: &Bytes) -> Result<Vec<Mutation>, Error> {
     let damaged = || Error::Server("an entry of the batch log cannot be read: it is damaged".to_owned());
     match entry.first() {
@@ -81,11 +84,12 @@ pub(crate) fn mutations_of(entry: &Bytes) -> Result<Vec<Mutation>, Error> {
     }
 }
 
-/// The keys of this core's entries. Keys are used again, so that the table has no more partitions
-/// than there were entries at the same time.
+/// Keys of this core's entries. Keys are reused, so that the table has no more partitions than the
+/// peak number of concurrent entries.
 #[derive(Debug)]
 pub(crate) struct BatchLog {
-    /// Tells the keys of this start from those of others, also where shards were joined.
+    /// Random prefix: distinguishes the keys of this start from those of others, also if shards
+    /// were joined.
     start: [u8; 8],
     free: RefCell<Vec<u32>>,
     next: Cell<u32>,
@@ -113,8 +117,8 @@ impl BatchLog {
     }
 }
 
-/// The changes that write an entry: one row for each [`ROW_BYTES`], so that none is large. They are one
-/// record of the log.
+/// Returns the mutations that write an entry: one row per [`ROW_BYTES`], so that no row is large.
+/// They are one record of the log.
 fn rows_of(key: &Bytes, timestamp: i64, entry: &[u8]) -> Vec<Mutation> {
     let row = |(number, part): (usize, &[u8])| {
         let mut row = RowBuilder::new(&[], &(number as u32).to_be_bytes(), timestamp);
@@ -135,30 +139,30 @@ fn of_table(key: &Bytes, change: Change) -> Mutation {
 }
 
 impl Embedded {
-    /// Applies a write on the cores that own its partitions. It goes on if the caller does not wait
-    /// for it.
+    /// Applies a write on the cores that own its partitions. It completes even if the caller stops
+    /// waiting.
     ///
     /// # Errors
-    /// Returns a core's error. A write that is to be whole has been applied nowhere then, or it is in the
-    /// batch log, and the error says so.
+    /// Returns the error of a core. An atomic write has then been applied nowhere, or it is in the
+    /// batch log and the error says so.
     pub(crate) async fn apply_spread(&self, spread: Spread) -> Result<(), Error> {
         let Spread { by_core, entry } = spread;
         let Some(entry) = entry else { return self.apply_by_core(by_core).await };
         let engine = self.rc();
-        to_its_end(async move { engine.apply_logged(entry, by_core).await }).await
+        run_to_completion(async move { engine.apply_logged(entry, by_core).await }).await
     }
 
     async fn apply_logged(&self, entry: Bytes, by_core: Vec<Vec<Mutation>>) -> Result<(), Error> {
         let number = self.batch_log.take();
         let key = self.batch_log.key(number);
         if let Err(error) = self.write_entry(&key, &entry, None).await {
-            // A restart may find the entry all the same, as it may any write that failed half-way.
+            // A restart may still find the entry, as it may find any write that failed halfway.
             self.batch_log.give_back(number);
             return Err(error);
         }
         let failed = apply_parts(by_core, &entry, self.sharding).await;
         let Some((_, error)) = failed.first() else {
-            // Its commit is not waited for: an entry that comes back is applied once more.
+            // Do not wait for its commit: an entry that reappears is only applied once more.
             if self.shard.apply(vec![deletion(&key, self.times().now_us)]).is_ok() {
                 self.batch_log.give_back(number);
             }
@@ -168,7 +172,8 @@ impl Embedded {
             "a part of the write could not be applied ({error}): it is in the batch log, \
              and will be applied when the server starts again"
         ));
-        // The parts of the other cores leave the entry: they may have been deleted when a start applies it.
+        // Remove the parts of the other cores from the entry. Their rows may have been deleted
+        // before a start replays it.
         let sharding = self.sharding;
         let left = async move {
             let left = |mutation: &Mutation| {
@@ -185,7 +190,8 @@ impl Embedded {
         Err(error)
     }
 
-    /// Writes an entry, with the deletion of one that it replaces, and waits until both are durable.
+    /// Writes an entry, with the deletion of the entry that it replaces, and waits until both are
+    /// durable.
     async fn write_entry(&self, key: &Bytes, entry: &Bytes, replaced: Option<Mutation>) -> Result<(), Error> {
         let timestamp = self.times().now_us;
         let mut rows = if entry.len() <= BYTES_AT_ONCE {
@@ -200,11 +206,12 @@ impl Embedded {
         written.await.map_err(storage_error)
     }
 
-    /// Applies the entries that a crash left on this core. Called before statements run, once all cores
-    /// are open.
+    /// Replays the entries that a crash left on this core. Called once all cores are open, before
+    /// statements run.
     ///
     /// # Errors
-    /// An entry cannot be read. One that cannot be applied stays for the next start.
+    /// Returns an error if an entry cannot be decoded. An entry that cannot be applied stays for
+    /// the next start.
     pub(crate) async fn replay_batches(&self) -> Result<(), Error> {
         let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(0);
         let mut scan = self.shard.scan(BATCH_TABLE, i64::MIN..=i64::MAX, None, now_s);
@@ -212,13 +219,13 @@ impl Embedded {
         let mut tables = None;
         while let Some((_, key, view)) = scan.next().await.map_err(storage_error)? {
             let (entry, timestamp) = stored_entry(&view);
-            // No statement runs yet, so the schema stays as it is.
+            // No statement runs yet, so the schema does not change.
             let tables = tables.get_or_insert_with(|| self.data_of_all());
             match self.replay(entry, tables).await? {
                 Ok(()) => {
                     let deletion = vec![deletion(&key, timestamp.saturating_add(1))];
                     let deleted = async { self.shard.apply(deletion)?.await };
-                    // On a full disk the next start applies it again, which changes nothing.
+                    // If the disk is full, the next start applies it again, which has no effect.
                     match deleted.await {
                         Ok(()) => replayed += 1,
                         Err(_) => left += 1,
@@ -228,12 +235,12 @@ impl Embedded {
             }
         }
         if replayed + left > 0 {
-            self.teller.tell(&Event::BatchesReplayed { replayed, left });
+            self.event_sink.tell(&Event::BatchesReplayed { replayed, left });
         }
         Ok(())
     }
 
-    /// The entries in a table of this core.
+    /// Returns the entries in a table of this core.
     pub(crate) async fn entries_of(&self, table: TableId) -> Result<Vec<Bytes>, Error> {
         let mut scan = self.shard.scan(table, i64::MIN..=i64::MAX, None, 0);
         let mut entries = Vec::new();
@@ -243,14 +250,14 @@ impl Embedded {
         Ok(entries)
     }
 
-    /// The identities of the data of all tables.
+    /// Returns the data identities of all tables.
     fn data_of_all(&self) -> HashSet<u128> {
         let schema = self.current.schema();
         let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
         tables.map(|def| def.data_id().as_u128()).collect()
     }
 
-    /// Applies the mutations of an entry to tables that are still there.
+    /// Applies the mutations of an entry to tables that still exist.
     async fn replay(&self, entry: Bytes, tables: &HashSet<u128>) -> Result<Result<(), StorageError>, Error> {
         let mut all = mutations_of(&entry)?;
         all.retain(|mutation| tables.contains(&mutation.table.0));
@@ -260,7 +267,7 @@ impl Embedded {
     }
 }
 
-/// An entry as its rows have it, and its time.
+/// Assembles an entry from its rows. Returns it with its timestamp.
 fn stored_entry(view: &PartitionView) -> (Bytes, i64) {
     let (mut entry, mut timestamp) = (Vec::new(), i64::MIN);
     for row in view.rows() {
@@ -271,7 +278,7 @@ fn stored_entry(view: &PartitionView) -> (Bytes, i64) {
     (entry.into(), timestamp)
 }
 
-/// Sorts mutations by the core that owns their partition.
+/// Groups mutations by the core that owns their partition.
 pub(crate) fn by_core(all: Vec<Mutation>, sharding: Sharding) -> Vec<Vec<Mutation>> {
     let mut by_core = vec![Vec::new(); sharding.shards as usize];
     for mutation in all {
@@ -280,7 +287,7 @@ pub(crate) fn by_core(all: Vec<Mutation>, sharding: Sharding) -> Vec<Vec<Mutatio
     by_core
 }
 
-/// Applies the parts of all cores at the same time. Returns the cores that failed, and why.
+/// Applies the parts of all cores in parallel. Returns the cores that failed, with their errors.
 async fn apply_parts(
     by_core: Vec<Vec<Mutation>>,
     entry: &Bytes,
@@ -299,7 +306,8 @@ async fn apply_parts(
     failed
 }
 
-/// Applies the part of one core, however long that is overloaded, but for tables whose data is dropped meanwhile.
+/// Applies the part of one core. Retries while the core is overloaded, and skips tables whose data
+/// is dropped meanwhile.
 async fn apply_part(
     core: usize,
     mut part: Vec<Mutation>,
@@ -318,7 +326,7 @@ async fn apply_part(
                 lanes::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSES[1]);
             }
-            // Its rows would be gone with the table if they had come before the drop or the truncation.
+            // If these rows had been written before the drop or truncation, they would be gone too.
             Err(StorageError::Dropped { table }) => gone.push(table),
             other => return other,
         }

@@ -1,5 +1,5 @@
-//! What a write does to columns: sets them, adds to them, takes from them. A statement is made ready here with Cassandra's rules
-//! about what can be done to which type, and here its effect becomes cells.
+//! Changes of a write to columns: set, add, remove. Preparing a statement checks Cassandra's rules
+//! for each type here. Executing it turns the changes into cells.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +12,42 @@ use crate::elements::{self, Element, ListPaths};
 use crate::filter::{in_order as values_in_order, is_among};
 use crate::term::{Bind, Binder, Given};
 
-/// What is done to a column.
+/// Operation on a column.
 #[derive(Clone, Debug)]
 enum Op {
-    /// `c = v`, of a column that is one cell.
+    /// `c = v` for a column of one cell.
     Set(Bind),
-    /// `DELETE c`, the cell or every element.
+    /// `DELETE c`: the cell, or all elements.
     Delete,
-    /// `c = v`, of a column of elements: what was there goes.
+    /// `c = v` for a column of elements: replaces all of them.
     Replace(Bind),
     /// `c = c + v`.
     Add(Bind),
     /// `c = v + c`.
     Prepend(Bind),
-    /// `c = c - v`, of a set or of a map's keys.
+    /// `c = c - v` for a set, or for the keys of a map.
     Discard(Bind),
-    /// `c[k] = v`, of a map.
+    /// `c[k] = v` for a map.
     Put(Bind, Bind),
-    /// `DELETE c[k]`, of a set or a map.
+    /// `DELETE c[k]` for a set or a map.
     Remove(Bind),
-    /// `c.f = v`, by the field's number.
+    /// `c.f = v`, with the number of the field.
     SetField(u16, Bind),
     /// `DELETE c.f`.
     RemoveField(u16),
-    /// `c = c - v`, of a list: every element with one of the values.
+    /// `c = c - v` for a list: removes every element equal to one of the values.
     DiscardValues(Bind),
-    /// `c[i] = v`, of a list.
+    /// `c[i] = v` for a list.
     PutAt(Bind, Bind),
-    /// `DELETE c[i]`, of a list.
+    /// `DELETE c[i]` for a list.
     RemoveAt(Bind),
-    /// `c = c + v` of a counter.
+    /// `c = c + v` for a counter.
     Increment(Bind),
-    /// `c = c - v` of a counter.
+    /// `c = c - v` for a counter.
     Decrement(Bind),
 }
 
-/// A live cell that was there before: its path (empty for a cell without one), value and timestamp.
+/// Live cell read before the write: its path (empty for a cell without one), value and timestamp.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) path: Vec<u8>,
@@ -55,25 +55,25 @@ pub(crate) struct Seen {
     pub(crate) timestamp: i64,
 }
 
-/// What was in the columns that are read before they are written, by number.
+/// Cells read before the write, by column number.
 pub(crate) type Before = BTreeMap<u32, Vec<Seen>>;
 
-/// One thing done to one column.
+/// Operation on one column.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnOp {
-    /// The column's number.
+    /// Column number.
     pub(crate) column: u32,
     ty: CqlType,
     op: Op,
 }
 
-/// When a write takes place, and until when what it writes lives.
+/// Timestamp of a write, and the expiry of its cells.
 pub(crate) struct Moment {
     pub(crate) timestamp: i64,
-    /// Dates what is deleted, by the server's clock.
+    /// Server time of deletions, in seconds.
     pub(crate) now_s: u32,
     pub(crate) expiry: Option<Expiry>,
-    /// Where new elements of lists go.
+    /// Paths of new list elements.
     pub(crate) lists: ListPaths,
 }
 
@@ -86,12 +86,12 @@ impl ColumnOp {
         ColumnOp { column: column.id, ty: column.ty.clone(), op }
     }
 
-    /// Whether it gives elements of a list their places.
+    /// Returns true if it creates list elements, which need paths.
     pub(crate) fn appends(&self) -> bool {
         matches!(self.ty, CqlType::List(_)) && matches!(self.op, Op::Replace(_) | Op::Add(_) | Op::Prepend(_))
     }
 
-    /// Whether its effect depends on what is there.
+    /// Returns true if its effect depends on stored data.
     pub(crate) fn reads_first(&self) -> bool {
         use Op as O;
         matches!(
@@ -100,7 +100,7 @@ impl ColumnOp {
         )
     }
 
-    /// The bytes of its values in one execution, as they are given.
+    /// Returns the size of its values in one execution, in bytes as given by the client.
     pub(crate) fn size(&self, values: &[Value<'_>]) -> u64 {
         use Op as O;
         let (first, second) = match &self.op {
@@ -115,18 +115,19 @@ impl ColumnOp {
         first.into_iter().chain(second).map(|bind| bind.size(values)).sum()
     }
 
-    /// Whether its values have elements or fields.
+    /// Returns true if its values have elements or fields.
     pub(crate) fn has_elements(&self) -> bool {
         !self.ty.inner().is_empty()
     }
 
-    /// Whether it sets all of the column, so that nothing else in the statement may touch it.
+    /// Returns true if it sets the whole column, so that no other operation of the statement may
+    /// change the column.
     fn is_whole(&self) -> bool {
         matches!(self.op, Op::Set(_) | Op::Replace(_))
     }
 }
 
-/// `c = v`, of an INSERT too.
+/// Prepares `c = v`, in an INSERT too.
 pub(crate) fn set(column: &ColumnDef, term: &Term, binder: &mut Binder) -> Result<ColumnOp, Error> {
     if column.ty == CqlType::Counter {
         return invalid(format!(
@@ -139,20 +140,20 @@ pub(crate) fn set(column: &ColumnDef, term: &Term, binder: &mut Binder) -> Resul
     Ok(ColumnOp::new(column, op))
 }
 
-/// One assignment of an UPDATE.
+/// Prepares one assignment of an UPDATE.
 pub(crate) fn assignment(
     column: &ColumnDef,
-    asked: &ast::Assignment,
+    assignment: &ast::Assignment,
     binder: &mut Binder,
 ) -> Result<ColumnOp, Error> {
     let name = &column.name;
-    let term = match (&asked.target, &asked.change) {
+    let term = match (&assignment.target, &assignment.change) {
         (Target::Column(_), Change::Set(term)) => return set(column, term, binder),
         (Target::Column(_), change) => return added(column, change, binder),
         (_, Change::Set(term)) => term,
         _ => return invalid(format!("Only whole columns can be added to or subtracted from: {name}")),
     };
-    let op = match &asked.target {
+    let op = match &assignment.target {
         Target::Element(_, key) => {
             let shown = || format!("{name}[{key}] = {term}");
             match &column.ty {
@@ -198,7 +199,7 @@ pub(crate) fn assignment(
     Ok(ColumnOp::new(column, op))
 }
 
-/// `c = c + v`, `c = c - v`, `c = v + c`.
+/// Prepares `c = c + v`, `c = c - v` or `c = v + c`.
 fn added(column: &ColumnDef, change: &Change, binder: &mut Binder) -> Result<ColumnOp, Error> {
     let (name, ty) = (&column.name, &column.ty);
     let (shown, prepends) = match change {
@@ -238,7 +239,7 @@ fn added(column: &ColumnDef, change: &Change, binder: &mut Binder) -> Result<Col
     Ok(ColumnOp::new(column, op))
 }
 
-/// One target of a DELETE.
+/// Prepares one target of a DELETE.
 pub(crate) fn deletion(column: &ColumnDef, target: &Target, binder: &mut Binder) -> Result<ColumnOp, Error> {
     let name = &column.name;
     let op = match target {
@@ -270,8 +271,10 @@ fn field_of<'t>(udt: &'t UdtType, column: &str, field: &str) -> Result<(u16, &'t
     }
 }
 
-/// Puts the operations into the order of their columns, those on one column staying in theirs. What sets all of a column stands
-/// alone.
+/// Sorts operations by their columns; those on one column keep their order.
+///
+/// # Errors
+/// Returns an error if an operation that sets a whole column is not the only one on it.
 pub(crate) fn in_order(def: &TableDef, ops: &mut [ColumnOp]) -> Result<(), Error> {
     ops.sort_by_key(|op| op.column);
     let clash = ops.windows(2).find(|pair| {
@@ -295,15 +298,15 @@ fn is_key(column: &ColumnDef) -> bool {
     matches!(column.kind, schema::ColumnKind::PartitionKey(_) | schema::ColumnKind::Clustering(..))
 }
 
-/// What several operations do to a column of elements.
+/// Effect of several operations on a column of elements.
 #[derive(Default)]
 struct Effect {
-    /// Elements not younger than this go.
+    /// Deletes the elements with this timestamp or an earlier one.
     dead_at: Option<i64>,
     elements: Vec<Element>,
 }
 
-/// Pushes the cells of operations that are in order. `before` has the columns of those that read first.
+/// Pushes the cells of sorted operations. `before` has the columns of those that read first.
 pub(crate) fn push_all(
     mut ops: &[ColumnOp],
     values: &[Value<'_>],
@@ -357,7 +360,7 @@ fn push_elements(column: u32, mut effect: Effect, at: &Moment, row: &mut RowBuil
     if let Some(timestamp) = effect.dead_at {
         row.push(CellRef::dead(column, timestamp, at.now_s));
     }
-    // Stable: of what is said twice about one element, the last word is the last of its kind.
+    // The sort is stable: if several operations set one element, the last one wins.
     effect.elements.sort_by(|a, b| a.0.cmp(&b.0));
     for (place, (path, value)) in effect.elements.iter().enumerate() {
         if effect.elements.get(place + 1).is_some_and(|next| next.0 == *path) {
@@ -371,7 +374,7 @@ fn push_elements(column: u32, mut effect: Effect, at: &Moment, row: &mut RowBuil
     }
 }
 
-/// The new total of a counter, with a timestamp that its old one does not have.
+/// Pushes the new total of a counter, with a timestamp that differs from the old one's.
 fn push_counter(
     ops: &[ColumnOp],
     values: &[Value<'_>],
@@ -405,7 +408,7 @@ fn push_counter(
     Ok(())
 }
 
-/// A key of a collection, which must be there.
+/// Returns a collection key, which must not be null.
 fn key<'a>(bind: &'a Bind, values: &[Value<'a>], ty: &CqlType) -> Result<Vec<u8>, Error> {
     let what = if matches!(ty, CqlType::Map(..)) { "map key" } else { "set value" };
     match bind.get(values)? {
@@ -434,7 +437,7 @@ impl ColumnOp {
             Op::Replace(bind) => {
                 let given = bind.get(values)?;
                 if given != Given::Unset {
-                    // Just before the write, so that its own elements live.
+                    // Just before the write's timestamp, so that its own elements live.
                     out.dead_at = Some(at.timestamp - 1);
                 }
                 if let Given::Bytes(bytes) = given {
@@ -448,7 +451,7 @@ impl ColumnOp {
             }
             Op::Prepend(bind) => {
                 if let Given::Bytes(bytes) = bind.get(values)? {
-                    out.elements.extend(elements::in_front(&bytes, &at.lists)?);
+                    out.elements.extend(elements::prepended(&bytes, &at.lists)?);
                 }
             }
             Op::Discard(bind) => {
@@ -486,7 +489,7 @@ impl ColumnOp {
     }
 }
 
-/// The path of a list's element.
+/// Returns the path of a list element.
 fn at_index(before: &[Seen], index: Option<i64>, to: &str) -> Result<Vec<u8>, Error> {
     let Some(index) = index else { return invalid("Invalid unset value for list index".into()) };
     if before.is_empty() {

@@ -1,8 +1,8 @@
-//! The values that key columns are restricted to, and what they come to: every combination of one
-//! value for each column.
+//! Values that restrict key columns, and their combinations of one value per column.
 //!
-//! A statement of some kilobytes can name 10^8 combinations. So they are counted first, with their
-//! bytes, from lengths alone, and refused before a value is copied ([`Cost`]).
+//! A statement of some kilobytes can name 10^8 combinations. They are therefore counted first, with
+//! their bytes, from lengths alone. A statement with too many is rejected before any value is
+//! copied ([`Cost`]).
 
 use std::borrow::Cow;
 
@@ -10,19 +10,19 @@ use engine::{Error, Value};
 
 use crate::term::Bind;
 
-/// Values for one key column.
+/// Values of one key column.
 #[derive(Clone, Debug)]
 pub(crate) enum Choice {
     /// `= v`.
     One(Bind),
     /// `IN (a, b)`.
     Some(Vec<Bind>),
-    /// `IN ?`, a list.
+    /// `IN ?`, with a list as the value.
     Listed(Bind),
 }
 
 impl Choice {
-    /// The values for one execution, in the order given.
+    /// Returns the values of one execution, in their original order.
     pub(crate) fn values<'a>(&'a self, values: &[Value<'a>]) -> Result<Vec<Cow<'a, [u8]>>, Error> {
         match self {
             Choice::One(bind) => Ok(vec![bind.required(values)?]),
@@ -41,7 +41,7 @@ impl Choice {
         }
     }
 
-    /// The terms of an `IN (…)`.
+    /// Returns the number of terms in an `IN (…)`.
     pub(crate) fn listed(&self) -> usize {
         match self {
             Choice::Some(binds) => binds.len(),
@@ -49,7 +49,7 @@ impl Choice {
         }
     }
 
-    /// How many values there are, and their bytes, as the client says; nothing is checked or
+    /// Returns the number of values and their bytes, as given by the client. Nothing is checked or
     /// copied.
     fn size(&self, values: &[Value<'_>]) -> (u64, u64) {
         match self {
@@ -63,7 +63,7 @@ impl Choice {
     }
 }
 
-/// The combinations of the values of several columns: how many, and their bytes.
+/// Number of combinations of the values of several columns, and their size in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cost {
     pub(crate) count: u64,
@@ -71,16 +71,17 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// The cost of the combinations of `choices`. Without choices there is one, the empty one.
+    /// Returns the cost of the combinations of `choices`. Without choices there is one: the empty
+    /// one.
     ///
     /// # Errors
-    /// They are more than can be counted.
+    /// Returns an error if a count overflows.
     pub(crate) fn of(choices: &[Choice], values: &[Value<'_>]) -> Result<Cost, Error> {
         let mut cost = Cost { count: 1, bytes: 0 };
         for choice in choices {
             let (count, bytes) = choice.size(values);
-            // Each combination so far is repeated for each value, and each value for each
-            // combination so far.
+            // Each earlier combination is repeated for each value, and each value for each earlier
+            // combination.
             cost = Cost {
                 count: times(cost.count, count)?,
                 bytes: plus(times(cost.bytes, count)?, times(bytes, cost.count)?)?,
@@ -90,12 +91,12 @@ impl Cost {
     }
 }
 
-/// The product of two counts.
+/// Returns the product of two counts, or an error if it overflows.
 pub(crate) fn times(a: u64, b: u64) -> Result<u64, Error> {
     a.checked_mul(b).ok_or_else(uncountable)
 }
 
-/// The sum of two counts.
+/// Returns the sum of two counts, or an error if it overflows.
 pub(crate) fn plus(a: u64, b: u64) -> Result<u64, Error> {
     a.checked_add(b).ok_or_else(uncountable)
 }
@@ -104,7 +105,7 @@ fn uncountable() -> Error {
     Error::Invalid("expected IN relations with fewer than 2^64 combinations and bytes".into())
 }
 
-/// Calls `f` with each combination of the values, in the order given.
+/// Calls `f` with each combination of the values, in their original order.
 pub(crate) fn for_each_combination(
     choices: &[Choice],
     values: &[Value<'_>],
@@ -117,11 +118,11 @@ pub(crate) fn for_each_combination(
     let mut at = vec![0; options.len()];
     let mut parts: Vec<&[u8]> = options.iter().map(|column| &*column[0]).collect();
     loop {
-        // Counted here, yielded for elsewhere: where there are many, a heavy lane does this.
+        // Count the work here and yield elsewhere: a heavy lane runs large products.
         let _ = lanes::spend(1);
         f(&parts)?;
-        // As an odometer: the last column goes on; one at its end begins again, and the one before
-        // it goes on.
+        // Advance like an odometer: increment the last column; a column at its end restarts, and
+        // the one before it is incremented.
         let Some(column) = (0..at.len()).rev().find(|column| at[*column] + 1 < options[*column].len()) else {
             return Ok(());
         };
@@ -133,7 +134,7 @@ pub(crate) fn for_each_combination(
     }
 }
 
-/// A required value, borrowed where it can be.
+/// Returns a required value, borrowed if possible.
 pub(crate) fn single<'a>(choice: &'a Choice, values: &[Value<'a>]) -> Option<Result<Cow<'a, [u8]>, Error>> {
     match choice {
         Choice::One(bind) => Some(bind.required(values)),

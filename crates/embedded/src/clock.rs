@@ -1,23 +1,25 @@
-//! Write times that the server makes: one clock for all cores, which rises across steps of the wall
-//! clock and across restarts.
+//! Write timestamps of the server: one clock for all cores. It never goes back, even if the wall
+//! clock does or the server restarts.
 //!
-//! A write with a lower timestamp loses to what is stored, although it was acknowledged. So:
+//! A write with a lower timestamp than stored data loses to that data, although it was
+//! acknowledged. Therefore:
 //!
-//! 1. [`Clock`] is one atomic word for all cores. Each time is above every time before it, on any
-//!    core, whatever the wall clock does meanwhile.
-//! 2. Before a core logs a write, its log has a *floor*, a row of [`FLOORS`] above the time of the
-//!    write ([`Floor::needed`]). The log keeps the order, so no write is durable without its floor.
-//!    A floor is [`STEP_US`] ahead: a busy core writes one a second, an idle one none.
-//! 3. At start every core raises the clock to its floors. A folder without floors, of version
-//!    0.1.0, has the write times of the server's own tables instead.
+//! 1. [`Clock`] is one atomic word for all cores. Each timestamp exceeds every earlier one of any
+//!    core, regardless of the wall clock.
+//! 2. Before a core logs a write, its log has a *floor*: a row of [`FLOORS`] with a timestamp above
+//!    that of the write ([`Floor::needed`]). The log keeps the order, so no write is durable
+//!    without its floor. A floor is [`STEP_US`] ahead: a busy core writes one per second, an idle
+//!    core none.
+//! 3. At start every core raises the clock to its floors. A data folder of version 0.1.0 has no
+//!    floors; there the greatest timestamps of the system tables are used.
 //!
 //! ```text
-//!  times given out   ─────────────●  crash        ●────────  behind the floor, whatever the wall clock shows
-//!  floor, durable    ────────────────┐ │          │
-//!                                    └─┴──────────┘
+//!  timestamps       ─────────────●  crash        ●────────  above the floor, whatever the wall clock shows
+//!  floor, durable   ────────────────┐ │          │
+//!                                   └─┴──────────┘
 //! ```
 //!
-//! Clients' timestamps do not raise the clock: one client could put all others into the future.
+//! Client timestamps do not raise the clock: one client could put all others into the future.
 
 use std::cell::Cell;
 use std::fmt;
@@ -33,27 +35,27 @@ use crate::definition::is_kept;
 use crate::write::Times;
 use crate::{Embedded, storage_error};
 
-/// The table of floors, one row for each core that wrote. No user's table has this identity: theirs
-/// are random.
+/// Table of floors: one row for each core that wrote. It cannot collide with a user's table, whose
+/// identity is random.
 pub(crate) const FLOORS: TableId = TableId(3);
 
-/// Distance of a floor from the time it is written for, microseconds. After a crash, times may be
-/// ahead of the wall clock by as much; a smaller step would write more floors.
+/// Distance of a floor from the timestamp that needs it, in microseconds. After a crash the clock
+/// may be ahead of the wall clock by this much. A smaller step would write more floors.
 const STEP_US: i64 = 1_000_000;
 
-/// A wall clock, microseconds since 1970 UTC. It may step.
+/// Wall clock in microseconds since 1970 UTC. It may step in both directions.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> i64 + Send + Sync>);
 
 impl WallClock {
-    /// A clock that reads `now_us`.
+    /// Returns a clock that reads `now_us`.
     pub fn new(now_us: impl Fn() -> i64 + Send + Sync + 'static) -> WallClock {
         WallClock(Arc::new(now_us))
     }
 }
 
 impl Default for WallClock {
-    /// The clock of this machine.
+    /// Returns the clock of this machine.
     fn default() -> WallClock {
         WallClock::new(lanes::time::unix_micros)
     }
@@ -65,21 +67,21 @@ impl fmt::Debug for WallClock {
     }
 }
 
-/// See the head of the module.
+/// Source of write timestamps; see the module head.
 #[derive(Debug)]
 pub(crate) struct Clock {
     wall: WallClock,
-    /// The last time given out, or the highest floor.
+    /// Last timestamp returned, or the highest floor.
     last_us: AtomicI64,
     has_reported: AtomicBool,
 }
 
-/// The floor of one core.
+/// Floor of one core.
 #[derive(Debug)]
 pub(crate) struct Floor {
-    /// Up to this time no other floor is needed.
+    /// Highest timestamp that needs no new floor.
     floor_us: Cell<i64>,
-    /// The partition that keeps it, one of this core's.
+    /// Partition of the row, owned by this core.
     token: i64,
     key: Bytes,
 }
@@ -89,8 +91,8 @@ impl Clock {
         Clock { wall, last_us: AtomicI64::new(0), has_reported: AtomicBool::new(false) }
     }
 
-    /// The first of `count` times in a row that are above all others, and the wall clock's time,
-    /// both in microseconds.
+    /// Returns the first of `count` consecutive timestamps above all earlier ones, and the wall
+    /// clock's time, both in microseconds.
     fn take(&self, count: usize) -> (i64, i64) {
         let now_us = (self.wall.0)();
         let more = i64::try_from(count).unwrap_or(i64::MAX).saturating_sub(1).max(0);
@@ -105,25 +107,25 @@ impl Clock {
         }
     }
 
-    /// Has all further times above `floor_us`.
+    /// Makes all later timestamps exceed `floor_us`.
     fn raise(&self, floor_us: i64) {
         self.last_us.fetch_max(floor_us, Relaxed);
     }
 
-    /// Reports, once, a wall clock that is behind.
-    fn report(&self, teller: &storage::Teller) {
+    /// Reports once if the wall clock is behind.
+    fn report(&self, event_sink: &storage::Teller) {
         let behind_us = self.last_us.load(Relaxed).saturating_sub((self.wall.0)());
-        // After a quick restart it is, by the step of the floor.
+        // After a quick restart the wall clock is behind by up to [`STEP_US`].
         if behind_us > 2 * STEP_US && !self.has_reported.swap(true, Relaxed) {
             let behind = Duration::from_micros(behind_us.unsigned_abs());
-            teller.tell(&Event::ClockBehind { behind });
+            event_sink.tell(&Event::ClockBehind { behind });
         }
     }
 }
 
 impl Floor {
-    /// The floor of a core, with a key that is `owned` by it. Where nothing is durable, none is ever
-    /// needed.
+    /// Returns the floor of a core, with a key that the core owns according to `owned`. Without
+    /// durability no floor is ever needed.
     pub(crate) fn new(is_durable: bool, owned: impl Fn(i64) -> bool) -> Floor {
         let places = (0u32..).map(|n| {
             let key = Bytes::from(format!("floor {n}"));
@@ -134,7 +136,7 @@ impl Floor {
         Floor { floor_us: Cell::new(if is_durable { i64::MIN } else { i64::MAX }), token, key }
     }
 
-    /// The floor to write before a write of the time `now_us`, if there must be another.
+    /// Returns the floor to write before a write at `now_us`, or `None` if the last floor suffices.
     fn needed(&self, now_us: i64) -> Option<(i64, Mutation)> {
         if now_us <= self.floor_us.get() {
             return None;
@@ -148,32 +150,33 @@ impl Floor {
 }
 
 impl Embedded {
-    /// The times of a statement: above those of all statements before it, on any core.
+    /// Returns the timestamps of a statement, which exceed those of all earlier statements on any
+    /// core.
     pub(crate) fn times(&self) -> Times {
         self.times_of(1)
     }
 
-    /// The same with `count` times for elements of lists, in a row.
+    /// Returns the same, with `count` consecutive timestamps for list elements.
     pub(crate) fn times_of(&self, count: usize) -> Times {
         let (now_us, wall_us) = self.clock.take(count);
         Times { now_us, list_us: now_us, now_s: u32::try_from(wall_us / 1_000_000).unwrap_or(0) }
     }
 
-    /// To be called before a write with a time of the server's is handed to this core's shard, in
-    /// the same task poll: has the log keep a floor above all times given out.
+    /// Logs a new floor if a timestamp exceeds the last one. Call it before passing a write with a
+    /// server timestamp to this core's shard, in the same task poll.
     ///
     /// # Errors
-    /// Writes are refused.
+    /// Returns an error if the shard rejects writes.
     pub(crate) fn keep_floor(&self) -> Result<(), StorageError> {
         if let Some((floor_us, mutation)) = self.floor.needed(self.clock.last_us.load(Relaxed)) {
-            // It counts with the write behind it.
+            // Do not wait for its commit: it is durable before the write that follows.
             drop(self.shard.apply_few_vital(vec![mutation])?);
             self.floor.floor_us.set(floor_us);
         }
         Ok(())
     }
 
-    /// Raises the clock to what this core has kept: floors, or else the times of the server's tables.
+    /// Raises the clock to this core's floors, or else to the timestamps of the system tables.
     pub(crate) async fn read_floors(&self, schema: &Schema) -> Result<(), Error> {
         let every = i64::MIN..=i64::MAX;
         let mut floors = self.shard.scan(FLOORS, every, None, 0);
@@ -190,11 +193,11 @@ impl Embedded {
             }
         }
         self.raise_clock(highest);
-        self.clock.report(&self.teller);
+        self.clock.report(&self.event_sink);
         Ok(())
     }
 
-    /// Has all further times above one that the server made.
+    /// Makes all later timestamps exceed `floor_us`, a timestamp of the server.
     pub(crate) fn raise_clock(&self, floor_us: i64) {
         self.clock.raise(floor_us);
     }

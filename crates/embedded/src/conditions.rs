@@ -1,5 +1,5 @@
-//! Conditions of writes: IF NOT EXISTS, IF EXISTS, IF c = v. Made ready, judged against what is there, and answered as Cassandra
-//! answers: `[applied]`, and where it is false what was found instead.
+//! Conditions of writes: IF NOT EXISTS, IF EXISTS, IF c = v. They are prepared and checked against
+//! stored data here. The result is Cassandra's: `[applied]`, and the current values if it is false.
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -16,30 +16,30 @@ use crate::restrict::sign;
 use crate::show::{Show, Source};
 use crate::term::{Bind, Binder, Given};
 
-/// What must hold for a write to take place.
+/// Conditions of a write.
 #[derive(Debug)]
 pub(crate) struct Conditions {
-    what: What,
-    /// The statement is about static columns alone: a partition without rows may do.
+    what: Requirement,
+    /// True if the statement changes static columns alone: a partition without rows may pass.
     static_only: bool,
 }
 
 #[derive(Debug)]
-enum What {
+enum Requirement {
     NotExists,
     Exists,
     Columns(Vec<ColumnTest>),
 }
 
-/// A test of one column.
+/// Test of one column.
 #[derive(Debug)]
 struct ColumnTest {
-    /// Its place in the table's `columns`.
+    /// Index in the table's `columns`.
     column: usize,
-    /// The type of the column.
+    /// Type of the column.
     of: CqlType,
     part: Part,
-    /// The type of what is tested.
+    /// Type of the tested value.
     ty: CqlType,
     test: Test,
 }
@@ -66,12 +66,12 @@ fn invalid<T>(text: String) -> Result<T, Error> {
 }
 
 impl Conditions {
-    /// IF NOT EXISTS of an INSERT.
+    /// Returns the IF NOT EXISTS of an INSERT.
     pub(crate) fn not_exists(static_only: bool) -> Conditions {
-        Conditions { what: What::NotExists, static_only }
+        Conditions { what: Requirement::NotExists, static_only }
     }
 
-    /// The IF of an UPDATE or a DELETE; `None` without one.
+    /// Prepares the IF of an UPDATE or a DELETE; `None` without one.
     pub(crate) fn of(
         names: &Names,
         clause: &IfClause,
@@ -80,33 +80,33 @@ impl Conditions {
     ) -> Result<Option<Conditions>, Error> {
         let what = match clause {
             IfClause::None => return Ok(None),
-            IfClause::Exists => What::Exists,
+            IfClause::Exists => Requirement::Exists,
             IfClause::Columns(conditions) => {
                 let tests = conditions.iter().map(|condition| ColumnTest::of(names, condition, binder));
-                What::Columns(tests.collect::<Result<_, _>>()?)
+                Requirement::Columns(tests.collect::<Result<_, _>>()?)
             }
         };
         Ok(Some(Conditions { what, static_only }))
     }
 
-    /// Whether all columns looked at are static.
+    /// Returns true if all tested columns are static.
     pub(crate) fn is_static(&self, def: &TableDef) -> bool {
         match &self.what {
-            What::Columns(tests) => {
+            Requirement::Columns(tests) => {
                 tests.iter().all(|test| def.columns[test.column].kind == ColumnKind::Static)
             }
             _ => self.static_only,
         }
     }
 
-    /// Whether all of them hold. Yields between tests: each may go through all elements of a
-    /// collection.
+    /// Returns true if all conditions hold. Yields between tests, because each may walk all
+    /// elements of a collection.
     async fn hold(&self, source: &Source<'_>, values: &[Value<'_>]) -> Result<bool, Error> {
         match &self.what {
-            What::NotExists => Ok(!self.finds(source)),
-            What::Exists => Ok(self.finds(source)),
-            What::Columns(tests) => {
-                // A collection is put together once, however many tests there are of it.
+            Requirement::NotExists => Ok(!self.finds(source)),
+            Requirement::Exists => Ok(self.finds(source)),
+            Requirement::Columns(tests) => {
+                // Assemble a collection once, even if several tests use it.
                 let mut wholes: HashMap<usize, Option<Cow<'_, [u8]>>> = HashMap::new();
                 for test in tests {
                     let whole = match wholes.entry(test.column) {
@@ -127,7 +127,7 @@ impl Conditions {
     }
 
     fn finds(&self, source: &Source<'_>) -> bool {
-        source.row.is_some() && source.is_there() || self.static_only && source.has_statics()
+        source.row.is_some() && source.exists() || self.static_only && source.has_statics()
     }
 }
 
@@ -180,12 +180,12 @@ impl ColumnTest {
         Ok(ColumnTest { column, of: found.ty.clone(), part, ty, test })
     }
 
-    /// The value that is tested; a collection or user type without elements is null.
+    /// Returns the tested value. A collection or user type without elements is null.
     fn found<'w>(&self, whole: Option<&'w [u8]>, values: &[Value<'_>]) -> Result<Option<&'w [u8]>, Error> {
         let Some(whole) = whole else { return Ok(None) };
         Ok(match &self.part {
             Part::Whole => Some(whole),
-            Part::Key(key) => elements::under_key(&self.of, whole, &key.required(values)?),
+            Part::Key(key) => elements::value_at_key(&self.of, whole, &key.required(values)?),
             Part::Index(at) => {
                 let at = at.number(values)?.and_then(|at| usize::try_from(at).ok());
                 at.and_then(|at| value::elements(whole).nth(at)).and_then(Result::ok)
@@ -197,7 +197,7 @@ impl ColumnTest {
     fn holds(&self, whole: Option<&[u8]>, values: &[Value<'_>]) -> Result<bool, Error> {
         let found = self.found(whole, values)?;
         let wanted = |bind: &Bind| match bind.get(values)? {
-            Given::Bytes(bytes) if self.is_nothing(&bytes) => Ok(None),
+            Given::Bytes(bytes) if self.is_empty_collection(&bytes) => Ok(None),
             Given::Bytes(bytes) => Ok(Some(bytes.into_owned())),
             Given::Null => Ok(None),
             Given::Unset => invalid("Invalid 'unset' value in condition".into()),
@@ -209,7 +209,7 @@ impl ColumnTest {
         let has = |bind: &Bind, key: bool| {
             let (Some(found), Some(wanted)) = (&found, wanted(bind)?) else { return Ok(false) };
             Ok(match self.ty.thawed() {
-                _ if key => elements::under_key(&self.ty, found, &wanted).is_some(),
+                _ if key => elements::value_at_key(&self.ty, found, &wanted).is_some(),
                 CqlType::Map(_, of) => {
                     value::pairs(found).flatten().any(|(_, v)| value::compare(of, v, &wanted).is_eq())
                 }
@@ -245,27 +245,27 @@ impl ColumnTest {
         }
     }
 
-    /// An empty collection of elements is the same as none.
-    fn is_nothing(&self, bytes: &[u8]) -> bool {
+    /// Returns true for an empty collection of elements, which equals null.
+    fn is_empty_collection(&self, bytes: &[u8]) -> bool {
         self.ty.is_multi_cell() && self.ty.is_collection() && bytes == [0; 4]
     }
 }
 
-/// What became of the conditions of one or several statements.
+/// Result of checking the conditions of one or more statements.
 #[derive(Default)]
 pub(crate) struct Verdict {
-    /// The rows looked at.
+    /// Rows that were checked.
     rows: BTreeSet<Vec<u8>>,
-    /// The columns looked at, in the order of the text; `None` once all of a row was.
+    /// Columns that were checked, in the order of the statement; `None` once a whole row was.
     columns: Option<Vec<usize>>,
-    /// The same columns, to be looked up.
+    /// Set of the same columns, for lookups.
     seen: HashSet<usize>,
     whole: bool,
     refused: bool,
 }
 
 impl Verdict {
-    /// Looks at one statement's conditions.
+    /// Checks the conditions of one statement.
     pub(crate) async fn judge(
         &mut self,
         conditions: &Conditions,
@@ -276,7 +276,7 @@ impl Verdict {
         self.rows.insert(row);
         let columns = self.columns.get_or_insert_default();
         match &conditions.what {
-            What::Columns(tests) => {
+            Requirement::Columns(tests) => {
                 columns
                     .extend(tests.iter().map(|test| test.column).filter(|column| self.seen.insert(*column)));
             }
@@ -286,12 +286,13 @@ impl Verdict {
         Ok(())
     }
 
-    /// Whether there were conditions.
+    /// Returns true if a statement had conditions.
     pub(crate) fn is_conditional(&self) -> bool {
         self.columns.is_some()
     }
 
-    /// The answer where a condition does not hold: the rows that were found instead, as far as they were looked at.
+    /// Returns the result of a failed condition: the checked columns of the rows as they are.
+    /// `None` if all conditions hold.
     pub(crate) fn refusal<'v>(
         &self,
         def: &TableDef,
@@ -314,7 +315,7 @@ impl Verdict {
         let mut rows = Rows::new(specs.into());
         for row in &self.rows {
             let source = source(row);
-            if !(source.has_statics() || source.row.is_some() && source.is_there()) {
+            if !(source.has_statics() || source.row.is_some() && source.exists()) {
                 continue;
             }
             rows.push(Some(&[0]));
@@ -332,7 +333,7 @@ impl Verdict {
     }
 }
 
-/// The answer where all conditions hold.
+/// Returns the result if all conditions hold.
 pub(crate) fn applied(def: &TableDef) -> Rows {
     let mut rows = Rows::new(vec![applied_column(def)].into());
     rows.push(Some(&[1]));

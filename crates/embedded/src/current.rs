@@ -1,6 +1,6 @@
-//! The schema as it stands on one core, and whether plans still fit it: each remembers the
-//! definitions that it was bound to. So a change of one table leaves the plans of all others as
-//! they are.
+//! The schema of one core, and the check that plans still fit it. Each plan remembers the
+//! definitions that it was bound to, so that a change of one table leaves the plans of all others
+//! valid.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use engine::Schema;
 use schema::TableDef;
 
-/// The schema of one core.
+/// Current schema of one core.
 #[derive(Default)]
 pub(crate) struct Current {
     schema: RefCell<Arc<Schema>>,
-    /// Goes up with every change.
+    /// Number of schema changes so far.
     epoch: Cell<u64>,
 }
 
@@ -22,31 +22,33 @@ impl Current {
         self.schema.borrow().clone()
     }
 
-    /// Puts a schema into the place of the one before, which it gives.
+    /// Installs a schema. Returns the previous one.
     pub(crate) fn replace(&self, schema: Arc<Schema>) -> Arc<Schema> {
         self.epoch.set(self.epoch.get() + 1);
         self.schema.replace(schema)
     }
 }
 
-/// An epoch that no schema reaches.
+/// Epoch that no schema reaches.
 const NEVER: u64 = u64::MAX;
 
-/// The definitions that a plan was bound to. Virtual tables do not change.
+/// Definitions that a plan was bound to. Virtual tables never change.
 pub(crate) struct BoundTo {
     current: Rc<Current>,
     tables: Box<[Arc<TableDef>]>,
-    /// The last change of the schema after which the plan was found to fit.
+    /// Epoch of the last schema that the plan was found to fit.
     seen: Cell<u64>,
 }
 
 impl BoundTo {
-    /// A plan that was bound to these definitions, perhaps a while ago: the first question compares them with the schema.
+    /// Records the definitions of a plan, which may be outdated already: the first
+    /// [`BoundTo::is_current`] compares them with the schema.
     pub(crate) fn new(current: Rc<Current>, tables: Vec<Arc<TableDef>>) -> BoundTo {
         BoundTo { current, tables: tables.into(), seen: Cell::new(NEVER) }
     }
 
-    /// Whether all of them stand. Looks at them once after each change of the schema.
+    /// Returns true if all definitions are current. Compares them once after each change of the
+    /// schema.
     pub(crate) fn is_current(&self) -> bool {
         let now = self.current.epoch.get();
         if self.seen.get() == now {

@@ -1,4 +1,5 @@
-//! Statements that define: a schema and a statement in, the next schema out. Nothing here keeps or sends anything.
+//! Definition statements: from a schema and a statement to the next schema. This module neither
+//! stores nor sends anything.
 
 pub(crate) mod storage_options;
 mod types;
@@ -13,18 +14,18 @@ use uuid::Uuid;
 
 use types::resolve;
 
-/// What a definition statement does.
+/// Effect of a definition statement.
 pub(crate) struct Step {
-    /// The schema after it.
+    /// Schema after the statement.
     pub(crate) schema: Schema,
-    /// Reported to the client and the listeners. `None`: to them nothing has changed.
+    /// Change reported to the client and to listeners. `None`: no visible change.
     pub(crate) change: Option<SchemaChange>,
-    /// Tables whose data is gone, as they were.
+    /// Tables whose data is dropped, with their old definitions.
     pub(crate) dropped: Vec<Arc<TableDef>>,
 }
 
-/// Applies a statement. `None` means that nothing is to do (`IF EXISTS`, `IF NOT EXISTS`).
-/// `id` becomes the version of the new schema and the identity of a new table.
+/// Applies a statement. `None`: there is nothing to do (`IF EXISTS`, `IF NOT EXISTS`). `id` becomes
+/// the version of the new schema and the identity of a new table.
 pub(crate) fn apply(
     now: &Schema,
     statement: &ast::Statement,
@@ -52,7 +53,11 @@ pub(crate) fn apply(
                 KeyspaceDef { name: create.name.clone(), replication: BTreeMap::new(), durable_writes: true };
             keyspace_options(&mut def, &create.options)?;
             if def.replication.is_empty() {
-                return Err(Error::Config("Missing mandatory option 'replication'; write WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}".into()));
+                return Err(Error::Config(
+                    "Missing mandatory option 'replication'; write WITH replication \
+                    = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+                        .into(),
+                ));
             }
             def.validate().map_err(|e| Error::Invalid(e.to_string()))?;
             let keyspace = Keyspace { def, tables: BTreeMap::new(), types: BTreeMap::new() };
@@ -131,19 +136,20 @@ pub(crate) fn apply(
     }
 }
 
-/// Keyspaces that the server keeps in tables like those of users, and makes when it starts.
+/// Keyspaces of the server whose tables are stored like those of users, and which it creates when
+/// it starts.
 const KEPT_KEYSPACES: [&str; 2] = ["system_auth", "system_distributed"];
 
-/// Whether the server keeps its own tables in this keyspace.
+/// Returns true if the keyspace stores tables of the server.
 pub(crate) fn is_kept(keyspace: &str) -> bool {
     KEPT_KEYSPACES.contains(&keyspace)
 }
 
-/// Checks that clients may make a keyspace of this name: those of the server's own are exempt from
-/// limits, and known to tools.
+/// Checks that clients may create a keyspace with this name. The server's own keyspaces are exempt
+/// from limits, and known to tools.
 ///
 /// # Errors
-/// The name is reserved.
+/// Returns an error if the name is reserved.
 pub(crate) fn check_reserved(name: &str) -> Result<(), Error> {
     let is_systems = name == "system" || name.starts_with("system_");
     let is_reserved = is_systems || engine::system_schema::VIRTUAL_KEYSPACES.contains(&name);
@@ -155,7 +161,7 @@ pub(crate) fn check_reserved(name: &str) -> Result<(), Error> {
     }
 }
 
-/// The keyspace a name means.
+/// Returns the keyspace of a name, or the keyspace in use if it has none.
 pub(crate) fn keyspace_of(name: &ast::QualifiedName, used: Option<&str>) -> Result<String, Error> {
     name.keyspace.as_deref().or(used).map(str::to_owned).ok_or_else(|| {
         Error::Invalid(
@@ -164,12 +170,12 @@ pub(crate) fn keyspace_of(name: &ast::QualifiedName, used: Option<&str>) -> Resu
     })
 }
 
-/// The message for a keyspace that is not there.
+/// Returns the error for a missing keyspace.
 pub(crate) fn no_keyspace(name: &str) -> Error {
     Error::Invalid(format!("Keyspace '{name}' doesn't exist"))
 }
 
-/// The message for a table that is not there.
+/// Returns the error for a missing table.
 pub(crate) fn no_table(keyspace: &str, name: &str) -> Error {
     Error::Invalid(format!("table {keyspace}.{name} does not exist"))
 }
@@ -208,7 +214,7 @@ fn keyspace_options(def: &mut KeyspaceDef, options: &ast::Options) -> Result<(),
     Ok(())
 }
 
-/// An option's value as text, as the schema tables show it.
+/// Formats an option's value as in the schema tables.
 fn plain(value: &OptionValue) -> String {
     match value {
         OptionValue::Null => "null".into(),
@@ -262,7 +268,11 @@ fn create_table(
             return Err(Error::Invalid(format!("Static column {name} cannot be part of the PRIMARY KEY")));
         }
         if column.is_static && create.clustering.is_empty() {
-            return Err(Error::Invalid("Static columns are only useful (and thus allowed) if the table has at least one clustering column".into()));
+            return Err(Error::Invalid(
+                "Static columns are only useful (and thus allowed) if the table has \
+                at least one clustering column"
+                    .into(),
+            ));
         }
         let ty = resolve(schema, keyspace, &column.ty)?;
         columns.push(ColumnDef { id: 0, name: name.clone(), ty, kind });
@@ -290,7 +300,8 @@ fn create_table(
     };
     table_options(&mut def, &create.properties.options)?;
     def.sort_columns();
-    // Numbers follow the shown order, so that a new table's cells sit at their numbers in a row.
+    // Numbers follow the displayed order, so that the cells of a new table are at their number's
+    // index in a row.
     let first = def.columns.iter().position(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
     let keys = first.unwrap_or(def.columns.len()) as u32;
     let count = def.columns.len() as u32;

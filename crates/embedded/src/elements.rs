@@ -1,34 +1,40 @@
-//! Collections and user types that are not frozen: each element is a cell of its own, with a path that says which. Here are the
-//! paths, the way from elements to the value that a reader sees, and the way from a value to elements. Nothing here reads or writes.
+//! Collections and user types that are not frozen. Each element is a cell of its own, identified by
+//! a path. This module has the paths, and converts values to elements and back. It neither reads
+//! nor writes storage.
 //!
 //! ```text
-//! set     path: the member, in the encoding of keys          value: empty
-//! map     path: the key, in the encoding of keys             value: the value
+//! set     path: the member, in key encoding                  value: empty
+//! map     path: the key, in key encoding                     value: the value
 //! list    path: 16 bytes that sort by position (see below)   value: the element
 //! udt     path: the field's number, u16 big-endian           value: the field
 //! ```
 //!
-//! Paths compare as bytes, so elements come in the order that CQL shows. A list's path is an instant (microseconds, turned so
-//! that bytes sort), a number within the write, and the core with a random part, which keep apart what is appended at once on
-//! several cores. What is prepended gets an instant as long before a reference as the present is behind it: the later, the
-//! further to the front. There is no count limit but the protocol's; a row is read and merged as a whole, so that collections
-//! are for what fits well under the 16 MiB of one write.
+//! Paths compare as bytes, so elements have the order that CQL shows. A list path consists of:
+//!
+//! 1. a timestamp in microseconds, encoded so that bytes sort,
+//! 2. a number within the write,
+//! 3. the core and a random part, which distinguish concurrent appends on several cores.
+//!
+//! For prepended elements the timestamp is mirrored about a reference: the later the write, the
+//! further to the front. The only limit on the number of elements is the protocol's. A row is read
+//! and merged as a whole, so collections should stay well under the 16 MiB of one write.
 
 use std::cell::Cell;
 
 use engine::Error;
 use schema::{CqlType, value};
 
-/// Members of sets and keys of maps have at most so many bytes, Cassandra's bound.
+/// Bytes of a set member or map key, at most. Cassandra's bound.
 const PATH_VALUE_BYTES_MAX: usize = u16::MAX as usize;
 
-/// The instant about which prepended elements are mirrored, microseconds: 2010-01-01, before every write.
+/// Reference about which the timestamps of prepended elements are mirrored, in microseconds:
+/// 2010-01-01, before every write.
 const MIRROR_US: i64 = 1_262_304_000_000_000;
 
-/// An element: its path, and its value or `None` where it is deleted.
+/// Element: its path, and its value or `None` if it is deleted.
 pub(crate) type Element = (Vec<u8>, Option<Vec<u8>>);
 
-/// Paths for new elements of lists, ascending in the order they are asked for.
+/// Paths for new list elements, ascending in the order of the requests.
 #[derive(Debug)]
 pub(crate) struct ListPaths {
     now_us: i64,
@@ -37,7 +43,8 @@ pub(crate) struct ListPaths {
 }
 
 impl ListPaths {
-    /// Paths for one write at `now_us`, which no other write of the core has; `apart` differs between cores.
+    /// Returns paths for one write at `now_us`, a timestamp that no other write of the core has.
+    /// `apart` differs between cores.
     pub(crate) fn new(now_us: i64, apart: u32) -> ListPaths {
         ListPaths { now_us, asked: Cell::new(0), apart }
     }
@@ -49,18 +56,18 @@ impl ListPaths {
         parts.concat()
     }
 
-    /// Behind all there is.
+    /// Returns a path after all existing elements.
     fn back(&self) -> Vec<u8> {
         self.next(self.now_us)
     }
 
-    /// Before all there is.
+    /// Returns a path before all existing elements.
     fn front(&self) -> Vec<u8> {
         self.next(2 * MIRROR_US - self.now_us)
     }
 }
 
-/// The path of a set's member or of a map's key.
+/// Returns the path of a set member or map key.
 pub(crate) fn path_of(ty: &CqlType, part: &[u8]) -> Result<Vec<u8>, Error> {
     let (what, part_type) = match ty {
         CqlType::Map(key, _) => ("Map key", &**key),
@@ -78,7 +85,7 @@ pub(crate) fn path_of(ty: &CqlType, part: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(path)
 }
 
-/// The elements of a checked value, to be added behind those of a list, or in their places.
+/// Splits a checked value into elements; those of a list get paths at its end.
 pub(crate) fn of_value(ty: &CqlType, bytes: &[u8], paths: &ListPaths) -> Result<Vec<Element>, Error> {
     let mut out = Vec::new();
     match ty {
@@ -109,18 +116,19 @@ pub(crate) fn of_value(ty: &CqlType, bytes: &[u8], paths: &ListPaths) -> Result<
     Ok(out)
 }
 
-/// The elements of a list value, to be added before those of a list, in their order.
-pub(crate) fn in_front(bytes: &[u8], paths: &ListPaths) -> Result<Vec<Element>, Error> {
+/// Splits a list value into elements with paths at the front of a list, in their order.
+pub(crate) fn prepended(bytes: &[u8], paths: &ListPaths) -> Result<Vec<Element>, Error> {
     let elements = value::elements(bytes);
     elements.map(|element| Ok((paths.front(), Some(element.map_err(damaged)?.to_vec())))).collect()
 }
 
-/// The deletions of a set's members, or of a map's elements with these keys; `bytes` are a set.
+/// Returns deletions of the members of a set, or of the map entries with these keys; `bytes` are a
+/// set.
 pub(crate) fn without(ty: &CqlType, bytes: &[u8]) -> Result<Vec<Element>, Error> {
     value::elements(bytes).map(|part| Ok((path_of(ty, part.map_err(damaged)?)?, None))).collect()
 }
 
-/// The value that live elements, in the order of their paths, make up; `None` where there are none.
+/// Assembles a value from live elements in the order of their paths; `None` if there are none.
 pub(crate) fn to_value<'e>(
     ty: &CqlType,
     elements: impl Iterator<Item = (&'e [u8], &'e [u8])>,
@@ -174,8 +182,8 @@ fn push_key(out: &mut Vec<u8>, ty: &CqlType, mut path: &[u8]) -> Result<(), Erro
     Ok(())
 }
 
-/// One element of a value: the value under a key of a map, or the member of a set if it is there.
-pub(crate) fn under_key<'v>(ty: &CqlType, bytes: &'v [u8], key: &[u8]) -> Option<&'v [u8]> {
+/// Returns one element of a value: the value at a map key, or the set member if it exists.
+pub(crate) fn value_at_key<'v>(ty: &CqlType, bytes: &'v [u8], key: &[u8]) -> Option<&'v [u8]> {
     match ty.thawed() {
         CqlType::Map(of, _) => value::pairs(bytes)
             .filter_map(Result::ok)
@@ -204,7 +212,7 @@ mod tests {
         CqlType::parse(text, &|_| None).expect("a type")
     }
 
-    /// A value taken apart and put together again, whatever order its elements came in.
+    /// Splits a value into elements and assembles it again from elements in another order.
     fn check(text: &str, bytes: &[u8], expected: Option<&str>) {
         let ty = ty(text);
         let paths = ListPaths::new(1_700_000_000_000_000, 7);
@@ -216,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back_from_their_elements() {
+    fn values_survive_splitting_into_elements() {
         let int = |n: i32| n.to_be_bytes();
         let parts = [int(7), int(-1), int(3)];
         let of = |parts: &[[u8; 4]]| value::encode_list(parts.iter().map(|p| &p[..]));
@@ -238,7 +246,7 @@ mod tests {
         for now in [1_700_000_000_000_000, 1_700_000_000_000_001] {
             let paths = ListPaths::new(now, 0);
             all.extend(of_value(&ty("list<text>"), &list(&["x", "y"]), &paths).expect("elements"));
-            all.extend(in_front(&list(&["a", "b"]), &paths).expect("elements"));
+            all.extend(prepended(&list(&["a", "b"]), &paths).expect("elements"));
         }
         all.sort();
         let live = all.iter().map(|(path, value)| (&path[..], value.as_deref().expect("live")));
@@ -247,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_bounded() {
+    fn long_set_members_are_rejected() {
         let long = vec![b'x'; 65_536];
         let error = path_of(&ty("set<text>"), &long).expect_err("too long").to_string();
         assert_eq!(

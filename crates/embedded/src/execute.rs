@@ -1,4 +1,4 @@
-//! Running plans: the contract of `engine`, handed on to reads, writes and definitions.
+//! Running plans: implements `engine`'s traits by calling reads, writes and definitions.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::maintenance;
 use crate::plan::{EmbeddedPlan, Kind};
 use crate::{Embedded, storage_error};
 
-/// How far one writer's writes to this core's shard have come.
+/// Progress of one writer's writes to this core's shard.
 struct OwnAcks(storage::Acks);
 
 impl Acks for OwnAcks {
@@ -104,14 +104,14 @@ impl Engine for Embedded {
     }
 }
 
-/// The plan as this engine made it.
+/// Downcasts a plan to this engine's type.
 pub(crate) fn own(plan: &Rc<dyn Plan>) -> &EmbeddedPlan {
     plan.as_any().downcast_ref().expect("a plan goes back to the engine that made it")
 }
 
 impl Embedded {
-    /// Checks that the values fit the plan, and how many elements they have, before any of them is
-    /// looked at closer.
+    /// Checks that the values fit the plan, and the number of their elements, before using any of
+    /// them.
     pub(crate) fn check_values(&self, plan: &EmbeddedPlan, values: &[Value<'_>]) -> Result<(), Error> {
         if !plan.is_current() {
             return Err(Error::Stale);

@@ -1,4 +1,4 @@
-//! Comparisons that rows must pass, before and after they have the values of an execution.
+//! Comparisons that rows must pass, before and after the values of an execution are bound.
 
 use std::cmp::Ordering;
 
@@ -10,34 +10,34 @@ use crate::choice::Choice;
 use crate::elements;
 use crate::term::Bind;
 
-/// A comparison that rows must pass.
+/// Comparison that rows must pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
-    /// The column's place in the table's `columns`.
+    /// Index in the table's `columns`.
     pub(crate) column: usize,
-    /// What is asked.
+    /// Condition on the column.
     pub(crate) test: Test,
 }
 
-/// See [`Filter`].
+/// Condition of a [`Filter`].
 #[derive(Clone, Debug)]
 pub(crate) enum Test {
-    /// A comparison with one value.
+    /// Comparison with one value.
     Compare(CompareOp, Bind),
-    /// One of several.
+    /// Membership in a list of values.
     In(Choice),
-    /// A collection has this value.
+    /// Membership of this value in the collection.
     Contains(Bind),
-    /// A map has this key.
+    /// Membership of this key in the map.
     ContainsKey(Bind),
-    /// A map has this value under this key.
+    /// Equality of the map entry at this key with this value.
     Entry(Bind, Bind),
 }
 
-/// A filter with its values, for one execution; it can travel to another core.
+/// Filter bound to the values of one execution. It can be sent to another core.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundFilter {
-    /// The column's place in the table's `columns`.
+    /// Index in the table's `columns`.
     pub(crate) column: usize,
     test: BoundTest,
 }
@@ -45,7 +45,7 @@ pub(crate) struct BoundFilter {
 #[derive(Clone, Debug)]
 enum BoundTest {
     Compare(CompareOp, Vec<u8>),
-    /// In the order of the column's type, without repeats.
+    /// Sorted in the order of the column's type, without duplicates.
     In(Vec<Vec<u8>>),
     Contains(Vec<u8>),
     ContainsKey(Vec<u8>),
@@ -53,7 +53,7 @@ enum BoundTest {
 }
 
 impl Filter {
-    /// Takes the values of one execution.
+    /// Binds the values of one execution.
     pub(crate) fn bound(&self, def: &TableDef, values: &[Value<'_>]) -> Result<BoundFilter, Error> {
         let one = |bind: &Bind| Ok::<_, Error>(bind.required(values)?.into_owned());
         let test = match &self.test {
@@ -70,7 +70,7 @@ impl Filter {
     }
 }
 
-/// Sorts values of a type, so that rows look theirs up rather than compare it with all of them.
+/// Sorts and deduplicates values of a type, so that a row needs a binary search and not a scan.
 pub(crate) fn in_order(ty: &CqlType, mut values: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let _ = lanes::spend(values.len() as u32);
     values.sort_unstable_by(|a, b| value::compare(ty, a, b));
@@ -78,13 +78,13 @@ pub(crate) fn in_order(ty: &CqlType, mut values: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     values
 }
 
-/// Whether a value is among those of [`in_order`].
+/// Returns true if `values`, from [`in_order`], contain `wanted`.
 pub(crate) fn is_among(ty: &CqlType, values: &[Vec<u8>], wanted: &[u8]) -> bool {
     values.binary_search_by(|value| value::compare(ty, value, wanted)).is_ok()
 }
 
 impl BoundFilter {
-    /// Whether a value passes; null passes nothing.
+    /// Returns true if a value passes. Null never passes.
     pub(crate) fn passes(&self, ty: &CqlType, found: Option<&[u8]>) -> bool {
         let Some(found) = found else { return false };
         let same = |ty: &CqlType, a: &[u8], b: &[u8]| value::compare(ty, a, b).is_eq();
@@ -100,8 +100,8 @@ impl BoundFilter {
                 }
                 _ => false,
             },
-            BoundTest::ContainsKey(key) => elements::under_key(ty, found, key).is_some(),
-            BoundTest::Entry(key, wanted) => match (ty.thawed(), elements::under_key(ty, found, key)) {
+            BoundTest::ContainsKey(key) => elements::value_at_key(ty, found, key).is_some(),
+            BoundTest::Entry(key, wanted) => match (ty.thawed(), elements::value_at_key(ty, found, key)) {
                 (CqlType::Map(_, of), Some(value)) => same(of, value, wanted),
                 _ => false,
             },
@@ -109,7 +109,7 @@ impl BoundFilter {
     }
 }
 
-/// Whether a comparison holds for values that stand in this order.
+/// Returns true if the comparison `op` holds for values in this order.
 pub(crate) fn holds(op: CompareOp, order: Ordering) -> bool {
     match op {
         CompareOp::Eq => order.is_eq(),

@@ -1,11 +1,12 @@
-//! The embedded engine: what CQL means over `storage`, on this machine alone.
+//! The embedded engine: CQL semantics over `storage`, on one machine.
 //!
-//! Every core has an [`Embedded`] with its own shard. A statement is prepared against an immutable schema; the core
-//! that runs it asks the core that owns a partition by message, and itself directly. What it cannot do yet it
-//! refuses with a clear error; it never answers approximately.
+//! Every core has an [`Embedded`] with its own shard. A statement is prepared against an immutable
+//! schema. The core that runs it calls the core that owns the partition by message, or its own
+//! shard directly. Unsupported statements are rejected with an error. The engine never returns
+//! approximate results.
 
 mod batch_log;
-mod catalogue;
+mod catalog;
 mod change;
 mod choice;
 mod clock;
@@ -15,13 +16,14 @@ mod definition;
 mod elements;
 mod execute;
 mod filter;
-mod heavily;
-mod kept;
+mod heavy_lane;
+mod keyed_lock;
 mod maintenance;
 mod metrics;
 mod modify;
 mod names;
 mod ordered;
+mod owned;
 mod paging;
 mod plan;
 mod point;
@@ -30,18 +32,17 @@ mod reading;
 mod restore;
 mod restrict;
 mod scan;
-mod seen;
 mod select;
 mod show;
 mod slice;
 mod snapshot;
 mod table_scan;
 mod table_view;
+mod task_tables;
 mod term;
 #[cfg(test)]
 mod testing;
 mod truncate;
-mod turns;
 mod virtual_select;
 mod write;
 mod writing;
@@ -59,12 +60,13 @@ use storage::{Shard, StorageError, TableId};
 use batch_log::BatchLog;
 use clock::{Clock, Floor};
 use current::Current;
-use turns::{Turn, Turns};
+use keyed_lock::{KeyGuard, KeyedLock};
 
 pub use clock::WallClock;
 pub use snapshot::AutoSnapshot;
 
-/// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
+/// Least significant bits of a token that sharding ignores (ScyllaDB's default, 12): a shard owns
+/// 2^12 token ranges, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
 
 /// The embedded engine on one core.
@@ -73,62 +75,65 @@ pub struct Embedded {
     shard: Rc<Shard>,
     sharding: Sharding,
     current: Rc<Current>,
-    /// The schema is kept as rows (core 0 only).
+    /// True once the schema is stored as rows (core 0 only).
     has_rows: Cell<bool>,
     listeners: RefCell<Vec<SchemaListener>>,
     registry: Registry,
-    /// Partitions, by token, of which something is read before it is changed.
-    turns: Turns<i64>,
-    /// Turns kept for statements of other cores, by number.
-    held_turns: RefCell<HashMap<u64, Vec<Turn<i64>>>>,
-    next_held: Cell<u64>,
-    /// Groups that make many rows of a virtual table: one read at a time, as each holds all rows.
-    virtual_turns: Turns<lanes::Group>,
-    /// Write times, the same for all cores.
+    /// Locks of partitions, by token, for statements that read before they write.
+    partition_locks: KeyedLock<i64>,
+    /// Guards held for statements of other cores, by number.
+    held_guards: RefCell<HashMap<u64, Vec<KeyGuard<i64>>>>,
+    next_guards: Cell<u64>,
+    /// Locks of the groups that build the rows of a virtual table. A group runs one such read at a
+    /// time, because each read holds all rows in memory.
+    virtual_locks: KeyedLock<lanes::Group>,
+    /// Source of write timestamps, shared by all cores.
     clock: Arc<Clock>,
     floor: Floor,
-    /// Definition statements run one after the other (core 0 only).
-    definition_turns: Turns<()>,
-    /// A change of the schema panicked between the log and the last core (core 0 only).
+    /// Serializes definition statements (core 0 only).
+    definition_lock: KeyedLock<()>,
+    /// True after a panic between the log record of a schema change and the last core that adopts
+    /// it (core 0 only).
     half_changed: Cell<bool>,
-    /// The data folder; `None` without one.
+    /// Data folder. `None`: all data is in memory.
     dir: Option<PathBuf>,
-    /// Snapshots that the server makes by itself (core 0 only).
+    /// Configuration of automatic snapshots (core 0 only).
     auto_snapshot: Cell<AutoSnapshot>,
-    /// This core's part of a snapshot under way.
+    /// This core's part of a snapshot in flight.
     cut: RefCell<Option<storage::Cut>>,
-    /// Writes of this core that span cores.
+    /// Entries of this core's writes that span cores.
     batch_log: BatchLog,
-    /// Latencies of tables on this core.
+    /// Latencies of the tables on this core.
     uses: table_view::Uses,
-    /// Receives the panic of a schema change, and what became of batches after a crash.
-    teller: storage::Teller,
+    /// Event sink for panics of schema changes, and for the batches replayed after a crash.
+    event_sink: storage::Teller,
 }
 
 thread_local! {
-    /// This core's engine, for messages from other cores.
+    /// This core's engine, used by messages from other cores.
     static LOCAL: RefCell<Weak<Embedded>> = const { RefCell::new(Weak::new()) };
 }
 
 impl Embedded {
-    /// Opens this core's shard and the schema. To be called on every core's fast lane in the order of
-    /// the cores: the others take the schema from core 0, and the last one applies the writes over
+    /// Opens this core's shard and the schema. Call it on every core's fast lane, in the order of
+    /// the cores: the other cores take the schema from core 0, and the last one replays writes over
     /// several cores that a crash interrupted.
     ///
     /// # Errors
-    /// What [`Shard::open`] answers, or a damaged schema.
+    /// Returns the errors of [`Shard::open`], or an error if the schema is damaged.
     pub async fn open(options: storage::Options) -> Result<Rc<Embedded>, Error> {
         Embedded::open_at(options, WallClock::default()).await
     }
 
-    /// As [`Embedded::open`], with another clock. Core 0's counts for all cores.
+    /// Opens the engine as [`Embedded::open`] does, with another wall clock. All cores use the
+    /// clock of core 0.
     ///
     /// # Errors
-    /// As [`Embedded::open`].
+    /// Returns the errors of [`Embedded::open`].
     pub async fn open_at(options: storage::Options, wall: WallClock) -> Result<Rc<Embedded>, Error> {
         let is_durable = options.dir.is_some();
         let core = options.shard;
-        let (shards, teller, dir) = (options.shards, options.teller.clone(), options.dir.clone());
+        let (shards, event_sink, dir) = (options.shards, options.teller.clone(), options.dir.clone());
         let shard = Shard::open(options).await.map_err(storage_error)?;
         let clock = match lanes::current_core() {
             0 => Arc::new(Clock::new(wall)),
@@ -143,20 +148,20 @@ impl Embedded {
             has_rows: Cell::new(false),
             listeners: RefCell::default(),
             registry: Registry::default(),
-            turns: Turns::default(),
-            held_turns: RefCell::default(),
-            next_held: Cell::new(0),
-            virtual_turns: Turns::default(),
+            partition_locks: KeyedLock::default(),
+            held_guards: RefCell::default(),
+            next_guards: Cell::new(0),
+            virtual_locks: KeyedLock::default(),
             clock,
             floor: Floor::new(is_durable, |token| sharding.shard_of(token) == core),
-            definition_turns: Turns::default(),
+            definition_lock: KeyedLock::default(),
             half_changed: Cell::new(false),
             dir,
             auto_snapshot: Cell::default(),
             cut: RefCell::default(),
             batch_log: BatchLog::default(),
             uses: table_view::Uses::default(),
-            teller,
+            event_sink,
         });
         let schema = match lanes::current_core() {
             0 => embedded.load_schema().await?,
@@ -166,7 +171,7 @@ impl Embedded {
         embedded.current.replace(schema.clone());
         embedded.configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
         embedded.add_schema_tables();
-        seen::register(&embedded);
+        task_tables::register(&embedded);
         embedded.drop_leftovers(&schema);
         LOCAL.with(|local| *local.borrow_mut() = Rc::downgrade(&embedded));
         if lanes::current_core() + 1 == shards as usize {
@@ -178,7 +183,7 @@ impl Embedded {
         Ok(embedded)
     }
 
-    /// Reports what the starts of all cores read.
+    /// Reports the sum of what all cores recovered at start.
     async fn report_recovery(&self, shards: u32) {
         let mut all = storage::Recovery::default();
         for core in 0..shards as usize {
@@ -189,29 +194,30 @@ impl Embedded {
             all.bytes += one.bytes;
             all.duration = all.duration.max(one.duration);
         }
-        self.teller.tell(&storage::Event::RecoveredAll { shards, recovery: all });
+        self.event_sink.tell(&storage::Event::RecoveredAll { shards, recovery: all });
     }
 
-    /// Writes what is in memory, and closes this core's files. The engine answers errors from then on.
+    /// Flushes this core's memtables and closes its files. Afterwards the engine returns errors.
     ///
     /// # Errors
-    /// When the last writes fail.
+    /// Returns an error if the last writes fail.
     pub async fn shutdown(&self) -> Result<(), Error> {
         self.shard.shutdown().await.map_err(storage_error)
     }
 
-    /// Writes what this core has in memory to table files.
+    /// Flushes this core's memtables to table files.
     ///
     /// # Errors
-    /// When it cannot be written; on a full disk it waits for space.
+    /// Returns an error if a write fails. A full disk is not an error: the flush waits for free
+    /// space.
     pub async fn flush(&self) -> Result<(), Error> {
         self.shard.flush_all().await.map_err(storage_error)
     }
 
-    /// Merges everything this core has of a table into one run: a major compaction.
+    /// Runs a major compaction: merges all runs of a table on this core into one.
     ///
     /// # Errors
-    /// There is no such table, or the merge failed.
+    /// Returns an error if the table does not exist, or if the compaction fails.
     pub async fn compact(&self, keyspace: &str, table: &str) -> Result<(), Error> {
         let id = self.current.schema().table(keyspace, table).map(|def| TableId(def.data_id().as_u128()));
         let Some(id) = id else {
@@ -220,28 +226,29 @@ impl Embedded {
         self.shard.compact_all(id).await.map_err(storage_error)
     }
 
-    /// Counts of this core's shard.
+    /// Returns the counters of this core's shard.
     pub fn storage_stats(&self) -> storage::Stats {
         self.shard.stats()
     }
 
-    /// Holds this core's flushes and compactions back, or lets them go on: for measuring what they cost. They stand still until
-    /// memory for memtables runs out.
+    /// Pauses or resumes this core's flushes and compactions, to measure their cost. A pause lasts
+    /// at most until memory for memtables runs out.
     pub fn hold_background(&self, hold: bool) {
         self.shard.hold_background(hold);
     }
 
-    /// Begins to flush what this core has in memory, if it is not written to any more. To be called every few seconds.
+    /// Starts to flush this core's memtables if no write reached them lately. Call it every few
+    /// seconds.
     pub fn flush_if_idle(&self) {
         self.shard.flush_if_idle();
     }
 
-    /// How tokens go to cores.
+    /// Returns the mapping of tokens to cores.
     pub fn sharding(&self) -> Sharding {
         self.sharding
     }
 
-    /// This core's engine.
+    /// Returns this core's engine.
     fn local() -> Rc<Embedded> {
         LOCAL
             .with(|local| local.borrow().upgrade())
@@ -249,10 +256,10 @@ impl Embedded {
     }
 
     fn rc(&self) -> Rc<Embedded> {
-        self.me.upgrade().expect("it is being used")
+        self.me.upgrade().expect("the engine lives while its methods run")
     }
 
-    /// The limits that statements are held to.
+    /// Returns the limits that statements must keep.
     pub(crate) fn guardrails(&self) -> &Arc<Guardrails> {
         self.registry.guardrails()
     }
@@ -274,11 +281,11 @@ impl Embedded {
     }
 }
 
-/// A storage error as clients see it.
+/// Converts a storage error into the error that clients get.
 fn storage_error(error: StorageError) -> Error {
     match error {
         StorageError::Overloaded => Error::Overloaded(error.to_string()),
-        // Bound anew, the statement does not find its table.
+        // The statement is bound again, and then does not find its table.
         StorageError::Dropped { .. } => Error::Stale,
         StorageError::TooLarge { .. } => Error::Invalid(error.to_string()),
         _ => Error::Server(error.to_string()),

@@ -1,7 +1,8 @@
-//! `COMPACT t`, `FLUSH t` and `SCRUB t`: work on the files of every core, in the group of the caller, which ends with the statement.
+//! `COMPACT t`, `FLUSH t` and `SCRUB t`: work on the files of every core. It runs in the group of
+//! the caller and ends with the statement.
 //!
-//! All cores work at a time. A statement that is cancelled, or whose time is over, cancels the work; files that were finished by
-//! then stay. The first error is the answer, and ends the others.
+//! All cores work in parallel. Cancelling the statement, or its timeout, cancels the work; files
+//! finished by then stay. The first error is returned, and cancels the work of the other cores.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use storage::{Progress, Scrubbed, Shard, StorageError, TableId};
 
 use crate::{Embedded, storage_error};
 
-/// Damaged files that an answer names for each core; all are counted.
+/// Damaged files named in the result for each core. The count includes all of them.
 const NAMED_MAX: usize = 16;
 
 /// Cancels the work on all cores when the statement ends.
@@ -32,13 +33,13 @@ pub(crate) async fn compact(table: TableId) -> Result<Outcome, Error> {
     on_all_cores(compact).await.map(|_| Outcome::Void)
 }
 
-/// Writes what memory holds to table files: tables share the log, so it is that of all.
+/// Flushes all tables: they share the log, so flushing one alone would not shorten it.
 pub(crate) async fn flush() -> Result<Outcome, Error> {
     let flush = |shard: Rc<Shard>, _, progress: Progress| async move { shard.flush_with(&progress).await };
     on_all_cores(flush).await.map(|_| Outcome::Void)
 }
 
-/// Saves what can be read of damaged files of a table. The answer is a row for each core.
+/// Rewrites the readable data of a table's damaged files. The result has one row per core.
 pub(crate) async fn scrub(table: TableId, columns: Columns) -> Result<Outcome, Error> {
     let scrub = move |shard: Rc<Shard>, group, progress: Progress| async move {
         shard.scrub(table, group, &progress).await
@@ -47,7 +48,7 @@ pub(crate) async fn scrub(table: TableId, columns: Columns) -> Result<Outcome, E
     Ok(Outcome::Rows(scrub_rows(&scrubbed, columns)))
 }
 
-/// Does the work on every core, and gives what each answered.
+/// Runs the work on every core. Returns their results.
 async fn on_all_cores<T, Fut, F>(work: F) -> Result<Vec<T>, Error>
 where
     F: FnOnce(Rc<Shard>, lanes::Group, Progress) -> Fut + Clone + Send + 'static,
@@ -67,7 +68,7 @@ where
     for core in cores {
         match core.await {
             Ok(answer) => answers.push(answer),
-            // The others were cancelled because of the first one.
+            // The others failed because the first error cancelled them.
             Err(error) if failed.is_none() => {
                 progress.0.cancel();
                 failed = Some(storage_error(error));
@@ -78,7 +79,7 @@ where
     failed.map_or(Ok(answers), Err)
 }
 
-/// The columns of what `SCRUB` answers.
+/// Columns of the result of `SCRUB`.
 const SCRUB_COLUMNS: [(&str, CqlType); 8] = [
     ("core", CqlType::Int),
     ("files", CqlType::BigInt),
@@ -90,7 +91,7 @@ const SCRUB_COLUMNS: [(&str, CqlType); 8] = [
     ("partitions_saved", CqlType::BigInt),
 ];
 
-/// Columns of the answer to `SCRUB` of a table.
+/// Returns the columns of the result of `SCRUB` for a table.
 pub(crate) fn scrub_columns(def: &TableDef) -> Columns {
     let (keyspace, table): (Arc<str>, Arc<str>) = (def.keyspace.as_str().into(), def.name.as_str().into());
     let column = |name: &str, ty| ColumnSpec {

@@ -1,9 +1,9 @@
-//! What a shard counts, as metrics. Each field of [`Stats`] is here once; a test holds the two together.
+//! Counters of a shard as metrics. Each field of [`Stats`] appears once; a test checks it.
 
 use engine::{Measure, Metric};
 use storage::Stats;
 
-/// A metric, and where its value is.
+/// Metric with a function that returns its value.
 type Row = (Metric, fn(&Stats) -> u64);
 
 const ROWS: &[Row] = &[
@@ -154,7 +154,7 @@ const ROWS: &[Row] = &[
     }),
 ];
 
-/// The metrics of a shard with these counts.
+/// Returns the metrics of a shard with these counters.
 pub(crate) fn of(stats: &Stats) -> Vec<Measure> {
     ROWS.iter().map(|(metric, value)| Measure { metric, value: value(stats) as f64 }).collect()
 }
@@ -163,7 +163,7 @@ pub(crate) fn of(stats: &Stats) -> Vec<Measure> {
 mod tests {
     use super::*;
 
-    /// Every field that a shard counts is told; one that is added to [`Stats`] has to find its row.
+    /// Every field of [`Stats`] is exported; a new field needs a new row.
     #[test]
     fn every_count_has_a_metric() {
         let told = format!("{:?}", Stats::default());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_told_by_their_own_metric() {
+    fn each_counter_is_exported_as_its_metric() {
         let stats = Stats { flushes: 3, cache_hits: 5, writes_refused: true, ..Stats::default() };
         let measures = of(&stats);
         let found: Vec<(&str, f64)> =

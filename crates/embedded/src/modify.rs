@@ -1,9 +1,15 @@
-//! Writes that depend on what is there: counters, elements of lists by index, conditions (IF …).
+//! Writes that depend on stored data: counters, list elements by index, and conditions (IF …).
 //!
-//! Each is a step on the core that owns its partition: wait for the partition's turn, read, decide, write. Steps on one partition
-//! run one after the other; where the row is in memory nothing is ever waited for. A turn ends when the write is applied, and the
-//! log is waited for outside of it: the next step sees what this one wrote, and counts only if this one does, because the log
-//! keeps their order. What is logged is the outcome (a counter's new total, say), so that replaying it twice does no harm.
+//! Each such write is a step on the core that owns its partition: lock the partition, read, decide,
+//! write. Steps on one partition run one after the other. If the row is in memory, a step never
+//! waits for I/O.
+//!
+//! The lock is released when the write is applied, before the log has made it durable. The next
+//! step may see a write that is not durable yet. This is safe: the log keeps their order, so the
+//! later write is durable only if the earlier one is.
+//!
+//! The log records the outcome, such as the new total of a counter, so that a replay may apply it
+//! twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -15,39 +21,39 @@ use storage::{Change, Commit, Mutation, PartitionView, RowView, TableId};
 
 use crate::batch_log::Spread;
 use crate::conditions::{self, Verdict};
-use crate::heavily::{heavy, to_its_end};
-use crate::kept::KeptRequest;
+use crate::heavy_lane::{heavy, run_to_completion};
+use crate::owned::OwnedRequest;
 use crate::show::Source;
 use crate::write::Times;
 use crate::writing::{Job, Part, by_partition};
 use crate::{Embedded, storage_error};
 
-/// What is done to one partition in one turn.
+/// Changes to one partition, made under one lock.
 #[derive(Clone, Debug)]
 struct Step {
     token: i64,
     key: Bytes,
     parts: Vec<Part>,
-    request: KeptRequest,
+    request: OwnedRequest,
 }
 
 impl Step {
     fn values(&self, part: &Part) -> Vec<Value<'_>> {
-        self.request.values.lent(part.places.clone())
+        self.request.values.borrowed(part.places.clone())
     }
 }
 
-/// What a step has read of its partition.
+/// Data of a partition that a step has read.
 struct Read {
     rows: BTreeMap<Vec<u8>, Option<RowView>>,
-    /// The static cells, read only where they matter.
+    /// Static cells, read only if the step needs them.
     view: Option<PartitionView>,
-    /// The greatest timestamp of all that was read, dead or alive.
+    /// Greatest timestamp read, of live and dead data.
     newest: i64,
 }
 
 impl Read {
-    /// A row of the partition as it was read.
+    /// Returns a row of the partition as it was read.
     fn source<'a>(&'a self, step: &'a Step, def: &'a TableDef, row: &[u8], now_s: u32) -> Source<'a> {
         Source {
             def,
@@ -60,28 +66,28 @@ impl Read {
     }
 }
 
-/// Turns that a core keeps for a statement of another one; they end with this value.
-struct HeldTurns {
+/// Guards that a core holds for a statement of another core. Dropping this value releases them.
+struct RemoteGuards {
     core: usize,
     number: u64,
 }
 
-impl Drop for HeldTurns {
+impl Drop for RemoteGuards {
     fn drop(&mut self) {
-        // Off the lanes the server has stopped.
+        // Outside the lanes the server has already stopped.
         if lanes::on_lane() {
             let (core, number) = (self.core, self.number);
-            let end = move || async move { drop(Embedded::local().held_turns.borrow_mut().remove(&number)) };
+            let end = move || async move { drop(Embedded::local().held_guards.borrow_mut().remove(&number)) };
             lanes::spawn(lanes::current_group(), lanes::call(core, end)).detach();
         }
     }
 }
 
-/// Work units of one statement of a step: it is bound, and its row looked for, judged and written.
+/// Work units of one statement of a step: bind it, then look up, check and write its row.
 const STATEMENT_UNITS: u32 = 10;
 
 impl Embedded {
-    /// Runs statements of which some have to read before they write.
+    /// Runs statements of which at least one reads before it writes.
     pub(crate) async fn modify(self: &Rc<Self>, job: Job, times: Times) -> Result<Outcome, Error> {
         if job.parts.iter().any(|part| part.plan().is_conditional()) {
             let Some(step) = one_step(job).await? else { return Ok(Outcome::Void) };
@@ -91,7 +97,8 @@ impl Embedded {
                 let (commit, outcome) = engine.step(&step).await?;
                 match commit {
                     Some(commit) => commit.await,
-                    // A refusal shows what was read: nothing that a crash takes back.
+                    // A rejection shows rows that were read. They must be durable, so that no crash
+                    // takes them back.
                     None => engine.shard.settled().await,
                 }
                 .map_err(storage_error)?;
@@ -99,7 +106,7 @@ impl Embedded {
             })
             .await;
         }
-        // A counter that is named twice counts twice: its second step has to see the first one.
+        // A counter named twice is incremented twice: its second step must see the first one.
         let counts = job.parts.iter().any(|part| part.plan().counts());
         let is_atomic = job.is_atomic;
         let (steps, plain) = self.steps(job, times).await?;
@@ -115,8 +122,8 @@ impl Embedded {
         self.run_steps(steps).await
     }
 
-    /// The statements as steps of their partitions' cores, and the effect of those that need not
-    /// read. Without conditions each statement has its own step.
+    /// Splits statements into steps for the cores that own their partitions, and mutations of
+    /// statements that read nothing. Without conditions every statement has its own step.
     async fn steps(&self, job: Job, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
         let cores = self.sharding.shards as usize;
         let (mut steps, mut plain) = (vec![Vec::new(); cores], vec![Vec::new(); cores]);
@@ -145,7 +152,7 @@ impl Embedded {
         Ok((steps, plain))
     }
 
-    /// Runs steps on the cores that own their partitions, those of one core in their order.
+    /// Runs steps on the cores that own their partitions. Steps of one core keep their order.
     async fn run_steps(&self, by_core: Vec<Vec<Step>>) -> Result<Outcome, Error> {
         let mut has_run = false;
         for (core, steps) in by_core.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()) {
@@ -155,9 +162,10 @@ impl Embedded {
                 let mut commits = Vec::with_capacity(steps.len());
                 for (at, step) in steps.iter().enumerate() {
                     let made = engine.step(step).await;
-                    commits.extend(made.map_err(|error| not_again(error, earlier || at > 0))?.0);
+                    commits.extend(made.map_err(|error| forbid_retry(error, earlier || at > 0))?.0);
                 }
-                // The log keeps their order: the last one counts only if all before it do.
+                // The log keeps their order: the last commit is durable only if all earlier ones
+                // are.
                 for commit in commits {
                     commit.await.map_err(storage_error)?;
                 }
@@ -168,9 +176,9 @@ impl Embedded {
         Ok(Outcome::Void)
     }
 
-    /// One step, on the core that owns the partition.
+    /// Runs one step on the core that owns the partition.
     async fn step(&self, step: &Step) -> Result<(Option<Commit>, Outcome), Error> {
-        let _turn = self.turns.take(step.token).await;
+        let _guard = self.partition_locks.lock(step.token).await;
         let times = self.times_of(step.parts.len());
         let now_s = step.request.now_s.unwrap_or(times.now_s);
         let read = self.read_before(step, now_s).await?;
@@ -202,7 +210,7 @@ impl Embedded {
         Ok((Some(commit), outcome))
     }
 
-    /// Works out the changes of a step from the rows that it has read.
+    /// Computes the changes of a step from the rows that it has read.
     async fn changes(
         &self,
         step: &Step,
@@ -232,8 +240,8 @@ impl Embedded {
         Ok(changes)
     }
 
-    /// Runs steps, and applies mutations beside them; all or none if `is_atomic`. Every statement reads
-    /// what was there before all of them, as in Cassandra.
+    /// Runs steps and applies mutations together; all or none if `is_atomic`. Every statement reads
+    /// the data from before all of them, as in Cassandra.
     async fn modify_together(
         &self,
         steps: Vec<Vec<Step>>,
@@ -241,14 +249,14 @@ impl Embedded {
         is_atomic: bool,
     ) -> Result<Outcome, Error> {
         let engine = self.rc();
-        // A task of its own: other cores keep turns for it.
+        // A task of its own: other cores hold guards for it, which must be released.
         let work = async move {
             let mut held = Vec::new();
-            // In the order of cores and tokens, so that no two wait for each other.
+            // Locks in the order of cores and tokens, so that two statements cannot deadlock.
             for (core, steps) in steps.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()) {
                 let bind = move || async move { Embedded::local().bind_steps(steps).await };
                 let (number, mutations) = lanes::call(core, bind).await?;
-                held.push(HeldTurns { core, number });
+                held.push(RemoteGuards { core, number });
                 changed[core].extend(mutations);
             }
             let spread =
@@ -257,16 +265,16 @@ impl Embedded {
             drop(held);
             Ok(Outcome::Void)
         };
-        to_its_end(work).await
+        run_to_completion(work).await
     }
 
-    /// Takes the turns of all partitions of steps on this core, and works out what they change. The
-    /// turns end with [`HeldTurns`] of the number.
+    /// Locks all partitions of the steps on this core, and computes their changes. Returns the
+    /// number under which the guards are held; [`RemoteGuards`] releases them.
     async fn bind_steps(&self, steps: Vec<Step>) -> Result<(u64, Vec<Mutation>), Error> {
         let tokens: BTreeSet<i64> = steps.iter().map(|step| step.token).collect();
-        let mut turns = Vec::with_capacity(tokens.len());
+        let mut guards = Vec::with_capacity(tokens.len());
         for token in tokens {
-            turns.push(self.turns.take(token).await);
+            guards.push(self.partition_locks.lock(token).await);
             if lanes::spend(1) {
                 lanes::yield_now().await;
             }
@@ -280,12 +288,12 @@ impl Embedded {
             let table = TableId(step.parts[0].plan().def.data_id().as_u128());
             mutations.push(Mutation { table, token: step.token, key: step.key.clone(), changes });
         }
-        let number = self.next_held.replace(self.next_held.get() + 1);
-        self.held_turns.borrow_mut().insert(number, turns);
+        let number = self.next_guards.replace(self.next_guards.get() + 1);
+        self.held_guards.borrow_mut().insert(number, guards);
         Ok((number, mutations))
     }
 
-    /// Reads what the statements of a step look at.
+    /// Reads the data that the statements of a step depend on.
     async fn read_before(&self, step: &Step, now_s: u32) -> Result<Read, Error> {
         let table = TableId(step.parts[0].plan().def.data_id().as_u128());
         let mut read = Read { rows: BTreeMap::new(), view: None, newest: i64::MIN };
@@ -294,7 +302,8 @@ impl Embedded {
             let found = found.wait().await.map_err(storage_error)?;
             (read.view, read.newest) = (found.view, read.newest.max(found.newest));
         }
-        // The timestamp of a conditional batch exceeds what its other statements meet as well.
+        // The timestamp of a conditional batch also exceeds the data that its other statements
+        // overwrite.
         let is_conditional = step.parts.iter().any(|part| part.plan().is_conditional());
         for part in &step.parts {
             for row in part.plan().rows(&step.values(part), is_conditional)? {
@@ -314,21 +323,22 @@ impl Embedded {
     }
 }
 
-/// The partitions of a statement. An IN may name thousands: a heavy lane makes their keys.
-async fn keys(part: &Part, request: &KeptRequest) -> Result<Vec<(i64, Bytes)>, Error> {
+/// Returns the partitions of a statement. An IN may name thousands, so a heavy lane builds their
+/// keys.
+async fn keys(part: &Part, request: &OwnedRequest) -> Result<Vec<(i64, Bytes)>, Error> {
     if !part.plan().has_in {
-        return part.plan().keys(&request.values.lent(part.places.clone()));
+        return part.plan().keys(&request.values.borrowed(part.places.clone()));
     }
     let (part, request) = (part.clone(), request.clone());
-    let keys = async move { part.plan().keys(&request.values.lent(part.places.clone())) };
+    let keys = async move { part.plan().keys(&request.values.borrowed(part.places.clone())) };
     heavy(keys).await
 }
 
-/// The effect of a statement that need not read, likewise.
-async fn effect(part: Part, request: &KeptRequest, times: Times) -> Result<Vec<Mutation>, Error> {
-    let bind = move |part: &Part, request: &KeptRequest| {
-        let (values, mut all) = (request.values.lent(part.places.clone()), Vec::new());
-        crate::write::mutations(part.plan(), &values, &request.lent(&values), times, &mut all)?;
+/// Returns the mutations of a statement that reads nothing. A heavy lane builds those of an IN.
+async fn effect(part: Part, request: &OwnedRequest, times: Times) -> Result<Vec<Mutation>, Error> {
+    let bind = move |part: &Part, request: &OwnedRequest| {
+        let (values, mut all) = (request.values.borrowed(part.places.clone()), Vec::new());
+        crate::write::mutations(part.plan(), &values, &request.borrowed(&values), times, &mut all)?;
         Ok(all)
     };
     if !part.plan().has_in {
@@ -338,8 +348,9 @@ async fn effect(part: Part, request: &KeptRequest, times: Times) -> Result<Vec<M
     heavy(async move { bind(&part, &request) }).await
 }
 
-/// The error of a step after others: a statement that is run again as its table was replaced would count twice.
-fn not_again(error: Error, after_others: bool) -> Error {
+/// Replaces `Error::Stale` after earlier steps were applied. The statement must not be retried
+/// then: it would apply those steps twice.
+fn forbid_retry(error: Error, after_others: bool) -> Error {
     match error {
         Error::Stale if after_others => Error::Server(
             "a table was truncated or dropped while the statement was running: a part of it has been applied"
@@ -349,8 +360,8 @@ fn not_again(error: Error, after_others: bool) -> Error {
     }
 }
 
-/// The one step of statements with conditions. They are refused at the second partition, before the
-/// others are looked at.
+/// Merges statements with conditions into one step. Rejects them at the second partition, before
+/// checking the rest.
 async fn one_step(job: Job) -> Result<Option<Step>, Error> {
     let mut found: Option<(i64, Bytes)> = None;
     let Some(table) = job.parts.first().map(|part| part.plan().def.id) else { return Ok(None) };
@@ -366,7 +377,7 @@ async fn one_step(job: Job) -> Result<Option<Step>, Error> {
                 return Err(Error::Invalid("Batch with conditions cannot span multiple partitions".into()));
             }
         }
-        // An empty IN names no partition: that statement does nothing.
+        // An empty IN names no partition: the statement does nothing.
         if !keys.is_empty() {
             parts.push(part);
         }
@@ -377,8 +388,8 @@ async fn one_step(job: Job) -> Result<Option<Step>, Error> {
     Ok(found.map(|(token, key)| Step { token, key, parts, request }))
 }
 
-/// A write time above what was read: a lower one would lose to it, and the write be acknowledged and
-/// gone.
+/// Returns a write time above `newest`, the greatest timestamp read. With a lower one an
+/// acknowledged write would lose to the stored data.
 fn later_than(newest: i64, now_us: i64) -> Result<i64, Error> {
     match newest.checked_add(1) {
         Some(next) => Ok(now_us.max(next)),

@@ -1,7 +1,6 @@
-//! Columns of a table by name, for the binding of one statement. A statement may name thousands of
-//! columns of a table that has thousands: the first few names are found by walking the columns, the
-//! others by a binary search in an order that is made once. A batch shares it between its
-//! statements.
+//! Columns of a table by name, for binding one statement. A statement may name thousands of columns
+//! of a table that has thousands. The first few names are found by a linear search, the others by a
+//! binary search in an order that is built once. The statements of a batch share it.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
@@ -9,28 +8,27 @@ use std::sync::Arc;
 use engine::Error;
 use schema::{ColumnDef, TableDef};
 
-/// Columns that are compared one by one before the order is made: for most tables all that a
-/// statement names.
+/// Columns compared one by one before the order is built. Most statements need no more.
 const WALKED_MAX: usize = 64;
 
-/// The columns of a table by name.
+/// Columns of a table by name.
 pub(crate) struct Names {
     pub(crate) def: Arc<TableDef>,
     walked: Cell<usize>,
-    /// Places in the table's `columns`, in the order of their names.
+    /// Indexes in the table's `columns`, ordered by column name.
     places: OnceCell<Box<[usize]>>,
 }
 
 impl Names {
-    /// The columns of `def`.
+    /// Returns the columns of `def`.
     pub(crate) fn of(def: Arc<TableDef>) -> Names {
         Names { def, walked: Cell::new(0), places: OnceCell::new() }
     }
 
-    /// Returns the column of that name, and its place in the table's `columns`.
+    /// Returns the column with that name, and its index in the table's `columns`.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if the table has no such column.
     pub(crate) fn find(&self, name: &str) -> Result<(usize, &ColumnDef), Error> {
         let def = &self.def;
         let found = match self.walked.get() {
@@ -59,7 +57,7 @@ impl Names {
         })
     }
 
-    /// The comparisons made so far.
+    /// Returns the number of comparisons so far.
     #[cfg(test)]
     fn walked(&self) -> usize {
         self.walked.get()
@@ -73,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_names_are_found_without_walking_all_columns_for_each() {
+    fn thousands_of_names_are_found_by_binary_search() {
         let column = |id: u32| ColumnDef {
             id,
             name: format!("c{id}"),

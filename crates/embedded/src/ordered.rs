@@ -1,14 +1,14 @@
 //! `ORDER BY` over several partitions: rows of all partitions that an `IN` names, as one sequence.
 //!
-//! Each partition is in order on disk, and the partitions are merged:
+//! Each partition is sorted on disk, and the partitions are merged:
 //!
-//! 1. A partition is read [`PART_ROWS`] rows at a time, at most LIMIT rows of it.
-//! 2. Rows beyond LIMIT are dropped whenever there are twice as many. The last one kept is the
-//!    bound: a partition is left at its first row that is not before it.
-//! 3. At the end the rows are sorted. The sort is stable: rows that are equal in the columns of
-//!    ORDER BY stay in the order of their partitions' tokens.
+//! 1. A partition is read [`PART_ROWS`] rows at a time, at most LIMIT rows in total.
+//! 2. Rows beyond LIMIT are dropped whenever there are twice as many. The last row kept is the
+//!    bound: reading a partition stops at its first row that is not before the bound.
+//! 3. Finally the rows are sorted. The sort is stable: rows with equal ORDER BY columns stay in the
+//!    token order of their partitions.
 //!
-//! Memory is bounded by twice LIMIT rows, and without LIMIT by the guardrail of unpaged answers.
+//! Memory is bounded by twice LIMIT rows, and without LIMIT by the guardrail of unpaged results.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use schema::{TableDef, value};
 
 use crate::Embedded;
 use crate::definition::is_kept;
-use crate::heavily::heavy;
+use crate::heavy_lane::heavy;
 use crate::read::{Chunk, Slice};
 use crate::slice::descending;
 
-/// Rows of a partition that are read at a time: few enough that a small LIMIT reads little more
-/// than its rows of each partition.
+/// Rows of a partition read at a time. Small, so that a small LIMIT reads little more than its rows
+/// of each partition.
 const PART_ROWS: u32 = 256;
 
 /// Bytes of cells at which a part ends early.
 const PART_BYTES_MAX: usize = 256 << 10;
 
-/// Rows that are sorted in one task poll: about 50 µs. A heavy lane sorts more.
+/// Rows sorted in one task poll: about 50 µs. A heavy lane sorts more.
 const SORTED_AT_ONCE: usize = 500;
 
-/// Work units of asking for one partition.
+/// Work units of reading one partition.
 const KEY_UNITS: u32 = 5;
 
-/// A row: the bytes that it is sorted by, and where its cells are.
+/// Row: its sort key, and the location of its cells.
 #[derive(Debug)]
 struct Placed {
     sort: Bytes,
@@ -44,30 +44,31 @@ struct Placed {
     end: usize,
 }
 
-/// The first rows of those that were seen.
+/// The first rows, of those seen so far.
 #[derive(Debug)]
 struct First {
     def: Arc<TableDef>,
-    /// Clustering columns that ORDER BY names.
+    /// Number of clustering columns that ORDER BY names.
     columns: usize,
     reversed: bool,
     rows_max: usize,
     cells: Vec<u8>,
     rows: Vec<Placed>,
-    /// There are `rows_max` rows that are not behind this.
+    /// Sort key of the last row kept, once there are `rows_max` rows.
     bound: Option<Bytes>,
 }
 
 impl First {
-    /// Whether a row with these bytes is behind the bound, or beside it: rows seen before go first.
+    /// Returns true if a row with this sort key is after the bound or equal to it: of equal rows,
+    /// those seen first win.
     fn is_beyond(&self, sort: &[u8]) -> bool {
         self.bound.as_deref().is_some_and(|bound| if self.reversed { sort <= bound } else { sort >= bound })
     }
 
-    /// The bytes of a clustering key that ORDER BY sorts by.
+    /// Returns the bytes of a clustering key that ORDER BY sorts by.
     fn sort_of(&self, clustering: &Bytes) -> Result<Bytes, Error> {
         let (mut left, mut scratch) = (&clustering[..], Vec::new());
-        // A partition with static cells alone shows as a row without clustering.
+        // A partition with static cells alone shows as a row without clustering key.
         let columns = if clustering.is_empty() { 0 } else { self.columns };
         for column in self.def.clustering().take(columns) {
             scratch.clear();
@@ -77,7 +78,7 @@ impl First {
         Ok(clustering.slice(..clustering.len() - left.len()))
     }
 
-    /// Adds rows of one partition. Returns whether the partition's next rows are of no use.
+    /// Adds rows of one partition. Returns true if the partition's later rows are not needed.
     fn add(&mut self, part: &Chunk) -> Result<bool, Error> {
         let mut start = 0;
         for (clustering, end) in part.places.iter().flatten() {
@@ -93,12 +94,12 @@ impl First {
         Ok(false)
     }
 
-    fn is_due(&self) -> bool {
+    fn needs_sort(&self) -> bool {
         self.rows.len() >= self.rows_max.saturating_mul(2)
             || self.bound.is_none() && self.rows.len() >= self.rows_max
     }
 
-    /// Sorts the rows and leaves the first `rows_max`.
+    /// Sorts the rows and keeps the first `rows_max`.
     fn sorted(mut self) -> First {
         match self.reversed {
             false => self.rows.sort_by(|a, b| a.sort.cmp(&b.sort)),
@@ -118,8 +119,8 @@ impl First {
         self
     }
 
-    /// As [`First::sorted`], where it does not delay others.
-    async fn sorted_politely(self) -> First {
+    /// Sorts as [`First::sorted`] does, on a heavy lane if there are many rows.
+    async fn sorted_with_yields(self) -> First {
         if self.rows.len() > SORTED_AT_ONCE || self.cells.len() > PART_BYTES_MAX {
             return heavy(async move { self.sorted() }).await;
         }
@@ -131,7 +132,7 @@ impl First {
 }
 
 impl Slice {
-    /// Reads the named partitions and puts the first `chunk.left` of their rows into the chunk, in
+    /// Reads the named partitions and adds the first `chunk.left` of their rows to the chunk, in
     /// the order of the first `columns` clustering columns.
     pub(crate) async fn in_order(
         &self,
@@ -160,8 +161,8 @@ impl Slice {
                 let is_whole = self.one_on(core, token, &key, after.take(), &mut part).await?;
                 chunk.dead = part.dead;
                 let is_beyond = first.add(&part)?;
-                if first.is_due() {
-                    first = first.sorted_politely().await;
+                if first.needs_sort() {
+                    first = first.sorted_with_yields().await;
                 }
                 self.check_bytes(engine, &first, chunk)?;
                 if lanes::spend(part.rows.count) {
@@ -173,13 +174,13 @@ impl Slice {
                 (after, of_partition) = (part.last, part.of_partition);
             }
         }
-        let first = first.sorted_politely().await;
+        let first = first.sorted_with_yields().await;
         chunk.rows.count = first.rows.len() as u32;
         chunk.rows.cells = first.cells;
         Ok(())
     }
 
-    /// Has memory granted for the rows so far.
+    /// Requests memory grants for the rows so far.
     fn check_bytes(&self, engine: &Embedded, first: &First, chunk: &mut Chunk) -> Result<(), Error> {
         let bytes = first.cells.len();
         if first.rows.len() <= first.rows_max && !is_kept(&self.def.keyspace) {

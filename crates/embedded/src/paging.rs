@@ -1,4 +1,5 @@
-//! The paging state: where the last page ended, as bytes that the client gives back. Format, big-endian:
+//! Paging state: the position at which the last page ended, as bytes that the client returns.
+//! Format, big-endian:
 //!
 //! ```text
 //! version u8 = 2 │ rows left under LIMIT u32 │ rows taken of the partition u32 │ token i64
@@ -8,28 +9,28 @@
 use bytes::Bytes;
 use engine::Error;
 
-/// Where to go on.
+/// Position to continue from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Position {
-    /// What LIMIT still allows.
+    /// Rows that LIMIT still permits.
     pub(crate) left: u32,
-    /// Rows taken of the present partition.
+    /// Rows taken of the current partition.
     pub(crate) of_partition: u32,
-    /// The partition's token.
+    /// Token of the partition.
     pub(crate) token: i64,
-    /// The partition's key; `None` is the start.
+    /// Key of the partition. `None`: the start.
     pub(crate) key: Option<Bytes>,
-    /// The last row taken of it; `None` where the partition is done.
+    /// Clustering key of the last row taken. `None`: the partition is finished.
     pub(crate) row: Option<Bytes>,
 }
 
 impl Position {
-    /// Behind a partition.
+    /// Returns the position after a partition.
     pub(crate) fn after(token: i64, key: Bytes) -> Position {
         Position { token, key: Some(key), ..Position::default() }
     }
 
-    /// As bytes.
+    /// Encodes the position.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![2];
         out.extend(self.left.to_be_bytes());
@@ -44,7 +45,7 @@ impl Position {
         out
     }
 
-    /// From bytes that a client gave.
+    /// Decodes a position from bytes of a client.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Position, Error> {
         Position::parse(bytes).ok_or_else(|| Error::Invalid("Invalid value for the paging state".into()))
     }
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_survives_and_damage_is_refused() {
+    fn position_survives_encoding_and_damage_is_rejected() {
         let position = Position {
             left: 7,
             of_partition: 2,

@@ -1,4 +1,4 @@
-//! Plans: a statement bound to the schema of the moment.
+//! Plans: statements bound to the current schema.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::Embedded;
 use crate::current::BoundTo;
 use crate::definition::{keyspace_of, no_keyspace, no_table};
-use crate::heavily::heavy;
+use crate::heavy_lane::heavy;
 use crate::maintenance;
 use crate::names::Names;
 use crate::select::{SelectPlan, select};
@@ -23,35 +23,36 @@ use crate::term::{Binder, Counted};
 use crate::write::{self, WritePlan};
 use crate::writing::check_kind;
 
-/// What a plan does.
+/// Action of a plan.
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// SELECT.
     Select(Arc<SelectPlan>),
-    /// INSERT, UPDATE and DELETE; a BATCH has several. An UNLOGGED one need not be whole.
+    /// INSERT, UPDATE or DELETE; a BATCH has several. Only an UNLOGGED batch is not atomic.
     Write { plans: Arc<[WritePlan]>, is_atomic: bool },
     /// TRUNCATE.
     Truncate(Arc<TableDef>),
-    /// Merges all runs of a table on every core.
+    /// COMPACT: merges all runs of a table on every core.
     Compact(Arc<TableDef>),
-    /// Writes what memory holds to table files, on every core.
+    /// FLUSH: writes the memtables of every core to table files.
     Flush,
-    /// Saves what can be read of damaged files, on every core. With the columns of its answer.
+    /// SCRUB: rewrites the readable data of damaged files on every core. With the columns of its
+    /// result.
     Scrub(Arc<TableDef>, Columns),
-    /// CREATE, ALTER and DROP, with the keyspace in use.
+    /// CREATE, ALTER or DROP, with the keyspace in use.
     Define(Rc<Statement>, Option<String>),
 }
 
-/// A prepared statement.
+/// Prepared statement.
 pub(crate) struct EmbeddedPlan {
     pub(crate) kind: Kind,
     binds: Columns,
-    /// Markers whose values have elements, to be counted before anything is done with them.
+    /// Markers whose values have elements, which are counted before the values are used.
     pub(crate) counted: Box<[Counted]>,
     key_binds: Vec<u16>,
     targets: Vec<Target>,
     bound_to: BoundTo,
-    /// Terms that were bound.
+    /// Number of bound terms.
     terms: u32,
     latencies: Option<Rc<Latencies>>,
 }
@@ -94,30 +95,31 @@ impl Plan for EmbeddedPlan {
     }
 }
 
-/// Tables of a batch that the next one is compared with, so that one that comes again is not
-/// remembered again.
+/// Tables that a batch's next table is compared with, so that most repeated tables are recorded
+/// once.
 const TABLES_COMPARED: usize = 8;
 
-/// What the statements of a batch have in common: bind markers, targets, and the columns of their
+/// State shared by the statements of a batch: bind markers, targets, and the columns of their
 /// tables.
 struct Binding {
     binder: Binder,
     targets: Vec<Target>,
     named: HashSet<(Uuid, bool)>,
-    /// The tables that are not virtual.
+    /// Bound tables that are not virtual.
     tables: Vec<Arc<TableDef>>,
     names: HashMap<Uuid, Rc<Names>>,
 }
 
 impl Binding {
-    /// Adds a target, unless it is there: a batch of thousands is about one table.
+    /// Adds a target unless it exists: a batch of thousands of statements is usually about one
+    /// table.
     fn target(&mut self, def: &Arc<TableDef>, action: Action) {
         if self.named.insert((def.id, action == Action::Select)) {
             self.targets.push(target(def, action));
         }
     }
 
-    /// Remembers that the plan is bound to a table.
+    /// Records that the plan is bound to a table.
     fn bound_to(&mut self, def: &Arc<TableDef>) {
         if !self.tables.iter().rev().take(TABLES_COMPARED).any(|known| known.id == def.id) {
             self.tables.push(def.clone());
@@ -129,7 +131,7 @@ impl Binding {
     }
 }
 
-/// Relations, assignments, conditions and columns to set in a statement.
+/// Returns the number of relations, assignments, conditions and set columns in a statement.
 fn relations(statement: &Statement) -> usize {
     let conditions = |clause: &ast::IfClause| match clause {
         ast::IfClause::Columns(conditions) => conditions.len(),
@@ -144,7 +146,7 @@ fn relations(statement: &Statement) -> usize {
     }
 }
 
-/// A statement about data that has been bound, before it becomes a plan of one core.
+/// Bound statement about data, before it becomes a plan of one core.
 pub(crate) struct Bound {
     kind: BoundKind,
     key_binds: Vec<u16>,
@@ -153,19 +155,19 @@ pub(crate) struct Bound {
     tables: Vec<Arc<TableDef>>,
 }
 
-/// What a bound statement does, in forms that travel between threads.
+/// Action of a bound statement. It can be sent to another thread.
 enum BoundKind {
     Select(Arc<SelectPlan>),
     Write { plans: Arc<[WritePlan]>, is_atomic: bool },
 }
 
-/// The definitions that names are looked up in.
+/// Source of table definitions, for looking up names.
 pub(crate) trait Definitions {
-    /// The server's own table of that name.
+    /// Returns the server's own table with that name.
     fn own(&self, keyspace: &str, table: &str) -> Option<Arc<TableDef>>;
-    /// Whether the server has tables of its own in a keyspace.
+    /// Returns true if the server has its own tables in a keyspace.
     fn has_own(&self, keyspace: &str) -> bool;
-    /// The tables that clients made.
+    /// Returns the tables that clients created.
     fn schema(&self) -> Arc<Schema>;
 }
 
@@ -183,7 +185,7 @@ impl Definitions for Embedded {
     }
 }
 
-/// The definitions of one moment, for a heavy lane.
+/// Definitions at one moment, for binding on a heavy lane.
 pub(crate) struct Snapshot {
     own: HashMap<(String, String), Arc<TableDef>>,
     schema: Arc<Schema>,
@@ -203,7 +205,8 @@ impl Definitions for Snapshot {
     }
 }
 
-/// Binds a SELECT, an INSERT, an UPDATE, a DELETE or a BATCH. Work grows with the statement.
+/// Binds a SELECT, INSERT, UPDATE, DELETE or BATCH. The time is proportional to the length of the
+/// statement.
 pub(crate) fn bind(
     definitions: &dyn Definitions,
     guardrails: Arc<Guardrails>,
@@ -283,7 +286,8 @@ fn write_plan(
         _ => unreachable!("the name was taken from one of these"),
     }?;
     if plan.is_conditional() {
-        // A condition that does not hold is answered with what is stored.
+        // The result of a failed condition shows stored data, so the statement needs the right to
+        // read it.
         binding.target(&plan.def, Action::Select);
     }
     Ok(plan)
@@ -304,14 +308,14 @@ fn writable(
     }
 }
 
-/// The table of that name, and whether it is virtual.
+/// Returns the table with that name, and true if it is virtual.
 fn readable(
     definitions: &dyn Definitions,
     name: &ast::TableName,
     used: Option<&str>,
 ) -> Result<(Arc<TableDef>, bool), Error> {
     let keyspace = keyspace_of(name, used)?;
-    // The server's own tables first: nobody's table stands before them.
+    // The server's own tables first: a client's table cannot hide them.
     if let Some(def) = definitions.own(&keyspace, &name.name) {
         return Ok((def, true));
     }
@@ -369,7 +373,7 @@ impl Embedded {
         })
     }
 
-    /// Makes a plan of this core of a bound statement.
+    /// Makes a bound statement a plan of this core.
     fn plan_of(&self, bound: Bound) -> Result<EmbeddedPlan, Error> {
         let Bound { kind, key_binds, binder, targets, tables } = bound;
         let terms = binder.terms();
@@ -387,8 +391,8 @@ impl Embedded {
         Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, bound_to, terms, latencies })
     }
 
-    /// Binds a long statement on a heavy lane, to the schema of this moment. A change of the schema
-    /// meanwhile makes the plan stale.
+    /// Binds a long statement on a heavy lane, to the current schema. A concurrent change of the
+    /// schema makes the plan stale.
     pub(crate) fn plan_long(&self, statement: Statement, used: Option<&str>) -> Prepared {
         if !is_about_data(&statement) {
             let statement = Rc::new(statement);
@@ -425,8 +429,8 @@ fn is_about_data(statement: &Statement) -> bool {
     )
 }
 
-/// Plans of more terms than this are freed on a heavy lane: freeing them takes longer than a fast
-/// lane may be held up.
+/// Plans with more terms are freed on a heavy lane, because freeing them would block the fast lane
+/// too long.
 const TERMS_FREED_HERE: u32 = 500;
 
 impl Drop for EmbeddedPlan {
@@ -460,7 +464,7 @@ fn define_target(statement: &Statement, used: Option<&str>) -> Result<Target, Er
         Statement::CreateTable(s) => keyspace(&keyspace_of(&s.table, used)?, Action::Create),
         Statement::AlterTable(s) => table(&s.table, Action::Alter),
         Statement::DropTable(s) => table(&s.name, Action::Drop),
-        // Rights on types are rights on their keyspace, as in Cassandra.
+        // Permissions on types are those on their keyspace, as in Cassandra.
         Statement::CreateType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Create),
         Statement::AlterType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Alter),
         Statement::DropType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Drop),

@@ -1,5 +1,5 @@
-//! The point read, the path that is taken a hundred thousand times a second: from values to a row's cells with as
-//! few allocations as can be, answered at once where this core has the row in memory.
+//! Point reads, the hot path with 100,000 calls per second: from values to the cells of a row, with
+//! as few allocations as possible. The result is immediate if this core has the row in memory.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Embedded {
     }
 }
 
-/// A LIMIT, which leaves the one row.
+/// Checks the LIMIT, which has no effect on a single row.
 fn at_least_one(limit: Result<Option<i64>, Error>) -> Result<(), Error> {
     match limit? {
         Some(..=0) => Err(Error::Invalid("LIMIT must be strictly positive".into())),
@@ -64,7 +64,7 @@ fn at_least_one(limit: Result<Option<i64>, Error>) -> Result<(), Error> {
     }
 }
 
-/// The partition key and the clustering key of the row.
+/// Returns the partition key and the clustering key of the row.
 fn keys<'a>(plan: &'a SelectPlan, request: &Request<'a>) -> Result<(Cow<'a, [u8]>, Vec<u8>), Error> {
     let one =
         |choice: &'a Choice| single(choice, request.values).expect("a point read names each key column once");
@@ -99,7 +99,7 @@ fn answer(
     let mut chunk = Chunk::new(plan.rows(), 1, usize::MAX);
     if let Some(row) = row {
         let source = Source { def: &plan.def, token, key, row: Some(row), view: None, now_s };
-        if source.is_there() {
+        if source.exists() {
             take(&plan.want, &source, &mut chunk)?;
         }
         plan.measure(&chunk.rows);

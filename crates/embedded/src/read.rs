@@ -1,4 +1,4 @@
-//! Reading: one partition's slice on the core that owns it, encoded as CQL wants it.
+//! Reading a slice of one partition on the core that owns it, encoded for CQL.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -18,23 +18,23 @@ use crate::show::{Show, Source, inside};
 use crate::slice::Range;
 use crate::{Embedded, storage_error};
 
-/// Storage is asked for so many rows at a time at most: each source copies and merges as many in
-/// one task poll.
-const PIECE_ROWS_MAX: usize = 256;
+/// Rows requested from storage at a time, at most. Each source copies and merges this many in one
+/// task poll.
+const CHUNK_ROWS_MAX: usize = 256;
 
-/// Work units of asking storage for a piece of a partition.
-const PIECE_UNITS: u32 = 5;
+/// Work units of requesting a chunk of a partition from storage.
+const CHUNK_UNITS: u32 = 5;
 
-/// Columns of a row that cost a work unit to show or test.
-const COLUMNS_A_UNIT: u32 = 4;
+/// Columns of a row that cost one work unit to show or test.
+const COLUMNS_PER_UNIT: u32 = 4;
 
-/// Bytes of cells that cost a work unit to copy.
-const BYTES_A_UNIT: usize = 1 << 10;
+/// Bytes of cells that cost one work unit to copy.
+const BYTES_PER_UNIT: usize = 1 << 10;
 
-/// Two bounds over clustering keys.
+/// Lower and upper bound on clustering keys.
 type Between<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
-/// What to read of a partition. It travels to the core that owns the partition.
+/// Part of a partition to read. It is sent to the core that owns the partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Slice {
     pub(crate) def: Arc<TableDef>,
@@ -43,41 +43,44 @@ pub(crate) struct Slice {
     pub(crate) filters: Arc<[BoundFilter]>,
     pub(crate) reversed: bool,
     pub(crate) distinct: bool,
-    /// No clustering restriction: a partition with static cells alone shows as one row.
+    /// True without clustering restrictions: a partition with static cells alone then shows as one
+    /// row.
     pub(crate) whole: bool,
     pub(crate) per_partition: u32,
     pub(crate) now_s: u32,
-    /// Blocks that are not in the cache are read past it.
+    /// Blocks that are not in the cache are read without inserting them.
     pub(crate) bypass_cache: bool,
 }
 
-/// How far reading has come.
+/// Progress of a read.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) rows: Rows,
-    /// Rows counted, where a count is wanted.
+    /// Rows counted by a `count`.
     pub(crate) counted: u64,
-    /// The clustering key of the last row taken from the present partition, and how many were.
+    /// Clustering key of the last row taken from the current partition, and the number of its rows
+    /// taken.
     pub(crate) last: Option<Bytes>,
     pub(crate) of_partition: u32,
     /// Rows that may still be taken.
     pub(crate) left: u32,
-    /// At so many bytes of cells no more rows are taken.
+    /// Bytes of cells at which no more rows are taken.
     pub(crate) bytes_max: usize,
-    /// Dead rows and partitions that were gone through for this page, or this part of a scan.
+    /// Dead rows and partitions skipped for this page, or for this part of a scan.
     pub(crate) dead: u64,
-    /// Where a merge needs them: each row's clustering key, and the end of its cells.
+    /// Clustering key of each row and the end of its cells, if a merge needs them.
     pub(crate) places: Option<Vec<(Bytes, usize)>>,
     pub(crate) grants: Grants,
-    /// Bytes that the first row makes room for. A read that still waits for its rows has no room.
+    /// Bytes to reserve when the first row arrives. A read that still waits for its rows reserves
+    /// nothing.
     pub(crate) room: usize,
 }
 
-/// Bytes of an answer that are granted at a time. The first of them need no grant, so that short
-/// answers cost no accounting.
+/// Bytes of a result that are granted at a time. The first ones need no grant, so that short
+/// results cost no accounting.
 const GRANT_BYTES: usize = 64 << 10;
 
-/// Memory that an answer without pages is granted as it grows.
+/// Memory granted to a result without pages as it grows.
 #[derive(Debug)]
 pub(crate) struct Grants {
     room: Option<Arc<dyn AnswerRoom>>,
@@ -85,15 +88,15 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    /// Grants out of `room`; without it all is granted.
+    /// Returns grants from `room`; without it every request is granted.
     pub(crate) fn of(room: Option<Arc<dyn AnswerRoom>>) -> Grants {
         Grants { room, granted: GRANT_BYTES }
     }
 
-    /// Has so many bytes of the answer granted.
+    /// Requests grants for `bytes` of the result.
     ///
     /// # Errors
-    /// There is no memory for them.
+    /// Returns an error if there is no memory for them.
     pub(crate) fn cover(&mut self, bytes: usize) -> Result<(), Error> {
         if bytes > self.granted
             && let Some(room) = &self.room
@@ -106,17 +109,17 @@ impl Grants {
     }
 }
 
-/// A partition that is read in pieces.
+/// Partition that is being read in chunks.
 #[derive(Debug, Default)]
-pub(crate) struct Begun {
-    /// The first piece, which has the static cells.
+pub(crate) struct PartitionRead {
+    /// First chunk, which has the static cells.
     head: Option<PartitionView>,
-    /// It has a row.
+    /// True if a row was found.
     found: bool,
 }
 
 impl Chunk {
-    /// Without rows yet, for at most `left` of them.
+    /// Returns a chunk without rows, for at most `left` rows.
     pub(crate) fn new(rows: Rows, left: u32, bytes_max: usize) -> Chunk {
         Chunk {
             rows,
@@ -135,39 +138,40 @@ impl Chunk {
     /// Counts dead rows and partitions of a table.
     ///
     /// # Errors
-    /// They are beyond the guardrail. The server's own tables are read whatever is dead in them: it
-    /// does not start without.
-    pub(crate) fn passed_over(&mut self, def: &TableDef, dead: u64) -> Result<(), Error> {
+    /// Returns an error if the count exceeds the guardrail. System tables are exempt: the server
+    /// cannot start without reading them.
+    pub(crate) fn count_dead(&mut self, def: &TableDef, dead: u64) -> Result<(), Error> {
         if dead == 0 || is_kept(&def.keyspace) {
             return Ok(());
         }
         self.dead += dead;
         let engine = Embedded::local();
-        engine.uses.of(def, &engine).passed_over(dead, self.dead);
+        engine.uses.of(def, &engine).count_dead(dead, self.dead);
         engine.guardrails().check_growth(Guardrail::Tombstones, self.dead - dead, self.dead)
     }
 
-    /// The chunk itself, to be sent to another core; an empty one stays here until it comes back.
+    /// Takes the chunk, to send it to another core. Leaves an empty one until it comes back.
     pub(crate) fn take(&mut self) -> Chunk {
         std::mem::replace(self, Chunk::new(Rows::new(Arc::from([])), 0, 0))
     }
 
-    /// Where to go on behind the last row taken, within a partition; behind the partition where none was.
+    /// Returns the position after the last row taken from the partition, or after the partition if
+    /// none was taken.
     pub(crate) fn inside(&self, token: i64, key: Bytes) -> Position {
         Position { of_partition: self.of_partition, row: self.last.clone(), ..Position::after(token, key) }
     }
 
-    /// Remembers the place of the row that was taken last.
+    /// Records the place of the row taken last.
     fn place(&mut self) {
         if let Some(places) = &mut self.places {
             places.push((self.last.clone().unwrap_or_default(), self.rows.cells.len()));
         }
     }
 
-    /// Takes no more rows once there are enough bytes.
+    /// Takes no more rows once there are `bytes_max` bytes of cells.
     ///
     /// # Errors
-    /// There is no memory for an answer that grows on.
+    /// Returns an error if there is no memory for a larger result.
     pub(crate) fn bound(&mut self) -> Result<(), Error> {
         let bytes = self.rows.cells.len();
         if bytes >= self.bytes_max {
@@ -178,7 +182,8 @@ impl Chunk {
 }
 
 impl Slice {
-    /// Reads one partition, on the core that owns it, from after a row: whether to its end. Storage gives it a piece at a time.
+    /// Reads one partition after a row, on the core that owns it. Returns true if it was read to
+    /// its end. Storage returns it in chunks.
     async fn one(
         &self,
         shard: &Rc<Shard>,
@@ -192,20 +197,20 @@ impl Slice {
         let (mut found, mut head) = (after.is_some(), None);
         for (start, end) in self.ranges_after(after.as_ref()) {
             let (start, end) = (start.map(Bytes::copy_from_slice), end.map(Bytes::copy_from_slice));
-            // One more than there is room for tells whether there are more.
-            let rows = (chunk.left.min(self.per_partition) as usize).saturating_add(1).min(PIECE_ROWS_MAX);
+            // Request one row more than fits, to find out if there are more.
+            let rows = (chunk.left.min(self.per_partition) as usize).saturating_add(1).min(CHUNK_ROWS_MAX);
             let bypass_cache = self.bypass_cache;
             let reversed = self.reversed;
-            // The static cells come with the first piece.
+            // The static cells come with the first chunk.
             let statics = head.is_none();
             let mut piece = storage::Slice { start, end, reversed, rows, bypass_cache, statics };
             loop {
-                if lanes::spend(PIECE_UNITS) {
+                if lanes::spend(CHUNK_UNITS) {
                     lanes::yield_now().await;
                 }
                 let read = shard.read_slice(table, token, key, &piece, self.now_s).wait().await;
                 let Some(sliced) = read.map_err(storage_error)? else { return Ok(true) };
-                // What storage has merged; what becomes of each row is counted as well.
+                // Rows merged by storage. The handling of each row is counted in addition.
                 let _ = lanes::spend(sliced.view.stored() as u32);
                 let rows = sliced.view.range(Bound::Unbounded, Bound::Unbounded, self.reversed);
                 let head = head.get_or_insert_with(|| sliced.view.clone());
@@ -213,9 +218,10 @@ impl Slice {
                     return Ok(whole);
                 }
                 match sliced.next {
-                    // Where most rows are dead, a small LIMIT would ask for them two by two.
+                    // If most rows are dead, a small LIMIT would request the rest two rows at a
+                    // time.
                     Some(last) => {
-                        let rows = piece.rows.saturating_mul(2).min(PIECE_ROWS_MAX);
+                        let rows = piece.rows.saturating_mul(2).min(CHUNK_ROWS_MAX);
                         piece = storage::Slice { rows, ..piece.behind(last) };
                     }
                     None if found || !self.whole => break,
@@ -226,7 +232,7 @@ impl Slice {
         Ok(true)
     }
 
-    /// As [`Slice::one`], from any core.
+    /// Reads one partition as [`Slice::one`] does, from any core.
     pub(crate) async fn one_on(
         &self,
         core: usize,
@@ -248,13 +254,13 @@ impl Slice {
         whole
     }
 
-    /// Takes rows of a piece of a partition into the chunk, until it is full or the piece ends; `part` is
-    /// what came before of the partition. `Some` ends the partition: whether all that is wanted of it was
-    /// taken. Yields every few dozen microseconds.
+    /// Adds the rows of a chunk of a partition to the result, until it is full or the chunk ends.
+    /// `part` is the state from earlier chunks of the partition. Returns `Some` at the end of the
+    /// partition: true if all requested rows of it were taken. Yields every few dozen microseconds.
     pub(crate) async fn piece(
         &self,
         piece: &ScanPiece,
-        part: &mut Begun,
+        part: &mut PartitionRead,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
         let place = (piece.token, &piece.key[..]);
@@ -276,7 +282,7 @@ impl Slice {
         }
     }
 
-    /// What is left of the ranges behind a row, in the order of reading.
+    /// Returns the ranges that remain after a row, in reading order.
     fn ranges_after<'s>(&'s self, after: Option<&'s Bytes>) -> Vec<Between<'s>> {
         let left = self.ranges.iter().map(|(start, end)| {
             let (start, end) = (as_slice(start), as_slice(end));
@@ -293,7 +299,8 @@ impl Slice {
         left
     }
 
-    /// Takes rows into the chunk. `Some` ends the partition: whether it was read to its end.
+    /// Adds rows to the chunk. Returns `Some` at the end of the partition: true if it was read to
+    /// its end.
     async fn rows(
         &self,
         (token, key): (i64, &[u8]),
@@ -302,19 +309,19 @@ impl Slice {
         found: &mut bool,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
-        let of_row = 1 + (self.want.width() + self.filters.len()) as u32 / COLUMNS_A_UNIT;
+        let of_row = 1 + (self.want.width() + self.filters.len()) as u32 / COLUMNS_PER_UNIT;
         while let Some(row) = rows.next_stored() {
-            // A dead row costs what a live one does.
+            // A dead row costs as much as a live one.
             if lanes::spend(of_row) {
                 lanes::yield_now().await;
             }
             let Some(row) = row else {
-                chunk.passed_over(&self.def, 1)?;
+                chunk.count_dead(&self.def, 1)?;
                 continue;
             };
             let (row, view) = (Some(&row), Some(view));
             let source = Source { def: &self.def, token, key, row, view, now_s: self.now_s };
-            if !source.is_there() {
+            if !source.exists() {
                 continue;
             }
             *found = true;
@@ -329,7 +336,7 @@ impl Slice {
             }
             let bytes = chunk.rows.cells.len();
             take(&self.want, &source, chunk)?;
-            let _ = lanes::spend((chunk.rows.cells.len().saturating_sub(bytes) / BYTES_A_UNIT) as u32);
+            let _ = lanes::spend((chunk.rows.cells.len().saturating_sub(bytes) / BYTES_PER_UNIT) as u32);
             chunk.last = row.map(|row| Bytes::copy_from_slice(row.clustering()));
             chunk.place();
             if self.distinct {
@@ -339,7 +346,7 @@ impl Slice {
         Ok(None)
     }
 
-    /// A partition without rows shows as one if it has static cells.
+    /// Shows a partition without rows as one row if it has static cells.
     fn statics_alone(
         &self,
         (token, key): (i64, &[u8]),
@@ -369,7 +376,7 @@ impl Slice {
     }
 }
 
-/// Takes one row into the chunk.
+/// Adds one row to the chunk.
 pub(crate) fn take(want: &Want, source: &Source<'_>, chunk: &mut Chunk) -> Result<(), Error> {
     chunk.of_partition += 1;
     match want {
@@ -378,7 +385,7 @@ pub(crate) fn take(want: &Want, source: &Source<'_>, chunk: &mut Chunk) -> Resul
             chunk.rows.count += 1;
             chunk.rows.cells.reserve(std::mem::take(&mut chunk.room));
             let mut scratch = Vec::new();
-            // A collection is put together once, however many of its elements are shown.
+            // Assemble a collection once, even if several of its elements are shown.
             let mut whole: Option<(usize, Option<Cow<'_, [u8]>>)> = None;
             for show in shows {
                 let Show::Inside(part) = show else {

@@ -1,7 +1,7 @@
 //! Running a SELECT: from a plan and values to one page of rows.
 //!
-//! The values of a request are bound here. Where there are many, such as the keys of an `IN`, a
-//! heavy lane binds them.
+//! Binds the values of a request. Many values, such as the keys of an `IN`, are bound on a heavy
+//! lane.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, RangeInclusive};
@@ -16,8 +16,8 @@ use engine::{
 
 use crate::choice::{Cost, plus, times};
 use crate::definition::is_kept;
-use crate::heavily::heavy;
-use crate::kept::{Kept, KeptRequest};
+use crate::heavy_lane::heavy;
+use crate::owned::{OwnedRequest, OwnedValues};
 use crate::paging::Position;
 use crate::read::{Chunk, Grants, Slice};
 use crate::restrict::{TokenBound, is_lower};
@@ -26,8 +26,8 @@ use crate::select::{SelectPlan, Want};
 use crate::slice::{clustering_ranges, partition_keys};
 use crate::{Embedded, storage_error, virtual_select};
 
-/// Work units of asking for one partition on this core: its place in each memtable, and the filter
-/// of each file.
+/// Work units of reading one partition on this core: a lookup in each memtable and in the filter of
+/// each file.
 const KEY_UNITS: u32 = 5;
 
 impl Embedded {
@@ -48,9 +48,9 @@ impl Embedded {
         }
         if plan.is_large(request.values) {
             let (engine, plan) = (self.rc(), plan.clone());
-            let request = KeptRequest::of(request, Kept::of(request.values));
+            let request = OwnedRequest::of(request, OwnedValues::of(request.values));
             return Execution::Pending(Box::pin(async move {
-                let bind = async move { Reading::of(&plan, &request.lent(&request.values.all()), now_s) };
+                let bind = async move { Reading::of(&plan, &request.borrowed(&request.values.all()), now_s) };
                 heavy(bind).await?.run(engine).await
             }));
         }
@@ -60,7 +60,8 @@ impl Embedded {
         }
     }
 
-    /// Checks how many rows and slices the INs of a SELECT name, before a value is copied.
+    /// Checks the number of rows and slices that the INs of a SELECT name, before any value is
+    /// copied.
     fn check_product(&self, plan: &SelectPlan, values: &[Value<'_>]) -> Result<(), Error> {
         if !plan.has_in {
             return Ok(());
@@ -73,12 +74,12 @@ impl Embedded {
     }
 }
 
-/// Cassandra's text for an answer that has to be sorted and might not fit a page.
+/// Cassandra's text for a result that must be sorted and might not fit a page.
 const CANNOT_PAGE: &str = "Cannot page queries with both ORDER BY and a IN restriction on the partition key; \
                            you must either remove the ORDER BY or the IN and sort client side, or disable paging \
                            for this query";
 
-/// The tokens that bounds leave; an empty range where they leave none.
+/// Returns the tokens that meet all bounds; an empty range if there are none.
 fn tokens(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<RangeInclusive<i64>, Error> {
     let (mut start, mut end) = (i64::MIN, i64::MAX);
     for (op, bind) in bounds {
@@ -93,7 +94,7 @@ fn tokens(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<RangeInclusive<
                 Some(token) => start = start.max(token),
                 None => (start, end) = (1, 0),
             },
-            // As in Cassandra, the smallest token as an upper bound stands for the end of the ring.
+            // As in Cassandra, the smallest token as an upper bound means the end of the ring.
             _ if token == i64::MIN => {}
             _ => end = end.min(token - i64::from(strict)),
         }
@@ -101,22 +102,22 @@ fn tokens(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<RangeInclusive<
     Ok(start..=end)
 }
 
-/// One page of a SELECT.
+/// State of one page of a SELECT.
 struct Reading {
     plan: Arc<SelectPlan>,
     scan: Scan,
-    /// The partitions, where the statement names them; otherwise the scan finds them.
+    /// Partitions that the statement names. `None`: a scan finds them.
     keys: Option<Vec<(i64, Bytes)>>,
-    /// They are merged into one order.
+    /// True if the partitions are merged into one order.
     merged: bool,
     position: Position,
     page: Option<u32>,
     /// Bytes of cells at which a page ends early.
     page_bytes_max: usize,
-    /// Memory for an answer without pages.
+    /// Memory for a result without pages.
     room: Option<Arc<dyn AnswerRoom>>,
     counting: bool,
-    /// What it shows has to be durable.
+    /// Rows must be durable before the client gets them.
     serial: bool,
 }
 
@@ -236,7 +237,8 @@ impl Reading {
         Ok(Outcome::Rows(chunk.rows))
     }
 
-    /// Reads the named partitions in token order; gives where to go on, if there is more.
+    /// Reads the named partitions in token order. Returns the position to continue from, if there
+    /// are more rows.
     async fn by_keys(
         &self,
         engine: &Rc<Embedded>,
@@ -246,7 +248,7 @@ impl Reading {
         let position = &self.position;
         let mut done = None;
         let first = match &position.key {
-            // Keys are in order: those read before are not gone through again.
+            // Keys are sorted: skip the partitions that were read before.
             Some(reached) => keys.partition_point(|(token, key)| match position.row {
                 Some(_) => (*token, key) < (position.token, reached),
                 None => (*token, key) <= (position.token, reached),
@@ -254,7 +256,7 @@ impl Reading {
             None => 0,
         };
         for (token, key) in keys.into_iter().skip(first) {
-            // A partition that is not there costs its look-up too.
+            // A partition that does not exist costs its lookup too.
             if lanes::spend(KEY_UNITS) {
                 lanes::yield_now().await;
             }

@@ -1,15 +1,16 @@
-//! Restoring a table from a snapshot, while the server runs.
+//! Restore of a table from a snapshot while the server runs.
 //!
 //! 1. Core 0 reads the schema of the snapshot.
-//! 2. The table's definition there is compared with that of today. Where values of today's columns could not be
-//!    those of the snapshot's, the restore is refused. A table that is gone is defined as it was, and so are its
-//!    keyspace and its user types where they are gone.
-//! 3. Every core takes its part of the table into data of a new identity (storage's `import`). Batches that the
-//!    snapshot has in its batch log alone are applied to it.
-//! 4. As in a truncation, one record of the log makes that the table's data, and the old data is dropped.
+//! 2. The table's definition in the snapshot is compared with the current one. The restore is
+//!    rejected if values of the snapshot could not be values of the current columns. A table that
+//!    no longer exists is defined again, and so are its keyspace and its user types if they are
+//!    missing.
+//! 3. Every core imports its part of the table into data with a new identity (storage's `import`).
+//!    Batches that are only in the batch log of the snapshot are applied to it.
+//! 4. As in a truncation, one log record makes this the table's data. The old data is dropped.
 //!
-//! The table has what the snapshot has, and nothing else: its data of before is replaced. Until step 4 all is as it was,
-//! also after a crash or an error.
+//! The table then has exactly the data of the snapshot: its earlier data is replaced. Until step 4
+//! nothing has changed, even after a crash or an error.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,44 +21,46 @@ use storage::TableId;
 use uuid::Uuid;
 
 use crate::batch_log::{BATCH_TABLE, by_core, mutations_of};
-use crate::catalogue::{Defined, SCHEMA_TABLE, drop_data};
+use crate::catalog::{Defined, SCHEMA_TABLE, drop_data};
 use crate::clock::FLOORS;
 use crate::definition::Step;
 use crate::{Embedded, storage_error, term};
 
 impl Embedded {
-    /// Restores a table from a snapshot: from one of everything, or of that table. On any core. Reads and writes go on; those of
-    /// the table meet what was restored when this returns.
+    /// Restores a table from a snapshot of everything or of that table. Runs on any core. Reads and
+    /// writes continue. Those of the table see the restored data once this returns.
     ///
     /// # Errors
-    /// The folder is no snapshot, or is damaged; it does not have the table; the table's columns differ; something cannot be
-    /// written. The table is as it was then.
+    /// Returns an error if the folder is no snapshot or damaged, if it does not have the table, if
+    /// the columns differ, or if a write fails. The table is then unchanged.
     pub async fn restore_table(from: &Path, keyspace: &str, table: &str) -> Result<(), Error> {
         let (from, keyspace, table) = (from.to_owned(), keyspace.to_owned(), table.to_owned());
         lanes::call(0, move || async move {
             let engine = Embedded::local();
-            let _turn = engine.definition_turns.take(()).await;
+            let _guard = engine.definition_lock.lock(()).await;
             let there = engine.schema_of(&from).await?;
             let now = engine.current.schema();
             let data = term::random_uuid();
             let step = restored(&now, &there, (&keyspace, &table), data)?;
-            let def = step.schema.table(&keyspace, &table).expect("it was put there").clone();
+            let def = step.schema.table(&keyspace, &table).expect("the step adds the table").clone();
             let old = there.table(&keyspace, &table).expect("checked").data_id();
             let made = async {
                 engine.import(&from, old, def).await?;
-                engine.keep_data(&step).await
+                engine.snapshot_dropped_data(&step).await
             };
             if let Err(error) = made.await {
                 drop(drop_data([TableId(data.as_u128())].into()).await);
                 return Err(error);
             }
-            // If this fails, its record may be in the log all the same: the next start drops the one data or the other.
+            // If this fails, its record may be in the log nevertheless. The next start then drops
+            // one of the two data identities.
             engine.make_or_stop(Defined::new(&now, step)).await.map(|_| ())
         })
         .await
     }
 
-    /// The schema of a snapshot; on core 0, whose clock is raised to the times of the snapshot.
+    /// Reads the schema of a snapshot. Runs on core 0, and raises its clock to the timestamps of
+    /// the snapshot.
     async fn schema_of(&self, from: &Path) -> Result<Schema, Error> {
         let (definitions, floors) = (random_table(), random_table());
         let read = async {
@@ -82,7 +85,7 @@ impl Embedded {
         self.shard.import(from, (table, into), true).await.map_err(storage_error)
     }
 
-    /// Takes a table's data out of a snapshot on all cores, into that of a definition.
+    /// Imports a table's data from a snapshot on all cores, into the data of a definition.
     async fn import(&self, from: &Path, old: Uuid, def: Arc<TableDef>) -> Result<(), Error> {
         let (old, new) = (TableId(old.as_u128()), TableId(def.data_id().as_u128()));
         for core in 0..lanes::cores() {
@@ -111,12 +114,13 @@ impl Embedded {
     }
 }
 
-/// A table for the time of a restore. Data of one that a crash leaves behind is dropped by the next start.
+/// Returns the identity of a temporary table for a restore. If a crash leaves its data behind, the
+/// next start drops it.
 fn random_table() -> TableId {
     TableId(term::random_uuid().as_u128())
 }
 
-/// The step that puts a table of another schema into this one, with data of its own.
+/// Returns the step that puts a table of another schema into this one, with data of its own.
 fn restored(
     now: &Schema,
     there: &Schema,
@@ -146,7 +150,8 @@ fn restored(
         match to.types.get(name) {
             Some(today) if **today != **udt => {
                 return Err(Error::Invalid(format!(
-                    "expected type {keyspace}.{name} as the snapshot has it, got another one: restore the whole snapshot \
+                    "expected type {keyspace}.{name} as the snapshot has it, got another one: restore the \
+                     whole snapshot \
                      into another folder"
                 )));
             }
@@ -166,7 +171,7 @@ fn restored(
     Ok(with_table(&schema, new, Some(change), Vec::new()))
 }
 
-/// The step that puts a definition into the schema.
+/// Returns the step that puts a definition into the schema.
 pub(crate) fn with_table(
     now: &Schema,
     def: TableDef,
@@ -174,12 +179,13 @@ pub(crate) fn with_table(
     dropped: Vec<Arc<TableDef>>,
 ) -> Step {
     let mut schema = now.clone();
-    let keyspace = schema.keyspaces.get_mut(&def.keyspace).expect("the caller has seen it");
+    let keyspace = schema.keyspaces.get_mut(&def.keyspace).expect("the caller checked the keyspace");
     Arc::make_mut(keyspace).tables.insert(def.name.clone(), Arc::new(def));
     Step { schema, change, dropped }
 }
 
-/// Checks that every value of the snapshot is one of the column of the same name, and of no other.
+/// Checks that every value of the snapshot is valid for the column of the same name, and belongs to
+/// no other column.
 fn check_columns(now: &TableDef, old: &TableDef) -> Result<(), Error> {
     let refused = |what: String| {
         Err(Error::Invalid(format!(
@@ -189,7 +195,7 @@ fn check_columns(now: &TableDef, old: &TableDef) -> Result<(), Error> {
         )))
     };
     for column in &old.columns {
-        // Values of the key are not kept under the column's number.
+        // Key values are not stored under the column's number.
         let is_key = matches!(column.kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..));
         let same = |today: &ColumnDef| {
             (is_key || today.id == column.id) && today.ty == column.ty && today.kind == column.kind

@@ -1,8 +1,9 @@
-//! WHERE, sorted by what each relation is good for: naming partitions, bounding a slice, or filtering rows.
+//! WHERE clauses, sorted by the use of each relation: to name partitions, to bound a slice, or to
+//! filter rows.
 //!
-//! A column takes one `=` or `IN`, or one lower and one upper bound; more are refused with
-//! Cassandra's texts. So what follows is bounded by the columns, however many relations a client
-//! sends.
+//! A column takes one `=` or `IN`, or one lower and one upper bound. More are rejected with
+//! Cassandra's texts. The result is therefore bounded by the columns, even if a client sends more
+//! relations.
 
 use cql::ast::{CompareOp, InValues, Relation};
 use engine::Error;
@@ -16,28 +17,28 @@ use crate::term::{Bind, Binder};
 /// A bound on tokens.
 pub(crate) type TokenBound = (CompareOp, Bind);
 
-/// A WHERE clause, made ready.
+/// Prepared WHERE clause.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Restrictions {
-    /// For each partition-key column its values; empty where the partition is not named.
+    /// Values of each partition key column; empty if the statement names no partition.
     pub(crate) partition: Vec<Choice>,
-    /// For a prefix of the clustering columns, their values.
+    /// Values of a prefix of the clustering columns.
     pub(crate) clustering: Vec<Choice>,
     /// Bounds on the clustering column after that prefix.
     pub(crate) range: Vec<(CompareOp, Bind)>,
     /// Bounds on the token.
     pub(crate) tokens: Vec<TokenBound>,
-    /// The rest.
+    /// All other relations.
     pub(crate) filters: Vec<Filter>,
 }
 
 impl Restrictions {
-    /// Whether a key column has an IN.
+    /// Returns true if a key column has an IN.
     pub(crate) fn has_in(&self) -> bool {
         self.partition.iter().chain(&self.clustering).any(|choice| !matches!(choice, Choice::One(_)))
     }
 
-    /// The constants that stand in INs.
+    /// Returns the number of constants in INs.
     pub(crate) fn listed(&self) -> usize {
         let choices = self.partition.iter().chain(&self.clustering).map(Choice::listed);
         let filters = self.filters.iter().map(|filter| match &filter.test {
@@ -47,7 +48,7 @@ impl Restrictions {
         choices.chain(filters).sum()
     }
 
-    /// Whether an IN, of a key column or another, has a list that comes with the request.
+    /// Returns true if an IN, of a key column or another, has a list that comes with the request.
     pub(crate) fn has_lists(&self) -> bool {
         let of_filters = self.filters.iter().filter_map(|filter| match &filter.test {
             Test::In(choice) => Some(choice),
@@ -58,7 +59,7 @@ impl Restrictions {
     }
 }
 
-/// What restricts one column, or the token, so far.
+/// Restrictions of one column, or of the token, found so far.
 #[derive(Clone, Copy, Default, Debug)]
 struct Restricted {
     equal: bool,
@@ -68,10 +69,10 @@ struct Restricted {
 }
 
 impl Restricted {
-    /// Takes one more comparison.
+    /// Adds a comparison.
     ///
     /// # Errors
-    /// It cannot be beside those before it; the texts are Cassandra's.
+    /// Returns Cassandra's text if it cannot be combined with earlier ones.
     fn compare(&mut self, name: &str, op: CompareOp) -> Result<(), Error> {
         let seen = match op {
             CompareOp::Eq => {
@@ -100,7 +101,7 @@ impl Restricted {
         Ok(())
     }
 
-    /// Takes an IN, as [`Restricted::compare`] does.
+    /// Adds an IN. Its errors are those of [`Restricted::compare`].
     fn one_of(&mut self, name: &str) -> Result<(), Error> {
         self.beside_choice(name)?;
         if self.start || self.end {
@@ -128,12 +129,12 @@ fn both<T>(name: &str) -> Result<T, Error> {
     )))
 }
 
-/// Whether a comparison bounds from below.
+/// Returns true for a lower bound.
 pub(crate) fn is_lower(op: CompareOp) -> bool {
     matches!(op, CompareOp::Greater | CompareOp::GreaterEq)
 }
 
-/// Sorts the relations of a WHERE over a table. With `all_filter`, every relation is a filter
+/// Sorts the relations of a WHERE over a table. With `all_filter` every relation is a filter
 /// (virtual tables).
 pub(crate) fn restrict(
     names: &Names,
@@ -226,7 +227,7 @@ pub(crate) fn restrict(
     Ok(out)
 }
 
-/// Takes the relations that name partitions and slices; gives the others.
+/// Takes the relations that name partitions and slices. Returns the others.
 fn take_keys(
     def: &TableDef,
     restricted: &[Restricted],
@@ -254,13 +255,13 @@ fn take_keys(
             test => others.push((column, test)),
         }
     }
-    let mut choices = choices.into_iter().map(|choice| choice.expect("every one of these columns has one"));
+    let mut choices = choices.into_iter().map(|choice| choice.expect("each of these columns has a choice"));
     out.partition = choices.by_ref().take(partition).collect();
     out.clustering = choices.collect();
     others
 }
 
-/// A column of elements cannot be compared as a whole.
+/// Rejects a comparison of a column of elements as a whole.
 fn check_comparable(column: &ColumnDef, sign: &str) -> Result<(), Error> {
     let (name, ty) = (&column.name, &column.ty);
     match ty.is_multi_cell() {
@@ -274,7 +275,7 @@ fn check_comparable(column: &ColumnDef, sign: &str) -> Result<(), Error> {
     }
 }
 
-/// How CQL writes a comparison.
+/// Returns the CQL operator of a comparison.
 pub(crate) fn sign(op: CompareOp) -> &'static str {
     match op {
         CompareOp::Eq => "=",

@@ -1,4 +1,4 @@
-//! SELECT made ready: what to read, in which order, and what to show of it.
+//! Prepared SELECTs: what to read, in which order, and what to show.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,17 +14,17 @@ use crate::restrict::{Restrictions, restrict};
 use crate::show::{Inside, Show, Step};
 use crate::term::{Bind, Binder};
 
-/// What is asked for.
+/// Result that a SELECT requests.
 #[derive(Clone, Debug)]
 pub(crate) enum Want {
     /// Rows.
     Rows(Vec<Show>),
-    /// How many rows there are; with a column, how many have it.
+    /// Number of rows; with a column, number of rows in which it is not null.
     Count(Option<Show>),
 }
 
 impl Want {
-    /// How many columns of each row are shown.
+    /// Returns the number of columns shown of each row.
     pub(crate) fn width(&self) -> usize {
         match self {
             Want::Rows(shows) => shows.len(),
@@ -33,7 +33,7 @@ impl Want {
     }
 }
 
-/// A SELECT, made ready. What travels to other cores is behind [`Arc`].
+/// Prepared SELECT. Parts that are sent to other cores are behind [`Arc`].
 #[derive(Debug)]
 pub(crate) struct SelectPlan {
     pub(crate) def: Arc<TableDef>,
@@ -43,47 +43,48 @@ pub(crate) struct SelectPlan {
     pub(crate) limit: Option<Bind>,
     pub(crate) per_partition: Option<Bind>,
     pub(crate) reversed: bool,
-    /// Clustering columns that ORDER BY names.
+    /// Number of clustering columns that ORDER BY names.
     pub(crate) ordered: usize,
-    /// One row a partition, of key and static columns.
+    /// True for DISTINCT: one row per partition, of key and static columns.
     pub(crate) distinct: bool,
-    /// A whole primary key by `=`, and only cells of that row to show: the point read.
+    /// True for a point read: a whole primary key by `=`, showing only cells of that row.
     pub(crate) point: bool,
     pub(crate) is_virtual: bool,
     pub(crate) bypass_cache: bool,
-    /// The columns that a point read looks at, ascending; none: all of them.
+    /// Columns that a point read needs, ascending. `None`: all.
     picked: Option<Box<[u32]>>,
-    /// What is wanted depends on the values of an execution.
+    /// True if the shown columns depend on the values of an execution.
     open: bool,
-    /// A key column has an IN.
+    /// True if a key column has an IN.
     pub(crate) has_in: bool,
-    /// The terms of INs, and whether one has a list of the request.
+    /// Number of terms in INs, and true if one takes its list from the request.
     listed: (usize, bool),
-    /// What the largest of its answers took so far, bytes of cells, up to [`ROOM_MAX`].
+    /// Size of its largest result so far, in bytes of cells, up to [`ROOM_MAX`].
     room: AtomicUsize,
 }
 
-/// Terms of INs that are bound in one task poll: at some 200 ns each, with sorting, about 50 µs.
+/// Terms of INs bound in one task poll: at about 200 ns each, with sorting, 50 µs.
 const TERMS_AT_ONCE: usize = 256;
 
-/// Bytes of the lists of INs that are bound in one task poll: as many values of four bytes.
+/// Bytes of IN lists bound in one task poll: equals [`TERMS_AT_ONCE`] values of four bytes, with
+/// their lengths.
 const LIST_BYTES_AT_ONCE: usize = TERMS_AT_ONCE * 8;
 
-/// No answer is given more room ahead of its rows, bytes.
+/// Bytes reserved ahead of the rows, at most.
 const ROOM_MAX: usize = 64 << 10;
 
 impl SelectPlan {
-    /// An answer without rows yet, with room for as much as the last ones took.
+    /// Returns an empty result with capacity for the largest result so far.
     pub(crate) fn rows(&self) -> Rows {
         Rows { cells: Vec::with_capacity(self.room()), ..Rows::new(self.columns.clone()) }
     }
 
-    /// Bytes of cells that the largest answer so far took, up to [`ROOM_MAX`].
+    /// Returns the size of the largest result so far, in bytes of cells, up to [`ROOM_MAX`].
     pub(crate) fn room(&self) -> usize {
         self.room.load(Relaxed)
     }
 
-    /// What is wanted in one execution.
+    /// Returns the requested result of one execution.
     pub(crate) fn wanted(&self, values: &[Value<'_>]) -> Result<Arc<Want>, Error> {
         match &*self.want {
             Want::Rows(shows) if self.open => {
@@ -94,7 +95,7 @@ impl SelectPlan {
         }
     }
 
-    /// Whether binding the values takes longer than a task poll may.
+    /// Returns true if binding the values takes longer than a task poll may.
     pub(crate) fn is_large(&self, values: &[Value<'_>]) -> bool {
         let (terms, has_lists) = self.listed;
         let bytes = || {
@@ -107,12 +108,12 @@ impl SelectPlan {
         terms > TERMS_AT_ONCE || has_lists && bytes() > LIST_BYTES_AT_ONCE
     }
 
-    /// What a point read asks of storage.
+    /// Returns the columns that a point read requests from storage.
     pub(crate) fn pick(&self) -> Pick<'_> {
         Pick { columns: self.picked.as_deref(), bypass_cache: self.bypass_cache }
     }
 
-    /// Remembers how much room an answer took.
+    /// Records the size of a result.
     pub(crate) fn measure(&self, rows: &Rows) {
         let taken = rows.cells.len().min(ROOM_MAX);
         if taken > self.room.load(Relaxed) {
@@ -189,8 +190,8 @@ pub(crate) fn select(
     })
 }
 
-/// The columns whose cells a point read shows, ascending. All of them in a table that has lost some: whether a row is there then depends on
-/// what else it has.
+/// Returns the columns whose cells a point read shows, ascending. `None` for a table with dropped
+/// columns: the existence of a row then depends on its other cells.
 fn picked(def: &TableDef, want: &Want) -> Option<Box<[u32]>> {
     let Want::Rows(shows) = want else { return None };
     if def.next_column_id as usize != def.columns.len() {
@@ -213,7 +214,7 @@ fn check_filtering(restrictions: &Restrictions) -> Result<(), Error> {
     ))
 }
 
-/// Whether rows are wanted against their order on disk.
+/// Returns true if rows are requested in the reverse of their order on disk.
 fn order(names: &Names, select: &ast::Select, restrictions: &Restrictions) -> Result<bool, Error> {
     let mut reversed = None;
     if !select.order_by.is_empty() && restrictions.partition.is_empty() {
@@ -230,18 +231,23 @@ fn order(names: &Names, select: &ast::Select, restrictions: &Restrictions) -> Re
         };
         if place != at {
             return Err(Error::Invalid(format!(
-                "Order by currently only supports the ordering of columns following their declared order in the PRIMARY KEY ({name} is out of order)"
+                "Order by currently only supports the ordering of columns following their declared order \
+                 in the PRIMARY KEY ({name} is out of order)"
             )));
         }
         let against = kept != *wanted;
         if *reversed.get_or_insert(against) != against {
-            return Err(Error::Invalid("Unsupported order by relation: all columns must run with, or all against, the CLUSTERING ORDER".into()));
+            return Err(Error::Invalid(
+                "Unsupported order by relation: all columns must run with, or all \
+                against, the CLUSTERING ORDER"
+                    .into(),
+            ));
         }
     }
     Ok(reversed.unwrap_or(false))
 }
 
-/// Makes the columns of one result, which share the table's names.
+/// Builds the columns of one result, which share the table's names.
 struct Specs {
     keyspace: Arc<str>,
     table: Arc<str>,
@@ -304,7 +310,7 @@ fn column_argument(expr: &SelectExpr) -> &str {
     }
 }
 
-/// What a `count` counts: `Some(None)` is rows; `None` is no count.
+/// Prepares a `count`. `None`: the expression is no count. `Some(None)`: it counts rows.
 fn counted(names: &Names, expr: &SelectExpr) -> Result<Option<Option<Show>>, Error> {
     Ok(match expr {
         SelectExpr::CountRows => Some(None),
@@ -375,7 +381,7 @@ fn selected(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Sh
     }
 }
 
-/// `c[k]`, `c.f`, and these of one another.
+/// Prepares `c[k]`, `c.f`, and nested combinations of them.
 fn inside(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show, String, CqlType), Error> {
     let (base, of, label, ty, step) = match expr {
         SelectExpr::Element(base, key) => {

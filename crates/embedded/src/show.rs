@@ -1,4 +1,5 @@
-//! What a SELECT shows of a row: a column, a part of one, or something about one; and how it is found in what storage has.
+//! Columns of a SELECT's result: a column, a part of one, or a property of one; and how to find it
+//! in a row.
 
 use std::borrow::Cow;
 
@@ -11,48 +12,48 @@ use crate::elements;
 use crate::slice::descending;
 use crate::term::{Bind, Given};
 
-/// One column of the result.
+/// Column of the result.
 #[derive(Clone, Debug)]
 pub(crate) enum Show {
     /// Component of the partition key.
     Key(usize),
     /// Component of the clustering key.
     Clustering(usize),
-    /// A static column's cell, by column number.
+    /// Cell of a static column, by column number.
     Static(u32),
-    /// A cell of the row, by column number.
+    /// Cell of the row, by column number.
     Regular(u32),
-    /// A column of elements, by its place in the table's `columns`.
+    /// Column of elements, by its index in the table's `columns`.
     Elements(usize),
-    /// A part of a column.
+    /// Part of a column.
     Inside(Box<Inside>),
-    /// Write time of a cell, and whether the cell is static.
+    /// Write time of a cell, by column number; true for a static cell.
     WriteTime(u32, bool),
-    /// Seconds left of a cell, and whether the cell is static.
+    /// Remaining seconds of a cell, by column number; true for a static cell.
     Ttl(u32, bool),
-    /// The partition's token.
+    /// Token of the partition.
     Token,
 }
 
-/// `c[k]`, `c.f`, or one of them of the other.
+/// `c[k]`, `c.f`, or a nested combination of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
-    /// The column's place in the table's `columns`.
+    /// Index in the table's `columns`.
     pub(crate) column: usize,
     pub(crate) steps: Vec<Step>,
 }
 
-/// One step into a value.
+/// Step into a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// What a map of this type has under a key, or a set if it has it.
+    /// Map value, or set member, at a key of a collection of this type.
     Key(CqlType, Bind),
-    /// A field of a user type, by number.
+    /// Field of a user type, by number.
     Field(usize),
 }
 
 impl Show {
-    /// A whole column, by its place in the table's `columns`.
+    /// Returns a whole column, by its index in the table's `columns`.
     pub(crate) fn column(at: usize, column: &ColumnDef) -> Show {
         match column.kind {
             ColumnKind::PartitionKey(at) => Show::Key(at),
@@ -63,7 +64,7 @@ impl Show {
         }
     }
 
-    /// Whether it looks at what the partition has rather than the row.
+    /// Returns true if it depends on the partition and not on the row.
     pub(crate) fn is_static(&self, def: &TableDef) -> bool {
         match self {
             Show::Static(_) | Show::WriteTime(_, true) | Show::Ttl(_, true) => true,
@@ -73,7 +74,7 @@ impl Show {
         }
     }
 
-    /// The column whose cells in the row it looks at, if any.
+    /// Returns the number of the column whose cells in the row it needs, if any.
     pub(crate) fn cells_of(&self, def: &TableDef) -> Option<u32> {
         match self {
             Show::Regular(id) | Show::WriteTime(id, false) | Show::Ttl(id, false) => Some(*id),
@@ -87,13 +88,13 @@ impl Show {
         }
     }
 
-    /// Whether it depends on the values of an execution.
+    /// Returns true if it depends on the values of an execution.
     pub(crate) fn is_open(&self) -> bool {
         let Show::Inside(inside) = self else { return false };
         inside.steps.iter().any(|step| matches!(step, Step::Key(_, key) if !key.is_constant()))
     }
 
-    /// The same with the values of an execution in it.
+    /// Binds the values of an execution.
     pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<Show, Error> {
         let Show::Inside(inside) = self else { return Ok(self.clone()) };
         let step = |step: &Step| match step {
@@ -105,12 +106,12 @@ impl Show {
     }
 }
 
-/// Steps into a value.
+/// Applies steps to a value.
 pub(crate) fn inside<'v>(steps: &[Step], mut value: &'v [u8]) -> Result<Option<&'v [u8]>, Error> {
     for step in steps {
         let part = match step {
             Step::Key(ty, key) => match key.get(&[])? {
-                Given::Bytes(key) => elements::under_key(ty, value, &key),
+                Given::Bytes(key) => elements::value_at_key(ty, value, &key),
                 _ => None,
             },
             Step::Field(at) => value::components(value).nth(*at).and_then(Result::ok).flatten(),
@@ -123,21 +124,21 @@ pub(crate) fn inside<'v>(steps: &[Step], mut value: &'v [u8]) -> Result<Option<&
     Ok(Some(value))
 }
 
-/// A row in its partition, or a partition without one.
+/// Row in its partition, or a partition without rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'v> {
     pub(crate) def: &'v TableDef,
     pub(crate) token: i64,
     pub(crate) key: &'v [u8],
     pub(crate) row: Option<&'v RowView>,
-    /// Where static columns are; a reader that shows none has no use for it.
+    /// Source of static cells; `None` if the reader shows none.
     pub(crate) view: Option<&'v PartitionView>,
     pub(crate) now_s: u32,
 }
 
 impl<'v> Source<'v> {
-    /// Whether the row is there: one with nothing but cells of dropped columns is not.
-    pub(crate) fn is_there(&self) -> bool {
+    /// Returns true if the row exists. A row with nothing but cells of dropped columns does not.
+    pub(crate) fn exists(&self) -> bool {
         let Some(row) = self.row else { return true };
         if self.def.next_column_id as usize == self.def.columns.len() {
             return true;
@@ -146,7 +147,7 @@ impl<'v> Source<'v> {
         row.liveness().is_some() || row.cells().any(|cell| known(cell.column))
     }
 
-    /// Whether the partition has static cells; those of dropped columns do not count.
+    /// Returns true if the partition has static cells, not counting those of dropped columns.
     pub(crate) fn has_statics(&self) -> bool {
         let known = |id| self.def.columns.iter().any(|c| c.id == id && c.kind == ColumnKind::Static);
         let all = self.def.next_column_id as usize == self.def.columns.len();
@@ -160,7 +161,7 @@ impl<'v> Source<'v> {
         }
     }
 
-    /// The live cells of a column, by its number.
+    /// Returns the live cells of a column, by number.
     pub(crate) fn seen(&self, id: u32, is_static: bool) -> Vec<Seen> {
         let seen = |cell: CellRef<'_>| {
             let path = cell.path.unwrap_or_default().to_vec();
@@ -175,7 +176,7 @@ impl<'v> Source<'v> {
         all
     }
 
-    /// The value of a column that is kept as elements.
+    /// Returns the value of a column that is stored as elements.
     fn elements(&self, column: &ColumnDef) -> Result<Option<Vec<u8>>, Error> {
         fn pair<'e>(cell: CellRef<'e>) -> Option<(&'e [u8], &'e [u8])> {
             Some((cell.path?, cell.value()?))
@@ -191,7 +192,7 @@ impl<'v> Source<'v> {
         }
     }
 
-    /// The value of a column, by its place in the table's `columns`.
+    /// Returns the value of a column, by its index in the table's `columns`.
     pub(crate) fn column(&self, at: usize) -> Result<Option<Cow<'v, [u8]>>, Error> {
         let column = &self.def.columns[at];
         let of_cell = |cell: Option<CellRef<'v>>| cell.and_then(|cell| cell.value()).map(Cow::Borrowed);
@@ -211,7 +212,7 @@ impl<'v> Source<'v> {
         })
     }
 
-    /// Appends what is to be shown.
+    /// Appends a column of the result.
     pub(crate) fn push(&self, show: &Show, rows: &mut Rows, scratch: &mut Vec<u8>) -> Result<(), Error> {
         match show {
             Show::Key(at) => rows.push(Some(key_part(self.def, self.key, *at)?)),

@@ -10,10 +10,10 @@ use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, value};
 use crate::choice::{Choice, for_each_combination, single};
 use crate::restrict::{Restrictions, is_lower};
 
-/// A range of clustering bytes.
+/// Range of clustering bytes.
 pub(crate) type Range = (Bound<Bytes>, Bound<Bytes>);
 
-/// The partitions named, by token and key, without repeats.
+/// Returns the named partitions, by token and key, without duplicates.
 pub(crate) fn partition_keys(
     def: &TableDef,
     choices: &[Choice],
@@ -44,7 +44,7 @@ fn checked(def: &TableDef, key: Vec<u8>) -> Result<Bytes, Error> {
     Ok(key.into())
 }
 
-/// Whether a partition may have this key.
+/// Checks that a partition may have this key.
 pub(crate) fn check_key(def: &TableDef, key: &[u8]) -> Result<(), Error> {
     if key.is_empty() {
         let name = def.partition_key().next().map_or("", |c| c.name.as_str());
@@ -60,18 +60,18 @@ pub(crate) fn check_key(def: &TableDef, key: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Appends one clustering value in key order.
+/// Appends one clustering value in key encoding.
 pub(crate) fn encode(column: &ColumnDef, bytes: &[u8], out: &mut Vec<u8>) {
     value::encode_key_part(&column.ty, bytes, descending(column), out);
 }
 
-/// Whether the column runs downwards on disk.
+/// Returns true if the column is sorted in descending order on disk.
 pub(crate) fn descending(column: &ColumnDef) -> bool {
     matches!(column.kind, ColumnKind::Clustering(_, ClusteringOrder::Desc))
 }
 
-/// The ranges that the clustering restrictions mean, in order, without repeats; one unbounded range where there are none.
-/// A whole clustering key gives `Included(key)..=Included(key)`.
+/// Returns the ranges of the clustering restrictions, sorted and without duplicates; one unbounded
+/// range if there are none. A full clustering key gives `Included(key)..=Included(key)`.
 pub(crate) fn clustering_ranges(
     def: &TableDef,
     restrictions: &Restrictions,
@@ -120,16 +120,18 @@ fn start_of(range: &Range) -> &[u8] {
     }
 }
 
-/// The upper bound that ends all keys with this prefix.
+/// Returns the upper bound that includes all keys with this prefix.
 pub(crate) fn after(prefix: &[u8]) -> Bound<Bytes> {
     value::prefix_end(prefix).map_or(Bound::Unbounded, |end| Bound::Excluded(end.into()))
 }
 
-/// The lower bound behind all keys with this prefix. Where nothing can be behind it, a range from there is empty.
+/// Returns the lower bound after all keys with this prefix. If no key can follow, a range from
+/// there is empty.
 pub(crate) fn past(prefix: &[u8]) -> Bound<Bytes> {
     match value::prefix_end(prefix) {
         Some(end) => Bound::Included(end.into()),
-        // All bytes are 0xFF: only longer strings of that prefix follow, so a longer run of 0xFF lies behind them.
+        // All bytes are 0xFF, so only longer strings with that prefix follow. A longer run of 0xFF
+        // is after all of them.
         None => Bound::Excluded(Bytes::from(vec![0xff; 1 << 16])),
     }
 }

@@ -1,15 +1,17 @@
-//! Snapshots over all cores: of everything, and of tables whose data a statement is about to drop.
+//! Snapshots over all cores: of everything, or of tables whose data a statement is about to drop.
 //!
-//! 1. Every core flushes, so that there is little of the logs to copy.
-//! 2. No core acknowledges a write from before the first core is cut until after the last one is: what was acknowledged
-//!    before is in the snapshot, and nothing that somebody wrote because of what was acknowledged after it. No
-//!    definition changes meanwhile.
+//! 1. Every core flushes, so that little of the logs must be copied.
+//! 2. From the cut of the first core until the cut of the last one, no core acknowledges a write.
+//!    Writes acknowledged before are in the snapshot. Writes that depend on a later acknowledgement
+//!    are not. No definition changes meanwhile.
 //! 3. Every core writes its part, core 0 last.
 //!
-//! A snapshot before a DROP or TRUNCATE ([`AutoSnapshot`]) has the schema and the data of the dropped tables alone. It is
-//! a folder `snapshots/dropped-TIME-KEYSPACE-TABLE` (`snapshots/truncated-…`) with the time in milliseconds since 1970.
-//! Its statement waits for it, and is refused if it fails. It shares its files with the table, so it takes the
-//! space that the statement would have freed, until it is removed: by hand, or when it is old enough.
+//! A snapshot before a DROP or TRUNCATE ([`AutoSnapshot`]) has the schema, and the data of the
+//! dropped tables alone. It is a folder `snapshots/dropped-TIME-KEYSPACE-TABLE`
+//! (`snapshots/truncated-…`), with the time in milliseconds since 1970. Its statement waits for it,
+//! and fails if it fails. The snapshot shares its files with the table. It therefore occupies the
+//! space that the statement would have freed, until it is removed by hand or reaches its maximum
+//! age.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -23,44 +25,44 @@ use schema::TableDef;
 use storage::TableId;
 
 use crate::batch_log::BATCH_TABLE;
-use crate::catalogue::SCHEMA_TABLE;
+use crate::catalog::SCHEMA_TABLE;
 use crate::clock::FLOORS;
 use crate::definition::Step;
 use crate::{Embedded, storage_error};
 
-/// Snapshots that the server makes by itself.
+/// Configuration of automatic snapshots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AutoSnapshot {
-    /// Before DROP TABLE and DROP KEYSPACE.
+    /// Makes one before DROP TABLE and DROP KEYSPACE.
     pub before_drop: bool,
-    /// Before TRUNCATE, and before the restore of a table replaces its data.
+    /// Makes one before TRUNCATE, and before a restore replaces the data of a table.
     pub before_truncate: bool,
-    /// They are removed when they are this old; `None`: never.
+    /// Age at which they are removed. `None`: never.
     pub keep: Option<Duration>,
 }
 
-/// The reasons, with which the names of their snapshots begin.
+/// Reasons, which are prefixes of snapshot names.
 const DROPPED: &str = "dropped";
 const TRUNCATED: &str = "truncated";
 
-/// A snapshot that is being made has this at the end of its name.
-const MAKING: &str = ".making";
+/// Suffix of a snapshot that is being made.
+const UNFINISHED: &str = ".making";
 
-/// Between two looks for old snapshots.
-const LOOK: Duration = Duration::from_secs(3600);
+/// Interval between two checks for old snapshots.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 
 impl Embedded {
-    /// Makes a snapshot of all cores in a folder: everything that was acknowledged before a moment, and
-    /// nothing that somebody wrote because of what was acknowledged after it. Writes wait for a few disk
-    /// writes at that moment. On any core.
+    /// Makes a snapshot of all cores in the folder `to`. It has every write acknowledged before a
+    /// moment, and none that depends on a later acknowledgement. At that moment writes wait for a
+    /// few disk writes. Runs on any core.
     ///
     /// # Errors
-    /// Something cannot be written; the folder is no data folder then.
+    /// Returns an error if a write fails. The folder is then no data folder.
     pub async fn snapshot(to: &Path) -> Result<(), Error> {
         let to = to.to_owned();
         lanes::call(0, move || async move {
             flush_all().await?;
-            let guard = Embedded::local().definition_turns.take(()).await;
+            let guard = Embedded::local().definition_lock.lock(()).await;
             let cut = cut_all(None).await;
             drop(guard);
             write_all(cut, &to).await
@@ -68,26 +70,27 @@ impl Embedded {
         .await
     }
 
-    /// Configures the snapshots that the server makes by itself, and has old ones removed from now on. On core 0, once.
+    /// Configures automatic snapshots, and starts removing old ones. Call it once, on core 0.
     pub fn set_auto_snapshot(&self, auto: AutoSnapshot) {
         self.auto_snapshot.set(auto);
         let engine = Rc::downgrade(&self.rc());
-        let looked = async move {
+        let checks = async move {
             while let Some(engine) = engine.upgrade() {
-                // A file that cannot be removed now is met again at the next look.
+                // A file that cannot be removed now is found again by the next check.
                 drop(engine.remove_old_snapshots().await);
                 drop(engine);
-                lanes::time::sleep(LOOK).await;
+                lanes::time::sleep(CHECK_INTERVAL).await;
             }
         };
-        lanes::spawn(lanes::current_group(), looked).detach();
+        lanes::spawn(lanes::current_group(), checks).detach();
     }
 
-    /// Makes a snapshot of the data that a change drops, if it is configured. The caller has the turn of definitions.
+    /// Makes a snapshot of the data that a change drops, if configured. The caller holds the
+    /// definition lock.
     ///
     /// # Errors
-    /// It could not be made. The change must not be made then.
-    pub(crate) async fn keep_data(&self, step: &Step) -> Result<(), Error> {
+    /// Returns an error if the snapshot fails. The change must not be made then.
+    pub(crate) async fn snapshot_dropped_data(&self, step: &Step) -> Result<(), Error> {
         let (auto, is_drop) = (self.auto_snapshot.get(), step.change.is_some());
         let is_wanted = if is_drop { auto.before_drop } else { auto.before_truncate };
         let Some(dir) = self.dir.as_ref().filter(|_| is_wanted && !step.dropped.is_empty()) else {
@@ -114,10 +117,10 @@ impl Embedded {
         })
     }
 
-    /// Removes the snapshots that are too old, and those of which the server was interrupted.
+    /// Removes old snapshots, and those left unfinished by an earlier run of the server.
     ///
     /// # Errors
-    /// Something cannot be removed.
+    /// Returns an error if a folder cannot be removed.
     pub(crate) async fn remove_old_snapshots(&self) -> std::io::Result<()> {
         let Some(all) = self.dir.as_ref().map(|dir| dir.join("snapshots")) else { return Ok(()) };
         let names = match disk::list_dir(&all).await {
@@ -129,8 +132,8 @@ impl Embedded {
         for name in names {
             let Some(made_ms) = made_ms(&name) else { continue };
             let is_old = keep_ms.is_some_and(|keep| now_ms.saturating_sub(made_ms) > keep);
-            // One that is being made is younger than the last look.
-            let is_left = name.ends_with(MAKING) && now_ms - made_ms > LOOK.as_millis() as i64;
+            // A snapshot that is being made is younger than one interval.
+            let is_left = name.ends_with(UNFINISHED) && now_ms - made_ms > CHECK_INTERVAL.as_millis() as i64;
             if is_old || is_left {
                 remove_all(&all.join(name)).await?;
             }
@@ -139,19 +142,19 @@ impl Embedded {
     }
 }
 
-/// The time in the name of a snapshot that the server made by itself, milliseconds since 1970.
+/// Returns the time in the name of an automatic snapshot, in milliseconds since 1970.
 fn made_ms(name: &str) -> Option<i64> {
     let mut parts = name.split('-');
     let reason = parts.next()?;
     (reason == DROPPED || reason == TRUNCATED).then(|| parts.next()?.parse().ok())?
 }
 
-/// Returns true if the table's options let the server make snapshots of it by itself.
+/// Returns true if the table's options permit automatic snapshots.
 fn allows_snapshot(def: &TableDef) -> bool {
     def.options.other.get("allow_auto_snapshot").is_none_or(|allows| allows != "false")
 }
 
-/// Those tables of which some core has data.
+/// Returns the tables that have data on at least one core.
 async fn with_data(mut tables: Vec<Arc<TableDef>>) -> Vec<Arc<TableDef>> {
     let mut there = std::collections::HashSet::new();
     for core in 0..lanes::cores() {
@@ -161,17 +164,17 @@ async fn with_data(mut tables: Vec<Arc<TableDef>>) -> Vec<Arc<TableDef>> {
     tables
 }
 
-/// Makes a snapshot of some tables, in its place once it is whole.
+/// Makes a snapshot of some tables. It gets its final name once it is complete.
 async fn make(to: &Path, tables: Arc<[TableId]>) -> Result<(), Error> {
     let mut making = to.as_os_str().to_owned();
-    making.push(MAKING);
+    making.push(UNFINISHED);
     let making = PathBuf::from(making);
     let made = async {
         flush_all().await?;
         write_all(cut_all(Some(tables)).await, &making).await?;
         let put = async {
             disk::rename(&making, to).await?;
-            disk::sync_dir(to.parent().expect("it is in a folder")).await
+            disk::sync_dir(to.parent().expect("a snapshot is in a folder")).await
         };
         put.await.map_err(|error| Error::Server(format!("cannot write {}: {error}", to.display())))
     };
@@ -189,7 +192,7 @@ async fn flush_all() -> Result<(), Error> {
     Ok(())
 }
 
-/// Cuts every core, which keeps its cut: of all tables, or of some.
+/// Cuts every core: all tables, or some. Each core stores its cut.
 async fn cut_all(tables: Option<Arc<[TableId]>>) -> Result<(), Error> {
     let cores = 0..lanes::cores();
     for core in cores.clone() {
@@ -215,7 +218,7 @@ async fn cut_all(tables: Option<Arc<[TableId]>>) -> Result<(), Error> {
     made
 }
 
-/// Has every core write its cut, core 0 last: what it writes makes the rest a data folder.
+/// Writes the cuts of all cores. Core 0 is last: its part makes the folder a data folder.
 async fn write_all(cut: Result<(), Error>, to: &Path) -> Result<(), Error> {
     let mut made = cut;
     for core in (0..lanes::cores()).rev() {
@@ -232,7 +235,7 @@ async fn write_all(cut: Result<(), Error>, to: &Path) -> Result<(), Error> {
     made
 }
 
-/// Removes a folder and everything in it.
+/// Removes a folder and its contents.
 async fn remove_all(path: &Path) -> std::io::Result<()> {
     let mut left = vec![path.to_owned()];
     while let Some(path) = left.last().cloned() {

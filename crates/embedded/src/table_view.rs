@@ -1,8 +1,9 @@
-//! Tables in figures: `system.table_stats`, `system.largest_partitions` and the metrics of tables. Each has the sums over all
-//! cores, which core 0 gathers.
+//! Statistics of tables: `system.table_stats`, `system.largest_partitions` and the metrics of
+//! tables. They are sums over all cores, gathered by core 0.
 //!
-//! Reads and writes are statements of CQL about one table, counted with their latency on the core of their connection:
-//! from the start of their work to their answer. Batches over several tables and queries of SQL are not among them.
+//! Reads and writes are CQL statements about one table. They are counted on the core of their
+//! connection. Their latency lasts from the start of their work to their result. Batches over
+//! several tables and SQL queries are not counted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -18,71 +19,72 @@ use storage::{TableId, TableStats};
 use uuid::Uuid;
 
 use crate::Embedded;
-use crate::seen::{Names, bigint, double, int, text};
+use crate::task_tables::{VisibleTables, bigint, double, int, text};
 
-/// Tables whose metrics are exported: the first by keyspace and name. The virtual table has all of them.
+/// Number of tables whose metrics are exported, the first ones by keyspace and name. The virtual
+/// table shows all tables.
 const EXPORTED_MAX: usize = 256;
 
-/// Partitions shown of each table and core.
+/// Partitions shown per table and core.
 const LARGEST_MAX: usize = 10;
 
 /// Characters of a key that are shown.
 const KEY_CHARS_MAX: usize = 256;
 
-/// Work units of gathering what one core knows of a table.
+/// Work units of gathering one core's statistics of a table.
 const TABLE_UNITS: u32 = 20;
 
-/// What statements did to a table, on one core.
+/// Statistics of statements on a table, on one core.
 #[derive(Debug, Default)]
 pub(crate) struct Use {
     pub(crate) reads: Rc<Latencies>,
     pub(crate) writes: Rc<Latencies>,
-    /// Dead rows and partitions that reads went through, and the most of one read.
+    /// Dead rows and partitions that reads skipped: in total, and the maximum of one read.
     dead: Cell<u64>,
     dead_max: Cell<u64>,
 }
 
 impl Use {
-    /// Counts dead rows and partitions; `all` are those of the read so far.
-    pub(crate) fn passed_over(&self, dead: u64, all: u64) {
+    /// Counts `dead` more dead rows and partitions; `all` is the sum for the read so far.
+    pub(crate) fn count_dead(&self, dead: u64, all: u64) {
         self.dead.set(self.dead.get() + dead);
         self.dead_max.set(self.dead_max.get().max(all));
     }
 }
 
-/// Uses by the identity of tables, about 2 KiB each.
+/// Table uses by the identity of the table, about 2 KiB each.
 #[derive(Default)]
 pub(crate) struct Uses {
     of: RefCell<HashMap<Uuid, Rc<Use>>>,
-    /// With so many, those of dropped tables are removed.
-    tidy_at: Cell<usize>,
+    /// Number of uses at which those of dropped tables are removed.
+    cleanup_at: Cell<usize>,
 }
 
-/// The least number of uses at which dropped tables are looked for.
-const TIDY_MIN: usize = 256;
+/// Minimum number of uses before dropped tables are searched for.
+const CLEANUP_MIN: usize = 256;
 
 impl Uses {
-    /// The use of a table.
+    /// Returns the use of a table.
     pub(crate) fn of(&self, def: &TableDef, engine: &Embedded) -> Rc<Use> {
         if let Some(found) = self.of.borrow().get(&def.id) {
             return found.clone();
         }
         let uses = &mut *self.of.borrow_mut();
-        if uses.len() >= self.tidy_at.get().max(TIDY_MIN) {
+        if uses.len() >= self.cleanup_at.get().max(CLEANUP_MIN) {
             let schema = engine.current.schema();
             let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
             let known: std::collections::HashSet<Uuid> = tables.map(|def| def.id).collect();
             uses.retain(|id, _| known.contains(id));
-            // Twice as many before the next time, so that it costs each new table a constant.
-            self.tidy_at.set(2 * uses.len());
+            // Doubling the threshold makes the amortized cost of a new table constant.
+            self.cleanup_at.set(2 * uses.len());
         }
         uses.entry(def.id).or_default().clone()
     }
 }
 
-/// What is known of a table.
+/// Statistics of a table.
 #[derive(Clone, Default)]
-struct Figures {
+struct TableTotals {
     stats: TableStats,
     reads: LatencySummary,
     writes: LatencySummary,
@@ -90,8 +92,8 @@ struct Figures {
     dead_max: u64,
 }
 
-impl Figures {
-    fn add(&mut self, other: &Figures) {
+impl TableTotals {
+    fn add(&mut self, other: &TableTotals) {
         let (sum, more) = (&mut self.stats, &other.stats);
         for (sum, more) in [
             (&mut sum.files, more.files),
@@ -117,7 +119,7 @@ impl Figures {
         self.dead_max = self.dead_max.max(other.dead_max);
     }
 
-    /// The number of runs that `per_mille` of a thousand reads did not exceed.
+    /// Returns the number of runs that `per_mille` of 1000 reads did not exceed.
     fn runs_per_read(&self, per_mille: u64) -> Option<u64> {
         let all: u64 = self.stats.searched.iter().sum();
         let wanted = (u128::from(all) * u128::from(per_mille)).div_ceil(1000).max(1) as u64;
@@ -130,20 +132,20 @@ impl Figures {
     }
 }
 
-/// What this core knows of tables.
-async fn here(tables: Vec<(Uuid, Uuid)>) -> Vec<Figures> {
+/// Gathers this core's statistics of tables.
+async fn gather_local(tables: Vec<(Uuid, Uuid)>) -> Vec<TableTotals> {
     let engine = Embedded::local();
     let mut all = Vec::with_capacity(tables.len());
     for (id, data) in tables {
         let stats = engine.shard.table_stats(TableId(data.as_u128()));
-        let mut figures = Figures { stats, ..Figures::default() };
+        let mut totals = TableTotals { stats, ..TableTotals::default() };
         let of_table = engine.uses.of.borrow().get(&id).cloned();
         if let Some(of_table) = of_table {
-            figures.reads = LatencySummary::of(&of_table.reads);
-            figures.writes = LatencySummary::of(&of_table.writes);
-            (figures.dead, figures.dead_max) = (of_table.dead.get(), of_table.dead_max.get());
+            totals.reads = LatencySummary::of(&of_table.reads);
+            totals.writes = LatencySummary::of(&of_table.writes);
+            (totals.dead, totals.dead_max) = (of_table.dead.get(), of_table.dead_max.get());
         }
-        all.push(figures);
+        all.push(totals);
         if lanes::spend(TABLE_UNITS) {
             lanes::yield_now().await;
         }
@@ -151,19 +153,20 @@ async fn here(tables: Vec<(Uuid, Uuid)>) -> Vec<Figures> {
     all
 }
 
-/// What all cores know of tables.
-async fn everywhere(defs: &[Arc<TableDef>]) -> Vec<Figures> {
+/// Gathers the statistics of tables from all cores.
+async fn gather_all(defs: &[Arc<TableDef>]) -> Vec<TableTotals> {
     let tables: Vec<(Uuid, Uuid)> = defs.iter().map(|def| (def.id, def.data_id())).collect();
-    let mut sums = vec![Figures::default(); tables.len()];
+    let mut sums = vec![TableTotals::default(); tables.len()];
     for core in 0..lanes::cores() {
         let tables = tables.clone();
-        let of_core = lanes::call(core, move || here(tables)).await;
+        let of_core = lanes::call(core, move || gather_local(tables)).await;
         sums.iter_mut().zip(&of_core).for_each(|(sum, one)| sum.add(one));
     }
     sums
 }
 
-/// Adds the tables to a core's registry. They are alike on all cores, so core 0 has the rows.
+/// Adds the tables to a core's registry. Their rows are the same on all cores, so core 0 builds
+/// them.
 pub(crate) fn register(engine: &Embedded) {
     engine.registry.add(stats(engine.me.clone()));
     engine.registry.add(largest(engine.me.clone()));
@@ -172,24 +175,24 @@ pub(crate) fn register(engine: &Embedded) {
         let me = me.clone();
         Box::pin(async move {
             let Some(engine) = me.upgrade() else { return Vec::new() };
-            let mut defs = Names::of(&engine.current.schema(), None).await.shown();
+            let mut defs = VisibleTables::of(&engine.current.schema(), None).await.visible();
             defs.truncate(EXPORTED_MAX);
-            let figures = everywhere(&defs).await;
-            let of_table = |(def, figures): (&Arc<TableDef>, &Figures)| TableMeasures {
+            let totals = gather_all(&defs).await;
+            let of_table = |(def, totals): (&Arc<TableDef>, &TableTotals)| TableMeasures {
                 keyspace: def.keyspace.clone(),
                 table: def.name.clone(),
                 measures: METRICS
                     .iter()
-                    .map(|(metric, value)| Measure { metric, value: value(figures) })
+                    .map(|(metric, value)| Measure { metric, value: value(totals) })
                     .collect(),
             };
-            defs.iter().zip(&figures).map(of_table).collect()
+            defs.iter().zip(&totals).map(of_table).collect()
         })
     });
 }
 
-/// A metric, and where its value is.
-type Row = (Metric, fn(&Figures) -> f64);
+/// Metric with a function that returns its value.
+type Row = (Metric, fn(&TableTotals) -> f64);
 
 const SECOND_NS: f64 = 1e9;
 
@@ -226,8 +229,8 @@ const METRICS: &[Row] = &[
     }),
 ];
 
-/// The columns of `system.table_stats` behind its key.
-type Column = (&'static str, CqlType, fn(&Figures) -> Option<bytes::Bytes>);
+/// Column of `system.table_stats` after its key.
+type Column = (&'static str, CqlType, fn(&TableTotals) -> Option<bytes::Bytes>);
 
 fn micros(ns: Option<u64>) -> Option<bytes::Bytes> {
     ns.and_then(|ns| bigint(ns.div_ceil(1000)))
@@ -280,14 +283,14 @@ fn stats(me: Weak<Embedded>) -> VirtualTable {
         let me = me.clone();
         Box::pin(async move {
             let Some(engine) = me.upgrade() else { return Vec::new() };
-            let defs = Names::of(&engine.current.schema(), viewer).await.shown();
-            let figures = everywhere(&defs).await;
+            let defs = VisibleTables::of(&engine.current.schema(), viewer).await.visible();
+            let totals = gather_all(&defs).await;
             let columns = columns();
-            let row = |(def, figures): (&Arc<TableDef>, &Figures)| -> VirtualRow {
+            let row = |(def, totals): (&Arc<TableDef>, &TableTotals)| -> VirtualRow {
                 let named = [text(&def.keyspace), text(&def.name)];
-                named.into_iter().chain(columns.iter().map(|(.., value)| value(figures))).collect()
+                named.into_iter().chain(columns.iter().map(|(.., value)| value(totals))).collect()
             };
-            defs.iter().zip(&figures).map(row).collect()
+            defs.iter().zip(&totals).map(row).collect()
         })
     };
     VirtualTable::new("system", "table_stats", 1, 1, &all, Vec::new)
@@ -311,9 +314,9 @@ fn largest(me: Weak<Embedded>) -> VirtualTable {
         let me = me.clone();
         Box::pin(async move {
             let Some(engine) = me.upgrade() else { return Vec::new() };
-            let names = Names::of(&engine.current.schema(), viewer).await;
+            let names = VisibleTables::of(&engine.current.schema(), viewer).await;
             let mut rows = Vec::new();
-            for def in names.shown().iter().filter(|def| names.shows_data(def)) {
+            for def in names.visible().iter().filter(|def| names.shows_data(def)) {
                 rows.extend(largest_of(&engine, def).await);
             }
             rows
@@ -325,7 +328,7 @@ fn largest(me: Weak<Embedded>) -> VirtualTable {
         .about(Subject::Data(0))
 }
 
-/// The largest partitions that this core has of a table.
+/// Returns the largest partitions of a table on this core.
 async fn largest_of(engine: &Embedded, def: &TableDef) -> Vec<VirtualRow> {
     let table = TableId(def.data_id().as_u128());
     let largest = engine.shard.largest_partitions(table, LARGEST_MAX).await;
@@ -344,7 +347,7 @@ async fn largest_of(engine: &Embedded, def: &TableDef) -> Vec<VirtualRow> {
     (1..).zip(&largest).map(row).collect()
 }
 
-/// A partition key as literals of CQL, the beginning of it where it is long.
+/// Formats a partition key as CQL literals, truncated if it is long.
 fn key_text(def: &TableDef, key: &[u8]) -> String {
     let columns: Vec<_> = def.partition_key().collect();
     let Ok(parts) = schema::token::split_partition_key(columns.len(), key) else { return String::new() };

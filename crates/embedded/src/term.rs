@@ -1,4 +1,5 @@
-//! Terms made ready: a constant is serialized when the statement is prepared, a marker is checked when it runs.
+//! Prepared terms: a constant is serialized when the statement is prepared, a marker's value is
+//! checked when it runs.
 
 mod literal;
 
@@ -9,45 +10,46 @@ use cql::ast;
 use engine::{ColumnSpec, Columns, Error, Guardrail, Guardrails, Value};
 use schema::{CqlType, ValueError, value};
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Debug)]
 enum Input {
-    /// The bind marker with this number.
+    /// Bind marker with this number.
     Marker(usize),
-    /// A constant; `None` is null.
+    /// Constant; `None` is null.
     Constant(Option<Vec<u8>>),
-    /// `now()` and `uuid()`: new for every execution.
+    /// `now()`: a new value for every execution.
     Now,
-    /// See `Now`.
+    /// `uuid()`: a new value for every execution.
     Uuid,
-    /// The parts of a literal with markers or functions inside: elements, keys and values in turn, or fields.
+    /// Parts of a literal with markers or functions inside: elements, alternating keys and values,
+    /// or fields.
     Parts(Vec<Bind>),
 }
 
-/// A value to be, of a known type. Type and name are shared: a list has thousands of terms of one
-/// type.
+/// Value of a known type, not bound yet. Type and name are shared: a list has thousands of terms of
+/// one type.
 #[derive(Clone, Debug)]
 pub(crate) struct Bind {
     input: Input,
     ty: Arc<CqlType>,
-    /// Whether the type has types inside: such values are put into their one form.
+    /// True if the type contains other types: such values are converted to their canonical form.
     nested: bool,
     name: Arc<str>,
 }
 
-/// A value for one execution.
+/// Value in one execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Given<'a> {
     /// Null.
     Null,
-    /// The column stays as it is.
+    /// Unset: the column stays unchanged.
     Unset,
     /// Checked bytes of the type.
     Bytes(Cow<'a, [u8]>),
 }
 
 impl Bind {
-    /// The marker's number, where this is one.
+    /// Returns the marker's number, if this is one.
     pub(crate) fn marker(&self) -> Option<usize> {
         match self.input {
             Input::Marker(index) => Some(index),
@@ -55,8 +57,8 @@ impl Bind {
         }
     }
 
-    /// The value's bytes as the client sent them, unchecked, or as the statement has them; `None`
-    /// where they are made anew.
+    /// Returns the value's bytes as sent by the client, unchecked, or as in the statement; `None`
+    /// for null, and for values that are built for every execution.
     pub(crate) fn raw<'a>(&'a self, values: &[Value<'a>]) -> Option<&'a [u8]> {
         match &self.input {
             Input::Marker(index) => match values[*index] {
@@ -68,7 +70,7 @@ impl Bind {
         }
     }
 
-    /// The value for an execution with these values.
+    /// Returns the value for an execution with these values.
     pub(crate) fn get<'a>(&'a self, values: &[Value<'a>]) -> Result<Given<'a>, Error> {
         let bytes = match &self.input {
             Input::Constant(None) => return Ok(Given::Null),
@@ -94,22 +96,22 @@ impl Bind {
         }
     }
 
-    /// The bytes of its value in one execution, as they are given: unchecked.
+    /// Returns the size of its value in one execution, in bytes as given by the client, unchecked.
     pub(crate) fn size(&self, values: &[Value<'_>]) -> u64 {
         match &self.input {
             Input::Now | Input::Uuid => 16,
-            // Each part has its length before it, and a collection its count.
+            // Each part is preceded by its length, and a collection by its count.
             Input::Parts(parts) => parts.iter().map(|part| 4 + part.size(values)).sum::<u64>() + 4,
             Input::Marker(_) | Input::Constant(_) => self.raw(values).map_or(0, |bytes| bytes.len() as u64),
         }
     }
 
-    /// Whether it is the same for every execution.
+    /// Returns true if it is the same for every execution.
     pub(crate) fn is_constant(&self) -> bool {
         matches!(self.input, Input::Constant(_))
     }
 
-    /// The same as a constant, for an execution with these values.
+    /// Converts it to a constant, for an execution with these values.
     pub(crate) fn fixed(&self, values: &[Value<'_>]) -> Result<Bind, Error> {
         let bytes = match self.get(values)? {
             Given::Bytes(bytes) => Some(bytes.into_owned()),
@@ -123,7 +125,7 @@ impl Bind {
         Error::Invalid(error.for_column(&self.name))
     }
 
-    /// The value of something that must have one: a key, a bound.
+    /// Returns a value that must not be null, such as a key or a bound.
     pub(crate) fn required<'a>(&'a self, values: &[Value<'a>]) -> Result<Cow<'a, [u8]>, Error> {
         match self.get(values)? {
             Given::Bytes(bytes) => Ok(bytes),
@@ -132,7 +134,7 @@ impl Bind {
         }
     }
 
-    /// A whole number that may be missing, such as LIMIT or TIMESTAMP.
+    /// Returns an integer that may be missing, such as LIMIT or TIMESTAMP.
     pub(crate) fn number(&self, values: &[Value<'_>]) -> Result<Option<i64>, Error> {
         Ok(match self.get(values)? {
             Given::Bytes(bytes) => Some(match *bytes {
@@ -146,7 +148,7 @@ impl Bind {
     }
 }
 
-/// A version-4 uuid from the lanes' random source.
+/// Returns a version 4 UUID from the lanes' random source.
 pub(crate) fn random_uuid() -> uuid::Uuid {
     let mut bytes = [0; 16];
     lanes::random::fill(&mut bytes);
@@ -157,8 +159,8 @@ fn now_timeuuid() -> [u8; 16] {
     value::timeuuid(lanes::time::unix_micros() * 10, lanes::random::u64())
 }
 
-/// Collects the bind markers of a statement while its terms are made ready, and holds the statement
-/// to the guardrails.
+/// Collects the bind markers of a statement while its terms are prepared, and checks the statement
+/// against the guardrails.
 pub(crate) struct Binder {
     guardrails: Arc<Guardrails>,
     keyspace: Arc<str>,
@@ -168,22 +170,22 @@ pub(crate) struct Binder {
     terms: u32,
 }
 
-/// A bind marker whose value has elements, and the guardrail that limits how many.
+/// Bind marker whose value has elements, and the guardrail that limits their number.
 pub(crate) type Counted = (usize, Guardrail);
 
 impl Binder {
-    /// A binder for a statement with so many markers.
+    /// Returns a binder for a statement with `markers` markers.
     pub(crate) fn new(guardrails: Arc<Guardrails>, markers: usize) -> Binder {
         let (keyspace, table) = (Arc::from(""), Arc::from(""));
         Binder { guardrails, keyspace, table, markers: vec![None; markers], counted: Vec::new(), terms: 0 }
     }
 
-    /// The terms bound so far.
+    /// Returns the number of terms bound so far.
     pub(crate) fn terms(&self) -> u32 {
         self.terms
     }
 
-    /// The markers, in order, and those whose values are counted.
+    /// Returns the markers in order, and those whose values are counted.
     pub(crate) fn finish(self) -> Result<(Columns, Box<[Counted]>), Error> {
         let known: Option<Vec<ColumnSpec>> = self.markers.into_iter().collect();
         let known = known.ok_or_else(|| Error::Invalid("Bind variables are not allowed here".into()))?;
@@ -197,15 +199,15 @@ impl Binder {
         }
     }
 
-    /// Checks a number of things in the statement, before any of them is made ready.
+    /// Checks a number of items in the statement, before any of them is prepared.
     ///
     /// # Errors
-    /// It is beyond the guardrail.
+    /// Returns an error if the number exceeds the guardrail.
     pub(crate) fn check(&self, guardrail: Guardrail, count: usize) -> Result<(), Error> {
         self.guardrails.check(guardrail, count as u64)
     }
 
-    /// Makes the terms of an `IN (…)` ready.
+    /// Prepares the terms of an `IN (…)`.
     pub(crate) fn bind_all(
         &mut self,
         name: &str,
@@ -217,7 +219,7 @@ impl Binder {
         terms.iter().map(|term| self.bind_shared(&name, &ty, term)).collect()
     }
 
-    /// Makes the list of an `IN ?` ready. Its elements are counted in each execution before any of
+    /// Prepares the list of an `IN ?`. Its elements are counted in each execution before any of
     /// them is copied.
     pub(crate) fn bind_list(&mut self, name: &str, ty: &CqlType, term: &ast::Term) -> Result<Bind, Error> {
         let list = CqlType::List(Box::new(ty.clone()));
@@ -229,7 +231,7 @@ impl Binder {
         Ok(bind)
     }
 
-    /// Makes a term ready as a value of type `ty` for the column `name`.
+    /// Prepares a term as a value of type `ty` for the column `name`.
     pub(crate) fn bind(&mut self, name: &str, ty: &CqlType, term: &ast::Term) -> Result<Bind, Error> {
         self.bind_shared(&Arc::from(name), &Arc::new(ty.clone()), term)
     }

@@ -1,4 +1,4 @@
-//! For tests: an engine of several cores in a folder, and statements on it.
+//! Test helpers: an engine of several cores in a folder, and statements on it.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ thread_local! {
     static KEPT: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
 }
 
-/// A folder that goes with the test.
+/// Folder that is removed at the end of the test.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -32,14 +32,14 @@ impl Drop for Folder {
     }
 }
 
-/// True of the reports of every start and of work that ended in order.
+/// Returns true for reports of every start, and of work that ended normally.
 pub(crate) fn is_routine(event: &Event) -> bool {
     use Event::{Compacted, Flushed, Recovered, RecoveredAll};
     matches!(event, Compacted { .. } | Flushed { .. } | Recovered { .. } | RecoveredAll { .. })
 }
 
-/// Opens a folder on so many cores, runs a task on core 0, and closes it. Returns the result, and what
-/// was reported.
+/// Opens a folder on `cores` cores, runs a task on core 0, and closes the folder. Returns the
+/// result and the reported events.
 pub(crate) fn session<T: Send + 'static>(
     dir: &Path,
     cores: u32,
@@ -95,12 +95,12 @@ pub(crate) async fn count(engine: &Rc<Embedded>) -> usize {
     }
 }
 
-/// The core of a partition of `t`.
+/// Returns the core that owns a partition of `t`.
 pub(crate) fn owner(engine: &Embedded, key: i32) -> usize {
     engine.owner(schema::token::token(&key.to_be_bytes()))
 }
 
-/// Two keys of core 0, then two of core 1.
+/// Returns two keys of core 0, then two of core 1.
 pub(crate) fn keys(engine: &Embedded) -> [i32; 4] {
     let of = |core| (0..100).filter(move |key| owner(engine, *key) == core).take(2);
     let keys: Vec<i32> = of(0).chain(of(1)).collect();

@@ -1,4 +1,5 @@
-//! SELECT over virtual tables: rows are made, sorted by key, filtered by every relation, and cut into pages.
+//! SELECT over virtual tables: rows are built, sorted by key, filtered by every relation, and split
+//! into pages.
 
 use std::sync::Arc;
 
@@ -10,18 +11,18 @@ use schema::value;
 
 use crate::Embedded;
 use crate::filter::BoundFilter;
-use crate::heavily::heavy;
-use crate::kept::{Kept, KeptRequest};
+use crate::heavy_lane::heavy;
+use crate::owned::{OwnedRequest, OwnedValues};
 use crate::paging::Position;
 use crate::read::Grants;
 use crate::select::{SelectPlan, Want};
 use crate::show::{self, Show};
 
-/// Rows that are filtered, sorted and shown in one task poll.
+/// Rows filtered, sorted and shown in one task poll.
 const ROWS_AT_ONCE: usize = 200;
 
-/// A SELECT with its values, which waits for rows.
-struct Wanted {
+/// SELECT with its values, waiting for rows.
+struct PendingSelect {
     subject: Subject,
     viewer: Option<Arc<dyn Viewer>>,
     plan: Arc<SelectPlan>,
@@ -32,7 +33,7 @@ struct Wanted {
     page: usize,
     /// Bytes of cells at which a page ends.
     bytes_max: usize,
-    /// Memory for an answer without pages.
+    /// Memory for a result without pages.
     room: Option<Arc<dyn AnswerRoom>>,
 }
 
@@ -40,37 +41,39 @@ struct Wanted {
 pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {
     if plan.is_large(request.values) {
         let (table, plan) = (table.clone(), plan.clone());
-        let request = KeptRequest::of(request, Kept::of(request.values));
+        let request = OwnedRequest::of(request, OwnedValues::of(request.values));
         return Execution::Pending(Box::pin(async move {
             let subject = table.subject;
-            let bind = async move { Wanted::new(subject, &plan, &request.lent(&request.values.all())) };
-            let wanted = heavy(bind).await?;
-            wanted.run(table).await
+            let bind =
+                async move { PendingSelect::new(subject, &plan, &request.borrowed(&request.values.all())) };
+            let pending = heavy(bind).await?;
+            pending.run(table).await
         }));
     }
-    let wanted = match Wanted::new(table.subject, plan, request) {
-        Ok(wanted) => wanted,
+    let pending = match PendingSelect::new(table.subject, plan, request) {
+        Ok(pending) => pending,
         Err(error) => return Execution::Ready(Err(error)),
     };
     if (!table.of_every_core || lanes::cores() == 1)
         && let Some(rows) = table.rows_at_once()
     {
         return match rows.len() <= ROWS_AT_ONCE {
-            true => Execution::Ready(wanted.answer(rows)),
-            false => Execution::Pending(Box::pin(wanted.answer_heavily(rows))),
+            true => Execution::Ready(pending.answer(rows)),
+            false => Execution::Pending(Box::pin(pending.answer_on_heavy_lane(rows))),
         };
     }
     let table = table.clone();
-    Execution::Pending(Box::pin(wanted.run(table)))
+    Execution::Pending(Box::pin(pending.run(table)))
 }
 
-impl Wanted {
-    /// Takes the rows of every core that has some, and answers. Reads of a group do so one after the other, as each holds all rows of
-    /// the table meanwhile; as a task of its own, so that one whose client does not read holds nobody up.
+impl PendingSelect {
+    /// Reads the rows of every core that has some, and returns the result. Reads of one group run
+    /// one after the other, because each holds all rows of the table meanwhile. This is a task of
+    /// its own, so that a client that does not read its result blocks no other.
     async fn run(self, table: VirtualTable) -> Result<Outcome, Error> {
         let group = lanes::current_group();
         let work = async move {
-            let _turn = Embedded::local().virtual_turns.take(group).await;
+            let _guard = Embedded::local().virtual_locks.lock(group).await;
             self.make(&table).await
         };
         let (outcome, warnings) = lanes::spawn(group, Warnings::collect(Warnings::NONE, work)).await;
@@ -100,11 +103,11 @@ impl Wanted {
     async fn answer_some(self, rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
         match rows.len() <= ROWS_AT_ONCE {
             true => self.answer(rows),
-            false => self.answer_heavily(rows).await,
+            false => self.answer_on_heavy_lane(rows).await,
         }
     }
 
-    fn new(subject: Subject, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Result<Wanted, Error> {
+    fn new(subject: Subject, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Result<PendingSelect, Error> {
         let filters = plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, request.values));
         let limit = match &plan.limit {
             Some(bind) => match bind.number(request.values)? {
@@ -118,7 +121,7 @@ impl Wanted {
             Some(state) => usize::try_from(Position::decode(state)?.token).unwrap_or(usize::MAX),
             None => 0,
         };
-        Ok(Wanted {
+        Ok(PendingSelect {
             subject,
             viewer: request.viewer.cloned(),
             plan: plan.clone(),
@@ -132,8 +135,8 @@ impl Wanted {
         })
     }
 
-    /// As [`Wanted::answer`], on a heavy lane: sorting thousands of rows takes milliseconds.
-    async fn answer_heavily(self, rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
+    /// Builds the result on a heavy lane: sorting thousands of rows takes milliseconds.
+    async fn answer_on_heavy_lane(self, rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
         lanes::heavy(lanes::current_group(), async move { self.answer(rows) }).await
     }
 

@@ -1,4 +1,5 @@
-//! INSERT, UPDATE, DELETE and BATCH: from a plan and values to mutations, and mutations to the cores that own them.
+//! INSERT, UPDATE, DELETE and BATCH: from a plan and values to mutations, and from mutations to the
+//! cores that own them.
 
 mod effect;
 
@@ -17,16 +18,17 @@ use crate::term::{Bind, Binder};
 
 pub(crate) use effect::{Times, mutations};
 
-/// What a write does where it points.
+/// Effect of a write on the rows that it names.
 #[derive(Debug)]
 enum Act {
-    /// Changes columns, in the order of their numbers; with `marker`, the row exists from then on even without cells (INSERT).
+    /// Changes columns, in the order of their numbers. With `marker` (INSERT) the row exists even
+    /// without cells.
     Columns { marker: bool, statics: Vec<ColumnOp>, regulars: Vec<ColumnOp> },
     /// Deletes rows, slices or the partition.
     Delete,
 }
 
-/// A write, made ready.
+/// Prepared write.
 #[derive(Debug)]
 pub(crate) struct WritePlan {
     pub(crate) def: Arc<TableDef>,
@@ -35,49 +37,50 @@ pub(crate) struct WritePlan {
     timestamp: Option<Bind>,
     ttl: Option<Bind>,
     conditions: Option<Conditions>,
-    /// Its keys have an IN.
+    /// True if its keys have an IN.
     pub(crate) has_in: bool,
     facts: Facts,
 }
 
-/// What executions ask of a write, decided once: a batch asks tens of thousands of times.
+/// Properties of a write, computed once: a batch needs them tens of thousands of times.
 #[derive(Clone, Copy, Default, Debug)]
 struct Facts {
-    /// The table holds counters.
+    /// True if the table holds counters.
     counts: bool,
-    /// It gives elements of lists their places, for which it needs a time of its own.
+    /// True if it creates list elements, whose paths need a unique timestamp.
     appends: bool,
-    /// Its effect depends on what is there.
+    /// True if its effect depends on stored data.
     reads_first: bool,
-    /// It reads static columns before it writes.
+    /// True if it reads static columns before it writes.
     reads_statics: bool,
-    /// It has values with elements or fields, each of which is looked at.
+    /// True if it has values with elements or fields, each of which is checked.
     has_elements: bool,
 }
 
-/// What one execution of a write comes to, from the lengths of its values alone.
+/// Cost of one execution of a write, computed from the lengths of its values alone.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct WriteCost {
-    /// Rows, slices and partitions.
+    /// Number of rows, slices and partitions.
     pub(crate) rows: u64,
     /// Bytes of keys and values.
     pub(crate) bytes: u64,
 }
 
-/// Bytes that a row or partition takes in the log beside its values: lengths, timestamps, the
-/// table. So that rows of empty values are not free.
+/// Bytes of a row or partition in the log beside its values: lengths, timestamps and the table.
+/// They charge for rows of empty values.
 const ROW_BYTES: u64 = 16;
 
 impl WritePlan {
-    /// The bind markers that give the partition key, if markers alone give it.
+    /// Returns the bind markers of the partition key if it consists of markers alone.
     pub(crate) fn key_markers(&self) -> Vec<u16> {
         key_markers(&self.restrictions)
     }
 
-    /// What an execution with these values comes to. Nothing is checked, copied or built.
+    /// Returns the cost of an execution with these values, without checking, copying or building
+    /// anything.
     ///
     /// # Errors
-    /// It is more than can be counted.
+    /// Returns an error if a count overflows.
     pub(crate) fn cost(&self, values: &[Value<'_>]) -> Result<WriteCost, Error> {
         let partitions = Cost::of(&self.restrictions.partition, values)?;
         let rows = Cost::of(&self.restrictions.clustering, values)?;
@@ -114,7 +117,7 @@ impl WritePlan {
     }
 }
 
-/// See [`WritePlan::key_markers`].
+/// Returns the bind markers of the partition key; see [`WritePlan::key_markers`].
 pub(crate) fn key_markers(restrictions: &Restrictions) -> Vec<u16> {
     let marker = |choice: &Choice| match choice {
         Choice::One(bind) => bind.marker().map(|m| m as u16),
@@ -130,7 +133,7 @@ fn using(binder: &mut Binder, using: &ast::Using) -> Result<(Option<Bind>, Optio
     Ok((one("[timestamp]", CqlType::BigInt, &using.timestamp)?, one("[ttl]", CqlType::Int, &using.ttl)?))
 }
 
-/// Gives the writes of a batch the timestamp that the batch has.
+/// Applies the timestamp of a batch to its writes.
 pub(crate) fn timestamp_of_all(
     plans: &mut [WritePlan],
     of_batch: &ast::Using,
@@ -150,7 +153,7 @@ pub(crate) fn timestamp_of_all(
     Ok(())
 }
 
-/// What can be said about any write: what counters and conditions rule out.
+/// Checks a write against the restrictions of counters and conditions.
 fn checked(mut plan: WritePlan) -> Result<WritePlan, Error> {
     plan.facts = plan.facts();
     plan.has_in = plan.restrictions.has_in();

@@ -1,7 +1,7 @@
-//! Running writes that need not read first: to the cores that own their partitions.
+//! Running writes that read nothing: applying them on the cores that own their partitions.
 //!
-//! A write of one row, and a small batch to this core, are applied at once. A large one is bound on
-//! a heavy lane, and applied in as many task polls as it takes.
+//! A write of one row, and a small batch for this core, are applied at once. A large one is bound
+//! on a heavy lane, and applied in several task polls.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,25 +19,25 @@ use crate::batch_log::{Spread, by_core};
 use crate::choice::plus;
 use crate::definition::is_kept;
 use crate::execute::own;
-use crate::heavily::heavy;
-use crate::kept::{Kept, KeptRequest};
+use crate::heavy_lane::heavy;
+use crate::owned::{OwnedRequest, OwnedValues};
 use crate::plan::Kind;
 use crate::write::{Times, WriteCost, WritePlan, mutations};
 use crate::{Embedded, storage_error};
 
-/// Statements and rows that are bound and applied in one task poll: 100 take about 50 µs.
+/// Statements and rows bound and applied in one task poll: 100 take about 50 µs.
 const ROWS_AT_ONCE: u64 = 100;
 
-/// Bytes of values that are checked and copied in one task poll, at some 5 GB/s.
+/// Bytes of values checked and copied in one task poll, at about 5 GB/s.
 const BYTES_AT_ONCE: u64 = 256 << 10;
 
-/// The same where values have elements: some 500 of eight bytes, at 100 ns each.
+/// The same for values with elements: about 500 of eight bytes, at 100 ns each.
 const ELEMENT_BYTES_AT_ONCE: u64 = 4 << 10;
 
-/// Rows that are bound on a heavy lane before it is offered to others.
-const ROWS_A_TURN: u64 = 256;
+/// Rows bound on a heavy lane between two yields.
+const ROWS_PER_YIELD: u64 = 256;
 
-/// A statement of a batch, with the places of its values.
+/// Statement of a batch, with the positions of its values.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     plans: Arc<[WritePlan]>,
@@ -51,28 +51,29 @@ impl Part {
     }
 }
 
-/// A statement of a batch, as its request lends it.
-type Lent<'a> = (&'a Arc<[WritePlan]>, usize, &'a [Value<'a>]);
+/// Statement of a batch, borrowed from its request.
+type BorrowedPart<'a> = (&'a Arc<[WritePlan]>, usize, &'a [Value<'a>]);
 
-/// Statements to be run together, apart from their request.
+/// Statements to run together, with an owned request.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) parts: Vec<Part>,
-    pub(crate) request: KeptRequest,
-    /// Whether it is to be whole, also where it spans cores: see [`crate::batch_log`].
+    pub(crate) request: OwnedRequest,
+    /// True if it must be applied whole or not at all, even across cores: see [`crate::batch_log`].
     pub(crate) is_atomic: bool,
 }
 
 impl Job {
-    /// The statements of a BATCH as text, which share the values of the request.
-    fn of(writes: &Arc<[WritePlan]>, is_atomic: bool, request: KeptRequest) -> Job {
+    /// Returns the statements of a textual BATCH, which share the values of the request.
+    fn of(writes: &Arc<[WritePlan]>, is_atomic: bool, request: OwnedRequest) -> Job {
         let places = 0..request.values.len();
         let part = |at| Part { plans: writes.clone(), at, places: places.clone() };
         Job { parts: (0..writes.len()).map(part).collect(), request, is_atomic }
     }
 }
 
-/// One mutation for each partition, in the order of the first: what a batch changes in a partition is seen as a whole.
+/// Merges mutations into one per partition, ordered by first occurrence. Readers then see all
+/// changes of a batch to a partition, or none.
 pub(crate) fn by_partition(all: Vec<Mutation>) -> Vec<Mutation> {
     let mut places: HashMap<(TableId, Bytes), usize> = HashMap::with_capacity(all.len());
     let mut merged: Vec<Mutation> = Vec::with_capacity(all.len());
@@ -88,7 +89,7 @@ pub(crate) fn by_partition(all: Vec<Mutation>) -> Vec<Mutation> {
     merged
 }
 
-/// What checking a batch has counted.
+/// Totals from checking a batch.
 #[derive(Default)]
 struct Counted {
     cost: WriteCost,
@@ -97,7 +98,7 @@ struct Counted {
 }
 
 impl Embedded {
-    /// Runs INSERT, UPDATE, DELETE, or a BATCH as text.
+    /// Runs an INSERT, UPDATE, DELETE, or a textual BATCH.
     pub(crate) fn write_all(
         &self,
         writes: &Arc<[WritePlan]>,
@@ -106,7 +107,7 @@ impl Embedded {
     ) -> Execution {
         if writes.len() as u64 > ROWS_AT_ONCE {
             let (engine, writes) = (self.rc(), writes.clone());
-            let request = KeptRequest::of(request, Kept::of(request.values));
+            let request = OwnedRequest::of(request, OwnedValues::of(request.values));
             return Execution::Pending(Box::pin(async move {
                 let (mut counted, values) = (Counted::default(), request.values.all());
                 for write in writes.iter() {
@@ -138,11 +139,11 @@ impl Embedded {
             let parts = writes.iter().map(|write| (write, request.values));
             return self.write(parts, is_atomic, request);
         }
-        let request = KeptRequest::of(request, Kept::of(request.values));
+        let request = OwnedRequest::of(request, OwnedValues::of(request.values));
         self.run_job(Job::of(writes, is_atomic, request), counted.reads_first)
     }
 
-    /// See [`engine::Engine::execute_batch`].
+    /// Runs a batch of prepared statements; see [`engine::Engine::execute_batch`].
     pub(crate) fn write_batch(
         &self,
         kind: BatchKind,
@@ -152,7 +153,8 @@ impl Embedded {
         let of_server = |(plan, _): &(Rc<dyn Plan>, &[Value<'_>])| {
             plan.targets().iter().all(|target| is_kept(&target.keyspace))
         };
-        // A batch of clients cannot begin with one about the server's own tables: nobody may write there.
+        // The server's own batches are exempt. Clients cannot write to its tables, so their batches
+        // never begin with such a statement.
         if !parts.first().is_some_and(of_server)
             && let Err(error) =
                 self.registry.guardrails().check(Guardrail::BatchStatements, parts.len() as u64)
@@ -160,19 +162,19 @@ impl Embedded {
             return Execution::Ready(Err(error));
         }
         if parts.len() as u64 > ROWS_AT_ONCE {
-            // Copied now, as plans and values are lent for this call only; looked at in later task
-            // polls.
-            let (mut kept, mut given) = (Kept::default(), Vec::with_capacity(parts.len()));
+            // Copied now, because plans and values are borrowed for this call only. Later task
+            // polls check them.
+            let (mut owned, mut given) = (OwnedValues::default(), Vec::with_capacity(parts.len()));
             for (plan, values) in parts {
-                given.push((plan.clone(), kept.add(values)));
+                given.push((plan.clone(), owned.add(values)));
             }
-            let (engine, request) = (self.rc(), KeptRequest::of(request, kept));
+            let (engine, request) = (self.rc(), OwnedRequest::of(request, owned));
             return Execution::Pending(Box::pin(async move {
                 let (job, reads_first) = engine.job(kind, given, request).await?;
                 engine.run_job(job, reads_first).outcome(&*engine).await
             }));
         }
-        let mut writes: Vec<Lent<'_>> = Vec::with_capacity(parts.len());
+        let mut writes: Vec<BorrowedPart<'_>> = Vec::with_capacity(parts.len());
         let mut counted = Counted::default();
         for (plan, values) in parts {
             let plans = match self.batched(plan, values) {
@@ -193,28 +195,32 @@ impl Embedded {
             let parts = writes.iter().map(|(plans, at, values)| (&plans[*at], *values));
             return self.write(parts, kind == BatchKind::Logged, request);
         }
-        let mut kept = Kept::default();
-        let part =
-            |(plans, at, values): Lent<'_>| Part { plans: plans.clone(), at, places: kept.add(values) };
+        let mut owned = OwnedValues::default();
+        let part = |(plans, at, values): BorrowedPart<'_>| Part {
+            plans: plans.clone(),
+            at,
+            places: owned.add(values),
+        };
         let parts = writes.into_iter().map(part).collect();
-        let request = KeptRequest::of(request, kept);
+        let request = OwnedRequest::of(request, owned);
         let is_atomic = kind == BatchKind::Logged;
         self.run_job(Job { parts, request, is_atomic }, counted.reads_first)
     }
 
-    /// Checks the statements of a large batch; with them, whether some read before they write.
+    /// Checks the statements of a large batch. Returns them, and true if some read before they
+    /// write.
     async fn job(
         &self,
         kind: BatchKind,
         given: Vec<(Rc<dyn Plan>, Range<usize>)>,
-        request: KeptRequest,
+        request: OwnedRequest,
     ) -> Result<(Job, bool), Error> {
         let mut parts = Vec::with_capacity(given.len());
         let mut counted = Counted::default();
         let mut kinds = Kinds::default();
         let statements = given.len();
         for (plan, places) in given {
-            let values = request.values.lent(places.clone());
+            let values = request.values.borrowed(places.clone());
             let plans = self.batched(&plan, &values)?;
             for (at, write) in plans.iter().enumerate() {
                 self.count(write, &values, statements, &mut counted)?;
@@ -229,7 +235,7 @@ impl Embedded {
         Ok((Job { parts, request, is_atomic: kind == BatchKind::Logged }, counted.reads_first))
     }
 
-    /// The writes of a statement in a batch.
+    /// Returns the writes of a statement in a batch.
     fn batched<'p>(
         &self,
         plan: &'p Rc<dyn Plan>,
@@ -243,7 +249,7 @@ impl Embedded {
         }
     }
 
-    /// Adds what one statement of `statements` comes to, and checks it, before any of its values is
+    /// Adds the cost of one of `statements` statements, and checks it before any of its values is
     /// copied.
     fn count(
         &self,
@@ -258,7 +264,7 @@ impl Embedded {
         counted.cost.rows = plus(counted.cost.rows, cost.rows)?;
         counted.cost.bytes = plus(counted.cost.bytes, cost.bytes)?;
         if is_kept(&write.def.keyspace) {
-            // The server's own: no threshold of an operator keeps it from its roles and levels.
+            // System tables are exempt: a guardrail must not block changes of roles and levels.
             return Ok(());
         }
         let guardrails = self.registry.guardrails();
@@ -272,10 +278,10 @@ impl Embedded {
         Ok(())
     }
 
-    /// Runs statements whose values were kept.
+    /// Runs statements with an owned request.
     fn run_job(&self, job: Job, reads_first: bool) -> Execution {
         let engine = self.rc();
-        // Given out now: what the session sends next is later.
+        // Take the timestamps now: they must be lower than those of the session's next statement.
         let times = self.times_of(job.parts.len());
         Execution::Pending(Box::pin(async move {
             if reads_first {
@@ -285,17 +291,17 @@ impl Embedded {
             let bind = async move {
                 let mut by_core = vec![Vec::new(); shards.shards as usize];
                 let mut all = Vec::new();
-                let mut left = ROWS_A_TURN;
+                let mut left = ROWS_PER_YIELD;
                 for (at, part) in job.parts.iter().enumerate() {
-                    let values = job.request.values.lent(part.places.clone());
+                    let values = job.request.values.borrowed(part.places.clone());
                     let times = Times { list_us: times.list_us + at as i64, ..times };
-                    mutations(part.plan(), &values, &job.request.lent(&values), times, &mut all)?;
+                    mutations(part.plan(), &values, &job.request.borrowed(&values), times, &mut all)?;
                     left = left.saturating_sub(all.len().max(1) as u64);
                     for mutation in all.drain(..) {
                         by_core[shards.shard_of(mutation.token) as usize].push(mutation);
                     }
                     if left == 0 {
-                        left = ROWS_A_TURN;
+                        left = ROWS_PER_YIELD;
                         lanes::heavy_yield().await;
                     }
                 }
@@ -368,7 +374,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// A write of one row that this core owns.
+    /// Applies a write of one row that this core owns.
     fn write_one(&self, plan: &WritePlan, request: &Request<'_>) -> Option<Execution> {
         let bytes_max = if plan.has_elements() { ELEMENT_BYTES_AT_ONCE } else { BYTES_AT_ONCE };
         if bytes_of(request.values) > bytes_max {
@@ -406,7 +412,7 @@ impl Embedded {
     }
 }
 
-/// The bytes of the values of a request.
+/// Returns the size of a request's values in bytes.
 fn bytes_of(values: &[Value<'_>]) -> u64 {
     let bytes = values.iter().map(|value| match value {
         Value::Bytes(bytes) => bytes.len() as u64,
@@ -422,7 +428,7 @@ impl Counted {
     }
 }
 
-/// Which kinds of tables a batch writes to.
+/// Kinds of tables that a batch writes to.
 #[derive(Default)]
 struct Kinds {
     counters: bool,
@@ -437,7 +443,7 @@ impl Kinds {
         }
     }
 
-    /// Whether such statements may be in one batch of this kind.
+    /// Checks that these tables may be in one batch of this kind.
     fn check(&self, kind: BatchKind) -> Result<(), Error> {
         let (counter, logged) = (kind == BatchKind::Counter, kind == BatchKind::Logged);
         let text = match () {
@@ -452,7 +458,7 @@ impl Kinds {
     }
 }
 
-/// Whether statements may be in one batch of this kind.
+/// Checks that the statements may be in one batch of this kind.
 pub(crate) fn check_kind<'p>(
     kind: BatchKind,
     writes: impl Iterator<Item = &'p WritePlan>,

@@ -1,4 +1,4 @@
-//! Writes over several cores that are interrupted at each step.
+//! Tests of writes over several cores that are interrupted at each step.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ fn batch(kind: &str, keys: &[i32]) -> String {
     format!("BEGIN {kind} BATCH {} APPLY BATCH", keys.iter().map(insert).collect::<String>())
 }
 
-/// An entry that inserts so many rows with values of so many bytes.
+/// Returns an entry that inserts `rows` rows with values of `bytes` bytes.
 fn entry(engine: &Embedded, rows: i32, bytes: usize) -> Bytes {
     let def = engine.current.schema().table("ks", "t").expect("made").clone();
     let column = def.columns.iter().find(|column| column.name == "v").expect("made").id;
@@ -49,14 +49,14 @@ async fn entries(engine: &Rc<Embedded>) -> usize {
 }
 
 #[test]
-fn write_that_a_crash_interrupts_is_whole_after_the_next_start() {
+fn next_start_completes_an_interrupted_write() {
     for (rows, bytes, cores) in [(20, 1, 2), (400, 4_000, 2), (20, 1, 3), (20, 1, 1)] {
         let folder = Folder::new(&format!("crash-{rows}-{cores}"));
         session(&folder.0, 2, async move |engine| {
             make_table(engine).await;
             let entry = entry(engine, rows, bytes);
             engine.write_entry(&engine.batch_log.key(0), &entry, None).await.expect("writes");
-            assert_eq!(count(engine).await, 0, "the crash comes before the first core has its part");
+            assert_eq!(count(engine).await, 0, "the crash comes before any core applies its part");
         });
         let (found, reported) =
             session(&folder.0, cores, async |engine| (count(engine).await, entries(engine).await));
@@ -69,7 +69,7 @@ fn write_that_a_crash_interrupts_is_whole_after_the_next_start() {
 }
 
 #[test]
-fn core_that_fails_has_its_part_after_the_next_start() {
+fn next_start_applies_the_part_of_a_failed_core() {
     let folder = Folder::new("core");
     let (keys, _) = session(&folder.0, 2, async |engine| {
         make_table(engine).await;
@@ -77,7 +77,7 @@ fn core_that_fails_has_its_part_after_the_next_start() {
         lanes::call(1, || async { Embedded::local().shutdown().await }).await.expect("closes");
         let error = run(engine, &batch("", &keys)).await.expect_err("core 1 is closed");
         assert!(error.to_string().contains("it is in the batch log"), "{error}");
-        // The next start must not apply core 0's part again: this deletion has to stand.
+        // The next start must not apply core 0's part again: this deletion must survive.
         run(engine, &format!("DELETE FROM t USING TIMESTAMP 1 WHERE k = {}", keys[0])).await.expect("runs");
         run(engine, &format!("DELETE FROM t WHERE k = {}", keys[1])).await.expect("runs");
         keys
@@ -132,13 +132,13 @@ fn only_logged_writes_over_several_cores_have_an_entry() {
             let update = format!("UPDATE t SET v = 0x02 WHERE k IN ({}, {})", keys[0], keys[2]);
             run(engine, &update).await.expect("runs");
         }
-        assert_eq!(engine.batch_log.next.get(), 1, "a key is used again");
+        assert_eq!(engine.batch_log.next.get(), 1, "the key is reused");
         assert_eq!((count(engine).await, entries(engine).await), (4, 0));
     });
 }
 
 #[test]
-fn statements_that_read_first_are_whole_as_well() {
+fn batches_with_statements_that_read_are_atomic() {
     let folder = Folder::new("lists");
     session(&folder.0, 2, async |engine| {
         make_table(engine).await;
@@ -154,7 +154,7 @@ fn statements_that_read_first_are_whole_as_well() {
             )
         };
         run(engine, &of(7, there)).await.expect_err("the list has no eighth element");
-        assert_eq!(count(engine).await, 2, "nothing of it was applied");
+        assert_eq!(count(engine).await, 2, "the batch was not applied");
         run(engine, &of(1, there)).await.expect("runs");
         assert_eq!(count(engine).await, 3);
         run(engine, &of(1, here)).await.expect("runs, with both statements on one partition");
@@ -172,12 +172,13 @@ fn statements_that_read_first_are_whole_as_well() {
             assert_eq!(elements, wanted, "{key}");
         }
         assert_eq!(entries(engine).await, 0);
-        let held = lanes::call(1, || async { Embedded::local().held_turns.borrow().len() }).await;
-        assert_eq!((held, engine.held_turns.borrow().len()), (0, 0), "turns have ended");
+        let held = lanes::call(1, || async { Embedded::local().held_guards.borrow().len() }).await;
+        assert_eq!((held, engine.held_guards.borrow().len()), (0, 0), "the guards are released");
     });
 }
 
-/// One client writes to core 0, and when that is acknowledged to core 1; another writes a batch to both.
+/// One client writes to core 0, then after the acknowledgement to core 1. Another client writes a
+/// batch to both.
 #[test]
 fn snapshot_is_one_moment_of_all_cores() {
     const SNAPSHOTS: usize = 12;

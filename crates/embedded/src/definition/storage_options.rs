@@ -1,8 +1,10 @@
-//! `compaction` and `compression` of a table: checked as Cassandra checks them, and put into storage's terms.
+//! `compaction` and `compression` of a table: checked as in Cassandra, and converted to storage's
+//! options.
 //!
-//! Strategies and compressors have the names of Cassandra or ScyllaDB. One that does something else than its name says
-//! would mislead: those without a counterpart are refused, with the names of what is there. Sub-options without a meaning
-//! in this storage, such as `bucket_high`, are accepted, shown, and have no effect.
+//! Strategies and compressors have the names of Cassandra or ScyllaDB. Accepting a name for
+//! something different would mislead. Those without a counterpart are therefore rejected, with the
+//! names of the available ones. Sub-options without a meaning in this storage, such as
+//! `bucket_high`, are accepted and shown, but have no effect.
 
 use cql::ast::OptionValue;
 use engine::Error;
@@ -12,7 +14,7 @@ use storage::{Compression, Strategy, TableOptions};
 const COMPACTION_PACKAGE: &str = "org.apache.cassandra.db.compaction.";
 const COMPRESSION_PACKAGE: &str = "org.apache.cassandra.io.compress.";
 
-/// What every strategy takes.
+/// Options of every strategy.
 const OF_ALL: &[&str] = &[
     "class",
     "enabled",
@@ -40,7 +42,7 @@ const OF_WINDOWS: &[&str] = &[
 ];
 const OF_INCREMENTS: &[&str] =
     &["bucket_high", "bucket_low", "min_sstable_size", "space_amplification_goal", "sstable_size_in_mb"];
-/// The strategies: name, what else it takes, and what it is here.
+/// Strategies: name, additional options, and storage's counterpart.
 const STRATEGIES: &[(&str, &[&str], Strategy)] = &[
     ("SizeTieredCompactionStrategy", OF_TIERS, Strategy::SizeTiered),
     ("LeveledCompactionStrategy", OF_LEVELS, Strategy::Leveled),
@@ -48,14 +50,14 @@ const STRATEGIES: &[(&str, &[&str], Strategy)] = &[
     ("IncrementalCompactionStrategy", OF_INCREMENTS, Strategy::Incremental),
 ];
 
-/// The compressors.
+/// Compressors and storage's counterparts.
 const COMPRESSORS: &[(&str, Compression)] = &[
     ("LZ4Compressor", Compression::Lz4),
     ("ZstdCompressor", Compression::Zstd),
     ("NoopCompressor", Compression::None),
 ];
 
-/// Classes of Cassandra and ScyllaDB that are not implemented, and the nearest that are.
+/// Classes of Cassandra and ScyllaDB that are not implemented, with the nearest one that is.
 const ABSENT: [(&str, &str); 4] = [
     ("UnifiedCompactionStrategy", "IncrementalCompactionStrategy"),
     ("DateTieredCompactionStrategy", "TimeWindowCompactionStrategy"),
@@ -65,7 +67,7 @@ const ABSENT: [(&str, &str); 4] = [
 
 type Pairs = [(String, OptionValue)];
 
-/// Refuses a class that is not implemented.
+/// Rejects a class that is not implemented.
 fn absent(class: &str) -> Result<(), Error> {
     match ABSENT.iter().find(|(absent, _)| *absent == class) {
         Some((_, nearest)) => config(format!("{class} is not implemented; the nearest class is {nearest}")),
@@ -77,7 +79,7 @@ fn config<T>(text: String) -> Result<T, Error> {
     Err(Error::Config(text))
 }
 
-/// What storage is to do with a table. The definition has been checked when it was made.
+/// Returns the storage options of a table. Its definition was checked when it was created.
 pub(crate) fn of_table(def: &TableDef) -> TableOptions {
     let mut options = TableOptions { gc_grace_s: def.options.gc_grace_seconds, ..TableOptions::default() };
     for (name, apply) in APPLIED {
@@ -93,11 +95,11 @@ pub(crate) fn of_table(def: &TableDef) -> TableOptions {
 
 type Apply = fn(&Pairs, &mut TableOptions) -> Result<(), Error>;
 
-/// The options that are maps and mean something to storage.
+/// Options that are maps and have an effect on storage.
 const APPLIED: [(&str, Apply); 3] =
     [("compaction", compaction), ("compression", compression), ("tombstone_gc", tombstone_gc)];
 
-/// Whether the value of a table's option is one.
+/// Checks the value of a table's option.
 pub(crate) fn check(name: &str, value: &OptionValue) -> Result<(), Error> {
     let Some((_, apply)) = APPLIED.iter().find(|(applied, _)| *applied == name) else { return Ok(()) };
     match value {
@@ -106,7 +108,7 @@ pub(crate) fn check(name: &str, value: &OptionValue) -> Result<(), Error> {
     }
 }
 
-/// Reads the kept text of an option with CQL's own parser.
+/// Parses the stored text of an option with the CQL parser.
 fn read(text: &str) -> Option<OptionValue> {
     match cql::parse(&format!("ALTER KEYSPACE k WITH o = {text}")).ok()? {
         cql::Statement::AlterKeyspace(mut alter) => alter.options.pop().map(|(_, value)| value),
@@ -122,7 +124,7 @@ fn find<'p>(pairs: &'p Pairs, name: &str) -> Option<&'p OptionValue> {
     pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
 
-/// A whole number of an option, if it is given.
+/// Returns an integer option, if it is given.
 fn number(pairs: &Pairs, name: &str) -> Result<Option<i64>, Error> {
     let Some(value) = find(pairs, name) else { return Ok(None) };
     match text(value).trim().parse() {
@@ -196,8 +198,9 @@ fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// ScyllaDB's option for when tombstones are forgotten, ahead of `gc_grace_seconds`. The grace is for replicas that miss a
-/// deletion; there are none here, so that a table may do without.
+/// Parses ScyllaDB's option for when tombstones are dropped, which overrides `gc_grace_seconds`.
+/// The grace is for replicas that miss a deletion. There are no replicas here, so a table may do
+/// without.
 fn tombstone_gc(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     let known = ["mode", "propagation_delay_in_seconds"];
     if let Some((name, _)) = pairs.iter().find(|(name, _)| !known.contains(&name.as_str())) {
@@ -228,7 +231,7 @@ fn tombstone_gc(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// When a run is compacted alone for its dead data.
+/// Parses the thresholds at which a run is compacted alone because of its dead data.
 fn tombstones(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     if let Some(threshold) = find(pairs, "tombstone_threshold").map(text) {
         match threshold.parse::<f64>() {
@@ -270,7 +273,7 @@ fn tombstones(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The units of timestamps, a second.
+/// Returns the number of timestamp units per second.
 fn resolution(pairs: &Pairs) -> Result<u64, Error> {
     let unit = find(pairs, "timestamp_resolution").map_or_else(|| "MICROSECONDS".to_owned(), text);
     match unit.to_ascii_uppercase().as_str() {
@@ -282,7 +285,7 @@ fn resolution(pairs: &Pairs) -> Result<u64, Error> {
     }
 }
 
-/// The length of a time window, seconds.
+/// Returns the length of a time window in seconds.
 fn window(pairs: &Pairs) -> Result<u32, Error> {
     let unit = find(pairs, "compaction_window_unit").map_or_else(|| "DAYS".to_owned(), text);
     let unit_s: u32 = match unit.to_ascii_uppercase().as_str() {
@@ -353,7 +356,8 @@ mod tests {
         let found = check(name, &value).map(|()| {
             let mut options = TableOptions::default();
             if let OptionValue::Map(pairs) = &value {
-                let (_, apply) = APPLIED.iter().find(|(applied, _)| *applied == name).expect("it is one");
+                let (_, apply) =
+                    APPLIED.iter().find(|(applied, _)| *applied == name).expect("an option of APPLIED");
                 apply(pairs, &mut options).expect("checked");
             }
             options
@@ -362,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn grace_of_tombstones_follows_their_mode() {
+    fn tombstone_gc_mode_decides_the_grace() {
         let default = TableOptions::default();
         let check = |written, expected| check_option("tombstone_gc", written, expected);
         check("{'mode': 'timeout', 'propagation_delay_in_seconds': '3600'}", Ok(default));
@@ -386,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn strategies_are_put_into_terms_of_storage() {
+    fn strategies_are_converted_to_storage_options() {
         let default = TableOptions::default();
         let check = |written, expected| check_option("compaction", written, expected);
         check(
@@ -398,11 +402,13 @@ mod tests {
             Ok(TableOptions { strategy: Strategy::Leveled, fragment_bytes: 160 << 20, ..default }),
         );
         check(
-            "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'HOURS', 'compaction_window_size': '6'}",
+            "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'HOURS', \
+             'compaction_window_size': '6'}",
             Ok(TableOptions { strategy: Strategy::TimeWindow { window_s: 6 * 3600 }, ..default }),
         );
         check(
-            "{'class': 'IncrementalCompactionStrategy', 'space_amplification_goal': '1.25', 'sstable_size_in_mb': 1000}",
+            "{'class': 'IncrementalCompactionStrategy', 'space_amplification_goal': '1.25', \
+             'sstable_size_in_mb': 1000}",
             Ok(TableOptions {
                 strategy: Strategy::Incremental,
                 space_amplification_goal: Some(1250),
@@ -433,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compaction_does_not_take_is_refused() {
+    fn invalid_compaction_options_are_rejected() {
         let check = |written, expected| check_option("compaction", written, Err(expected));
         check("{'min_threshold': 4}", "Missing sub-option 'class' for the 'compaction' option.");
         check(
@@ -479,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn compressors_are_put_into_terms_of_storage() {
+    fn compressors_are_converted_to_storage_options() {
         let default = TableOptions::default();
         let check = |written, expected| check_option("compression", written, expected);
         let with =

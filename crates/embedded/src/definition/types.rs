@@ -1,8 +1,8 @@
-//! User types: made, altered and dropped, and the types of columns resolved against them.
+//! User types: created, altered and dropped, and resolved in the types of columns.
 //!
-//! A definition holds the types it uses in full, so that nothing has to be looked up while values are read. An altered type
-//! therefore takes its old self's place in every table and every other type of its keyspace at once; types of other keyspaces
-//! cannot be used.
+//! A definition contains the types it uses in full, so that reading values needs no lookup. An
+//! altered type therefore replaces its old version in every table and every other type of its
+//! keyspace at once. Types of other keyspaces cannot be used.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn invalid<T>(text: String) -> Result<T, Error> {
     Err(Error::Invalid(text))
 }
 
-/// Adds a type to the schema; false where it is there and `IF NOT EXISTS` was said.
+/// Adds a type to the schema. Returns false if it exists and the statement has `IF NOT EXISTS`.
 pub(super) fn create(schema: &mut Schema, create: &ast::CreateType, keyspace: &str) -> Result<bool, Error> {
     let Some(found) = schema.keyspaces.get(keyspace) else { return Err(no_keyspace(keyspace)) };
     let name = &create.name.name;
@@ -33,7 +33,7 @@ pub(super) fn create(schema: &mut Schema, create: &ast::CreateType, keyspace: &s
     Ok(true)
 }
 
-/// Alters a type wherever it is used; false where nothing is to do.
+/// Alters a type wherever it is used. Returns false if there is nothing to do.
 pub(super) fn alter(schema: &mut Schema, alter: &ast::AlterType, keyspace: &str) -> Result<bool, Error> {
     let name = &alter.name.name;
     let Some(old) = schema.keyspaces.get(keyspace).and_then(|k| k.types.get(name)) else {
@@ -81,7 +81,8 @@ pub(super) fn alter(schema: &mut Schema, alter: &ast::AlterType, keyspace: &str)
     Ok(true)
 }
 
-/// Takes a type that nothing uses out of the schema; false where it is not there and `IF EXISTS` was said.
+/// Removes an unused type from the schema. Returns false if it does not exist and the statement has
+/// `IF EXISTS`.
 pub(super) fn drop(schema: &mut Schema, drop: &ast::DropObject, keyspace: &str) -> Result<bool, Error> {
     let name = &drop.name.name;
     let found = schema.keyspaces.get(keyspace).filter(|found| found.types.contains_key(name));
@@ -109,7 +110,7 @@ pub(super) fn drop(schema: &mut Schema, drop: &ast::DropObject, keyspace: &str) 
     Ok(true)
 }
 
-/// The tables with a column that uses the type, one after the other in a text.
+/// Returns a list of the tables with a column that uses the type, as text.
 fn tables_using(schema: &Schema, keyspace: &str, name: &str, in_partition_key: bool) -> String {
     let Some(found) = schema.keyspaces.get(keyspace) else { return String::new() };
     let uses = |column: &schema::ColumnDef| {
@@ -121,7 +122,7 @@ fn tables_using(schema: &Schema, keyspace: &str, name: &str, in_partition_key: b
     names.join(", ")
 }
 
-/// Puts a type into its keyspace, and into everything there that uses one of its name.
+/// Puts a type into its keyspace, and replaces every use of that type there.
 fn put(schema: &mut Schema, udt: UdtType) -> Result<(), Error> {
     udt.validate().map_err(|e| Error::Invalid(e.to_string()))?;
     let Some(found) = schema.keyspaces.get_mut(&udt.keyspace) else { return Err(no_keyspace(&udt.keyspace)) };
@@ -144,7 +145,7 @@ fn put(schema: &mut Schema, udt: UdtType) -> Result<(), Error> {
     Ok(())
 }
 
-/// A written type with its names resolved, for something in `keyspace`.
+/// Resolves the names in a type, for a definition in `keyspace`.
 pub(super) fn resolve(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<CqlType, Error> {
     let boxed = |inner: &TypeName| resolve(schema, keyspace, inner).map(Box::new);
     Ok(match ty {
@@ -183,7 +184,8 @@ pub(super) fn resolve(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<
     })
 }
 
-/// The type as one cell: inside of `frozen<>` and of tuples everything is frozen, and shown so, as in Cassandra.
+/// Returns the type as one cell: everything inside `frozen<>` and tuples is frozen, and displayed
+/// so, as in Cassandra.
 fn frozen_within(ty: CqlType) -> CqlType {
     let boxed = |inner: CqlType| Box::new(frozen_within(inner));
     let inside = match ty {
@@ -191,7 +193,7 @@ fn frozen_within(ty: CqlType) -> CqlType {
         CqlType::Set(e) => CqlType::Set(boxed(*e)),
         CqlType::Map(k, v) => CqlType::Map(boxed(*k), boxed(*v)),
         CqlType::Udt(udt) => CqlType::Udt(udt),
-        // Tuples are frozen by nature; what is frozen already, and scalars, stay as they are.
+        // Tuples are frozen implicitly. Frozen types and scalars stay unchanged.
         other => return other,
     };
     CqlType::Frozen(Box::new(inside))

@@ -1,4 +1,4 @@
-//! Snapshots of tables, and what is restored from them.
+//! Tests of table snapshots and of restoring them.
 
 #![expect(clippy::disallowed_methods, reason = "tests make folders and look into them")]
 
@@ -25,7 +25,7 @@ async fn insert(engine: &Rc<Embedded>, keys: std::ops::Range<i32>) {
     }
 }
 
-/// Rows of `t` in the order of their keys, as `key:value`.
+/// Returns the rows of a table as key and value.
 async fn rows(engine: &Rc<Embedded>, table: &str) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let Ok(Outcome::Rows(rows)) = run(engine, &format!("SELECT k, v FROM {table}")).await else {
         panic!("reads");
@@ -46,7 +46,7 @@ fn snapshots(folder: &Folder) -> Vec<PathBuf> {
 
 const KEEP_ALL: AutoSnapshot = AutoSnapshot { before_drop: true, before_truncate: true, keep: None };
 
-/// Rows in files, rows in the log alone, deletions, and another number of cores.
+/// Covers rows in files, rows in the log alone, deletions, and another number of cores.
 #[test]
 fn table_is_restored_on_any_number_of_cores() {
     for (from, to) in [(2, 2), (2, 3), (3, 1), (1, 2)] {
@@ -67,7 +67,8 @@ fn table_is_restored_on_any_number_of_cores() {
             }
         });
         assert_eq!(before.len(), 59);
-        // Into the server that it was taken from, and into another one that has neither keyspace nor table.
+        // Restore into the original server, and into another one that has neither the keyspace nor
+        // the table.
         for (dir, cores) in [(folder.0.join("data"), to), (elsewhere, to)] {
             let taken = taken.clone();
             let (found, _) = session(&dir, cores, async move |engine| {
@@ -88,7 +89,7 @@ fn table_is_restored_on_any_number_of_cores() {
 }
 
 #[test]
-fn dropped_and_truncated_tables_are_kept_and_restored() {
+fn dropped_and_truncated_tables_can_be_restored() {
     let folder = Folder::new("auto-snapshot");
     let (_, _) = session(&folder.0, 2, async |engine| {
         engine.set_auto_snapshot(KEEP_ALL);
@@ -131,7 +132,7 @@ fn dropped_and_truncated_tables_are_kept_and_restored() {
 }
 
 #[test]
-fn snapshot_of_a_table_has_no_other_data() {
+fn snapshot_of_a_table_has_no_data_of_others() {
     let folder = Folder::new("only");
     session(&folder.0, 2, async |engine| {
         engine.set_auto_snapshot(KEEP_ALL);
@@ -145,21 +146,22 @@ fn snapshot_of_a_table_has_no_other_data() {
     });
     let kept = snapshots(&folder);
     let copy = kept[0].clone();
-    // It is a data folder, of which the server would make a table without data of all others.
+    // The snapshot is a data folder. A server opens it with the schema of all tables, but with the
+    // data of `t` alone.
     let (found, _) =
         session(&copy, 2, async |engine| (count(engine).await, rows(engine, "other").await.len()));
     assert_eq!(found, (20, 0));
 }
 
 #[test]
-fn statement_whose_snapshot_fails_is_refused() {
+fn failed_snapshot_rejects_the_statement() {
     let folder = Folder::new("no-snapshot");
     let at = folder.0.clone();
     session(&folder.0, 2, async move |engine| {
         engine.set_auto_snapshot(KEEP_ALL);
         make_table(engine).await;
         insert(engine, 0..20).await;
-        // No folder can be made there.
+        // No folder can be created at the path of a file.
         std::fs::write(at.join("snapshots"), "a file").expect("written");
         for text in ["DROP TABLE t", "TRUNCATE t", "DROP KEYSPACE ks"] {
             let error = run(engine, text).await.expect_err(text).to_string();
@@ -200,7 +202,7 @@ fn old_snapshots_of_the_server_are_removed() {
 }
 
 #[test]
-fn table_of_other_columns_is_not_restored() {
+fn table_with_incompatible_columns_is_not_restored() {
     let folder = Folder::new("other-columns");
     let taken = folder.0.join("taken");
     session(&folder.0.join("data"), 2, async move |engine| {
@@ -209,9 +211,9 @@ fn table_of_other_columns_is_not_restored() {
         Embedded::snapshot(&taken).await.expect("made");
         let restore = async || Embedded::restore_table(&taken, "ks", "t").await;
         all(engine, &["ALTER TABLE t ADD w int", "INSERT INTO t (k, w) VALUES (50, 5)"]).await;
-        restore().await.expect("a column more is no hindrance");
+        restore().await.expect("a table with an added column can be restored");
         all(engine, &["ALTER TABLE t DROP l"]).await;
-        restore().await.expect("a column less is none");
+        restore().await.expect("a table without one of the columns can be restored");
         assert_eq!(count(engine).await, 20);
         for (texts, why) in [
             (&["ALTER TABLE t ADD l list<int>"][..], "column l was dropped and added again"),
@@ -229,11 +231,11 @@ fn table_of_other_columns_is_not_restored() {
             assert!(error.contains(why), "{error}");
         }
         all(engine, &["DROP TABLE t"]).await;
-        restore().await.expect("as it was");
+        restore().await.expect("the original columns");
         assert_eq!(count(engine).await, 20);
         let error = Embedded::restore_table(&taken.join("nowhere"), "ks", "t").await.expect_err("no folder");
         assert!(error.to_string().contains("nowhere"), "{error}");
         let left = engine.shard.tables().len();
-        assert!(left <= 5, "nothing of failed restores is left, but {left} tables are there");
+        assert!(left <= 5, "failed restores left data: {left} tables");
     });
 }

@@ -1,8 +1,10 @@
-//! What conditions spare a scan: which tokens, which clustering keys and which blocks it need not look at. Every function here is pure,
-//! and loose where it has to be: a row too many is the caller's to leave out, a row too few would be a wrong answer.
+//! Bounds that filters imply for a scan: tokens, clustering keys and blocks. All functions are
+//! pure. Bounds may be loose, since the caller drops rows that do not match. They must never
+//! exclude a row that does.
 //!
-//! Not used for that are conditions on types that have several byte forms of one value (`boolean`, `decimal`, `varint`, `duration`), on
-//! collections, tuples and user types, and on static columns; unless they are on clustering columns, whose encoding has one form.
+//! Some filters imply no bounds: those on types with several byte forms of one value (`boolean`,
+//! `decimal`, `varint`, `duration`), on collections, tuples and user types, and on static columns.
+//! The exception are clustering columns, whose encoding has one form.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, RangeInclusive};
@@ -15,19 +17,20 @@ use storage::{ColumnEncoding, ColumnLayout, ValueRange};
 
 use crate::slice::{self, Range};
 
-/// Partitions that are looked up one by one, at most: their tokens are worked out on a fast lane. Of more all are gone through.
+/// Partitions looked up one by one, at most. Their tokens are computed on a fast lane. With more
+/// the whole range is scanned.
 const LOOKED_UP_MAX: usize = 256;
 
-/// Where a scan looks.
+/// Part of a table that a scan must read.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Reach {
-    /// Ranges of tokens, ascending.
+    /// Token ranges, ascending.
     pub(crate) tokens: Vec<RangeInclusive<i64>>,
     pub(crate) clustering: Range,
     pub(crate) conditions: Vec<ValueRange>,
 }
 
-/// How storage is to keep the numbers of a table, so that it knows their order.
+/// Returns the layouts with which storage keeps the order of a table's numbers.
 pub(crate) fn layouts(def: &TableDef) -> Vec<ColumnLayout> {
     let cells = def.columns.iter().filter(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
     let layout = |column: &ColumnDef| {
@@ -37,7 +40,7 @@ pub(crate) fn layouts(def: &TableDef) -> Vec<ColumnLayout> {
     cells.filter_map(layout).collect()
 }
 
-/// How values of a type lie, for types whose values have one form each.
+/// Returns the encoding of a type, if each of its values has one byte form.
 fn encoding(ty: &CqlType) -> Option<ColumnEncoding> {
     Some(match ty {
         CqlType::TinyInt => ColumnEncoding::Signed(1),
@@ -58,12 +61,13 @@ fn encoding(ty: &CqlType) -> Option<ColumnEncoding> {
     })
 }
 
-/// Whether values are in CQL's order when they are in that of their encoding.
+/// Returns true if CQL's order of the values is that of their encoding.
 fn is_ordered(ty: &CqlType) -> bool {
     !matches!(ty.thawed(), CqlType::Uuid | CqlType::TimeUuid | CqlType::Inet)
 }
 
-/// Where to look for rows that meet all filters, whose columns exist.
+/// Returns the part of the table that may have rows meeting all filters. The filters' columns must
+/// exist.
 pub(crate) fn reach(def: &TableDef, tokens: RangeInclusive<i64>, filters: &[Filter]) -> Result<Reach, Error> {
     let mut all: Vec<Option<Between>> = vec![None; def.columns.len()];
     for filter in filters {
@@ -88,12 +92,12 @@ pub(crate) fn reach(def: &TableDef, tokens: RangeInclusive<i64>, filters: &[Filt
     Ok(Reach { tokens, clustering: clustering(def, of), conditions })
 }
 
-/// A value lies between these.
+/// Bounds on a value.
 #[derive(Clone, PartialEq, Debug)]
 struct Between {
     from: Bound<Bytes>,
     to: Bound<Bytes>,
-    /// And is one of these.
+    /// Possible values, in addition to the bounds.
     values: Option<Vec<Bytes>>,
 }
 
@@ -104,7 +108,7 @@ impl Between {
             Bound::Included(edge) | Bound::Excluded(edge) => Some(edge),
             Bound::Unbounded => None,
         });
-        // More than are looked up are of no use.
+        // With more values than are looked up one by one, the list is useless.
         let values = filter.values.as_ref().filter(|values| values.len() <= LOOKED_UP_MAX);
         for value in edges.chain(values.into_iter().flatten()) {
             value::check(ty, value).map_err(|e| Error::Invalid(e.for_column(&column.name)))?;
@@ -113,7 +117,7 @@ impl Between {
         Ok(Between { from, to, values: values.cloned() })
     }
 
-    /// Both this and another.
+    /// Returns the intersection of two bounds.
     fn and(self, ty: &CqlType, other: Between) -> Between {
         let tighter = |a: Bound<Bytes>, b: Bound<Bytes>, wins: Ordering| match (&a, &b) {
             (Bound::Unbounded, _) => b,
@@ -157,7 +161,7 @@ impl Between {
         above && below
     }
 
-    /// The only values that are possible, if they are known.
+    /// Returns the possible values, if they are known.
     fn values(&self, ty: &CqlType) -> Option<Vec<&Bytes>> {
         let known: Vec<&Bytes> = match &self.values {
             Some(values) => values.iter().collect(),
@@ -166,7 +170,7 @@ impl Between {
         Some(known.into_iter().filter(|value| self.holds(ty, value)).collect())
     }
 
-    /// The only value that is possible, if there is one.
+    /// Returns the only possible value, if there is exactly one.
     fn value(&self, ty: &CqlType) -> Option<&Bytes> {
         match (&self.from, &self.to) {
             (Bound::Included(from), Bound::Included(to)) if value::compare(ty, from, to).is_eq() => {
@@ -177,7 +181,8 @@ impl Between {
     }
 }
 
-/// Who compares floats differs about zeros (is −0 below 0?) and NaN: both zeros stay in, and NaN bounds nothing.
+/// Loosens bounds on floats, because comparisons differ about zeros (is −0 below 0?) and NaN. Both
+/// zeros stay inside, and NaN is no bound.
 fn loosened(ty: &CqlType, bound: &Bound<Bytes>, lower: bool) -> Bound<Bytes> {
     let (Bound::Included(edge) | Bound::Excluded(edge)) = bound else { return Bound::Unbounded };
     let number = match (ty.thawed(), &edge[..]) {
@@ -196,8 +201,8 @@ fn loosened(ty: &CqlType, bound: &Bound<Bytes>, lower: bool) -> Bound<Bytes> {
     }
 }
 
-/// The tokens of the partitions that are asked for, ascending, if they are few. Keys are exactly these bytes only if their types have one
-/// form of each value.
+/// Returns the tokens of the requested partitions, ascending, if they are few. A key has exactly
+/// these bytes only if each value of its types has one form.
 fn partition_tokens<'b>(def: &TableDef, of: impl Fn(&ColumnDef) -> Option<&'b Between>) -> Option<Vec<i64>> {
     let part = |column: &ColumnDef| match encoding(&column.ty)? {
         ColumnEncoding::Float(_) => None,
@@ -225,7 +230,8 @@ fn partition_tokens<'b>(def: &TableDef, of: impl Fn(&ColumnDef) -> Option<&'b Be
     Some(tokens)
 }
 
-/// The clustering keys that can be: those that begin with the values that are given, and lie within the bounds of the next column.
+/// Returns the range of possible clustering keys: those with the given values as prefix, within the
+/// bounds of the next column.
 fn clustering<'b>(def: &TableDef, of: impl Fn(&ColumnDef) -> Option<&'b Between>) -> Range {
     let mut prefix = Vec::new();
     for column in def.clustering() {
@@ -264,7 +270,7 @@ fn from_prefix(prefix: &[u8]) -> Bound<Bytes> {
     if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(Bytes::copy_from_slice(prefix)) }
 }
 
-/// The range of a regular column by which blocks are passed over.
+/// Returns the range of a regular column that lets the scan skip blocks.
 fn value_range(column: &ColumnDef, between: &Between) -> Option<ValueRange> {
     let encoding = encoding(&column.ty)?;
     (is_ordered(&column.ty) || between.value(&column.ty).is_some()).then(|| ValueRange {

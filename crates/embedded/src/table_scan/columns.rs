@@ -1,4 +1,4 @@
-//! Which columns of storage the columns of a table come from, and how.
+//! Conversion of storage's columns to the columns of a scan.
 
 use std::sync::Arc;
 
@@ -16,42 +16,43 @@ use storage::{ColumnType, ScanColumn};
 use crate::elements;
 use crate::slice::descending;
 
-/// 2³¹, where `date` has 1970-01-01: a bit to be turned.
+/// 2³¹, the `date` value of 1970-01-01: the bit to flip.
 const EPOCH_BIT: u32 = 1 << 31;
 
-/// Values built between looks at the scheduler: at some 100 ns each, a fifth of a millisecond.
-const A_TURN: usize = 2048;
+/// Values built between two yields: at about 100 ns each, 0.2 ms.
+const VALUES_PER_YIELD: usize = 2048;
 
-/// How a column is made.
+/// Method of building a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
-    /// As storage gives it, or nearly so.
+enum Method {
+    /// From storage's array, or with small changes to it.
     Plain,
-    /// Out of the encoding of the only clustering column, a whole number.
+    /// From the encoding of the only clustering column, an integer.
     ClusteringNumber,
-    /// Out of serialized decimals.
+    /// From serialized decimals.
     Decimals,
-    /// Out of other serialized values.
+    /// From other serialized values.
     Values,
-    /// A part of the partition key.
+    /// From a component of the partition key.
     KeyPart(usize),
-    /// A part of the clustering key.
+    /// From a component of the clustering key.
     ClusteringPart(usize),
-    /// Out of elements.
+    /// From elements.
     Elements,
 }
 
-/// A column of the scan.
+/// Column of the scan.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
-    /// Its place in the table's columns.
+    /// Index in the table's columns.
     column: usize,
-    /// The column of storage it is made from.
+    /// Index of storage's column that it is built from.
     from: usize,
-    how: How,
+    how: Method,
 }
 
-/// The columns of storage that these columns of a table are made from, each once, and how they are.
+/// Returns the storage columns that these columns of a table are built from, each once, and the
+/// methods of building them.
 pub(super) fn of_storage(def: &TableDef, columns: &[usize]) -> (Vec<ScanColumn>, Vec<Shown>) {
     let mut wanted: Vec<ScanColumn> = Vec::new();
     let shown = columns.iter().map(|at| {
@@ -66,33 +67,35 @@ pub(super) fn of_storage(def: &TableDef, columns: &[usize]) -> (Vec<ScanColumn>,
     (wanted, shown)
 }
 
-fn source(def: &TableDef, column: &ColumnDef) -> (ScanColumn, How) {
+fn source(def: &TableDef, column: &ColumnDef) -> (ScanColumn, Method) {
     let plain = plain(&column.ty);
     let kind = plain.unwrap_or(ColumnType::Binary);
     let how = match column.ty.thawed() {
-        _ if plain.is_some() => How::Plain,
-        CqlType::Decimal => How::Decimals,
-        _ => How::Values,
+        _ if plain.is_some() => Method::Plain,
+        CqlType::Decimal => Method::Decimals,
+        _ => Method::Values,
     };
     match column.kind {
         ColumnKind::PartitionKey(_) if def.partition_key().count() == 1 => (ScanColumn::Key(kind), how),
-        ColumnKind::PartitionKey(at) => (ScanColumn::Key(ColumnType::Binary), How::KeyPart(at)),
+        ColumnKind::PartitionKey(at) => (ScanColumn::Key(ColumnType::Binary), Method::KeyPart(at)),
         ColumnKind::Clustering(at, _) => match clustering_number(&column.ty) {
             Some(kind) if def.clustering().count() == 1 => {
-                (ScanColumn::Clustering(kind), How::ClusteringNumber)
+                (ScanColumn::Clustering(kind), Method::ClusteringNumber)
             }
-            _ => (ScanColumn::Clustering(ColumnType::Binary), How::ClusteringPart(at)),
+            _ => (ScanColumn::Clustering(ColumnType::Binary), Method::ClusteringPart(at)),
         },
         ColumnKind::Static if column.ty.is_multi_cell() => {
-            (ScanColumn::StaticElements(column.id), How::Elements)
+            (ScanColumn::StaticElements(column.id), Method::Elements)
         }
-        ColumnKind::Regular if column.ty.is_multi_cell() => (ScanColumn::Elements(column.id), How::Elements),
+        ColumnKind::Regular if column.ty.is_multi_cell() => {
+            (ScanColumn::Elements(column.id), Method::Elements)
+        }
         ColumnKind::Static => (ScanColumn::Static(column.id, kind), how),
         ColumnKind::Regular => (ScanColumn::Cell(column.id, kind), how),
     }
 }
 
-/// What storage is to make of values that are Arrow's but for their bytes' order.
+/// Returns the Arrow type of values that differ from Arrow's layout only in byte order.
 fn plain(ty: &CqlType) -> Option<ColumnType> {
     Some(match ty.thawed() {
         CqlType::Boolean => ColumnType::Boolean,
@@ -109,8 +112,8 @@ fn plain(ty: &CqlType) -> Option<ColumnType> {
     })
 }
 
-/// What storage is to make of clustering keys that are one whole number: big-endian, its sign bit turned (that of a date is so by
-/// itself), and all bits where the order is descending.
+/// Returns the conversion of clustering keys that are one integer. They are big-endian with a
+/// flipped sign bit (a date has it by itself), and with all bits flipped in descending order.
 fn clustering_number(ty: &CqlType) -> Option<ColumnType> {
     Some(match ty.thawed() {
         CqlType::TinyInt => ColumnType::Int8,
@@ -121,7 +124,7 @@ fn clustering_number(ty: &CqlType) -> Option<ColumnType> {
     })
 }
 
-/// The columns of the scan out of a batch of storage. Gives way between pieces of the work.
+/// Builds the columns of the scan from a batch of storage. Yields between chunks of the work.
 pub(super) async fn made(
     def: &TableDef,
     decimals: i8,
@@ -132,9 +135,9 @@ pub(super) async fn made(
     for column in shown {
         let (own, from) = (&def.columns[column.column], batch.column(column.from));
         arrays.push(match column.how {
-            How::Plain => plainly(&own.ty, from),
-            How::ClusteringNumber => numbers(own, from),
-            How::Decimals => {
+            Method::Plain => plainly(&own.ty, from),
+            Method::ClusteringNumber => numbers(own, from),
+            Method::Decimals => {
                 let numbers = decimal_column(from.as_binary(), decimals)?;
                 lanes::heavy_yield().await;
                 numbers
@@ -143,7 +146,7 @@ pub(super) async fn made(
                 let mut builder = ColumnBuilder::new(&own.ty, decimals, batch.num_rows());
                 let mut start = 0;
                 while start < batch.num_rows() {
-                    let end = (start + A_TURN).min(batch.num_rows());
+                    let end = (start + VALUES_PER_YIELD).min(batch.num_rows());
                     build(def, own, how, &from.slice(start, end - start), &mut builder)?;
                     start = end;
                     lanes::heavy_yield().await;
@@ -166,7 +169,7 @@ fn plainly(ty: &CqlType, from: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// Whole numbers as what they stand for.
+/// Gives integers their logical Arrow type.
 fn named(ty: &CqlType, from: &ArrayRef) -> ArrayRef {
     match ty.thawed() {
         CqlType::Date => Arc::new(from.as_primitive::<Int32Type>().reinterpret_cast::<Date32Type>()),
@@ -182,12 +185,12 @@ fn named(ty: &CqlType, from: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// Clustering encodings of whole numbers, turned back.
+/// Decodes the clustering encoding of integers.
 fn numbers(column: &ColumnDef, from: &ArrayRef) -> ArrayRef {
     fn turned<T: ArrowPrimitiveType>(from: &ArrayRef, turn: impl Fn(T::Native) -> T::Native) -> ArrayRef {
         Arc::new(from.as_primitive::<T>().unary::<_, T>(turn) as PrimitiveArray<T>)
     }
-    // All bits of a descending one, and the sign bit back.
+    // Flip all bits if descending, and flip the sign bit back.
     let down = descending(column);
     let numbers = match clustering_number(&column.ty) {
         Some(ColumnType::Int8) => turned::<Int8Type>(from, |n| if down { !n } else { n } ^ i8::MIN),
@@ -198,15 +201,15 @@ fn numbers(column: &ColumnDef, from: &ArrayRef) -> ArrayRef {
     named(&column.ty, &numbers)
 }
 
-/// Adds rows to a column that is built value by value.
+/// Appends rows to a column that is built value by value.
 fn build(
     def: &TableDef,
     column: &ColumnDef,
-    how: How,
+    how: Method,
     from: &ArrayRef,
     builder: &mut ColumnBuilder,
 ) -> Result<(), Error> {
-    if how == How::Elements {
+    if how == Method::Elements {
         for list in from.as_list::<i32>().iter() {
             let Some(list) = list else {
                 builder.push(None)?;
@@ -222,12 +225,12 @@ fn build(
     let mut scratch = Vec::new();
     for value in from.as_binary::<i32>().iter() {
         match (value, how) {
-            (Some(bytes), How::KeyPart(at)) => {
+            (Some(bytes), Method::KeyPart(at)) => {
                 let mut parts = token::partition_key_components(def.partition_key().count(), bytes);
                 let part = parts.nth(at).and_then(Result::ok).ok_or_else(|| damaged("partition key"))?;
                 builder.push(Some(part))?;
             }
-            (Some(bytes), How::ClusteringPart(at)) => {
+            (Some(bytes), Method::ClusteringPart(at)) => {
                 clustering_part(def, bytes, at, &mut scratch)?;
                 builder.push(Some(&scratch))?;
             }

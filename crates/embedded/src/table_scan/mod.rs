@@ -1,9 +1,11 @@
-//! Scans by columns: what a [`TableScan`] asks for, put into terms of storage, and what storage gives, put into columns of CQL's types.
+//! Columnar scans: a [`TableScan`] converted to storage's terms, and storage's batches converted to
+//! columns of CQL's types.
 //!
-//! 1. On the fast lane: storage takes its snapshot; conditions become ranges of tokens, bounds over clustering keys and ranges of values (`bounds`), columns become
-//!    columns of storage (`columns`). No more happens there.
-//! 2. Wherever the scan is polled: storage makes batches and gives way by itself. Columns of a fixed width and texts are Arrow's already,
-//!    or are with a bit turned; the others (parts of keys, collections, numbers of any size) are built value by value.
+//! 1. On the fast lane storage takes its snapshot. Filters become token ranges, clustering bounds
+//!    and value ranges (`bounds`); columns become storage columns (`columns`).
+//! 2. On any thread that polls the scan, storage builds batches and yields by itself. Columns of
+//!    fixed width and texts have Arrow's layout already, or after flipping a bit. The others (parts
+//!    of keys, collections, numbers of any size) are built value by value.
 
 pub(crate) mod bounds;
 mod columns;
@@ -26,41 +28,42 @@ use crate::table_scan::columns::Shown;
 use crate::table_scan::virtual_rows::VirtualSnapshot;
 use crate::{Embedded, storage_error};
 
-/// The most rows of a batch, whatever is asked for: more makes nothing quicker, and memory is not counted here.
+/// Rows of a batch, at most, even if more are requested. More rows would not be faster, and their
+/// memory is not accounted for.
 const BATCH_ROWS_MAX: usize = 1 << 16;
 
-/// A scan of this core's shard.
+/// Scan of this core's shard.
 struct ShardBatches {
     scan: BatchScan,
-    /// Of numbers in its batches.
+    /// Scale of decimals in its batches.
     decimals: i8,
     shown: Vec<Shown>,
     def: Arc<TableDef>,
     schema: SchemaRef,
-    here: Here,
+    ownership: Ownership,
     tokens: RangeInclusive<i64>,
     filters: Vec<Filter>,
-    /// Rows that may still be given.
+    /// Rows that may still be returned.
     left: u64,
 }
 
-/// What this core's shard had of a table.
+/// Snapshot of a table on this core's shard.
 struct ShardSnapshot {
     snapshot: BatchSnapshot,
     def: Arc<TableDef>,
-    here: Here,
+    ownership: Ownership,
 }
 
-/// Which partitions this core has.
+/// Test for tokens that this core owns.
 #[derive(Clone, Copy, Debug)]
-struct Here {
+struct Ownership {
     sharding: Sharding,
     shard: u32,
 }
 
-impl Here {
-    /// What of these ranges is to be scanned here: of partitions that are asked for one by one those that this core has, unless it is
-    /// quicker to go through everything between them.
+impl Ownership {
+    /// Returns the ranges to scan on this core. Partitions that are looked up one by one are kept
+    /// if this core owns them, unless scanning everything between them is faster.
     fn own(self, mut tokens: Vec<RangeInclusive<i64>>, snapshot: &BatchSnapshot) -> Vec<RangeInclusive<i64>> {
         let is_own = |token: i64| self.sharding.shard_of(token) == self.shard;
         tokens.retain(|range| range.start() != range.end() || is_own(*range.start()));
@@ -74,7 +77,7 @@ impl Here {
 }
 
 impl Embedded {
-    /// See [`Engine::table_snapshot_for`].
+    /// Takes a snapshot; see [`Engine::table_snapshot_for`].
     pub(crate) fn snapshot_of(
         &self,
         keyspace: &str,
@@ -90,11 +93,11 @@ impl Embedded {
         };
         let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(u32::MAX);
         let snapshot = self.shard.batch_snapshot(TableId(def.data_id().as_u128()), now_s);
-        let here = Here { sharding: self.sharding, shard: lanes::current_core() as u32 };
-        Ok(Box::new(ShardSnapshot { snapshot, def: def.clone(), here }))
+        let ownership = Ownership { sharding: self.sharding, shard: lanes::current_core() as u32 };
+        Ok(Box::new(ShardSnapshot { snapshot, def: def.clone(), ownership }))
     }
 
-    /// See [`Engine::statistics`].
+    /// Returns the size of a table; see [`Engine::statistics`].
     pub(crate) fn size_of(&self, keyspace: &str, table: &str) -> Option<TableStatistics> {
         let def = self.schema().table(keyspace, table).cloned()?;
         let size = self.shard.table_size(TableId(def.data_id().as_u128()));
@@ -112,21 +115,21 @@ impl TableSnapshot for ShardSnapshot {
         let left = scan.limit.unwrap_or(u64::MAX);
         let request = BatchRequest {
             columns,
-            tokens: self.here.own(tokens, &self.snapshot),
+            tokens: self.ownership.own(tokens, &self.snapshot),
             conditions,
             clustering,
             known: known(&def),
             rows: batch_rows(scan),
             bypass_cache: scan.bypass_cache,
         };
-        let (here, tokens, filters) = (self.here, scan.tokens.clone(), scan.filters.clone());
+        let (ownership, tokens, filters) = (self.ownership, scan.tokens.clone(), scan.filters.clone());
         let decimals = scan.decimals;
         let scan = self.snapshot.scan(request);
-        Ok(Box::new(ShardBatches { scan, decimals, shown, def, schema, here, tokens, filters, left }))
+        Ok(Box::new(ShardBatches { scan, decimals, shown, def, schema, ownership, tokens, filters, left }))
     }
 }
 
-/// The columns asked for.
+/// Returns the Arrow schema of the requested columns.
 fn schema_of_scan(def: &TableDef, scan: &TableScan) -> Result<SchemaRef, Error> {
     let count = columns_of(def).len();
     let asked = scan.columns.iter().chain(scan.filters.iter().map(|filter| &filter.column));
@@ -146,7 +149,8 @@ fn batch_rows(scan: &TableScan) -> usize {
     scan.batch_rows.min(limit).clamp(1, BATCH_ROWS_MAX)
 }
 
-/// The columns that cells may be of, where some were dropped: a row of nothing but those is not there.
+/// Returns the columns that still exist, if the table has dropped some. A row with only cells of
+/// dropped columns does not exist.
 fn known(def: &TableDef) -> Option<Arc<[u32]>> {
     let cells = def.columns.iter().filter(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
     let mut known: Vec<u32> = cells.map(|column| column.id).collect();
@@ -182,7 +186,7 @@ impl BatchSource for ShardBatches {
     fn narrow(&mut self, filters: &[Filter]) -> Result<(), Error> {
         let all = [&self.filters[..], filters].concat();
         let Reach { tokens, clustering, conditions } = bounds::reach(&self.def, self.tokens.clone(), &all)?;
-        self.scan.restrict(self.here.own(tokens, self.scan.snapshot()));
+        self.scan.restrict(self.ownership.own(tokens, self.scan.snapshot()));
         self.scan.narrow(conditions, clustering);
         Ok(())
     }

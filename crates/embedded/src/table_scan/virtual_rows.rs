@@ -1,5 +1,5 @@
-//! Scans of virtual tables. The rows are made on the fast lane, where they come from; their columns elsewhere. Rows that are made in
-//! chunks are made when the first batch is wanted, once for all scans of a snapshot.
+//! Scans of virtual tables. Rows are built on the fast lane of their core, the columns elsewhere.
+//! Rows that are built in chunks are built for the first batch, once for all scans of a snapshot.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -17,36 +17,36 @@ use crate::Embedded;
 
 struct VirtualBatches {
     schema: SchemaRef,
-    /// The columns by their place in a row.
+    /// Columns by their index in a row.
     columns: Vec<(usize, CqlType)>,
     decimals: i8,
     rows: Arc<SnapshotRows>,
-    /// Rows that are enough.
+    /// Rows to return, at most.
     limit: usize,
-    /// The places of those that are still to be given, once the rows are there.
+    /// Range of rows still to return; `None` until the rows are built.
     left: Option<Range<usize>>,
     batch_rows: usize,
 }
 
-/// What this core had of a virtual table.
+/// Snapshot of a virtual table on this core.
 pub(super) struct VirtualSnapshot {
     rows: Arc<SnapshotRows>,
 }
 
-/// The rows of a snapshot, which its scans share.
+/// Rows of a snapshot, shared by its scans.
 struct SnapshotRows {
     def: Arc<TableDef>,
     core: usize,
     viewer: Option<Arc<dyn Viewer>>,
-    /// Empty until they are made, where that is done in chunks.
+    /// Rows; empty until they are built, if they are built in chunks.
     made: OnceLock<Vec<VirtualRow>>,
 }
 
 impl SnapshotRows {
-    /// The rows. The first caller has them made on the snapshot's core.
+    /// Returns the rows. The first caller makes the snapshot's core build them.
     ///
     /// # Errors
-    /// The core has ended.
+    /// Returns an error if the core has stopped.
     async fn get(&self) -> Result<&[VirtualRow], Error> {
         if let Some(rows) = self.made.get() {
             return Ok(rows);
@@ -59,20 +59,21 @@ impl SnapshotRows {
             table.show(viewer.as_deref(), &mut rows);
             sender.send(rows);
         };
-        // A message rather than a call: what makes the rows stays on that lane, and this future goes anywhere.
+        // Send a message instead of a call: the builder of the rows stays on that lane, but this
+        // future may move between threads.
         let group = lanes::current_group();
         lanes::handle()
             .tell(self.core, group, move || lanes::spawn(group, async move { make(sender).await }).detach());
         let rows = receiver
             .await
             .map_err(|_| Error::Server("the rows of a virtual table were not made".to_owned()))?;
-        // Another scan may have been faster: all of them see the same rows.
+        // Another scan may have been faster. All scans then share its rows.
         Ok(self.made.get_or_init(|| rows))
     }
 }
 
 impl VirtualSnapshot {
-    /// Of a table that is alike on all cores, core 0 has the rows.
+    /// Takes a snapshot. Core 0 has the rows of a table that is the same on all cores.
     pub(super) fn of(table: &VirtualTable, viewer: Option<&Arc<dyn Viewer>>) -> VirtualSnapshot {
         let core = lanes::current_core();
         let rows = match table.of_every_core || core == 0 {

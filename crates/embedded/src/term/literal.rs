@@ -1,8 +1,9 @@
-//! Literals: constants, and what is built of several terms (lists, sets, maps, tuples, user types).
+//! Literals: constants, and values built of several terms (lists, sets, maps, tuples, user types).
 //!
-//! A literal of constants alone is serialized once, when the statement is prepared. One with markers or functions inside becomes
-//! its parts in the order in which their bytes will stand, and is put together for every execution. Cassandra takes markers
-//! inside tuples and user types only; here, as in ScyllaDB, they may be inside collections too.
+//! A literal of constants alone is serialized once, when the statement is prepared. A literal with
+//! markers or functions is split into parts, in the order of their bytes, and assembled for every
+//! execution. Cassandra permits markers inside tuples and user types only. Here, as in ScyllaDB,
+//! they may be inside collections too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use schema::{CqlType, UdtType, value};
 
 use super::{Bind, Binder, Given};
 
-/// Whether a term is the same for every execution.
+/// Returns true if a term is the same for every execution.
 pub(super) fn is_constant(term: &Term) -> bool {
     match term {
         Term::Literal(_) => true,
@@ -21,13 +22,13 @@ pub(super) fn is_constant(term: &Term) -> bool {
         Term::Map(pairs) => pairs.iter().all(|(key, value)| is_constant(key) && is_constant(value)),
         Term::Udt(fields) => fields.iter().all(|(_, value)| is_constant(value)),
         Term::TypeHint(hint) => is_constant(&hint.term),
-        // Not computed yet: as constants they get one clear error.
+        // Not supported yet: treated as constants, they get one clear error.
         Term::Arithmetic(_) | Term::Negate(_) => true,
         Term::Marker(_) | Term::Function(_) => false,
     }
 }
 
-/// A part of a literal: its name, type and term; no term is null. Elements of one collection share
+/// Part of a literal: its name, type and term; `None` is null. Elements of one collection share
 /// name and type.
 struct Part<'t> {
     name: Arc<str>,
@@ -35,8 +36,8 @@ struct Part<'t> {
     term: Option<&'t Term>,
 }
 
-/// Takes a literal apart along its type.
-fn taken_apart<'t>(
+/// Splits a literal along its type.
+fn split<'t>(
     guardrails: &Guardrails,
     name: &str,
     ty: &CqlType,
@@ -97,8 +98,8 @@ fn taken_apart<'t>(
     })
 }
 
-/// The fields in the order of the type; those that the literal leaves out are null. Of a field
-/// given twice the last counts.
+/// Returns the fields in the order of the type. Missing fields are null. If a field is given twice,
+/// the last one wins.
 fn fields_of<'t>(name: &str, udt: &UdtType, fields: &'t [(String, Term)]) -> Result<Vec<Part<'t>>, Error> {
     let mut given: HashMap<&str, &Term> = fields.iter().map(|(field, term)| (field.as_str(), term)).collect();
     let part = |(field, ty): &(String, CqlType)| Part {
@@ -116,15 +117,15 @@ fn fields_of<'t>(name: &str, udt: &UdtType, fields: &'t [(String, Term)]) -> Res
     Ok(parts)
 }
 
-/// The parts of a literal that is no constant, each made ready.
+/// Prepares the parts of a literal that is no constant.
 pub(super) fn parts(binder: &mut Binder, name: &str, ty: &CqlType, term: &Term) -> Result<Vec<Bind>, Error> {
     let null = Term::Literal(ast::Literal::Null);
-    let apart = taken_apart(&binder.guardrails, name, ty, term)?;
+    let apart = split(&binder.guardrails, name, ty, term)?;
     let bind = |part: Part<'_>| binder.bind_shared(&part.name, &part.ty, part.term.unwrap_or(&null));
     apart.into_iter().map(bind).collect()
 }
 
-/// The value of a literal from its parts, for one execution.
+/// Assembles the value of a literal from its parts, for one execution.
 pub(super) fn assemble(ty: &CqlType, parts: &[Bind], values: &[Value<'_>]) -> Result<Vec<u8>, Error> {
     let is_collection = ty.is_collection();
     let mut given = Vec::with_capacity(parts.len());
@@ -156,7 +157,7 @@ pub(super) fn assemble(ty: &CqlType, parts: &[Bind], values: &[Value<'_>]) -> Re
     })
 }
 
-/// A constant term as bytes of the type; `None` for null.
+/// Serializes a constant term as bytes of the type; `None` for null.
 pub(super) fn serialize(
     guardrails: &Guardrails,
     name: &str,
@@ -169,7 +170,7 @@ pub(super) fn serialize(
         _ => {}
     }
     let mut parts = Vec::new();
-    for part in taken_apart(guardrails, name, ty, term)? {
+    for part in split(guardrails, name, ty, term)? {
         let input = match part.term {
             Some(term) => serialize(guardrails, &part.name, &part.ty, term)?,
             None => None,

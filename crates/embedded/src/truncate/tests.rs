@@ -1,4 +1,4 @@
-//! Truncations that are interrupted, and writes beside them.
+//! Tests of interrupted truncations, and of concurrent writes.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ fn data_of(def: &TableDef) -> TableId {
 }
 
 #[test]
-fn truncation_that_a_crash_interrupts_is_whole_after_the_next_start() {
+fn next_start_completes_an_interrupted_truncation() {
     let folder = Folder::new("truncate-crash");
     session(&folder.0, 2, async |engine| {
         make_table(engine).await;
@@ -32,7 +32,7 @@ fn truncation_that_a_crash_interrupts_is_whole_after_the_next_start() {
         let (now, def) = (engine.current.schema(), table(engine));
         let mut made = emptied(&now, &def, term::random_uuid()).expect("it is there");
         engine.write_change(&mut made).await.expect("writes");
-        // No core has taken it over: the crash comes first.
+        // The crash comes before any core adopts the change.
         assert_eq!(count(engine).await, 20);
     });
     let (found, _) = session(&folder.0, 3, async |engine| {
@@ -42,7 +42,7 @@ fn truncation_that_a_crash_interrupts_is_whole_after_the_next_start() {
     });
     assert_eq!(found, 0);
     let (found, _) = session(&folder.0, 2, async |engine| count(engine).await);
-    assert_eq!(found, 20, "what was written since");
+    assert_eq!(found, 20, "rows written after the TRUNCATE");
 }
 
 #[test]
@@ -81,22 +81,22 @@ fn truncated_table_keeps_its_identity_and_schema_version() {
     });
 }
 
-/// Rows of virtual tables name it by its data.
+/// Their rows identify the table by its data.
 #[test]
-fn truncated_table_is_named_in_virtual_tables() {
+fn virtual_tables_find_the_name_of_a_truncated_table() {
     let folder = Folder::new("truncate-named");
     session(&folder.0, 1, async |engine| {
         make_table(engine).await;
         run(engine, "TRUNCATE t").await.expect("truncates");
         insert_all(engine).await;
-        let names = crate::seen::Names::of(&engine.current.schema(), None).await;
+        let names = crate::task_tables::VisibleTables::of(&engine.current.schema(), None).await;
         assert_eq!(names.name(Some(data_of(&table(engine)).0)), Some(("ks", "t")));
     });
 }
 
-/// Writers on both cores never get an error, and what is sent after the answer stays.
+/// Writers on both cores never get an error, and writes sent after the result of the TRUNCATE stay.
 #[test]
-fn writes_beside_truncations_are_acknowledged() {
+fn writes_during_truncations_are_acknowledged() {
     let folder = Folder::new("truncate-beside");
     let (kept, _) = session(&folder.0, 2, async |engine| {
         make_table(engine).await;
@@ -113,7 +113,7 @@ fn writes_beside_truncations_are_acknowledged() {
             writers.push(lanes::spawn(Group::DEFAULT, async move {
                 let mut written = 0;
                 while !ends.get() {
-                    // As the server does it: a statement that is stale is bound anew, once.
+                    // Like the server: a stale statement is bound again, once.
                     let mut outcome = run(&engine, &text).await;
                     if matches!(outcome, Err(Error::Stale)) {
                         outcome = run(&engine, &text).await;
@@ -135,7 +135,7 @@ fn writes_beside_truncations_are_acknowledged() {
         }
         assert!(written >= 4);
         run(engine, "TRUNCATE t").await.expect("truncates");
-        assert_eq!(count(engine).await, 0, "all of them came before");
+        assert_eq!(count(engine).await, 0, "all writes were sent before the TRUNCATE");
         insert_all(engine).await;
         count(engine).await
     });

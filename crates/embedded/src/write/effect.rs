@@ -1,4 +1,4 @@
-//! What a write does: from a plan and the values of an execution to the changes of each partition.
+//! Effects of a write: from a plan and the values of an execution to the changes of each partition.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -15,17 +15,17 @@ use crate::elements::ListPaths;
 use crate::show::Source;
 use crate::slice::{check_key, clustering_ranges, partition_keys};
 
-/// The longest TTL, seconds: 20 years, Cassandra's.
+/// Longest TTL in seconds: 20 years, as in Cassandra.
 const TTL_S_MAX: i64 = 630_720_000;
 
-/// The server's times for one statement, microseconds.
+/// Server times of one statement.
 #[derive(Clone, Copy)]
 pub(crate) struct Times {
-    /// When it takes place.
+    /// Timestamp of the write, in microseconds.
     pub(crate) now_us: i64,
-    /// A time that no other statement has.
+    /// Unique timestamp for list elements, in microseconds.
     pub(crate) list_us: i64,
-    /// The wall clock's time, seconds: what expires, and what deletions are old, is counted by it.
+    /// Wall clock in seconds. It decides expiry and the age of deletions.
     pub(crate) now_s: u32,
 }
 
@@ -45,20 +45,22 @@ fn moment(
     }
     let now_s = request.now_s.unwrap_or(times.now_s);
     let lists = match plan.appends() {
-        // Times of two cores may be equal, and a clock may have gone back while the server was down.
+        // Random bits as well: the timestamps of two cores may be equal, or the clock may have gone
+        // back while the server was down.
         true => ListPaths::new(
             times.list_us,
             (lanes::current_core() as u32) << 20 | lanes::random::u64() as u32 >> 12,
         ),
         false => ListPaths::new(0, 0),
     };
-    // A deletion is as old as the server says: a client's word would keep its tombstone for ever, or not at all.
+    // Deletions are dated by the server. With a client's timestamp their tombstones would stay for
+    // ever, or be dropped at once.
     Ok(Moment { timestamp, now_s: times.now_s, expiry: expiry(plan, values, now_s)?, lists })
 }
 
 impl WritePlan {
-    /// For a write that sets columns of one row whose key is given whole, the key: most writes are such, and [`WritePlan::one_row`] is
-    /// their way, with one allocation.
+    /// Returns the partition key if the write sets columns of one row whose key is fully given.
+    /// Most writes are of this kind; [`WritePlan::one_row`] builds their row with one allocation.
     pub(crate) fn one_key<'a>(&'a self, values: &[Value<'a>]) -> Option<Result<Cow<'a, [u8]>, Error>> {
         let (Act::Columns { statics, .. }, [key]) = (&self.act, &self.restrictions.partition[..]) else {
             return None;
@@ -73,7 +75,7 @@ impl WritePlan {
         Some(single(key, values)?.and_then(|key| check_key(&self.def, &key).map(|()| key)))
     }
 
-    /// The row of a write that has [`WritePlan::one_key`].
+    /// Returns the row of a write that has a [`WritePlan::one_key`].
     pub(crate) fn one_row(
         &self,
         key: &[u8],
@@ -89,7 +91,7 @@ impl WritePlan {
     }
 }
 
-/// A plan's effect for one execution, as mutations, where it does not depend on what is there.
+/// Appends the mutations of one execution, for a plan that does not depend on stored data.
 pub(crate) fn mutations(
     plan: &WritePlan,
     values: &[Value<'_>],
@@ -105,12 +107,13 @@ pub(crate) fn mutations(
 }
 
 impl WritePlan {
-    /// The partitions that it names.
+    /// Returns the partitions that it names.
     pub(crate) fn keys(&self, values: &[Value<'_>]) -> Result<Vec<(i64, Bytes)>, Error> {
         partition_keys(&self.def, &self.restrictions.partition, values)
     }
 
-    /// The effect on one partition; `before` gives what was there of a row, or of the static columns (`None`).
+    /// Returns its changes to one partition. `before` returns the stored cells of a row, or those
+    /// of the static columns for `None`.
     pub(crate) fn changes(
         &self,
         values: &[Value<'_>],
@@ -121,7 +124,7 @@ impl WritePlan {
     ) -> Result<Vec<Change>, Error> {
         let at = moment(self, values, request, times)?;
         let mut changes = Vec::with_capacity(1);
-        // Where there is no clustering, the row is its partition's only one.
+        // Without clustering columns the row is the only one of its partition.
         let own = |row: &[u8]| if row.is_empty() { key.clone() } else { Bytes::new() };
         match &self.act {
             Act::Columns { marker, statics, regulars } => {
@@ -148,27 +151,27 @@ impl WritePlan {
         Ok(changes)
     }
 
-    /// Whether it gives elements of lists their places, for which it needs a time of its own.
+    /// Returns true if it creates list elements, whose paths need a unique timestamp.
     pub(crate) fn appends(&self) -> bool {
         self.facts.appends
     }
 
-    /// Whether its effect depends on what is there.
+    /// Returns true if its effect depends on stored data.
     pub(crate) fn reads_first(&self) -> bool {
         self.facts.reads_first
     }
 
-    /// Whether it has values with elements or fields.
+    /// Returns true if it has values with elements or fields.
     pub(crate) fn has_elements(&self) -> bool {
         self.facts.has_elements
     }
 
-    /// Whether its table holds counters.
+    /// Returns true if its table holds counters.
     pub(crate) fn counts(&self) -> bool {
         self.facts.counts
     }
 
-    /// Whether it has an IF.
+    /// Returns true if it has an IF.
     pub(crate) fn is_conditional(&self) -> bool {
         self.conditions.is_some()
     }
@@ -177,18 +180,18 @@ impl WritePlan {
         self.conditions.as_ref()
     }
 
-    /// Whether it changes static columns and nothing else.
+    /// Returns true if it changes only static columns.
     pub(crate) fn is_static_only(&self) -> bool {
         matches!(&self.act, Act::Columns { regulars, statics, .. } if regulars.is_empty() && !statics.is_empty())
     }
 
-    /// Whether it looks at static columns before it writes.
+    /// Returns true if it reads static columns before it writes.
     pub(crate) fn reads_statics(&self) -> bool {
         self.facts.reads_statics
     }
 
-    /// The rows it looks at before it writes, by their whole clustering key; with `every`, all that it
-    /// names so.
+    /// Returns the rows that it reads before it writes, by their full clustering key. With `every`,
+    /// returns all rows that it names by their full clustering key.
     pub(crate) fn rows(&self, values: &[Value<'_>], every: bool) -> Result<Vec<Vec<u8>>, Error> {
         let of_ops = match &self.act {
             Act::Columns { regulars, .. } => regulars.iter().any(ColumnOp::reads_first),
@@ -205,12 +208,12 @@ impl WritePlan {
         Ok(rows)
     }
 
-    /// The row that its conditions are about; the empty key for the partition's static columns.
+    /// Returns the row that its conditions check; the empty key for the partition's static columns.
     pub(crate) fn row(&self, values: &[Value<'_>]) -> Result<Vec<u8>, Error> {
         Ok(self.rows(values, false)?.pop().unwrap_or_default())
     }
 
-    /// What was there of the columns that it reads before it writes.
+    /// Returns the stored cells of the columns that it reads before it writes.
     pub(crate) fn before(&self, source: &Source<'_>, is_static: bool) -> Before {
         let Act::Columns { statics, regulars, .. } = &self.act else { return Before::new() };
         let ops = if is_static { statics } else { regulars };
@@ -254,7 +257,8 @@ fn deletions(
     Ok(())
 }
 
-/// Calls `f` with each row that a write names by its whole clustering key; without clustering, with the empty key.
+/// Calls `f` with each row that a write names by its full clustering key; with the empty key if
+/// there are no clustering columns.
 fn for_each_row(
     plan: &WritePlan,
     values: &[Value<'_>],
@@ -285,7 +289,7 @@ fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<E
     Ok((ttl_s > 0).then(|| Expiry { ttl_s, at_s: now_s.saturating_add(ttl_s) }))
 }
 
-/// A row of the columns that a statement changes.
+/// Builds a row of the columns that a statement changes.
 fn row_of(
     key: &[u8],
     row: &[u8],

@@ -1,6 +1,8 @@
-//! Scans by columns against SELECT: the same rows, on any number of cores, out of memory and out of files, whatever was asked.
+//! Columnar scans compared with SELECT: the same rows on any number of cores, from memory and from
+//! files, for any columns and filters.
 //!
-//! A failure names its seed; `FAIRLANE_SEED=<seed> cargo test --release -p embedded --test columns` replays it.
+//! A failure prints its seed. `FAIRLANE_SEED=<seed> cargo test --release -p embedded --test
+//! columns` replays it.
 
 mod server;
 mod writes;
@@ -15,10 +17,10 @@ use schema::{CqlType, TableDef, value};
 
 use server::{Row, Server, all, filtered, lines_of_rows};
 
-/// Memtables of so many bytes are flushed again and again by what the tests write.
+/// Memtable bytes small enough that the tests' writes cause many flushes.
 const SMALL: usize = 64 << 10;
 
-/// The seed given from outside, or one a test has of its own.
+/// Returns the seed from the environment, or the test's own.
 fn seed(own: u64) -> u64 {
     std::env::var("FAIRLANE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(own)
 }
@@ -33,7 +35,7 @@ fn select_all(server: &Server) -> Vec<Row> {
     server.run(vec![format!("SELECT {} FROM t", names.join(", "))])
 }
 
-/// Every row once, of all cores together, as SELECT has it.
+/// Checks that the scans of all cores together return the rows of SELECT. Returns them.
 fn check_whole(server: &Server, what: &str) -> Vec<Row> {
     let (def, rows) = (server.def(), select_all(server));
     let found = sorted(server.scan(&all("t", def.columns.len())).concat());
@@ -45,7 +47,7 @@ fn check_whole(server: &Server, what: &str) -> Vec<Row> {
     rows
 }
 
-/// A filter on some column, with values that occur.
+/// Returns a filter on a random column, with values that occur.
 fn some_filter(def: &TableDef, rows: &[Row], random: &mut Random) -> Option<Filter> {
     let column = random.below(def.columns.len() as u64) as usize;
     let ty = &def.columns[column].ty;
@@ -55,7 +57,7 @@ fn some_filter(def: &TableDef, rows: &[Row], random: &mut Random) -> Option<Filt
     if value::compare(ty, &low, &high).is_gt() {
         std::mem::swap(&mut low, &mut high);
     }
-    // Four of nine are lists of values.
+    // Four of nine filters are lists of values.
     if kind >= 5 {
         let more = (0..listed).filter_map(|_| edge()).map(|value| Filter::equal(column, value));
         let all: Vec<Filter> =
@@ -87,7 +89,7 @@ fn meets(def: &TableDef, row: &Row, filter: &Filter) -> bool {
     above && below && filter.values.as_ref().is_none_or(listed)
 }
 
-/// Rows that meet random filters are all among those that scans with these filters give, and those are rows of the table.
+/// Checks that scans with random filters return every matching row, and only rows of the table.
 fn check_filters(server: &Server, rows: &[Row], random: &mut Random, what: &str) {
     let def = server.def();
     let lines = lines_of_rows(&def, rows);
@@ -106,7 +108,7 @@ fn check_filters(server: &Server, rows: &[Row], random: &mut Random, what: &str)
 }
 
 #[test]
-fn scans_give_what_select_gives() {
+fn scans_return_the_rows_of_select() {
     for cores in [1, 3] {
         let seed = seed(40 + cores as u64);
         let what = format!("seed {seed} on {cores} cores");
@@ -117,7 +119,8 @@ fn scans_give_what_select_gives() {
             server.run((0..250).map(|_| writes::statement(&mut random, false)).collect());
             check_whole(&server, &format!("{what}, round {round}"));
         }
-        // Rows that have nothing but a cell of a column that goes away, and cells that are gone in a second.
+        // Rows with only a cell of a column that will be dropped, and cells that expire after a
+        // second.
         server.run((0..150).map(|_| writes::statement(&mut random, true)).collect());
         server.run(
             (0..9)
@@ -135,7 +138,8 @@ fn scans_give_what_select_gives() {
     }
 }
 
-/// A table of many rows with numbers that rise, in several files and a memtable.
+/// Returns a server with a table of many rows with ascending numbers, in several files and a
+/// memtable.
 fn with_numbers(cores: usize, memtable_bytes_max: usize) -> Server {
     let server = Server::start(cores, memtable_bytes_max);
     let mut script = vec![
@@ -157,7 +161,7 @@ fn with_numbers(cores: usize, memtable_bytes_max: usize) -> Server {
 }
 
 #[test]
-fn one_partition_is_found_on_the_core_that_has_it() {
+fn one_partition_is_found_on_its_owner() {
     let server = with_numbers(3, SMALL);
     for p in [0_i32, 17, 299, 300] {
         let filter = Filter::equal(0, Bytes::copy_from_slice(&p.to_be_bytes()));
@@ -171,7 +175,7 @@ fn one_partition_is_found_on_the_core_that_has_it() {
 }
 
 #[test]
-fn several_partitions_are_found_and_where_it_is_worth_it_no_others() {
+fn partitions_are_looked_up_if_cheaper_than_a_scan() {
     let listed = |wanted: &[i32]| {
         let equal = |p: &i32| Filter::equal(0, Bytes::copy_from_slice(&p.to_be_bytes()));
         let all = wanted.iter().map(equal).reduce(|one, other| one.or(other, &CqlType::Int).expect("bounds"));
@@ -203,11 +207,12 @@ fn several_partitions_are_found_and_where_it_is_worth_it_no_others() {
         };
         let few = [299, 300, 17, 0, 17];
         check(&few, None, true);
-        // What is found out before anything is read counts as much; later a scan goes on as it was.
+        // A filter pushed down before the first batch has full effect; later the scan goes on
+        // unchanged.
         check(&few, Some(0), true);
         check(&few, Some(1), false);
         check(&few, Some(3), false);
-        // A file's blocks are sooner gone through than so many are looked up.
+        // Scanning a file's blocks is faster than 250 lookups.
         let many: Vec<i32> = (0..250).collect();
         check(&many, None, !in_files);
         check(&many, Some(0), !in_files);
@@ -216,14 +221,14 @@ fn several_partitions_are_found_and_where_it_is_worth_it_no_others() {
 }
 
 #[test]
-fn a_limit_is_kept_on_every_core() {
+fn every_core_keeps_the_limit() {
     let server = with_numbers(2, SMALL);
     let everything = server.scan(&all("t", 4));
     for limit in [0_u64, 1, 49, 50, 51, 1000, 5000] {
         let found = server.scan(&TableScan { limit: Some(limit), ..all("t", 4) });
         for (found, everything) in found.iter().zip(&everything) {
             assert_eq!(found.len(), everything.len().min(limit as usize), "limit {limit}");
-            // Any rows, none of them twice.
+            // Any rows, but no duplicates.
             let (distinct, everything): (HashSet<_>, HashSet<_>) =
                 (found.iter().collect(), everything.iter().collect());
             assert!(distinct.len() == found.len() && distinct.is_subset(&everything), "limit {limit}");
@@ -233,7 +238,7 @@ fn a_limit_is_kept_on_every_core() {
 }
 
 #[test]
-fn ranges_of_tokens_are_disjoint_and_whole() {
+fn token_ranges_are_disjoint_and_complete() {
     let server = with_numbers(2, SMALL);
     let ranges = [i64::MIN..=-1, 0..=i64::MAX];
     let parts: Vec<String> = ranges
@@ -245,7 +250,7 @@ fn ranges_of_tokens_are_disjoint_and_whole() {
 }
 
 #[test]
-fn numbers_and_keys_out_of_range_are_hardly_looked_at() {
+fn scans_skip_numbers_and_keys_out_of_range() {
     let server = with_numbers(1, 64 << 20);
     server.flush();
     server.run(vec!["INSERT INTO t (p, c, n, v) VALUES (7, '2024-01-05', 74, 'value 74')".into()]);
@@ -257,7 +262,7 @@ fn numbers_and_keys_out_of_range_are_hardly_looked_at() {
         let wanted = rows.iter().filter(|row| meets(&def, row, &filter)).count();
         (wanted, server.scan(&filtered("t", 4, &[filter])).concat().len())
     };
-    // No row has such a number: only what is in memory, and what lies beside it, is looked at.
+    // No row has such a number: the scan reads only memtables and adjacent rows.
     let (wanted, found) = ask(2, &100_000_i64.to_be_bytes(), &200_000_i64.to_be_bytes());
     assert!(wanted == 0 && found < rows.len() / 10, "{found} of {} rows", rows.len());
     let day = (1_u32 << 31) + 19_723;
@@ -267,7 +272,7 @@ fn numbers_and_keys_out_of_range_are_hardly_looked_at() {
 }
 
 #[test]
-fn few_columns_or_none_still_count_the_rows() {
+fn scans_of_few_or_no_columns_return_every_row() {
     let server = with_numbers(2, SMALL);
     let count = |columns: &[usize]| {
         let scan = TableScan { columns: columns.to_vec(), ..all("t", 0) };
@@ -280,7 +285,7 @@ fn few_columns_or_none_still_count_the_rows() {
 }
 
 #[test]
-fn counters_and_virtual_tables_are_scanned_too() {
+fn counters_and_virtual_tables_are_scanned() {
     let server = Server::start(2, SMALL);
     let mut script = vec!["CREATE TABLE t (k text PRIMARY KEY, n counter)".to_owned()];
     script.extend((0..40).map(|n| format!("UPDATE t SET n = n + {n} WHERE k = 'k{}'", n % 7)));
@@ -290,14 +295,19 @@ fn counters_and_virtual_tables_are_scanned_too() {
     let scan = TableScan { keyspace: "system_schema".into(), columns: vec![0, 1], ..all("tables", 0) };
     let found = server.scan(&scan);
     let expected = server.run(vec!["SELECT table_name FROM system_schema.tables".into()]);
-    assert_eq!((found[0].len(), found[1].len()), (expected.len(), 0), "core 0 gives what all have alike");
+    assert_eq!(
+        (found[0].len(), found[1].len()),
+        (expected.len(), 0),
+        "core 0 returns rows that are the \
+    same on all cores"
+    );
     let few = server.scan(&TableScan { limit: Some(2), ..scan });
     assert_eq!(few[0][..], found[0][..2]);
     server.stop();
 }
 
 #[test]
-fn a_scan_does_not_see_what_is_written_later() {
+fn scan_does_not_see_later_writes() {
     let server = with_numbers(1, SMALL);
     server.snapshot_is_kept(&all("t", 4), "DELETE FROM t WHERE p = 5", 3000);
     let tables = TableScan { keyspace: "system_schema".into(), ..all("tables", 2) };
@@ -307,7 +317,7 @@ fn a_scan_does_not_see_what_is_written_later() {
 }
 
 #[test]
-fn what_is_not_there_is_an_error() {
+fn missing_tables_and_columns_are_errors() {
     let server = with_numbers(1, SMALL);
     let error = |scan: TableScan| server.refused(scan);
     assert_eq!(error(all("nope", 1)), "table ks.nope does not exist");

@@ -1,4 +1,5 @@
-//! An engine on several cores with small memtables in a folder, its answers by rows and by columns.
+//! Engine on several cores with small memtables in a folder, with its results as rows and as
+//! columns.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use engine::{Engine, Outcome, Request};
 use lanes::{Config, Group, Lanes};
 use schema::TableDef;
 
-/// The cells of a row, serialized.
+/// Serialized cells of a row.
 pub(crate) type Row = Vec<Option<Vec<u8>>>;
 
 pub(crate) struct Server {
@@ -22,7 +23,7 @@ pub(crate) struct Server {
     dir: PathBuf,
 }
 
-/// Servers of this process: each has a folder of its own.
+/// Number of servers of this process. Each has a folder of its own.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -34,7 +35,8 @@ fn engine() -> Rc<Embedded> {
 }
 
 impl Server {
-    /// A server with a keyspace `ks`, whose memtables are flushed at so many bytes.
+    /// Starts a server with a keyspace `ks`, whose memtables are flushed at `memtable_bytes_max`
+    /// bytes.
     pub(crate) fn start(cores: usize, memtable_bytes_max: usize) -> Server {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("fairlane-columns-{}-{number}", std::process::id()));
@@ -47,7 +49,7 @@ impl Server {
         server
     }
 
-    /// Brings everything into files: one of each core, if memtables were large enough.
+    /// Flushes all cores, into one file each if the memtables were large enough.
     pub(crate) fn flush(&self) {
         for core in 0..self.cores {
             self.lanes.block_on(core, Group::CONTROL, || async { engine().flush().await.expect("flushes") });
@@ -73,7 +75,7 @@ impl Server {
         Server { lanes, cores, dir }
     }
 
-    /// Runs statements; the last one's rows.
+    /// Runs statements. Returns the rows of the last one.
     pub(crate) fn run(&self, statements: Vec<String>) -> Vec<Row> {
         self.lanes.block_on(0, Group::DEFAULT, move || async move {
             let engine = engine();
@@ -100,19 +102,19 @@ impl Server {
         self.lanes.block_on(0, Group::DEFAULT, move || lanes::time::sleep(duration));
     }
 
-    /// The definition of `ks.t`.
+    /// Returns the definition of `ks.t`.
     pub(crate) fn def(&self) -> TableDef {
         self.lanes.block_on(0, Group::DEFAULT, || async {
             TableDef::clone(engine().schema().table("ks", "t").expect("the table is there"))
         })
     }
 
-    /// Runs a scan on every core; the lines of each core.
+    /// Runs a scan on every core. Returns the lines of each core.
     pub(crate) fn scan(&self, scan: &TableScan) -> Vec<Vec<String>> {
         self.narrowed(scan, &[], usize::MAX)
     }
 
-    /// The same, of scans that are narrowed after so many batches.
+    /// Runs scans that get dynamic filters after `after` batches.
     pub(crate) fn narrowed(&self, scan: &TableScan, by: &[Filter], after: usize) -> Vec<Vec<String>> {
         let lines = |core| {
             let (scan, by) = (scan.clone(), by.to_vec());
@@ -131,7 +133,7 @@ impl Server {
                         assert_eq!(batch.schema(), schema);
                         lines.extend(lines_of(&batch));
                     }
-                    assert_eq!(source.progress(), 1.0, "it is at its end");
+                    assert_eq!(source.progress(), 1.0, "the scan is finished");
                     lines
                 })
                 .await
@@ -140,7 +142,8 @@ impl Server {
         (0..self.cores).map(lines).collect()
     }
 
-    /// Scans of a snapshot on core 0 give so many rows each after a statement that was run in the middle of the first one.
+    /// Checks that scans of a snapshot on core 0 return `rows` rows each, after a statement that
+    /// ran in the middle of the first one.
     pub(crate) fn snapshot_is_kept(&self, scan: &TableScan, statement: &'static str, rows: usize) {
         let scan = scan.clone();
         let found = self.lanes.block_on(0, Group::DEFAULT, move || async move {
@@ -159,17 +162,17 @@ impl Server {
             }
             found
         });
-        assert_eq!(found, [rows; 2], "rows of scans of what was there before {statement}");
+        assert_eq!(found, [rows; 2], "rows of scans of a snapshot from before {statement}");
     }
 
-    /// Why a scan is refused.
+    /// Returns the error of a scan.
     pub(crate) fn refused(&self, scan: TableScan) -> String {
         self.lanes.block_on(0, Group::DEFAULT, move || async move {
             engine().scan(&scan).expect_err("it is refused").to_string()
         })
     }
 
-    /// Rows and bytes of `ks.t` on all cores.
+    /// Returns the rows and bytes of `ks.t` on all cores.
     pub(crate) fn statistics(&self) -> (u64, u64) {
         let of = |core| {
             self.lanes.block_on(core, Group::DEFAULT, || async {
@@ -191,7 +194,7 @@ impl Server {
     }
 }
 
-/// A scan of all columns of a table of `ks`.
+/// Returns a scan of all columns of a table of `ks`.
 pub(crate) fn all(table: &str, columns: usize) -> TableScan {
     TableScan {
         keyspace: "ks".into(),
@@ -210,14 +213,14 @@ pub(crate) fn filtered(table: &str, columns: usize, filters: &[Filter]) -> Table
     TableScan { filters: filters.to_vec(), ..all(table, columns) }
 }
 
-/// Each row as text.
+/// Formats each row as text.
 pub(crate) fn lines_of(batch: &RecordBatch) -> Vec<String> {
     let cell = |column: &dyn Array, row: usize| format!("{:?}", column.slice(row, 1));
     let line = |row| batch.columns().iter().map(|column| cell(column, row)).collect::<String>();
     (0..batch.num_rows()).map(line).collect()
 }
 
-/// The rows of a SELECT as the lines a scan gives, without asking the engine how.
+/// Formats rows of a SELECT as the lines of a scan, independently of the engine.
 pub(crate) fn lines_of_rows(def: &TableDef, rows: &[Row]) -> Vec<String> {
     let arrays = def.columns.iter().enumerate().map(|(at, column)| {
         let mut builder = ColumnBuilder::new(&column.ty, DECIMALS, rows.len());

@@ -1,8 +1,8 @@
-//! A table with a column of every type, and statements that write it, decided by a seed.
+//! Table with a column of every type, and random statements that write it.
 
 use lanes::sim::Random;
 
-/// Name, type, and whether it is static.
+/// Name, type, and true for a static column.
 pub(crate) const COLUMNS: [(&str, &str, bool); 29] = [
     ("s", "text", true),
     ("st", "set<int>", true),
@@ -42,13 +42,14 @@ pub(crate) fn create() -> Vec<String> {
         "CREATE TYPE place (street text, number int)".into(),
         format!(
             "CREATE TABLE t (p int, q text, c bigint, d text, {}, PRIMARY KEY ((p, q), c, d)) \
-             WITH CLUSTERING ORDER BY (c DESC, d ASC) AND compression = {{'class': 'LZ4Compressor', 'chunk_length_in_kb': 4}}",
+             WITH CLUSTERING ORDER BY (c DESC, d ASC) AND compression = {{'class': 'LZ4Compressor', \
+             'chunk_length_in_kb': 4}}",
             columns.join(", ")
         ),
     ]
 }
 
-/// A constant of a type, from a small set, so that values meet again.
+/// Returns a constant of a type from a small set, so that values repeat.
 pub(crate) fn constant(ty: &str, random: &mut Random) -> String {
     let n = random.below(40);
     match ty {
@@ -117,7 +118,7 @@ fn some_column(random: &mut Random) -> (&'static str, &'static str, bool) {
     COLUMNS[random.below(COLUMNS.len() as u64) as usize]
 }
 
-/// One write. With `brief`, some live for a second.
+/// Returns one write. With `brief`, some cells live for a second.
 pub(crate) fn statement(random: &mut Random, brief: bool) -> String {
     let ttl = match random.below(6) {
         0 if brief => " USING TTL 1",

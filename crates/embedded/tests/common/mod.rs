@@ -1,4 +1,4 @@
-//! Statements against an engine in memory.
+//! Running statements on an engine in memory.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -7,12 +7,12 @@ use embedded::Embedded;
 use engine::{Engine, Error, Outcome, Request};
 use lanes::{Config, Group, Lanes};
 
-/// Runs a script on an engine of so many cores and gives each statement's answer as text.
+/// Runs a script on an engine with `cores` cores. Returns each statement's result as text.
 pub(crate) fn run(cores: usize, page: Option<u32>, script: &'static str) -> Vec<String> {
     run_in(None, cores, page, script)
 }
 
-/// The same on an engine with files, if there is a folder for them.
+/// Runs a script as [`run`] does, with files if `dir` is given.
 pub(crate) fn run_in(
     dir: Option<&Path>,
     cores: usize,
@@ -82,7 +82,7 @@ async fn execute(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> Result
                     });
                     shown.push(cells.collect::<Vec<_>>().join(","));
                 }
-                assert!(page.is_none_or(|page| rows.count <= page), "a page holds no more than asked");
+                assert!(page.is_none_or(|page| rows.count <= page), "a page has at most the requested rows");
                 match rows.paging_state {
                     Some(next) => state = Some(next),
                     None => return Ok(shown.join(" ")),

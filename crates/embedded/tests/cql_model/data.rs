@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// A value. Values of one type have the order that CQL gives them.
+/// Value. Values of one type have the order of CQL.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum V {
     Null,
@@ -16,7 +16,7 @@ pub(crate) enum V {
 }
 
 impl V {
-    /// The literal, which is also how answers show it.
+    /// Formats the literal, as results show it.
     pub(crate) fn text(&self) -> String {
         let all = |values: Vec<String>| values.join(", ");
         match self {
@@ -36,7 +36,7 @@ impl V {
     }
 }
 
-/// A type: of keys and simple columns, or of collections, frozen or of elements.
+/// Type of a key, a simple column, or a collection (frozen or of elements).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ty {
     Int,
@@ -66,12 +66,12 @@ impl Ty {
         }
     }
 
-    /// A collection with a cell for each element.
+    /// Returns true for a collection with one cell per element.
     pub(crate) fn has_elements(self) -> bool {
         matches!(self, Ty::List(false) | Ty::Set(false) | Ty::Map(false))
     }
 
-    /// The serialized value.
+    /// Serializes the value.
     pub(crate) fn bytes(self, value: &V) -> Vec<u8> {
         let counted = |parts: Vec<Vec<u8>>, count: usize| {
             let mut out = (count as u32).to_be_bytes().to_vec();
@@ -99,11 +99,11 @@ impl Ty {
     }
 }
 
-/// The part that a column plays.
+/// Role of a column in the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Partition,
-    /// Its order on disk runs downwards.
+    /// Clustering column; true for descending order on disk.
     Clustering(bool),
     Static,
     Regular,
@@ -116,7 +116,7 @@ pub(crate) struct Column {
     pub(crate) kind: Kind,
 }
 
-/// A table. Columns are those of the partition key, the clustering key, static ones, others.
+/// Table, with the columns in this order: partition key, clustering key, static, regular.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     pub(crate) columns: Vec<Column>,
@@ -165,27 +165,27 @@ impl Table {
     }
 }
 
-/// A change to one column.
+/// Change to one column.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Put(V),
-    /// `col = col + v`, of a set, map, list or counter.
+    /// `col = col + v` for a set, map, list or counter.
     Add(V),
-    /// `col = v + col`, of a list.
+    /// `col = v + col` for a list.
     Prepend(V),
-    /// `col = col - v`, of a set, map (by keys) or list (by values).
+    /// `col = col - v` for a set, map (by keys) or list (by values).
     Remove(V),
     /// `col[k] = v`.
     Entry(V, V),
-    /// `DELETE col`, `DELETE col[k]`.
+    /// `DELETE col` and `DELETE col[k]`.
     Delete,
     DeleteEntry(V),
 }
 
-/// Both bounds of a range of one column; each with whether the value is in it.
+/// Lower and upper bound on one column; true if the bound is inclusive.
 pub(crate) type Range = (Option<(V, bool)>, Option<(V, bool)>);
 
-/// Restrictions of the clustering key: values of the first columns, then a range of the next.
+/// Restrictions of the clustering key: values of the first columns, then a range of the next one.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Where {
     pub(crate) prefix: Vec<Vec<V>>,
@@ -230,7 +230,7 @@ fn chosen(name: &str, values: &[V]) -> String {
     }
 }
 
-/// A condition on a row.
+/// Condition on a row.
 #[derive(Clone, Debug)]
 pub(crate) enum If {
     NotExists,
@@ -245,14 +245,14 @@ pub(crate) enum Verb {
     Delete,
 }
 
-/// A write of one or several rows, a range or partitions.
+/// Write of one or several rows, of a range, or of partitions.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) verb: Verb,
     pub(crate) key: Vec<Vec<V>>,
     pub(crate) rows: Where,
     pub(crate) ops: Vec<(usize, Op)>,
-    /// This many statements ago, as a timestamp.
+    /// Timestamp of the write, as a number of statements ago.
     pub(crate) ago: Option<i64>,
     pub(crate) ttl: Option<i64>,
     pub(crate) condition: Option<If>,
@@ -318,7 +318,7 @@ impl Write {
     }
 }
 
-/// What a SELECT shows.
+/// Result column of a SELECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Show {
     Column(usize),
@@ -326,18 +326,18 @@ pub(crate) enum Show {
     Ttl(usize),
 }
 
-/// The partitions of a SELECT.
+/// Partitions of a SELECT.
 #[derive(Clone, Debug)]
 pub(crate) enum Partitions {
     All,
     Keys(Vec<Vec<V>>),
-    /// Those whose token compares so to that of a key.
+    /// Partitions with this comparison between their token and that of a key.
     Token(&'static str, Vec<V>),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Select {
-    /// Nothing: all columns.
+    /// Result columns; empty for all columns.
     pub(crate) shows: Vec<Show>,
     /// Counts rows, or the values of a column.
     pub(crate) count: Option<Option<usize>>,
@@ -346,7 +346,7 @@ pub(crate) struct Select {
     pub(crate) rows: Where,
     /// Column, operator (a comparison, CONTAINS or CONTAINS KEY) and value.
     pub(crate) filters: Vec<(usize, &'static str, V)>,
-    /// Against the order on disk, or with it; nothing: not given.
+    /// True for the reverse of the order on disk; `None` without ORDER BY.
     pub(crate) order: Option<bool>,
     pub(crate) limit: Option<usize>,
     pub(crate) per_partition: Option<usize>,
@@ -407,20 +407,20 @@ impl Select {
     }
 }
 
-/// One step of a history.
+/// Step of a history.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Write(Write),
-    /// Statements, and whether it is logged.
+    /// Batch of statements; true if it is logged.
     Batch(Vec<Write>, bool),
     Select(Select),
     Flush,
     Compact,
     Restart,
     Truncate,
-    /// Seconds pass.
+    /// Advances the clock by this many seconds.
     Sleep(i64),
-    /// A regular column goes, by its name.
+    /// Drops a regular column, by name.
     Drop(String),
     Add(Column),
 }

@@ -8,14 +8,14 @@ use crate::data::{
     Column, If, Kind, Op, Partitions, Range, Select, Show, Step, Table, Ty, V, Verb, Where, Write,
 };
 
-/// Draws everything from one seed.
+/// Generator of a history from one seed.
 pub(crate) struct Generator {
     random: Random,
     table: Table,
     added: u32,
 }
 
-/// A schema, and what is done with it.
+/// Schema and the steps that use it.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) table: Table,
@@ -24,7 +24,7 @@ pub(crate) struct Case {
     pub(crate) is_durable: bool,
 }
 
-/// Steps of a history.
+/// Number of steps in a history.
 const STEPS: u64 = 60;
 
 pub(crate) fn case(seed: u64) -> Case {
@@ -77,7 +77,7 @@ impl Generator {
         Table { columns }
     }
 
-    /// A value that is not null.
+    /// Returns a value that is not null.
     fn value(&mut self, ty: Ty) -> V {
         let ints = |own: &mut Generator| -> Vec<V> {
             (0..own.random.below(3)).map(|_| V::Int(own.random.below(4) as i64)).collect()
@@ -109,7 +109,7 @@ impl Generator {
         (bound(self), bound(self))
     }
 
-    /// Restrictions of some clustering columns.
+    /// Returns restrictions of some clustering columns.
     fn slice(&mut self, several: bool) -> Where {
         let columns = self.table.clustering();
         let length = self.random.below(columns.len() as u64 + 1) as usize;

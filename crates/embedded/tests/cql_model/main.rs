@@ -1,10 +1,12 @@
-//! CQL against a simple model of the data model: random schemas, writes of every kind and reads of every kind, as text,
-//! over one to three cores, with flushes, compactions and restarts in between. The model keeps every cell and works out
-//! each answer anew; Cassandra's rules decide where the two differ.
+//! CQL compared with a simple model of the data model. Random schemas, writes and reads of every
+//! kind run as text over one to three cores, with flushes, compactions and restarts in between. The
+//! model keeps every cell and computes each result from all of them. If the two differ, Cassandra's
+//! rules decide which one is wrong.
 //!
-//! `cargo xtask simulate --only cql --seeds 5000` runs many, `cargo xtask simulate --only cql --seed 17` runs one again.
-//! Both set the environment variables `FAIRLANE_SEED` (one seed), or `FAIRLANE_SEEDS` (how many) and `FAIRLANE_FROM` (the
-//! first). A history that fails is made shorter by leaving out steps, and printed.
+//! `cargo xtask simulate --only cql --seeds 5000` runs many histories, `cargo xtask simulate --only
+//! cql --seed 17` replays one. They set the environment variables `FAIRLANE_SEED` (one seed), or
+//! `FAIRLANE_SEEDS` (the number of seeds) and `FAIRLANE_FROM` (the first seed). A history that
+//! fails is shortened by removing steps, and printed.
 
 mod data;
 mod generate;
@@ -14,10 +16,10 @@ mod run;
 use generate::{Case, case};
 use run::{Failure, Server};
 
-/// Histories when nobody asks for more: a few seconds.
+/// Number of histories by default: a few seconds.
 const SEEDS: u64 = 40;
 
-/// Attempts to make a history that fails shorter.
+/// Attempts to shorten a history that fails.
 const ATTEMPTS_MAX: u32 = 400;
 
 fn number(name: &str) -> Option<u64> {
@@ -25,7 +27,8 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
 }
 
-/// Leaves out steps as long as the history fails. The schema's changes stay: statements name columns by their places.
+/// Removes steps as long as the history still fails. Schema changes stay, because statements name
+/// columns by their index.
 fn shorter(server: &mut Server, case: &Case, mut failure: Failure) -> Failure {
     let is_fixed = |step: &data::Step| matches!(step, data::Step::Drop(_) | data::Step::Add(_));
     let mut steps = case.steps[..=failure.step].to_vec();

@@ -1,16 +1,17 @@
-//! The data model, told in the plainest way: every cell with its timestamp, and each answer worked out from all of them.
+//! Model of the data model, as simple as possible: it keeps every cell with its timestamp, and
+//! computes each result from all of them.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::data::{If, Kind, Op, Partitions, Select, Show, Table, Ty, V, Verb, Where, Write};
 
-/// A cell, dead or alive.
+/// Cell, live or dead.
 #[derive(Clone, Debug)]
 struct Cell {
     timestamp: i64,
     value: Option<V>,
-    /// Time to live, and the second of the end.
+    /// Time to live, and the second of its end.
     expiry: Option<(i64, i64)>,
     bytes: Vec<u8>,
 }
@@ -34,7 +35,7 @@ impl Cell {
     }
 }
 
-/// The place of a cell in its column.
+/// Position of a cell in its column.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Path {
     Whole,
@@ -47,7 +48,7 @@ struct Row {
     marker: Option<(i64, Option<(i64, i64)>)>,
     deleted: Option<i64>,
     cells: BTreeMap<(String, Path), Cell>,
-    /// Collections of elements that were deleted or overwritten.
+    /// Timestamps at which collections of elements were deleted or overwritten, by column.
     emptied: BTreeMap<String, i64>,
 }
 
@@ -59,7 +60,7 @@ struct Partition {
     rows: BTreeMap<Vec<V>, Row>,
 }
 
-/// The time of a statement.
+/// Time of a statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) us: i64,
@@ -71,15 +72,15 @@ impl Now {
     }
 }
 
-/// An answer.
+/// Expected result.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Answer {
-    /// A write without a condition.
+    /// Success of a write without a condition.
     Done,
-    /// A write with one: whether it applied.
+    /// Result of a write with a condition: true if it was applied.
     Applied(bool),
     Rows(Vec<Vec<String>>),
-    /// An error; its text contains this.
+    /// Error whose text contains this.
     Refused(&'static str),
 }
 
@@ -88,7 +89,7 @@ pub(crate) enum Answer {
 pub(crate) struct Model {
     pub(crate) table: Table,
     partitions: BTreeMap<Vec<V>, Partition>,
-    /// Elements of lists so far, for their order.
+    /// Number of list elements so far, which gives them their order.
     elements: i64,
 }
 
@@ -102,7 +103,7 @@ fn deleted(partition: &Partition, at: &[V]) -> Option<i64> {
     ranges.chain(own).chain(partition.deleted).max()
 }
 
-/// The live values of a row: by column, with the cells.
+/// Live cells of a row, by column.
 struct Seen<'a> {
     row: &'a Row,
     deleted: Option<i64>,
@@ -145,7 +146,7 @@ impl Seen<'_> {
     }
 }
 
-/// Whether a comparison with a value that is there holds.
+/// Returns true if a comparison of two values that are not null holds.
 fn holds(op: &str, value: &V, other: &V) -> bool {
     match op {
         "=" => value == other,
@@ -165,7 +166,7 @@ fn holds(op: &str, value: &V, other: &V) -> bool {
     }
 }
 
-/// All combinations of one value for each column.
+/// Returns all combinations of one value per column.
 fn combinations(choices: &[Vec<V>]) -> Vec<Vec<V>> {
     let mut all = vec![Vec::new()];
     for values in choices {
@@ -195,7 +196,7 @@ impl Model {
         }
     }
 
-    /// The token of a partition's key.
+    /// Returns the token of a partition key.
     pub(crate) fn token(&self, key: &[V]) -> i64 {
         let parts: Vec<_> = self
             .table
@@ -406,7 +407,7 @@ impl Model {
         ordered.fold(Ordering::Equal, Ordering::then)
     }
 
-    /// The answer to a SELECT; nothing where it is not decided.
+    /// Returns the result of a SELECT; `None` if the model does not define it.
     pub(crate) fn select(&self, select: &Select, now: Now) -> Option<Answer> {
         let mut keys: Vec<&Vec<V>> = self.partitions.keys().collect();
         keys.retain(|key| match &select.partitions {
@@ -415,7 +416,8 @@ impl Model {
             Partitions::Token(op, other) => holds(op, &V::Int(self.token(key)), &V::Int(self.token(other))),
         });
         keys.sort_by_key(|key| self.token(key));
-        // Rows as they are answered: key, clustering (none: static columns alone).
+        // Rows in the order of the result: partition key and clustering key (`None`: static columns
+        // alone).
         let mut all: Vec<(&Vec<V>, Option<&Vec<V>>)> = Vec::new();
         for key in keys {
             let found = self.rows_of(key, select, now);

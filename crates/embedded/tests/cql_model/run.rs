@@ -1,4 +1,4 @@
-//! Runs a history on an engine and on the model at the same time.
+//! Runs a history on the engine and on the model in parallel.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -18,17 +18,17 @@ thread_local! {
     static KEPT: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
 }
 
-/// What may be refused, by the error's text: it is not there yet, or Cassandra refuses it too.
+/// Texts of permitted errors: the feature is missing, or Cassandra rejects the statement too.
 const REFUSED: [&str; 2] = ["is not supported", "Cannot page queries with both ORDER BY and a IN"];
 
-/// A history that failed: at which step, why, and the statements up to it.
+/// Failed history: the step, the reason, and the statements up to it.
 pub(crate) struct Failure {
     pub(crate) step: usize,
     pub(crate) what: String,
     pub(crate) trace: Vec<String>,
 }
 
-/// What was done.
+/// Number of statements by kind.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Counts {
     pub(crate) statements: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Counts {
     restarts: u64,
 }
 
-/// Lanes by their number of cores, which all histories share.
+/// Lanes by their number of cores, shared by all histories.
 #[derive(Default)]
 pub(crate) struct Server {
     lanes: [Option<Lanes>; 4],
@@ -136,7 +136,7 @@ impl Server {
 
     /// Runs one history.
     pub(crate) fn run(&mut self, case: &Case) -> Result<(), Failure> {
-        // Not behind the clock of this machine, by which compactions forget what expired.
+        // Not behind this machine's clock, by which compactions drop expired cells.
         self.clock_us.store((lanes::time::unix_micros() / 1_000_000 + 60) * 1_000_000, Ordering::SeqCst);
         let dir = std::env::temp_dir().join(format!("fairlane-model-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&dir));
@@ -189,7 +189,7 @@ impl Server {
                 trace.push("-- restart".to_owned());
                 self.counts.restarts += 1;
                 self.stop(cores);
-                // Write times rise by the step of their floor.
+                // Write timestamps rise by the step of their floor.
                 self.clock_us.fetch_add(5_000_000, Ordering::SeqCst);
                 self.open(cores, dir.clone());
                 return Ok(());
@@ -254,7 +254,7 @@ impl Server {
     }
 }
 
-/// Write times of the server's are a few microseconds above the clock.
+/// Rounds timestamps: those of the server are a few microseconds above the clock.
 fn rounded(step: &Step, found: Found) -> Found {
     found.map(|rows| round(step, rows))
 }

@@ -1,4 +1,4 @@
-//! Collections and user types that are not frozen: changed element by element.
+//! Collections and user types that are not frozen: changes of single elements.
 
 use crate::scenario::check;
 
@@ -6,7 +6,7 @@ const TABLE: (&str, &str) =
     ("CREATE TABLE t (k int PRIMARY KEY, l list<text>, s set<int>, m map<text, int>)", "CREATED t");
 
 #[test]
-fn elements_are_added_and_taken() {
+fn elements_are_added_and_removed() {
     check(&[
         TABLE,
         ("INSERT INTO t (k, l, s, m) VALUES (1, ['b', 'c'], {3, 1}, {'y': 2, 'x': 1})", "void"),
@@ -28,7 +28,8 @@ fn elements_are_added_and_taken() {
         ("UPDATE t SET s = s - {1} WHERE k = 2", "void"),
         ("SELECT k, s FROM t WHERE k = 2", ""),
         (
-            "BEGIN BATCH UPDATE t SET l = l + ['1'] WHERE k = 3; UPDATE t SET l = ['0'] + l WHERE k = 3; UPDATE t SET l = ['00'] + l WHERE k = 3; UPDATE t SET l = l + ['2'] WHERE k = 3 APPLY BATCH",
+            "BEGIN BATCH UPDATE t SET l = l + ['1'] WHERE k = 3; UPDATE t SET l = ['0'] + l WHERE k = 3; \
+             UPDATE t SET l = ['00'] + l WHERE k = 3; UPDATE t SET l = l + ['2'] WHERE k = 3 APPLY BATCH",
             "void",
         ),
         ("SELECT l FROM t WHERE k = 3", "['00', '0', '1', '2']"),
@@ -57,7 +58,7 @@ fn each_element_has_a_timestamp_and_may_expire() {
         TABLE,
         ("UPDATE t USING TIMESTAMP 10 SET m = {'a': 1, 'b': 1} WHERE k = 1", "void"),
         ("UPDATE t USING TIMESTAMP 9 SET m['a'] = 9, m['c'] = 9 WHERE k = 1", "void"),
-        // What replaces takes effect just before its own elements, and hides what is as old as that.
+        // Replacing a collection deletes cells up to just before the write's timestamp.
         ("SELECT m FROM t", "{'a': 1, 'b': 1}"),
         ("UPDATE t USING TIMESTAMP 11 SET m['b'] = 2 WHERE k = 1", "void"),
         ("UPDATE t USING TIMESTAMP 10 SET m = {'z': 0} WHERE k = 1", "void"),
@@ -75,7 +76,7 @@ fn each_element_has_a_timestamp_and_may_expire() {
 }
 
 #[test]
-fn what_a_collection_has_can_be_asked() {
+fn filters_and_selections_use_collection_elements() {
     check(&[
         TABLE,
         ("INSERT INTO t (k, l, s, m) VALUES (1, ['a', 'b'], {1}, {'x': 1})", "void"),
@@ -106,7 +107,8 @@ fn what_a_collection_has_can_be_asked() {
         ),
         ("SELECT l[0] FROM t", "! Element selection is only allowed on sets and maps, but l is a list"),
         (
-            "SELECT type FROM system_schema.columns WHERE keyspace_name = 'ks' AND table_name = 't' AND column_name = 'm'",
+            "SELECT type FROM system_schema.columns WHERE keyspace_name = 'ks' AND table_name = 't' AND \
+             column_name = 'm'",
             "'map<text, int>'",
         ),
     ]);
@@ -151,7 +153,7 @@ fn user_types_are_changed_field_by_field() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn invalid_changes_of_collections_are_rejected() {
     check(&[
         (
             "CREATE TABLE t (k int PRIMARY KEY, v int, l list<int>, s set<int>, m map<int, int>, f frozen<list<int>>)",

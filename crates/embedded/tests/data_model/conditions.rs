@@ -1,9 +1,9 @@
-//! Writes that depend on what is there: IF of every kind, and lists by index.
+//! Writes that depend on stored data: IF of every kind, and list elements by index.
 
 use crate::scenario::check;
 
 #[test]
-fn conditions_decide_and_tell_what_they_found() {
+fn failed_conditions_return_the_stored_values() {
     check(&[
         ("CREATE TABLE t (k int PRIMARY KEY, v int, w text)", "CREATED t"),
         ("INSERT INTO t (k, v) VALUES (1, 10) IF NOT EXISTS", "true"),
@@ -36,7 +36,7 @@ fn conditions_decide_and_tell_what_they_found() {
 }
 
 #[test]
-fn conditions_look_into_collections_and_statics() {
+fn conditions_test_collections_and_static_columns() {
     check(&[
         ("CREATE TYPE u (a int, b int)", "CREATED u"),
         (
@@ -46,7 +46,8 @@ fn conditions_look_into_collections_and_statics() {
         ("INSERT INTO t (k, c, m, l, f) VALUES (1, 1, {'a': 1}, [1, 2], {a: 5})", "void"),
         ("UPDATE t SET l = [9] WHERE k = 1 AND c = 1 IF m['a'] = 2", "false,{'a': 1}"),
         (
-            "UPDATE t SET l = l + [3] WHERE k = 1 AND c = 1 IF m['a'] = 1 AND l[1] = 2 AND f.a = 5 AND m CONTAINS KEY 'a' AND l CONTAINS 1",
+            "UPDATE t SET l = l + [3] WHERE k = 1 AND c = 1 IF m['a'] = 1 AND l[1] = 2 AND f.a = 5 AND m \
+             CONTAINS KEY 'a' AND l CONTAINS 1",
             "true",
         ),
         ("SELECT l FROM t", "[1, 2, 3]"),
@@ -60,7 +61,8 @@ fn conditions_look_into_collections_and_statics() {
         ("SELECT f, m FROM t WHERE k = 1", "{a: 5, b: 6},{'x': 1}"),
         (
             "DELETE FROM t WHERE k = 1 IF EXISTS",
-            "! Statements must restrict all PRIMARY KEY columns with equality relations in order to use IF condition on non static columns, but column 'c' is not restricted",
+            "! Statements must restrict all PRIMARY KEY columns with equality relations in order to use \
+             IF condition on non static columns, but column 'c' is not restricted",
         ),
     ]);
 }
@@ -71,21 +73,25 @@ fn a_batch_applies_whole_or_not_at_all() {
         ("CREATE TABLE t (k int, c int, v int, PRIMARY KEY (k, c))", "CREATED t"),
         ("CREATE TABLE o (k int PRIMARY KEY, v int)", "CREATED o"),
         (
-            "BEGIN BATCH INSERT INTO t (k, c, v) VALUES (1, 1, 1) IF NOT EXISTS; INSERT INTO t (k, c, v) VALUES (1, 2, 2) APPLY BATCH",
+            "BEGIN BATCH INSERT INTO t (k, c, v) VALUES (1, 1, 1) IF NOT EXISTS; INSERT INTO t (k, c, v) \
+             VALUES (1, 2, 2) APPLY BATCH",
             "true",
         ),
         (
-            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 1 AND c = 1 IF v = 1; UPDATE t SET v = 9 WHERE k = 1 AND c = 2 IF v = 3 APPLY BATCH",
+            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 1 AND c = 1 IF v = 1; UPDATE t SET v = 9 WHERE k = \
+             1 AND c = 2 IF v = 3 APPLY BATCH",
             "false,1,1,1 false,1,2,2",
         ),
         ("SELECT v FROM t", "1 2"),
         (
-            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 1 AND c = 1 IF v = 1; DELETE FROM t WHERE k = 1 AND c = 2 APPLY BATCH",
+            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 1 AND c = 1 IF v = 1; DELETE FROM t WHERE k = 1 AND \
+             c = 2 APPLY BATCH",
             "true",
         ),
         ("SELECT c, v FROM t", "1,9"),
         (
-            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 1 AND c = 1 IF v = 1; INSERT INTO t (k, c) VALUES (2, 2) APPLY BATCH",
+            "BEGIN BATCH UPDATE t SET v = 9 WHERE k = 1 AND c = 1 IF v = 1; INSERT INTO t (k, c) VALUES \
+             (2, 2) APPLY BATCH",
             "! Batch with conditions cannot span multiple partitions",
         ),
         (

@@ -1,9 +1,9 @@
-//! Counters: only ever counted up and down, in tables of their own.
+//! Counters, in tables of their own.
 
 use crate::scenario::check;
 
 #[test]
-fn counters_count() {
+fn counters_are_incremented_and_decremented() {
     check(&[
         (
             "CREATE TABLE t (k int, c int, n counter, m counter, s counter static, PRIMARY KEY (k, c))",
@@ -14,7 +14,8 @@ fn counters_count() {
         ("UPDATE t SET s -= 5 WHERE k = 1", "void"),
         ("SELECT n, m, s FROM t", "42,-2,2"),
         (
-            "BEGIN COUNTER BATCH UPDATE t SET n = n + 1 WHERE k = 1 AND c = 1; UPDATE t SET n = n + 1 WHERE k = 1 AND c = 1; UPDATE t SET n = n + 1 WHERE k = 2 AND c = 1 APPLY BATCH",
+            "BEGIN COUNTER BATCH UPDATE t SET n = n + 1 WHERE k = 1 AND c = 1; UPDATE t SET n = n + 1 \
+             WHERE k = 1 AND c = 1; UPDATE t SET n = n + 1 WHERE k = 2 AND c = 1 APPLY BATCH",
             "void",
         ),
         ("BEGIN UNLOGGED BATCH UPDATE t SET n = n - 4 WHERE k = 1 AND c = 1 APPLY BATCH", "void"),
@@ -34,7 +35,7 @@ fn counters_count() {
 }
 
 #[test]
-fn what_counters_are_not_for_is_refused() {
+fn invalid_uses_of_counters_are_rejected() {
     check(&[
         (
             "CREATE TABLE b (k int PRIMARY KEY, n counter, v int)",

@@ -1,4 +1,4 @@
-//! What Cassandra's data model has beside rows and plain values, statement by statement.
+//! Cassandra's data model beyond rows and plain values, statement by statement.
 
 mod collections;
 #[path = "../common/mod.rs"]

@@ -1,17 +1,19 @@
-//! Options of tables and of SELECT that storage acts upon.
+//! Options of tables and of SELECT that affect storage.
 
 use crate::scenario::check;
 
 #[test]
-fn options_are_checked_kept_and_shown() {
+fn options_are_checked_stored_and_shown() {
     check(&[
         (
-            "CREATE TABLE t (k int PRIMARY KEY, v int) WITH compaction = {'class': 'LeveledCompactionStrategy', 'sstable_size_in_mb': '16'} \
+            "CREATE TABLE t (k int PRIMARY KEY, v int) WITH compaction = {'class': \
+             'LeveledCompactionStrategy', 'sstable_size_in_mb': '16'} \
              AND compression = {'class': 'ZstdCompressor', 'chunk_length_in_kb': 32} AND gc_grace_seconds = 60",
             "CREATED t",
         ),
         (
-            "SELECT compression, gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = 'ks' AND table_name = 't'",
+            "SELECT compression, gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = 'ks' \
+             AND table_name = 't'",
             "{'chunk_length_in_kb': '32', 'class': 'org.apache.cassandra.io.compress.ZstdCompressor'},60",
         ),
         (
@@ -31,9 +33,9 @@ fn options_are_checked_kept_and_shown() {
     ]);
 }
 
-/// More rows than storage gives at a time.
+/// Uses more rows than storage returns at a time.
 #[test]
-fn wide_partitions_are_read_whole_either_way() {
+fn wide_partitions_are_read_fully_in_both_orders() {
     let mut steps = vec![(
         "CREATE TABLE t (k int, c int, s int static, PRIMARY KEY (k, c))".to_owned(),
         "CREATED t".to_owned(),

@@ -1,11 +1,12 @@
-//! Statements each with its answer.
+//! Statements with their expected results.
 
 use crate::common::run;
 
 const KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
 
-/// Runs the statements in a fresh keyspace, on one core and on three, whole and in pages of two: the same answers.
+/// Runs the statements in a new keyspace, on one core and on three, unpaged and in pages of two.
+/// Checks that the results are the same.
 pub(crate) fn check(steps: &[(&str, &str)]) {
     let script: Vec<&str> = [KEYSPACE].into_iter().chain(steps.iter().map(|(text, _)| *text)).collect();
     let script: &'static str = Box::leak(script.join(";\n").into_boxed_str());

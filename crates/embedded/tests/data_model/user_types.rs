@@ -3,7 +3,7 @@
 use crate::scenario::check;
 
 #[test]
-fn frozen_user_types_are_values_like_others() {
+fn frozen_user_types_are_single_values() {
     check(&[
         ("CREATE TYPE street (name text, number int)", "CREATED street"),
         ("CREATE TYPE address (street frozen<street>, tags set<text>, \"Zip\" int)", "CREATED address"),
@@ -32,7 +32,8 @@ fn frozen_user_types_are_values_like_others() {
             "['street', 'tags', 'Zip'],['frozen<street>', 'set<text>', 'int'] ['name', 'number'],['text', 'int']",
         ),
         (
-            "SELECT type FROM system_schema.columns WHERE keyspace_name = 'ks' AND table_name = 't' AND column_name = 'l'",
+            "SELECT type FROM system_schema.columns WHERE keyspace_name = 'ks' AND table_name = 't' AND \
+             column_name = 'l'",
             "'frozen<list<frozen<street>>>'",
         ),
         (
@@ -51,7 +52,7 @@ fn frozen_user_types_are_values_like_others() {
 }
 
 #[test]
-fn types_are_altered_where_they_are_used_and_dropped_where_they_are_not() {
+fn used_types_are_altered_and_unused_ones_dropped() {
     check(&[
         ("CREATE TYPE IF NOT EXISTS a (x int)", "CREATED a"),
         ("CREATE TYPE IF NOT EXISTS a (x int)", "void"),
@@ -62,7 +63,8 @@ fn types_are_altered_where_they_are_used_and_dropped_where_they_are_not() {
         ("INSERT INTO t (k, v) VALUES (1, [{a: {x: 1}}])", "void"),
         (
             "ALTER TYPE a ADD y text",
-            "! Cannot add new field y of type text to user type a as the type is being used in partition key by the following tables: p",
+            "! Cannot add new field y of type text to user type a as the type is being used in partition \
+             key by the following tables: p",
         ),
         ("DROP TABLE p", "DROPPED p"),
         ("ALTER TYPE a ADD y text", "UPDATED a"),
@@ -92,7 +94,7 @@ fn types_are_altered_where_they_are_used_and_dropped_where_they_are_not() {
 }
 
 #[test]
-fn types_that_cannot_be_are_refused() {
+fn invalid_types_are_rejected() {
     check(&[
         ("CREATE TYPE a (x int, x text)", "! Duplicate field name 'x' in type 'a'"),
         ("CREATE TYPE a (x counter)", "! A user type cannot contain counters"),
@@ -102,7 +104,8 @@ fn types_that_cannot_be_are_refused() {
         ("CREATE TYPE other.b (x int)", "! Keyspace 'other' doesn't exist"),
         (
             "CREATE TABLE t (k int PRIMARY KEY, v frozen<other.a>)",
-            "! Statement on keyspace ks cannot refer to a user type in keyspace other; user types can only be used in the keyspace they are defined in",
+            "! Statement on keyspace ks cannot refer to a user type in keyspace other; user types can \
+             only be used in the keyspace they are defined in",
         ),
         (
             "CREATE TABLE t (k int PRIMARY KEY, v frozen<int>)",
@@ -112,14 +115,15 @@ fn types_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn tuples_are_one_value() {
+fn tuples_are_single_values() {
     check(&[
         ("CREATE TABLE t (k tuple<int, text>, v tuple<int, list<int>, text>, PRIMARY KEY (k))", "CREATED t"),
         ("INSERT INTO t (k, v) VALUES ((1, 'a'), (1, [3, 2], null))", "void"),
         ("INSERT INTO t (k, v) VALUES ((2, 'a'), (1))", "void"),
         ("SELECT v FROM t WHERE k = (1, 'a')", "(1, [3, 2], null)"),
         (
-            "SELECT type FROM system_schema.columns WHERE keyspace_name = 'ks' AND table_name = 't' AND column_name = 'v'",
+            "SELECT type FROM system_schema.columns WHERE keyspace_name = 'ks' AND table_name = 't' AND \
+             column_name = 'v'",
             "'frozen<tuple<int, frozen<list<int>>, text>>'",
         ),
         (

@@ -1,5 +1,5 @@
-//! A wall clock that steps back, over restarts and between cores: what was acknowledged stays, and of two conditional writes one
-//! wins.
+//! A wall clock that steps back, over restarts and between cores: acknowledged writes stay, and of
+//! two conditional writes one wins.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -15,7 +15,7 @@ const HOUR_US: i64 = 3_600_000_000;
 const KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
 
-/// A folder, and the clock of its machine.
+/// Data folder and the clock of its machine.
 struct Machine {
     dir: PathBuf,
     now_us: Arc<AtomicI64>,
@@ -37,8 +37,8 @@ impl Machine {
         self.now_us.fetch_sub(hours * HOUR_US, SeqCst);
     }
 
-    /// Runs statements on a server of so many cores, each statement on the core before it, and gives
-    /// their answers. The server ends as by a crash: nothing is flushed.
+    /// Runs statements on a server with `cores` cores, each on the core given with it. Returns
+    /// their results. The server ends as in a crash: nothing is flushed.
     fn run(&self, cores: usize, statements: &[(usize, &str)]) -> Vec<String> {
         let config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
         let lanes = Lanes::start(config).expect("lanes start");
@@ -141,7 +141,7 @@ fn writes_and_deletes_win_after_a_step_back() {
     }
     let questions =
         [(0, "SELECT v FROM t WHERE k = 1"), (0, "SELECT v FROM t WHERE k = 2"), (0, "SELECT l FROM l")];
-    // Another number of cores reads the floors of all of them.
+    // A start with another number of cores reads the floors of all of them.
     assert_eq!(machine.run(3, &questions), ["12", "2", "[1, 2, 3, 4, 5]"]);
 }
 
@@ -163,9 +163,9 @@ fn one_conditional_write_wins_after_a_step_back() {
     assert_eq!(machine.run(1, &steps), ["true", "false,'b'", "'b'"]);
 }
 
-/// What a client dated ahead, alive or dead, does not hide a conditional write either.
+/// Covers live and dead cells whose client timestamps are in the future.
 #[test]
-fn conditional_write_exceeds_what_clients_dated_ahead() {
+fn conditional_write_exceeds_future_client_timestamps() {
     let machine = Machine::new("ahead");
     let steps = [
         (0, KEYSPACE),
@@ -183,7 +183,7 @@ fn conditional_write_exceeds_what_clients_dated_ahead() {
         (0, "SELECT c FROM t WHERE k = 1"),
         (0, "INSERT INTO t (k, c, v) VALUES (4, 4, 4) USING TIMESTAMP 9223372036854775807"),
         (0, "UPDATE t SET v = 5 WHERE k = 4 AND c = 4 IF v = 4"),
-        // A client's time does not become the server's.
+        // A client's timestamp does not raise the server's clock.
         (0, "INSERT INTO t (k, c, v) VALUES (5, 5, 5)"),
         (0, "SELECT writetime(v) FROM t WHERE k = 5"),
     ];
@@ -211,7 +211,7 @@ fn conditional_write_exceeds_what_clients_dated_ahead() {
     assert!((NOON_US..NOON_US + HOUR_US).contains(&written), "{written}");
 }
 
-/// A statement of a conditional batch that has no condition of its own meets rows as well.
+/// Statements of a conditional batch without a condition of their own must exceed stored data too.
 #[test]
 fn conditional_batches_exceed_each_other() {
     let machine = Machine::new("batches");
@@ -238,7 +238,7 @@ fn cores_share_one_clock() {
     let machine = Machine::new("cores");
     let steps = [(0, KEYSPACE), (0, "CREATE TABLE t (k int PRIMARY KEY, v int)")];
     machine.run(3, &steps);
-    // Each core's first write of this run is dated by a clock that goes back a minute at a time.
+    // Each core dates its first write of this run by a clock that goes back one minute per read.
     let now_us = machine.now_us.clone();
     let statements: Vec<(usize, String)> =
         (0..9).map(|n| (n % 3, format!("UPDATE t SET v = {n} WHERE k = 1"))).collect();
@@ -265,13 +265,13 @@ fn cores_share_one_clock() {
 }
 
 #[test]
-fn clock_behind_its_past_is_reported_once() {
+fn wall_clock_that_went_back_is_reported_once() {
     let machine = Machine::new("report");
     let steps =
         [(0, KEYSPACE), (0, "CREATE TABLE t (k int PRIMARY KEY)"), (1, "INSERT INTO t (k) VALUES (1)")];
     machine.run(2, &steps);
     machine.run(2, &[]);
-    assert_eq!(*machine.events.lock().unwrap(), [""; 0], "a quick restart is no news");
+    assert_eq!(*machine.events.lock().unwrap(), [""; 0], "a quick restart is not reported");
     machine.back(1);
     machine.run(2, &[]);
     let events = machine.events.lock().unwrap();
@@ -280,7 +280,7 @@ fn clock_behind_its_past_is_reported_once() {
 }
 
 #[test]
-fn refusals_and_serial_reads_show_what_is_durable() {
+fn rejections_and_serial_reads_show_durable_data() {
     let machine = Machine::new("serial");
     machine.run(1, &[(0, KEYSPACE), (0, "CREATE TABLE t (k int PRIMARY KEY, v int)")]);
     let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
@@ -309,7 +309,10 @@ fn refusals_and_serial_reads_show_what_is_durable() {
             assert_eq!(last, Some((v as i32 + 1).to_be_bytes().to_vec()), "{text} shows the write");
             let mut acks = engine.acks();
             let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-            assert!(acks.poll_acked(number, &mut cx).is_ready(), "{text} shows what is not durable");
+            assert!(
+                acks.poll_acked(number, &mut cx).is_ready(),
+                "{text} returned before the write was durable"
+            );
         }
         engine.shutdown().await.expect("closes");
     });

@@ -7,6 +7,6 @@ mod order;
 mod restart;
 mod scans;
 mod scrub;
-mod seen;
 mod statements;
+mod task_tables;
 mod wide;

@@ -1,11 +1,11 @@
-//! Rows of several partitions as one ordered answer, and which partitions and rows count.
+//! Rows of several partitions as one ordered result, and the partitions and rows that belong to it.
 
 use crate::common::run;
 
 const KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
 
-/// The answers of the last statements of a script on one core and on three.
+/// Checks the results of the last statements of a script, on one core and on three.
 fn check(page: Option<u32>, steps: &str, questions: &[(&str, &str)]) {
     let all = questions.iter().fold(format!("{KEYSPACE};\n{steps}"), |all, (text, _)| all + ";\n" + text);
     let script: &'static str = Box::leak(all.into_boxed_str());
@@ -18,10 +18,11 @@ fn check(page: Option<u32>, steps: &str, questions: &[(&str, &str)]) {
     }
 }
 
-const CANNOT_PAGE: &str = "! Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must \
+const CANNOT_PAGE: &str = "! Cannot page queries with both ORDER BY and a IN restriction on the partition \
+key; you must \
                            either remove the ORDER BY or the IN and sort client side, or disable paging for this query";
 
-/// Each of ten partitions has ten rows, and the rows of all are interleaved.
+/// Returns statements for ten partitions of ten rows each, whose rows interleave.
 fn interleaved() -> String {
     let mut steps = String::from("CREATE TABLE t (k int, c int, d int, s int static, PRIMARY KEY (k, c, d))");
     for k in 0..10 {
@@ -54,7 +55,7 @@ fn rows_of_several_partitions_come_in_one_order() {
 }
 
 #[test]
-fn sorted_answer_that_may_not_fit_a_page_is_refused() {
+fn sorted_result_that_may_exceed_a_page_is_rejected() {
     check(
         Some(2),
         &interleaved(),
@@ -68,15 +69,17 @@ fn sorted_answer_that_may_not_fit_a_page_is_refused() {
     );
 }
 
-/// ORDER BY names a part of the clustering key, which runs downwards on disk, and rows are equal in it.
+/// ORDER BY names a part of the clustering key, which is descending on disk, and rows are equal in
+/// it.
 #[test]
 fn equal_rows_stay_in_the_order_of_their_partitions() {
-    let steps = "CREATE TABLE t (k int, c int, d int, s int static, PRIMARY KEY (k, c, d)) WITH CLUSTERING ORDER BY (c DESC, d ASC);
+    let steps = "CREATE TABLE t (k int, c int, d int, s int static, PRIMARY KEY (k, c, d)) WITH \
+    CLUSTERING ORDER BY (c DESC, d ASC);
         INSERT INTO t (k, c, d) VALUES (1, 5, 9); INSERT INTO t (k, c, d) VALUES (1, 5, 10);
         INSERT INTO t (k, c, d) VALUES (2, 5, 1); INSERT INTO t (k, c, d) VALUES (2, 7, 1);
         INSERT INTO t (k, s) VALUES (3, 1)"
         .replace("; INSERT", ";\nINSERT");
-    // Tokens: 3 is behind 2, and 2 behind 1.
+    // In token order 3 is after 2, and 2 after 1.
     check(
         None,
         &steps,
@@ -91,7 +94,7 @@ fn equal_rows_stay_in_the_order_of_their_partitions() {
 }
 
 #[test]
-fn token_bounds_count_beside_the_whole_key() {
+fn token_bounds_apply_in_addition_to_the_key() {
     let steps =
         "CREATE TABLE t (k int PRIMARY KEY, v int);\nCREATE TABLE w (k int, c int, PRIMARY KEY (k, c));
         INSERT INTO t (k, v) VALUES (1, 10);\nINSERT INTO w (k, c) VALUES (1, 10);
@@ -131,7 +134,7 @@ fn cells_of_dropped_static_columns_do_not_count() {
             ("SELECT * FROM t WHERE k = 1", ""),
             ("SELECT DISTINCT k FROM t WHERE k = 1", ""),
             ("SELECT k, c FROM t WHERE k = 2", "2,1"),
-            // Row and statics: the row had cells of dropped columns alone.
+            // Row and static cells: the row had only cells of dropped columns.
             ("SELECT * FROM t WHERE k = 4", "4,null,1"),
             ("SELECT k FROM t WHERE k IN (1, 3)", "3"),
             ("SELECT count(*) FROM t", "3"),

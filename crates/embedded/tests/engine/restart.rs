@@ -1,4 +1,4 @@
-//! What was acknowledged is there after a restart: schema, rows, and what was deleted stays so.
+//! Acknowledged writes after a restart: schema and rows are there, deleted data is not.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -7,7 +7,8 @@ use embedded::Embedded;
 use engine::{Engine, Outcome, Request};
 use lanes::{Config, Group, Lanes};
 
-/// Opens the folder on one core, runs the statements, and gives the last one's rows; then closes it.
+/// Opens the folder on one core, runs the statements, and closes it. Returns the rows of the last
+/// one.
 fn session(dir: &Path, statements: &'static [&'static str]) -> Vec<Vec<Option<Vec<u8>>>> {
     let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
     let dir = dir.to_owned();
@@ -44,7 +45,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn schema_and_rows_are_there_after_a_restart() {
+fn schema_and_rows_survive_a_restart() {
     let dir = folder("restart");
     session(
         &dir,
@@ -59,13 +60,13 @@ fn schema_and_rows_are_there_after_a_restart() {
     let rows = session(&dir, &["INSERT INTO t (k, v) VALUES (3, 'three')", "SELECT v FROM t WHERE k = 1"]);
     assert_eq!(rows, [[Some(b"one".to_vec())]]);
     let rows = session(&dir, &["ALTER TABLE t ADD w int", "SELECT count(*) FROM t"]);
-    assert_eq!(rows, [[Some(2i64.to_be_bytes().to_vec())]], "two rows, the deleted one not among them");
+    assert_eq!(rows, [[Some(2i64.to_be_bytes().to_vec())]], "two rows, without the deleted one");
     std::fs::remove_dir_all(&dir).expect("removed");
 }
 
-/// What is logged of a counter is its total, so that a replay counts nothing twice.
+/// The log records a counter's total, so that a replay counts nothing twice.
 #[test]
-fn counters_and_elements_are_replayed_as_they_were() {
+fn replay_restores_counters_and_elements() {
     let dir = folder("replay");
     session(
         &dir,

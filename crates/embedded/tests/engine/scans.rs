@@ -2,7 +2,8 @@
 
 use crate::common::run;
 
-/// Partitions with one row, with many, with static cells alone, and with nothing that a filter lets through.
+/// Returns statements for partitions with one row, with many, with static cells alone, and with no
+/// row that passes a filter.
 fn filled() -> String {
     let mut script = String::from(
         "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
@@ -56,7 +57,7 @@ fn a_scan_goes_in_token_order_on_any_number_of_cores() {
 }
 
 #[test]
-fn whoever_pages_by_token_himself_sees_every_row() {
+fn client_that_pages_by_token_sees_every_row() {
     let script = filled();
     let mut last = i64::MIN;
     let mut seen = Vec::new();

@@ -1,4 +1,4 @@
-//! `SCRUB` on damaged files: what it answers, and what can be read afterwards.
+//! `SCRUB` on damaged files: its result, and the rows that are readable afterwards.
 #![expect(clippy::disallowed_methods, reason = "a test damages a file from outside the lanes")]
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,8 @@ use embedded::Embedded;
 use engine::{Engine, Error, Outcome, Request};
 use lanes::{Config, Group, Lanes};
 
-/// Opens the folder on one core, runs the statements, and gives the last one's answer; then closes it.
+/// Opens the folder on one core, runs the statements, and closes it. Returns the result of the last
+/// one.
 fn session(dir: &Path, statements: Vec<String>) -> Result<Vec<Vec<String>>, Error> {
     let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
     let dir = dir.to_owned();
@@ -37,7 +38,7 @@ async fn run(engine: &Rc<Embedded>, text: &str) -> Result<Vec<Vec<String>>, Erro
     Ok(rows.decoded().iter().map(|row| row.iter().zip(rows.columns.iter()).map(text).collect()).collect())
 }
 
-/// The largest table file: that of the table with rows, not of the schema.
+/// Returns the largest table file: that of the table with rows, not of the schema.
 fn largest_file(dir: &Path) -> PathBuf {
     let mut found: Vec<(u64, PathBuf)> = Vec::new();
     let mut folders = vec![dir.to_owned()];
@@ -80,7 +81,7 @@ fn scrub_saves_the_rest_of_a_damaged_file_and_counts_the_loss() {
     let rows = session(&dir, vec!["SCRUB t".to_owned()]).expect("scrubbed");
     let [row] = &rows[..] else { panic!("a row for the only core: {rows:?}") };
     let (lost, saved): (usize, usize) = (row[5].parse().expect("rows"), row[6].parse().expect("rows"));
-    // Core, files, damaged and lost ones, lost blocks.
+    // Core, files, damaged files, lost files, lost blocks.
     assert_eq!(row[..5], ["0", "1", "1", "0", "1"]);
     assert!(lost > 0 && saved > 0 && lost + saved == ROWS, "{lost} lost, {saved} saved");
     assert!(row[8].contains(path.to_str().expect("UTF-8")), "{}", row[8]);

@@ -1,8 +1,8 @@
-//! Statements against the engine in memory, on one core and on three: what they answer, row by row.
+//! Statements on the engine in memory, on one core and on three, with their results row by row.
 
 use crate::common::run;
 
-/// The same on one core and on three, whole and in pages of two.
+/// Checks that the results are the same on one core and on three, unpaged and in pages of two.
 fn check(script: &'static str, expected: &[&str]) {
     for cores in [1, 3] {
         for page in [None, Some(2)] {
@@ -12,10 +12,11 @@ fn check(script: &'static str, expected: &[&str]) {
 }
 
 #[test]
-fn rows_of_a_partition_in_order_and_by_slices() {
+fn rows_of_a_partition_are_read_in_order_and_by_slices() {
     check(
         "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
-         CREATE TABLE t (p int, c int, d text, v int, s int static, PRIMARY KEY (p, c, d)) WITH CLUSTERING ORDER BY (c DESC, d ASC);
+         CREATE TABLE t (p int, c int, d text, v int, s int static, PRIMARY KEY (p, c, d)) WITH \
+         CLUSTERING ORDER BY (c DESC, d ASC);
          INSERT INTO t (p, c, d, v) VALUES (1, 1, 'a', 11);
          INSERT INTO t (p, c, d, v) VALUES (1, 2, 'a', 12);
          INSERT INTO t (p, c, d, v) VALUES (1, 2, 'b', 13);
@@ -36,15 +37,32 @@ fn rows_of_a_partition_in_order_and_by_slices() {
          DELETE FROM t WHERE p = 1;
          SELECT v FROM t WHERE p = 1",
         &[
-            "CREATED ", "CREATED t", "void", "void", "void", "void", "void",
+            "CREATED ",
+            "CREATED t",
+            "void",
+            "void",
+            "void",
+            "void",
+            "void",
             "3,'',14,7 2,'a',12,7 2,'b',13,7 1,'a',11,7",
-            "11 13 12 14", "14 12 13", "12 13", "13", "14 11", "14 12 13", "4",
-            "void", "14 11", "void", "3,14 1,null", "void", "",
+            "11 13 12 14",
+            "14 12 13",
+            "12 13",
+            "13",
+            "14 11",
+            "14 12 13",
+            "4",
+            "void",
+            "14 11",
+            "void",
+            "3,14 1,null",
+            "void",
+            "",
         ],
     );
 }
 
-/// On every core; a table that is not there is refused, and rows stay as they are.
+/// Runs on every core. A missing table is an error, and rows stay unchanged.
 #[test]
 fn compact_and_flush_are_statements() {
     check(
@@ -69,9 +87,9 @@ fn compact_and_flush_are_statements() {
     );
 }
 
-/// A row for each core.
+/// The result has a row per core.
 #[test]
-fn scrub_answers_saved_and_lost_data_of_each_core() {
+fn scrub_returns_saved_and_lost_data_of_each_core() {
     let script = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
          CREATE TABLE t (k int PRIMARY KEY, v int);
          SCRUB TABLE t";
@@ -80,7 +98,7 @@ fn scrub_answers_saved_and_lost_data_of_each_core() {
 }
 
 #[test]
-fn partitions_by_key_by_token_and_all_of_them() {
+fn partitions_are_read_by_key_by_token_and_all() {
     check(
         "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
          CREATE TABLE t (a int, b text, v int, PRIMARY KEY ((a, b)));
@@ -99,14 +117,15 @@ fn partitions_by_key_by_token_and_all_of_them() {
         &[
             "CREATED ", "CREATED t", "void", "void", "3", "2", "1", "2",
             "! Cannot execute this query as it might involve data filtering and thus may have unpredictable \
-             performance. If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING",
+             performance. If you want to execute this query despite the performance unpredictability, use \
+             ALLOW FILTERING",
             "3", "3", "", "void", "",
         ],
     );
 }
 
 #[test]
-fn timestamps_and_expiry_decide() {
+fn timestamps_and_expiry_decide_which_cells_live() {
     check(
         "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
          CREATE TABLE t (k int PRIMARY KEY, v text, w text);
@@ -138,7 +157,7 @@ fn timestamps_and_expiry_decide() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_words() {
+fn invalid_statements_are_rejected_with_a_reason() {
     check(
         "CREATE TABLE ks.t (k int PRIMARY KEY);
          CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
@@ -172,15 +191,17 @@ fn what_cannot_be_is_refused_in_words() {
 }
 
 #[test]
-fn a_batch_has_one_timestamp_or_each_of_its_statements() {
+fn batch_or_each_of_its_statements_has_a_timestamp() {
     check(
         "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
          CREATE TABLE t (k int PRIMARY KEY, v int);
-         BEGIN BATCH USING TIMESTAMP 10 INSERT INTO t (k, v) VALUES (1, 1); INSERT INTO t (k, v) VALUES (2, 2) APPLY BATCH;
+         BEGIN BATCH USING TIMESTAMP 10 INSERT INTO t (k, v) VALUES (1, 1); INSERT INTO t (k, v) VALUES \
+         (2, 2) APPLY BATCH;
          BEGIN BATCH USING TIMESTAMP 9 INSERT INTO t (k, v) VALUES (1, 3); DELETE FROM t WHERE k = 2 APPLY BATCH;
          SELECT k, v, writetime(v) FROM t WHERE k IN (1, 2);
          BEGIN BATCH USING TIMESTAMP 9 INSERT INTO t (k, v) VALUES (1, 3) USING TIMESTAMP 8 APPLY BATCH;
-         BEGIN BATCH INSERT INTO t (k, v) VALUES (1, 4) USING TIMESTAMP 11; UPDATE t USING TIMESTAMP 12 SET v = 5 WHERE k = 2 APPLY BATCH;
+         BEGIN BATCH INSERT INTO t (k, v) VALUES (1, 4) USING TIMESTAMP 11; UPDATE t USING TIMESTAMP 12 \
+         SET v = 5 WHERE k = 2 APPLY BATCH;
          SELECT k, v, writetime(v) FROM t WHERE k IN (1, 2)",
         &[
             "CREATED ", "CREATED t", "void", "void", "1,1,10 2,2,10",

@@ -1,4 +1,4 @@
-//! Wide partitions, in files and in memory: the same rows as if they were small.
+//! Wide partitions in files and in memory: results are the same as with small partitions.
 
 use std::rc::Rc;
 
@@ -41,7 +41,7 @@ async fn write(engine: &Rc<Embedded>, k: u32, rows: impl Iterator<Item = u32>, v
 }
 
 #[test]
-fn wide_partitions_are_scanned_as_small_ones_are() {
+fn wide_partitions_are_scanned_like_small_ones() {
     let dir = std::env::temp_dir().join(format!("fairlane-wide-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
     let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
@@ -53,7 +53,7 @@ fn wide_partitions_are_scanned_as_small_ones_are() {
         run(&engine, keyspace, None).await;
         let table = "CREATE TABLE w (k int, c int, s int static, v int, f text, PRIMARY KEY (k, c))";
         run(&engine, table, None).await;
-        // Tokens: 1, 2, 4, 3 in this order.
+        // In token order: 1, 2, 4, 3.
         for k in [1, 2] {
             run(&engine, &format!("UPDATE w SET s = {k} WHERE k = {k}"), None).await;
             write(&engine, k, 0..ROWS, 0).await;

@@ -6,7 +6,7 @@ use engine::{BatchKind, Engine, Error, Guardrail, Plan, Request, Value};
 
 use crate::{Server, Session};
 
-/// Runs one statement once for each value, as a batch.
+/// Runs one statement once per value, as a batch.
 async fn batch(
     session: &Session,
     kind: BatchKind,
@@ -25,7 +25,7 @@ fn number(n: u32) -> Value<'static> {
 }
 
 #[test]
-fn a_large_batch_is_applied_politely() {
+fn large_batch_is_applied_in_bounded_polls() {
     let server = Server::with(&[
         "CREATE TABLE t (k int PRIMARY KEY)",
         "CREATE TABLE w (k int, c int, PRIMARY KEY (k, c))",
@@ -48,11 +48,11 @@ fn a_large_batch_is_applied_politely() {
         let listed = "SELECT l FROM l WHERE k = 1 AND l CONTAINS 499 ALLOW FILTERING";
         assert_eq!(session.run(listed, &[]).await, Ok(1));
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn a_large_batch_of_text_is_applied_politely() {
+fn large_textual_batch_is_applied_in_bounded_polls() {
     let server = Server::with(&["CREATE TABLE t (k int PRIMARY KEY, v int)"]);
     server.run(async |session| {
         let statements: String =
@@ -60,11 +60,11 @@ fn a_large_batch_of_text_is_applied_politely() {
         session.run(&format!("BEGIN BATCH {statements} APPLY BATCH"), &[]).await.expect("applied");
         assert_eq!(session.run("SELECT k FROM t", &[]).await, Ok(400));
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn a_conditional_batch_of_one_partition_is_judged_politely() {
+fn conditional_batch_is_checked_in_bounded_polls() {
     let server = Server::with(&["CREATE TABLE w (k int, c int, PRIMARY KEY (k, c))"]);
     server.run(async |session| {
         let text = "INSERT INTO w (k, c) VALUES (1, ?) IF NOT EXISTS";
@@ -72,12 +72,13 @@ fn a_conditional_batch_of_one_partition_is_judged_politely() {
         assert_eq!(batch(&session, BatchKind::Unlogged, text, numbers()).await, Ok(1), "applied");
         assert_eq!(session.run("SELECT c FROM w WHERE k = 1", &[]).await, Ok(5_000));
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
-/// What comes behind the second partition is not looked at: the null key there is not found.
+/// Statements after the second partition are not checked: the error is not about the null key
+/// there.
 #[test]
-fn conditions_over_partitions_are_refused_at_the_second() {
+fn conditions_are_rejected_at_the_second_partition() {
     let server = Server::with(&["CREATE TABLE t (k int PRIMARY KEY, v int)"]);
     server.run(async |session| {
         for others in [1, 1_000] {
@@ -87,11 +88,11 @@ fn conditions_over_partitions_are_refused_at_the_second() {
             assert_eq!(error.to_string(), "Batch with conditions cannot span multiple partitions");
         }
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn statements_and_bytes_of_a_batch_are_counted() {
+fn guardrails_limit_statements_and_bytes_of_a_batch() {
     let server = Server::with(&["CREATE TABLE t (k int PRIMARY KEY, v blob)"]);
     server.run(async |session| {
         session.limit(Guardrail::BatchStatements, 100);
@@ -106,9 +107,9 @@ fn statements_and_bytes_of_a_batch_are_counted() {
         let error = batch(&session, BatchKind::Logged, update, [blob; 5].into_iter()).await;
         let error = error.expect_err("refused").to_string();
         assert!(error.starts_with("Guardrail batch_bytes violated: expected at most 10000 bytes"), "{error}");
-        assert_eq!(session.run("SELECT k FROM t", &[]).await, Ok(0), "none of it was applied");
+        assert_eq!(session.run("SELECT k FROM t", &[]).await, Ok(0), "the batch was not applied");
         let text = format!("BEGIN BATCH {} APPLY BATCH", "INSERT INTO t (k) VALUES (1); ".repeat(101));
         assert_eq!(session.refused(&text, &[]).await, expected);
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }

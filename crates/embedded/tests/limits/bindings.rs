@@ -1,4 +1,5 @@
-//! Binding: what a statement may say of one column, and that it costs no more than its length.
+//! Binding: limits on the restrictions of one column, and a cost proportional to the length of the
+//! statement.
 
 use engine::{Action, Engine, Guardrail};
 
@@ -7,7 +8,7 @@ use crate::{Server, ints};
 const TABLE: &str = "CREATE TABLE t (k int, c int, v int, l list<int>, PRIMARY KEY (k, c))";
 
 #[test]
-fn a_second_bound_on_a_column_is_refused() {
+fn second_bound_on_a_column_is_rejected() {
     let server = Server::with(&[TABLE]);
     server.run(async |session| {
         for (relations, expected) in [
@@ -34,17 +35,17 @@ fn a_second_bound_on_a_column_is_refused() {
         let both = "SELECT * FROM t WHERE k = 1 AND c > 1 AND c <= 5";
         assert_eq!(session.refused(both, &[]).await, "0 rows");
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn columns_are_named_once_in_an_insert() {
+fn insert_rejects_a_repeated_column() {
     let server = Server::with(&[TABLE]);
     server.run(async |session| {
         let text = "INSERT INTO t (k, k, c) VALUES (1, 2, 3)";
         assert_eq!(session.refused(text, &[]).await, "The column names contains duplicates");
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
@@ -61,12 +62,12 @@ fn relations_are_counted_before_they_are_bound() {
         let text = format!("UPDATE t SET {sets} WHERE nope = 1");
         assert_eq!(session.refused(&text, &[]).await, expected);
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
-/// The number of values is what the client says, ahead of the values: all of them may be empty.
+/// The number of values is the client's, ahead of the values, which may all be empty.
 #[test]
-fn every_in_counts_its_values_before_they_are_copied() {
+fn every_in_counts_its_values_before_copying_them() {
     let server = Server::with(&[TABLE]);
     server.run(async |session| {
         session.limit(Guardrail::InValues, 100);
@@ -91,11 +92,11 @@ fn every_in_counts_its_values_before_they_are_copied() {
         let (_, failed) = session.0.registry().guardrails().counts(Guardrail::InValues);
         assert_eq!(failed, 14);
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn elements_of_collections_are_counted() {
+fn guardrail_limits_elements_of_collections() {
     let server = Server::with(&[TABLE]);
     server.run(async |session| {
         session.limit(Guardrail::CollectionElements, 100);
@@ -107,12 +108,12 @@ fn elements_of_collections_are_counted() {
         assert_eq!(session.refused(&literal, &[]).await, expected);
         assert_eq!(session.refused(bound, &[&ints(100)]).await, "0 rows");
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
-/// A condition that does not hold is answered with what is stored.
+/// The result of a failed condition shows stored data.
 #[test]
-fn conditions_need_select_as_well() {
+fn conditions_require_the_select_permission() {
     let server = Server::with(&[TABLE]);
     server.run(async |session| {
         let actions = |text: &str| {
@@ -129,5 +130,5 @@ fn conditions_need_select_as_well() {
                      INSERT INTO t (k, c) VALUES (1, 2) APPLY BATCH";
         assert_eq!(actions(batch), both, "each target once");
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }

@@ -1,5 +1,5 @@
-//! What a client can size: it is refused before work is done for it, or done in task polls of
-//! bounded length.
+//! Sizes that a client controls: statements are rejected before work is done for them, or run in
+//! task polls of bounded length.
 
 mod batches;
 mod bindings;
@@ -12,15 +12,15 @@ use embedded::Embedded;
 use engine::{Engine, Error, Guardrail, Outcome, Plan, Request, Value};
 use lanes::{Config, Group, Lanes};
 
-/// An engine in memory, on one core.
+/// Engine in memory, on one core.
 pub(crate) struct Server(Lanes);
 
-/// The engine as statements see it.
+/// Engine for running statements.
 #[derive(Clone)]
 pub(crate) struct Session(pub(crate) Rc<Embedded>);
 
 impl Server {
-    /// An engine with keyspace `ks`, in which the statements were run.
+    /// Starts an engine with a keyspace `ks`, and runs the statements in it.
     pub(crate) fn with(statements: &'static [&'static str]) -> Server {
         let config = Config { cores: vec![0], pin: false, ..Config::detect() };
         let server = Server(Lanes::start(config).expect("lanes start"));
@@ -45,8 +45,8 @@ impl Server {
         })
     }
 
-    /// Ends the server. No task poll spent more work units than one may.
-    pub(crate) fn end_politely(self) {
+    /// Stops the server. Checks that no task poll spent more work units than the maximum.
+    pub(crate) fn end_with_bounded_polls(self) {
         let most = self.0.most_units(0);
         self.0.shutdown();
         assert!(most <= lanes::UNITS_MAX, "a task poll spent {most} work units");
@@ -63,7 +63,7 @@ impl Session {
         self.0.prepare(Rc::new(statement), Some("ks"))
     }
 
-    /// Runs a text with values: how many rows it gives.
+    /// Runs a text with values. Returns the number of rows.
     pub(crate) async fn run(&self, text: &str, values: &[&[u8]]) -> Result<u32, Error> {
         let plan = self.prepare(text)?;
         let values: Vec<Value<'_>> = values.iter().map(|value| Value::Bytes(value)).collect();
@@ -71,7 +71,7 @@ impl Session {
         self.counted(self.0.execute(&plan, &request)).await
     }
 
-    /// The error that a statement is refused with.
+    /// Returns the error of a statement.
     pub(crate) async fn refused(&self, text: &str, values: &[&[u8]]) -> String {
         match self.run(text, values).await {
             Ok(rows) => format!("{rows} rows"),
@@ -91,7 +91,7 @@ impl Session {
     }
 }
 
-/// A list of as many ints.
+/// Serializes a list of `count` ints.
 pub(crate) fn ints(count: u32) -> Vec<u8> {
     let ints: Vec<[u8; 4]> = (0..count).map(u32::to_be_bytes).collect();
     schema::value::encode_list(ints.iter().map(|int| &int[..]))

@@ -1,21 +1,21 @@
-//! Reads that find little: absent partitions and dead rows are work like any other.
+//! Reads that find little: absent partitions and dead rows cost work too.
 
 use engine::{Engine, Guardrail, Request};
 
 use crate::{Server, Session, ints};
 
 #[test]
-fn absent_partitions_are_looked_for_politely() {
+fn absent_partitions_are_read_in_bounded_polls() {
     let server = Server::with(&["CREATE TABLE t (k int PRIMARY KEY, v int)"]);
     server.run(async |session| {
         session.run("INSERT INTO t (k, v) VALUES (9999, 1)", &[]).await.expect("written");
         assert_eq!(session.run("SELECT v FROM t WHERE k IN ?", &[&ints(10_000)]).await, Ok(1));
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn values_of_an_in_are_looked_up_in_their_order() {
+fn filters_search_the_values_of_an_in() {
     let server = Server::with(&["CREATE TABLE t (k int, c int, v int, PRIMARY KEY (k, c))"]);
     server.run(async |session| {
         let rows = ints(1_000);
@@ -26,7 +26,7 @@ fn values_of_an_in_are_looked_up_in_their_order() {
         let text = "SELECT column_name FROM system_schema.columns WHERE position IN ?";
         assert!(session.run(text, &[&ints(5_000)]).await.expect("runs") > 10);
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 async fn with_dead_rows(session: &Session, rows: u32) {
@@ -40,7 +40,7 @@ async fn with_dead_rows(session: &Session, rows: u32) {
 const TABLE: &str = "CREATE TABLE t (k int, c int, v int, PRIMARY KEY (k, c))";
 
 #[test]
-fn dead_rows_are_passed_over_politely() {
+fn dead_rows_are_skipped_in_bounded_polls() {
     let server = Server::with(&[TABLE]);
     server.run(async |session| {
         with_dead_rows(&session, 8_000).await;
@@ -53,11 +53,11 @@ fn dead_rows_are_passed_over_politely() {
             assert_eq!(session.run(text, &[]).await, Ok(1), "{text}");
         }
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn a_page_passes_over_so_many_dead_rows_at_most() {
+fn guardrail_limits_dead_rows_per_page() {
     let server = Server::with(&[TABLE]);
     server.run(async |session| {
         with_dead_rows(&session, 1_000).await;
@@ -70,11 +70,11 @@ fn a_page_passes_over_so_many_dead_rows_at_most() {
         assert_eq!(session.0.registry().guardrails().counts(Guardrail::Tombstones).1, 2);
         assert_eq!(session.run("SELECT v FROM t WHERE k = 1 AND c > 100", &[]).await, Ok(1));
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn a_page_ends_at_its_bytes_and_has_one_row_at_least() {
+fn page_ends_at_its_bytes_after_at_least_one_row() {
     let server = Server::with(&[TABLE]);
     server.run(async |session| {
         session.run("UPDATE t SET v = 1 WHERE k = 1 AND c IN ?", &[&ints(100)]).await.expect("written");
@@ -92,12 +92,12 @@ fn a_page_ends_at_its_bytes_and_has_one_row_at_least() {
         let request = Request { page_size: Some(1_000), page_bytes_max: 1, ..Request::EMPTY };
         assert_eq!(session.counted(session.0.execute(&plan, &request)).await, Ok(1));
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 /// The server reads them when it starts.
 #[test]
-fn the_servers_own_tables_are_read_whatever_is_dead() {
+fn tombstone_guardrail_exempts_server_tables() {
     let server = Server::with(&[
         "CREATE KEYSPACE system_auth WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE system_auth.t (k int, c int, v int, PRIMARY KEY (k, c))",
@@ -110,12 +110,12 @@ fn the_servers_own_tables_are_read_whatever_is_dead() {
             assert_eq!(session.run(text, &[]).await, Ok(0));
         }
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
-/// Each of them goes through all elements of the map.
+/// Each condition walks all elements of the map.
 #[test]
-fn many_conditions_on_one_map_are_judged_politely() {
+fn conditions_on_one_map_are_checked_in_bounded_polls() {
     let server = Server::with(&["CREATE TABLE t (k int PRIMARY KEY, v int, m map<int, int>)"]);
     server.run(async |session| {
         let elements: Vec<[u8; 4]> = (0..2_000u32).map(u32::to_be_bytes).collect();
@@ -128,5 +128,5 @@ fn many_conditions_on_one_map_are_judged_politely() {
         let shown: Vec<String> = (0..200).map(|n| format!("m[{n}]")).collect();
         assert_eq!(session.run(&format!("SELECT {} FROM t", shown.join(", ")), &[]).await, Ok(1));
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }

@@ -1,5 +1,4 @@
-//! Statements whose text is short and whose effect is not: refused by arithmetic, before anything
-//! is built.
+//! Short statements with large effects: rejected by arithmetic, before anything is built.
 
 use engine::Guardrail;
 
@@ -21,7 +20,7 @@ fn combinations_are_counted_over_all_columns() {
         }
         session.limit(Guardrail::InProduct, 0);
         session.limit(Guardrail::InValues, 0);
-        // A count that no list has, and the product does not fit.
+        // A count that exceeds the list, so that the product overflows.
         let liar = [0x7f; 4];
         let ten = ints(10);
         let text = "DELETE FROM t WHERE k IN ? AND c IN ?";
@@ -29,11 +28,11 @@ fn combinations_are_counted_over_all_columns() {
         assert_eq!(session.refused(text, &[&liar, &liar]).await, expected);
         assert_eq!(session.refused(text, &[&ten, &ten]).await, "0 rows");
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn bytes_of_combinations_are_counted_too() {
+fn bytes_of_combinations_are_counted() {
     let server = Server::with(&["CREATE TABLE t (a text, b text, v int, PRIMARY KEY ((a, b)))"]);
     server.run(async |session| {
         let values = vec![vec![b'x'; 60_000]; 40];
@@ -45,11 +44,11 @@ fn bytes_of_combinations_are_counted_too() {
                         IN values, got 192013120: send several statements";
         assert_eq!(error, expected);
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn a_value_for_many_rows_is_counted_for_each() {
+fn value_for_many_rows_is_counted_for_each() {
     let server = Server::with(&["CREATE TABLE t (k int, c int, v blob, PRIMARY KEY (k, c))"]);
     server.run(async |session| {
         let (value, list) = (vec![7; 1 << 20], ints(10_000));
@@ -63,11 +62,11 @@ fn a_value_for_many_rows_is_counted_for_each() {
         );
         assert_eq!(session.refused("SELECT * FROM t", &[]).await, "0 rows");
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn many_rows_of_one_statement_are_written_politely() {
+fn rows_of_one_statement_are_written_in_bounded_polls() {
     let server = Server::with(&["CREATE TABLE t (k int, c int, v int, PRIMARY KEY (k, c))"]);
     server.run(async |session| {
         let (keys, rows) = (ints(2), ints(4_000));
@@ -77,16 +76,16 @@ fn many_rows_of_one_statement_are_written_politely() {
         assert_eq!(session.refused("DELETE FROM t WHERE k IN ? AND c IN ?", &[&keys, &rows]).await, "0 rows");
         assert_eq!(session.run("SELECT * FROM t", &[]).await, Ok(0));
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }
 
 #[test]
-fn counters_of_many_partitions_are_changed_politely() {
+fn counters_are_changed_in_bounded_polls() {
     let server = Server::with(&["CREATE TABLE n (k int PRIMARY KEY, n counter)"]);
     server.run(async |session| {
         let text = "UPDATE n SET n = n + 1 WHERE k IN ?";
         assert_eq!(session.refused(text, &[&ints(4_000)]).await, "0 rows");
         assert_eq!(session.run("SELECT n FROM n WHERE n = 1 ALLOW FILTERING", &[]).await, Ok(4_000));
     });
-    server.end_politely();
+    server.end_with_bounded_polls();
 }

@@ -1,4 +1,5 @@
-//! Conditions in terms of CQL, and what a scan of a small table looks at because of them.
+//! Tests of filters in CQL terms, and of the part of a small table that a scan reads because of
+//! them.
 
 use schema::{ClusteringOrder, TableOptions};
 
@@ -34,7 +35,7 @@ fn def() -> TableDef {
     }
 }
 
-/// `c >= 5`, say.
+/// Parses a filter such as `c >= 5`.
 fn filter(text: &str) -> Filter {
     let def = def();
     let parts: Vec<&str> = text.split(' ').collect();
@@ -68,7 +69,7 @@ fn token_of(p: i32, q: &str) -> i64 {
     token::token(&key)
 }
 
-/// Which partitions are looked up one by one; none if all are gone through.
+/// Checks the partitions that are looked up one by one; `None` if all are scanned.
 fn check_partitions(filters: &[&str], expected: Option<&[(i32, &str)]>) {
     let everywhere = i64::MIN..=i64::MAX;
     let found = reached(filters).tokens;
@@ -99,13 +100,13 @@ fn whole_partition_keys_are_tokens() {
 }
 
 #[test]
-fn of_very_many_partitions_all_are_gone_through() {
+fn too_many_partitions_are_scanned_as_one_range() {
     let list = |count: usize| (0..count).map(|p| p.to_string()).collect::<Vec<_>>().join(",");
     let looked_up = |count: usize| reached(&[&format!("p in {}", list(count)), "q = x"]).tokens.len();
     assert_eq!((looked_up(LOOKED_UP_MAX), looked_up(LOOKED_UP_MAX + 1)), (LOOKED_UP_MAX, 1));
 }
 
-/// Which of these rows lie within the bounds.
+/// Checks which of these rows are within the bounds.
 fn check_rows(filters: &[&str], expected: &[(i32, &str)]) {
     let def = def();
     let range = reached(filters).clustering;
@@ -125,7 +126,7 @@ fn check_rows(filters: &[&str], expected: &[(i32, &str)]) {
 }
 
 #[test]
-fn clustering_bounds_hold_what_can_match_and_little_else() {
+fn clustering_bounds_include_every_possible_row() {
     check_rows(&["c = 5"], &[(5, "b"), (5, "ab"), (5, "a"), (5, "")]);
     check_rows(&["c = 5", "d = ab"], &[(5, "ab")]);
     check_rows(&["c = 5", "d > a"], &[(5, "b"), (5, "ab")]);
@@ -142,7 +143,7 @@ fn clustering_bounds_hold_what_can_match_and_little_else() {
 }
 
 #[test]
-fn values_pass_over_blocks_only_where_they_have_one_form() {
+fn only_types_with_one_form_skip_blocks() {
     let conditions = |filters: &[&str]| reached(filters).conditions;
     let [range] = &conditions(&["n > 5", "n > 7", "n <= 9"])[..] else { panic!("one range") };
     assert_eq!(range.low, Bound::Excluded(Bytes::copy_from_slice(&7_i64.to_be_bytes())));
@@ -154,7 +155,7 @@ fn values_pass_over_blocks_only_where_they_have_one_form() {
 }
 
 #[test]
-fn both_zeros_match_either() {
+fn bounds_on_floats_include_both_zeros() {
     let zero = |sign: u8| Bound::Included(Bytes::from(vec![sign, 0, 0, 0]));
     for text in ["f = 0.0", "f = -0.0"] {
         let range = reached(&[text]).conditions.pop().expect("a range");
@@ -165,7 +166,7 @@ fn both_zeros_match_either() {
 }
 
 #[test]
-fn a_filter_of_other_bytes_is_an_error() {
+fn filter_with_malformed_bytes_is_an_error() {
     let odd = Bytes::from_static(b"x");
     let listed = Filter { values: Some(vec![odd.clone()]), ..filter("p > 7") };
     for odd in [Filter::equal(0, odd), listed] {

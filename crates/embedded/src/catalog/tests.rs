@@ -1,4 +1,4 @@
-//! What is kept of a schema, and what a change of it costs.
+//! Tests of the stored schema, and of the cost of its changes.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -54,12 +54,12 @@ fn names(engine: &Embedded) -> Vec<String> {
 }
 
 #[test]
-fn a_folder_of_one_value_opens_and_its_next_change_writes_rows() {
+fn next_change_converts_an_old_schema_to_rows() {
     let dir = folder("whole-schema");
     session(&dir, async |engine| {
         let all = [KEYSPACE, "CREATE TYPE u (a int)", "CREATE TABLE t (k int PRIMARY KEY, v frozen<u>)"];
         run_all(engine, &all).await;
-        // As version 0.1.0 kept it.
+        // Store it in the format of version 0.1.0.
         let schema = engine.current.schema();
         let keyspace = &schema.keyspaces["ks"];
         let whole = json!({
@@ -78,7 +78,7 @@ fn a_folder_of_one_value_opens_and_its_next_change_writes_rows() {
         engine.shard.apply(all.to_vec()).expect("applied").await.expect("written");
     });
     session(&dir, async |engine| {
-        assert!(!engine.has_rows.get(), "it is read as it was");
+        assert!(!engine.has_rows.get(), "reading leaves the old format");
         assert_eq!(names(engine), ["t", "u"]);
         run_all(engine, &["CREATE TABLE s (k int PRIMARY KEY)", "DROP TABLE t"]).await;
     });
@@ -87,16 +87,16 @@ fn a_folder_of_one_value_opens_and_its_next_change_writes_rows() {
         assert_eq!(names(engine), ["s", "u"]);
         let token = schema::token::token(WHOLE_KEY);
         let whole = engine.shard.read_partition(SCHEMA_TABLE, token, WHOLE_KEY, 0).wait().await;
-        assert!(whole.expect("read").is_none_or(|view| view.is_empty()), "the one value is gone");
+        assert!(whole.expect("read").is_none_or(|view| view.is_empty()), "the single value is deleted");
         run_all(engine, &["DROP KEYSPACE ks"]).await;
     });
     session(&dir, async |engine| assert_eq!(names(engine), [""; 0]));
     std::fs::remove_dir_all(&dir).expect("removed");
 }
 
-/// As one value, they would be more than a record of the log may have.
+/// As one value, they would exceed the maximum size of a log record.
 #[test]
-fn long_definitions_do_not_stand_in_the_way_of_others() {
+fn long_definitions_do_not_block_other_changes() {
     let dir = folder("long-comments");
     session(&dir, async |engine| {
         engine.guardrails().set(Guardrail::CommentBytes, 0, 0);
@@ -112,7 +112,7 @@ fn long_definitions_do_not_stand_in_the_way_of_others() {
 }
 
 #[test]
-fn a_change_writes_what_it_changes() {
+fn change_writes_only_changed_rows() {
     let apply = |schema: &Schema, text: &str| {
         let statement = cql::parse(text).expect("parses");
         let step = definition::apply(schema, &statement, Some("ks"), Uuid::from_u128(7));
@@ -153,19 +153,23 @@ fn plans_of_other_tables_outlive_a_change() {
         let both =
             prepare("BEGIN BATCH INSERT INTO a (k) VALUES (1); INSERT INTO b (k) VALUES (1) APPLY BATCH");
         let local = prepare("SELECT * FROM system_schema.tables");
-        let stand = || [&a, &b, &both, &local].map(|plan| plan.is_current());
+        let current = || [&a, &b, &both, &local].map(|plan| plan.is_current());
         run_all(engine, &["CREATE TABLE c (k int PRIMARY KEY)", "DROP TABLE c"]).await;
-        assert_eq!(stand(), [true; 4]);
+        assert_eq!(current(), [true; 4]);
         run_all(engine, &["ALTER TABLE a ADD v int"]).await;
-        assert_eq!(stand(), [false, true, false, true]);
+        assert_eq!(current(), [false, true, false, true]);
         run_all(engine, &["DROP TABLE b", "CREATE TABLE b (k int PRIMARY KEY)"]).await;
-        assert_eq!(stand(), [false, false, false, true], "a table of the same name is another");
+        assert_eq!(
+            current(),
+            [false, false, false, true],
+            "a new table with the same name is a different one"
+        );
     });
     std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 #[test]
-fn plan_bound_on_a_heavy_lane_is_stale_if_its_table_changed_meanwhile() {
+fn table_change_makes_a_plan_bound_meanwhile_stale() {
     let dir = folder("stale-plans");
     session(&dir, async |engine| {
         run_all(
@@ -178,7 +182,7 @@ fn plan_bound_on_a_heavy_lane_is_stale_if_its_table_changed_meanwhile() {
             let (of_a, of_b) = (bind("SELECT * FROM a"), bind("SELECT * FROM b"));
             run_all(engine, &[change]).await;
             let (_, plan) = of_a.await;
-            let plan = plan.expect("it is bound to the table as it was");
+            let plan = plan.expect("bound to the old definition");
             assert!(!plan.is_current(), "{change}");
             let outcome = engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await;
             assert!(matches!(outcome, Err(Error::Stale)), "{change}");
@@ -192,7 +196,7 @@ fn plan_bound_on_a_heavy_lane_is_stale_if_its_table_changed_meanwhile() {
 }
 
 #[test]
-fn names_of_the_servers_keyspaces_are_reserved() {
+fn names_of_server_keyspaces_are_reserved() {
     let dir = folder("reserved");
     session(&dir, async |engine| {
         for name in ["system", "system_mine", "system_views", "fairlane"] {
@@ -205,9 +209,9 @@ fn names_of_the_servers_keyspaces_are_reserved() {
     std::fs::remove_dir_all(&dir).expect("removed");
 }
 
-/// A folder may have such a table from before: the server's own is found first.
+/// An older folder may have such a table. The server's own table is found first.
 #[test]
-fn a_table_never_hides_one_of_the_server() {
+fn client_table_cannot_hide_a_server_table() {
     let dir = folder("hiding");
     session(&dir, async |engine| {
         let text = KEYSPACE.replace("ks", "system_distributed");
@@ -223,7 +227,7 @@ fn a_table_never_hides_one_of_the_server() {
 }
 
 #[test]
-fn definitions_are_counted() {
+fn guardrails_limit_definitions() {
     let dir = folder("definitions");
     session(&dir, async |engine| {
         run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY, v int)"]).await;
@@ -246,7 +250,7 @@ fn definitions_are_counted() {
     std::fs::remove_dir_all(&dir).expect("removed");
 }
 
-/// Starts engines in memory on two cores; panics that stop a server are kept in the list.
+/// Starts engines in memory on two cores. Panics that stop a server are added to `reported`.
 fn in_memory(reported: &Arc<Mutex<Vec<String>>>) -> Lanes {
     thread_local! {
         static KEPT: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
@@ -272,7 +276,7 @@ fn in_memory(reported: &Arc<Mutex<Vec<String>>>) -> Lanes {
 
 const TABLE: &str = "CREATE TABLE t (k int PRIMARY KEY)";
 
-/// The schema with a keyspace `wide` of many tables of many columns.
+/// Returns the schema with a keyspace `wide` of `tables` tables with `columns` columns.
 fn with_wide(now: &Schema, tables: usize, columns: usize) -> Schema {
     let column = |at: usize| schema::ColumnDef {
         id: at as u32,
@@ -305,7 +309,7 @@ async fn count(engine: &Rc<Embedded>, text: &str) -> u32 {
 }
 
 #[test]
-fn schema_of_many_tables_is_read_and_changed_in_short_polls() {
+fn large_schema_is_read_and_changed_in_short_polls() {
     const TABLES: u32 = 200;
     const COLUMNS: u32 = 60;
     let lanes = in_memory(&Arc::default());
@@ -332,7 +336,7 @@ fn schema_of_many_tables_is_read_and_changed_in_short_polls() {
         assert_eq!(count(&engine, &of_wide("tables")).await, 0);
     });
     for core in 0..2 {
-        // A poll is counted when it has ended: one more makes sure of that.
+        // A poll is counted when it has ended: run one more to be sure of that.
         lanes.block_on(core, Group::CONTROL, || async {});
         let most = lanes.most_units(core);
         assert!(most <= lanes::UNITS_MAX, "{most} work units without a yield on core {core}");
@@ -361,7 +365,7 @@ fn panic_on_one_core_in_a_schema_change_stops_the_server() {
 }
 
 #[test]
-fn panic_in_the_plan_of_a_schema_change_costs_one_statement() {
+fn panic_while_planning_a_change_fails_one_statement() {
     let reported = Arc::default();
     let lanes = in_memory(&reported);
     lanes.block_on(0, Group::CONTROL, || async {
@@ -369,7 +373,7 @@ fn panic_in_the_plan_of_a_schema_change_costs_one_statement() {
         run_all(&engine, &[KEYSPACE]).await;
         let planner = engine.clone();
         let statement = lanes::catch_panic(async move {
-            let guard = planner.definition_turns.take(()).await;
+            let guard = planner.definition_lock.lock(()).await;
             let plan = async { panic!("this panic is part of the test") };
             let outcome = planner.change(plan).await;
             drop(guard);
@@ -384,7 +388,7 @@ fn panic_in_the_plan_of_a_schema_change_costs_one_statement() {
 
 /// A crash came between the change of the schema and the drop of the data.
 #[test]
-fn data_of_tables_that_no_schema_names_goes() {
+fn start_drops_data_that_no_schema_names() {
     let dir = folder("leftovers");
     let unknown = TableId(7 << 64);
     session(&dir, async move |engine| {
@@ -403,8 +407,8 @@ fn data_of_tables_that_no_schema_names_goes() {
             }
             lanes::time::sleep(std::time::Duration::from_millis(1)).await;
         }
-        assert!(!engine.shard.tables().contains(&unknown), "it is still there");
-        assert!(engine.shard.tables().len() >= 2, "the schema and the table are");
+        assert!(!engine.shard.tables().contains(&unknown), "the leftover table exists");
+        assert!(engine.shard.tables().len() >= 2, "the schema and the table remain");
         assert!(matches!(run(engine, "SELECT k FROM t").await, Ok(Outcome::Rows(rows)) if rows.count == 1));
     });
     std::fs::remove_dir_all(&dir).expect("removed");
@@ -412,7 +416,7 @@ fn data_of_tables_that_no_schema_names_goes() {
 
 /// A write that was bound before the drop arrives after it.
 #[test]
-fn late_write_does_not_make_a_dropped_table_anew() {
+fn late_write_does_not_recreate_a_dropped_table() {
     let dir = folder("late-write");
     session(&dir, async |engine| {
         run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)"]).await;

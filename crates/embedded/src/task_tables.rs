@@ -1,7 +1,8 @@
-//! Virtual tables about work on files: `system_views.sstable_tasks` and `system.compaction_history`, by the names and columns of
-//! Cassandra, with some columns more.
+//! Virtual tables about work on files: `system_views.sstable_tasks` and
+//! `system.compaction_history`. They have the names and columns of Cassandra, and some additional
+//! columns.
 //!
-//! A role is shown rows about tables that it has a permission on. Each core has rows of its own.
+//! A role sees only rows about tables that it has a permission on. Each core has its own rows.
 
 use std::collections::HashMap;
 use std::rc::Weak;
@@ -14,22 +15,22 @@ use storage::{Compacted, Task, TaskKind};
 
 use crate::Embedded;
 use crate::batch_log::BATCH_TABLE;
-use crate::catalogue::SCHEMA_TABLE;
+use crate::catalog::SCHEMA_TABLE;
 use crate::clock::FLOORS;
 use crate::table_view;
 
-/// Tables of definitions between two yields.
+/// Table definitions processed between two yields.
 const TABLES_AT_ONCE: usize = 500;
 
-/// Definitions by the identity of their data, to name tables that storage knows by number.
-pub(crate) struct Names {
+/// Definitions by the identity of their data, to find the names of storage's tables.
+pub(crate) struct VisibleTables {
     tables: HashMap<u128, Arc<TableDef>>,
     viewer: Option<Arc<dyn Viewer>>,
 }
 
-impl Names {
-    /// Those of a schema that the viewer is shown.
-    pub(crate) async fn of(schema: &Schema, viewer: Option<Arc<dyn Viewer>>) -> Names {
+impl VisibleTables {
+    /// Collects the definitions of a schema. The viewer decides which of them are visible.
+    pub(crate) async fn of(schema: &Schema, viewer: Option<Arc<dyn Viewer>>) -> VisibleTables {
         let mut tables = HashMap::new();
         for def in schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()) {
             tables.insert(def.data_id().as_u128(), def.clone());
@@ -37,10 +38,11 @@ impl Names {
                 lanes::yield_now().await;
             }
         }
-        Names { tables, viewer }
+        VisibleTables { tables, viewer }
     }
 
-    /// Keyspace and name of a table that the viewer is shown. Without one: all tables together.
+    /// Returns the keyspace and name of a table that the viewer may see. `None` as the table stands
+    /// for all tables together.
     pub(crate) fn name(&self, table: Option<u128>) -> Option<(&str, &str)> {
         let sees = |about| self.viewer.as_ref().is_none_or(|viewer| viewer.sees(about));
         let Some(table) = table else {
@@ -55,15 +57,15 @@ impl Names {
         sees(About::AllKeyspaces).then_some(("system", name))
     }
 
-    /// Definitions of tables that the viewer is shown, by keyspace and name.
-    pub(crate) fn shown(&self) -> Vec<Arc<TableDef>> {
+    /// Returns the definitions that the viewer may see, ordered by keyspace and name.
+    pub(crate) fn visible(&self) -> Vec<Arc<TableDef>> {
         let is_shown = |def: &&Arc<TableDef>| self.name(Some(def.data_id().as_u128())).is_some();
-        let mut shown: Vec<_> = self.tables.values().filter(is_shown).cloned().collect();
-        shown.sort_unstable_by(|a, b| (&a.keyspace, &a.name).cmp(&(&b.keyspace, &b.name)));
-        shown
+        let mut visible: Vec<_> = self.tables.values().filter(is_shown).cloned().collect();
+        visible.sort_unstable_by(|a, b| (&a.keyspace, &a.name).cmp(&(&b.keyspace, &b.name)));
+        visible
     }
 
-    /// Whether the viewer is shown what is in a table.
+    /// Returns true if the viewer may see the data of a table.
     pub(crate) fn shows_data(&self, def: &TableDef) -> bool {
         let about = About::Data(&def.keyspace, &def.name, def.id.as_u128());
         self.viewer.as_ref().is_none_or(|viewer| viewer.sees(about))
@@ -86,7 +88,7 @@ pub(crate) fn double(number: f64) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(&number.to_be_bytes()))
 }
 
-/// The identity of a task of this core: its time, its number and the core.
+/// Builds the identity of a task of this core from its time, its number and the core.
 fn task_id(at_s: u32, number: u64) -> Option<Bytes> {
     let clock_and_node = (lanes::current_core() as u64) << 40 | number & ((1 << 40) - 1);
     let id = schema::value::timeuuid(i64::from(at_s) * 10_000_000, clock_and_node);
@@ -118,7 +120,7 @@ fn tasks(me: Weak<Embedded>) -> VirtualTable {
         let me = me.clone();
         Box::pin(async move {
             let Some(engine) = me.upgrade() else { return Vec::new() };
-            let names = Names::of(&engine.current.schema(), viewer).await;
+            let names = VisibleTables::of(&engine.current.schema(), viewer).await;
             engine.shard.running_tasks().iter().filter_map(|task| task_row(task, &names)).collect()
         })
     };
@@ -128,7 +130,7 @@ fn tasks(me: Weak<Embedded>) -> VirtualTable {
         .about(Subject::Keyspace(0))
 }
 
-fn task_row(task: &Task, names: &Names) -> Option<VirtualRow> {
+fn task_row(task: &Task, names: &VisibleTables) -> Option<VirtualRow> {
     let (keyspace, table) = names.name(task.table.map(|table| table.0))?;
     let (done, total) = (task.progress.bytes_done(), task.progress.bytes_total());
     let ratio = if total == 0 { 0.0 } else { done as f64 / total as f64 };
@@ -146,7 +148,7 @@ fn task_row(task: &Task, names: &Names) -> Option<VirtualRow> {
     ])
 }
 
-/// The place of `keyspace_name` in `system.compaction_history`.
+/// Index of `keyspace_name` in `system.compaction_history`.
 const HISTORY_KEYSPACE: usize = 6;
 
 fn history(me: Weak<Embedded>) -> VirtualTable {
@@ -164,12 +166,12 @@ fn history(me: Weak<Embedded>) -> VirtualTable {
         ("duration_ms", BigInt),
         ("tombstones_dropped", BigInt),
     ];
-    assert_eq!(columns[HISTORY_KEYSPACE].0, "keyspace_name", "rows are shown by it");
+    assert_eq!(columns[HISTORY_KEYSPACE].0, "keyspace_name", "visibility of rows depends on this column");
     let rows = move |viewer: Option<Arc<dyn Viewer>>| -> LaterRows {
         let me = me.clone();
         Box::pin(async move {
             let Some(engine) = me.upgrade() else { return Vec::new() };
-            let names = Names::of(&engine.current.schema(), viewer).await;
+            let names = VisibleTables::of(&engine.current.schema(), viewer).await;
             let mut rows = Vec::new();
             for merge in engine.shard.compaction_history() {
                 rows.extend(history_row(&merge, &names));
@@ -186,7 +188,7 @@ fn history(me: Weak<Embedded>) -> VirtualTable {
         .about(Subject::Keyspace(HISTORY_KEYSPACE))
 }
 
-fn history_row(merge: &Compacted, names: &Names) -> Option<VirtualRow> {
+fn history_row(merge: &Compacted, names: &VisibleTables) -> Option<VirtualRow> {
     let (keyspace, table) = names.name(Some(merge.table.0))?;
     let tally = &merge.tally;
     let kind = merge.kind.name();

@@ -1,13 +1,13 @@
-//! Bound values that outlive their request: they wait for another core, for a heavy lane, or for a
-//! later task poll. All are in one buffer: a batch has tens of thousands, and an allocation for
-//! each would cost more than the copy.
+//! Bound values that outlive their request, because they wait for another core, for a heavy lane,
+//! or for a later task poll. All values share one buffer. A batch has tens of thousands, and an
+//! allocation for each would cost more than the copy.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use engine::{AnswerMemory, AnswerRoom, Request, Value, Viewer};
 
-/// A value's place in the buffer.
+/// Location of a value in the buffer.
 #[derive(Clone, Debug)]
 enum Place {
     Null,
@@ -15,22 +15,22 @@ enum Place {
     At(Range<usize>),
 }
 
-/// Values that can travel.
+/// Owned values. They can be sent to another core.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct OwnedValues {
     bytes: Vec<u8>,
     places: Vec<Place>,
 }
 
-impl Kept {
-    /// The values of one request.
-    pub(crate) fn of(values: &[Value<'_>]) -> Kept {
-        let mut kept = Kept::default();
-        kept.add(values);
-        kept
+impl OwnedValues {
+    /// Copies the values of one request.
+    pub(crate) fn of(values: &[Value<'_>]) -> OwnedValues {
+        let mut owned = OwnedValues::default();
+        owned.add(values);
+        owned
     }
 
-    /// Adds values; gives their places, for [`Kept::lent`].
+    /// Adds values. Returns their positions, for [`OwnedValues::borrowed`].
     pub(crate) fn add(&mut self, values: &[Value<'_>]) -> Range<usize> {
         let first = self.places.len();
         for value in values {
@@ -47,31 +47,31 @@ impl Kept {
         first..self.places.len()
     }
 
-    /// The values at these places.
-    pub(crate) fn lent(&self, places: Range<usize>) -> Vec<Value<'_>> {
-        let lent = self.places[places].iter().map(|place| match place {
+    /// Returns the values at these positions.
+    pub(crate) fn borrowed(&self, places: Range<usize>) -> Vec<Value<'_>> {
+        let borrowed = self.places[places].iter().map(|place| match place {
             Place::Null => Value::Null,
             Place::Unset => Value::Unset,
             Place::At(range) => Value::Bytes(&self.bytes[range.clone()]),
         });
-        lent.collect()
+        borrowed.collect()
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// All values.
+    /// Returns all values.
     pub(crate) fn all(&self) -> Vec<Value<'_>> {
-        self.lent(0..self.places.len())
+        self.borrowed(0..self.places.len())
     }
 }
 
-/// A request that can travel.
+/// Owned request. It can be sent to another core.
 #[derive(Clone, Debug)]
-pub(crate) struct KeptRequest {
-    pub(crate) values: Arc<Kept>,
+pub(crate) struct OwnedRequest {
+    pub(crate) values: Arc<OwnedValues>,
     page_size: Option<u32>,
     page_bytes_max: usize,
     room: Option<Arc<dyn AnswerRoom>>,
@@ -82,10 +82,10 @@ pub(crate) struct KeptRequest {
     viewer: Option<Arc<dyn Viewer>>,
 }
 
-impl KeptRequest {
-    /// The request with values of its own or of a batch.
-    pub(crate) fn of(request: &Request<'_>, values: Kept) -> KeptRequest {
-        KeptRequest {
+impl OwnedRequest {
+    /// Copies a request, with its own values or those of a batch.
+    pub(crate) fn of(request: &Request<'_>, values: OwnedValues) -> OwnedRequest {
+        OwnedRequest {
             values: Arc::new(values),
             page_size: request.page_size,
             page_bytes_max: request.page_bytes_max,
@@ -98,8 +98,8 @@ impl KeptRequest {
         }
     }
 
-    /// The request with these of its values.
-    pub(crate) fn lent<'a>(&'a self, values: &'a [Value<'a>]) -> Request<'a> {
+    /// Returns the request with the given part of its values.
+    pub(crate) fn borrowed<'a>(&'a self, values: &'a [Value<'a>]) -> Request<'a> {
         Request {
             values,
             page_size: self.page_size,

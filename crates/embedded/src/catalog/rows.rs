@@ -1,12 +1,12 @@
-//! The schema as rows: one for each keyspace, table and user type, so that a change costs what it
-//! changes.
+//! The schema as rows, one per keyspace, table and user type. The cost of a change is proportional
+//! to its edits.
 //!
 //! ```text
 //! clustering                 value (cell 0)
-//! v                          the version, 16 bytes: without it the rows do not count
-//! k keyspace                 its definition, JSON
-//! t keyspace 00 table        its definition, JSON, with the user types that it uses
-//! y keyspace 00 type         its definition, JSON
+//! v                          version, 16 bytes; without it the rows are ignored
+//! k keyspace                 keyspace definition, JSON
+//! t keyspace 00 table        table definition, JSON, including the user types that it uses
+//! y keyspace 00 type         type definition, JSON
 //! ```
 
 use std::collections::BTreeMap;
@@ -19,10 +19,10 @@ use serde::de::DeserializeOwned;
 use storage::{CellRef, Change, Deletion, Liveness, PartitionView, RowBuilder};
 use uuid::Uuid;
 
-/// The row of the version.
+/// Row of the version.
 pub(super) const VERSION: &[u8] = b"v";
 
-/// A row to write: its place, and its value or `None` where it goes.
+/// Row to write: its clustering key, and its value or `None` to delete it.
 pub(super) type Edit = (Vec<u8>, Option<Vec<u8>>);
 
 fn place(kind: u8, keyspace: &str, name: &str) -> Vec<u8> {
@@ -43,8 +43,8 @@ fn same<T>(one: Option<&Arc<T>>, other: &Arc<T>) -> bool {
     one.is_some_and(|one| Arc::ptr_eq(one, other))
 }
 
-/// The rows that lead from one schema to the next, without that of the version. What both share is
-/// not looked at.
+/// Returns the rows that differ between two schemas, without that of the version. Skips definitions
+/// that both share.
 pub(super) fn edits(before: &Schema, after: &Schema) -> Vec<Edit> {
     let mut edits = Vec::new();
     for (name, keyspace) in &after.keyspaces {
@@ -74,7 +74,7 @@ pub(super) fn edits(before: &Schema, after: &Schema) -> Vec<Edit> {
         if keyspace.is_none() {
             edits.push((place(b'k', name, ""), None));
         }
-        let gone = |kept: bool, kind, of: &String| (!kept).then(|| (place(kind, name, of), None));
+        let gone = |exists: bool, kind, of: &String| (!exists).then(|| (place(kind, name, of), None));
         edits.extend(old.tables.keys().filter_map(|table| {
             gone(keyspace.is_some_and(|keyspace| keyspace.tables.contains_key(table)), b't', table)
         }));
@@ -85,7 +85,7 @@ pub(super) fn edits(before: &Schema, after: &Schema) -> Vec<Edit> {
     edits
 }
 
-/// The tables that are new or other than before.
+/// Returns the tables that are new or changed.
 pub(super) fn changed_tables(before: &Schema, after: &Schema) -> Vec<Arc<TableDef>> {
     let mut changed = Vec::new();
     for (name, keyspace) in &after.keyspaces {
@@ -98,7 +98,7 @@ pub(super) fn changed_tables(before: &Schema, after: &Schema) -> Vec<Arc<TableDe
     changed
 }
 
-/// The change that writes a row.
+/// Returns the change that writes a row.
 pub(super) fn change((place, value): &Edit, timestamp: i64, now_s: u32) -> Change {
     let mut row = RowBuilder::new(&[], place, timestamp);
     match value {
@@ -111,9 +111,9 @@ pub(super) fn change((place, value): &Edit, timestamp: i64, now_s: u32) -> Chang
     Change::Row(row.finish())
 }
 
-/// The schema that the rows make up, and the greatest timestamp among them; `None` without a
-/// version.
-pub(super) fn revive(view: &PartitionView) -> Result<Option<(Schema, i64)>, Error> {
+/// Parses the schema from its rows. Returns it with the greatest timestamp among them; `None`
+/// without a version.
+pub(super) fn parse(view: &PartitionView) -> Result<Option<(Schema, i64)>, Error> {
     let mut schema = Schema::default();
     let (mut versioned, mut last_us) = (false, i64::MIN);
     let mut inside: Vec<(TableOrType, String)> = Vec::new();

@@ -1,10 +1,9 @@
-//! The schema: kept in a table of its own on core 0, a row for each definition, changed there one
-//! statement at a time, and
-//! handed to every core before the statement answers.
+//! The schema, stored in a table of its own on core 0 with a row per definition. Statements change
+//! it one at a time, and every core adopts a change before the statement returns.
 //!
-//! What a statement changes is worked out and serialized on a heavy lane, in the group of the role
-//! that asked for it. Version 0.1.0 kept everything as one JSON value: such a folder opens, and its
-//! next change writes the rows.
+//! The edits of a statement are computed and serialized on a heavy lane, in the group of its role.
+//! Version 0.1.0 stored the schema as one JSON value. Such a folder opens, and its next change
+//! writes the rows.
 
 mod rows;
 #[cfg(test)]
@@ -24,25 +23,25 @@ use uuid::Uuid;
 use crate::batch_log::BATCH_TABLE;
 use crate::clock::FLOORS;
 use crate::definition::{self, Step, storage_options};
-use crate::heavily::heavy;
+use crate::heavy_lane::heavy;
 use crate::table_scan::bounds::layouts;
 use crate::write::Times;
 use crate::{Embedded, storage_error, term};
 
-/// The table that keeps the schema. No user's table has this identity: theirs are random.
+/// Table of the schema. It cannot collide with a user's table, whose identity is random.
 pub(crate) const SCHEMA_TABLE: TableId = TableId(1);
 
-/// The partition of the rows.
+/// Partition of the rows.
 const ROWS_KEY: &[u8] = b"definitions";
 
-/// The partition in which version 0.1.0 kept everything.
+/// Partition of the single value of version 0.1.0.
 const WHOLE_KEY: &[u8] = b"schema";
 
-/// Bytes of definitions in one record of the log while everything is written: far below what a
-/// record may have.
+/// Bytes of definitions per log record when the whole schema is written. Far below the maximum size
+/// of a record.
 const RECORD_BYTES: usize = 1 << 20;
 
-/// A schema as version 0.1.0 kept it.
+/// Schema in the format of version 0.1.0.
 #[derive(Deserialize)]
 struct Whole {
     version: Uuid,
@@ -56,26 +55,26 @@ struct WholeKeyspace {
     types: Vec<UdtType>,
 }
 
-fn revive_whole(bytes: &[u8]) -> Result<Schema, Error> {
-    let kept: Whole = serde_json::from_slice(bytes).map_err(|error| rows::damaged(&error))?;
-    let keyspaces = kept.keyspaces.into_iter().map(|keyspace| {
+fn parse_whole(bytes: &[u8]) -> Result<Schema, Error> {
+    let whole: Whole = serde_json::from_slice(bytes).map_err(|error| rows::damaged(&error))?;
+    let keyspaces = whole.keyspaces.into_iter().map(|keyspace| {
         let tables: BTreeMap<_, _> =
             keyspace.tables.into_iter().map(|t| (t.name.clone(), Arc::new(t))).collect();
         let types: BTreeMap<_, _> =
             keyspace.types.into_iter().map(|t| (t.name.clone(), Arc::new(t))).collect();
         (keyspace.def.name.clone(), Arc::new(Keyspace { def: keyspace.def, tables, types }))
     });
-    Ok(Schema { version: kept.version, keyspaces: keyspaces.collect() })
+    Ok(Schema { version: whole.version, keyspaces: keyspaces.collect() })
 }
 
-/// A schema as it is stored.
+/// Schema read from storage.
 pub(crate) struct Stored {
     pub(crate) schema: Schema,
-    /// As rows, not as version 0.1.0 did.
+    /// True if stored as rows, false for the format of version 0.1.0.
     has_rows: bool,
 }
 
-/// What a definition statement comes to, worked out ahead of any change.
+/// Effect of a definition statement, computed before any change is made.
 pub(crate) struct Defined {
     step: Step,
     edits: Vec<rows::Edit>,
@@ -83,7 +82,7 @@ pub(crate) struct Defined {
 }
 
 impl Defined {
-    /// The change that leads to the schema of a step.
+    /// Returns the change from the schema `now` to that of `step`.
     pub(crate) fn new(now: &Schema, step: Step) -> Defined {
         let edits = rows::edits(now, &step.schema);
         let changed = rows::changed_tables(now, &step.schema).into();
@@ -91,7 +90,7 @@ impl Defined {
     }
 }
 
-/// Checks what a statement adds to the schema.
+/// Checks the additions of a statement to the schema against the guardrails.
 fn check(
     guardrails: &Guardrails,
     statement: &Statement,
@@ -111,8 +110,8 @@ fn check(
     }
 }
 
-/// Checks what a statement asks for, before anything is made of it.
-fn check_asked(
+/// Checks the sizes in a statement before building anything from it.
+fn check_sizes(
     guardrails: &Guardrails,
     statement: &Statement,
     used: Option<&str>,
@@ -146,7 +145,7 @@ fn check_asked(
 }
 
 impl Embedded {
-    /// The schema as core 0's shard has it.
+    /// Loads the schema from core 0's shard.
     pub(crate) async fn load_schema(&self) -> Result<Arc<Schema>, Error> {
         let stored = self.read_schema(SCHEMA_TABLE).await?;
         self.has_rows.set(stored.as_ref().is_some_and(|stored| stored.has_rows));
@@ -156,13 +155,14 @@ impl Embedded {
         }))
     }
 
-    /// The schema in a table of this core, whose write times the clock is raised to. `None`: there is none yet.
+    /// Reads the schema from a table of this core, and raises the clock to its timestamps. `None`:
+    /// there is none yet.
     pub(crate) async fn read_schema(&self, from: TableId) -> Result<Option<Stored>, Error> {
         let token = schema::token::token(ROWS_KEY);
         let found = self.shard.read_partition(from, token, ROWS_KEY, 0).wait().await;
         let mut leftovers = false;
         if let Some(view) = found.map_err(storage_error)? {
-            if let Some((schema, last_us)) = rows::revive(&view)? {
+            if let Some((schema, last_us)) = rows::parse(&view)? {
                 self.raise_clock(last_us);
                 return Ok(Some(Stored { schema, has_rows: true }));
             }
@@ -177,22 +177,22 @@ impl Embedded {
             .map_err(storage_error)?;
         let Some(cell) = row.as_ref().and_then(|row| row.cell(0)) else {
             if leftovers {
-                // Never an empty schema in place of one that cannot be read.
+                // Do not replace an unreadable schema by an empty one.
                 return Err(Error::Server("the schema has definitions but no version: it is damaged".into()));
             }
             return Ok(None);
         };
         self.raise_clock(cell.timestamp);
-        let schema = revive_whole(cell.value().unwrap_or_default())?;
+        let schema = parse_whole(cell.value().unwrap_or_default())?;
         Ok(Some(Stored { schema, has_rows: false }))
     }
 
-    /// Runs a definition statement; on core 0, whoever asks.
+    /// Runs a definition statement on core 0, called from any core.
     pub(crate) async fn define(statement: Statement, keyspace: Option<String>) -> Result<Outcome, Error> {
         let define = move || {
             Warnings::collect(Warnings::NONE, async move {
                 let engine = Embedded::local();
-                let _turn = engine.definition_turns.take(()).await;
+                let _guard = engine.definition_lock.lock(()).await;
                 engine.define_here(statement, keyspace).await
             })
         };
@@ -206,7 +206,7 @@ impl Embedded {
         let (guardrails, id) = (self.guardrails().clone(), term::random_uuid());
         let plan = async move {
             let used = keyspace.as_deref();
-            check_asked(&guardrails, &statement, used, &now)?;
+            check_sizes(&guardrails, &statement, used, &now)?;
             let Some(step) = definition::apply(&now, &statement, used, id)? else {
                 return Ok(None);
             };
@@ -216,7 +216,7 @@ impl Embedded {
         self.change(plan).await
     }
 
-    /// Plans a change on a heavy lane and makes it. A panic of the plan costs its statement alone.
+    /// Plans a change on a heavy lane and makes it. A panic of the plan fails only its statement.
     pub(crate) async fn change(
         &self,
         plan: impl Future<Output = Result<Option<Defined>, Error>> + Send + 'static,
@@ -227,31 +227,32 @@ impl Embedded {
         let Some(defined) = heavy(plan).await? else {
             return Ok(Outcome::Void);
         };
-        self.keep_data(&defined.step).await?;
+        self.snapshot_dropped_data(&defined.step).await?;
         self.make_or_stop(defined).await
     }
 
-    /// Makes a change. A panic meanwhile stops the server: log and cores may differ from then on.
+    /// Makes a change. A panic meanwhile stops the server, because log and cores may differ
+    /// afterwards.
     pub(crate) async fn make_or_stop(&self, defined: Defined) -> Result<Outcome, Error> {
         let made = lanes::catch_panic(self.make(defined)).await;
         made.unwrap_or_else(|_| {
             self.half_changed.set(true);
-            self.teller.tell(&Event::Panicked { task: "schema" });
+            self.event_sink.tell(&Event::Panicked { task: "schema" });
             Err(half_changed())
         })
     }
 
-    /// Makes a change: in the log, then on every core.
+    /// Makes a change: first in the log, then on every core.
     async fn make(&self, mut defined: Defined) -> Result<Outcome, Error> {
         self.write_change(&mut defined).await?;
         self.spread(defined).await
     }
 
-    /// Writes a change to the log. From then on a start has it.
+    /// Writes a change to the log. From then on a start loads it.
     pub(crate) async fn write_change(&self, Defined { step, edits, .. }: &mut Defined) -> Result<(), Error> {
         if !self.has_rows.get() {
             self.write_rows_of_all().await?;
-            // From here on the rows are what there is, whatever becomes of this statement.
+            // From here on the rows are authoritative, even if this statement fails.
             self.has_rows.set(true);
         }
         let mut edits = std::mem::take(edits);
@@ -261,7 +262,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// Has every core take over a change, and drop the data that is gone.
+    /// Makes every core adopt a change, and drops unused data.
     async fn spread(&self, Defined { step, changed, .. }: Defined) -> Result<Outcome, Error> {
         let Step { schema, change, dropped } = step;
         let data = dropped.iter().map(|def| TableId(def.data_id().as_u128()));
@@ -272,25 +273,26 @@ impl Embedded {
                 move || async move { Embedded::local().adopt(schema, &changed, change.as_ref()).await };
             lanes::call(core, adopt).await;
         }
-        // Only now, so that a statement which finds the data gone is bound anew to the new schema on any core.
+        // Drop the data only now: a statement that finds it dropped is bound again, and must find
+        // the new schema on any core.
         let gone = drop_data(dropped).await;
         gone.map(|()| change.map_or(Outcome::Void, Outcome::SchemaChange))
     }
 
-    /// Writes rows of the schema, all or none of them, and what else belongs to it.
+    /// Writes rows of the schema together with other mutations, all or none.
     async fn write_rows(&self, edits: Vec<rows::Edit>, mut others: Vec<Mutation>) -> Result<(), Error> {
         let Times { now_us: timestamp, now_s, .. } = self.times();
-        // A type may be used by every table: then all of their definitions are written.
+        // A type may be used by every table. Then all table definitions are written.
         let build = async move { edits.iter().map(|edit| rows::change(edit, timestamp, now_s)).collect() };
         others.push(mutation(ROWS_KEY, lanes::heavy(lanes::current_group(), build).await));
         self.keep_floor().map_err(storage_error)?;
-        // Dropping a table is how space comes about on a full disk.
+        // Dropping a table frees space, so this write must succeed on a full disk.
         let written = self.shard.apply_vital(others).await.map_err(storage_error)?;
         written.await.map_err(storage_error)
     }
 
-    /// Writes the rows of a schema that was kept as one value, or not at all. The version comes
-    /// last, and with it the end of the one value: until then a restart reads that.
+    /// Converts a schema stored as one value to rows, all or none. The version row and the deletion
+    /// of the value come last: until then a restart reads the value.
     async fn write_rows_of_all(&self) -> Result<(), Error> {
         let now = self.current.schema();
         let all = async move { (rows::edits(&Schema::default(), &now), now.version) };
@@ -299,7 +301,7 @@ impl Embedded {
             let times = self.times();
             Deletion { timestamp: times.now_us, deleted_at_s: times.now_s }
         };
-        // Rows that an attempt left which did not come to its end.
+        // Rows left by an attempt that did not complete.
         let gone = Change::DeletePartition(deletion());
         self.write_rows(Vec::new(), vec![mutation(ROWS_KEY, vec![gone])]).await?;
         let (mut record, mut bytes) = (Vec::new(), 0);
@@ -317,7 +319,7 @@ impl Embedded {
         self.write_rows(vec![version], vec![mutation(WHOLE_KEY, vec![whole])]).await
     }
 
-    /// Tells storage the options of tables and how their numbers lie.
+    /// Configures the options and the column layouts of tables in storage.
     pub(crate) fn configure_tables<'d>(&self, tables: impl Iterator<Item = &'d Arc<TableDef>>) {
         for def in tables {
             let table = TableId(def.data_id().as_u128());
@@ -328,7 +330,8 @@ impl Embedded {
         }
     }
 
-    /// Drops tables that no schema names: a crash came between a change of the schema and this core.
+    /// Drops tables that no schema names. They remain after a crash between a schema change and the
+    /// drop on this core.
     pub(crate) fn drop_leftovers(&self, schema: &Schema) {
         let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
         let mut known: HashSet<TableId> = tables.map(|def| TableId(def.data_id().as_u128())).collect();
@@ -339,20 +342,20 @@ impl Embedded {
             return;
         }
         let engine = self.rc();
-        // A full disk delays it, and must not delay the start.
+        // A full disk delays the drop, which must not delay the start.
         let drop = async move {
             let tables = unknown.len();
             if engine.shard.drop_tables(&unknown).await.is_ok() {
-                engine.teller.tell(&Event::LeftoversDropped { tables });
+                engine.event_sink.tell(&Event::LeftoversDropped { tables });
             }
         };
         lanes::spawn(lanes::current_group(), drop).detach();
     }
 
-    /// Takes over a new schema on this core.
+    /// Adopts a new schema on this core.
     async fn adopt(&self, schema: Arc<Schema>, changed: &[Arc<TableDef>], change: Option<&SchemaChange>) {
         let before = self.current.replace(schema);
-        // The last core frees it, which takes long where there are many tables.
+        // The last core frees the old schema, which takes long if there are many tables.
         lanes::heavy(lanes::current_group(), async move { drop(before) }).detach();
         for tables in changed.chunks(TABLES_AT_ONCE) {
             self.configure_tables(tables.iter());
@@ -369,7 +372,8 @@ impl Embedded {
     }
 }
 
-/// Drops the data of tables, on all cores at a time. A core that fails refuses writes, and drops it when it starts again.
+/// Drops the data of tables on all cores in parallel. A core that fails rejects writes, and drops
+/// the data at its next start.
 pub(crate) async fn drop_data(dropped: Arc<[TableId]>) -> Result<(), Error> {
     if dropped.is_empty() {
         return Ok(());
@@ -388,7 +392,7 @@ pub(crate) async fn drop_data(dropped: Arc<[TableId]>) -> Result<(), Error> {
     gone.map_err(storage_error)
 }
 
-/// Numbers of the columns that a table had once.
+/// Returns the numbers of a table's dropped columns.
 fn dropped_columns(def: &TableDef) -> Vec<u32> {
     if def.next_column_id as usize == def.columns.len() {
         return Vec::new();
@@ -402,7 +406,7 @@ fn half_changed() -> Error {
     Error::Server("a change of the schema was left half done by a panic: the server stops".to_owned())
 }
 
-/// Tables that storage is told of in one task poll.
+/// Tables configured in storage in one task poll.
 const TABLES_AT_ONCE: usize = 20;
 
 fn mutation(key: &'static [u8], changes: Vec<Change>) -> Mutation {

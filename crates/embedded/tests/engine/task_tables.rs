@@ -3,7 +3,7 @@
 use crate::common::run;
 
 #[test]
-fn merges_of_a_table_are_in_the_compaction_history() {
+fn compaction_history_shows_compactions_of_a_table() {
     let dir = std::env::temp_dir().join(format!("fairlane-seen-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
     let script = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
@@ -20,13 +20,13 @@ fn merges_of_a_table_are_in_the_compaction_history() {
     let merged = "'ks','t',{1: 1, 2: 1},{'compaction_type': 'compaction'}";
     assert_eq!(answers[7..], [merged, "0"]);
     std::fs::remove_dir_all(&dir).expect("removed");
-    // In memory there are no files, and no merges of them.
+    // An engine in memory has no files, and no compactions.
     assert_eq!(run(2, None, "SELECT id FROM system.compaction_history"), [""]);
 }
 
-/// One core has nothing to do, and is done first.
+/// One core has nothing to do, and finishes first.
 #[test]
-fn work_of_one_core_goes_on_when_another_has_none() {
+fn work_of_one_core_continues_when_another_has_none() {
     let dir = std::env::temp_dir().join(format!("fairlane-seen-cores-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
     let script = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};

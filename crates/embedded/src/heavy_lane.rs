@@ -1,8 +1,9 @@
-//! Parts of a request on the heavy lane, and work that goes on without its request.
+//! Running parts of a request on the heavy lane, and work that outlives its request.
 
 use engine::{Error, Warnings};
 
-/// Does a part of the current request on the heavy lane, in its group. What guardrails warn of there is noted for the request.
+/// Runs a part of the current request on the heavy lane, in its group. Passes the warnings of
+/// guardrails on to the request.
 pub(crate) async fn heavy<F>(work: F) -> F::Output
 where
     F: Future + Send + 'static,
@@ -14,12 +15,12 @@ where
     output
 }
 
-/// Does work as a task of its own, in the current group: it comes to its end also if the caller does
-/// not wait for it.
+/// Runs work as a task of its own in the current group, so that it completes even if the caller
+/// stops waiting.
 ///
 /// # Errors
-/// Those of the work; the server stops before its end.
-pub(crate) async fn to_its_end<T: 'static>(
+/// Returns the errors of the work, or an error if the server stops before the work ends.
+pub(crate) async fn run_to_completion<T: 'static>(
     work: impl Future<Output = Result<T, Error>> + 'static,
 ) -> Result<T, Error> {
     let (sender, receiver) = lanes::sync::oneshot::channel();
