@@ -35,7 +35,7 @@ pub(crate) const BATCH_TABLE: TableId = TableId(2);
 const VERSION: u8 = 1;
 
 /// First and longest pause before retrying a part on an overloaded core.
-const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
+const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// Bytes of an entry per row. Above this an entry has several rows, which are written with yields
 /// in between.
@@ -104,11 +104,11 @@ impl Default for BatchLog {
 }
 
 impl BatchLog {
-    fn take(&self) -> u32 {
+    fn acquire(&self) -> u32 {
         self.free.borrow_mut().pop().unwrap_or_else(|| self.next.replace(self.next.get() + 1))
     }
 
-    fn give_back(&self, number: u32) {
+    fn release(&self, number: u32) {
         self.free.borrow_mut().push(number);
     }
 
@@ -153,18 +153,18 @@ impl Embedded {
     }
 
     async fn apply_logged(&self, entry: Bytes, by_core: Vec<Vec<Mutation>>) -> Result<(), Error> {
-        let number = self.batch_log.take();
+        let number = self.batch_log.acquire();
         let key = self.batch_log.key(number);
         if let Err(error) = self.write_entry(&key, &entry, None).await {
             // A restart may still find the entry, as it may find any write that failed halfway.
-            self.batch_log.give_back(number);
+            self.batch_log.release(number);
             return Err(error);
         }
         let failed = apply_parts(by_core, &entry, self.sharding).await;
         let Some((_, error)) = failed.first() else {
             // Do not wait for its commit: an entry that reappears is only applied once more.
             if self.shard.apply(vec![deletion(&key, self.times().now_us)]).is_ok() {
-                self.batch_log.give_back(number);
+                self.batch_log.release(number);
             }
             return Ok(());
         };
@@ -314,7 +314,7 @@ async fn apply_part(
     entry: Bytes,
     sharding: Sharding,
 ) -> Result<(), StorageError> {
-    let (mut pause, mut gone) = (PAUSES[0], Vec::new());
+    let (mut pause, mut gone) = (RETRY_PAUSES[0], Vec::new());
     loop {
         let apply = move || async move {
             let engine = Embedded::local();
@@ -324,7 +324,7 @@ async fn apply_part(
         match lanes::call(core, apply).await {
             Err(StorageError::Overloaded) => {
                 lanes::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSES[1]);
+                pause = (pause * 2).min(RETRY_PAUSES[1]);
             }
             // If these rows had been written before the drop or truncation, they would be gone too.
             Err(StorageError::Dropped { table }) => gone.push(table),

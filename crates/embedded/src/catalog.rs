@@ -127,8 +127,8 @@ fn check_sizes(
             ast::TableChange::With(properties) => &properties.options,
             ast::TableChange::Add { columns, .. } => {
                 let keyspace = definition::keyspace_of(&alter.table, used)?;
-                let there = now.table(&keyspace, &alter.table.name).map_or(0, |def| def.columns.len());
-                return guardrails.check(Guardrail::Columns, (there + columns.len()) as u64);
+                let existing = now.table(&keyspace, &alter.table.name).map_or(0, |def| def.columns.len());
+                return guardrails.check(Guardrail::Columns, (existing + columns.len()) as u64);
             }
             _ => return Ok(()),
         },

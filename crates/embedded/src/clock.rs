@@ -31,7 +31,7 @@ use bytes::Bytes;
 use engine::{Error, Schema};
 use storage::{CellRef, Change, Event, Mutation, RowBuilder, StorageError, TableId};
 
-use crate::definition::is_kept;
+use crate::definition::is_server_keyspace;
 use crate::write::Times;
 use crate::{Embedded, storage_error};
 
@@ -186,7 +186,7 @@ impl Embedded {
             highest = times.fold(highest, i64::max);
         }
         if highest == i64::MIN {
-            let own = schema.keyspaces.iter().filter(|(name, _)| is_kept(name));
+            let own = schema.keyspaces.iter().filter(|(name, _)| is_server_keyspace(name));
             for def in own.flat_map(|(_, keyspace)| keyspace.tables.values()) {
                 let newest = self.shard.newest_timestamp(TableId(def.data_id().as_u128())).await;
                 highest = highest.max(newest.map_err(storage_error)?);

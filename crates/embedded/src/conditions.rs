@@ -266,7 +266,7 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     /// Checks the conditions of one statement.
-    pub(crate) async fn judge(
+    pub(crate) async fn check(
         &mut self,
         conditions: &Conditions,
         row: Vec<u8>,

@@ -55,10 +55,10 @@ impl BoundTo {
             return true;
         }
         let schema = self.current.schema.borrow();
-        let stands = |def: &Arc<TableDef>| {
+        let is_unchanged = |def: &Arc<TableDef>| {
             schema.table(&def.keyspace, &def.name).is_some_and(|found| Arc::ptr_eq(found, def))
         };
-        let is_current = self.tables.iter().all(stands);
+        let is_current = self.tables.iter().all(is_unchanged);
         if is_current {
             self.seen.set(now);
         }

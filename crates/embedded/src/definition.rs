@@ -138,11 +138,11 @@ pub(crate) fn apply(
 
 /// Keyspaces of the server whose tables are stored like those of users, and which it creates when
 /// it starts.
-const KEPT_KEYSPACES: [&str; 2] = ["system_auth", "system_distributed"];
+const SERVER_KEYSPACES: [&str; 2] = ["system_auth", "system_distributed"];
 
 /// Returns true if the keyspace stores tables of the server.
-pub(crate) fn is_kept(keyspace: &str) -> bool {
-    KEPT_KEYSPACES.contains(&keyspace)
+pub(crate) fn is_server_keyspace(keyspace: &str) -> bool {
+    SERVER_KEYSPACES.contains(&keyspace)
 }
 
 /// Checks that clients may create a keyspace with this name. The server's own keyspaces are exempt
@@ -153,7 +153,7 @@ pub(crate) fn is_kept(keyspace: &str) -> bool {
 pub(crate) fn check_reserved(name: &str) -> Result<(), Error> {
     let is_systems = name == "system" || name.starts_with("system_");
     let is_reserved = is_systems || engine::system_schema::VIRTUAL_KEYSPACES.contains(&name);
-    match is_reserved && !is_kept(name) {
+    match is_reserved && !is_server_keyspace(name) {
         true => Err(Error::Invalid(format!(
             "Keyspace name '{name}' is reserved: expected one that is not `fairlane`, `system` or `system_...`"
         ))),

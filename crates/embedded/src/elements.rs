@@ -38,21 +38,21 @@ pub(crate) type Element = (Vec<u8>, Option<Vec<u8>>);
 #[derive(Debug)]
 pub(crate) struct ListPaths {
     now_us: i64,
-    asked: Cell<u32>,
-    apart: u32,
+    count: Cell<u32>,
+    unique: u32,
 }
 
 impl ListPaths {
     /// Returns paths for one write at `now_us`, a timestamp that no other write of the core has.
-    /// `apart` differs between cores.
-    pub(crate) fn new(now_us: i64, apart: u32) -> ListPaths {
-        ListPaths { now_us, asked: Cell::new(0), apart }
+    /// `unique` differs between cores.
+    pub(crate) fn new(now_us: i64, unique: u32) -> ListPaths {
+        ListPaths { now_us, count: Cell::new(0), unique }
     }
 
     fn next(&self, us: i64) -> Vec<u8> {
-        let number = self.asked.replace(self.asked.get() + 1);
-        let turned = (us as u64) ^ (1 << 63);
-        let parts = [&turned.to_be_bytes()[..], &number.to_be_bytes(), &self.apart.to_be_bytes()];
+        let number = self.count.replace(self.count.get() + 1);
+        let sortable = (us as u64) ^ (1 << 63);
+        let parts = [&sortable.to_be_bytes()[..], &number.to_be_bytes(), &self.unique.to_be_bytes()];
         parts.concat()
     }
 

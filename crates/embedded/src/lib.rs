@@ -65,7 +65,7 @@ use keyed_lock::{KeyGuard, KeyedLock};
 pub use clock::WallClock;
 pub use snapshot::AutoSnapshot;
 
-/// Least significant bits of a token that sharding ignores (ScyllaDB's default, 12): a shard owns
+/// Most significant bits of a token that sharding ignores (ScyllaDB's default, 12): a shard owns
 /// 2^12 token ranges, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
 
@@ -237,8 +237,8 @@ impl Embedded {
         self.shard.hold_background(hold);
     }
 
-    /// Starts to flush this core's memtables if no write reached them lately. Call it every few
-    /// seconds.
+    /// Starts to flush this core's memtables if almost nothing was written since the last call.
+    /// Call it every few seconds.
     pub fn flush_if_idle(&self) {
         self.shard.flush_if_idle();
     }

@@ -166,9 +166,9 @@ mod tests {
     /// Every field of [`Stats`] is exported; a new field needs a new row.
     #[test]
     fn every_count_has_a_metric() {
-        let told = format!("{:?}", Stats::default());
-        let fields = told.matches(": ").count();
-        assert_eq!(ROWS.len(), fields, "{told}");
+        let text = format!("{:?}", Stats::default());
+        let fields = text.matches(": ").count();
+        assert_eq!(ROWS.len(), fields, "{text}");
     }
 
     #[test]

@@ -189,7 +189,7 @@ impl Embedded {
             let (plan, values) = (part.plan(), step.values(part));
             if let Some(conditions) = plan.conditions() {
                 let row = plan.row(&values)?;
-                verdict.judge(conditions, row.clone(), &of_row(&row), &values).await?;
+                verdict.check(conditions, row.clone(), &of_row(&row), &values).await?;
             }
             if lanes::spend(STATEMENT_UNITS) {
                 lanes::yield_now().await;

@@ -89,7 +89,7 @@ mod tests {
         });
         let names = Names::of(def);
         for id in (0..2_000).rev() {
-            let (at, found) = names.find(&format!("c{id}")).expect("it is there");
+            let (at, found) = names.find(&format!("c{id}")).expect("the name exists");
             assert_eq!((at, found.id), (id, id as u32));
         }
         assert!(names.find("d").is_err());

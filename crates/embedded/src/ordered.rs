@@ -18,7 +18,7 @@ use engine::{Error, Guardrail, Rows};
 use schema::{TableDef, value};
 
 use crate::Embedded;
-use crate::definition::is_kept;
+use crate::definition::is_server_keyspace;
 use crate::heavy_lane::heavy;
 use crate::read::{Chunk, Slice};
 use crate::slice::descending;
@@ -183,7 +183,7 @@ impl Slice {
     /// Requests memory grants for the rows so far.
     fn check_bytes(&self, engine: &Embedded, first: &First, chunk: &mut Chunk) -> Result<(), Error> {
         let bytes = first.cells.len();
-        if first.rows.len() <= first.rows_max && !is_kept(&self.def.keyspace) {
+        if first.rows.len() <= first.rows_max && !is_server_keyspace(&self.def.keyspace) {
             engine.guardrails().check(Guardrail::UnpagedBytes, bytes as u64)?;
         }
         chunk.grants.cover(bytes)

@@ -100,7 +100,7 @@ fn answer(
     if let Some(row) = row {
         let source = Source { def: &plan.def, token, key, row: Some(row), view: None, now_s };
         if source.exists() {
-            take(&plan.want, &source, &mut chunk)?;
+            take(&plan.projection, &source, &mut chunk)?;
         }
         plan.measure(&chunk.rows);
     }

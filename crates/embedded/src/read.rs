@@ -10,10 +10,10 @@ use engine::{AnswerRoom, Error, Guardrail, Rows};
 use schema::TableDef;
 use storage::{PartitionView, ScanPiece, Shard, TableId};
 
-use crate::definition::is_kept;
+use crate::definition::is_server_keyspace;
 use crate::filter::BoundFilter;
 use crate::paging::Position;
-use crate::select::Want;
+use crate::select::Projection;
 use crate::show::{Show, Source, inside};
 use crate::slice::Range;
 use crate::{Embedded, storage_error};
@@ -38,7 +38,7 @@ type Between<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 #[derive(Clone, Debug)]
 pub(crate) struct Slice {
     pub(crate) def: Arc<TableDef>,
-    pub(crate) want: Arc<Want>,
+    pub(crate) projection: Arc<Projection>,
     pub(crate) ranges: Arc<[Range]>,
     pub(crate) filters: Arc<[BoundFilter]>,
     pub(crate) reversed: bool,
@@ -141,7 +141,7 @@ impl Chunk {
     /// Returns an error if the count exceeds the guardrail. System tables are exempt: the server
     /// cannot start without reading them.
     pub(crate) fn count_dead(&mut self, def: &TableDef, dead: u64) -> Result<(), Error> {
-        if dead == 0 || is_kept(&def.keyspace) {
+        if dead == 0 || is_server_keyspace(&def.keyspace) {
             return Ok(());
         }
         self.dead += dead;
@@ -309,7 +309,7 @@ impl Slice {
         found: &mut bool,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
-        let of_row = 1 + (self.want.width() + self.filters.len()) as u32 / COLUMNS_PER_UNIT;
+        let of_row = 1 + (self.projection.width() + self.filters.len()) as u32 / COLUMNS_PER_UNIT;
         while let Some(row) = rows.next_stored() {
             // A dead row costs as much as a live one.
             if lanes::spend(of_row) {
@@ -335,7 +335,7 @@ impl Slice {
                 return Ok(Some(true));
             }
             let bytes = chunk.rows.cells.len();
-            take(&self.want, &source, chunk)?;
+            take(&self.projection, &source, chunk)?;
             let _ = lanes::spend((chunk.rows.cells.len().saturating_sub(bytes) / BYTES_PER_UNIT) as u32);
             chunk.last = row.map(|row| Bytes::copy_from_slice(row.clustering()));
             chunk.place();
@@ -358,7 +358,7 @@ impl Slice {
             if chunk.left == 0 {
                 return Ok(false);
             }
-            take(&self.want, &source, chunk)?;
+            take(&self.projection, &source, chunk)?;
             chunk.last = None;
             chunk.place();
         }
@@ -377,10 +377,10 @@ impl Slice {
 }
 
 /// Adds one row to the chunk.
-pub(crate) fn take(want: &Want, source: &Source<'_>, chunk: &mut Chunk) -> Result<(), Error> {
+pub(crate) fn take(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) -> Result<(), Error> {
     chunk.of_partition += 1;
-    match want {
-        Want::Rows(shows) => {
+    match projection {
+        Projection::Rows(shows) => {
             chunk.left -= 1;
             chunk.rows.count += 1;
             chunk.rows.cells.reserve(std::mem::take(&mut chunk.room));
@@ -401,8 +401,8 @@ pub(crate) fn take(want: &Want, source: &Source<'_>, chunk: &mut Chunk) -> Resul
             }
             chunk.bound()?;
         }
-        Want::Count(None) => chunk.counted += 1,
-        Want::Count(Some(show)) => {
+        Projection::Count(None) => chunk.counted += 1,
+        Projection::Count(Some(show)) => {
             let mut one = Rows::new(Arc::from([]));
             source.push(show, &mut one, &mut Vec::new())?;
             chunk.counted += u64::from(one.cells[..4] != (-1i32).to_be_bytes());

@@ -15,14 +15,14 @@ use engine::{
 };
 
 use crate::choice::{Cost, plus, times};
-use crate::definition::is_kept;
+use crate::definition::is_server_keyspace;
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
 use crate::paging::Position;
 use crate::read::{Chunk, Grants, Slice};
 use crate::restrict::{TokenBound, is_lower};
 use crate::scan::Scan;
-use crate::select::{SelectPlan, Want};
+use crate::select::{Projection, SelectPlan};
 use crate::slice::{clustering_ranges, partition_keys};
 use crate::{Embedded, storage_error, virtual_select};
 
@@ -140,12 +140,12 @@ impl Reading {
         };
         let per_partition = limit(&plan.per_partition, "PER PARTITION LIMIT")?;
         let rows_max = limit(&plan.limit, "LIMIT")?;
-        let counting = matches!(*plan.want, Want::Count(_));
+        let counting = matches!(*plan.projection, Projection::Count(_));
         let filters =
             plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, values)).collect::<Result<_, _>>()?;
         let slice = Slice {
             def: plan.def.clone(),
-            want: plan.wanted(values)?,
+            projection: plan.bound_projection(values)?,
             ranges,
             filters,
             reversed: plan.reversed,
@@ -190,7 +190,7 @@ impl Reading {
     async fn run(mut self, engine: Rc<Embedded>) -> Result<Outcome, Error> {
         let page = self.page.unwrap_or(u32::MAX).min(self.position.left).max(1);
         let guardrails = engine.guardrails();
-        let of_server = is_kept(&self.plan.def.keyspace);
+        let of_server = is_server_keyspace(&self.plan.def.keyspace);
         let whole_max = match guardrails.fail_threshold(Guardrail::UnpagedBytes) {
             _ if of_server => usize::MAX,
             0 => usize::MAX,

@@ -38,12 +38,12 @@ impl Embedded {
         lanes::call(0, move || async move {
             let engine = Embedded::local();
             let _guard = engine.definition_lock.lock(()).await;
-            let there = engine.schema_of(&from).await?;
+            let snapshot = engine.schema_of(&from).await?;
             let now = engine.current.schema();
             let data = term::random_uuid();
-            let step = restored(&now, &there, (&keyspace, &table), data)?;
+            let step = restored(&now, &snapshot, (&keyspace, &table), data)?;
             let def = step.schema.table(&keyspace, &table).expect("the step adds the table").clone();
-            let old = there.table(&keyspace, &table).expect("checked").data_id();
+            let old = snapshot.table(&keyspace, &table).expect("checked").data_id();
             let made = async {
                 engine.import(&from, old, def).await?;
                 engine.snapshot_dropped_data(&step).await
@@ -123,12 +123,12 @@ fn random_table() -> TableId {
 /// Returns the step that puts a table of another schema into this one, with data of its own.
 fn restored(
     now: &Schema,
-    there: &Schema,
+    snapshot: &Schema,
     (keyspace, table): (&str, &str),
     data: Uuid,
 ) -> Result<Step, Error> {
     let missing = || Error::Invalid(format!("the snapshot has no table {keyspace}.{table}"));
-    let from = there.keyspaces.get(keyspace).ok_or_else(missing)?;
+    let from = snapshot.keyspaces.get(keyspace).ok_or_else(missing)?;
     let old = from.tables.get(table).ok_or_else(missing)?;
     if let Some(def) = now.table(keyspace, table) {
         check_columns(def, old)?;

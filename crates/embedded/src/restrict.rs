@@ -76,19 +76,19 @@ impl Restricted {
     fn compare(&mut self, name: &str, op: CompareOp) -> Result<(), Error> {
         let seen = match op {
             CompareOp::Eq => {
-                self.beside_choice(name)?;
+                self.reject_after_choice(name)?;
                 if self.start || self.end {
-                    return both(name);
+                    return reject_both(name);
                 }
                 &mut self.equal
             }
             CompareOp::NotEq => return Ok(()),
             CompareOp::Greater | CompareOp::GreaterEq => {
-                self.beside_choice(name)?;
+                self.reject_after_choice(name)?;
                 &mut self.start
             }
             CompareOp::Less | CompareOp::LessEq => {
-                self.beside_choice(name)?;
+                self.reject_after_choice(name)?;
                 &mut self.end
             }
         };
@@ -103,15 +103,15 @@ impl Restricted {
 
     /// Adds an IN. Its errors are those of [`Restricted::compare`].
     fn one_of(&mut self, name: &str) -> Result<(), Error> {
-        self.beside_choice(name)?;
+        self.reject_after_choice(name)?;
         if self.start || self.end {
-            return both(name);
+            return reject_both(name);
         }
         self.one_of = true;
         Ok(())
     }
 
-    fn beside_choice(&self, name: &str) -> Result<(), Error> {
+    fn reject_after_choice(&self, name: &str) -> Result<(), Error> {
         let kind = match self {
             Restricted { equal: true, .. } => "an Equal",
             Restricted { one_of: true, .. } => "a IN",
@@ -123,7 +123,7 @@ impl Restricted {
     }
 }
 
-fn both<T>(name: &str) -> Result<T, Error> {
+fn reject_both<T>(name: &str) -> Result<T, Error> {
     Err(Error::Invalid(format!(
         "Column \"{name}\" cannot be restricted by both an equality and an inequality relation"
     )))

@@ -14,21 +14,21 @@ use crate::restrict::{Restrictions, restrict};
 use crate::show::{Inside, Show, Step};
 use crate::term::{Bind, Binder};
 
-/// Result that a SELECT requests.
+/// Columns or count that a SELECT returns.
 #[derive(Clone, Debug)]
-pub(crate) enum Want {
+pub(crate) enum Projection {
     /// Rows.
     Rows(Vec<Show>),
     /// Number of rows; with a column, number of rows in which it is not null.
     Count(Option<Show>),
 }
 
-impl Want {
+impl Projection {
     /// Returns the number of columns shown of each row.
     pub(crate) fn width(&self) -> usize {
         match self {
-            Want::Rows(shows) => shows.len(),
-            Want::Count(_) => 1,
+            Projection::Rows(shows) => shows.len(),
+            Projection::Count(_) => 1,
         }
     }
 }
@@ -37,7 +37,7 @@ impl Want {
 #[derive(Debug)]
 pub(crate) struct SelectPlan {
     pub(crate) def: Arc<TableDef>,
-    pub(crate) want: Arc<Want>,
+    pub(crate) projection: Arc<Projection>,
     pub(crate) columns: Columns,
     pub(crate) restrictions: Restrictions,
     pub(crate) limit: Option<Bind>,
@@ -84,14 +84,14 @@ impl SelectPlan {
         self.room.load(Relaxed)
     }
 
-    /// Returns the requested result of one execution.
-    pub(crate) fn wanted(&self, values: &[Value<'_>]) -> Result<Arc<Want>, Error> {
-        match &*self.want {
-            Want::Rows(shows) if self.open => {
+    /// Binds the projection to the values of an execution.
+    pub(crate) fn bound_projection(&self, values: &[Value<'_>]) -> Result<Arc<Projection>, Error> {
+        match &*self.projection {
+            Projection::Rows(shows) if self.open => {
                 let shows = shows.iter().map(|show| show.bound(values)).collect::<Result<_, _>>()?;
-                Ok(Arc::new(Want::Rows(shows)))
+                Ok(Arc::new(Projection::Rows(shows)))
             }
-            _ => Ok(self.want.clone()),
+            _ => Ok(self.projection.clone()),
         }
     }
 
@@ -141,7 +141,7 @@ pub(crate) fn select(
             "SELECT DISTINCT and PER PARTITION LIMIT are not supported on virtual tables".into(),
         ));
     }
-    let (want, columns) = selection(names, select, binder)?;
+    let (projection, columns) = prepare_projection(names, select, binder)?;
     let restrictions = restrict(names, &select.relations, binder, is_virtual)?;
     if is_virtual && !restrictions.tokens.is_empty() {
         return Err(Error::Invalid("token() is not supported in the WHERE of virtual tables".into()));
@@ -156,7 +156,7 @@ pub(crate) fn select(
     }
     let reversed = order(names, select, &restrictions)?;
     let off_point = |show: &Show| show.is_static(def) || show.is_open();
-    let open = matches!(&want, Want::Rows(shows) if shows.iter().any(Show::is_open));
+    let open = matches!(&projection, Projection::Rows(shows) if shows.iter().any(Show::is_open));
     let point = !is_virtual
         && !select.distinct
         && restrictions.filters.is_empty()
@@ -165,13 +165,13 @@ pub(crate) fn select(
         && !restrictions.partition.is_empty()
         && restrictions.clustering.len() == def.clustering().count()
         && per_partition.is_none()
-        && matches!(&want, Want::Rows(shows) if !shows.iter().any(off_point));
+        && matches!(&projection, Projection::Rows(shows) if !shows.iter().any(off_point));
     let (has_in, listed) = (restrictions.has_in(), (restrictions.listed(), restrictions.has_lists()));
-    let picked = if point { picked(def, &want) } else { None };
-    let want = Arc::new(want);
+    let picked = if point { picked(def, &projection) } else { None };
+    let projection = Arc::new(projection);
     Ok(SelectPlan {
         def: def.clone(),
-        want,
+        projection,
         columns,
         restrictions,
         limit,
@@ -192,8 +192,8 @@ pub(crate) fn select(
 
 /// Returns the columns whose cells a point read shows, ascending. `None` for a table with dropped
 /// columns: the existence of a row then depends on its other cells.
-fn picked(def: &TableDef, want: &Want) -> Option<Box<[u32]>> {
-    let Want::Rows(shows) = want else { return None };
+fn picked(def: &TableDef, projection: &Projection) -> Option<Box<[u32]>> {
+    let Projection::Rows(shows) = projection else { return None };
     if def.next_column_id as usize != def.columns.len() {
         return None;
     }
@@ -224,7 +224,7 @@ fn order(names: &Names, select: &ast::Select, restrictions: &Restrictions) -> Re
     }
     for (at, (name, wanted)) in select.order_by.iter().enumerate() {
         let (_, column) = names.find(name)?;
-        let ColumnKind::Clustering(place, kept) = column.kind else {
+        let ColumnKind::Clustering(place, stored) = column.kind else {
             return Err(Error::Invalid(format!(
                 "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {name}"
             )));
@@ -235,7 +235,7 @@ fn order(names: &Names, select: &ast::Select, restrictions: &Restrictions) -> Re
                  in the PRIMARY KEY ({name} is out of order)"
             )));
         }
-        let against = kept != *wanted;
+        let against = stored != *wanted;
         if *reversed.get_or_insert(against) != against {
             return Err(Error::Invalid(
                 "Unsupported order by relation: all columns must run with, or all \
@@ -263,13 +263,17 @@ impl Specs {
     }
 }
 
-fn selection(names: &Names, select: &ast::Select, binder: &mut Binder) -> Result<(Want, Columns), Error> {
+fn prepare_projection(
+    names: &Names,
+    select: &ast::Select,
+    binder: &mut Binder,
+) -> Result<(Projection, Columns), Error> {
     let def = &names.def;
     let specs = Specs::of(def);
     let Selection::Selectors(selectors) = &select.selection else {
         let columns = def.columns.iter().map(|c| specs.spec(c.name.clone(), c.ty.clone())).collect();
         let shows = def.columns.iter().enumerate().map(|(at, column)| Show::column(at, column));
-        return Ok((Want::Rows(shows.collect()), columns));
+        return Ok((Projection::Rows(shows.collect()), columns));
     };
     let mut shows = Vec::with_capacity(selectors.len());
     let mut columns = Vec::with_capacity(selectors.len());
@@ -285,7 +289,7 @@ fn selection(names: &Names, select: &ast::Select, binder: &mut Binder) -> Result
                 SelectExpr::CountRows => name("count"),
                 _ => name(&format!("system.count({})", column_argument(&selector.expr))),
             };
-            return Ok((Want::Count(counted), vec![specs.spec(label, CqlType::BigInt)].into()));
+            return Ok((Projection::Count(counted), vec![specs.spec(label, CqlType::BigInt)].into()));
         }
         let (what, label, ty) = selected(names, &selector.expr, binder)?;
         if select.distinct && !matches!(what, Show::Key(_) | Show::Token) && !what.is_static(def) {
@@ -297,7 +301,7 @@ fn selection(names: &Names, select: &ast::Select, binder: &mut Binder) -> Result
         shows.push(what);
         columns.push(specs.spec(name(&label), ty));
     }
-    Ok((Want::Rows(shows), columns.into()))
+    Ok((Projection::Rows(shows), columns.into()))
 }
 
 fn column_argument(expr: &SelectExpr) -> &str {

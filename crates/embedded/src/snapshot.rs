@@ -156,11 +156,11 @@ fn allows_snapshot(def: &TableDef) -> bool {
 
 /// Returns the tables that have data on at least one core.
 async fn with_data(mut tables: Vec<Arc<TableDef>>) -> Vec<Arc<TableDef>> {
-    let mut there = std::collections::HashSet::new();
+    let mut stored = std::collections::HashSet::new();
     for core in 0..lanes::cores() {
-        there.extend(lanes::call(core, || async { Embedded::local().shard.tables() }).await);
+        stored.extend(lanes::call(core, || async { Embedded::local().shard.tables() }).await);
     }
-    tables.retain(|def| there.contains(&TableId(def.data_id().as_u128())));
+    tables.retain(|def| stored.contains(&TableId(def.data_id().as_u128())));
     tables
 }
 

@@ -15,7 +15,7 @@ use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
 use crate::paging::Position;
 use crate::read::Grants;
-use crate::select::{SelectPlan, Want};
+use crate::select::{Projection, SelectPlan};
 use crate::show::{self, Show};
 
 /// Rows filtered, sorted and shown in one task poll.
@@ -26,7 +26,7 @@ struct PendingSelect {
     subject: Subject,
     viewer: Option<Arc<dyn Viewer>>,
     plan: Arc<SelectPlan>,
-    want: Arc<Want>,
+    projection: Arc<Projection>,
     filters: Vec<BoundFilter>,
     limit: usize,
     start: usize,
@@ -125,7 +125,7 @@ impl PendingSelect {
             subject,
             viewer: request.viewer.cloned(),
             plan: plan.clone(),
-            want: plan.wanted(request.values)?,
+            projection: plan.bound_projection(request.values)?,
             filters: filters.collect::<Result<_, _>>()?,
             limit,
             start,
@@ -158,9 +158,9 @@ impl PendingSelect {
             order
         });
         let mut out = Rows::new(plan.columns.clone());
-        let shows = match &*self.want {
-            Want::Rows(shows) => shows,
-            Want::Count(_) => {
+        let shows = match &*self.projection {
+            Projection::Rows(shows) => shows,
+            Projection::Count(_) => {
                 out.push(Some(&(rows.len() as i64).to_be_bytes()));
                 out.count = 1;
                 return Ok(Outcome::Rows(out));

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::batch_log::{Spread, by_core};
 use crate::choice::plus;
-use crate::definition::is_kept;
+use crate::definition::is_server_keyspace;
 use crate::execute::own;
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
@@ -151,7 +151,7 @@ impl Embedded {
         request: &Request<'_>,
     ) -> Execution {
         let of_server = |(plan, _): &(Rc<dyn Plan>, &[Value<'_>])| {
-            plan.targets().iter().all(|target| is_kept(&target.keyspace))
+            plan.targets().iter().all(|target| is_server_keyspace(&target.keyspace))
         };
         // The server's own batches are exempt. Clients cannot write to its tables, so their batches
         // never begin with such a statement.
@@ -263,7 +263,7 @@ impl Embedded {
         counted.has_elements |= write.has_elements();
         counted.cost.rows = plus(counted.cost.rows, cost.rows)?;
         counted.cost.bytes = plus(counted.cost.bytes, cost.bytes)?;
-        if is_kept(&write.def.keyspace) {
+        if is_server_keyspace(&write.def.keyspace) {
             // System tables are exempt: a guardrail must not block changes of roles and levels.
             return Ok(());
         }

@@ -15,7 +15,7 @@ const COMPACTION_PACKAGE: &str = "org.apache.cassandra.db.compaction.";
 const COMPRESSION_PACKAGE: &str = "org.apache.cassandra.io.compress.";
 
 /// Options of every strategy.
-const OF_ALL: &[&str] = &[
+const COMMON_OPTIONS: &[&str] = &[
     "class",
     "enabled",
     "log_all",
@@ -27,9 +27,9 @@ const OF_ALL: &[&str] = &[
     "max_threshold",
     "min_threshold",
 ];
-const OF_TIERS: &[&str] = &["bucket_high", "bucket_low", "min_sstable_size"];
-const OF_LEVELS: &[&str] = &["fanout_size", "single_sstable_uplevel", "sstable_size_in_mb"];
-const OF_WINDOWS: &[&str] = &[
+const TIERED_OPTIONS: &[&str] = &["bucket_high", "bucket_low", "min_sstable_size"];
+const LEVELED_OPTIONS: &[&str] = &["fanout_size", "single_sstable_uplevel", "sstable_size_in_mb"];
+const TIME_WINDOW_OPTIONS: &[&str] = &[
     "bucket_high",
     "bucket_low",
     "compaction_window_size",
@@ -40,14 +40,14 @@ const OF_WINDOWS: &[&str] = &[
     "timestamp_resolution",
     "unsafe_aggressive_sstable_expiration",
 ];
-const OF_INCREMENTS: &[&str] =
+const INCREMENTAL_OPTIONS: &[&str] =
     &["bucket_high", "bucket_low", "min_sstable_size", "space_amplification_goal", "sstable_size_in_mb"];
 /// Strategies: name, additional options, and storage's counterpart.
 const STRATEGIES: &[(&str, &[&str], Strategy)] = &[
-    ("SizeTieredCompactionStrategy", OF_TIERS, Strategy::SizeTiered),
-    ("LeveledCompactionStrategy", OF_LEVELS, Strategy::Leveled),
-    ("TimeWindowCompactionStrategy", OF_WINDOWS, Strategy::TimeWindow { window_s: 24 * 3600 }),
-    ("IncrementalCompactionStrategy", OF_INCREMENTS, Strategy::Incremental),
+    ("SizeTieredCompactionStrategy", TIERED_OPTIONS, Strategy::SizeTiered),
+    ("LeveledCompactionStrategy", LEVELED_OPTIONS, Strategy::Leveled),
+    ("TimeWindowCompactionStrategy", TIME_WINDOW_OPTIONS, Strategy::TimeWindow { window_s: 24 * 3600 }),
+    ("IncrementalCompactionStrategy", INCREMENTAL_OPTIONS, Strategy::Incremental),
 ];
 
 /// Compressors and storage's counterparts.
@@ -148,7 +148,7 @@ fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     };
     let unknown: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
     let unknown: Vec<&str> =
-        unknown.into_iter().filter(|name| !OF_ALL.contains(name) && !own.contains(name)).collect();
+        unknown.into_iter().filter(|name| !COMMON_OPTIONS.contains(name) && !own.contains(name)).collect();
     if !unknown.is_empty() {
         return config(format!("Properties specified [{}] are not understood by {name}", unknown.join(", ")));
     }

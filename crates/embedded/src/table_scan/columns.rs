@@ -48,7 +48,7 @@ pub(super) struct Shown {
     column: usize,
     /// Index of storage's column that it is built from.
     from: usize,
-    how: Method,
+    method: Method,
 }
 
 /// Returns the storage columns that these columns of a table are built from, each once, and the
@@ -56,27 +56,27 @@ pub(super) struct Shown {
 pub(super) fn of_storage(def: &TableDef, columns: &[usize]) -> (Vec<ScanColumn>, Vec<Shown>) {
     let mut wanted: Vec<ScanColumn> = Vec::new();
     let shown = columns.iter().map(|at| {
-        let (column, how) = source(def, &def.columns[*at]);
+        let (column, method) = source(def, &def.columns[*at]);
         let from = wanted.iter().position(|own| *own == column).unwrap_or_else(|| {
             wanted.push(column);
             wanted.len() - 1
         });
-        Shown { column: *at, from, how }
+        Shown { column: *at, from, method }
     });
     let shown = shown.collect();
     (wanted, shown)
 }
 
 fn source(def: &TableDef, column: &ColumnDef) -> (ScanColumn, Method) {
-    let plain = plain(&column.ty);
+    let plain = plain_type(&column.ty);
     let kind = plain.unwrap_or(ColumnType::Binary);
-    let how = match column.ty.thawed() {
+    let method = match column.ty.thawed() {
         _ if plain.is_some() => Method::Plain,
         CqlType::Decimal => Method::Decimals,
         _ => Method::Values,
     };
     match column.kind {
-        ColumnKind::PartitionKey(_) if def.partition_key().count() == 1 => (ScanColumn::Key(kind), how),
+        ColumnKind::PartitionKey(_) if def.partition_key().count() == 1 => (ScanColumn::Key(kind), method),
         ColumnKind::PartitionKey(at) => (ScanColumn::Key(ColumnType::Binary), Method::KeyPart(at)),
         ColumnKind::Clustering(at, _) => match clustering_number(&column.ty) {
             Some(kind) if def.clustering().count() == 1 => {
@@ -90,13 +90,13 @@ fn source(def: &TableDef, column: &ColumnDef) -> (ScanColumn, Method) {
         ColumnKind::Regular if column.ty.is_multi_cell() => {
             (ScanColumn::Elements(column.id), Method::Elements)
         }
-        ColumnKind::Static => (ScanColumn::Static(column.id, kind), how),
-        ColumnKind::Regular => (ScanColumn::Cell(column.id, kind), how),
+        ColumnKind::Static => (ScanColumn::Static(column.id, kind), method),
+        ColumnKind::Regular => (ScanColumn::Cell(column.id, kind), method),
     }
 }
 
 /// Returns the Arrow type of values that differ from Arrow's layout only in byte order.
-fn plain(ty: &CqlType) -> Option<ColumnType> {
+fn plain_type(ty: &CqlType) -> Option<ColumnType> {
     Some(match ty.thawed() {
         CqlType::Boolean => ColumnType::Boolean,
         CqlType::TinyInt => ColumnType::Int8,
@@ -125,7 +125,7 @@ fn clustering_number(ty: &CqlType) -> Option<ColumnType> {
 }
 
 /// Builds the columns of the scan from a batch of storage. Yields between chunks of the work.
-pub(super) async fn made(
+pub(super) async fn build_columns(
     def: &TableDef,
     decimals: i8,
     shown: &[Shown],
@@ -134,20 +134,20 @@ pub(super) async fn made(
     let mut arrays = Vec::with_capacity(shown.len());
     for column in shown {
         let (own, from) = (&def.columns[column.column], batch.column(column.from));
-        arrays.push(match column.how {
-            Method::Plain => plainly(&own.ty, from),
-            Method::ClusteringNumber => numbers(own, from),
+        arrays.push(match column.method {
+            Method::Plain => cast_plain(&own.ty, from),
+            Method::ClusteringNumber => decode_clustering_numbers(own, from),
             Method::Decimals => {
                 let numbers = decimal_column(from.as_binary(), decimals)?;
                 lanes::heavy_yield().await;
                 numbers
             }
-            how => {
+            method => {
                 let mut builder = ColumnBuilder::new(&own.ty, decimals, batch.num_rows());
                 let mut start = 0;
                 while start < batch.num_rows() {
                     let end = (start + VALUES_PER_YIELD).min(batch.num_rows());
-                    build(def, own, how, &from.slice(start, end - start), &mut builder)?;
+                    build(def, own, method, &from.slice(start, end - start), &mut builder)?;
                     start = end;
                     lanes::heavy_yield().await;
                 }
@@ -158,19 +158,19 @@ pub(super) async fn made(
     Ok(arrays)
 }
 
-fn plainly(ty: &CqlType, from: &ArrayRef) -> ArrayRef {
+fn cast_plain(ty: &CqlType, from: &ArrayRef) -> ArrayRef {
     match ty.thawed() {
         CqlType::Date => {
             let days = from.as_primitive::<UInt32Type>();
             Arc::new(days.unary::<_, Date32Type>(|raw| (raw ^ EPOCH_BIT).cast_signed()))
         }
-        CqlType::Time | CqlType::Timestamp => named(ty, from),
+        CqlType::Time | CqlType::Timestamp => with_logical_type(ty, from),
         _ => from.clone(),
     }
 }
 
 /// Gives integers their logical Arrow type.
-fn named(ty: &CqlType, from: &ArrayRef) -> ArrayRef {
+fn with_logical_type(ty: &CqlType, from: &ArrayRef) -> ArrayRef {
     match ty.thawed() {
         CqlType::Date => Arc::new(from.as_primitive::<Int32Type>().reinterpret_cast::<Date32Type>()),
         CqlType::Time => {
@@ -186,30 +186,33 @@ fn named(ty: &CqlType, from: &ArrayRef) -> ArrayRef {
 }
 
 /// Decodes the clustering encoding of integers.
-fn numbers(column: &ColumnDef, from: &ArrayRef) -> ArrayRef {
-    fn turned<T: ArrowPrimitiveType>(from: &ArrayRef, turn: impl Fn(T::Native) -> T::Native) -> ArrayRef {
-        Arc::new(from.as_primitive::<T>().unary::<_, T>(turn) as PrimitiveArray<T>)
+fn decode_clustering_numbers(column: &ColumnDef, from: &ArrayRef) -> ArrayRef {
+    fn map_values<T: ArrowPrimitiveType>(
+        from: &ArrayRef,
+        decode: impl Fn(T::Native) -> T::Native,
+    ) -> ArrayRef {
+        Arc::new(from.as_primitive::<T>().unary::<_, T>(decode) as PrimitiveArray<T>)
     }
     // Flip all bits if descending, and flip the sign bit back.
     let down = descending(column);
     let numbers = match clustering_number(&column.ty) {
-        Some(ColumnType::Int8) => turned::<Int8Type>(from, |n| if down { !n } else { n } ^ i8::MIN),
-        Some(ColumnType::Int16) => turned::<Int16Type>(from, |n| if down { !n } else { n } ^ i16::MIN),
-        Some(ColumnType::Int32) => turned::<Int32Type>(from, |n| if down { !n } else { n } ^ i32::MIN),
-        _ => turned::<Int64Type>(from, |n| if down { !n } else { n } ^ i64::MIN),
+        Some(ColumnType::Int8) => map_values::<Int8Type>(from, |n| if down { !n } else { n } ^ i8::MIN),
+        Some(ColumnType::Int16) => map_values::<Int16Type>(from, |n| if down { !n } else { n } ^ i16::MIN),
+        Some(ColumnType::Int32) => map_values::<Int32Type>(from, |n| if down { !n } else { n } ^ i32::MIN),
+        _ => map_values::<Int64Type>(from, |n| if down { !n } else { n } ^ i64::MIN),
     };
-    named(&column.ty, &numbers)
+    with_logical_type(&column.ty, &numbers)
 }
 
 /// Appends rows to a column that is built value by value.
 fn build(
     def: &TableDef,
     column: &ColumnDef,
-    how: Method,
+    method: Method,
     from: &ArrayRef,
     builder: &mut ColumnBuilder,
 ) -> Result<(), Error> {
-    if how == Method::Elements {
+    if method == Method::Elements {
         for list in from.as_list::<i32>().iter() {
             let Some(list) = list else {
                 builder.push(None)?;
@@ -224,7 +227,7 @@ fn build(
     }
     let mut scratch = Vec::new();
     for value in from.as_binary::<i32>().iter() {
-        match (value, how) {
+        match (value, method) {
             (Some(bytes), Method::KeyPart(at)) => {
                 let mut parts = token::partition_key_components(def.partition_key().count(), bytes);
                 let part = parts.nth(at).and_then(Result::ok).ok_or_else(|| damaged("partition key"))?;

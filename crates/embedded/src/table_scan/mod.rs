@@ -118,7 +118,7 @@ impl TableSnapshot for ShardSnapshot {
             tokens: self.ownership.own(tokens, &self.snapshot),
             conditions,
             clustering,
-            known: known(&def),
+            known: existing_columns(&def),
             rows: batch_rows(scan),
             bypass_cache: scan.bypass_cache,
         };
@@ -151,7 +151,7 @@ fn batch_rows(scan: &TableScan) -> usize {
 
 /// Returns the columns that still exist, if the table has dropped some. A row with only cells of
 /// dropped columns does not exist.
-fn known(def: &TableDef) -> Option<Arc<[u32]>> {
+fn existing_columns(def: &TableDef) -> Option<Arc<[u32]>> {
     let cells = def.columns.iter().filter(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
     let mut known: Vec<u32> = cells.map(|column| column.id).collect();
     known.sort_unstable();
@@ -167,7 +167,7 @@ impl ShardBatches {
         let rows = usize::try_from(self.left).map_or(batch.num_rows(), |left| left.min(batch.num_rows()));
         self.left -= rows as u64;
         let batch = batch.slice(0, rows);
-        let arrays = columns::made(&self.def, self.decimals, &self.shown, &batch).await?;
+        let arrays = columns::build_columns(&self.def, self.decimals, &self.shown, &batch).await?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let made = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options);
         made.map(Some).map_err(|error| Error::Server(format!("a stored row is damaged: {error}")))

@@ -30,7 +30,7 @@ fn next_start_completes_an_interrupted_truncation() {
         make_table(engine).await;
         insert_all(engine).await;
         let (now, def) = (engine.current.schema(), table(engine));
-        let mut made = emptied(&now, &def, term::random_uuid()).expect("it is there");
+        let mut made = emptied(&now, &def, term::random_uuid()).expect("the table exists");
         engine.write_change(&mut made).await.expect("writes");
         // The crash comes before any core adopts the change.
         assert_eq!(count(engine).await, 20);

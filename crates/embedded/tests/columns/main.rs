@@ -72,7 +72,7 @@ fn some_filter(def: &TableDef, rows: &[Row], random: &mut Random) -> Option<Filt
     })
 }
 
-fn meets(def: &TableDef, row: &Row, filter: &Filter) -> bool {
+fn matches_filter(def: &TableDef, row: &Row, filter: &Filter) -> bool {
     let ty = &def.columns[filter.column].ty;
     let Some(own) = &row[filter.column] else { return false };
     let above = match &filter.from {
@@ -99,7 +99,7 @@ fn check_filters(server: &Server, rows: &[Row], random: &mut Random, what: &str)
             (0..1 + random.below(3)).filter_map(|_| some_filter(&def, rows, random)).collect();
         let found = sorted(server.scan(&filtered("t", def.columns.len(), &filters)).concat());
         for (row, line) in rows.iter().zip(&lines) {
-            let wanted = filters.iter().all(|filter| meets(&def, row, filter));
+            let wanted = filters.iter().all(|filter| matches_filter(&def, row, filter));
             assert!(!wanted || found.binary_search(line).is_ok(), "{what}: {filters:?} lost {line}");
         }
         assert!(found.iter().all(|line| everything.binary_search(line).is_ok()), "{what}: {filters:?}");
@@ -189,15 +189,20 @@ fn partitions_are_looked_up_if_cheaper_than_a_scan() {
         server.run(vec!["INSERT INTO t (p, c, n, v) VALUES (17, '2025-01-01', 1, 'new')".into()]);
         let rows = select_all(&server);
         let check = |wanted: &[i32], narrowed_after: Option<usize>, exact: bool| {
-            let what = format!("in files: {in_files}, {} wanted, narrowed: {narrowed_after:?}", wanted.len());
+            let what = format!(
+                "in files: {in_files}, {} wanted, pushed down after: {narrowed_after:?}",
+                wanted.len()
+            );
             let filter = listed(wanted);
             let expected: Vec<Row> =
-                rows.iter().filter(|row| meets(&server.def(), row, &filter)).cloned().collect();
+                rows.iter().filter(|row| matches_filter(&server.def(), row, &filter)).cloned().collect();
             let found = match narrowed_after {
                 None => server.scan(&filtered("t", 4, &[filter])),
-                Some(after) => {
-                    server.narrowed(&TableScan { batch_rows: 100, ..all("t", 4) }, &[filter], after)
-                }
+                Some(after) => server.with_dynamic_filters(
+                    &TableScan { batch_rows: 100, ..all("t", 4) },
+                    &[filter],
+                    after,
+                ),
             };
             let found = sorted(found.concat());
             let expected = lines_of_rows(&server.def(), &expected);
@@ -259,7 +264,7 @@ fn scans_skip_numbers_and_keys_out_of_range() {
     let ask = |column: usize, low: &[u8], high: &[u8]| {
         let bound = |edge: &[u8]| Bound::Included(Bytes::copy_from_slice(edge));
         let filter = Filter::between(column, bound(low), bound(high));
-        let wanted = rows.iter().filter(|row| meets(&def, row, &filter)).count();
+        let wanted = rows.iter().filter(|row| matches_filter(&def, row, &filter)).count();
         (wanted, server.scan(&filtered("t", 4, &[filter])).concat().len())
     };
     // No row has such a number: the scan reads only memtables and adjacent rows.
@@ -309,10 +314,10 @@ fn counters_and_virtual_tables_are_scanned() {
 #[test]
 fn scan_does_not_see_later_writes() {
     let server = with_numbers(1, SMALL);
-    server.snapshot_is_kept(&all("t", 4), "DELETE FROM t WHERE p = 5", 3000);
+    server.check_snapshot_is_stable(&all("t", 4), "DELETE FROM t WHERE p = 5", 3000);
     let tables = TableScan { keyspace: "system_schema".into(), ..all("tables", 2) };
     let count = server.scan(&tables)[0].len();
-    server.snapshot_is_kept(&tables, "CREATE TABLE another (k int PRIMARY KEY)", count);
+    server.check_snapshot_is_stable(&tables, "CREATE TABLE another (k int PRIMARY KEY)", count);
     server.stop();
 }
 

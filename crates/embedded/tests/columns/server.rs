@@ -31,7 +31,7 @@ thread_local! {
 }
 
 fn engine() -> Rc<Embedded> {
-    KEEP.with(|keep| keep.borrow().clone()).expect("kept")
+    KEEP.with(|keep| keep.borrow().clone()).expect("the engine is open")
 }
 
 impl Server {
@@ -111,11 +111,16 @@ impl Server {
 
     /// Runs a scan on every core. Returns the lines of each core.
     pub(crate) fn scan(&self, scan: &TableScan) -> Vec<Vec<String>> {
-        self.narrowed(scan, &[], usize::MAX)
+        self.with_dynamic_filters(scan, &[], usize::MAX)
     }
 
     /// Runs scans that get dynamic filters after `after` batches.
-    pub(crate) fn narrowed(&self, scan: &TableScan, by: &[Filter], after: usize) -> Vec<Vec<String>> {
+    pub(crate) fn with_dynamic_filters(
+        &self,
+        scan: &TableScan,
+        by: &[Filter],
+        after: usize,
+    ) -> Vec<Vec<String>> {
         let lines = |core| {
             let (scan, by) = (scan.clone(), by.to_vec());
             self.lanes.block_on(core, Group::DEFAULT, move || async move {
@@ -144,7 +149,7 @@ impl Server {
 
     /// Checks that scans of a snapshot on core 0 return `rows` rows each, after a statement that
     /// ran in the middle of the first one.
-    pub(crate) fn snapshot_is_kept(&self, scan: &TableScan, statement: &'static str, rows: usize) {
+    pub(crate) fn check_snapshot_is_stable(&self, scan: &TableScan, statement: &'static str, rows: usize) {
         let scan = scan.clone();
         let found = self.lanes.block_on(0, Group::DEFAULT, move || async move {
             let engine = engine();
@@ -185,7 +190,7 @@ impl Server {
     pub(crate) fn stop(self) {
         for core in 0..self.cores {
             self.lanes.block_on(core, Group::CONTROL, || async {
-                let engine = KEEP.with(|keep| keep.borrow_mut().take()).expect("kept");
+                let engine = KEEP.with(|keep| keep.borrow_mut().take()).expect("the engine is open");
                 engine.shutdown().await.expect("closes");
             });
         }

@@ -35,7 +35,7 @@ pub(crate) fn run_in(
         });
     }
     let answers = lanes.block_on(0, Group::DEFAULT, move || async move {
-        let engine = KEEP.with(|keep| keep.borrow().clone()).expect("kept");
+        let engine = KEEP.with(|keep| keep.borrow().clone()).expect("the engine is open");
         let mut answers = Vec::new();
         for text in script.split(";\n").map(str::trim).filter(|text| !text.is_empty()) {
             answers.push(answer(&engine, text, page).await);
@@ -44,7 +44,7 @@ pub(crate) fn run_in(
     });
     for core in (0..cores).filter(|_| dir.is_some()) {
         lanes.block_on(core, Group::CONTROL, || async {
-            let engine = KEEP.with(|keep| keep.borrow_mut().take()).expect("kept");
+            let engine = KEEP.with(|keep| keep.borrow_mut().take()).expect("the engine is open");
             engine.shutdown().await.expect("closes");
         });
     }

@@ -61,7 +61,7 @@ impl Machine {
         for (core, text) in statements {
             let text = (*text).to_owned();
             answers.push(lanes.block_on(*core, Group::DEFAULT, move || async move {
-                answer(&KEEP.with(|keep| keep.borrow().clone()).expect("kept"), &text).await
+                answer(&KEEP.with(|keep| keep.borrow().clone()).expect("the engine is open"), &text).await
             }));
         }
         lanes.shutdown();
@@ -255,7 +255,7 @@ fn cores_share_one_clock() {
     }
     for (n, (core, text)) in statements.into_iter().enumerate() {
         let seen = lanes.block_on(core, Group::DEFAULT, move || async move {
-            let engine = KEEP.with(|keep| keep.borrow().clone()).expect("kept");
+            let engine = KEEP.with(|keep| keep.borrow().clone()).expect("the engine is open");
             answer(&engine, &text).await;
             answer(&engine, "SELECT v FROM t WHERE k = 1").await
         });

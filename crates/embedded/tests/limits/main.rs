@@ -41,7 +41,7 @@ impl Server {
     /// Runs a task with the engine.
     pub(crate) fn run<T: Send + 'static>(&self, task: impl AsyncFnOnce(Session) -> T + Send + 'static) -> T {
         self.0.block_on(0, Group::DEFAULT, move || async move {
-            task(Session(KEEP.with(|keep| keep.borrow().clone()).expect("kept"))).await
+            task(Session(KEEP.with(|keep| keep.borrow().clone()).expect("the engine is open"))).await
         })
     }
 
