@@ -1,6 +1,7 @@
-//! Registry of all groups of the server, readable from every thread without a lock: their
-//! specifications, the state of their CPU budgets, and their usage on each core. A group's id is a
-//! slot and a generation, so that a dropped group is never taken for its successor in the slot.
+//! Registry of all groups of the server: their specifications, the state of their CPU and I/O
+//! budgets, and their usage on each core. Every thread reads it without a lock, except for I/O
+//! limits. A group's id is a slot and a generation, so that a dropped group is never taken for its
+//! successor in the slot.
 //!
 //! ```text
 //!   Group = generation (12 bits) │ slot (20 bits)        chunk k holds 64·2^k slots, made when first needed
@@ -9,10 +10,10 @@
 
 use std::collections::BTreeMap;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sched::{Budget, Class, NodeSpec, SHARES_MAX, SHARES_MIN};
+use sched::{Class, NodeSpec, SHARES_MAX, SHARES_MIN};
 
 use crate::disk::SharedBudget;
 use crate::waits::Waits;
@@ -78,10 +79,10 @@ pub(crate) struct Slot {
     next_free: AtomicU32,
     /// Number of cores that have not released the dropped group.
     cores_left: AtomicU32,
-    /// 0 is no limit.
-    io_limit: AtomicU64,
-    /// State of the I/O budget, shared by all cores.
-    io_budget: SharedBudget,
+    /// I/O limit in bytes a second, with the state of its budget, which all cores share. Each new
+    /// limit has a budget of its own: a core that learns of it late charges the old one. The lock
+    /// is held for a copy, and taken only when a limit is set or a core learns of it.
+    io_limit: Mutex<Option<(u64, SharedBudget)>>,
     /// State of the CPU budget, shared by all cores.
     pub(crate) budget: AtomicU64,
     /// First 48 bytes of the name, in words: a reader may meet a writer, and then reads a garbled
@@ -154,7 +155,7 @@ impl Registry {
         let slot = self.slot(slot_number);
         slot.parent.store(parent.0, Relaxed);
         slot.budget.store(0, Relaxed);
-        slot.io_budget.update(|_| 0);
+        *slot.io_limit() = None;
         slot.counters.iter().for_each(Counters::reset);
         slot.waits.iter().for_each(Waits::reset);
         slot.describe(spec);
@@ -289,8 +290,7 @@ impl Slot {
             cpu_limit_ppm: AtomicU32::new(0),
             next_free: AtomicU32::new(0),
             cores_left: AtomicU32::new(0),
-            io_limit: AtomicU64::new(0),
-            io_budget: SharedBudget::default(),
+            io_limit: Mutex::new(None),
             budget: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 6],
             counters: (0..cores).map(|_| Counters::default()).collect(),
@@ -304,7 +304,11 @@ impl Slot {
         self.class.store(spec.class as u32, Relaxed);
         self.cpu_min_ppm.store(spec.cpu_min_ppm.min(1_000_000), Relaxed);
         self.cpu_limit_ppm.store(spec.cpu_limit_ppm.map_or(0, |ppm| ppm.max(1)), Relaxed);
-        self.io_limit.store(spec.io_limit.map_or(0, |limit| limit.max(1)), Relaxed);
+        let (mut io_limit, rate) = (self.io_limit(), spec.io_limit.map(|limit| limit.max(1)));
+        if io_limit.as_ref().map(|(old, _)| *old) != rate {
+            *io_limit = rate.map(|rate| (rate, SharedBudget::default()));
+        }
+        drop(io_limit);
         let mut bytes = [0; 48];
         let name = spec.name.as_bytes();
         let kept = name.len().min(bytes.len());
@@ -338,9 +342,8 @@ impl Slot {
     }
 
     /// Returns the I/O limit in bytes a second, and its budget.
-    pub(crate) fn io_limit(&self) -> Option<(u64, SharedBudget)> {
-        let limit = Some(self.io_limit.load(Relaxed)).filter(|&limit| limit > 0);
-        limit.map(|limit| (limit, self.io_budget.clone()))
+    pub(crate) fn io_limit(&self) -> MutexGuard<'_, Option<(u64, SharedBudget)>> {
+        self.io_limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn name(&self) -> String {

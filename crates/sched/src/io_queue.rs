@@ -140,18 +140,13 @@ impl<T, B: Budget> IoQueue<T, B> {
 
     /// Limits a group to the given bytes a second, on all cores that pass the same budget. `None`
     /// lifts the limit. A new limit needs a new budget: what was granted at the old rate is
-    /// forgotten. Returns true if the limit changed.
-    pub fn set_io_limit(&mut self, group: NodeId, limit: Option<(u64, B)>) -> bool {
-        let old = self.groups[group.0 as usize].limit.as_ref().map(|old| old.bytes_per_second);
-        if old == limit.as_ref().map(|new| new.0) {
-            return false;
-        }
+    /// forgotten here, while other cores may still charge the old budget.
+    pub fn set_io_limit(&mut self, group: NodeId, limit: Option<(u64, B)>) {
         let limit = limit.map(|(bytes_per_second, budget)| {
             Box::new(Limit { bytes_per_second, budget, claim: Claim::new() })
         });
         self.groups[group.0 as usize].limit = limit;
         self.unthrottle(group);
-        true
     }
 
     /// Changes the maxima of the disk. Queued requests keep their cost.

@@ -10,6 +10,13 @@ use sched::Budget;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedBudget(Arc<AtomicU64>);
 
+impl SharedBudget {
+    /// Returns true if both are one budget.
+    pub(crate) fn is_same(&self, other: &SharedBudget) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl Budget for SharedBudget {
     fn update(&self, change: impl Fn(u64) -> u64) -> u64 {
         self.0

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use sched::{Budget, DiskModel, InFlight, IoQueue, Kind, NodeId, Pop, Tree};
+use sched::{DiskModel, InFlight, IoQueue, Kind, NodeId, Pop, Tree};
 
 use super::bucket::{Bucket, SharedBudget};
 use super::pool::Pool;
@@ -77,6 +77,8 @@ struct Sent {
 struct Place {
     id: u32,
     node: NodeId,
+    /// Budget of its I/O limit.
+    io_budget: Option<SharedBudget>,
 }
 
 /// Disk service of one core. The head of this file describes it.
@@ -162,8 +164,10 @@ impl Service {
             self.drop_group(old);
         }
         let node = self.queue.add(parent, found.disk_spec());
-        self.queue.set_io_limit(node, found.io_limit());
-        self.places[slot] = Some(Place { id: group.0, node });
+        let limit = found.io_limit().clone();
+        let io_budget = limit.as_ref().map(|(_, budget)| budget.clone());
+        self.queue.set_io_limit(node, limit);
+        self.places[slot] = Some(Place { id: group.0, node, io_budget });
         node
     }
 
@@ -176,14 +180,18 @@ impl Service {
             _ => {
                 let node = self.place(group);
                 self.queue.set(node, found.disk_spec());
-                let limit = found.io_limit();
+                let limit = found.io_limit().clone();
+                let place = self.places.get_mut(slot_of(group.0)).and_then(Option::as_mut);
+                let Some(place) = place.filter(|place| place.node == node) else { return };
                 let budget = limit.as_ref().map(|(_, budget)| budget.clone());
-                if self.queue.set_io_limit(node, limit)
-                    && let Some(budget) = budget
-                {
-                    // Every core resets the budget: cores that come later may have charged it at
-                    // the old rate until now.
-                    budget.update(|_| 0);
+                let is_same = match (&place.io_budget, &budget) {
+                    (Some(old), Some(new)) => old.is_same(new),
+                    (None, None) => true,
+                    _ => false,
+                };
+                if !is_same {
+                    place.io_budget = budget;
+                    self.queue.set_io_limit(node, limit);
                 }
             }
         }
