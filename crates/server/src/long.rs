@@ -190,15 +190,17 @@ impl Session {
         self.bind_long(keyspace.as_ref(), parsed).await
     }
 
-    /// Returns true if a batch contains a long prepared statement whose plan no longer fits the
-    /// schema.
+    /// Returns true if a batch contains prepared statements whose plans no longer fit the schema,
+    /// with texts too long in total to be bound on the fast lane.
     pub(crate) fn has_stale_long(&self, batch: &wire::Batch<'_>) -> bool {
-        batch.iter().any(|entry| match entry.statement {
+        let stale_bytes = |entry: wire::BatchEntry<'_>| match entry.statement {
             BatchStatement::Prepared(id) => {
-                self.core.plans.prepared(id).is_some_and(|statement| statement.is_stale_long())
+                let stale = self.core.plans.prepared(id).filter(|statement| !statement.is_current());
+                stale.map_or(0, |statement| statement.text.len())
             }
-            BatchStatement::Text(_) => false,
-        })
+            BatchStatement::Text(_) => 0,
+        };
+        batch.iter().map(stale_bytes).sum::<usize>() > INLINE_TEXT_BYTES
     }
 
     /// Binds the statement of an EXECUTE again, like [`Session::renew`].

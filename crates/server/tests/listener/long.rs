@@ -116,3 +116,24 @@ fn stale_long_write_is_bound_on_the_heavy_lane() {
     let units_max = server.lanes.most_units(0);
     assert!(units_max <= lanes::UNITS_MAX, "{units_max} work units without a yield");
 }
+
+#[test]
+fn batch_of_stale_statements_yields_between_bindings() {
+    let (server, mut client) = start();
+    // Each text is short enough to be bound on the fast lane.
+    let insert = |n: usize| format!("INSERT INTO a.t (k, v) VALUES (?, [{}{n}])", "1, ".repeat(600));
+    let ids: Vec<_> = (0..20).map(|n| client.prepare(&insert(n)).0).collect();
+    client.run("ALTER TABLE a.t ADD x int");
+    let mut entries = BatchBuf::new();
+    for (key, id) in (0_i32..).zip(&ids) {
+        let key = key.to_be_bytes();
+        let values = values(&[&key]);
+        entries.push(BatchEntry { statement: Statement::Prepared(id), values: values.values() }).expect("fits");
+    }
+    let batch = Batch::new(BatchKind::Logged, &entries, BatchParams::default());
+    assert_eq!(client.ask(&Request::Batch(batch)), Answer::Void);
+    assert_eq!(count(&mut client, "a.t"), 20);
+    server.lanes.block_on(0, Group::CONTROL, || async {});
+    let units_max = server.lanes.most_units(0);
+    assert!(units_max <= lanes::UNITS_MAX, "{units_max} work units without a yield");
+}
