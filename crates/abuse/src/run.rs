@@ -209,6 +209,7 @@ fn check_server(server: &mut Server, outcome: &mut Outcome, panics: &[String]) {
     }
     let metrics = http::get(&server.target, FRIEND, "/metrics", admin::PATIENCE);
     outcome.poll_units = metrics.ok().and_then(|answer| http::metric(&answer.text, POLL_UNITS));
+    outcome.long_poll = server.long_poll();
     outcome.died = server.check().err();
     outcome.resident = server.memory.take_peak();
     let now = server.panics();

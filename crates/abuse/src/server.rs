@@ -111,6 +111,14 @@ impl Server {
         panics(&log)
     }
 
+    /// Returns the last line of the log about a task poll beyond the bound. It names the group and
+    /// the task.
+    pub(crate) fn long_poll(&self) -> Option<String> {
+        let log = std::fs::read(self.folder.join("server.log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        log.lines().rev().find(|line| line.contains("long poll:")).map(str::to_owned)
+    }
+
     /// Copies the log to `to`. The original is removed with the server's folder.
     pub(crate) fn keep_log(&self, to: &Path) -> std::io::Result<()> {
         std::fs::copy(self.folder.join("server.log"), to).map(drop)

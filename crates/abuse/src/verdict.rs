@@ -33,6 +33,8 @@ pub(crate) struct Outcome {
     pub(crate) resident: u64,
     /// Most work units of one task poll, if the server exports them.
     pub(crate) poll_units: Option<f64>,
+    /// Line of the server's log about the longest task poll, if it was beyond the bound.
+    pub(crate) long_poll: Option<String>,
     /// Failure of the administrator. `None`: all rounds succeeded.
     pub(crate) admin: Option<String>,
 }
@@ -78,7 +80,8 @@ pub(crate) fn without_clock(attack: &Attack, outcome: &Outcome, bounds: Bounds) 
     reasons.extend(outcome.admin.iter().map(|why| format!("the administrator: {why}")));
     let max = bounds.poll_units;
     if let Some(units) = outcome.poll_units.filter(|units| *units > max) {
-        reasons.push(format!("a task poll of {units} work units, at most {max}"));
+        let line = outcome.long_poll.as_deref().map_or(String::new(), |line| format!(": {line}"));
+        reasons.push(format!("a task poll of {units} work units, at most {max}{line}"));
     }
     reasons
 }
