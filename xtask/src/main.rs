@@ -12,6 +12,7 @@
 mod abuse;
 mod benchmarks;
 mod child;
+mod circles;
 mod clients;
 mod debian;
 mod docs;
@@ -37,8 +38,9 @@ struct Step {
 }
 
 /// In the order of `cargo xtask test`.
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step { name: "layering", what: "crates depend only on rows below theirs", run: layering::check },
+    Step { name: "circles", what: "few files of a crate import each other", run: circles::check },
     Step { name: "fmt", what: "cargo fmt --all --check", run: fmt },
     Step { name: "clippy", what: "cargo clippy on all targets, warnings are errors", run: clippy },
     Step { name: "without-sql", what: "cargo clippy on the program without SQL", run: without_sql },

@@ -128,7 +128,9 @@ fn batch_of_stale_statements_yields_between_bindings() {
     for (key, id) in (0_i32..).zip(&ids) {
         let key = key.to_be_bytes();
         let values = values(&[&key]);
-        entries.push(BatchEntry { statement: Statement::Prepared(id), values: values.values() }).expect("fits");
+        entries
+            .push(BatchEntry { statement: Statement::Prepared(id), values: values.values() })
+            .expect("fits");
     }
     let batch = Batch::new(BatchKind::Logged, &entries, BatchParams::default());
     assert_eq!(client.ask(&Request::Batch(batch)), Answer::Void);

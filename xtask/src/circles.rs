@@ -1,0 +1,419 @@
+//! Circles of imports between the files of a crate. Files that import each other can be understood
+//! only together, so a circle has at most [`FILES_MAX`] files.
+//!
+//! 1. Parse each file of `crates/*/src`, without its tests.
+//! 2. Collect the paths that lead to another module: imports, and paths in code that begin with
+//!    `crate`, `super`, `self` or a child module.
+//! 3. Resolve each path to the file that defines its item. A re-export is followed, and is no
+//!    import of the file that contains it. A parent may name its children for that purpose.
+//! 4. Find the strongly connected components (Tarjan, "Depth-first search and linear graph
+//!    algorithms", 1972).
+//!
+//! Method calls contain no path, so that an `impl` block of a type in another file counts by the
+//! path of the type. Paths inside macro calls are not seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use syn::visit::{self, Visit};
+
+use crate::files::{list, name, read, verdict};
+
+/// Maximum number of files in a circle.
+const FILES_MAX: usize = 3;
+
+/// Crates with larger circles: their largest number of files. Lower a number when a circle
+/// shrinks, and remove the entry at [`FILES_MAX`].
+const LARGER: [(&str, usize); 13] = [
+    ("access", 5),
+    ("cql", 4),
+    ("embedded", 6),
+    ("engine", 4),
+    ("fairlane", 43),
+    ("lanes", 20),
+    ("sched", 4),
+    ("schema", 6),
+    ("server", 23),
+    ("sql", 38),
+    ("storage", 30),
+    ("wire", 5),
+    ("workload", 5),
+];
+
+/// Checks the files of every crate.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let mut complaints = Vec::new();
+    for folder in list(&root.join("crates"))? {
+        let source = folder.join("src");
+        if !source.is_dir() {
+            continue;
+        }
+        let krate = name(&folder);
+        let files_max = LARGER.iter().find(|(larger, _)| *larger == krate).map_or(FILES_MAX, |found| found.1);
+        let largest = circles(&files(&source)?).into_iter().max_by_key(Vec::len).unwrap_or_default();
+        if largest.len() > files_max {
+            complaints.push(format!(
+                "`{krate}` has a circle of {} files that import each other, at most {files_max}:\n    {}",
+                largest.len(),
+                largest.join("\n    ")
+            ));
+        } else if largest.len() < files_max && files_max > FILES_MAX {
+            complaints.push(format!(
+                "the largest circle of `{krate}` has {} files: lower its number in xtask/src/circles.rs.",
+                largest.len()
+            ));
+        }
+    }
+    verdict(complaints)
+}
+
+/// A path from the root of the crate, such as `["read", "Slice"]`.
+type Names = Vec<String>;
+
+/// Paths of one file, all from the root of the crate.
+#[derive(Debug, Default)]
+struct File {
+    /// Path of the file below `src`.
+    shown: String,
+    /// Paths of other files' items.
+    used: Vec<Names>,
+    /// Names that a `use` brings into the module, with their paths. Other files may reach the item
+    /// through this module.
+    names: BTreeMap<String, Names>,
+    /// Modules with all names re-exported, such as `pub use a::*`.
+    globs: Vec<Names>,
+    /// Items defined here.
+    items: BTreeSet<String>,
+}
+
+/// Parses the files below `source`, without test modules. The key is the path of the module.
+fn files(source: &Path) -> Result<BTreeMap<Names, File>, String> {
+    let mut paths = Vec::new();
+    let mut folders = vec![source.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for path in list(&folder)? {
+            match path.is_dir() {
+                true => folders.push(path),
+                false if name(&path).ends_with(".rs") => paths.push(path),
+                false => {}
+            }
+        }
+    }
+    let mut texts = Vec::new();
+    for path in paths {
+        texts.push((path.strip_prefix(source).unwrap_or(&path).to_owned(), read(&path)?));
+    }
+    parse(&texts)
+}
+
+fn parse(texts: &[(PathBuf, String)]) -> Result<BTreeMap<Names, File>, String> {
+    let mut trees = BTreeMap::new();
+    for (path, text) in texts {
+        let shown = path.display().to_string();
+        let tree = syn::parse_file(text).map_err(|error| format!("{shown} could not be parsed: {error}."))?;
+        trees.insert(module(path), (shown, tree));
+    }
+    let modules: BTreeSet<Names> = trees.keys().cloned().collect();
+    let mut tests = Vec::new();
+    let mut files = BTreeMap::new();
+    for (module, (shown, tree)) in trees {
+        let file = File { shown, ..File::default() };
+        let mut reader = Reader { modules: &modules, module: module.clone(), file, tests: Vec::new() };
+        reader.visit_file(&tree);
+        tests.append(&mut reader.tests);
+        files.insert(module, reader.file);
+    }
+    files.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
+    Ok(files)
+}
+
+/// Returns the path of a file's module.
+fn module(path: &Path) -> Names {
+    let mut names: Names =
+        path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if names.last().is_some_and(|last| matches!(last.as_str(), "mod" | "lib" | "main")) {
+        names.pop();
+    }
+    names
+}
+
+/// Collects the paths of one file.
+struct Reader<'a> {
+    modules: &'a BTreeSet<Names>,
+    module: Names,
+    file: File,
+    /// Modules that exist for tests only.
+    tests: Vec<Names>,
+}
+
+impl Reader<'_> {
+    /// Returns the path from the root, or `None` if it leads to another crate or to this file.
+    fn from_root(&self, names: &[String]) -> Option<Names> {
+        let first = names.first()?;
+        let mut base = self.module.clone();
+        let rest = match first.as_str() {
+            "crate" => {
+                base.clear();
+                &names[1..]
+            }
+            "self" => &names[1..],
+            "super" => {
+                let ups = names.iter().take_while(|name| *name == "super").count();
+                base.truncate(base.len().checked_sub(ups)?);
+                &names[ups..]
+            }
+            _ => {
+                let child: Names = base.iter().chain([first]).cloned().collect();
+                if !self.modules.contains(&child) {
+                    return None;
+                }
+                names
+            }
+        };
+        base.extend_from_slice(rest);
+        Some(base)
+    }
+
+    fn import(&mut self, before: &mut Names, tree: &syn::UseTree, is_public: bool) {
+        match tree {
+            syn::UseTree::Path(path) => {
+                before.push(path.ident.to_string());
+                self.import(before, &path.tree, is_public);
+                before.pop();
+            }
+            syn::UseTree::Group(group) => {
+                group.items.iter().for_each(|tree| self.import(before, tree, is_public));
+            }
+            syn::UseTree::Glob(_) => {
+                let Some(names) = self.from_root(before) else { return };
+                if !is_public {
+                    self.file.used.push(names.clone());
+                }
+                self.file.globs.push(names);
+            }
+            syn::UseTree::Name(found) => {
+                let name = found.ident.to_string();
+                self.import_name(before, name.clone(), name, is_public);
+            }
+            syn::UseTree::Rename(found) => {
+                self.import_name(before, found.ident.to_string(), found.rename.to_string(), is_public);
+            }
+        }
+    }
+
+    fn import_name(&mut self, before: &[String], name: String, shown: String, is_public: bool) {
+        let is_self = name == "self";
+        let names: Names = before.iter().cloned().chain((!is_self).then_some(name)).collect();
+        let shown = if is_self { before.last().cloned().unwrap_or_default() } else { shown };
+        let Some(names) = self.from_root(&names) else { return };
+        if !is_public {
+            self.file.used.push(names.clone());
+        }
+        self.file.names.insert(shown, names);
+    }
+}
+
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let syn::Meta::List(list) = &attribute.meta else { return false };
+        list.path.is_ident("cfg")
+            && list.tokens.to_string().split(['(', ',', ')', ' ']).any(|word| word == "test")
+    })
+}
+
+impl<'tree> Visit<'tree> for Reader<'_> {
+    fn visit_item(&mut self, item: &'tree syn::Item) {
+        let (attributes, name) = match item {
+            syn::Item::Const(item) => (&item.attrs, Some(&item.ident)),
+            syn::Item::Enum(item) => (&item.attrs, Some(&item.ident)),
+            syn::Item::Fn(item) => (&item.attrs, Some(&item.sig.ident)),
+            syn::Item::Impl(item) => (&item.attrs, None),
+            syn::Item::Macro(item) => (&item.attrs, item.ident.as_ref()),
+            syn::Item::Mod(item) => (&item.attrs, Some(&item.ident)),
+            syn::Item::Static(item) => (&item.attrs, Some(&item.ident)),
+            syn::Item::Struct(item) => (&item.attrs, Some(&item.ident)),
+            syn::Item::Trait(item) => (&item.attrs, Some(&item.ident)),
+            syn::Item::Type(item) => (&item.attrs, Some(&item.ident)),
+            syn::Item::Use(item) => (&item.attrs, None),
+            _ => return visit::visit_item(self, item),
+        };
+        let name = name.map(ToString::to_string);
+        if is_test(attributes) {
+            if let (syn::Item::Mod(_), Some(name)) = (item, name) {
+                self.tests.push(self.module.iter().cloned().chain([name]).collect());
+            }
+            return;
+        }
+        match item {
+            syn::Item::Mod(_) => {}
+            _ => self.file.items.extend(name),
+        }
+        visit::visit_item(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'tree syn::ImplItemFn) {
+        if !is_test(&item.attrs) {
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'tree syn::ItemUse) {
+        let is_public = !matches!(item.vis, syn::Visibility::Inherited);
+        self.import(&mut Vec::new(), &item.tree, is_public);
+    }
+
+    fn visit_path(&mut self, path: &'tree syn::Path) {
+        if path.segments.len() > 1 {
+            let names: Names = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+            let names = self.from_root(&names);
+            self.file.used.extend(names);
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+/// Returns the module of the file that defines the item of a path.
+fn defining(files: &BTreeMap<Names, File>, names: &[String], depth: usize) -> Option<Names> {
+    let module = (0..=names.len()).rev().map(|end| &names[..end]).find(|start| files.contains_key(*start))?;
+    let file = &files[module];
+    let Some(item) = names.get(module.len()) else { return Some(module.to_vec()) };
+    if file.items.contains(item) || depth == 0 {
+        return Some(module.to_vec());
+    }
+    if let Some(path) = file.names.get(item) {
+        return defining(files, path, depth - 1);
+    }
+    for glob in &file.globs {
+        let path: Names = glob.iter().chain([item]).cloned().collect();
+        let found = defining(files, &path, depth - 1);
+        if let Some(found) = found.filter(|found| files[found].items.contains(item)) {
+            return Some(found);
+        }
+    }
+    Some(module.to_vec())
+}
+
+/// Returns the circles. Each has a line for each file with the files of the circle that it imports.
+fn circles(files: &BTreeMap<Names, File>) -> Vec<Vec<String>> {
+    /// Maximum number of re-exports on the way to an item.
+    const DEPTH_MAX: usize = 8;
+    let indexes: BTreeMap<&Names, usize> =
+        files.keys().enumerate().map(|(index, names)| (names, index)).collect();
+    let imports: Vec<BTreeSet<usize>> = files
+        .iter()
+        .map(|(module, file)| {
+            let found = file.used.iter().filter_map(|names| defining(files, names, DEPTH_MAX));
+            found.filter(|other| other != module).map(|other| indexes[&other]).collect()
+        })
+        .collect();
+    let shown: Vec<&str> = files.values().map(|file| file.shown.as_str()).collect();
+    let found = components(&imports).into_iter().filter(|component| component.len() > 1);
+    let lines = found.map(|component| {
+        let line = |&index: &usize| {
+            let others = imports[index].iter().filter(|other| component.contains(other));
+            let others: Vec<&str> = others.map(|&other| shown[other]).collect();
+            format!("{} imports {}", shown[index], others.join(", "))
+        };
+        component.iter().map(line).collect()
+    });
+    lines.collect()
+}
+
+/// Returns the strongly connected components of a graph.
+fn components(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
+    struct Walk<'a> {
+        edges: &'a [BTreeSet<usize>],
+        numbers: Vec<Option<usize>>,
+        lowest: Vec<usize>,
+        stack: Vec<usize>,
+        next: usize,
+        found: Vec<Vec<usize>>,
+    }
+    impl Walk<'_> {
+        fn visit(&mut self, node: usize) {
+            (self.numbers[node], self.lowest[node]) = (Some(self.next), self.next);
+            self.next += 1;
+            self.stack.push(node);
+            for &other in &self.edges[node] {
+                match self.numbers[other] {
+                    None => {
+                        self.visit(other);
+                        self.lowest[node] = self.lowest[node].min(self.lowest[other]);
+                    }
+                    Some(number) if self.stack.contains(&other) => {
+                        self.lowest[node] = self.lowest[node].min(number);
+                    }
+                    Some(_) => {}
+                }
+            }
+            if self.numbers[node] == Some(self.lowest[node]) {
+                let start = self.stack.iter().position(|&other| other == node).expect("it is on the stack");
+                let mut component = self.stack.split_off(start);
+                component.sort_unstable();
+                self.found.push(component);
+            }
+        }
+    }
+    let nodes = edges.len();
+    let (numbers, lowest) = (vec![None; nodes], vec![0; nodes]);
+    let mut walk = Walk { edges, numbers, lowest, stack: Vec::new(), next: 0, found: Vec::new() };
+    for node in 0..nodes {
+        if walk.numbers[node].is_none() {
+            walk.visit(node);
+        }
+    }
+    walk.found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(texts: &[(&str, &str)], expected: &[&[&str]]) {
+        let texts: Vec<_> =
+            texts.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();
+        let found = circles(&parse(&texts).expect("the texts are Rust"));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn files_that_import_each_other_form_a_circle() {
+        let (a, b) = (
+            ("a.rs", "use crate::b::B; pub struct A(B);"),
+            ("b.rs", "pub struct B; fn f(_: crate::a::A) {}"),
+        );
+        check(&[("lib.rs", "mod a; mod b;"), a, b], &[&["a.rs imports b.rs", "b.rs imports a.rs"]]);
+        check(&[("lib.rs", "mod a; mod b;"), a, ("b.rs", "pub struct B;")], &[]);
+    }
+
+    #[test]
+    fn reexport_leads_to_the_file_with_the_item() {
+        let lib = ("lib.rs", "mod a; mod b; mod c; pub use a::A; pub use c::*;");
+        let a = ("a.rs", "pub struct A; use crate::C;");
+        check(&[lib, a, ("b.rs", "use crate::A;"), ("c.rs", "pub struct C;")], &[]);
+        check(
+            &[lib, a, ("b.rs", ""), ("c.rs", "pub struct C(crate::A);")],
+            &[&["a.rs imports c.rs", "c.rs imports a.rs"]],
+        );
+    }
+
+    #[test]
+    fn test_modules_are_left_out() {
+        let a = ("a.rs", "#[cfg(test)] mod tests; pub struct A; #[cfg(test)] use crate::b::B;");
+        let b = ("b.rs", "use crate::a::A; pub struct B;");
+        check(&[("lib.rs", "mod a; mod b;"), a, b, ("a/tests.rs", "use crate::b::B; use super::A;")], &[]);
+    }
+
+    #[test]
+    fn child_and_parent_form_a_circle_if_both_use_items() {
+        let lib = ("lib.rs", "mod a;");
+        check(&[lib, ("a/mod.rs", "mod b; use b::B; pub struct A;"), ("a/b.rs", "pub struct B;")], &[]);
+        let child = ("a/b.rs", "use super::A; pub struct B;");
+        check(
+            &[lib, ("a/mod.rs", "mod b; use b::B; pub struct A;"), child],
+            &[&["a/mod.rs imports a/b.rs", "a/b.rs imports a/mod.rs"]],
+        );
+        check(&[lib, ("a/mod.rs", "mod b; pub(crate) use b::B; pub struct A;"), child], &[]);
+    }
+}
