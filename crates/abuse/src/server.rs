@@ -106,17 +106,18 @@ impl Server {
     /// the message. A panic in a connection's task ends only that connection, so the log is the
     /// only sign.
     pub(crate) fn panics(&self) -> Vec<String> {
-        let log = std::fs::read(self.folder.join("server.log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        panics(&log)
+        panics(&self.whole_log())
     }
 
     /// Returns the last line of the log about a task poll beyond the bound. It names the group and
-    /// the task.
+    /// the task. The server logs a poll only if it is the longest so far.
     pub(crate) fn long_poll(&self) -> Option<String> {
+        self.whole_log().lines().rev().find(|line| line.contains("long poll:")).map(str::to_owned)
+    }
+
+    fn whole_log(&self) -> String {
         let log = std::fs::read(self.folder.join("server.log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        log.lines().rev().find(|line| line.contains("long poll:")).map(str::to_owned)
+        String::from_utf8_lossy(&log).into_owned()
     }
 
     /// Copies the log to `to`. The original is removed with the server's folder.
