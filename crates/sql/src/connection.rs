@@ -171,8 +171,8 @@ impl Connection {
             self.input.reserve(wanted.saturating_sub(self.input.len()).max(1));
             self.count_buffers();
             let stream = self.stream.as_mut().ok_or(End::Gone)?;
-            // The buffer may have much more capacity than was reserved, because it reuses memory that
-            // its messages have freed. Without a limit one read copied 3 MB.
+            // The buffer may have much more capacity than was reserved, because it reuses memory
+            // that its messages have freed. Without a limit one read copied 3 MB.
             let mut input = (&mut self.input).limit(wanted.max(INPUT_BYTES));
             let read = match stream.read_buf(&mut input).await? {
                 0 => return Err(End::Gone),
