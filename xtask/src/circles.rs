@@ -6,8 +6,8 @@
 //!    `crate`, `super`, `self` or a child module.
 //! 3. Resolve each path to the file that defines its item. A re-export is followed, and is no
 //!    import of the file that contains it. A parent may name its children for that purpose.
-//! 4. Find the strongly connected components (Tarjan, "Depth-first search and linear graph
-//!    algorithms", 1972).
+//! 4. Collect the files that each file reaches through imports. Files that reach each other form a
+//!    circle. A crate has about a hundred files, so that the quadratic way is quick.
 //!
 //! Method calls contain no path, so that an `impl` block of a type in another file counts by the
 //! path of the type. Paths inside macro calls are not seen.
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
-use crate::files::{list, name, read, verdict};
+use crate::files::{list, name, read, rust_files, verdict};
 
 /// Maximum number of files in a circle.
 const FILES_MAX: usize = 3;
@@ -86,26 +86,17 @@ struct File {
     items: BTreeSet<String>,
 }
 
-/// Parses the files below `source`, without test modules. The key is the path of the module.
+/// Parses the files below `source`, as [`parse`] does.
 fn files(source: &Path) -> Result<BTreeMap<Names, File>, String> {
-    let mut paths = Vec::new();
-    let mut folders = vec![source.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for path in list(&folder)? {
-            match path.is_dir() {
-                true => folders.push(path),
-                false if name(&path).ends_with(".rs") => paths.push(path),
-                false => {}
-            }
-        }
-    }
     let mut texts = Vec::new();
-    for path in paths {
+    for path in rust_files(vec![source.to_owned()], &[])? {
         texts.push((path.strip_prefix(source).unwrap_or(&path).to_owned(), read(&path)?));
     }
     parse(&texts)
 }
 
+/// Parses files, each with its path below `src`. Test modules are left out. The key is the path of
+/// the module.
 fn parse(texts: &[(PathBuf, String)]) -> Result<BTreeMap<Names, File>, String> {
     let mut trees = BTreeMap::new();
     for (path, text) in texts {
@@ -148,7 +139,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Returns the path from the root, or `None` if it leads to another crate or to this file.
-    fn from_root(&self, names: &[String]) -> Option<Names> {
+    fn resolved(&self, names: &[String]) -> Option<Names> {
         let first = names.first()?;
         let mut base = self.module.clone();
         let rest = match first.as_str() {
@@ -185,7 +176,7 @@ impl Reader<'_> {
                 group.items.iter().for_each(|tree| self.import(before, tree, is_public));
             }
             syn::UseTree::Glob(_) => {
-                let Some(names) = self.from_root(before) else { return };
+                let Some(names) = self.resolved(before) else { return };
                 if !is_public {
                     self.file.used.push(names.clone());
                 }
@@ -205,7 +196,7 @@ impl Reader<'_> {
         let is_self = name == "self";
         let names: Names = before.iter().cloned().chain((!is_self).then_some(name)).collect();
         let shown = if is_self { before.last().cloned().unwrap_or_default() } else { shown };
-        let Some(names) = self.from_root(&names) else { return };
+        let Some(names) = self.resolved(&names) else { return };
         if !is_public {
             self.file.used.push(names.clone());
         }
@@ -244,9 +235,8 @@ impl<'tree> Visit<'tree> for Reader<'_> {
             }
             return;
         }
-        match item {
-            syn::Item::Mod(_) => {}
-            _ => self.file.items.extend(name),
+        if !matches!(item, syn::Item::Mod(_)) {
+            self.file.items.extend(name);
         }
         visit::visit_item(self, item);
     }
@@ -265,7 +255,7 @@ impl<'tree> Visit<'tree> for Reader<'_> {
     fn visit_path(&mut self, path: &'tree syn::Path) {
         if path.segments.len() > 1 {
             let names: Names = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-            let names = self.from_root(&names);
+            let names = self.resolved(&names);
             self.file.used.extend(names);
         }
         visit::visit_path(self, path);
@@ -319,50 +309,28 @@ fn circles(files: &BTreeMap<Names, File>) -> Vec<Vec<String>> {
     lines.collect()
 }
 
-/// Returns the strongly connected components of a graph.
+/// Returns the strongly connected components of a graph, each in the order of its nodes.
 fn components(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
-    struct Walk<'a> {
-        edges: &'a [BTreeSet<usize>],
-        numbers: Vec<Option<usize>>,
-        lowest: Vec<usize>,
-        stack: Vec<usize>,
-        next: usize,
-        found: Vec<Vec<usize>>,
-    }
-    impl Walk<'_> {
-        fn visit(&mut self, node: usize) {
-            (self.numbers[node], self.lowest[node]) = (Some(self.next), self.next);
-            self.next += 1;
-            self.stack.push(node);
-            for &other in &self.edges[node] {
-                match self.numbers[other] {
-                    None => {
-                        self.visit(other);
-                        self.lowest[node] = self.lowest[node].min(self.lowest[other]);
-                    }
-                    Some(number) if self.stack.contains(&other) => {
-                        self.lowest[node] = self.lowest[node].min(number);
-                    }
-                    Some(_) => {}
-                }
-            }
-            if self.numbers[node] == Some(self.lowest[node]) {
-                let start = self.stack.iter().position(|&other| other == node).expect("it is on the stack");
-                let mut component = self.stack.split_off(start);
-                component.sort_unstable();
-                self.found.push(component);
-            }
+    let reached: Vec<BTreeSet<usize>> = (0..edges.len()).map(|node| reachable(edges, node)).collect();
+    let mut found = Vec::new();
+    for (node, others) in reached.iter().enumerate() {
+        let component: Vec<usize> =
+            others.iter().copied().filter(|&other| reached[other].contains(&node)).collect();
+        // Each of its nodes has the same component. Take that of the first one.
+        if component.first() == Some(&node) {
+            found.push(component);
         }
     }
-    let nodes = edges.len();
-    let (numbers, lowest) = (vec![None; nodes], vec![0; nodes]);
-    let mut walk = Walk { edges, numbers, lowest, stack: Vec::new(), next: 0, found: Vec::new() };
-    for node in 0..nodes {
-        if walk.numbers[node].is_none() {
-            walk.visit(node);
-        }
+    found
+}
+
+/// Returns the nodes that a node reaches, with itself.
+fn reachable(edges: &[BTreeSet<usize>], node: usize) -> BTreeSet<usize> {
+    let (mut reached, mut open) = (BTreeSet::from([node]), vec![node]);
+    while let Some(next) = open.pop() {
+        open.extend(edges[next].iter().filter(|&&other| reached.insert(other)));
     }
-    walk.found
+    reached
 }
 
 #[cfg(test)]

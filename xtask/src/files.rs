@@ -22,6 +22,23 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
+/// The Rust files below `folders`, without those in folders whose name is in `skipped`.
+pub(crate) fn rust_files(mut folders: Vec<PathBuf>, skipped: &[&str]) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for path in list(&folder)? {
+            if path.is_dir() {
+                if !skipped.contains(&name(&path)) {
+                    folders.push(path);
+                }
+            } else if name(&path).ends_with(".rs") {
+                files.push(path);
+            }
+        }
+    }
+    Ok(files)
+}
+
 /// The last part of a path, as text.
 pub(crate) fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()

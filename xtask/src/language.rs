@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use crate::files::{list, name, read, verdict};
+use crate::files::{name, read, rust_files, verdict};
 
 /// Columns of a comment, and of code and of drawings in comments.
 const COMMENT_COLUMNS_MAX: usize = 100;
@@ -64,14 +64,10 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     let mut complaints = Vec::new();
     let mut folders: Vec<_> = CONVERTED.iter().map(|krate| root.join("crates").join(krate)).collect();
     folders.push(root.join("xtask"));
-    while let Some(folder) = folders.pop() {
-        for path in list(&folder)? {
-            if path.is_dir() && name(&path) != "target" {
-                folders.push(path);
-            } else if name(&path).ends_with(".rs") && name(&path) != "language.rs" {
-                let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-                complaints.extend(judge(&read(&path)?).map(|(line, text)| format!("{shown}:{line} {text}")));
-            }
+    for path in rust_files(folders, &["target"])? {
+        if name(&path) != "language.rs" {
+            let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            complaints.extend(judge(&read(&path)?).map(|(line, text)| format!("{shown}:{line} {text}")));
         }
     }
     verdict(complaints)

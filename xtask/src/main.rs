@@ -2,7 +2,7 @@
 //! in order and stops at the first that fails; `cargo xtask NAME` runs one. The same table gives
 //! the help.
 //!
-//! Only the standard library, so that it is built in seconds.
+//! Beside the standard library only a parser of Rust, so that it is built in seconds.
 
 #![expect(
     clippy::disallowed_methods,

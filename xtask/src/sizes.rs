@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::files::{list, name, read, verdict};
+use crate::files::{list, name, read, rust_files, verdict};
 
 /// Lines in one source file outside tests.
 const LINES_MAX: usize = 800;
@@ -12,14 +12,10 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     let mut complaints = Vec::new();
     let mut folders = list(&root.join("crates"))?;
     folders.push(root.join("xtask"));
-    while let Some(folder) = folders.pop() {
-        for path in list(&folder)? {
-            if path.is_dir() && !matches!(name(&path), "tests" | "target") {
-                folders.push(path);
-            } else if name(&path).ends_with(".rs") && name(&path) != "tests.rs" {
-                let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-                complaints.extend(judge(&shown, read(&path)?.lines().count()));
-            }
+    for path in rust_files(folders, &["tests", "target"])? {
+        if name(&path) != "tests.rs" {
+            let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            complaints.extend(judge(&shown, read(&path)?.lines().count()));
         }
     }
     verdict(complaints)
