@@ -14,7 +14,7 @@ use crate::settings;
 pub(super) const HELP: &str = "fairlane demo: what the server does, shown on this machine with real load
 
 fairlane demo [flags]              transactions and analytics, without and with service levels
-fairlane demo flush [flags]        writes beside flushes and compactions, and while these are held back
+fairlane demo flush [flags]        writes beside flushes and compactions, and on a server that flushes nothing
 fairlane demo compaction [flags]   the space that a major compaction needs
 fairlane demo olap [flags]         queries beside queries: shares, a hard limit, latency beside others
 
@@ -27,8 +27,8 @@ fairlane demo olap [flags]         queries beside queries: shares, a hard limit,
   --rows N         of olap: rows of the table in the shape of ClickBench's [200000, quick 50000]
   --scale N        of olap: scale of TPC-H [0.05, quick 0.01]
   --seconds N      of olap: length of a phase; those of shares are three times as long [8, quick 2];
-                   of flush: length of a phase, whole seconds from 5 to 120 [30, quick 5]
-  --phases N       of flush: phases with controllers, and half as many without, 5 at least [16, quick 5]
+                   of flush: length of a phase, whole seconds from 5 to 120, shortened to what memory holds [30, quick 5]
+  --phases N       of flush: phases with controllers, and half as many without, 2 at least [16, quick 4]
   --commit MODE    of flush: the server's; with periodic:MS no write waits for the disk, and what flushes and compactions
                    take of the core is seen by itself [batch]
   --rate N         of flush: writes a second [40 % of what the server takes for long, which is measured first]
@@ -73,7 +73,7 @@ const SCALE_MAX: f64 = 1000.0;
 const SECONDS_MAX: f64 = 3600.0;
 const PHASES_MAX: usize = 1000;
 const RATE_MAX: f64 = 1e9;
-/// Phases of the demo of flushes: a part of each is not counted, and memtables are to be flushed in the rest; and what is written in one of them waits in memory.
+/// Phases of the demo of flushes, seconds: long enough to flush memtables after the warm-up.
 const FLUSH_SECONDS: RangeInclusive<u32> = 5..=120;
 
 /// A number above zero, up to the most it may be.
@@ -243,7 +243,7 @@ mod tests {
         for seconds in ["4", "6.5", "121", "-1"] {
             check(&format!("flush --seconds {seconds}"), Err("whole seconds, 5 to 120"));
         }
-        for phases in ["0", "4", "1001", "2.5"] {
+        for phases in ["0", "1", "1001", "2.5"] {
             check(&format!("flush --phases {phases}"), Err("--phases"));
         }
         check("flush --rows 5", Err("fairlane demo olap"));

@@ -68,13 +68,13 @@ fn flush(outcome: &Outcome) -> String {
     let harm = |id: &str| outcome.chapter(id).and_then(compare::harm);
     match (harm("controlled"), harm("uncontrolled")) {
         (Some(on), Some(off)) => format!(
-            "Beside flushes and compactions, writes have ×{} of the p99 that they have while these are held back; with the controllers \
+            "Beside flushes and compactions, writes have ×{} of the p99 that they have on a server that flushes nothing; with the controllers \
              off ×{}.",
             factor(on),
             factor(off)
         ),
         (Some(on), None) => format!(
-            "Beside flushes and compactions, writes have ×{} of the p99 that they have while these are held back.",
+            "Beside flushes and compactions, writes have ×{} of the p99 that they have on a server that flushes nothing.",
             factor(on)
         ),
         _ => "Writes beside flushes and compactions.".to_string(),

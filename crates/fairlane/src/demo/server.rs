@@ -207,9 +207,10 @@ impl Server {
         self.child.id()
     }
 
-    /// Ends it.
-    pub(super) fn end(&mut self) {
-        end(&mut self.child);
+    /// Kills it. Its data is not needed any more, so that it need not flush it.
+    pub(super) fn kill(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
     }
 
     /// Whether it still runs; what it said last when it does not.

@@ -34,32 +34,34 @@ pub(super) struct Times {
     pub(super) settle: f64,
     /// Each combination of shares, and the cap.
     pub(super) shares: f64,
-    /// Flush and compaction running, held back, or catching up: each.
+    /// A phase of the demo of flushes, warm-up included.
     pub(super) background: f64,
-    /// How many of these there are with controllers, and how many without.
+    /// Numbers of these phases with controllers, and without.
     pub(super) background_phases: (usize, usize),
 }
 
-const QUICK: Times = Times {
-    rows: 20_000,
-    partitions: 300,
-    capacity: 2.0,
-    mixed: 3.0,
-    settle: 1.0,
-    shares: 3.0,
-    background: 5.0,
-    background_phases: (5, 5),
-};
-const FULL: Times = Times {
-    rows: 100_000,
-    partitions: 2_000,
-    capacity: 6.0,
-    mixed: 16.0,
-    settle: 2.0,
-    shares: 14.0,
-    background: 30.0,
-    background_phases: (16, 8),
-};
+impl Times {
+    pub(super) const QUICK: Times = Times {
+        rows: 20_000,
+        partitions: 300,
+        capacity: 2.0,
+        mixed: 3.0,
+        settle: 1.0,
+        shares: 3.0,
+        background: 5.0,
+        background_phases: (4, 2),
+    };
+    pub(super) const FULL: Times = Times {
+        rows: 100_000,
+        partitions: 2_000,
+        capacity: 6.0,
+        mixed: 16.0,
+        settle: 2.0,
+        shares: 14.0,
+        background: 30.0,
+        background_phases: (16, 8),
+    };
+}
 
 /// The run so far. Fields are dropped in order: the probe before the server, the folder last.
 pub(super) struct Stage {
@@ -80,6 +82,8 @@ pub(super) struct Stage {
     pub(super) slices_per_s: f64,
     /// Writes a second, found by the demo of flushes.
     pub(super) writes_per_s: f64,
+    /// Log bytes a second at the rate of that demo.
+    pub(super) log_bytes_per_s: f64,
     pub(super) machine: Machine,
     /// What a reader of the figures must know.
     pub(super) notes: Vec<String>,
@@ -119,13 +123,14 @@ impl Stage {
             probe,
             admin,
             server,
-            times: options.flush.times(if options.quick { QUICK } else { FULL }),
+            times: options.flush.times(if options.quick { Times::QUICK } else { Times::FULL }),
             olap: options.olap.sizes(options.quick),
             flush: options.flush.clone(),
             shape: options.shape,
             reads_per_s: 0.0,
             interactive_per_s: 0.0,
             writes_per_s: 0.0,
+            log_bytes_per_s: 0.0,
             slices_per_s: 0.0,
             machine,
             notes,
@@ -136,9 +141,9 @@ impl Stage {
         })
     }
 
-    /// Another server, with other flags and an empty folder, in place of this one.
+    /// Replaces the server by one with other flags and an empty folder.
     pub(super) fn restart(&mut self, flags: &[String]) -> Result<(), DemoError> {
-        self.server.end();
+        self.server.kill();
         let data = self.folder.file("data");
         std::fs::remove_dir_all(&data)
             .map_err(|error| DemoError::Failed(format!("Cannot empty {}: {error}", data.display())))?;

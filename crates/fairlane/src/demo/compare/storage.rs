@@ -1,13 +1,14 @@
-//! What flushes, compactions and their controllers did to writes. Phases alternate within one run, each is compared with its neighbour, and the
-//! median of these pairs is what counts: the p99 of one phase alone varies more from pauses of the machine than from anything shown here.
+//! Cost of flushes, compactions and their controllers to writes. Phases of two servers alternate, each is compared with its
+//! neighbour, and the median of these pairs counts: the p99 of one phase alone varies more from pauses of the machine than from
+//! anything shown here.
 
 use super::super::compaction::temporary;
 use super::super::figures::{Chapter, Outcome, Point, Window};
-use super::super::flush::{CATCHING_UP, HELD, RUNNING, WRITES, written_per_s};
+use super::super::flush::{FLUSHING, IN_MEMORY, WRITES, written_per_s};
 use super::super::units::{factor, percent, rate, time};
 use super::{Row, judged, ratio};
 
-/// The goals: p99 beside over held back, and how far throughput may stray.
+/// Goals: p99 beside flushes over that in memory, and how far throughput may stray.
 const P99_MAX: f64 = 1.1;
 const STRAY_MAX: f64 = 0.01;
 /// What a major compaction may take for a while, as a part of the table.
@@ -30,11 +31,16 @@ fn p99s(chapter: &Chapter, kind: &str) -> Vec<f64> {
     phases.filter_map(|window| window.latency(WRITES)).map(|latency| latency.p99_us).collect()
 }
 
-/// 99th percentile of writes beside flushes and compactions, over that while these are held back: of each phase and the one after it.
+/// Ratios of the p99 of writes on the flushing server to that in memory, one for each pair of phases.
 fn pairs(chapter: &Chapter) -> Vec<f64> {
-    let p99 = |window: &Window| window.latency(WRITES).map(|latency| latency.p99_us);
-    let pairs = chapter.windows.windows(2).filter(|pair| pair[0].label == RUNNING && pair[1].label == HELD);
-    pairs.filter_map(|pair| ratio(p99(&pair[0]), p99(&pair[1]))).collect()
+    let of = |pair: &[Window]| {
+        let p99 = |kind: &str| {
+            let window = pair.iter().find(|window| window.label == kind)?;
+            window.latency(WRITES).map(|latency| latency.p99_us)
+        };
+        ratio(p99(FLUSHING), p99(IN_MEMORY))
+    };
+    chapter.windows.chunks(2).filter_map(of).collect()
 }
 
 /// The median of these.
@@ -73,23 +79,19 @@ fn how(controllers: bool) -> &'static str {
 
 fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let value = harm(chapter)?;
-    let [running, held, catching_up] = [RUNNING, HELD, CATCHING_UP].map(|kind| p99s(chapter, kind));
+    let [flushing, in_memory] = [FLUSHING, IN_MEMORY].map(|kind| p99s(chapter, kind));
     let told = |values: &Vec<f64>| time(median(values.clone()).unwrap_or_default());
     let how = how(controllers);
-    let beside = match catching_up.is_empty() {
-        true => String::new(),
-        false => format!("; {} while catching up, with more to do", told(&catching_up)),
-    };
     let row = Row {
-        what: format!("write p99, running/held back, {how}"),
+        what: format!("write p99, flushing/in memory, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
-            "{}; {} running{}, {} held back{}, medians{beside}",
+            "{}; {} flushing{}, {} in memory{}, medians",
             spread(pairs(chapter)),
-            told(&running),
-            range(running.clone()),
-            told(&held),
-            range(held.clone())
+            told(&flushing),
+            range(flushing.clone()),
+            told(&in_memory),
+            range(in_memory.clone())
         ),
         goal: if controllers { format!("≤\u{a0}×{P99_MAX}") } else { String::new() },
         value,
@@ -115,22 +117,23 @@ fn seconds(chapter: &Chapter, kind: &str) -> Vec<f64> {
 
 /// The same by seconds: a pause of the machine is in one of them, while one of it, or of the disk, marks all of a phase.
 fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
-    let [running, held] = [RUNNING, HELD].map(|kind| seconds(chapter, kind));
-    let quarter = |of: &[f64]| of.get(of.len() / 4).copied();
-    let (quiet, quiet_held) = (quarter(&running)?, quarter(&held)?);
-    let (middle, middle_held) = (median(running)?, median(held)?);
-    let value = ratio(Some(middle), Some(middle_held))?;
+    let both = [FLUSHING, IN_MEMORY].map(|kind| seconds(chapter, kind));
+    let [flushing, in_memory] = both.each_ref().map(|of| of.get(of.len() / 4).copied());
+    let (quiet, quiet_in_memory) = (flushing?, in_memory?);
+    let [flushing, in_memory] = both.map(median);
+    let (flushing, in_memory) = (flushing?, in_memory?);
+    let value = ratio(Some(flushing), Some(in_memory))?;
     let how = how(controllers);
     Some(Row {
         what: format!("the same of single seconds, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
-            "{} running, {} held back, medians; ×{} in the quieter quarter, where the machine itself does not pause: {} and {}",
-            time(middle),
-            time(middle_held),
-            factor(ratio(Some(quiet), Some(quiet_held))?),
+            "{} flushing, {} in memory, medians; ×{} in the quieter quarter, where the machine itself does not pause: {} and {}",
+            time(flushing),
+            time(in_memory),
+            factor(ratio(Some(quiet), Some(quiet_in_memory))?),
             time(quiet),
-            time(quiet_held)
+            time(quiet_in_memory)
         ),
         value,
         ..Row::default()
@@ -173,13 +176,12 @@ fn work_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
         what: format!("written again by compaction, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
-            "{:.0} flushes wrote {:.0} MB, {:.0} compactions {:.0} MB: {:.0} MB a second, {:.0} in the phases called running; the log is not counted",
+            "{:.0} flushes wrote {:.0} MB, {:.0} compactions {:.0} MB: {:.0} MB a second while flushing; the log is not counted",
             sum(|p| p.flushes),
             flushed / 1e6,
             sum(|p| p.compactions),
             compacted / 1e6,
-            (flushed + compacted) / 1e6 / chapter.storage.len().max(1) as f64,
-            written_per_s(chapter, RUNNING) / 1e6
+            written_per_s(chapter, FLUSHING) / 1e6
         ),
         value,
         ..Row::default()
@@ -256,18 +258,18 @@ mod tests {
     }
 
     #[test]
-    fn each_phase_is_compared_with_the_one_after_it() {
+    fn phases_are_compared_in_pairs() {
         let phases = [
-            ("running", 110.0, 1000.0),
-            ("held back", 100.0, 1000.0),
-            ("running", 9000.0, 1000.0),
-            ("held back", 8000.0, 995.0),
-            ("catching up", 500.0, 1000.0),
-            ("running", 90.0, 1000.0),
-            ("held back", 120.0, 1000.0),
+            ("flushing", 110.0, 1000.0),
+            ("in memory", 100.0, 1000.0),
+            ("in memory", 8000.0, 995.0),
+            ("flushing", 9000.0, 1000.0),
+            ("flushing", 90.0, 1000.0),
+            ("in memory", 120.0, 1000.0),
+            ("in memory", 500.0, 1000.0),
         ];
         check("controlled", &phases, [(1.1, Some(true)), (0.005, Some(true))]);
-        let phases = [("running", 300.0, 900.0), ("held back", 100.0, 1000.0)];
+        let phases = [("flushing", 300.0, 900.0), ("in memory", 100.0, 1000.0)];
         check("controlled", &phases, [(3.0, Some(false)), (0.1, Some(false))]);
         check("uncontrolled", &phases, [(3.0, None), (0.1, None)]);
     }
@@ -277,18 +279,19 @@ mod tests {
         let phase =
             |label: &str, begin_s: f64| Window { begin_s, end_s: begin_s + 4.0, ..window(label, 1.0, 1.0) };
         let point = |at_s: f64, p99_us: f64| Point { at_s, seconds: 1.0, p99_us, ..Point::default() };
-        let running = [(0.2, 9e6), (0.5, 2e3), (1.5, 9e5), (2.5, 3e3), (3.5, 1e3), (3.7, 9e6)];
-        let held = [(4.5, 1e3), (5.5, 1e3), (6.5, 1e3), (7.5, 5e3)];
-        let points = running.into_iter().chain(held).map(|(at_s, p99_us)| point(at_s, p99_us)).collect();
+        let flushing = [(0.2, 9e6), (0.5, 2e3), (1.5, 9e5), (2.5, 3e3), (3.5, 1e3), (3.7, 9e6)];
+        let in_memory = [(4.5, 1e3), (5.5, 1e3), (6.5, 1e3), (7.5, 5e3)];
+        let points =
+            flushing.into_iter().chain(in_memory).map(|(at_s, p99_us)| point(at_s, p99_us)).collect();
         let chapter = Chapter {
-            windows: vec![phase(RUNNING, 0.0), phase(HELD, 4.0)],
+            windows: vec![phase(FLUSHING, 0.0), phase(IN_MEMORY, 4.0)],
             series: vec![Series { load: WRITES.into(), points }],
             ..Chapter::default()
         };
         let row = seconds_row(&chapter, true).expect("both kinds");
         assert_eq!((row.value, row.met), (2.5, None));
         assert!(row.detail.contains("×2.00 in the quieter quarter"), "{}", row.detail);
-        let only_one = Chapter { windows: vec![phase(HELD, 4.0)], ..chapter };
+        let only_one = Chapter { windows: vec![phase(IN_MEMORY, 4.0)], ..chapter };
         assert!(seconds_row(&only_one, true).is_none());
     }
 

@@ -212,7 +212,7 @@ fn section(out: &mut String, outcome: &Outcome, chapter: &Chapter) {
             "Shaded: measured phases. Between them loads join and leave, and nothing is counted."
         }
         Subject::Flush => {
-            "Shaded: measured phases. Between them background work is held back or let go, and nothing is counted."
+            "Shaded: measured phases. Between them the next server starts and warms up, and nothing is counted."
         }
         Subject::Compaction => "Shaded: the compaction, from its first to its last second.",
         Subject::Olap => {
