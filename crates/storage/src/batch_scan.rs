@@ -5,7 +5,7 @@
 //! 1. Blocks are read until of every source all partitions below some token, the window's end, are at hand. A block that cannot satisfy the
 //!    conditions is passed over unread, if no other source overlaps it.
 //! 2. Tokens that several sources have in the window are found: those partitions are merged and go row by row. So do those of blocks with static
-//!    cells or deletions of more than a cell, of blocks of version 1, and of files of which not all counts here.
+//!    cells or deletions of more than a cell, and of files of which not all counts here.
 //! 3. What lies between them nobody else knows of: it is taken as it lies, source by source and column by column. Rows that are dead are left
 //!    out run by run; values that are dead or expired are nulls.
 //!
@@ -40,7 +40,6 @@ use crate::gather::Gather;
 use crate::memory_source::MemorySource;
 use crate::memtable::Memtable;
 use crate::model::TableId;
-use crate::part::Block;
 use crate::scan_cache::ScanCache;
 use crate::shard::{Shard, Table};
 use crate::table_file::TableFile;
@@ -421,9 +420,7 @@ impl BatchScan {
         let damaged = file.file.malformed(file.next_block - 1);
         if let Some((block, part)) = &mut file.block {
             *part = parts.end;
-            if let Block::Columns(block) = block
-                && wanted
-            {
+            if wanted {
                 self.gather.append(block, parts).map_err(damaged)?;
             }
         }

@@ -11,6 +11,7 @@ use crate::layout::{enter, lock};
 use crate::manifest::FileEntry;
 use crate::on_lanes::OnLanes;
 use crate::options::Groups;
+use crate::part::Part;
 use crate::recover::read_manifest;
 use crate::replay::Replay;
 use crate::table_file::TableFile;
@@ -143,8 +144,8 @@ async fn check_block(
             format!("{what}, in the block at byte {}", file.index[index].offset),
         )
     };
-    for part in 0..block.parts() {
-        let part = block.part(part).map_err(file.malformed(index))?;
+    for part in 0..block.parts {
+        let part = Part::new(&block, part).map_err(file.malformed(index))?;
         part.partition().map_err(file.malformed(index))?;
         let (token, key) = part.place();
         let here = (token, key.clone());

@@ -6,9 +6,9 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use crate::model::{CellRef, CellValue, Change, Deletion, Expiry, Liveness, Mutation, TableId};
+use crate::model::{Change, Deletion, Expiry, Mutation, TableId};
 use crate::ranges::{Position, Ranges};
-use crate::row::{Draft, Row, RowBuilder};
+use crate::row::{Draft, Row};
 
 /// The bytes do not decode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,62 +153,6 @@ impl Reader {
         Ok(Deletion { timestamp: self.i64()?, deleted_at_s: self.u32()? })
     }
 
-    pub(crate) fn expiry(&mut self) -> Result<Expiry, Malformed> {
-        Ok(Expiry { ttl_s: self.u32()?, at_s: self.u32()? })
-    }
-
-    fn cell(&mut self) -> Result<OldCell, Malformed> {
-        let column = u32::try_from(self.varint()?).map_err(|_| Malformed)?;
-        let kind = self.u8()?;
-        let timestamp = self.i64()?;
-        let path = if kind & CELL_PATH != 0 { Some(self.bytes()?) } else { None };
-        let value = match kind & !CELL_PATH {
-            CELL_LIVE => Ok((None, self.bytes()?)),
-            CELL_EXPIRING => Ok((Some(self.expiry()?), self.bytes()?)),
-            CELL_DEAD => Err(self.u32()?),
-            _ => return Err(Malformed),
-        };
-        Ok(OldCell { column, path, timestamp, value })
-    }
-
-    fn cells(&mut self) -> Result<Vec<OldCell>, Malformed> {
-        let count = self.count(CELL_BYTES_MIN)?;
-        let mut cells: Vec<OldCell> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let cell = self.cell()?;
-            if cells.last().is_some_and(|last| (last.column, &last.path) >= (cell.column, &cell.path)) {
-                return Err(Malformed);
-            }
-            cells.push(cell);
-        }
-        Ok(cells)
-    }
-
-    /// A row as table files of version 1 and log records of version 1 have it.
-    pub(crate) fn row(&mut self) -> Result<Row, Malformed> {
-        let clustering = self.bytes()?;
-        let flags = self.u8()?;
-        if flags & !(HAS_LIVENESS | HAS_EXPIRY | HAS_DELETION) != 0 {
-            return Err(Malformed);
-        }
-        let marker = match flags & HAS_LIVENESS != 0 {
-            false => None,
-            true => {
-                let timestamp = self.i64()?;
-                let expiry = if flags & HAS_EXPIRY != 0 { Some(self.expiry()?) } else { None };
-                Some(Liveness { timestamp, expiry })
-            }
-        };
-        let deletion = if flags & HAS_DELETION != 0 { Some(self.deletion()?) } else { None };
-        Ok(build(&clustering, marker, deletion, &self.cells()?))
-    }
-
-    /// Static cells; `None` where there are none.
-    pub(crate) fn statics(&mut self) -> Result<Option<Row>, Malformed> {
-        let cells = self.cells()?;
-        Ok((!cells.is_empty()).then(|| build(&[], None, None, &cells)))
-    }
-
     /// A row as [`Row`] has it, with its length.
     fn packed(&mut self) -> Result<Row, Malformed> {
         Row::from_bytes(self.slice()?)
@@ -246,8 +190,6 @@ impl Reader {
 
     fn change(&mut self) -> Result<Change, Malformed> {
         Ok(match self.u8()? {
-            CHANGE_OLD_ROW => Change::Row(self.row()?),
-            CHANGE_OLD_STATIC => Change::Static(self.statics()?.ok_or(Malformed)?),
             CHANGE_ROW => Change::Row(self.packed()?),
             CHANGE_STATIC => Change::Static(self.packed()?),
             CHANGE_DELETE_PARTITION => Change::DeletePartition(self.deletion()?),
@@ -277,44 +219,8 @@ impl Reader {
     }
 }
 
-/// A cell as version 1 has it; an error is a tombstone.
-struct OldCell {
-    column: u32,
-    path: Option<Bytes>,
-    timestamp: i64,
-    value: Result<(Option<Expiry>, Bytes), u32>,
-}
-
-fn build(clustering: &[u8], marker: Option<Liveness>, deletion: Option<Deletion>, cells: &[OldCell]) -> Row {
-    let first = marker.map(|marker| marker.timestamp).or(cells.first().map(|cell| cell.timestamp));
-    let timestamp = first.or(deletion.map(|deletion| deletion.timestamp)).unwrap_or(0);
-    let mut row = RowBuilder::new(&[], clustering, timestamp);
-    row.deletion(deletion);
-    row.marker(marker);
-    for OldCell { column, path, timestamp, value } in cells {
-        let value = match value {
-            Ok((expiry, value)) => CellValue::Live { value, expiry: *expiry },
-            Err(deleted_at_s) => CellValue::Dead { deleted_at_s: *deleted_at_s },
-        };
-        row.push(CellRef { column: *column, path: path.as_deref(), timestamp: *timestamp, value });
-    }
-    row.finish()
-}
-
-const CELL_LIVE: u8 = 0;
-const CELL_EXPIRING: u8 = 1;
-const CELL_DEAD: u8 = 2;
-/// With the kind: a path goes ahead of the value.
-const CELL_PATH: u8 = 16;
-const CELL_BYTES_MIN: usize = 11; // column 1, kind 1, timestamp 8, length 1
 const RANGE_BYTES_MIN: usize = 14; // two positions of 1, a deletion of 12
 const MUTATION_BYTES_MIN: usize = 26; // table 16, token 8, key length 1, count 1
-const HAS_LIVENESS: u8 = 1;
-const HAS_EXPIRY: u8 = 2;
-const HAS_DELETION: u8 = 4;
-/// A row, and static cells, as version 1 wrote them.
-const CHANGE_OLD_ROW: u8 = 0;
-const CHANGE_OLD_STATIC: u8 = 1;
 const CHANGE_DELETE_PARTITION: u8 = 2;
 const CHANGE_DELETE_RANGE: u8 = 3;
 const CHANGE_ROW: u8 = 4;

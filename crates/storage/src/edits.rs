@@ -100,11 +100,11 @@ pub(crate) struct End {
     pub(crate) first: u64,
 }
 
-/// Reads a manifest, of this version or an older one, and the place for the next edit. What a last edit was cut off from
-/// is not counted. There is no place in a file of an older version, nor in one that ends with a part of an edit.
+/// Reads a manifest and the place for the next edit. A last edit that is incomplete is not counted, and leaves no
+/// place for another one.
 ///
 /// # Errors
-/// Damage, with its place; a newer version.
+/// Damage, with its place; another version.
 pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
     let damaged = |what: &str, at: usize| Unusable::Damaged(format!("{what}, at byte {at}"));
     let numbers = || -> Result<(u64, [u32; 5]), Malformed> {
@@ -114,22 +114,16 @@ pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
     };
     let (magic, [version, shard, shards, salt, crc]) =
         numbers().map_err(|Malformed| damaged("it is too short", data.len()))?;
-    if magic == MAGIC && version == 1 {
-        return Manifest::decode_v1(data).map(|manifest| (manifest, None));
-    }
     if magic != MAGIC || crc != crc32c::crc32c(&data[..HEADER - 4]) {
         return Err(damaged("its header does not match its checksum", 0));
     }
-    if !(2..=VERSION).contains(&version) {
-        return Err(Unusable::Newer(version));
+    if version != VERSION {
+        return Err(Unusable::Version(version));
     }
     if data.get(HEADER..SECTOR).is_none_or(|rest| rest.iter().any(|byte| *byte != 0)) {
         return Err(damaged("its header is not as it was written", HEADER));
     }
     let mut manifest = Manifest::empty(shard, shards);
-    if version < 3 {
-        manifest.log = None;
-    }
     let mut number = 1;
     let mut at = SECTOR;
     let mut first = 0;
@@ -152,7 +146,7 @@ pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
     if number == 1 {
         return Err(damaged("its first edit is missing", at));
     }
-    let is_whole = version == VERSION && at == data.len();
+    let is_whole = at == data.len();
     let end = End { salt, next_edit: number, at: at as u64, first };
     Ok((manifest, is_whole.then_some(end)))
 }
@@ -222,29 +216,21 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x40;
             let read = read_vec(damaged);
-            assert!(matches!(read, Err(Unusable::Damaged(_) | Unusable::Newer(_))), "flipped {at}: {read:?}");
+            assert!(
+                matches!(read, Err(Unusable::Damaged(_) | Unusable::Version(_))),
+                "flipped {at}: {read:?}"
+            );
         }
     }
 
     #[test]
-    fn only_a_whole_file_of_this_version_is_continued() {
+    fn only_a_whole_file_is_continued() {
         let (all, bytes) = history();
         let end = |bytes: Vec<u8>| read(&bytes.into()).expect("reads").1;
         let first = begin(&all[0], SALT).len() as u64;
         let whole = End { salt: SALT, next_edit: 6, at: bytes.len() as u64, first };
         assert_eq!(end(bytes.clone()), Some(whole));
         assert_eq!(end(bytes[..bytes.len() - SECTOR].to_vec()), None, "its last edit is torn");
-        let of_version = |version: u8, manifest: &Manifest| {
-            let mut old = begin(manifest, SALT);
-            old[8] = version;
-            let crc = crc32c::crc32c(&old[..24]);
-            old[24..28].copy_from_slice(&crc.to_le_bytes());
-            read(&old.into()).expect("reads")
-        };
-        let named = Manifest { log: Some(vec![3, 4]), durable: 9, ..Manifest::empty(1, 2) };
-        assert_eq!(of_version(3, &named), (named, None));
-        let (manifest, end) = of_version(2, &Manifest { log: None, ..Manifest::empty(1, 2) });
-        assert_eq!((manifest.log, end), (None, None));
     }
 
     #[test]
@@ -279,11 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_told() {
-        let mut bytes = begin(&Manifest::empty(0, 1), SALT);
-        bytes[8] = 9;
-        let crc = crc32c::crc32c(&bytes[..24]);
-        bytes[24..28].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(read_vec(bytes), Err(Unusable::Newer(9)));
+    fn other_version_is_refused() {
+        for version in [VERSION - 1, VERSION + 1] {
+            let mut bytes = begin(&Manifest::empty(0, 1), SALT);
+            bytes[8] = version as u8;
+            let crc = crc32c::crc32c(&bytes[..24]);
+            bytes[24..28].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(read_vec(bytes), Err(Unusable::Version(version)));
+        }
     }
 }

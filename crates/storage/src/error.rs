@@ -25,13 +25,13 @@ pub enum StorageError {
         /// What is wrong and where.
         what: String,
     },
-    /// A file was written by a newer version of this program.
-    NewerFormat {
+    /// A file has another version of its format than the one this program reads.
+    UnknownFormat {
         /// The file.
         path: PathBuf,
         /// The version found.
         found: u32,
-        /// The newest version this program reads.
+        /// The version this program reads.
         known: u32,
     },
     /// Another server holds the folder.
@@ -141,10 +141,9 @@ impl fmt::Display for StorageError {
             StorageError::Corrupt { path, what } => {
                 write!(f, "{} is damaged: {what}; restore it from a backup", path.display())
             }
-            StorageError::NewerFormat { path, found, known } => write!(
+            StorageError::UnknownFormat { path, found, known } => write!(
                 f,
-                "{} has format version {found}, but this program knows only versions up to {known}; \
-                 start the newer program that wrote it",
+                "{} has format version {found}, expected {known}; start the version of the program that wrote it",
                 path.display()
             ),
             StorageError::Locked { path } => write!(

@@ -150,8 +150,7 @@ impl Shard {
 /// The files of which everything died before `forget_before_s`, and that shadow nothing in other files that is alive at `now_s`.
 fn dead_files(table: &Table, forget_before_s: u32, now_s: u32) -> Vec<Arc<TableFile>> {
     let died = |file: &TableFile, before_s: u32| {
-        let end = file.statistics.as_ref().and_then(|statistics| statistics.end.as_ref());
-        end.is_some_and(|end| end.all_dead_s < before_s)
+        file.statistics.is_some_and(|statistics| statistics.all_dead_s < before_s)
     };
     let runs = table.files.runs();
     let shadows_nothing = |file: &Arc<TableFile>| {

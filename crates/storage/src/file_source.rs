@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::batch_request::BatchRequest;
 use crate::codec::Malformed;
 use crate::error::StorageError;
-use crate::part::{Block, Part};
+use crate::part::{self, Block, Part};
 use crate::partition::Partition;
 use crate::read_ahead::ReadAhead;
 use crate::scan_cache::ScanCache;
@@ -85,7 +85,7 @@ impl FileSource {
         }
         let block = self.blocks.block(index).await?;
         self.next_block += 1;
-        let plain = block.is_plain().map_err(|Malformed| self.damaged())?;
+        let plain = part::is_plain(&block).map_err(|Malformed| self.damaged())?;
         self.matches = None;
         self.plain = plain && self.file.entry.owners.is_empty();
         self.block = Some((block, 0));
@@ -107,17 +107,17 @@ impl FileSource {
         }
         // Not beyond: of a file that starts there nothing is to be read yet.
         let Some((block, _)) = &self.block else { return Ok(i128::MAX) };
-        let last = block.token(block.parts() - 1).map_err(|Malformed| self.damaged())?;
+        let last = part::token(block, block.parts - 1).map_err(|Malformed| self.damaged())?;
         Ok(i128::from(last) + 1)
     }
 
     /// The parts at hand below `end`.
     pub(crate) fn parts_below(&self, end: i128) -> Result<Range<usize>, StorageError> {
         let Some((block, part)) = self.block.as_ref() else { return Ok(0..0) };
-        let (mut low, mut high) = (*part, block.parts());
+        let (mut low, mut high) = (*part, block.parts);
         while low < high {
             let middle = low + (high - low) / 2;
-            let token = block.token(middle).map_err(|Malformed| self.damaged())?;
+            let token = part::token(block, middle).map_err(|Malformed| self.damaged())?;
             if i128::from(token) < end { low = middle + 1 } else { high = middle }
         }
         Ok(*part..low)
@@ -126,7 +126,7 @@ impl FileSource {
     /// The token of a part at hand.
     pub(crate) fn token_of(&self, part: usize) -> Result<i64, StorageError> {
         let (block, _) = self.block.as_ref().expect("a block is at hand");
-        block.token(part).map_err(|Malformed| self.damaged())
+        part::token(block, part).map_err(|Malformed| self.damaged())
     }
 
     /// Whether rows of the block at hand may satisfy the conditions of a request. Remembered until [`FileSource::forget`].
@@ -152,9 +152,9 @@ impl FileSource {
     /// Where it is: the place of the next partition, or less than that where the next block has not been read. `None` at its end.
     pub(crate) fn place(&self) -> Result<Option<Place>, StorageError> {
         if let Some((block, part)) = &self.block
-            && *part < block.parts()
+            && *part < block.parts
         {
-            let part = block.part(*part).map_err(|Malformed| self.damaged())?;
+            let part = Part::new(block, *part).map_err(|Malformed| self.damaged())?;
             let (token, key) = part.place();
             return Ok(Some((token, key.clone())));
         }
@@ -164,14 +164,14 @@ impl FileSource {
 
     /// Whether the next partition is at hand.
     pub(crate) fn is_loaded(&self) -> bool {
-        self.block.as_ref().is_some_and(|(block, part)| *part < block.parts())
+        self.block.as_ref().is_some_and(|(block, part)| *part < block.parts)
     }
 
     /// Goes past partitions before the scan's start and those that do not count here.
     pub(crate) fn skip(&mut self) -> Result<(), StorageError> {
         let Some((block, part)) = &mut self.block else { return Ok(()) };
-        while *part < block.parts() {
-            let token = block.token(*part).map_err(self.file.malformed(self.next_block - 1))?;
+        while *part < block.parts {
+            let token = part::token(block, *part).map_err(self.file.malformed(self.next_block - 1))?;
             if token >= self.first.max(self.file.entry.from) && self.file.entry.owns(token) {
                 break;
             }
@@ -188,8 +188,8 @@ impl FileSource {
             self.load().await?;
         }
         let Some((block, part)) = &mut self.block else { return Ok(()) };
-        while *part < block.parts() {
-            let at = block.part(*part).map_err(self.file.malformed(self.next_block - 1))?;
+        while *part < block.parts {
+            let at = Part::new(block, *part).map_err(self.file.malformed(self.next_block - 1))?;
             if at.place() > (*token, key) {
                 break;
             }
@@ -202,7 +202,7 @@ impl FileSource {
         let (block, part) = self.block.as_mut().expect("a part is at hand");
         *part += 1;
         let at = *part - 1;
-        block.part(at).map_err(self.file.malformed(self.next_block - 1))
+        Part::new(block, at).map_err(self.file.malformed(self.next_block - 1))
     }
 
     /// The whole next partition, which is at hand.

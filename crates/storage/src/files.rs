@@ -85,7 +85,7 @@ impl Known {
     fn add(&mut self, file: &TableFile) {
         self.is_shared |= !file.entry.owners.is_empty();
         let Some(statistics) = &file.statistics else {
-            // Of version 1, which records nothing.
+            // A file that cannot be opened may hold anything.
             self.timestamps = (i64::MIN, self.timestamps.1);
             self.unrecorded_s = 0;
             return;
@@ -94,16 +94,10 @@ impl Known {
         self.timestamps = (self.timestamps.0.min(least), self.timestamps.1.max(greatest));
         self.cells += statistics.cells;
         self.rows += statistics.rows;
-        let Some(end) = &statistics.end else {
-            self.newest = self.newest.max(greatest);
-            let first = statistics.first_expiry_s.min(statistics.first_deletion_s);
-            self.unrecorded_s = self.unrecorded_s.min(first);
-            return;
-        };
-        self.newest = self.newest.max(end.newest);
-        self.deaths.merge(&end.deaths);
-        self.first_dead_s = self.first_dead_s.min(end.all_dead_s);
-        self.written_s = self.written_s.max(end.written_s);
+        self.newest = self.newest.max(statistics.newest);
+        self.deaths.merge(&statistics.deaths);
+        self.first_dead_s = self.first_dead_s.min(statistics.all_dead_s);
+        self.written_s = self.written_s.max(statistics.written_s);
     }
 }
 

@@ -113,7 +113,7 @@ impl Shard {
             self.bound_log(state);
         }
         if let Some(log) = &self.log {
-            log.release(self.manifest.borrow().log.as_deref().unwrap_or_default());
+            log.release(&self.manifest.borrow().log);
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ use crate::error::StorageError;
 use crate::versions::replace_file;
 use crate::world::{Mode, World};
 
-/// The newest version of the layout, and the one that is written. Version 1 had no generations.
+/// Version of the layout that this program reads and writes.
 const VERSION: u32 = 2;
 
 /// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
@@ -34,7 +34,6 @@ pub const IGNORE_MSB: u32 = 12;
 /// What the folder says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
-    version: u32,
     pub(crate) generation: u64,
     pub(crate) sharding: Sharding,
 }
@@ -42,7 +41,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// A folder split over so many shards.
     pub(crate) fn new(generation: u64, shards: u32) -> Layout {
-        Layout { version: VERSION, generation, sharding: Sharding { shards, ignore_msb: IGNORE_MSB } }
+        Layout { generation, sharding: Sharding { shards, ignore_msb: IGNORE_MSB } }
     }
 
     pub(crate) fn shard_dir(&self, root: &Path, shard: u32) -> PathBuf {
@@ -71,24 +70,16 @@ impl Layout {
         let small = |name: &str| number(name).and_then(|number| u32::try_from(number).ok());
         let damaged = || StorageError::corrupt(&path, "it should name a layout and a number of shards");
         let version = small("layout").ok_or_else(damaged)?;
-        if version > VERSION {
-            return Err(StorageError::NewerFormat { path, found: version, known: VERSION });
+        if version != VERSION {
+            return Err(StorageError::UnknownFormat { path, found: version, known: VERSION });
         }
         let shards = small("shards").filter(|shards| *shards > 0).ok_or_else(damaged)?;
-        if version == 1 {
-            return Ok(Some(Layout { version, ..Layout::new(0, shards) }));
-        }
         // What it does not name is removed, so it must be right.
         let sum = text.rsplit_once("crc ").filter(|(body, sum)| checksum(body) == sum.trim_end());
         sum.ok_or_else(|| StorageError::corrupt(&path, "it does not match its checksum"))?;
         let ignore_msb = small("ignored-bits").ok_or_else(damaged)?;
         let generation = number("generation").ok_or_else(damaged)?;
-        Ok(Some(Layout { version, generation, sharding: Sharding { shards, ignore_msb } }))
-    }
-
-    /// Whether the folder was last opened by an older program.
-    pub(crate) fn is_old(&self) -> bool {
-        self.version < VERSION
+        Ok(Some(Layout { generation, sharding: Sharding { shards, ignore_msb } }))
     }
 
     /// Makes this what the folder says. `writer` is the number of the shard that does so: they may start at the same time.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::codec::Malformed;
 use crate::error::StorageError;
-use crate::part::{Ask, Block};
+use crate::part::{self, Ask, Block};
 use crate::partition::Partition;
 use crate::slice::{self, Slice};
 use crate::table::BlockStart;
@@ -113,7 +113,8 @@ impl Lookup {
             let slice = slice.clone();
             return self.take_slice(block, index, &slice);
         }
-        let piece = block.piece(self.token, &self.key, &self.ask).map_err(self.file.malformed(index))?;
+        let piece =
+            part::piece(block, self.token, &self.key, &self.ask).map_err(self.file.malformed(index))?;
         let Some(piece) = piece else { return Ok(()) };
         self.partial |= piece.partial;
         self.add(piece.partition);

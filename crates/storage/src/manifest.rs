@@ -21,9 +21,7 @@
 //! The log goes on in segments that the last one named leads to (point 6 of `segment.rs`). With none named the log is
 //! empty: the server was stopped in order, and the next start reads nothing of it.
 //!
-//! `edits.rs` describes the layout of edits in the file. Version 3 has no item 9, and version 2 has no items 7 and 8
-//! either: then every segment counts. In version 1 every edit wrote the whole manifest anew. All of them are read, and
-//! replaced by the first edit.
+//! `edits.rs` describes the layout of edits in the file.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +32,7 @@ use crate::codec::{Malformed, Reader, put_i64, put_u32, put_u64, put_u128, put_v
 use crate::model::TableId;
 
 pub(crate) const MAGIC: u64 = 0x3130_4e41_4d4c_4146; // "FALMAN01"
-/// The newest version of the format this program reads, and the one it writes.
+/// Version of the format that this program reads and writes.
 pub(crate) const VERSION: u32 = 4;
 
 const FLUSHED: u8 = 1;
@@ -59,8 +57,8 @@ pub(crate) struct Manifest {
     pub(crate) flushed: u64,
     /// No file has this number or a higher one.
     pub(crate) next_file: u64,
-    /// The segments of the log that may have records which are not flushed, ascending. `None`: unknown, before version 3.
-    pub(crate) log: Option<Vec<u64>>,
+    /// The segments of the log that may have records which are not flushed, ascending.
+    pub(crate) log: Vec<u64>,
     /// Log records up to this one were durable.
     pub(crate) durable: u64,
     pub(crate) tables: BTreeMap<TableId, TableVersion>,
@@ -132,13 +130,14 @@ impl Owner {
 pub(crate) enum Unusable {
     /// What is wrong, and at which byte.
     Damaged(String),
-    Newer(u32),
+    /// The file has another version of the format.
+    Version(u32),
 }
 
 impl Manifest {
     /// A new shard's.
     pub(crate) fn empty(shard: u32, shards: u32) -> Manifest {
-        Manifest { shard, shards, next_file: 1, log: Some(Vec::new()), ..Manifest::default() }
+        Manifest { shard, shards, next_file: 1, ..Manifest::default() }
     }
 
     /// The edit that makes `self` of `old`; compares everything.
@@ -146,8 +145,8 @@ impl Manifest {
         let mut out = Vec::new();
         put_item(&mut out, FLUSHED, self.flushed);
         put_item(&mut out, NEXT_FILE, self.next_file);
-        if let Some(log) = self.log.as_ref().filter(|_| self.log != old.log) {
-            put_log(&mut out, log);
+        if self.log != old.log {
+            put_log(&mut out, &self.log);
         }
         if self.durable != old.durable {
             put_item(&mut out, DURABLE, self.durable);
@@ -180,7 +179,7 @@ impl Manifest {
                 NEXT_FILE => self.next_file = reader.u64()?,
                 LOG => {
                     let count = reader.count(8)?;
-                    self.log = Some((0..count).map(|_| reader.u64()).collect::<Result<_, _>>()?);
+                    self.log = (0..count).map(|_| reader.u64()).collect::<Result<_, _>>()?;
                 }
                 DURABLE => self.durable = reader.u64()?,
                 kind @ (TRUNCATED | FILE | GONE | CUT | ORIGIN) => {
@@ -214,34 +213,6 @@ impl Manifest {
             }
         }
         Ok(())
-    }
-
-    /// Reads a manifest of version 1.
-    pub(crate) fn decode_v1(bytes: &Bytes) -> Result<Manifest, Unusable> {
-        let damaged = |what: &str| Unusable::Damaged(what.to_owned());
-        let body = bytes.len().checked_sub(4).ok_or_else(|| damaged("it is too short"))?;
-        let crc = Reader::at(bytes.clone(), body).u32();
-        if crc != Ok(crc32c::crc32c(&bytes[..body])) {
-            return Err(damaged("it does not match its checksum"));
-        }
-        let read = || -> Result<Manifest, Malformed> {
-            let mut reader = Reader::new(bytes.slice(..body));
-            let (_magic, _version) = (reader.u64()?, reader.u32()?);
-            let (shard, shards) = (reader.u32()?, reader.u32()?);
-            let (flushed, next_file) = (reader.u64()?, reader.u64()?);
-            let mut tables = BTreeMap::new();
-            for _ in 0..reader.count(25)? {
-                let id = TableId(reader.u128()?);
-                let truncated = reader.u64()?;
-                let files =
-                    (0..reader.count(8)?).map(|_| reader.u64().map(|id| (id, FileEntry::new(id, id))));
-                let files = files.collect::<Result<_, _>>()?;
-                tables.insert(id, TableVersion { truncated, files });
-            }
-            let manifest = Manifest { shard, shards, flushed, next_file, tables, ..Manifest::default() };
-            if reader.rest() == 0 { Ok(manifest) } else { Err(Malformed) }
-        };
-        read().map_err(|Malformed| damaged("it does not decode"))
     }
 
     /// All files, with their tables.
@@ -311,7 +282,7 @@ impl Edit {
         for item in &self.0 {
             match item {
                 Item::Flushed(_) => {}
-                Item::Log(log) if old.log.as_ref() == Some(log) => {}
+                Item::Log(log) if old.log == *log => {}
                 Item::Log(log) => put_log(&mut out, log),
                 Item::Durable(record) if *record <= old.durable => {}
                 Item::Durable(record) => put_item(&mut out, DURABLE, *record),
@@ -344,7 +315,7 @@ impl Edit {
             match item {
                 Item::Flushed(record) => manifest.flushed = manifest.flushed.max(record),
                 Item::Log(log) => {
-                    manifest.log = Some(log);
+                    manifest.log = log;
                     continue;
                 }
                 Item::Durable(record) => {
@@ -456,7 +427,7 @@ mod tests {
         let first = TableVersion { truncated: 9, files: files([FileEntry::new(4, 4), shared]) };
         let second = TableVersion { truncated: 0, files: files([FileEntry::new(5, 4)]) };
         let tables = [(TableId(5), first), (TableId(6), second)].into();
-        let log = Some(vec![3, 4, 6]);
+        let log = vec![3, 4, 6];
         Manifest { shard: 1, shards: 2, flushed: 77, next_file: 8, log, durable: 79, tables }
     }
 
@@ -507,7 +478,7 @@ mod tests {
             edit.flushed(120);
             edit.log((vec![6, 7], 125));
         });
-        assert_eq!((flushed.log, flushed.durable), (Some(vec![6, 7]), 125));
+        assert_eq!((flushed.log, flushed.durable), (vec![6, 7], 125));
         assert_eq!(change(&|edit| edit.log((Vec::new(), 124))).durable, 125, "it stays durable");
         assert!(!flushed.tables.contains_key(&first), "no record of it is left in the log");
         change(&|edit| edit.remove(second, 8));

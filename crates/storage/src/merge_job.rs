@@ -144,8 +144,8 @@ impl Job {
     async fn write(&mut self, id: u64, path: &Path, world: &dyn World) -> Result<Sealed, StorageError> {
         let io = |error| StorageError::io("write a table file", path, error);
         let file = world.open(path, Mode::CreateTable).await.map_err(io)?;
-        let mut writer = TableWriter::new(id, self.block_bytes);
-        writer = writer.with(self.layouts.clone(), self.packing).at(self.written);
+        let writer = TableWriter::new(id, self.block_bytes, self.written);
+        let mut writer = writer.with(self.layouts.clone(), self.packing);
         let (mut count, mut taken, mut last) = (0, 0, None);
         let next = loop {
             let piece = match self.pending.take() {
@@ -261,7 +261,7 @@ impl Shard {
             packing,
             purge: Purge { now_s, forget_before_s, dropped },
             others,
-            written: WriteTime { now_s, timestamp: self.timestamp_now(&options) },
+            written: self.write_time(&options),
             paced,
         }
     }

@@ -16,6 +16,7 @@ use crate::model::TableId;
 use crate::options::TableOptions;
 use crate::progress::Progress;
 use crate::shard::{Shard, State, Table};
+use crate::statistics::WriteTime;
 use crate::table_file::TableFile;
 
 /// Partitions of a run that are looked for in other runs, to estimate how many have older data elsewhere.
@@ -98,6 +99,11 @@ impl Shard {
     pub(crate) fn timestamp_now(&self, options: &TableOptions) -> i64 {
         let now = i128::from(self.world.now_s()) * i128::from(options.timestamps_per_s);
         i64::try_from(now).unwrap_or(i64::MAX)
+    }
+
+    /// Returns the time of writing that a file of the table records.
+    pub(crate) fn write_time(&self, options: &TableOptions) -> WriteTime {
+        WriteTime { now_s: self.world.now_s(), timestamp: self.timestamp_now(options) }
     }
 
     /// What a table needs.

@@ -1,10 +1,9 @@
-//! Blocks of either version, and the parts of partitions in them.
+//! Blocks and the parts of partitions in them.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::block;
 use crate::codec::Malformed;
 use crate::columnar;
 use crate::columnar::decode::Wanted;
@@ -13,19 +12,15 @@ use crate::reconcile::merge_deletion;
 use crate::slice::Slice;
 
 /// A block that can be read from. Cheap to clone.
-#[derive(Clone, Debug)]
-pub(crate) enum Block {
-    /// Of version 1.
-    Rows(block::Block),
-    /// Of version 2.
-    Columns(Arc<columnar::Block>),
-}
+pub(crate) type Block = Arc<columnar::Block>;
 
-/// A partition, or the piece of it that is in one block; its rows are not yet read.
+/// A partition, or the part of it that is in one block. Its rows are not yet read.
 #[derive(Clone, Debug)]
-pub(crate) enum Part {
-    Rows(block::Part),
-    Columns { token: i64, key: Bytes, block: Arc<columnar::Block>, index: usize },
+pub(crate) struct Part {
+    token: i64,
+    key: Bytes,
+    block: Block,
+    index: usize,
 }
 
 /// What of a partition a reader wants.
@@ -49,106 +44,52 @@ pub(crate) struct Piece {
     pub(crate) partial: bool,
 }
 
-impl Block {
-    /// Bytes of memory it takes now.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Block::Rows(block) => block.bytes(),
-            Block::Columns(block) => block.bytes(),
-        }
-    }
+/// Returns the token of a part of a block.
+pub(crate) fn token(block: &Block, part: usize) -> Result<i64, Malformed> {
+    Ok(block.keys()?.token(part))
+}
 
-    pub(crate) fn parts(&self) -> usize {
-        match self {
-            Block::Rows(block) => block.parts(),
-            Block::Columns(block) => block.parts,
-        }
-    }
+/// Returns true if nothing of a block was deleted and it has no static cells: its columns tell all.
+pub(crate) fn is_plain(block: &Block) -> Result<bool, Malformed> {
+    Ok(!block.has_heads() && (block.row_count() == 0 || block.row_marks()?.undeleted()))
+}
 
-    pub(crate) fn token(&self, part: usize) -> Result<i64, Malformed> {
-        match self {
-            Block::Rows(block) => block.token(part),
-            Block::Columns(block) => Ok(block.keys()?.token(part)),
-        }
-    }
-
-    /// Whether its columns say all there is to say of its rows: no row, range or partition was deleted and there are no static cells.
-    pub(crate) fn is_plain(&self) -> Result<bool, Malformed> {
-        match self {
-            Block::Columns(block) if !block.has_heads() => {
-                Ok(block.row_count() == 0 || block.row_marks()?.undeleted())
-            }
-            _ => Ok(false),
-        }
-    }
-
-    pub(crate) fn part(&self, index: usize) -> Result<Part, Malformed> {
-        match self {
-            Block::Rows(block) => block.part(index).map(Part::Rows),
-            Block::Columns(block) => {
-                let keys = block.keys()?;
-                let (token, key) = (keys.token(index), keys.keys.bytes(index));
-                Ok(Part::Columns { token, key, block: block.clone(), index })
-            }
-        }
-    }
-
-    /// What the block knows of a partition, if it has it.
-    pub(crate) fn piece(&self, token: i64, key: &[u8], ask: &Ask) -> Result<Option<Piece>, Malformed> {
-        match self {
-            Block::Rows(block) => {
-                let Some(part) = block.find(token, key)? else { return Ok(None) };
-                let partition = match ask {
-                    Ask::All | Ask::Slice(_) => part.partition()?,
-                    Ask::Row { clustering, .. } => part.only(clustering)?,
-                };
-                Ok(Some(Piece { partition, more: part.more, partial: false }))
-            }
-            Block::Columns(block) => {
-                let Some(part) = block.find(token, key)? else { return Ok(None) };
-                let more = block.more && part + 1 == block.parts;
-                let (partition, partial) = match ask {
-                    Ask::All | Ask::Slice(_) => (partition(block, part)?, false),
-                    Ask::Row { clustering, columns, .. } => {
-                        only(block, part, clustering, columns.as_deref())?
-                    }
-                };
-                Ok(Some(Piece { partition, more, partial }))
-            }
-        }
-    }
+/// Returns what the block has of a partition, or `None` if it has nothing.
+pub(crate) fn piece(block: &Block, token: i64, key: &[u8], ask: &Ask) -> Result<Option<Piece>, Malformed> {
+    let Some(part) = block.find(token, key)? else { return Ok(None) };
+    let more = block.more && part + 1 == block.parts;
+    let (partition, partial) = match ask {
+        Ask::All | Ask::Slice(_) => (partition(block, part)?, false),
+        Ask::Row { clustering, columns, .. } => only(block, part, clustering, columns.as_deref())?,
+    };
+    Ok(Some(Piece { partition, more, partial }))
 }
 
 impl Part {
+    /// Returns a part of a block.
+    pub(crate) fn new(block: &Block, index: usize) -> Result<Part, Malformed> {
+        let keys = block.keys()?;
+        let (token, key) = (keys.token(index), keys.keys.bytes(index));
+        Ok(Part { token, key, block: block.clone(), index })
+    }
+
     pub(crate) fn place(&self) -> (i64, &Bytes) {
-        match self {
-            Part::Rows(part) => (part.token, &part.key),
-            Part::Columns { token, key, .. } => (*token, key),
-        }
+        (self.token, &self.key)
     }
 
-    /// The partition started in the block before.
+    /// Returns true if the partition started in the block before.
     pub(crate) fn continued(&self) -> bool {
-        match self {
-            Part::Rows(part) => part.continued,
-            Part::Columns { block, index, .. } => block.continued && *index == 0,
-        }
+        self.block.continued && self.index == 0
     }
 
-    /// The partition goes on in the next block.
+    /// Returns true if the partition goes on in the next block.
     pub(crate) fn more(&self) -> bool {
-        match self {
-            Part::Rows(part) => part.more,
-            Part::Columns { block, index, .. } => block.more && *index + 1 == block.parts,
-        }
+        self.block.more && self.index + 1 == self.block.parts
     }
 
-    /// Everything in this part.
+    /// Returns everything in this part.
     pub(crate) fn partition(&self) -> Result<Partition, Malformed> {
-        match self {
-            Part::Rows(part) => part.partition(),
-            Part::Columns { block, index, .. } => partition(block, *index),
-        }
+        partition(&self.block, self.index)
     }
 }
 

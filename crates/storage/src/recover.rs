@@ -81,16 +81,13 @@ impl Shard {
             )));
         };
         let (dir, lock) = enter(&*world, &root, &options).await?;
-        let (mut manifest, versions) = resume_manifest(&*world, &dir, &options).await?;
+        let (manifest, versions) = resume_manifest(&*world, &dir, &options).await?;
         remove_leftovers(&*world, &dir, &manifest).await?;
         let mut state = State { counts: counts(0), ..State::default() };
         let began_ns = world.now_ns();
         open_tables(&*world, &dir, folder_key(&root), &manifest, &mut state).await?;
         let (recovered, mut recovery) =
             recover_log(&*world, &dir.join("log"), &options, &manifest, &mut state).await?;
-        // A manifest of an older version names no segments.
-        let live = recovered.sealed.iter().map(|segment| segment.header.segment);
-        manifest.log.get_or_insert_with(|| live.collect());
         state.counts = counts(recovery.records);
         let is_new = recovered.last == 0;
         let reserve = Rc::new(Reserve::new(world.clone(), &dir, options.reserve_bytes));
@@ -113,7 +110,7 @@ impl Shard {
             }
             _ => {}
         }
-        log.release(shard.manifest.borrow().log.as_deref().unwrap_or_default());
+        log.release(&shard.manifest.borrow().log);
         log.trim(Some(FREE_IDLE)).await;
         shard.reserve.make().await;
         shard.report_damaged();
@@ -191,7 +188,7 @@ pub(crate) async fn read_manifest(
     Ok(read.map_or_else(|| Manifest::empty(shard, shards), |(manifest, ..)| manifest))
 }
 
-/// The manifest with its file to go on with, if that is whole and of this version. A new shard's is written.
+/// The manifest with its file to go on with, if that is whole. A new shard's is written.
 async fn resume_manifest(
     world: &dyn World,
     dir: &Path,
@@ -199,7 +196,7 @@ async fn resume_manifest(
 ) -> Result<(Manifest, Option<Versions>), StorageError> {
     match read_manifest_file(world, dir, options.shard, options.shards).await? {
         Some((manifest, data, Some(end))) => Ok((manifest, Versions::resume(world, dir, data, end).await?)),
-        // The next edit begins a new file: that ends a torn edit, and brings an old version up.
+        // The next edit begins a new file, without the torn edit.
         Some((manifest, _, None)) => Ok((manifest, None)),
         None => {
             let manifest = Manifest::empty(options.shard, options.shards);
@@ -232,8 +229,8 @@ async fn read_manifest_file(
     let data = read_all(world, &path).await?;
     let (mut manifest, end) = edits::read(&data).map_err(|why| match why {
         Unusable::Damaged(what) => StorageError::corrupt(&path, what),
-        Unusable::Newer(found) => {
-            StorageError::NewerFormat { path: path.clone(), found, known: manifest::VERSION }
+        Unusable::Version(found) => {
+            StorageError::UnknownFormat { path: path.clone(), found, known: manifest::VERSION }
         }
     })?;
     if (manifest.shard, manifest.shards) != (shard, shards) {
@@ -278,10 +275,6 @@ async fn enter(
     let dir = layout.shard_dir(root, options.shard);
     make_shard(world, &dir).await?;
     let own = lock(world, root, &dir).await?;
-    if layout.is_old() {
-        // Before anything is written that an older program would take for damage.
-        layout.write(world, root, options.shard).await?;
-    }
     Ok((dir, Box::new((own, folder))))
 }
 

@@ -53,8 +53,6 @@ pub(crate) struct Replay<'w> {
     pub(crate) all: Vec<u64>,
     /// Segments that are to be read, in order.
     left: VecDeque<u64>,
-    /// The manifest names the segments, so each of them is there and sound.
-    is_listed: bool,
     flushed: u64,
     batches: VecDeque<Batch>,
     records: VecDeque<Bytes>,
@@ -86,9 +84,8 @@ impl<'w> Replay<'w> {
             world,
             dir: dir.to_owned(),
             shard,
-            left: manifest.log.as_ref().unwrap_or(&all).iter().copied().collect(),
+            left: manifest.log.iter().copied().collect(),
             all,
-            is_listed: manifest.log.is_some(),
             flushed: manifest.flushed,
             batches,
             records,
@@ -166,7 +163,7 @@ impl<'w> Replay<'w> {
             return Err(StorageError::corrupt(path, "it is missing, although records may be in it"));
         }
         let data = read_all(self.world, &path).await?;
-        let Some(header) = self.header(segment, &path, &data)? else { return Ok(()) };
+        let header = self.header(segment, &path, &data)?;
         let Contents { batches, durable, next, last, torn } = segment::read_contents(&data, &header);
         let last_record = batches.iter().map(Batch::last_record).max().unwrap_or(0);
         let last_batch = last.map(|place| {
@@ -180,29 +177,26 @@ impl<'w> Replay<'w> {
         self.path = path;
         self.durable = self.durable.max(durable);
         self.batches = batches.into();
-        if self.is_listed && self.left.is_empty() {
+        if self.left.is_empty() {
             self.left.extend(next.filter(|next| *next > segment));
         }
         Ok(())
     }
 
-    /// The header of a segment; `None` for a free one.
-    fn header(&self, segment: u64, path: &Path, data: &Bytes) -> Result<Option<SegmentHeader>, StorageError> {
+    /// Returns the header of a segment. The manifest, or the segment before, names it, so it is there and sound.
+    fn header(&self, segment: u64, path: &Path, data: &Bytes) -> Result<SegmentHeader, StorageError> {
         match segment::decode_header(&data.slice(..data.len().min(BLOCK))) {
             HeaderRead::Valid(header) if header.shard != self.shard => {
                 Err(StorageError::corrupt(path, format!("it belongs to shard {}", header.shard)))
             }
-            HeaderRead::Valid(header) if header.segment == segment => Ok(Some(header)),
-            HeaderRead::Newer(found) => {
-                Err(StorageError::NewerFormat { path: path.into(), found, known: segment::VERSION })
+            HeaderRead::Valid(header) if header.segment == segment => Ok(header),
+            HeaderRead::Version(found) => {
+                Err(StorageError::UnknownFormat { path: path.into(), found, known: segment::VERSION })
             }
-            HeaderRead::Valid(_) if self.is_listed => {
-                Err(StorageError::corrupt(path, "it is another segment under this name"))
-            }
-            HeaderRead::Unreadable if self.is_listed || segment::holds_batches_of(data, segment) => {
+            HeaderRead::Valid(_) => Err(StorageError::corrupt(path, "it is another segment under this name")),
+            HeaderRead::Unreadable => {
                 Err(StorageError::corrupt(path, "its header does not match its checksum"))
             }
-            HeaderRead::Valid(_) | HeaderRead::Unreadable => Ok(None),
         }
     }
 }

@@ -321,7 +321,7 @@ impl Part {
     /// Makes everything durable.
     async fn finish(&mut self, world: &dyn World) -> Result<(), StorageError> {
         self.log.write(world).await?;
-        self.manifest.log = Some((1..=self.log.segments).collect());
+        self.manifest.log = (1..=self.log.segments).collect();
         self.manifest.durable = self.log.written;
         layout::sync(world, &self.dir.join("tables")).await?;
         Versions::begin(world, &self.dir, &self.manifest).await.map(drop)

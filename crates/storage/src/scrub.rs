@@ -21,6 +21,7 @@ use crate::event::Event;
 use crate::manifest::{Edit, FileEntry};
 use crate::model::TableId;
 use crate::options::Compression;
+use crate::part::Part;
 use crate::progress::{CancelOnDrop, Progress};
 use crate::shard::Shard;
 use crate::table::TableWriter;
@@ -182,7 +183,8 @@ impl Shard {
             Compression::Zstd => Packing::Zstd,
         };
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
-        let writer = TableWriter::new(new, options.block_bytes).with(layouts, packing);
+        let writer =
+            TableWriter::new(new, options.block_bytes, self.write_time(&options)).with(layouts, packing);
         let job = save(self.world.clone(), old.clone(), (new, path.clone()), writer, asked.progress.clone());
         let saved = match run_heavy(&*self.world, asked.work, job).await {
             Ok(saved) => saved,
@@ -270,8 +272,8 @@ async fn parts_of(
 ) -> Result<Vec<Read>, StorageError> {
     let block = file.read_block(index).await?;
     let mut parts = Vec::new();
-    for part in 0..block.parts() {
-        let part = block.part(part).map_err(file.malformed(index))?;
+    for part in 0..block.parts {
+        let part = Part::new(&block, part).map_err(file.malformed(index))?;
         let partition = part.partition().map_err(file.malformed(index))?;
         let (token, key) = part.place();
         let here = (token, key.clone());

@@ -21,8 +21,6 @@
 //!    batch is begun only when the one before is durable. Missing records that were durable are damage.
 //! 6. The last block of a full segment is a note that names the next one, written before that one is used. So a segment
 //!    that is lost as a whole is missed. `next segment` is 0 in other notes.
-//!
-//! Versions 1 and 2 have neither notes, nor `durable` in the header, nor the head's checksum with the field behind it.
 
 use std::ops::Range;
 
@@ -36,32 +34,30 @@ pub(crate) const BLOCK: usize = 4096;
 /// Bytes of a batch ahead of its payload.
 pub(crate) const BATCH_HEADER: usize = 40;
 
-/// Bytes of a batch ahead of its payload, in versions 1 and 2.
-const OLD_BATCH_HEADER: usize = 32;
+/// Bytes of a batch's header that the checksum of the head covers.
+const HEAD: usize = 32;
 
 const SEGMENT_MAGIC: u64 = 0x3130_474f_4c4c_4146; // "FALLOG01"
 const BATCH_MAGIC: u32 = 0x4843_5442; // "BTCH"
 const NOTE_MAGIC: u32 = 0x4554_4f4e; // "NOTE"
 
-/// The newest version of the format, which this program writes; it reads the older ones too. Version 2 has rows packed,
-/// version 3 attests what was durable.
+/// Version of the format that this program reads and writes.
 pub(crate) const VERSION: u32 = 3;
 
 /// The contents of a segment's first block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHeader {
-    pub(crate) version: u32,
     pub(crate) shard: u32,
     pub(crate) segment: u64,
     pub(crate) salt: u32,
-    /// Records up to this one were durable before the header was written; 0 before version 3.
+    /// Records up to this one were durable before the header was written.
     pub(crate) durable: u64,
 }
 
 impl SegmentHeader {
     /// The header of a segment that is to be written to.
     pub(crate) fn new(shard: u32, segment: u64, salt: u32, durable: u64) -> SegmentHeader {
-        SegmentHeader { version: VERSION, shard, segment, salt, durable }
+        SegmentHeader { shard, segment, salt, durable }
     }
 }
 
@@ -98,8 +94,8 @@ pub(crate) fn encode_note(header: &SegmentHeader, durable: u64, next: u64) -> Ve
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeaderRead {
     Valid(SegmentHeader),
-    /// Intact, but of a version this program does not know.
-    Newer(u32),
+    /// Intact, but of another version of the format.
+    Version(u32),
     /// Never written, torn or damaged.
     Unreadable,
 }
@@ -113,15 +109,15 @@ pub(crate) fn decode_header(block: &Bytes) -> HeaderRead {
         }
         let version = reader.u32()?;
         let (shard, segment, salt) = (reader.u32()?, reader.u64()?, reader.u32()?);
-        let durable = if version < 3 { 0 } else { reader.u64()? };
+        let durable = reader.u64()?;
         let end = reader.position();
         if reader.u32()? != crc32c::crc32c(&block[..end]) {
             return Err(Malformed);
         }
-        if !(1..=VERSION).contains(&version) {
-            return Ok(HeaderRead::Newer(version));
+        if version != VERSION {
+            return Ok(HeaderRead::Version(version));
         }
-        Ok(HeaderRead::Valid(SegmentHeader { version, shard, segment, salt, durable }))
+        Ok(HeaderRead::Valid(SegmentHeader { shard, segment, salt, durable }))
     };
     read().unwrap_or(HeaderRead::Unreadable)
 }
@@ -136,7 +132,7 @@ pub(crate) fn seal_batch(batch: &mut Vec<u8>, header: &SegmentHeader, first_reco
     batch[24..28].copy_from_slice(&records.to_le_bytes());
     let crc = batch_crc(header.salt, &batch[..28], &batch[BATCH_HEADER..]);
     batch[28..32].copy_from_slice(&crc.to_le_bytes());
-    let head = crc32c::crc32c_append(header.salt, &batch[..32]);
+    let head = crc32c::crc32c_append(header.salt, &batch[..HEAD]);
     batch[32..36].copy_from_slice(&head.to_le_bytes());
     batch.resize(batch.len().next_multiple_of(BLOCK), 0);
 }
@@ -198,7 +194,7 @@ pub(crate) struct Torn {
 pub(crate) fn read_contents(data: &Bytes, header: &SegmentHeader) -> Contents {
     let mut contents = Contents { durable: header.durable, ..Contents::default() };
     let mut at = BLOCK;
-    while at + OLD_BATCH_HEADER <= data.len() {
+    while at + BATCH_HEADER <= data.len() {
         if let Some((batch, end)) = read_batch(data, at, header) {
             let end = end.next_multiple_of(BLOCK);
             contents.last = Some(at..end);
@@ -207,16 +203,14 @@ pub(crate) fn read_contents(data: &Bytes, header: &SegmentHeader) -> Contents {
             at = end;
             continue;
         }
-        if header.version >= 3 {
-            if let Some((durable, next)) = read_note(data, at, header) {
-                contents.durable = contents.durable.max(durable);
-                contents.next = (next > 0).then_some(next).or(contents.next);
-            } else if let Some(first_record) = read_head(data, at, header) {
-                contents.durable = contents.durable.max(first_record.saturating_sub(1));
-                let payload = Reader::at(data.clone(), at + 4).u32().unwrap_or(0);
-                let bytes = BATCH_HEADER as u64 + u64::from(payload);
-                contents.torn = Some(Torn { offset: at as u64, bytes, first_record });
-            }
+        if let Some((durable, next)) = read_note(data, at, header) {
+            contents.durable = contents.durable.max(durable);
+            contents.next = (next > 0).then_some(next).or(contents.next);
+        } else if let Some(first_record) = read_head(data, at, header) {
+            contents.durable = contents.durable.max(first_record.saturating_sub(1));
+            let payload = Reader::at(data.clone(), at + 4).u32().unwrap_or(0);
+            let bytes = BATCH_HEADER as u64 + u64::from(payload);
+            contents.torn = Some(Torn { offset: at as u64, bytes, first_record });
         }
         at += BLOCK;
     }
@@ -235,11 +229,9 @@ fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(Batch,
         return None;
     }
     let crc = reader.u32().ok()?;
-    if header.version >= 3 {
-        let head = crc32c::crc32c_append(header.salt, &data[at..at + OLD_BATCH_HEADER]);
-        if reader.u32().ok()? != head || reader.u32().ok()? != 0 {
-            return None;
-        }
+    let head = crc32c::crc32c_append(header.salt, &data[at..at + HEAD]);
+    if reader.u32().ok()? != head || reader.u32().ok()? != 0 {
+        return None;
     }
     let payload = reader.take(len).ok()?;
     let end = reader.position();
@@ -256,8 +248,8 @@ fn read_head(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<u64> {
         return None;
     }
     let first_record = reader.u64().ok()?;
-    let crc = crc32c::crc32c_append(header.salt, &head[..32]);
-    (head[32..36] == crc.to_le_bytes()).then_some(first_record)
+    let crc = crc32c::crc32c_append(header.salt, &head[..HEAD]);
+    (head[HEAD..HEAD + 4] == crc.to_le_bytes()).then_some(first_record)
 }
 
 /// What a note attests, and the next segment it names or 0.
@@ -271,20 +263,11 @@ fn read_note(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(u64, u6
     (reader.u32().ok()? == crc).then_some((durable, next))
 }
 
-/// Whether an unreadable segment nevertheless holds batches that name it: then its header was damaged, not torn.
-pub(crate) fn holds_batches_of(data: &Bytes, segment: u64) -> bool {
-    (BLOCK..data.len()).step_by(BLOCK).any(|at| {
-        let mut reader = Reader::at(data.clone(), at);
-        reader.u32() == Ok(BATCH_MAGIC) && reader.u32().is_ok() && reader.u64() == Ok(segment)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HEADER: SegmentHeader =
-        SegmentHeader { version: VERSION, shard: 1, segment: 7, salt: 0xfeed_beef, durable: 0 };
+    const HEADER: SegmentHeader = SegmentHeader { shard: 1, segment: 7, salt: 0xfeed_beef, durable: 0 };
 
     fn batch(first: u64, records: &[&[u8]]) -> Vec<u8> {
         let mut out = vec![0; BATCH_HEADER];
@@ -313,14 +296,6 @@ mod tests {
             0xef, 0xbe, 0xed, 0xfe, 0, 0, 0, 0, 0, 0, 0, 0,
         ];
         assert_eq!(encode_header(&HEADER)[..36], expected);
-        // Versions 1 and 2 had a shorter header.
-        for (version, crc) in [(1, [0x4c, 0x68, 0x6f, 0x63]), (2, [139, 112, 171, 58])] {
-            let mut old = encode_header(&HEADER);
-            old[8] = version;
-            old[28..32].copy_from_slice(&crc);
-            let header = SegmentHeader { version: u32::from(version), ..HEADER };
-            assert_eq!(decode_header(&old.into()), HeaderRead::Valid(header));
-        }
         let batch = batch(1, &[b"x"]);
         assert_eq!(batch.len(), BLOCK);
         assert_eq!(batch[..8], [b'B', b'T', b'C', b'H', 5, 0, 0, 0]);
@@ -391,15 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_version_2_are_read() {
-        let header = SegmentHeader { version: 2, ..HEADER };
-        let mut old = batch(1, &[b"one"]);
-        old.drain(OLD_BATCH_HEADER..BATCH_HEADER);
-        old.resize(BLOCK, 0);
-        let data: Bytes = [encode_header(&HEADER), old].concat().into();
-        let batches = read_batches(&data, &header);
-        assert_eq!(batches[0].payloads().unwrap(), [&b"one"[..]]);
-        assert_eq!(read_batches(&data, &HEADER), []);
+    fn other_version_is_refused() {
+        for version in [VERSION - 1, VERSION + 1] {
+            let mut other = encode_header(&HEADER);
+            other[8] = version as u8;
+            let crc = crc32c::crc32c(&other[..36]);
+            other[36..40].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(decode_header(&other.into()), HeaderRead::Version(version));
+        }
     }
 
     #[test]
@@ -418,7 +392,5 @@ mod tests {
             damaged[at] ^= 0x10;
             assert_eq!(decode_header(&damaged.into()), HeaderRead::Unreadable, "flipped {at}");
         }
-        assert!(holds_batches_of(&segment().into(), 7));
-        assert!(!holds_batches_of(&segment().into(), 8));
     }
 }

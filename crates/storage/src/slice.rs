@@ -22,7 +22,7 @@ use crate::codec::Malformed;
 use crate::columnar::values::Values;
 use crate::error::StorageError;
 use crate::model::TableId;
-use crate::part::{Ask, Block, Part, head};
+use crate::part::{Ask, Block, head};
 use crate::partition::{Full, Partition, Rows};
 use crate::read::{Gather, Read, Target};
 use crate::shard::Shard;
@@ -173,14 +173,6 @@ pub(crate) fn of_block(
     slice: &Slice,
     rows: usize,
 ) -> Result<Option<(Given, bool)>, Malformed> {
-    let block = match block {
-        Block::Columns(block) => block,
-        Block::Rows(old) => {
-            let Some(part) = old.find(token, key)? else { return Ok(None) };
-            let part = Part::Rows(part);
-            return Ok(Some((of_partition(&part.partition()?, slice, rows), part.more())));
-        }
-    };
     let Some(part) = block.find(token, key)? else { return Ok(None) };
     let more = block.more && part + 1 == block.parts;
     let all = block.rows_of(part)?;

@@ -93,7 +93,7 @@ impl Shard {
         let tail = log.tail(manifest.flushed);
         // A segment that is being named has nothing yet.
         live.truncate(tail.len());
-        (manifest.log, manifest.durable) = (Some(live), durable);
+        (manifest.log, manifest.durable) = (live, durable);
         let state = self.state.borrow();
         let files = state.tables.values().flat_map(|table| table.files.iter().cloned()).collect();
         Ok(Cut { shard: self.clone(), manifest, files, tail, hold })
@@ -165,7 +165,7 @@ pub(crate) async fn snapshot_in(world: &dyn World, root: &Path, to: &Path) -> Re
         let needed = replay.found.iter().filter(|found| found.last_record > manifest.flushed);
         let log = needed.clone().map(|found| found.header.segment).collect();
         let tail = needed.map(|found| (found.path.clone(), found.bytes)).collect();
-        let manifest = Manifest { log: Some(log), durable: replay.last, ..manifest };
+        let manifest = Manifest { log, durable: replay.last, ..manifest };
         put_shard(world, &dir, &copy, &manifest, tail).await?;
     }
     layout.write(world, to, 0).await

@@ -2,14 +2,13 @@
 //!
 //! ```text
 //!  statistics   rows u64 | cells u64 | tombstones u64 | least timestamp i64 | greatest timestamp i64 | first token i64 |
-//!               last token i64 | first expiry u32 | first deletion u32                                64 bytes
-//!  end          all dead u32 | written u32 | newest i64 | deaths: 16 × (second u32, count u64)       208 bytes
+//!               last token i64 | first expiry u32 | first deletion u32 | all dead u32 | written u32 | newest i64 |
+//!               deaths: 16 × (second u32, count u64)                                                 272 bytes
 //! ```
 //!
-//! *End* is in files of version 4 and says when data is dead: by *all dead* every cell, marker and tombstone
-//! has expired or was made, `u32::MAX` where something lives for ever. *Newest* is the greatest timestamp that
-//! was not in the future when the file was written, so one cell dated far ahead does not decide for the rest.
-//! Files of older versions have no end: nothing is concluded about their dead data.
+//! By *all dead* every cell, marker and tombstone has expired or was made, `u32::MAX` where something lives
+//! for ever. *Newest* is the greatest timestamp that was not in the future when the file was written, so one
+//! cell dated far ahead does not decide for the rest.
 //!
 //! Tombstones are those of cells, rows, ranges and partitions. Of what there is none of, the least is the greatest there can
 //! be, and the greatest the least.
@@ -33,15 +32,6 @@ pub(crate) struct Statistics {
     pub(crate) first_expiry_s: u32,
     /// No tombstone was made before this second.
     pub(crate) first_deletion_s: u32,
-    /// `None` in files of versions before 4.
-    pub(crate) end: Option<End>,
-    /// While it is written: greater timestamps are in the future.
-    limit: i64,
-}
-
-/// When the data of a file is dead.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct End {
     /// From this second on nothing in the file is alive; `u32::MAX` if something never dies.
     pub(crate) all_dead_s: u32,
     /// When the file was written, Unix seconds.
@@ -50,10 +40,12 @@ pub(crate) struct End {
     pub(crate) newest: i64,
     /// When its cells expire and its tombstones were made.
     pub(crate) deaths: Deaths,
+    /// Greater timestamps were in the future when the file was written. Not stored.
+    limit: i64,
 }
 
-/// Bytes of an end.
-const END_BYTES: usize = 16 + deaths::BYTES;
+/// Bytes of statistics in a footer.
+pub(crate) const BYTES: usize = 80 + deaths::BYTES;
 
 /// The clock of a file that is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,8 +56,9 @@ pub(crate) struct WriteTime {
     pub(crate) timestamp: i64,
 }
 
-impl Default for Statistics {
-    fn default() -> Statistics {
+impl Statistics {
+    /// The statistics of an empty file that is written at `time`.
+    pub(crate) fn new(time: WriteTime) -> Statistics {
         Statistics {
             rows: 0,
             cells: 0,
@@ -74,44 +67,29 @@ impl Default for Statistics {
             tokens: (None, None),
             first_expiry_s: u32::MAX,
             first_deletion_s: u32::MAX,
-            end: None,
-            limit: i64::MAX,
+            all_dead_s: 0,
+            written_s: time.now_s,
+            newest: i64::MIN,
+            deaths: Deaths::default(),
+            limit: time.timestamp,
         }
-    }
-}
-
-impl Statistics {
-    /// Bytes in the footers of files of a version.
-    pub(crate) fn bytes(has_end: bool) -> usize {
-        64 + if has_end { END_BYTES } else { 0 }
-    }
-
-    /// Those of a file to be written.
-    pub(crate) fn at(time: WriteTime) -> Statistics {
-        let (all_dead_s, written_s, newest) = (0, time.now_s, i64::MIN);
-        let end = End { all_dead_s, written_s, newest, deaths: Deaths::default() };
-        Statistics { end: Some(end), limit: time.timestamp, ..Statistics::default() }
     }
 
     #[inline]
     fn written(&mut self, timestamp: i64) {
         let (least, greatest) = self.timestamps;
         self.timestamps = (least.min(timestamp), greatest.max(timestamp));
-        if let Some(end) = &mut self.end
-            && timestamp <= self.limit
-        {
-            end.newest = end.newest.max(timestamp);
+        if timestamp <= self.limit {
+            self.newest = self.newest.max(timestamp);
         }
     }
 
     /// Counts something that dies at a second, `u32::MAX`: never.
     #[inline]
     fn dies(&mut self, at_s: u32) {
-        if let Some(end) = &mut self.end {
-            end.all_dead_s = end.all_dead_s.max(at_s);
-            if at_s < u32::MAX {
-                end.deaths.add(at_s, 1);
-            }
+        self.all_dead_s = self.all_dead_s.max(at_s);
+        if at_s < u32::MAX {
+            self.deaths.add(at_s, 1);
         }
     }
 
@@ -165,28 +143,20 @@ impl Statistics {
         [least, greatest, tokens.0, tokens.1].iter().for_each(|bound| put_i64(out, *bound));
         put_u32(out, self.first_expiry_s);
         put_u32(out, self.first_deletion_s);
-        if let Some(end) = &self.end {
-            put_u32(out, end.all_dead_s);
-            put_u32(out, end.written_s);
-            put_i64(out, if end.newest == i64::MIN { self.limit } else { end.newest });
-            end.deaths.put(out);
-        }
+        put_u32(out, self.all_dead_s);
+        put_u32(out, self.written_s);
+        put_i64(out, if self.newest == i64::MIN { self.limit } else { self.newest });
+        self.deaths.put(out);
     }
 
-    pub(crate) fn read(reader: &mut Reader, has_end: bool) -> Result<Statistics, Malformed> {
+    pub(crate) fn read(reader: &mut Reader) -> Result<Statistics, Malformed> {
         let (rows, cells, tombstones) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let timestamps = (reader.i64()?, reader.i64()?);
         let (first, last) = (reader.i64()?, reader.i64()?);
         let tokens = if first <= last { (Some(first), Some(last)) } else { (None, None) };
         let (first_expiry_s, first_deletion_s) = (reader.u32()?, reader.u32()?);
-        let end = match has_end {
-            true => {
-                let (all_dead_s, written_s, newest) = (reader.u32()?, reader.u32()?, reader.i64()?);
-                Some(End { all_dead_s, written_s, newest, deaths: Deaths::read(reader)? })
-            }
-            false => None,
-        };
-        let limit = i64::MAX;
+        let (all_dead_s, written_s, newest) = (reader.u32()?, reader.u32()?, reader.i64()?);
+        let deaths = Deaths::read(reader)?;
         Ok(Statistics {
             rows,
             cells,
@@ -195,8 +165,11 @@ impl Statistics {
             tokens,
             first_expiry_s,
             first_deletion_s,
-            end,
-            limit,
+            all_dead_s,
+            written_s,
+            newest,
+            deaths,
+            limit: i64::MAX,
         })
     }
 }

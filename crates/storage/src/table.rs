@@ -12,7 +12,6 @@
 //!
 //! Blocks are those of [`crate::columnar`]. A file is written once, synced, and only then named in the manifest. Checksums
 //! (CRC32C) are over the bytes as stored and seeded with the file's number, so a block of another file does not pass either.
-//! What version 1 did otherwise is in [`crate::table_v1`].
 
 use std::sync::Arc;
 
@@ -26,21 +25,15 @@ use crate::columnar::region::RegionMax;
 use crate::columnar::region::{Packing, crc};
 use crate::columnar::{self, BlockBuilder, HeadRef};
 use crate::error::StorageError;
-use crate::part::Block;
 use crate::partition::Partition;
 use crate::row::Row;
-use crate::statistics::{Statistics, WriteTime};
-use crate::table_v1;
+use crate::statistics::{self, Statistics, WriteTime};
 
 const MAGIC: u64 = 0x3130_4c42_5446_4c46; // "FLFTBL01"
-/// The newest version of the format this program reads, and the one it writes.
+/// Version of the format that this program reads and writes.
 pub(crate) const VERSION: u32 = 4;
-/// Versions whose statistics have no end: without and with Zstd.
-const WITHOUT_END: [u32; 2] = [2, 3];
-/// Bytes of a footer beside its statistics.
-const FOOTER_FRAME: usize = 64;
-/// Bytes of the longest footer.
-pub(crate) const FOOTER_MAX: usize = 336;
+/// Bytes of a footer.
+pub(crate) const FOOTER_BYTES: usize = 64 + statistics::BYTES;
 
 const INSIDE: u8 = 1;
 const PLAIN: u8 = 2;
@@ -62,21 +55,12 @@ pub(crate) struct IndexEntry {
     pub(crate) plain: bool,
     pub(crate) offset: u64,
     pub(crate) stored: u32,
-    /// 0 in files of version 1.
     pub(crate) rows: u32,
-    pub(crate) kind: BlockKind,
-    /// See [`columnar::bounds`]; empty in files of version 1.
+    /// Bytes of the directory at the start of the block.
+    pub(crate) directory: u32,
+    /// See [`columnar::bounds`].
     pub(crate) bounds: Bytes,
     pub(crate) crc: u32,
-}
-
-/// How a block is to be read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum BlockKind {
-    /// Version 1: by row, compressed as a whole.
-    Rows { raw: u32, compression: u8 },
-    /// Version 2: by column, after a directory of so many bytes.
-    Columns { directory: u32 },
 }
 
 /// What is known of a finished file.
@@ -107,8 +91,8 @@ pub(crate) struct TableWriter {
 }
 
 impl TableWriter {
-    /// A file whose blocks are closed at so many bytes before compression.
-    pub(crate) fn new(file: u64, block_bytes: usize) -> TableWriter {
+    /// A file whose blocks are closed at `block_bytes` before compression, written at `time`.
+    pub(crate) fn new(file: u64, block_bytes: usize, time: WriteTime) -> TableWriter {
         TableWriter {
             file,
             block_bytes,
@@ -119,16 +103,11 @@ impl TableWriter {
             begun: None,
             index: Vec::new(),
             tokens: Vec::new(),
-            statistics: Statistics::default(),
+            statistics: Statistics::new(time),
             out: Vec::new(),
             taken: 0,
             too_large: None,
         }
-    }
-
-    /// The same, written at a time: without one, the file says nothing about its dead data.
-    pub(crate) fn at(self, time: WriteTime) -> TableWriter {
-        TableWriter { statistics: Statistics::at(time), ..self }
     }
 
     /// The same with what is known of the columns, ascending by column, and another compression.
@@ -269,7 +248,7 @@ impl TableWriter {
         }
         self.check()?;
         let filter = bloom::build(&self.tokens);
-        let mut footer = Vec::with_capacity(FOOTER_MAX);
+        let mut footer = Vec::with_capacity(FOOTER_BYTES);
         for section in [&filter, &self.index] {
             put_u64(&mut footer, self.taken + self.out.len() as u64);
             put_u32(&mut footer, section.len() as u32);
@@ -277,12 +256,10 @@ impl TableWriter {
             self.out.extend_from_slice(section);
         }
         self.statistics.tokens = (self.tokens.first().copied(), self.tokens.last().copied());
-        let has_end = self.statistics.end.is_some();
         self.statistics.put(&mut footer);
         put_u64(&mut footer, self.file);
         put_u64(&mut footer, self.tokens.len() as u64);
-        let zstd = self.packing == Packing::Zstd;
-        put_u32(&mut footer, if has_end { VERSION } else { WITHOUT_END[usize::from(zstd)] });
+        put_u32(&mut footer, VERSION);
         let sum = crc32c::crc32c(&footer);
         put_u32(&mut footer, sum);
         put_u64(&mut footer, MAGIC);
@@ -302,24 +279,23 @@ pub(crate) struct Section {
 /// A decoded footer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Footer {
-    pub(crate) version: u32,
     pub(crate) filter: Section,
     pub(crate) index: Section,
     pub(crate) file: u64,
     pub(crate) partitions: u64,
-    /// `None` in files of version 1.
-    pub(crate) statistics: Option<Statistics>,
+    pub(crate) statistics: Statistics,
 }
 
 /// Why a file cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unreadable {
     Damaged(&'static str),
-    Newer(u32),
+    /// The file has another version of the format.
+    Version(u32),
 }
 
-/// Reads the footer out of the last bytes ([`FOOTER_MAX`], or all there are) of a file of `len` bytes which the manifest calls
-/// `file`.
+/// Reads the footer out of the last bytes ([`FOOTER_BYTES`], or all there are) of a file of `len` bytes which the
+/// manifest calls `file`.
 pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, Unreadable> {
     const SHORT: Unreadable = Unreadable::Damaged("its footer is too short");
     let end = tail.len().checked_sub(16).ok_or(SHORT)?;
@@ -327,15 +303,13 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
     let (Ok(version), Ok(sum), Ok(magic)) = (reader.u32(), reader.u32(), reader.u64()) else {
         return Err(SHORT);
     };
-    let bytes = match version {
+    match version {
         _ if magic != MAGIC => return Err(Unreadable::Damaged("its footer does not end as one")),
         0 => return Err(Unreadable::Damaged("its footer names no version")),
-        1 => table_v1::FOOTER,
-        VERSION => FOOTER_FRAME + Statistics::bytes(true),
-        _ if WITHOUT_END.contains(&version) => FOOTER_FRAME + Statistics::bytes(false),
-        newer => return Err(Unreadable::Newer(newer)),
-    };
-    let start = tail.len().checked_sub(bytes).ok_or(SHORT)?;
+        VERSION => {}
+        other => return Err(Unreadable::Version(other)),
+    }
+    let start = tail.len().checked_sub(FOOTER_BYTES).ok_or(SHORT)?;
     if crc32c::crc32c(&tail[start..end + 4]) != sum {
         return Err(Unreadable::Damaged("its footer does not match its checksum"));
     }
@@ -343,12 +317,9 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
         let mut reader = Reader::at(tail.clone(), start);
         let mut section = || Ok(Section { offset: reader.u64()?, bytes: reader.u32()?, crc: reader.u32()? });
         let (filter, index) = (section()?, section()?);
-        let statistics = match version {
-            1 => None,
-            version => Some(Statistics::read(&mut reader, version == VERSION)?),
-        };
+        let statistics = Statistics::read(&mut reader)?;
         let (file, partitions) = (reader.u64()?, reader.u64()?);
-        Ok(Footer { version, filter, index, file, partitions, statistics })
+        Ok(Footer { filter, index, file, partitions, statistics })
     };
     let footer = read().map_err(|Malformed| SHORT)?;
     let fits = |s: Section| s.offset.checked_add(u64::from(s.bytes)).is_some_and(|end| end <= len);
@@ -369,12 +340,12 @@ pub(crate) fn check_section(section: &Section, file: u64, bytes: &Bytes) -> Resu
     Err(Unreadable::Damaged("its filter or index does not match its checksum"))
 }
 
-/// Reads the index of a file of this version.
-pub(crate) fn read_index(bytes: Bytes, version: u32) -> Result<Vec<IndexEntry>, Malformed> {
+/// Reads the index of a file.
+pub(crate) fn read_index(bytes: Bytes) -> Result<Vec<IndexEntry>, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut entries: Vec<IndexEntry> = Vec::new();
     while reader.rest() > 0 {
-        let entry = if version == 1 { table_v1::read_entry(&mut reader)? } else { read_entry(&mut reader)? };
+        let entry = read_entry(&mut reader)?;
         if entries.last().is_some_and(|last| last.start >= entry.start) {
             return Err(Malformed);
         }
@@ -391,24 +362,20 @@ fn read_entry(reader: &mut Reader) -> Result<IndexEntry, Malformed> {
     }
     let start = BlockStart { token, key, clustering: (at & INSIDE != 0).then_some(clustering) };
     let (offset, stored) = (reader.u64()?, reader.u32()?);
-    let kind = BlockKind::Columns { directory: reader.u32()? };
-    let (crc, rows, bounds) = (reader.u32()?, reader.u32()?, reader.bytes()?);
-    Ok(IndexEntry { start, plain: at & PLAIN != 0, offset, stored, rows, kind, bounds, crc })
+    let (directory, crc, rows, bounds) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.bytes()?);
+    Ok(IndexEntry { start, plain: at & PLAIN != 0, offset, stored, rows, directory, bounds, crc })
 }
 
 /// Checks a block as stored and makes it readable.
-pub(crate) fn read_block(entry: &IndexEntry, file: u64, stored: Bytes) -> Result<Block, Unreadable> {
+pub(crate) fn read_block(
+    entry: &IndexEntry,
+    file: u64,
+    stored: Bytes,
+) -> Result<Arc<columnar::Block>, Unreadable> {
     if stored.len() != entry.stored as usize {
         return Err(Unreadable::Damaged("a block is cut off"));
     }
-    match entry.kind {
-        BlockKind::Rows { raw, compression } => {
-            table_v1::read_block(stored, file, entry.crc, raw as usize, compression).map(Block::Rows)
-        }
-        BlockKind::Columns { directory } => {
-            columnar::Block::open(stored, directory as usize, entry.crc, file)
-                .map(|block| Block::Columns(Arc::new(block)))
-                .map_err(|Malformed| Unreadable::Damaged("a block does not match its checksum"))
-        }
-    }
+    columnar::Block::open(stored, entry.directory as usize, entry.crc, file)
+        .map(Arc::new)
+        .map_err(|Malformed| Unreadable::Damaged("a block does not match its checksum"))
 }

@@ -17,7 +17,7 @@ use crate::read_ahead::ReadAhead;
 use crate::row::Row;
 use crate::shared_files::Opened;
 use crate::statistics::Statistics;
-use crate::table::{self, BlockKind, BlockStart, FOOTER_MAX, IndexEntry, Unreadable};
+use crate::table::{self, BlockStart, FOOTER_BYTES, IndexEntry, Unreadable};
 use crate::world::{BoxFuture, File, Mode, World};
 
 /// A table file.
@@ -31,7 +31,7 @@ pub(crate) struct TableFile {
     file: Arc<dyn File>,
     filter: Bytes,
     pub(crate) index: Arc<[IndexEntry]>,
-    /// `None` in files of version 1.
+    /// `None` in a file that cannot be opened.
     pub(crate) statistics: Option<Statistics>,
     /// One for each state of this file that somebody may still read: see [`TableFile::cut`].
     users: Arc<()>,
@@ -80,8 +80,8 @@ impl File for Unopened {
 fn unreadable(path: &Path, why: Unreadable) -> StorageError {
     match why {
         Unreadable::Damaged(what) => StorageError::corrupt(path, what),
-        Unreadable::Newer(found) => {
-            StorageError::NewerFormat { path: path.into(), found, known: table::VERSION }
+        Unreadable::Version(found) => {
+            StorageError::UnknownFormat { path: path.into(), found, known: table::VERSION }
         }
     }
 }
@@ -89,7 +89,7 @@ fn unreadable(path: &Path, why: Unreadable) -> StorageError {
 fn unreadable_at(path: &Path, offset: u64, why: Unreadable) -> StorageError {
     match why {
         Unreadable::Damaged(what) => StorageError::corrupt(path, format!("{what}, at byte {offset}")),
-        newer @ Unreadable::Newer(_) => unreadable(path, newer),
+        version @ Unreadable::Version(_) => unreadable(path, version),
     }
 }
 
@@ -111,7 +111,7 @@ async fn read_sections(
         table::check_section(section, seal, bytes).map_err(|why| unreadable_at(path, section.offset, why))?;
     }
     let sections = filter.len() + index.len();
-    let index: Arc<[IndexEntry]> = table::read_index(index, footer.version)
+    let index: Arc<[IndexEntry]> = table::read_index(index)
         .map_err(|_| StorageError::corrupt(path, "its index does not decode"))?
         .into();
     // Keys and bounds of entries are slices of the index as it was read.
@@ -122,7 +122,7 @@ async fn read_sections(
 async fn read_footer(file: &dyn File, path: &Path, seal: u64) -> Result<(u64, table::Footer), StorageError> {
     let io = |error| StorageError::io("read the table file", path, error);
     let bytes = file.len().await.map_err(io)?;
-    let tail = bytes.min(FOOTER_MAX as u64);
+    let tail = bytes.min(FOOTER_BYTES as u64);
     let footer = file.read(bytes - tail, tail as usize).await.map_err(io)?;
     let footer = table::read_footer(&footer, bytes, seal).map_err(|why| unreadable(path, why))?;
     Ok((bytes, footer))
@@ -133,7 +133,7 @@ pub(crate) async fn tokens_of(world: &dyn World, path: &Path, seal: u64) -> Resu
     let opened = world.open(path, Mode::ReadTable).await;
     let file = opened.map_err(|error| StorageError::io("read the table file", path, error))?;
     let (_, footer) = read_footer(&*file, path, seal).await?;
-    let (first, last) = footer.statistics.map_or((None, None), |statistics| statistics.tokens);
+    let (first, last) = footer.statistics.tokens;
     Ok((first.unwrap_or(i64::MIN), last.unwrap_or(i64::MAX)))
 }
 
@@ -170,7 +170,7 @@ impl TableFile {
             offset: 0,
             stored: 0,
             rows: 0,
-            kind: BlockKind::Columns { directory: 0 },
+            directory: 0,
             bounds: Bytes::new(),
             crc: 0,
         };
@@ -252,7 +252,7 @@ impl TableFile {
 
     fn of(opened: Opened, path: PathBuf, entry: FileEntry) -> TableFile {
         let Opened { file, bytes, filter, index, footer, resident_bytes } = opened;
-        let statistics = footer.statistics;
+        let statistics = Some(footer.statistics);
         let range = range_of(&index, statistics.as_ref(), entry.from);
         let (id, users, shared) = (entry.id, Arc::default(), None);
         TableFile {
@@ -401,10 +401,10 @@ impl FileCursor {
     async fn part(&mut self) -> Result<Option<Part>, StorageError> {
         loop {
             if let Some((block, at)) = &mut self.block
-                && *at < block.parts()
+                && *at < block.parts
             {
                 *at += 1;
-                return block.part(*at - 1).map(Some).map_err(self.file.malformed(self.next_block - 1));
+                return Part::new(block, *at - 1).map(Some).map_err(self.file.malformed(self.next_block - 1));
             }
             if self.next_block >= self.file.index.len() {
                 return Ok(None);

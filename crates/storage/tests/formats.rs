@@ -1,19 +1,16 @@
-//! Folders written by older versions of the program are opened, with all that is in them (see `fixtures/README.md`). Each fixture has
-//! table files, records that are in the log only, static columns, times to live, and deletions.
+//! Data folders in the present formats (see `fixtures/README.md`) are opened, with all that is in
+//! them. A folder with another format version is refused and stays as it is. A format that changes
+//! without a new version number fails here.
 #![expect(clippy::disallowed_methods, reason = "copies folders, outside the lanes")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use lanes::{Config, Group, Lanes};
 use storage::{CellRef, Options, Shard, TableId};
 
-/// What the fixtures hold: partitions, rows.
-const SIMPLE: (usize, usize) = (25, 25);
-const WIDE: (usize, usize) = (4, 31);
-const CUT: (usize, usize) = (1, 1);
-
-/// When the fixtures were written, and a time at which what was to live for a second is dead.
+/// A time at which the expiring cells of the fixtures are dead, in Unix seconds.
 const NOW_S: u32 = 1_795_260_000;
 
 struct Folder(PathBuf);
@@ -21,7 +18,9 @@ struct Folder(PathBuf);
 impl Folder {
     /// A copy of a fixture.
     fn of(fixture: &str) -> Folder {
-        let name = format!("fairlane-formats-{}-{}", std::process::id(), fixture.replace('/', "-"));
+        static COPIES: AtomicU32 = AtomicU32::new(0);
+        let copy_number = COPIES.fetch_add(1, Relaxed);
+        let name = format!("fairlane-formats-{}-{copy_number}", std::process::id());
         let folder = Folder(std::env::temp_dir().join(name));
         let _ = fs::remove_dir_all(&folder.0);
         copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture), &folder.0);
@@ -48,49 +47,33 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Partitions and rows that are alive, over all shards; opened twice, as the first start may rewrite what it finds.
-fn check(fixture: &'static str, shards: u32, tables: [(u128, (usize, usize)); 3]) {
+/// Live partitions and rows of each table: the two of the fixtures, and one that does not exist.
+const EXPECTED: [(u128, (usize, usize)); 3] = [(1, (40, 40)), (2, (3, 3 * 55)), (9, (0, 0))];
+
+/// Counts the live partitions and rows. Opens the folder twice, as the first start may rewrite it.
+fn check_counts(fixture: &'static str) {
     let folder = Folder::of(fixture);
     let dir = folder.0.clone();
     let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
     lanes.block_on(0, Group::CONTROL, move || async move {
         for start in ["first", "second"] {
-            let mut found = [(0, 0); 3];
-            for shard in 0..shards {
-                let shard = Shard::open(Options::in_dir(&dir, shard, shards)).await.expect("it opens");
-                for ((table, _), found) in tables.iter().zip(&mut found) {
-                    let mut scan = shard.scan(TableId(*table), i64::MIN..=i64::MAX, None, NOW_S);
-                    while let Some((_, _, view)) = scan.next().await.expect("it is read") {
-                        *found = (found.0 + 1, found.1 + view.rows().count());
-                    }
+            let shard = Shard::open(Options::in_dir(&dir, 0, 1)).await.expect("it opens");
+            for (table, expected) in EXPECTED {
+                let (mut partitions, mut rows) = (0, 0);
+                let mut scan = shard.scan(TableId(table), i64::MIN..=i64::MAX, None, NOW_S);
+                while let Some((_, _, view)) = scan.next().await.expect("it is read") {
+                    (partitions, rows) = (partitions + 1, rows + view.rows().count());
                 }
-                shard.shutdown().await.expect("it closes");
+                assert_eq!((partitions, rows), expected, "{fixture}, table {table}, {start} start");
             }
-            assert_eq!(found, tables.map(|(_, expected)| expected), "{fixture}, {start} start");
+            shard.shutdown().await.expect("it closes");
         }
     });
     lanes.shutdown();
 }
 
-#[test]
-fn version_1_of_one_shard_killed_while_it_wrote() {
-    let simple = 0x3d2d5b08_2b3f_47c8_aa1e_2923f204d8cc;
-    let wide = 0x9099ac72_63d1_4588_8c38_9b047d81c6d6;
-    let cut = 0xec16196f_ab8b_428f_a271_d49a3cbf1c46;
-    check("v1/one", 1, [(simple, SIMPLE), (wide, WIDE), (cut, CUT)]);
-}
-
-#[test]
-fn version_1_of_two_shards_stopped_in_order() {
-    let simple = 0x1f855e94_95bb_45fe_bcbd_48be7d7ed1ae;
-    let wide = 0x03481092_528d_4b1f_bce1_be2bee884c30;
-    let cut = 0xbe7689d6_eea2_4293_9d4e_ff7b073d8d74;
-    check("v1/two", 2, [(simple, SIMPLE), (wide, WIDE), (cut, CUT)]);
-}
-
-/// Table files of versions 2 and 3 (see `examples/fixture.rs`), down to the values.
-fn check_written(fixture: &'static str) {
-    check(fixture, 1, [(1, (40, 40)), (2, (3, 3 * 55)), (9, (0, 0))]);
+/// Compares all values with those that `examples/fixture.rs` wrote.
+fn check_values(fixture: &'static str) {
     let folder = Folder::of(fixture);
     let dir = folder.0.clone();
     let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
@@ -124,11 +107,30 @@ fn check_written(fixture: &'static str) {
 }
 
 #[test]
-fn table_files_of_version_2() {
-    check_written("v2/lz4");
+fn folder_with_lz4_opens_with_all_values() {
+    check_counts("lz4");
+    check_values("lz4");
 }
 
 #[test]
-fn table_files_of_version_3() {
-    check_written("v3/zstd");
+fn folder_with_zstd_opens_with_all_values() {
+    check_counts("zstd");
+    check_values("zstd");
+}
+
+#[test]
+fn folder_with_another_layout_version_is_refused() {
+    let folder = Folder::of("lz4");
+    let list = folder.0.join("shards");
+    let text = fs::read_to_string(&list).expect("it is there").replace("layout 2", "layout 1");
+    fs::write(&list, &text).expect("written");
+    let dir = folder.0.clone();
+    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    lanes.block_on(0, Group::CONTROL, move || async move {
+        let refused =
+            Shard::open(Options::in_dir(&dir, 0, 1)).await.expect_err("another version").to_string();
+        assert!(refused.contains("format version 1, expected 2"), "{refused}");
+    });
+    lanes.shutdown();
+    assert_eq!(fs::read_to_string(&list).expect("it is there"), text);
 }

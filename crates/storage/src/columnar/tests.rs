@@ -11,11 +11,13 @@ use crate::model::{CellRef, Deletion, Expiry, Liveness};
 use crate::partition::Partition;
 use crate::ranges::{Position, Ranges};
 use crate::row::{Row, RowBuilder};
-use crate::statistics::Statistics;
+use crate::statistics::{Statistics, WriteTime};
 use crate::table::TableWriter;
 use lanes::sim::Random;
 
 const FILE: u64 = 77;
+
+const WRITTEN: WriteTime = WriteTime { now_s: 10, timestamp: 10_000_000 };
 
 const LAYOUTS: [ColumnLayout; 2] = [
     ColumnLayout { column: 1, encoding: ColumnEncoding::Signed(4) },
@@ -109,7 +111,7 @@ fn encode(parts: &[Part], packing: Packing) -> (Bytes, Finished) {
 }
 
 fn encode_with(builder: &mut BlockBuilder, parts: &[Part], packing: Packing) -> (Bytes, Finished) {
-    let mut statistics = Statistics::default();
+    let mut statistics = Statistics::new(WRITTEN);
     for part in parts {
         let head =
             HeadRef { deletion: part.deletion, statics: part.statics.as_ref(), ranges: Some(&part.ranges) };
@@ -273,7 +275,7 @@ fn rows_beyond_the_limits_of_a_region_are_not_written() {
         Partition::Full(std::sync::Arc::new(crate::partition::Full { statics, ..Default::default() }))
     };
     let write = |large: Partition| {
-        let mut writer = TableWriter::new(FILE, 1 << 10).with_max(max);
+        let mut writer = TableWriter::new(FILE, 1 << 10, WRITTEN).with_max(max);
         for (token, partition) in [(1, Partition::Single(row(9, &[1]))), (2, large)] {
             writer.begin(token, &Bytes::from_static(b"k"), &partition);
             writer.rows(&partition);
