@@ -365,7 +365,7 @@ impl Access {
             Some(password) => Some(hash(password).await?),
             None => None,
         };
-        if let Some(given) = hashed_password_of(statement).and_then(Verifier::from_statement) {
+        if let Some(given) = hashed_password_of(statement).and_then(Verifier::parse) {
             let accepts_empty = async move { given.accepts("").await };
             if lanes::heavy_urgent(lanes::current_group(), accepts_empty).await {
                 return Err(Error::Invalid(EMPTY_PASSWORD.to_owned()));

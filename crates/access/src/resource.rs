@@ -151,8 +151,8 @@ impl Resource {
         }
     }
 
-    /// Parses a name in the tables. Names of roles and levels may contain a `/`. Version 0.1.0
-    /// stored no identity of tables: they get [`NO_TABLE`].
+    /// Parses a name in the tables. Names of roles and levels may contain a `/`. A
+    /// table without an identity gets [`NO_TABLE`].
     pub(crate) fn from_name(name: &str) -> Option<Resource> {
         let (root, rest) = name.split_once('/').map_or((name, None), |(root, rest)| (root, Some(rest)));
         Some(match (root, rest) {

@@ -15,13 +15,12 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cql::ast::Permission;
 use engine::{BatchKind, Engine, Error, Outcome, Plan, Request, Value};
-use workload::{LevelSpec, WorkloadType};
+use workload::LevelSpec;
 
-use crate::options::{self, parse_percent, percent_text};
+use crate::options::{self, percent_text};
 use crate::resource::{NO_TABLE, PermissionSet, Resource};
 use crate::roles::{Edit, Roles};
 use crate::scram::{Key, Verifier};
@@ -64,8 +63,6 @@ const ATTACH: &str =
 const DETACH: &str = "DELETE FROM system_auth.role_attributes WHERE role = ? AND name = 'service_level'";
 const PUT_LEVEL: &str = "INSERT INTO system_distributed.service_levels \
      (service_level, shares, timeout_ms, workload_type, cpu_limit, options) VALUES (?, ?, ?, ?, ?, ?)";
-/// Upgrades a table of version 0.1.0.
-const ADD_OPTIONS: &str = "ALTER TABLE system_distributed.service_levels ADD options text";
 const DECOY_SECRET: &str = "SELECT value FROM system_auth.secrets WHERE name = 'decoy'";
 const PUT_DECOY_SECRET: &str = "INSERT INTO system_auth.secrets (name, value) VALUES ('decoy', ?)";
 const DROP_LEVEL: &str = "DELETE FROM system_distributed.service_levels WHERE service_level = ?";
@@ -83,11 +80,6 @@ impl Store {
     pub(crate) async fn open(engine: Rc<dyn Engine>) -> Result<Store, Error> {
         for definition in DEFINITIONS {
             run(&*engine, definition).await?;
-        }
-        let schema = engine.schema();
-        let levels = schema.table("system_distributed", "service_levels");
-        if levels.is_some_and(|table| table.column("options").is_none()) {
-            run(&*engine, ADD_OPTIONS).await?;
         }
         Ok(Store { engine })
     }
@@ -277,11 +269,9 @@ const TABLES: [TableReader; 5] = [
             _ => Some(None),
         }
     }),
-    (
-        "service_level, shares, timeout_ms, workload_type, cpu_limit, options",
-        "system_distributed.service_levels",
-        |row| read_level(row).map(|spec| Some(Edit::PutLevel(spec))),
-    ),
+    ("service_level, options", "system_distributed.service_levels", |row| {
+        read_level(row).map(|spec| Some(Edit::PutLevel(spec)))
+    }),
 ];
 
 fn text(cell: Option<&[u8]>) -> Option<&str> {
@@ -289,29 +279,15 @@ fn text(cell: Option<&[u8]>) -> Option<&str> {
 }
 
 fn read_level(row: &Cells<'_>) -> Option<LevelSpec> {
-    if row[5].is_some() {
-        return options::of_text(text(row[0])?, text(row[5])?);
-    }
-    // A row of version 0.1.0.
-    let mut spec = LevelSpec::new(text(row[0])?);
-    if let Some(shares) = row[1] {
-        spec.shares = u16::try_from(i32::from_be_bytes(shares.try_into().ok()?)).ok()?;
-    }
-    if let Some(ms) = row[2] {
-        let ms = u64::try_from(i64::from_be_bytes(ms.try_into().ok()?)).ok()?;
-        spec.timeout = Some(Duration::from_millis(ms));
-    }
-    if let Some(kind) = row[3] {
-        spec.workload_type = Some(WorkloadType::from_name(text(Some(kind))?)?);
-    }
-    if let Some(limit) = row[4] {
-        spec.cpu_limit_ppm = Some(parse_percent(text(Some(limit))?)?);
-    }
-    (1..=1000).contains(&spec.shares).then_some(spec)
+    options::of_text(text(row[0])?, text(row[1])?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use workload::WorkloadType;
+
     use super::*;
 
     #[test]
@@ -319,7 +295,7 @@ mod tests {
         for text in DEFINITIONS {
             cql::parse(text).expect(text);
         }
-        for text in [ADD_OPTIONS, DECOY_SECRET, PUT_DECOY_SECRET] {
+        for text in [DECOY_SECRET, PUT_DECOY_SECRET] {
             cql::parse(text).expect(text);
         }
         for (columns, table, _) in TABLES {
@@ -352,10 +328,8 @@ mod tests {
         let mut spec = LevelSpec::new("olap");
         let check = |spec: &LevelSpec| {
             let row = level_row(spec);
-            let cells: Vec<_> = row.iter().map(|cell| cell.as_deref()).collect();
+            let cells = [row[0].as_deref(), row[5].as_deref()];
             assert_eq!(read_level(&cells).as_ref(), Some(spec));
-            let old = [cells[0], cells[1], cells[2], cells[3], cells[4], None];
-            assert_eq!(read_level(&old).as_ref(), Some(spec), "a row of version 0.1.0");
         };
         check(&spec);
         spec.shares = 7;
@@ -363,7 +337,7 @@ mod tests {
         spec.workload_type = Some(WorkloadType::Batch);
         spec.cpu_limit_ppm = Some(125_000);
         check(&spec);
-        assert_eq!(read_level(&[Some(b"x"), Some(&0_i32.to_be_bytes()), None, None, None, None]), None);
-        assert_eq!(read_level(&[Some(b"x"), None, None, None, None, Some(b"nonsense")]), None);
+        assert_eq!(read_level(&[Some(b"x"), Some(b"nonsense")]), None);
+        assert_eq!(read_level(&[Some(b"x"), None]), None);
     }
 }

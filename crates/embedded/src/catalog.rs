@@ -2,23 +2,19 @@
 //! it one at a time, and every core adopts a change before the statement returns.
 //!
 //! The edits of a statement are computed and serialized on a heavy lane, in the group of its role.
-//! Version 0.1.0 stored the schema as one JSON value. Such a folder opens, and its next change
-//! writes the rows.
 
 mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use cql::ast::{self, Statement};
-use engine::{Error, Guardrail, Guardrails, Keyspace, Outcome, Schema, SchemaChange, Warnings};
-use schema::{KeyspaceDef, TableDef, UdtType};
-use serde::Deserialize;
-use storage::{Change, Deletion, Event, Mutation, TableId};
-use uuid::Uuid;
+use engine::{Error, Guardrail, Guardrails, Outcome, Schema, SchemaChange, Warnings};
+use schema::TableDef;
+use storage::{Event, Mutation, TableId};
 
 use crate::batch_log::BATCH_TABLE;
 use crate::clock::FLOORS;
@@ -33,46 +29,6 @@ pub(crate) const SCHEMA_TABLE: TableId = TableId(1);
 
 /// Partition of the rows.
 const ROWS_KEY: &[u8] = b"definitions";
-
-/// Partition of the single value of version 0.1.0.
-const WHOLE_KEY: &[u8] = b"schema";
-
-/// Bytes of definitions per log record when the whole schema is written. Far below the maximum size
-/// of a record.
-const RECORD_BYTES: usize = 1 << 20;
-
-/// Schema in the format of version 0.1.0.
-#[derive(Deserialize)]
-struct Whole {
-    version: Uuid,
-    keyspaces: Vec<WholeKeyspace>,
-}
-
-#[derive(Deserialize)]
-struct WholeKeyspace {
-    def: KeyspaceDef,
-    tables: Vec<TableDef>,
-    types: Vec<UdtType>,
-}
-
-fn parse_whole(bytes: &[u8]) -> Result<Schema, Error> {
-    let whole: Whole = serde_json::from_slice(bytes).map_err(|error| rows::damaged(&error))?;
-    let keyspaces = whole.keyspaces.into_iter().map(|keyspace| {
-        let tables: BTreeMap<_, _> =
-            keyspace.tables.into_iter().map(|t| (t.name.clone(), Arc::new(t))).collect();
-        let types: BTreeMap<_, _> =
-            keyspace.types.into_iter().map(|t| (t.name.clone(), Arc::new(t))).collect();
-        (keyspace.def.name.clone(), Arc::new(Keyspace { def: keyspace.def, tables, types }))
-    });
-    Ok(Schema { version: whole.version, keyspaces: keyspaces.collect() })
-}
-
-/// Schema read from storage.
-pub(crate) struct Stored {
-    pub(crate) schema: Schema,
-    /// True if stored as rows, false for the format of version 0.1.0.
-    has_rows: bool,
-}
 
 /// Effect of a definition statement, computed before any change is made.
 pub(crate) struct Defined {
@@ -148,43 +104,25 @@ impl Embedded {
     /// Loads the schema from core 0's shard.
     pub(crate) async fn load_schema(&self) -> Result<Arc<Schema>, Error> {
         let stored = self.read_schema(SCHEMA_TABLE).await?;
-        self.has_rows.set(stored.as_ref().is_some_and(|stored| stored.has_rows));
-        Ok(Arc::new(match stored {
-            Some(stored) => stored.schema,
-            None => Schema { version: term::random_uuid(), ..Schema::default() },
-        }))
+        let new = || Schema { version: term::random_uuid(), ..Schema::default() };
+        Ok(Arc::new(stored.unwrap_or_else(new)))
     }
 
     /// Reads the schema from a table of this core, and raises the clock to its timestamps. `None`:
     /// there is none yet.
-    pub(crate) async fn read_schema(&self, from: TableId) -> Result<Option<Stored>, Error> {
+    pub(crate) async fn read_schema(&self, from: TableId) -> Result<Option<Schema>, Error> {
         let token = schema::token::token(ROWS_KEY);
         let found = self.shard.read_partition(from, token, ROWS_KEY, 0).wait().await;
-        let mut leftovers = false;
-        if let Some(view) = found.map_err(storage_error)? {
-            if let Some((schema, last_us)) = rows::parse(&view)? {
-                self.raise_clock(last_us);
-                return Ok(Some(Stored { schema, has_rows: true }));
-            }
-            leftovers = view.rows().next().is_some();
+        let Some(view) = found.map_err(storage_error)? else { return Ok(None) };
+        if let Some((schema, last_us)) = rows::parse(&view)? {
+            self.raise_clock(last_us);
+            return Ok(Some(schema));
         }
-        let token = schema::token::token(WHOLE_KEY);
-        let row = self
-            .shard
-            .read_row(from, token, WHOLE_KEY, &[], storage::Pick::columns(&[0]), 0)
-            .wait()
-            .await
-            .map_err(storage_error)?;
-        let Some(cell) = row.as_ref().and_then(|row| row.cell(0)) else {
-            if leftovers {
-                // Do not replace an unreadable schema by an empty one.
-                return Err(Error::Server("the schema has definitions but no version: it is damaged".into()));
-            }
-            return Ok(None);
-        };
-        self.raise_clock(cell.timestamp);
-        let schema = parse_whole(cell.value().unwrap_or_default())?;
-        Ok(Some(Stored { schema, has_rows: false }))
+        if view.rows().next().is_some() {
+            // Do not replace an unreadable schema by an empty one.
+            return Err(Error::Server("the schema has definitions but no version: it is damaged".into()));
+        }
+        Ok(None)
     }
 
     /// Runs a definition statement on core 0, called from any core.
@@ -250,16 +188,9 @@ impl Embedded {
 
     /// Writes a change to the log. From then on a start loads it.
     pub(crate) async fn write_change(&self, Defined { step, edits, .. }: &mut Defined) -> Result<(), Error> {
-        if !self.has_rows.get() {
-            self.write_rows_of_all().await?;
-            // From here on the rows are authoritative, even if this statement fails.
-            self.has_rows.set(true);
-        }
         let mut edits = std::mem::take(edits);
         edits.push((rows::VERSION.to_vec(), Some(step.schema.version.as_bytes().to_vec())));
-        self.write_rows(edits, Vec::new()).await?;
-        self.has_rows.set(true);
-        Ok(())
+        self.write_rows(edits).await
     }
 
     /// Makes every core adopt a change, and drops unused data.
@@ -279,44 +210,18 @@ impl Embedded {
         gone.map(|()| change.map_or(Outcome::Void, Outcome::SchemaChange))
     }
 
-    /// Writes rows of the schema together with other mutations, all or none.
-    async fn write_rows(&self, edits: Vec<rows::Edit>, mut others: Vec<Mutation>) -> Result<(), Error> {
+    /// Writes rows of the schema, all or none.
+    async fn write_rows(&self, edits: Vec<rows::Edit>) -> Result<(), Error> {
         let Times { now_us: timestamp, now_s, .. } = self.times();
         // A type may be used by every table. Then all table definitions are written.
         let build = async move { edits.iter().map(|edit| rows::change(edit, timestamp, now_s)).collect() };
-        others.push(mutation(ROWS_KEY, lanes::heavy(lanes::current_group(), build).await));
+        let changes = lanes::heavy(lanes::current_group(), build).await;
+        let (token, key) = (schema::token::token(ROWS_KEY), Bytes::from_static(ROWS_KEY));
+        let mutation = Mutation { table: SCHEMA_TABLE, token, key, changes };
         self.keep_floor().map_err(storage_error)?;
         // Dropping a table frees space, so this write must succeed on a full disk.
-        let written = self.shard.apply_vital(others).await.map_err(storage_error)?;
+        let written = self.shard.apply_vital(vec![mutation]).await.map_err(storage_error)?;
         written.await.map_err(storage_error)
-    }
-
-    /// Converts a schema stored as one value to rows, all or none. The version row and the deletion
-    /// of the value come last: until then a restart reads the value.
-    async fn write_rows_of_all(&self) -> Result<(), Error> {
-        let now = self.current.schema();
-        let all = async move { (rows::edits(&Schema::default(), &now), now.version) };
-        let (edits, version) = lanes::heavy(lanes::current_group(), all).await;
-        let deletion = || {
-            let times = self.times();
-            Deletion { timestamp: times.now_us, deleted_at_s: times.now_s }
-        };
-        // Rows left by an attempt that did not complete.
-        let gone = Change::DeletePartition(deletion());
-        self.write_rows(Vec::new(), vec![mutation(ROWS_KEY, vec![gone])]).await?;
-        let (mut record, mut bytes) = (Vec::new(), 0);
-        for (place, value) in edits {
-            bytes += place.len() + value.as_ref().map_or(0, Vec::len);
-            record.push((place, value));
-            if bytes >= RECORD_BYTES {
-                self.write_rows(std::mem::take(&mut record), Vec::new()).await?;
-                bytes = 0;
-            }
-        }
-        self.write_rows(record, Vec::new()).await?;
-        let version = (rows::VERSION.to_vec(), Some(version.as_bytes().to_vec()));
-        let whole = Change::DeletePartition(deletion());
-        self.write_rows(vec![version], vec![mutation(WHOLE_KEY, vec![whole])]).await
     }
 
     /// Configures the options and the column layouts of tables in storage.
@@ -408,7 +313,3 @@ fn half_changed() -> Error {
 
 /// Tables configured in storage in one task poll.
 const TABLES_AT_ONCE: usize = 20;
-
-fn mutation(key: &'static [u8], changes: Vec<Change>) -> Mutation {
-    Mutation { table: SCHEMA_TABLE, token: schema::token::token(key), key: Bytes::from_static(key), changes }
-}

@@ -10,8 +10,8 @@
 //!    that of the write ([`Floor::needed`]). The log keeps the order, so no write is durable
 //!    without its floor. A floor is [`STEP_US`] ahead: a busy core writes one per second, an idle
 //!    core none.
-//! 3. At start every core raises the clock to its floors. A data folder of version 0.1.0 has no
-//!    floors; there the greatest timestamps of the system tables are used.
+//! 3. At start every core raises the clock to its floors, and core 0 to the greatest timestamp of
+//!    the schema.
 //!
 //! ```text
 //!  timestamps       ─────────────●  crash        ●────────  above the floor, whatever the wall clock shows

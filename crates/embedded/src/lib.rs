@@ -75,8 +75,6 @@ pub struct Embedded {
     shard: Rc<Shard>,
     sharding: Sharding,
     current: Rc<Current>,
-    /// True once the schema is stored as rows (core 0 only).
-    has_rows: Cell<bool>,
     listeners: RefCell<Vec<SchemaListener>>,
     registry: Registry,
     /// Locks of partitions, by token, for statements that read before they write.
@@ -145,7 +143,6 @@ impl Embedded {
             shard,
             sharding,
             current: Rc::default(),
-            has_rows: Cell::new(false),
             listeners: RefCell::default(),
             registry: Registry::default(),
             partition_locks: KeyedLock::default(),

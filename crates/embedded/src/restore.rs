@@ -76,7 +76,7 @@ impl Embedded {
         let read = read.await;
         drop(self.shard.drop_tables(&[definitions, floors]).await);
         match read? {
-            Some(stored) => Ok(stored.schema),
+            Some(schema) => Ok(schema),
             None => Err(Error::Invalid(format!("{} has no schema: it is no whole snapshot", from.display()))),
         }
     }

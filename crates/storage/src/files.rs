@@ -59,8 +59,6 @@ pub(crate) struct Known {
     pub(crate) first_dead_s: u32,
     /// When the last fragment was written, Unix seconds; 0 if that is not recorded.
     pub(crate) written_s: u32,
-    /// Some fragment may hold dead data, and has no record of when it died: by this second some of it has.
-    pub(crate) unrecorded_s: u32,
     /// Some fragment has partitions that other shards own.
     pub(crate) is_shared: bool,
 }
@@ -75,7 +73,6 @@ impl Default for Known {
             deaths: Deaths::default(),
             first_dead_s: u32::MAX,
             written_s: 0,
-            unrecorded_s: u32::MAX,
             is_shared: false,
         }
     }
@@ -87,7 +84,6 @@ impl Known {
         let Some(statistics) = &file.statistics else {
             // A file that cannot be opened may hold anything.
             self.timestamps = (i64::MIN, self.timestamps.1);
-            self.unrecorded_s = 0;
             return;
         };
         let (least, greatest) = statistics.timestamps;

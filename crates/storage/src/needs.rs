@@ -196,11 +196,10 @@ fn dead_of(options: &TableOptions, all: &Files, run: &files::Run, now_s: u32) ->
         all: known.cells.saturating_add(known.rows),
         dead: known.deaths.before(forget_before_s),
         written_s: known.written_s,
-        is_unrecorded: known.unrecorded_s < forget_before_s,
         elsewhere_ppm: 0,
     };
     // The sample costs most: it is taken where the answer hangs on it.
-    if !options.unchecked_tombstones && !dead.is_unrecorded && dead::is_due(options, &dead, now_s) {
+    if !options.unchecked_tombstones && dead::is_due(options, &dead, now_s) {
         dead.elsewhere_ppm = elsewhere_ppm(all, run);
     }
     dead

@@ -125,7 +125,7 @@ impl OldFile {
         if entry.owners.is_empty() && old.sharding.shards > 1 && !table.is_systems() {
             entry.owners.push(Owner { sharding: old.sharding, shard });
         }
-        // Where an older program linked the file here, nothing tells who wrote it.
+        // Another seal is of the data folder that a table was restored from, and not unique here.
         if entry.origin.is_none() && entry.seal == entry.id {
             entry.origin = Some(Origin { generation: old.generation, shard, seal: entry.seal });
         }

@@ -66,7 +66,7 @@ impl Planner<'_> {
     /// Returns the verifier that the options specify, if any.
     fn new_verifier(&self, options: &RoleOptions) -> Result<Option<Arc<Verifier>>, Error> {
         if let Some(text) = &options.hashed_password {
-            return match Verifier::from_statement(text) {
+            return match Verifier::parse(text) {
                 Some(verifier) => Ok(Some(Arc::new(verifier))),
                 None => invalid(
                     "The hashed password must be a SCRAM-SHA-256 verifier: \

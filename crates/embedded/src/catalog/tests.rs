@@ -1,13 +1,16 @@
 //! Tests of the stored schema, and of the cost of its changes.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Mutex;
 
-use engine::{Engine, Request};
+use engine::{Engine, Keyspace, Request};
 use lanes::{Config, Group, Lanes};
-use serde_json::json;
+use schema::{KeyspaceDef, TableDef};
+use storage::Mutation;
+use uuid::Uuid;
 
 use super::*;
 
@@ -53,48 +56,7 @@ fn names(engine: &Embedded) -> Vec<String> {
     all.cloned().collect()
 }
 
-#[test]
-fn next_change_converts_an_old_schema_to_rows() {
-    let dir = folder("whole-schema");
-    session(&dir, async |engine| {
-        let all = [KEYSPACE, "CREATE TYPE u (a int)", "CREATE TABLE t (k int PRIMARY KEY, v frozen<u>)"];
-        run_all(engine, &all).await;
-        // Store it in the format of version 0.1.0.
-        let schema = engine.current.schema();
-        let keyspace = &schema.keyspaces["ks"];
-        let whole = json!({
-            "version": schema.version,
-            "keyspaces": [{
-                "def": keyspace.def,
-                "tables": keyspace.tables.values().map(|def| (**def).clone()).collect::<Vec<_>>(),
-                "types": keyspace.types.values().map(|udt| (**udt).clone()).collect::<Vec<_>>(),
-            }],
-        });
-        let timestamp = engine.times().now_us;
-        let edit = (Vec::new(), Some(serde_json::to_vec(&whole).expect("JSON")));
-        let rows_go = Change::DeletePartition(Deletion { timestamp, deleted_at_s: 1 });
-        let all =
-            [mutation(WHOLE_KEY, vec![rows::change(&edit, timestamp, 1)]), mutation(ROWS_KEY, vec![rows_go])];
-        engine.shard.apply(all.to_vec()).expect("applied").await.expect("written");
-    });
-    session(&dir, async |engine| {
-        assert!(!engine.has_rows.get(), "reading leaves the old format");
-        assert_eq!(names(engine), ["t", "u"]);
-        run_all(engine, &["CREATE TABLE s (k int PRIMARY KEY)", "DROP TABLE t"]).await;
-    });
-    session(&dir, async |engine| {
-        assert!(engine.has_rows.get());
-        assert_eq!(names(engine), ["s", "u"]);
-        let token = schema::token::token(WHOLE_KEY);
-        let whole = engine.shard.read_partition(SCHEMA_TABLE, token, WHOLE_KEY, 0).wait().await;
-        assert!(whole.expect("read").is_none_or(|view| view.is_empty()), "the single value is deleted");
-        run_all(engine, &["DROP KEYSPACE ks"]).await;
-    });
-    session(&dir, async |engine| assert_eq!(names(engine), [""; 0]));
-    std::fs::remove_dir_all(&dir).expect("removed");
-}
-
-/// As one value, they would exceed the maximum size of a log record.
+/// Together they exceed the maximum size of a log record.
 #[test]
 fn long_definitions_do_not_block_other_changes() {
     let dir = folder("long-comments");
@@ -386,6 +348,12 @@ fn panic_while_planning_a_change_fails_one_statement() {
     assert!(reported.lock().expect("no panic holds it").is_empty());
 }
 
+/// Returns a write of one row.
+fn row_of(table: TableId) -> Mutation {
+    let (key, change) = (b"key", rows::change(&(Vec::new(), Some(vec![1])), 1, 1));
+    Mutation { table, token: schema::token::token(key), key: Bytes::from_static(key), changes: vec![change] }
+}
+
 /// A crash came between the change of the schema and the drop of the data.
 #[test]
 fn start_drops_data_that_no_schema_names() {
@@ -394,9 +362,7 @@ fn start_drops_data_that_no_schema_names() {
     session(&dir, async move |engine| {
         run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)", "INSERT INTO t (k) VALUES (1)"])
             .await;
-        let mut left = mutation(ROWS_KEY, vec![rows::change(&(Vec::new(), Some(vec![1])), 1, 1)]);
-        left.table = unknown;
-        engine.shard.apply(vec![left]).expect("applied").await.expect("written");
+        engine.shard.apply(vec![row_of(unknown)]).expect("applied").await.expect("written");
         engine.flush().await.expect("flushed");
         assert!(engine.shard.tables().contains(&unknown));
     });
@@ -421,10 +387,8 @@ fn late_write_does_not_recreate_a_dropped_table() {
     session(&dir, async |engine| {
         run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)"]).await;
         let table = TableId(engine.current.schema().table("ks", "t").expect("there").data_id().as_u128());
-        let mut late = mutation(ROWS_KEY, vec![rows::change(&(Vec::new(), Some(vec![1])), 1, 1)]);
-        late.table = table;
         run_all(engine, &["DROP TABLE t"]).await;
-        let refused = engine.apply_by_core(vec![vec![late]]).await;
+        let refused = engine.apply_by_core(vec![vec![row_of(table)]]).await;
         assert!(matches!(refused, Err(Error::Stale)), "{refused:?}");
         assert!(!engine.shard.tables().contains(&table));
     });

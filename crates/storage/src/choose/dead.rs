@@ -15,25 +15,20 @@ pub(crate) struct Dead {
     pub(crate) dead: u64,
     /// When the run was written, Unix seconds; 0 if that is not known.
     pub(crate) written_s: u32,
-    /// Files of an old version may have dead data, and do not say how much.
-    pub(crate) is_unrecorded: bool,
     /// Of its partitions, those that other runs may have older data of, in millionths: there tombstones
     /// have to stay.
     pub(crate) elsewhere_ppm: u32,
 }
 
-/// Whether a run is to be compacted alone.
+/// Returns true if a run is due to be compacted alone.
 ///
-/// 1. Not if it was written within `tombstone_compaction_interval`. 2. Files of old versions are written anew once, which records
-///    what is in them. 3. Otherwise by the share of what is dead, and, unless `unchecked_tombstone_compaction` is set, of what of
-///    that can go.
+/// 1. Not if it was written within `tombstone_compaction_interval`.
+/// 2. Otherwise if enough of it is dead. Unless `unchecked_tombstone_compaction` is set, only dead
+///    data that can be dropped counts.
 pub(crate) fn is_due(options: &TableOptions, dead: &Dead, now_s: u32) -> bool {
     let interval_s = options.tombstone_interval_s.max(INTERVAL_MIN_S);
     if dead.written_s > 0 && now_s < dead.written_s.saturating_add(interval_s) {
         return false;
-    }
-    if dead.is_unrecorded {
-        return true;
     }
     let share_ppm = u128::from(dead.dead) * 1_000_000 / u128::from(dead.all.max(dead.dead).max(1));
     let reclaimed_ppm = match options.unchecked_tombstones {
@@ -57,7 +52,7 @@ mod tests {
 
     #[test]
     fn run_is_due_above_the_share_of_dead_data_that_can_go() {
-        let old = Dead { all: 100, dead: 30, written_s: 1, is_unrecorded: false, elsewhere_ppm: 0 };
+        let old = Dead { all: 100, dead: 30, written_s: 1, elsewhere_ppm: 0 };
         check(old, |_| {}, true);
         check(Dead { dead: 20, ..old }, |_| {}, false);
         check(Dead { dead: 0, all: 0, ..old }, |_| {}, false);
@@ -69,10 +64,9 @@ mod tests {
 
     #[test]
     fn run_just_written_is_left_alone() {
-        let new = Dead { all: 10, dead: 10, written_s: NOW_S - 100, is_unrecorded: false, elsewhere_ppm: 0 };
+        let new = Dead { all: 10, dead: 10, written_s: NOW_S - 100, elsewhere_ppm: 0 };
         check(new, |_| {}, false);
         check(new, |options| options.tombstone_interval_s = 0, true);
         check(Dead { written_s: NOW_S - 59, ..new }, |options| options.tombstone_interval_s = 0, false);
-        check(Dead { dead: 0, written_s: 0, is_unrecorded: true, ..new }, |_| {}, true);
     }
 }
