@@ -228,12 +228,6 @@ impl Embedded {
         self.shard.stats()
     }
 
-    /// Pauses or resumes this core's flushes and compactions, to measure their cost. A pause lasts
-    /// at most until memory for memtables runs out.
-    pub fn hold_background(&self, hold: bool) {
-        self.shard.hold_background(hold);
-    }
-
     /// Starts to flush this core's memtables if almost nothing was written since the last call.
     /// Call it every few seconds.
     pub fn flush_if_idle(&self) {

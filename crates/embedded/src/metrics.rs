@@ -149,9 +149,6 @@ const ROWS: &[Row] = &[
         ),
         |s| s.throttle_delay_ns,
     ),
-    (Metric::gauge("fairlane_background_held", "1 while flushes and merges are held back, else 0."), |s| {
-        u64::from(s.background_held)
-    }),
 ];
 
 /// Returns the metrics of a shard with these counters.

@@ -56,23 +56,6 @@ pub(crate) fn memory_bytes() -> u64 {
     limits.into_iter().flatten().min().unwrap_or(1 << 30)
 }
 
-/// Whether what is held back on purpose has room beside what the server may use anyway.
-///
-/// # Errors
-/// A sentence when it has none.
-pub(crate) fn has_room(memory_bytes: u64, hold_bytes: u64, there_bytes: u64) -> Result<(), String> {
-    let mib = |bytes: u64| bytes >> 20;
-    match memory_bytes.checked_add(hold_bytes) {
-        Some(all) if hold_bytes == 0 || all <= there_bytes => Ok(()),
-        _ => Err(format!(
-            "--hold-memory asks for {} MiB beside the {} MiB of --memory, but there are {} MiB in all; make one of them smaller.",
-            mib(hold_bytes),
-            mib(memory_bytes),
-            mib(there_bytes)
-        )),
-    }
-}
-
 /// `  16384 kB` in bytes.
 fn kib(text: &str) -> Option<u64> {
     text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -174,18 +157,6 @@ mod tests {
         assert_eq!(options.memtable_bytes_max, 256 << 20);
         size(&mut options, 64 << 30, None);
         assert_eq!((options.memtable_bytes_max, options.segment_bytes), (256 << 20, 32 << 20));
-    }
-
-    #[test]
-    fn what_is_held_back_has_to_have_room() {
-        assert_eq!(has_room(8 << 30, 0, 4 << 30), Ok(()));
-        assert_eq!(has_room(1 << 30, 3 << 30, 4 << 30), Ok(()));
-        let refused = has_room(2 << 30, 3 << 30, 4 << 30).expect_err("it has none");
-        assert!(
-            refused.contains("3072 MiB beside the 2048 MiB") && refused.contains("4096 MiB in all"),
-            "{refused}"
-        );
-        assert!(has_room(u64::MAX, 1, u64::MAX).is_err());
     }
 
     #[test]

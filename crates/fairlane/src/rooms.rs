@@ -87,7 +87,6 @@ impl Rooms {
                 controllers: settings.background_controllers,
                 compaction_shares: settings.compaction_shares,
                 quota_ppm: settings.background_quota_percent * 10_000,
-                hold_bytes: settings.hold_memory_bytes.unwrap_or(0) / u64::from(cores),
             };
             machine::size(&mut options, memory_bytes, settings.memtable_memory_bytes);
             options
@@ -116,11 +115,6 @@ impl Rooms {
         let shared = shared.map_err(cannot_open)?;
         for core in 0..self.lanes.cores() {
             self.lanes.block_on(core, Group::CONTROL, || async { flush_when_idle() });
-        }
-        if let Some(phase) = settings.hold_background {
-            for core in 0..self.lanes.cores() {
-                self.lanes.block_on(core, Group::CONTROL, move || async move { alternate(phase) });
-            }
         }
         for core in 1..self.lanes.cores() {
             let shared = shared.clone();
@@ -242,44 +236,18 @@ async fn open_engine(options: Options, guardrails: Arc<Guardrails>) -> Result<()
     Ok(())
 }
 
-/// On a core's fast lane: does `work` again and again until the engine is closed; it says each time how long to sleep then.
-fn again_and_again(work: impl Fn(&Embedded) -> Duration + 'static) {
+/// Starts the task that flushes the memtables of an idle core, until the engine is closed. Called on the
+/// core's fast lane.
+fn flush_when_idle() {
     let engine = Rc::downgrade(&engine());
-    let looped = async move {
+    let flush = async move {
         while let Some(engine) = engine.upgrade() {
-            let pause = work(&engine);
+            engine.flush_if_idle();
             drop(engine);
-            lanes::time::sleep(pause).await;
+            lanes::time::sleep(IDLE_LOOK).await;
         }
     };
-    lanes::spawn(Group::CONTROL, looped).detach();
-}
-
-/// On a core's fast lane: looks now and then whether its memory is to be flushed.
-fn flush_when_idle() {
-    again_and_again(|engine| {
-        engine.flush_if_idle();
-        IDLE_LOOK
-    });
-}
-
-/// Phases since 1970 until background work is held back again, where it is held back in some (`hold_background`).
-pub(crate) const HOLD_CYCLE: u32 = 4;
-/// Which of them, from 0.
-pub(crate) const HELD_PHASE: u32 = 1;
-
-/// On a core's fast lane: holds flushes and compactions back in every fourth phase since 1970, the second of four. In
-/// the next phase what waited is flushed, by the end of the one after that it is merged too, and then all is as ever for a
-/// phase. Whoever measures knows the phases by the same clock.
-fn alternate(phase: Duration) {
-    let phase_us = i64::try_from(phase.as_micros()).expect("an hour at most");
-    again_and_again(move |engine| {
-        let now_us = lanes::time::unix_micros();
-        let place = now_us.div_euclid(phase_us).rem_euclid(i64::from(HOLD_CYCLE));
-        engine.hold_background(place == i64::from(HELD_PHASE));
-        let left_us = phase_us - now_us.rem_euclid(phase_us);
-        Duration::from_micros(left_us.unsigned_abs())
-    });
+    lanes::spawn(Group::CONTROL, flush).detach();
 }
 
 /// On core 0's fast lane; gives what the other cores attach to.

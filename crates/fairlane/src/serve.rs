@@ -100,20 +100,16 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     config.reporter = Reporter::new(move |report| to_log.log(Level::Warn, &report.to_string(), &[]));
     config.self_check = true;
     let memory_bytes = settings.memory_bytes.unwrap_or_else(machine::memory_bytes);
-    let hold_bytes = settings.hold_memory_bytes.unwrap_or(0);
-    machine::has_room(memory_bytes, hold_bytes, machine::memory_bytes())?;
     let found = format!("{config}, {} MiB of memory", memory_bytes >> 20);
     logger.log(Level::Info, "starting", &[("version", &env!("CARGO_PKG_VERSION")), ("on", &found)]);
     let ahead_bytes = (MEMORY_AHEAD * (config.cores.len() as u64 + 1)).min(memory_bytes / MEMORY_AHEAD_PART);
-    // What is set aside for a measurement is ready when that begins.
-    let (ahead_bytes, most_bytes) = (ahead_bytes + hold_bytes, memory_bytes + hold_bytes);
-    let ahead = keeps_memory.then(|| MemoryAhead::start(ahead_bytes, most_bytes)).transpose();
+    let ahead = keeps_memory.then(|| MemoryAhead::start(ahead_bytes, memory_bytes)).transpose();
     let _ahead = ahead.map_err(|error| format!("A thread cannot be started: {error}."))?;
     let lanes = Lanes::start(config).map_err(|error| {
         format!("The lanes cannot start ({error}): give other CPUs with --cores, or try --overprovisioned.")
     })?;
     if keeps_memory {
-        bound_freed_memory(&lanes, memory_bytes / FREED_MEMORY.1 * FREED_MEMORY.0 + hold_bytes);
+        bound_freed_memory(&lanes, memory_bytes / FREED_MEMORY.1 * FREED_MEMORY.0);
     }
     let disk = if lanes.uses_io_uring() { "io_uring" } else { "threads, as io_uring is refused" };
     logger.log(Level::Info, "lanes run", &[("disk", &disk), ("wake_up", &wake_ups(&lanes))]);

@@ -63,9 +63,7 @@ impl Shard {
                 return;
             }
             // A table that cannot be merged, for a block of it is damaged, gives its space back all the same.
-            if !self.pacing.is_held()
-                && let Err(error) = self.drop_dead(id).await
-            {
+            if let Err(error) = self.drop_dead(id).await {
                 self.state.borrow_mut().counts.compactions_failed += 1;
                 let table = self.state.borrow().named(id);
                 self.options.teller.tell(&Event::CompactionFailed { table, error, again: Some(EVERY) });

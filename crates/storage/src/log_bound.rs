@@ -26,14 +26,12 @@ pub(crate) struct LogBound {
     memtable: u64,
     unit: u64,
     segment: u64,
-    /// Memory for memtables beyond the usual number.
-    hold: u64,
 }
 
 impl LogBound {
     pub(crate) fn new(options: &Options) -> LogBound {
         let (memtable, segment) = ((options.memtable_bytes_max as u64).max(1), options.segment_bytes);
-        LogBound { memtable, segment, unit: memtable.max(segment), hold: options.pace.hold_bytes }
+        LogBound { memtable, segment, unit: memtable.max(segment) }
     }
 
     /// Log bytes of a memtable that is full.
@@ -48,22 +46,17 @@ impl LogBound {
 
     /// Live bytes above which acknowledgements wait.
     pub(crate) fn wait_at(&self) -> u64 {
-        self.unit.saturating_mul(3).saturating_add(self.held())
+        self.unit.saturating_mul(3)
     }
 
     /// Live bytes above which writes are refused.
     pub(crate) fn refuse_at(&self) -> u64 {
-        (self.unit / 4).saturating_mul(13).saturating_add(self.held())
+        (self.unit / 4).saturating_mul(13)
     }
 
     /// Segments, free ones included, beyond which free ones are removed.
     pub(crate) fn segments_max(&self) -> usize {
         self.refuse_at().div_ceil(self.segment) as usize + 2
-    }
-
-    fn held(&self) -> u64 {
-        let memtables = self.hold.div_ceil(self.memtable);
-        memtables.saturating_mul(self.of_memtable())
     }
 }
 

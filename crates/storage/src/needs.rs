@@ -177,9 +177,6 @@ impl Shard {
     /// How far writers are to be slowed because runs pile up, in millionths. Tables that cannot be merged
     /// do not count: slowing helps none of them.
     pub(crate) fn runs_pressure_ppm(&self, state: &State) -> u32 {
-        if self.pacing.is_held() {
-            return 0;
-        }
         let tables = state.tables.iter().filter(|(_, table)| !table.failures.waits);
         let pressure = tables.map(|(id, table)| {
             let threshold = self.options_in(state, *id).min_threshold;

@@ -130,14 +130,11 @@ pub struct PaceOptions {
     pub compaction_shares: Option<u32>,
     /// The most of a saturated core that flushes and merges may have, in millionths; more only for a flush that writes wait for.
     pub quota_ppm: u32,
-    /// Memory for memtables that wait because [`crate::Shard::hold_background`] holds flushes back, beyond the three that there may always
-    /// be, bytes.
-    pub hold_bytes: u64,
 }
 
 impl Default for PaceOptions {
     fn default() -> PaceOptions {
-        PaceOptions { controllers: true, compaction_shares: None, quota_ppm: 500_000, hold_bytes: 0 }
+        PaceOptions { controllers: true, compaction_shares: None, quota_ppm: 500_000 }
     }
 }
 

@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use sched::control::{
-    Compaction, CompactionInput, Division, Flush, FlushInput, Hold, INTERVAL_NS, Pacer, Throttle, UNLIMITED,
+    Compaction, CompactionInput, Division, Flush, FlushInput, INTERVAL_NS, Pacer, Throttle, UNLIMITED,
     divide, pressure_ppm,
 };
 
 use crate::event::FlushReason;
-use crate::options::Options;
-use crate::shard::{Shard, State};
+use crate::shard::{FROZEN_MAX, Shard, State};
 use crate::world::{LocalBoxFuture, Work, World};
 
 /// What flushing or merging 1 MiB costs until it was measured, ns of CPU: 250 MiB a second.
@@ -81,8 +80,9 @@ pub(crate) struct Pacing {
     pub(crate) compaction: Arc<Pace>,
     /// Somebody waits for flushes to end: they are not paced.
     pub(crate) waiting: Cell<u32>,
-    /// Whether flushes and merges are held back, or on their way back.
-    hold: Cell<Hold>,
+    /// Flushes and merges stand still, for tests of data that is not flushed or merged yet.
+    #[cfg(test)]
+    pub(crate) is_paused: Cell<bool>,
     /// A merge is under way.
     pub(crate) compacting: Cell<bool>,
     /// How far writers are slowed because runs pile up.
@@ -92,18 +92,6 @@ pub(crate) struct Pacing {
     /// The last log record, and the bytes of all memtables so far, when it was last looked whether the shard is idle.
     seen: Cell<(u64, u64)>,
     controls: RefCell<Controls>,
-}
-
-impl Pacing {
-    /// No more may wait than is set aside for it: pressure is to be full before there is no memtable left, or a flush that is held back
-    /// near its end and the writers would wait for each other.
-    pub(crate) fn new(options: &Options) -> Pacing {
-        Pacing { hold: Cell::new(Hold::new(options.pace.hold_bytes)), ..Pacing::default() }
-    }
-
-    pub(crate) fn is_held(&self) -> bool {
-        self.hold.get().is_held()
-    }
 }
 
 /// What heavy work of a kind takes of a core, or of its part of the disk if that is more, as measured.
@@ -172,12 +160,7 @@ impl Shard {
         }
         let (held, memtable) =
             (state.filled + state.left_bytes(&self.pacing.flush), self.options.memtable_bytes_max as u64);
-        // Few servers ever hold anything back, and no write of others looks at the clock for it.
-        let may_wait = match self.options.pace.hold_bytes {
-            0 => 0,
-            _ => self.pacing.hold.get().may_wait(self.world.now_ns()),
-        };
-        pressure_ppm(held.saturating_sub(may_wait), memtable)
+        pressure_ppm(held, memtable)
     }
 
     /// Counts a write towards what acknowledgements wait for; nothing while there is memory.
@@ -201,8 +184,8 @@ impl Shard {
                 return None;
             }
             // Without a flush under way nothing would end the wait.
-            let full = state.frozen.len() >= self.frozen_max()
-                && state.filled >= self.options.memtable_bytes_max as u64;
+            let full =
+                state.frozen.len() >= FROZEN_MAX && state.filled >= self.options.memtable_bytes_max as u64;
             let is_long = || state.live_log(log.length()) >= self.log_bound.wait_at();
             if full || (!state.frozen.is_empty() && is_long()) {
                 let (shard, flushes) = (self.clone(), state.counts.flushes);
@@ -223,22 +206,6 @@ impl Shard {
         worth_it.then(|| self.world.sleep(Duration::from_nanos(delay)))
     }
 
-    /// Holds flushes and merges back, or lets them go on. For measuring what they cost: while held they stand still, until memory
-    /// for memtables runs out or the shard closes. What waited is flushed over as much time as it was held back.
-    pub fn hold_background(&self, hold: bool) {
-        let (mut state, now_ns) = (self.pacing.hold.get(), self.world.now_ns());
-        if hold {
-            state.hold(now_ns);
-        } else {
-            let shard = self.state.borrow();
-            let room = (self.options.memtable_bytes_max as u64).saturating_sub(shard.filled);
-            state.let_go(now_ns, shard.left_bytes(&self.pacing.flush), room);
-        }
-        self.pacing.hold.set(state);
-        self.decide();
-        self.work.wake();
-    }
-
     /// Begins to flush the memtable if next to nothing was written since the last call and it, or its log, is of some size. To be called every few
     /// seconds: what is not written to any more is scanned several times as fast out of columns, takes less memory so, and is nothing that a
     /// restart would have to replay.
@@ -251,7 +218,7 @@ impl Shard {
             let filled = state.frozen_bytes + state.filled;
             let (last_seen, filled_seen) = self.pacing.seen.replace((last, filled));
             let idle = last - last_seen <= IDLE_RECORDS && filled - filled_seen <= enough as u64 / 16;
-            let settled = state.frozen.is_empty() && !self.pacing.is_held();
+            let settled = state.frozen.is_empty();
             if !idle || !settled || state.closed || self.refuses_writes() || state.filled < enough as u64 {
                 return;
             }
@@ -291,18 +258,12 @@ impl Shard {
         let controls = &mut *self.pacing.controls.borrow_mut();
         let now_ns = self.world.now_ns();
         let interval_ns = now_ns.saturating_sub(controls.at_ns).max(1);
-        if interval_ns < INTERVAL_NS / 4
-            && !state.closed
-            && self.pacing.waiting.get() == 0
-            && !self.pacing.is_held()
-        {
+        if interval_ns < INTERVAL_NS / 4 && !state.closed && self.pacing.waiting.get() == 0 {
             return;
         }
         controls.at_ns = now_ns;
         let left_bytes = state.left_bytes(&self.pacing.flush);
         let pressure_ppm = self.pressure_ppm(&state);
-        let hold = self.pacing.hold.get();
-        let held = hold.is_held() && pressure_ppm == 0;
         let filled = state.frozen_bytes + state.filled;
         // What was flushed is what is no longer left, however far the estimate of a flush under way was off.
         let flushed = state.frozen_bytes - left_bytes;
@@ -317,22 +278,24 @@ impl Shard {
                 .flush_cost
                 .measure(self.pacing.flush.done(), self.world.used_ns(Work::Flush)),
             pressure_ppm,
-            held,
-            may_wait: (hold.may_wait(now_ns), hold.shrinks(now_ns)),
         });
         (controls.filled, controls.flushed) = (filled, flushed);
         controls.flush_rate = controls.flush.flushed_rate();
-        // Writers that wait for the log to be shorter do not wait for a flush that is held back.
         let length = self.log.as_ref().map_or(0, |log| log.length());
         let is_long = !state.frozen.is_empty() && state.live_log(length) >= self.log_bound.wait_at();
         let hurried = state.closed || self.pacing.waiting.get() > 0 || is_long;
         self.pacing.flush.set(match () {
             () if hurried => UNLIMITED,
-            () if held => 0,
             () if options.controllers => decision.rate,
             () => UNLIMITED,
         });
-        self.pacing.compaction.set(if hold.is_held() && !hurried { 0 } else { UNLIMITED });
+        #[cfg(test)]
+        if self.pacing.is_paused.get() && !state.closed {
+            self.pacing.flush.set(0);
+            self.pacing.compaction.set(0);
+        } else {
+            self.pacing.compaction.set(UNLIMITED);
+        }
         self.pacing.compaction.stop.store(state.closed, Relaxed);
         let compaction = self.compaction_weight(&state, controls, interval_ns);
         if !options.controllers {
@@ -376,7 +339,6 @@ impl Shard {
         stats.compaction_backlog_bytes = self.backlog_bytes(&state);
         stats.memory_pressure_ppm = u64::from(self.pressure_ppm(&state));
         stats.throttle_delay_ns = self.pacing.delayed_ns.get();
-        stats.background_held = self.pacing.is_held();
     }
 }
 

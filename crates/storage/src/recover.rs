@@ -168,7 +168,7 @@ fn build(
         work: Signal::default(),
         progress: Signal::default(),
         lock: RefCell::new(lock),
-        pacing: Pacing::new(&options),
+        pacing: Pacing::default(),
         log_bound: LogBound::new(&options),
         reserve,
         tasks: Rc::new(Tasks::new(options.shards)),

@@ -43,7 +43,7 @@ use crate::world::World;
 
 /// Memtables that wait for, or are in, a flush. With the active one this bounds memory to three memtables, and to as many more as may be held
 /// back on purpose.
-const FROZEN_MAX: usize = 2;
+pub(crate) const FROZEN_MAX: usize = 2;
 
 /// Counts of one shard, all since it was opened unless they say otherwise.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -138,8 +138,6 @@ pub struct Stats {
     pub memory_pressure_ppm: u64,
     /// Time by which acknowledgements were delayed because memory ran out, ns.
     pub throttle_delay_ns: u64,
-    /// Whether flushes and merges are held back now.
-    pub background_held: bool,
 }
 
 /// One core's data. Lives on that core's fast lane; every call is made there.
@@ -419,7 +417,7 @@ impl Shard {
         if !state.frozen.is_empty() || self.pacing.runs_pressure_ppm.get() > 0 {
             self.charge_write(state, more);
         }
-        if filled >= self.options.memtable_bytes_max as u64 && state.frozen.len() < self.frozen_max() {
+        if filled >= self.options.memtable_bytes_max as u64 && state.frozen.len() < FROZEN_MAX {
             let is_large = state.bytes >= self.options.memtable_bytes_max;
             let reason = if is_large { FlushReason::MemtableFull } else { FlushReason::LogLong };
             state.freeze(record, length, reason);
@@ -532,12 +530,6 @@ impl Shard {
     /// The options a table was configured with, or the shard's for all others.
     pub fn table_options(&self, table: TableId) -> TableOptions {
         self.state.borrow().configured.get(&table).copied().unwrap_or(self.options.table)
-    }
-
-    /// As many memtables wait to be flushed at most.
-    pub(crate) fn frozen_max(&self) -> usize {
-        let held = self.options.pace.hold_bytes.div_ceil(self.options.memtable_bytes_max.max(1) as u64);
-        FROZEN_MAX.saturating_add(held as usize)
     }
 
     /// Frozen memtables, and the bytes of the active ones.

@@ -10,7 +10,7 @@ mod dropped;
 mod every_step;
 mod faults;
 mod full_disk;
-mod hold;
+mod idle;
 mod keeping;
 mod log;
 mod log_bound;

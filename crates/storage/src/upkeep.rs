@@ -18,7 +18,7 @@ use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::model::TableId;
 use crate::retry::backoff;
-use crate::shard::{Shard, Stats};
+use crate::shard::{FROZEN_MAX, Shard, Stats};
 use crate::table_file::TableFile;
 use crate::token_map::Shed;
 use crate::world::Work;
@@ -215,7 +215,7 @@ impl Shard {
     pub async fn flush_all(self: &Rc<Self>) -> Result<(), StorageError> {
         let Some(log) = &self.log else { return Ok(()) };
         let failed = || log.failure().map(|error| StorageError::clone(&error));
-        let room = || failed().map(Err).or_else(|| (self.pressure().0 < self.frozen_max()).then_some(Ok(())));
+        let room = || failed().map(Err).or_else(|| (self.pressure().0 < FROZEN_MAX).then_some(Ok(())));
         self.progress.wait(room).await?;
         {
             let state = &mut *self.state.borrow_mut();

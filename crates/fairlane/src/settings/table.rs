@@ -71,8 +71,6 @@ pub(crate) struct Settings {
     pub(crate) background_controllers: bool,
     pub(crate) background_quota_percent: u32,
     pub(crate) compaction_shares: Option<u32>,
-    pub(crate) hold_background: Option<Duration>,
-    pub(crate) hold_memory_bytes: Option<u64>,
     pub(crate) authenticate: bool,
     pub(crate) admin_user: String,
     pub(crate) cluster_name: String,
@@ -337,25 +335,6 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |s, text| put(&mut s.compaction_shares, unless("auto", text, |text| number(text, 1, 10_000))),
     },
     Setting {
-        name: "hold_background",
-        value: "SECONDS|off",
-        default: "off",
-        help: "For measuring: flushes and compactions stand still in every fourth phase of so many seconds since 1970, and catch up in the next two.",
-        set: |s, text| {
-            let seconds = |text: &str| number(text, 1, 3_600).map(Duration::from_secs);
-            put(&mut s.hold_background, unless("off", text, seconds))
-        },
-    },
-    Setting {
-        name: "hold_memory",
-        value: "SIZE|off",
-        default: "off",
-        help: "For that: memory for what waits meanwhile, beyond what memory says. When it runs out nothing is held back.",
-        set: |s, text| {
-            put(&mut s.hold_memory_bytes, unless("off", text, |text| bytes(text, "64MiB", MEMORY_BYTES_MIN)))
-        },
-    },
-    Setting {
         name: "authenticate",
         value: "true|false",
         default: "true",
@@ -533,8 +512,6 @@ impl Default for Settings {
             background_controllers: false,
             background_quota_percent: 0,
             compaction_shares: None,
-            hold_background: None,
-            hold_memory_bytes: None,
             authenticate: true,
             admin_user: String::new(),
             cluster_name: String::new(),

@@ -15,8 +15,6 @@
 //! 3. *Memory runs out.* `pressure` (see [`super::pressure_ppm`]) lifts the rate. It raises the
 //!    weight with its square up to [`WEIGHT_MAX`], where the flush wins.
 //! 4. *No writers.* The rate is lifted, as no writer has to be spared.
-//! 5. *Pause.* Nothing is flushed. Afterwards the bytes that waited too long are left out of the
-//!    line of 1, and have a rate of their own on top ([`super::Hold`]).
 
 use super::{MILLI, PPM, SECOND_NS, UNLIMITED, WEIGHT_MAX, WEIGHT_MIN, scale, slew, smooth, weight_of_part};
 
@@ -62,11 +60,6 @@ pub struct FlushInput {
     pub cost_ns_per_mib: u64,
     /// Pressure, from [`super::pressure_ppm`].
     pub pressure_ppm: u32,
-    /// Flushes are paused, until memory runs out.
-    pub held: bool,
-    /// Bytes of `left_bytes` that may wait longer ([`super::Hold::may_wait`]), and the bytes a
-    /// second by which they shrink.
-    pub may_wait: (u64, u64),
 }
 
 /// Rate and weight of the flush.
@@ -113,9 +106,6 @@ impl Flush {
         self.fill_rate =
             smooth(self.fill_rate, a_second(input.filled_bytes), interval_ns, FILL_TIME_CONSTANT_NS);
         self.idle_ns = if input.filled_bytes > 0 { 0 } else { self.idle_ns.saturating_add(interval_ns) };
-        if input.held && input.pressure_ppm == 0 {
-            return FlushDecision { rate: 0, weight: self.weight_milli / MILLI };
-        }
         let flushed = a_second(input.flushed_bytes);
         self.flushed_rate = match input.left_bytes > 0 || input.flushed_bytes > 0 {
             true => smooth(self.flushed_rate, flushed, interval_ns, FLUSHED_TIME_CONSTANT_NS),
@@ -146,22 +136,15 @@ impl Flush {
     fn needed(&self, input: &FlushInput, late_bytes: u64) -> u64 {
         let floor = (input.memtable_bytes / LONGEST_S).max(1);
         let reserve = input.memtable_bytes / RESERVE_OF_MEMTABLE;
-        let (may_wait, shrinks) = input.may_wait;
-        let room = match may_wait {
-            0 => input.room_bytes.saturating_sub(reserve),
-            // Some bytes are always left, and a small delay is no reason to hurry.
-            _ => input.room_bytes.max(reserve),
-        };
-        let (paced, waiting) = (input.left_bytes.saturating_sub(may_wait), input.left_bytes.min(may_wait));
-        let line = if paced == 0 { 0 } else { scale(paced, self.fill_rate, room.max(late_bytes)) };
-        let waiting_rate = if waiting == 0 { 0 } else { scale(shrinks, waiting, may_wait) };
-        line.saturating_add(waiting_rate).max(floor)
+        let room = input.room_bytes.saturating_sub(reserve).max(late_bytes);
+        let line = if input.left_bytes == 0 { 0 } else { scale(input.left_bytes, self.fill_rate, room) };
+        line.max(floor)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Hold, INTERVAL_NS, USERS_WEIGHT, pressure_ppm};
+    use super::super::{INTERVAL_NS, USERS_WEIGHT, pressure_ppm};
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -187,17 +170,10 @@ mod tests {
         /// Fill of the active memtable at the end of each flush, per mille.
         ended_at: Vec<u64>,
         highest_pressure: u32,
-        now_ns: u64,
-        hold: Hold,
     }
 
     impl Plant {
         fn new() -> Plant {
-            Plant::with(0)
-        }
-
-        /// Creates a plant in which `hold_bytes` may wait while flushes are paused.
-        fn with(hold_bytes: u64) -> Plant {
             let control = Flush::default();
             let decision = FlushDecision { rate: UNLIMITED, weight: WEIGHT_START };
             let (active, left, frozen, flushed, filled) = (0, 0, 0, 0, 0);
@@ -205,8 +181,6 @@ mod tests {
                 measured: 1000,
                 noise: 0,
                 random: 1,
-                now_ns: 0,
-                hold: Hold::new(hold_bytes),
                 control,
                 active,
                 left,
@@ -221,7 +195,6 @@ mod tests {
 
         fn step(&mut self, fill: u64, speed: u64, busy: bool) -> u64 {
             let a_step = |rate: u64| scale(rate, INTERVAL_NS, SECOND_NS);
-            self.now_ns += INTERVAL_NS;
             let filled = a_step(fill);
             self.active += filled;
             if self.active >= MEMTABLE {
@@ -240,8 +213,7 @@ mod tests {
                 self.frozen -= 1;
                 self.ended_at.push(self.active * 1000 / MEMTABLE);
             }
-            let may_wait = self.hold.may_wait(self.now_ns);
-            let pressure_ppm = pressure_ppm((self.active + self.left).saturating_sub(may_wait), MEMTABLE);
+            let pressure_ppm = pressure_ppm(self.active + self.left, MEMTABLE);
             self.highest_pressure = self.highest_pressure.max(pressure_ppm);
             self.flushed += flushed;
             self.filled += filled;
@@ -254,8 +226,6 @@ mod tests {
                 memtable_bytes: MEMTABLE,
                 cost_ns_per_mib: scale(MIB * SECOND_NS / 1000, self.measured, speed),
                 pressure_ppm,
-                held: self.hold.is_held(),
-                may_wait: (may_wait, self.hold.shrinks(self.now_ns)),
             });
             flushed
         }
@@ -276,13 +246,6 @@ mod tests {
             match random % 10 {
                 0 => 0,
                 _ => scale(speed, 1000 - self.noise + random % (2 * self.noise + 1), 900),
-            }
-        }
-
-        fn hold(&mut self, hold: bool) {
-            match hold {
-                true => self.hold.hold(self.now_ns),
-                false => self.hold.let_go(self.now_ns, self.left, MEMTABLE.saturating_sub(self.active)),
             }
         }
 
@@ -381,21 +344,6 @@ mod tests {
     }
 
     #[test]
-    fn weight_returns_to_normal_after_a_pause() {
-        let mut plant = Plant::with(2000 * MIB);
-        for _ in 0..10 {
-            plant.hold(true);
-            plant.run(6, 40 * MIB, 210 * MIB, true);
-            plant.hold(false);
-            plant.run(6, 40 * MIB, 210 * MIB, true);
-            // 40 of 210 MiB/s take a weight of 235 (310 with reserve and surplus), and twice as
-            // many 615.
-            let weights: u64 = (0..300).map(|_| plant.weight_after_a_step(40 * MIB, 210 * MIB)).sum();
-            assert!(weights / 300 <= 400, "{}", weights / 300);
-        }
-    }
-
-    #[test]
     fn flush_wins_as_memory_runs_out() {
         let mut plant = Plant::new();
         // Writes come as fast as half the core can flush. Only a weight of at least 1000 keeps up.
@@ -417,85 +365,6 @@ mod tests {
         assert_eq!(plant.left, 0);
     }
 
-    /// Runs phases of 30 s, every other one paused, of writes that leave a core more than half
-    /// idle. Checks that the bytes of a pause are flushed evenly in the next phase, whatever the
-    /// ratio of memtable size and phase.
-    fn check_hold(fill: u64, speed: u64, busy: bool) {
-        let case = format!("fill {fill}, speed {speed}, busy {busy}");
-        let hold_bytes = 33 * fill;
-        let mut plant = Plant::with(hold_bytes);
-        plant.run(20, fill, speed, busy);
-        for phase in 0..10 {
-            plant.hold(phase % 2 == 0);
-            let mut most = 0;
-            let steps: Vec<u64> = (0..30 * SECOND_NS / INTERVAL_NS)
-                .map(|_| {
-                    let flushed = plant.step(fill, speed, busy);
-                    most = most.max(plant.active + plant.left);
-                    flushed
-                })
-                .collect();
-            assert_eq!(plant.highest_pressure, 0, "{case}, phase {phase}");
-            assert!(most <= hold_bytes + 2 * MEMTABLE, "{case}, phase {phase}: {most} bytes held");
-            if phase % 2 == 0 {
-                assert!(
-                    steps[1..].iter().all(|flushed| *flushed == 0),
-                    "{case}, phase {phase}: nothing is flushed"
-                );
-                continue;
-            }
-            // Every second but the first, in which the weight settles.
-            let seconds: Vec<u64> = steps.chunks(50).map(|second| second.iter().sum()).collect();
-            let mean = seconds.iter().sum::<u64>() / 30;
-            let (least, most) = (seconds[1..].iter().min().expect("29"), seconds.iter().max().expect("30"));
-            assert!(
-                *least >= mean * 75 / 100 && *most <= mean * 12 / 10,
-                "{case}, phase {phase}: {least} to {most} a second, {mean} on average"
-            );
-            assert!(
-                mean >= fill * 19 / 10 && mean <= fill * 21 / 10,
-                "{case}, phase {phase}: {mean} a second"
-            );
-        }
-    }
-
-    #[test]
-    fn bytes_of_a_pause_are_flushed_evenly_over_its_length() {
-        for fill_mib in [5, 20, 50] {
-            check_hold(fill_mib * MIB, 300 * MIB, false);
-        }
-        for fill_mib in [5, 20] {
-            check_hold(fill_mib * MIB, 300 * MIB, true);
-        }
-    }
-
-    #[test]
-    fn writers_hardly_wait_after_a_pause_on_a_saturated_core() {
-        let mut plant = Plant::with(2000 * MIB);
-        plant.run(20, 50 * MIB, 300 * MIB, true);
-        plant.hold(true);
-        plant.run(30, 50 * MIB, 300 * MIB, true);
-        assert_eq!(plant.highest_pressure, 0);
-        plant.hold(false);
-        plant.run(30, 50 * MIB, 300 * MIB, true);
-        // While the weight rises, acknowledgements flow at no less than nine times the rate of the
-        // flush.
-        assert!(plant.highest_pressure < 100_000, "{} ppm", plant.highest_pressure);
-    }
-
-    #[test]
-    fn flushes_resume_smoothly_when_memory_for_a_pause_ends() {
-        let mut plant = Plant::with(400 * MIB);
-        plant.run(20, 30 * MIB, 300 * MIB, true);
-        plant.hold(true);
-        let flushed = plant.run(60, 30 * MIB, 300 * MIB, true);
-        // Memory for waiting bytes runs out after 15 s. From then on bytes are flushed as fast as
-        // they are written, and no writer waits.
-        assert!(plant.highest_pressure < 200_000, "{} ppm", plant.highest_pressure);
-        let last: u64 = flushed[flushed.len() - 500..].iter().sum();
-        assert!((270 * MIB..=330 * MIB).contains(&last), "{} MiB in 10 s", last / MIB);
-    }
-
     #[test]
     fn extreme_inputs_give_a_decision_in_range() {
         let mut control = Flush::default();
@@ -508,15 +377,8 @@ mod tests {
             memtable_bytes: u64::MAX,
             cost_ns_per_mib: u64::MAX,
             pressure_ppm: u32::MAX,
-            held: true,
-            may_wait: (u64::MAX, u64::MAX),
         };
-        for input in [
-            most,
-            FlushInput::default(),
-            FlushInput { room_bytes: 0, ..most },
-            FlushInput { held: false, may_wait: (1, 0), ..most },
-        ] {
+        for input in [most, FlushInput::default(), FlushInput { room_bytes: 0, ..most }] {
             let decision = control.decide(input);
             assert!(
                 (WEIGHT_MIN..=WEIGHT_MAX).contains(&decision.weight) && decision.rate > 0,

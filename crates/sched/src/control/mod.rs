@@ -8,7 +8,6 @@
 //!   backlog, its cost ─────────────▶ Compaction ─ weight ┼▶ divide ──▶ shares of the groups
 //!   highest background quota ────────────────────────────┘
 //!   memory held ───────────────────▶ Throttle ── delay ────▶ acknowledgements of writes
-//!   pause, for measuring ──────────▶ Hold ── bytes that may wait ─▶ Flush, pressure
 //! ```
 //!
 //! A *weight* is the entitlement of a background group beside all users together, who weigh
@@ -18,14 +17,12 @@
 mod compaction;
 mod division;
 mod flush;
-mod hold;
 mod pacer;
 mod throttle;
 
 pub use compaction::{Compaction, CompactionInput};
 pub use division::{Division, divide};
 pub use flush::{Flush, FlushDecision, FlushInput};
-pub use hold::Hold;
 pub use pacer::Pacer;
 pub use throttle::{Throttle, pressure_ppm};
 

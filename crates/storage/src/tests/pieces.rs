@@ -91,15 +91,14 @@ fn wide_partition_comes_a_block_at_a_time() {
 #[test]
 fn memtables_with_one_wide_partition_are_merged_in_pieces() {
     let sim = Arc::new(Sim::default());
-    let pace = PaceOptions { hold_bytes: 256 << 20, ..PaceOptions::default() };
-    let shard = open(&sim, &Options { memtable_bytes_max: 512 << 10, pace, ..wide_options() }).unwrap();
-    shard.hold_background(true);
+    let shard = open(&sim, &Options { memtable_bytes_max: 1 << 20, ..wide_options() }).unwrap();
+    shard.pacing.is_paused.set(true);
     for value in 1..=3 {
         (1..=2).for_each(|token| write_wide(&shard, token, 3_000, value));
     }
     assert!(shard.stats().memtables_frozen >= 2);
     check_pieces(&shard, 3_000, 256, "memtables");
-    shard.hold_background(false);
+    shard.pacing.is_paused.set(false);
     block_on(shard.shutdown()).unwrap();
     drop_tasks();
 }

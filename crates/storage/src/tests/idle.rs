@@ -1,4 +1,4 @@
-//! Flushes held back on purpose: what waits meanwhile has memory of its own, bounded, and is written afterwards.
+//! Memtables that are flushed without pressure: when they are freed, and flushes of idle tables.
 
 use std::time::Duration;
 
@@ -7,16 +7,15 @@ use super::*;
 const TABLE: TableId = TableId(0);
 const MEMTABLE: usize = 16 << 10;
 
-fn open(memtables_held: u64) -> Rc<Shard> {
-    let pace = PaceOptions { hold_bytes: memtables_held * MEMTABLE as u64, ..PaceOptions::default() };
-    open_with(Options { memtable_bytes_max: MEMTABLE, segment_bytes: 64 << 10, pace, ..options() })
+fn open_small() -> Rc<Shard> {
+    open_with(Options { memtable_bytes_max: MEMTABLE, segment_bytes: 64 << 10, ..options() })
 }
 
 fn open_with(options: Options) -> Rc<Shard> {
     block_on(Shard::open_in(options, Arc::new(Sim::new(1)))).expect("opens")
 }
 
-/// Rows of which each has a value of its own, in so many memtables.
+/// Writes different rows until `memtables` memtables are full.
 fn write(shard: &Rc<Shard>, memtables: u64) {
     let memtables_now = |stats: Stats| stats.flushes + stats.memtables_frozen;
     let (before, mut number) = (memtables_now(shard.stats()), 0_u64);
@@ -36,35 +35,8 @@ fn write(shard: &Rc<Shard>, memtables: u64) {
 }
 
 #[test]
-fn what_is_held_back_waits_in_memory_of_its_own_and_is_written_afterwards() {
-    let shard = open(8);
-    shard.hold_background(true);
-    write(&shard, 7);
-    let held = shard.stats();
-    assert_eq!((held.flushes, held.throttle_delay_ns, held.memory_pressure_ppm), (0, 0, 0), "{held:?}");
-    assert!(held.memtables_frozen >= 7 && held.background_held, "{held:?}");
-    shard.hold_background(false);
-    assert_eq!(shard.stats().memory_pressure_ppm, 0, "that it is let go is no reason to hurry");
-    block_on(shard.flush_all()).expect("flushes");
-    let after = shard.stats();
-    assert!(after.flushes >= 7 && after.memtables_frozen == 0, "{after:?}");
-    block_on(shard.shutdown()).expect("closes");
-}
-
-#[test]
-fn when_memory_for_what_is_held_back_runs_out_it_is_flushed_all_the_same() {
-    let shard = open(2);
-    shard.hold_background(true);
-    write(&shard, 20);
-    let stats = shard.stats();
-    // Three there may always be.
-    assert!(stats.flushes >= 15 && stats.memtables_frozen <= 4 && stats.background_held, "{stats:?}");
-    block_on(shard.shutdown()).expect("closes");
-}
-
-#[test]
 fn a_flushed_memtable_is_freed_when_its_last_reader_is_gone() {
-    let shard = open(8);
+    let shard = open_small();
     write(&shard, 1);
     let now_s = shard.world.now_s();
     let scan = shard.scan(TABLE, i64::MIN..=i64::MAX, None, now_s);
