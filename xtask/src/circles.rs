@@ -35,7 +35,7 @@ const LARGER: [(&str, usize); 13] = [
     ("schema", 6),
     ("server", 23),
     ("sql", 38),
-    ("storage", 30),
+    ("storage", 25),
     ("wire", 5),
     ("workload", 5),
 ];

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::background::reports::Recovery;
+use crate::compaction::tasks::{Tally, TaskKind};
 use crate::error::StorageError;
 use crate::model::TableId;
-use crate::reports::Recovery;
-use crate::tasks::{Tally, TaskKind};
 
 /// A table in a report: by its name where that is known, else by its number.
 #[derive(Clone, PartialEq, Eq, Debug)]

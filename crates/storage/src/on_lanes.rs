@@ -12,10 +12,10 @@ use lanes::Group;
 use lanes::disk::{self, AlignedBuf, OpenOptions};
 use sched::control::Division;
 
+use crate::background::shares;
 use crate::event::{Event, Teller};
 use crate::options::Groups;
-use crate::shared_files::SharedFiles;
-use crate::shares;
+use crate::table::shared::SharedFiles;
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
 /// Runs a background task and reports a panic, which would leave the shard half alive: its writers wait for ever.

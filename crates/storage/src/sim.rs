@@ -17,7 +17,7 @@ pub(crate) use lanes::sim::Random;
 use lanes::sim::{self, Disk, OpenOptions};
 use sched::control::Division;
 
-use crate::shared_files::SharedFiles;
+use crate::table::shared::SharedFiles;
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
 /// One turn of a task that sleeps stands for this much time, and no sleep takes more turns than [`SLEEP_TURNS_MAX`].

@@ -37,7 +37,7 @@ use std::task::{Context, Waker};
 
 use bytes::Bytes;
 
-use crate::reconcile::compare_cells;
+use crate::model::reconcile::compare_cells;
 use crate::sim::{Random, Sim, block_on, drop_tasks, step};
 use crate::*;
 
@@ -298,7 +298,7 @@ fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
             }
         }
         assert_eq!(scanned, expected, "{what}: scan of {table:?}");
-        crate::batch_tests::check_batches(shard, table, (i64::MIN, i64::MAX), now_s, what);
+        crate::scan::batch_tests::check_batches(shard, table, (i64::MIN, i64::MAX), now_s, what);
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sched::control::Division;
 
-use crate::shared_files::SharedFiles;
+use crate::table::shared::SharedFiles;
 
 /// A boxed future that either lane may poll.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;

@@ -84,7 +84,7 @@ fn a_file_that_cannot_be_opened_costs_its_table_and_no_other() {
         for error in [get(&shard, TABLES[0], 5).unwrap_err(), scan(&shard, TABLES[0]).unwrap_err()] {
             assert!(error.to_string().contains(name), "{error}");
         }
-        crate::batch_tests::check_batches(&shard, TABLES[1], (i64::MIN, i64::MAX), 0, case);
+        crate::scan::batch_tests::check_batches(&shard, TABLES[1], (i64::MIN, i64::MAX), 0, case);
         // What is written to the table is merged around it.
         for round in 2..8 {
             (0..4).for_each(|number| put(&shard, TABLES[0], number, round));

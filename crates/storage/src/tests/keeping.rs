@@ -6,8 +6,8 @@ use std::task::Context;
 
 use super::reshard::{check_all, fill, open_all};
 use super::*;
-use crate::check::check_in;
-use crate::snapshot::snapshot_in;
+use crate::recovery::check::check_in;
+use crate::recovery::snapshot::snapshot_in;
 
 fn checked(sim: &Sim, dir: &str) -> Vec<Checked> {
     block_on(check_in(sim, Path::new(dir), |_| ())).expect("a folder of ours")

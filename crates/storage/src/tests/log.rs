@@ -80,9 +80,9 @@ fn a_replayed_range_deletion_keeps_no_segment_in_memory() {
     let changes = vec![Change::DeleteRange { start: bound(1), end: bound(2), deletion }];
     let mutation = Mutation { table: TABLE, token: 1, key: Bytes::from_static(b"key"), changes };
     let mut record = Vec::new();
-    crate::codec::put_mutations(&mut record, std::slice::from_ref(&mutation));
+    crate::model::codec::put_mutations(&mut record, std::slice::from_ref(&mutation));
     let record = Bytes::from(record);
-    let read = crate::codec::Reader::new(record.clone()).mutations().expect("decodes");
+    let read = crate::model::codec::Reader::new(record.clone()).mutations().expect("decodes");
     let changes: Vec<Change> = read.into_iter().flat_map(|mutation| mutation.changes).collect();
     assert!(record.is_unique(), "something of it is kept");
     assert_eq!(changes, mutation.changes);

@@ -3,7 +3,7 @@
 use lanes::sim::{Effect, Fault, Kind};
 
 use super::*;
-use crate::log_bound::LogBound;
+use crate::log::bound::LogBound;
 
 const TABLE: TableId = TableId(7);
 
@@ -291,9 +291,9 @@ fn damage_to_the_log_is_an_error_and_never_a_loss() {
     restore(&sim, &whole);
     let (manifest, replay) = block_on(async {
         let manifest =
-            crate::recover::read_manifest(&*sim, &PathBuf::from("/data/shard-0000"), 0, 1).await.unwrap();
+            crate::recovery::read_manifest(&*sim, &PathBuf::from("/data/shard-0000"), 0, 1).await.unwrap();
         let dir = PathBuf::from("/data/shard-0000/log");
-        let mut replay = crate::replay::Replay::open(&*sim, &dir, 0, &manifest).await.unwrap();
+        let mut replay = crate::log::replay::Replay::open(&*sim, &dir, 0, &manifest).await.unwrap();
         replay.finish().await.unwrap();
         (manifest, replay.found)
     });

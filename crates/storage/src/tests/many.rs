@@ -1,7 +1,7 @@
 //! Many files, and many merges: what reads and edits cost, which merges go on beside each other, and what becomes of writers.
 
 use super::*;
-use crate::files::{Files, steps};
+use crate::table::runs::{Files, steps};
 use crate::world::{Work, World};
 
 const LARGE: TableId = TableId(0);

@@ -77,7 +77,7 @@ fn a_wide_partition_is_merged_a_stretch_at_a_time() {
     }
     let files = shard.state.borrow().tables[&TABLE].files.clone();
     let from = crate::memtable::ScanFrom::Token(i64::MIN);
-    let mut stream = crate::merge::MergeStream::new([], &files, from, i64::MAX);
+    let mut stream = crate::read::merge::MergeStream::new([], &files, from, i64::MAX);
     let (mut pieces, mut most) = (0, 0);
     while let Some(piece) = block_on(stream.next_piece()).unwrap() {
         pieces += 1;

@@ -75,7 +75,8 @@ fn split_that_needs_too_many_open_files_changes_nothing() {
 fn split_that_cannot_be_opened_changes_nothing() {
     let sim = Arc::new(Sim::new(3));
     let (model, before) = written(&sim);
-    let layout = || block_on(crate::layout::Layout::read(&*sim, &PathBuf::from("/data"))).expect("read");
+    let layout =
+        || block_on(crate::manifest::layout::Layout::read(&*sim, &PathBuf::from("/data"))).expect("read");
     // The first of the new names is one too many: all files have been looked at by then.
     sim.table_opens_left.store(before.iter().sum::<u64>(), Ordering::Relaxed);
     let error = open(&sim, &Options { shards: 3, ..options() }).unwrap_err();

@@ -308,7 +308,13 @@ impl Machine {
             if dropped.is_empty() {
                 for shard in &self.shards {
                     let tokens = (i64::MIN, i64::MAX);
-                    crate::batch_tests::check_batches(shard, *table, tokens, self.latest_s, "at the end");
+                    crate::scan::batch_tests::check_batches(
+                        shard,
+                        *table,
+                        tokens,
+                        self.latest_s,
+                        "at the end",
+                    );
                 }
             }
         }

@@ -1,0 +1,203 @@
+//! Flushing: frozen memtables become table files, oldest first, one after another.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::background::progress::Progress;
+use crate::compaction::job::{Job, Paced};
+use crate::compaction::tasks::TaskKind;
+use crate::error::StorageError;
+use crate::event::Event;
+use crate::log::bound::FREE_IDLE;
+use crate::manifest::Edit;
+use crate::memtable::{Memtable, ScanFrom};
+use crate::model::TableId;
+use crate::read::merge::MergeStream;
+use crate::shard::{Frozen, Shard};
+use crate::table::file::TableFile;
+use crate::table::runs::Files;
+use crate::world::Work;
+
+impl Shard {
+    pub(crate) async fn flush_loop(self: Rc<Self>) {
+        loop {
+            let next = self
+                .work
+                .wait(|| {
+                    let state = self.state.borrow();
+                    match state.frozen.front() {
+                        _ if state.closed => Some(None),
+                        Some(frozen) => Some(Some(frozen.clone())),
+                        None => None,
+                    }
+                })
+                .await;
+            let Some(frozen) = next else { return self.leave() };
+            let last_record = frozen.last_record;
+            if let Err(error) = self.flush(frozen).await {
+                // Writes are refused from here on; reads, and what is in memory, stay.
+                self.fail(error);
+                return self.leave();
+            }
+            self.weigh_runs();
+            self.progress.wake();
+            self.work.wake();
+            self.reserve.make().await;
+            if let Some(log) = &self.log {
+                log.trim((log.last_record() == last_record).then_some(FREE_IDLE)).await;
+            }
+            self.sweep().await;
+            // Before the next one is flushed, so that there are not more and more.
+            self.free(usize::MAX).await;
+        }
+    }
+
+    async fn flush(self: &Rc<Self>, frozen: Frozen) -> Result<(), StorageError> {
+        let (generation, began_ns) = (frozen.generation, self.world.now_ns());
+        self.state.borrow_mut().flush_began = self.pacing.flush.done();
+        let mut written = Vec::new();
+        for id in &frozen.tables {
+            let Some(memtable) = self.frozen_memtable(*id, generation) else { continue };
+            let part =
+                u128::from(frozen.bytes) * memtable.len() as u128 / u128::from(frozen.partitions.max(1));
+            let progress = Progress::default();
+            progress.add_total(part as u64);
+            let now = (self.world.now_s(), progress.clone());
+            let _task = self.tasks.begin(TaskKind::Flush, Some(*id), 0, now);
+            let write = async || {
+                // A table that was truncated meanwhile needs no space.
+                if self.frozen_memtable(*id, generation).is_none() {
+                    return Ok(Vec::new());
+                }
+                let paced = Paced::new(self.pacing.flush.clone(), part as u64);
+                let paced = paced.of(i64::MIN, i64::MAX, progress.clone());
+                let files = Files::default();
+                let stream =
+                    MergeStream::new([memtable.clone()], &files, ScanFrom::Token(i64::MIN), i64::MAX);
+                let job = self.job(*id, stream, false, Default::default(), paced);
+                self.write_run(job).await
+            };
+            let files = self.persistently(write).await?;
+            written.extend(files.into_iter().map(|file| (*id, file)));
+        }
+        if let Some(log) = self.log.as_ref().filter(|_| frozen.partial) {
+            // The rest of that record is in the log alone. Were it lost, the file would have a part
+            // of what counts as a whole.
+            log.sync().await?;
+        }
+        self.name_flushed(&frozen, &written).await?;
+        self.report_flush(&frozen, &written, began_ns);
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.counts.flushed_bytes += written.iter().map(|(_, file)| file.bytes).sum::<u64>();
+            for (id, file) in written {
+                match state
+                    .tables
+                    .get_mut(&id)
+                    .filter(|table| table.frozen.iter().any(|(g, _)| *g == generation))
+                {
+                    Some(table) => table.files.push(file),
+                    None => state.obsolete.push(file),
+                }
+            }
+            for table in state.tables.values_mut() {
+                let flushed = table.frozen.extract_if(.., |(own, _)| *own == generation);
+                state.flushed.extend(flushed.map(|(_, memtable)| memtable));
+            }
+            state.frozen.pop_front();
+            // Before the next flush begins, nothing of it is done.
+            state.flush_began = self.pacing.flush.done();
+            state.counts.flushes += 1;
+            self.bound_log(state);
+        }
+        if let Some(log) = &self.log {
+            log.release(&self.manifest.borrow().log);
+        }
+        Ok(())
+    }
+
+    fn report_flush(&self, frozen: &Frozen, written: &[(TableId, Arc<TableFile>)], began_ns: u64) {
+        let now_ns = self.world.now_ns();
+        let Some(left_out) = self.reports.flushes.take(now_ns) else { return };
+        let largest = written.iter().max_by_key(|(_, file)| file.bytes);
+        let event = Event::Flushed {
+            tables: frozen.tables.len(),
+            largest: largest.map(|(id, _)| self.state.borrow().named(*id)),
+            memory_bytes: frozen.bytes,
+            file_bytes: written.iter().map(|(_, file)| file.bytes).sum(),
+            duration: Duration::from_nanos(now_ns.saturating_sub(began_ns)),
+            reason: frozen.reason,
+            left_out,
+        };
+        self.options.teller.tell(&event);
+    }
+
+    /// All fragments of a flush.
+    async fn write_run(&self, mut job: Job) -> Result<Vec<Arc<TableFile>>, StorageError> {
+        let mut files = Vec::new();
+        loop {
+            let (rest, sealed) = self.next_fragment(Work::Flush, job).await;
+            job = rest;
+            match sealed {
+                Ok(sealed) => {
+                    files.extend(sealed.file.map(Arc::new));
+                    if sealed.next.is_none() {
+                        return Ok(files);
+                    }
+                }
+                Err(error) => {
+                    // No manifest names them.
+                    self.state.borrow_mut().obsolete.append(&mut files);
+                    self.sweep().await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Names the files in the manifest. What of a truncated table was in memory is gone, and will not be flushed: so what the log
+    /// has of it counts until the manifest says that the table is empty.
+    async fn name_flushed(
+        &self,
+        frozen: &Frozen,
+        written: &[(TableId, Arc<TableFile>)],
+    ) -> Result<(), StorageError> {
+        let settled = || {
+            let state = self.state.borrow();
+            match state.truncating {
+                0 => Some(Ok(())),
+                _ => state.closed.then_some(Err(StorageError::Closed)),
+            }
+        };
+        let named = Cell::new(false);
+        let name = |shard: &Shard, edit: &mut Edit| {
+            if shard.state.borrow().truncating > 0 {
+                return;
+            }
+            for (id, file) in written {
+                if shard.frozen_memtable(*id, frozen.generation).is_some() {
+                    edit.add(*id, file.entry.clone());
+                }
+            }
+            edit.flushed(frozen.last_record);
+            if let Some(log) = &shard.log {
+                let flushed = shard.manifest.borrow().flushed.max(frozen.last_record);
+                edit.log(log.live(flushed));
+            }
+            named.set(true);
+        };
+        while !named.get() {
+            self.progress.wait(settled).await?;
+            self.persistently(async || self.edit(name).await).await?;
+        }
+        Ok(())
+    }
+
+    fn frozen_memtable(&self, id: TableId, generation: u64) -> Option<Memtable> {
+        let state = self.state.borrow();
+        let frozen = state.tables.get(&id)?.frozen.iter().find(|(own, _)| *own == generation);
+        frozen.map(|(_, memtable)| memtable.clone())
+    }
+}

@@ -1,0 +1,200 @@
+//! Dead data by the clock: files of which everything is dead go as a whole, and what tables need is worked out anew as time
+//! passes.
+//!
+//! A file goes if all of it expired or was deleted longer ago than the grace period, and nothing that is still alive is older
+//! than its newest cell: then it shadows nothing. What is alive elsewhere is judged by the least timestamps of files that
+//! overlap it and of memtables. Files of versions that do not record these stay, and are in the way of others.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::StorageError;
+use crate::event::Event;
+use crate::memtable::{Memtable, ScanFrom};
+use crate::model::TableId;
+use crate::model::partition::Partition;
+use crate::model::row::Row;
+use crate::read::merge::MergeStream;
+use crate::shard::{Shard, Table};
+use crate::table::file::TableFile;
+use crate::table::runs::Files;
+use crate::world::{Work, World, run_heavy};
+
+/// Time between two checks. A day of data in windows of an hour is checked 60 times a window.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Files that go in one edit at most.
+const FILES_AN_EDIT: usize = 256;
+
+/// Partitions of a memtable between two yields, at about 1 µs each.
+const YIELD_EVERY: u32 = 256;
+
+/// Work units of one table's check.
+const TABLE_UNITS: u32 = 20;
+
+impl Shard {
+    /// Starts the clock.
+    pub(crate) fn start_clock(self: &Rc<Self>) {
+        let (shard, world) = (Rc::downgrade(self), self.world.clone());
+        let clock = async move {
+            loop {
+                world.sleep(EVERY).await;
+                let Some(shard) = shard.upgrade() else { return };
+                {
+                    let state = &mut *shard.state.borrow_mut();
+                    if state.closed {
+                        return;
+                    }
+                    state.busy += 1;
+                }
+                shard.tick().await;
+                shard.leave();
+            }
+        };
+        self.world.spawn(Work::Compaction, Box::pin(clock));
+    }
+
+    /// Drops dead files of all tables, and has their needs worked out anew.
+    pub(crate) async fn tick(self: &Rc<Self>) {
+        let tables: Vec<TableId> = self.state.borrow().tables.keys().copied().collect();
+        for id in tables {
+            if self.state.borrow().closed {
+                return;
+            }
+            // A table that cannot be merged, for a block of it is damaged, gives its space back all the same.
+            if let Err(error) = self.drop_dead(id).await {
+                self.state.borrow_mut().counts.compactions_failed += 1;
+                let table = self.state.borrow().named(id);
+                self.options.teller.tell(&Event::CompactionFailed { table, error, again: Some(EVERY) });
+            }
+            {
+                let state = self.state.borrow();
+                if let Some(table) = state.tables.get(&id) {
+                    table.needs.touch();
+                    let _ = self.choice(&state, id, table);
+                }
+            }
+            if let Some(due) = self.world.spend(TABLE_UNITS) {
+                due.await;
+            }
+        }
+        self.weigh_runs();
+        // Those of before too, whose last readers have gone since.
+        self.sweep().await;
+        self.work.wake();
+    }
+
+    /// Drops the files of a table that are dead as a whole.
+    async fn drop_dead(self: &Rc<Self>, id: TableId) -> Result<(), StorageError> {
+        let (dead, memory) = {
+            let state = self.state.borrow();
+            let Some(table) = state.tables.get(&id) else { return Ok(()) };
+            let now_s = self.world.now_s();
+            let grace_s = self.options_in(&state, id).gc_grace_s;
+            let dead = dead_files(table, now_s.saturating_sub(grace_s), now_s);
+            (dead, table.snapshot())
+        };
+        if dead.is_empty() {
+            return Ok(());
+        }
+        let world = self.world.clone();
+        let oldest = run_heavy(&*self.world, Work::Compaction, oldest_in(memory, world)).await?;
+        let greatest = |file: &TableFile| file.statistics.map_or(i64::MAX, |s| s.timestamps.1);
+        let dead = dead.into_iter().filter(|file| greatest(file) < oldest).take(FILES_AN_EDIT);
+        let dead: Vec<Arc<TableFile>> = dead.collect();
+        if dead.is_empty() {
+            return Ok(());
+        }
+        // Truncated meanwhile, or taken by a merge: then it is the merge's.
+        let stays = |shard: &Shard, file: &TableFile| {
+            let state = shard.state.borrow();
+            let table = state.tables.get(&id);
+            table.is_some_and(|t| t.files.contains(file) && !t.needs.has(file.entry.run))
+        };
+        let dropped = std::cell::RefCell::new(Vec::new());
+        self.edit(|shard, edit| {
+            for file in dead.iter().filter(|file| stays(shard, file)) {
+                edit.remove(id, file.id);
+                dropped.borrow_mut().push(file.clone());
+            }
+            let state = shard.state.borrow();
+            let runs: Vec<u64> = dropped.borrow().iter().map(|file| file.entry.run).collect();
+            state.tables.get(&id).into_iter().for_each(|table| table.needs.take(&runs));
+        })
+        .await
+        .inspect_err(|_| self.give_back(id, &dropped.borrow()))?;
+        let dropped = dropped.into_inner();
+        self.give_back(id, &dropped);
+        {
+            let state = &mut *self.state.borrow_mut();
+            if let Some(table) = state.tables.get_mut(&id) {
+                let gone: Vec<_> = dropped.iter().filter_map(|file| table.files.remove(file)).collect();
+                state.counts.expired_files += gone.len() as u64;
+                state.counts.expired_bytes += gone.iter().map(|file| file.bytes).sum::<u64>();
+                state.obsolete.extend(gone);
+            }
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, id: TableId, files: &[Arc<TableFile>]) {
+        let runs: Vec<u64> = files.iter().map(|file| file.entry.run).collect();
+        let state = self.state.borrow();
+        state.tables.get(&id).into_iter().for_each(|table| table.needs.give_back(&runs));
+    }
+}
+
+/// The files of which everything died before `forget_before_s`, and that shadow nothing in other files that is alive at `now_s`.
+fn dead_files(table: &Table, forget_before_s: u32, now_s: u32) -> Vec<Arc<TableFile>> {
+    let died = |file: &TableFile, before_s: u32| {
+        file.statistics.is_some_and(|statistics| statistics.all_dead_s < before_s)
+    };
+    let runs = table.files.runs();
+    let shadows_nothing = |file: &Arc<TableFile>| {
+        let (first, last) = file.tokens();
+        let greatest = file.statistics.map_or(i64::MAX, |statistics| statistics.timestamps.1);
+        let least = |other: &TableFile| other.statistics.map_or(i64::MIN, |s| s.timestamps.0);
+        let older = |other: &&Arc<TableFile>| {
+            other.id != file.id && least(other) <= greatest && !died(other, now_s.saturating_add(1))
+        };
+        let others = runs.iter().filter(|run| run.known.timestamps.0 <= greatest);
+        others.flat_map(|run| run.between(first, last)).find(older).is_none()
+    };
+    let runs =
+        runs.iter().filter(|run| run.known.first_dead_s < forget_before_s && !table.needs.has(run.number));
+    let dead = runs.flat_map(|run| run.files()).filter(|file| died(file, forget_before_s));
+    dead.filter(|file| shadows_nothing(file)).cloned().collect()
+}
+
+/// The least timestamp in memtables; the greatest there can be if they are empty.
+async fn oldest_in(memory: Vec<Memtable>, world: Arc<dyn World>) -> Result<i64, StorageError> {
+    let mut stream = MergeStream::new(memory, &Files::default(), ScanFrom::Token(i64::MIN), i64::MAX);
+    let (mut oldest, mut count) = (i64::MAX, 0);
+    while let Some((_, _, partition)) = stream.next().await? {
+        oldest = oldest.min(oldest_of(&partition));
+        count += 1 + partition.row_count() as u32;
+        if count >= YIELD_EVERY {
+            count = 0;
+            world.heavy_yield().await;
+        }
+    }
+    Ok(oldest)
+}
+
+fn oldest_of(partition: &Partition) -> i64 {
+    let of_row = |row: &Row| {
+        let cells = row.cells().map(|cell| cell.timestamp);
+        let marks = row.marker().map(|marker| marker.timestamp);
+        cells.chain(marks).chain(row.deletion().map(|deletion| deletion.timestamp)).min()
+    };
+    let oldest = match partition {
+        Partition::Single(row) => of_row(row),
+        Partition::Full(full) => {
+            let rows = full.statics.iter().chain(full.rows.iter()).filter_map(of_row);
+            let ranges = full.ranges.iter().map(|(_, _, deletion)| deletion.timestamp);
+            rows.chain(ranges).chain(full.deletion.map(|deletion| deletion.timestamp)).min()
+        }
+    };
+    oldest.unwrap_or(i64::MAX)
+}

@@ -1,0 +1,327 @@
+//! Compaction: files of a table merged into fewer, of which less is dead.
+//!
+//! Several tasks look for the merge that is needed most (needs.rs), so that small merges go on beside a large one. What
+//! was asked for (asked.rs) has a task of its own, in the group of whoever asked.
+
+pub(crate) mod expiry;
+pub(crate) mod job;
+pub(crate) mod needs;
+pub(crate) mod purge;
+pub(crate) mod requested;
+pub(crate) mod scrub;
+pub(crate) mod strategy;
+pub(crate) mod tasks;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::background::progress::Progress;
+use crate::background::retry::{Failures, backoff};
+use crate::compaction::job::Paced;
+use crate::compaction::needs::{InFlight, runs_of};
+use crate::compaction::tasks::{Compacted, Tally, TaskKind};
+use crate::error::StorageError;
+use crate::event::Event;
+use crate::log::RETRY_FULL;
+use crate::memtable::{Memtable, ScanFrom};
+use crate::model::TableId;
+use crate::options::Strategy;
+use crate::read::merge::MergeStream;
+use crate::shard::Shard;
+use crate::table::file::TableFile;
+use crate::table::runs::Files;
+use crate::world::Work;
+
+/// A merge to be run.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    pub(crate) table: TableId,
+    pub(crate) inputs: Vec<Arc<TableFile>>,
+    pub(crate) work: Work,
+    pub(crate) progress: Progress,
+}
+
+impl Shard {
+    pub(crate) async fn compaction_loop(self: Rc<Self>) {
+        loop {
+            let next = self
+                .work
+                .wait(|| match self.state.borrow().closed {
+                    true => Some(None),
+                    false => self.choose_compaction().map(Some),
+                })
+                .await;
+            let Some((id, inputs)) = next else { return self.leave() };
+            let merge = Merge { table: id, inputs, work: Work::Compaction, progress: Progress::default() };
+            if self.run_merge(merge, false).await.is_err_and(|error| error.is_full()) {
+                self.world.sleep(RETRY_FULL).await;
+            }
+        }
+    }
+
+    /// Runs a merge, counted as in flight for as long as it takes. Its runs are marked before the first await.
+    pub(crate) async fn run_merge(self: &Rc<Self>, merge: Merge, asked: bool) -> Result<(), StorageError> {
+        let (id, runs, progress) = (merge.table, runs_of(&merge.inputs), merge.progress.clone());
+        progress.add_total(merge.inputs.iter().map(|input| input.bytes).sum());
+        let (kind, began_ns) = (kind_of(&merge.inputs), self.world.now_ns());
+        let mut tally = Tally { runs: runs.len() as u64, ..Tally::default() };
+        let now = (self.world.now_s(), progress.clone());
+        let task = self.tasks.begin(kind, Some(id), merge.inputs.len() as u64, now);
+        let number = {
+            let state = &mut *self.state.borrow_mut();
+            state.tables.entry(id).or_default().needs.take(&runs);
+            state.merges_begun += 1;
+            let number = state.merges_begun;
+            state.merges.push(InFlight { number, asked, progress });
+            number
+        };
+        self.pacing.compacting.set(true);
+        self.work.wake();
+        let (made, result) = self.compact_files(merge, &mut tally).await;
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.merges.retain(|merge| merge.number != number);
+            self.pacing.compacting.set(!state.merges.is_empty());
+            state.counts.compactions += u64::from(result.is_ok());
+            if let Some(table) = state.tables.get_mut(&id) {
+                table.needs.give_back(&runs);
+                table.needs.give_back(made.as_slice());
+                if result.is_ok() {
+                    table.failures = Failures::default();
+                }
+            }
+        }
+        match &result {
+            Ok(()) => {
+                let duration_ms = self.world.now_ns().saturating_sub(began_ns) / 1_000_000;
+                let (number, ended_s) = (task.number, self.world.now_s());
+                self.report_merge(Compacted { number, kind, table: id, ended_s, duration_ms, tally });
+            }
+            Err(StorageError::Closed | StorageError::Cancelled) => {}
+            Err(error) => {
+                self.state.borrow_mut().counts.compactions_failed += 1;
+                if !error.is_full() && !self.set_aside(id, error) {
+                    self.postpone(id, error);
+                }
+            }
+        }
+        drop(task);
+        self.weigh_runs();
+        self.sweep().await;
+        self.progress.wake();
+        self.work.wake();
+        self.free(usize::MAX).await;
+        result
+    }
+
+    /// Notes how far runs have piled up, and the memory that open files take of the caches'.
+    pub(crate) fn weigh_runs(&self) {
+        let state = self.state.borrow();
+        self.pacing.runs_pressure_ppm.set(self.runs_pressure_ppm(&state));
+        self.cache.borrow_mut().reserve(state.index_bytes());
+    }
+
+    /// Leaves a table alone for a while after a merge that failed.
+    pub(crate) fn postpone(self: &Rc<Self>, id: TableId, error: &StorageError) {
+        let again = {
+            let state = &mut *self.state.borrow_mut();
+            let failures = &mut state.tables.entry(id).or_default().failures;
+            failures.in_a_row += 1;
+            let again = error.may_pass().then(|| backoff(failures.in_a_row));
+            failures.waits = true;
+            again
+        };
+        let table = self.state.borrow().named(id);
+        self.options.teller.tell(&Event::CompactionFailed { table, error: error.clone(), again });
+        if let Some(again) = again {
+            let (shard, wait) = (Rc::downgrade(self), self.world.sleep(again));
+            let wake = async move {
+                wait.await;
+                let Some(shard) = shard.upgrade() else { return };
+                if let Some(table) = shard.state.borrow_mut().tables.get_mut(&id) {
+                    table.failures.waits = false;
+                }
+                shard.work.wake();
+            };
+            self.world.spawn(Work::Control, Box::pin(wake));
+        }
+    }
+
+    fn choose_compaction(&self) -> Option<(TableId, Vec<Arc<TableFile>>)> {
+        let state = self.state.borrow();
+        if state.failed.is_some() {
+            return None;
+        }
+        let (id, runs) = self.most_needed(&state)?;
+        let chosen = state.tables[&id].files.runs().iter().filter(|run| runs.contains(&run.number));
+        Some((id, chosen.flat_map(|run| run.sound()).cloned().collect()))
+    }
+
+    /// What of a table is not among these files, which a merge has to ask before it forgets a tombstone.
+    fn others_of(&self, id: TableId, runs: &[u64], own: &FxHashSet<u64>) -> Option<(Vec<Memtable>, Files)> {
+        let state = self.state.borrow();
+        let table = state.tables.get(&id)?;
+        Some((table.snapshot(), table.files.without(runs, own)))
+    }
+
+    /// Merges files into a new run, whose number it returns. Whenever a fragment of it is sealed, it takes the place of what it
+    /// holds: inputs that were read to their end are gone, those in the middle are cut, all in one edit. So whatever happens, every token
+    /// is in exactly one place, and a tombstone that the merge has forgotten is not missed by what it shadowed.
+    async fn compact_files(
+        self: &Rc<Self>,
+        merge: Merge,
+        tally: &mut Tally,
+    ) -> (Option<u64>, Result<(), StorageError>) {
+        let Merge { table: id, inputs, work, progress } = merge;
+        inputs.iter().for_each(|input| tally.read(input));
+        let mut runs = runs_of(&inputs);
+        let mut own: FxHashSet<u64> = inputs.iter().map(|input| input.id).collect();
+        let files: Files = inputs.iter().cloned().collect();
+        let stream = MergeStream::new([], &files, ScanFrom::Token(i64::MIN), i64::MAX);
+        // What was read to its end is freed on the way.
+        drop(files);
+        let bytes = inputs.iter().map(|input| input.bytes).sum::<u64>();
+        let first = inputs.iter().map(|input| input.tokens().0).min().unwrap_or(i64::MIN);
+        let last = inputs.iter().map(|input| input.tokens().1).max().unwrap_or(i64::MAX);
+        let paced = Paced::new(self.pacing.compaction.clone(), bytes).of(first, last, progress.clone());
+        let mut job = self.job(id, stream, true, Default::default(), paced);
+        let at_the_end = self.table_options(id).strategy == Strategy::SizeTiered;
+        let (mut left, mut outputs, mut made) = (inputs, Vec::new(), None);
+        let done = loop {
+            // For each fragment anew: what was flushed meanwhile is looked for in its file, and its memtable is free.
+            let Some(others) = self.others_of(id, &runs, &own) else { break Ok(()) };
+            if progress.is_cancelled() {
+                break Err(StorageError::Cancelled);
+            }
+            self.let_go(job.replace_others(others));
+            let (rest, sealed) = self.next_fragment(work, job).await;
+            job = rest;
+            let sealed = match sealed {
+                Ok(sealed) => sealed,
+                Err(error) => break Err(error),
+            };
+            if let Some(file) = sealed.file {
+                tally.wrote(&file);
+                own.insert(file.id);
+                if made.replace(file.entry.run).is_none() {
+                    runs.push(file.entry.run);
+                    let state = self.state.borrow();
+                    state.tables.get(&id).into_iter().for_each(|table| table.needs.take(&[file.entry.run]));
+                }
+                outputs.push(Arc::new(file));
+            }
+            if at_the_end && sealed.next.is_some() {
+                continue;
+            }
+            match self.replace(id, left, std::mem::take(&mut outputs), sealed.next).await {
+                Ok(Some(rest)) if sealed.next.is_some() => left = rest,
+                Ok(_) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+            self.sweep().await;
+        };
+        // No manifest names them.
+        self.state.borrow_mut().obsolete.append(&mut outputs);
+        tally.partitions = job.partitions();
+        self.let_go(job.into_memory());
+        (made, done)
+    }
+
+    /// Memtables that a merge had, of which some may be used by no one any more.
+    fn let_go(&self, memory: Vec<Memtable>) {
+        self.state.borrow_mut().flushed.extend(memory.into_iter().filter(Memtable::is_unused));
+    }
+
+    /// Puts `outputs` in the place of what `inputs` hold below the token `next`, or altogether: what is left of the inputs. `None` if the
+    /// table was truncated meanwhile, and there is nothing to replace.
+    async fn replace(
+        &self,
+        id: TableId,
+        inputs: Vec<Arc<TableFile>>,
+        outputs: Vec<Arc<TableFile>>,
+        next: Option<i64>,
+    ) -> Result<Option<Vec<Arc<TableFile>>>, StorageError> {
+        let (mut gone, mut cut, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        for input in inputs {
+            match rest_of(&input, next) {
+                Some(rest) if Arc::ptr_eq(&rest, &input) => left.push(rest),
+                Some(rest) => cut.push((input, rest)),
+                None => gone.push(input),
+            }
+        }
+        let alive = |shard: &Shard| {
+            let state = shard.state.borrow();
+            let table = state.tables.get(&id);
+            let mut changed = gone.iter().chain(cut.iter().map(|(input, _)| input));
+            table.is_some_and(|t| changed.all(|input| t.files.contains(input)))
+        };
+        let edited = self.edit(|shard, edit| {
+            if alive(shard) {
+                gone.iter().for_each(|file| edit.remove(id, file.id));
+                cut.iter().for_each(|(_, rest)| edit.cut(id, rest.id, rest.entry.from));
+                outputs.iter().for_each(|file| edit.add(id, file.entry.clone()));
+            }
+        });
+        if let Err(error) = edited.await {
+            // It may have been written all the same; see `State::doubtful`.
+            self.state.borrow_mut().doubtful.extend(outputs);
+            return Err(error);
+        }
+        let alive = alive(self);
+        let state = &mut *self.state.borrow_mut();
+        state.counts.compacted_bytes += outputs.iter().map(|file| file.bytes).sum::<u64>();
+        match state.tables.get_mut(&id) {
+            Some(table) if alive => {
+                state.obsolete.extend(gone.iter().filter_map(|file| table.files.remove(file)));
+                for (input, rest) in cut {
+                    table.files.remove(&input);
+                    table.files.push(rest.clone());
+                    left.push(rest);
+                }
+                outputs.into_iter().for_each(|file| table.files.push(file));
+                Ok(Some(left))
+            }
+            _ => {
+                state.obsolete.extend(outputs);
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Tally {
+    fn read(&mut self, file: &TableFile) {
+        self.files_in += 1;
+        self.bytes_in += file.bytes;
+        self.rows_in += file.statistics.map_or(0, |statistics| statistics.rows);
+        self.tombstones_in += file.statistics.map_or(0, |statistics| statistics.tombstones);
+    }
+
+    fn wrote(&mut self, file: &TableFile) {
+        self.files_out += 1;
+        self.bytes_out += file.bytes;
+        self.rows_out += file.statistics.map_or(0, |statistics| statistics.rows);
+        self.tombstones_out += file.statistics.map_or(0, |statistics| statistics.tombstones);
+    }
+}
+
+/// What a merge of these files is for.
+fn kind_of(inputs: &[Arc<TableFile>]) -> TaskKind {
+    match () {
+        () if inputs.iter().any(|file| !file.entry.owners.is_empty()) => TaskKind::Cleanup,
+        () if runs_of(inputs).len() == 1 => TaskKind::TombstoneCompaction,
+        () => TaskKind::Compaction,
+    }
+}
+
+/// What of a file is not below the token `next`.
+fn rest_of(file: &Arc<TableFile>, next: Option<i64>) -> Option<Arc<TableFile>> {
+    let (first, last) = file.tokens();
+    match next {
+        Some(next) if first >= next => Some(file.clone()),
+        Some(next) if last >= next => Some(Arc::new(file.cut(next))),
+        _ => None,
+    }
+}

@@ -1,0 +1,140 @@
+//! What a flush or compaction may leave out.
+//!
+//! Shadowed data goes always: the deletion that shadows it is kept beside it. Expired values lose their bytes.
+//! Tombstones go when they are older than the grace period *and* no other file or memtable could hold something they
+//! shadow; only a merge of everything there is can know that.
+
+use std::sync::Arc;
+
+use crate::model::partition::{Full, Partition, Rows};
+use crate::model::reconcile::floor_of;
+use crate::model::row::{Row, RowBuilder};
+use crate::model::{CellRef, CellValue, Deletion, Liveness};
+
+/// The rule of one merge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Purge {
+    /// The clock, Unix seconds.
+    pub(crate) now_s: u32,
+    /// Tombstones made before this second are forgotten; 0 keeps all.
+    pub(crate) forget_before_s: u32,
+    /// Columns the table had once, ascending: no reader sees their cells, so they go.
+    pub(crate) dropped: Arc<[u32]>,
+}
+
+impl Purge {
+    fn keeps(&self, deletion: &Deletion) -> bool {
+        deletion.deleted_at_s >= self.forget_before_s
+    }
+
+    fn is_dropped(&self, column: u32) -> bool {
+        !self.dropped.is_empty() && self.dropped.binary_search(&column).is_ok()
+    }
+
+    /// Whether nothing in a partition is dead or shadowed, so that all is left of it under whatever rule.
+    pub(crate) fn is_all_alive(&self, partition: &Partition) -> bool {
+        match partition {
+            Partition::Single(row) => self.is_alive(row),
+            Partition::Full(full) => {
+                let plain = full.deletion.is_none() && full.ranges.is_empty() && full.rows.len() > 0;
+                plain && full.statics.iter().chain(full.rows.iter()).all(|row| self.is_alive(row))
+            }
+        }
+    }
+
+    fn is_alive(&self, row: &Row) -> bool {
+        let (head, mut cells) = row.open();
+        let marked = head.marker.is_some_and(|marker| marker.is_live(self.now_s));
+        let stays = head.deletion.is_none() && (marked || head.marker.is_none() && !row.is_empty());
+        stays && cells.all(|cell| cell.is_live(self.now_s) && !self.is_dropped(cell.column))
+    }
+
+    /// What is left of a partition; `None` when nothing is.
+    pub(crate) fn partition(&self, partition: Partition) -> Option<Partition> {
+        match partition {
+            Partition::Single(row) => Some(Partition::Single(self.row(&row, i64::MIN)?)),
+            Partition::Full(full) => {
+                let floor = floor_of(full.deletion);
+                let left = Full {
+                    deletion: full.deletion.filter(|deletion| self.keeps(deletion)),
+                    statics: full.statics.as_ref().and_then(|row| self.row(row, floor)),
+                    ranges: full
+                        .ranges
+                        .filtered(|deletion| self.keeps(&deletion) && deletion.timestamp > floor),
+                    rows: self.rows(&full),
+                };
+                let empty = left.deletion.is_none()
+                    && left.statics.is_none()
+                    && left.ranges.is_empty()
+                    && left.rows.len() == 0;
+                (!empty).then(|| Partition::Full(Arc::new(left)))
+            }
+        }
+    }
+
+    /// What is left of the rows alone, of a piece of a partition that is not its first.
+    pub(crate) fn stretch(&self, partition: Partition) -> Option<Partition> {
+        match partition {
+            Partition::Single(_) => self.partition(partition),
+            Partition::Full(full) => {
+                let rows = self.rows(&full);
+                (rows.len() > 0).then(|| Partition::Full(Arc::new(Full { rows, ..Full::default() })))
+            }
+        }
+    }
+
+    fn rows(&self, full: &Full) -> Rows {
+        let floor = floor_of(full.deletion);
+        let mut rows = Rows::default();
+        for row in full.rows.iter() {
+            let floor = floor.max(floor_of(full.ranges.covering(row.clustering())));
+            self.row(row, floor).into_iter().for_each(|row| rows.push(row));
+        }
+        rows
+    }
+
+    fn row(&self, row: &Row, floor: i64) -> Option<Row> {
+        let shadowed = |timestamp: i64| floor != i64::MIN && timestamp <= floor;
+        let (deletion, marker) = (row.deletion(), row.marker());
+        let clean = |cell: CellRef<'_>| {
+            !shadowed(cell.timestamp) && cell.is_live(self.now_s) && !self.is_dropped(cell.column)
+        };
+        let marker_stays = marker.is_none_or(|l| !shadowed(l.timestamp) && l.is_live(self.now_s));
+        if deletion.is_none() && marker_stays && row.cells().all(clean) {
+            return (!row.is_empty()).then(|| row.clone());
+        }
+        // An expired marker keeps its place until it may be forgotten: it still wins over older ones.
+        let keep_marker = |l: &Liveness| {
+            let forgotten = l.expiry.is_some_and(|e| e.at_s <= self.now_s && e.at_s < self.forget_before_s);
+            !shadowed(l.timestamp) && !forgotten
+        };
+        let keep_deletion = |d: &Deletion| self.keeps(d) && !shadowed(d.timestamp);
+        let mut left = RowBuilder::new(row.key(), row.clustering(), row.timestamp());
+        left.deletion(deletion.filter(keep_deletion));
+        left.marker(marker.filter(keep_marker));
+        row.cells().filter_map(|cell| self.cell(cell, &shadowed)).for_each(|cell| left.push(cell));
+        let left = left.finish();
+        (!left.is_empty()).then_some(left)
+    }
+
+    fn cell<'a>(&self, cell: CellRef<'a>, shadowed: &impl Fn(i64) -> bool) -> Option<CellRef<'a>> {
+        if self.is_dropped(cell.column) {
+            return None;
+        }
+        let gone_at_s = match cell.value {
+            CellValue::Live { expiry: Some(expiry), .. } if expiry.at_s <= self.now_s => Some(expiry.at_s),
+            CellValue::Live { .. } => None,
+            CellValue::Dead { deleted_at_s } => Some(deleted_at_s),
+        };
+        if shadowed(cell.timestamp) || gone_at_s.is_some_and(|at| at < self.forget_before_s) {
+            return None;
+        }
+        Some(match cell.value {
+            // It stays an expired cell, so that ties are settled as before, but needs no value any more.
+            CellValue::Live { expiry, .. } if gone_at_s.is_some() => {
+                CellRef { value: CellValue::Live { value: &[], expiry }, ..cell }
+            }
+            _ => cell,
+        })
+    }
+}

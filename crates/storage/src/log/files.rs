@@ -1,0 +1,207 @@
+//! The segments of a log: which there are, the next one, and those to be used again.
+//!
+//! A segment goes through these states, and is read after a restart from the second to the third:
+//!
+//! 1. Prepared: allocated, zeroed, its header durable.
+//! 2. Active: named in the manifest, if it is the first of this life, or else by a note in the one before.
+//! 3. Sealed: full, until all of its records are in table files and the manifest names it no more.
+//! 4. Free: to be prepared again. Those that are not needed are removed.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use crate::error::StorageError;
+use crate::log::segment::{BLOCK, SegmentHeader, encode_header, encode_note};
+use crate::log::{Log, Segment, segment_path};
+use crate::world::{Mode, Work};
+
+/// A segment on a full disk, in bytes: dropping a table takes a few blocks of it.
+const SEGMENT_BYTES_SMALL: u64 = 256 << 10;
+
+impl Log {
+    /// Has a segment to write to before the first record comes, so that a disk that cannot have a log says so at once.
+    pub(crate) async fn make_ready(self: &Rc<Self>) -> Result<(), StorageError> {
+        self.rotate().await
+    }
+
+    /// Segments in use and free.
+    pub(crate) fn segments(&self) -> (usize, usize) {
+        let state = self.state.borrow();
+        let in_use = state.sealed.len() + usize::from(state.active.is_some());
+        (in_use, state.free.len() + usize::from(state.ready.is_some()))
+    }
+
+    /// The numbers of the segments that may have records above `flushed`, ascending, and the last record that is
+    /// durable.
+    pub(crate) fn live(&self, flushed: u64) -> (Vec<u64>, u64) {
+        let state = self.state.borrow();
+        let sealed = state.sealed.iter().filter(|segment| segment.last_record > flushed);
+        let active = state.active.iter().map(|(segment, _)| segment);
+        let live = sealed.chain(active).map(|segment| segment.header.segment);
+        // While the first segment of this life is being named.
+        let becoming = state.becoming.filter(|_| state.active.is_none());
+        let live = live.chain(becoming).collect();
+        (live, state.durable)
+    }
+
+    /// The segments with records above this one, each with its bytes that are durable.
+    pub(crate) fn tail(&self, flushed: u64) -> Vec<(PathBuf, u64)> {
+        let state = self.state.borrow();
+        let sealed = state.sealed.iter().filter(|segment| segment.last_record > flushed);
+        let sealed = sealed.map(|segment| (segment.path.clone(), segment.bytes));
+        let active = state.active.iter().map(|(segment, end)| (segment.path.clone(), *end));
+        sealed.chain(active).collect()
+    }
+
+    /// Segments that the manifest names no more may be used again: those ahead of the last one that it names. Those behind
+    /// it are found through it.
+    pub(crate) fn release(&self, named: &[u64]) {
+        let state = &mut *self.state.borrow_mut();
+        let is_free =
+            |segment: u64| !named.contains(&segment) && named.last().is_none_or(|last| segment < *last);
+        while state.sealed.front().is_some_and(|segment| is_free(segment.header.segment)) {
+            let segment = state.sealed.pop_front().expect("checked above");
+            state.free.push(segment);
+        }
+    }
+
+    /// Removes free segments: those beyond the bound of the log, or beyond `idle` where that is given.
+    pub(crate) async fn trim(&self, idle: Option<usize>) {
+        loop {
+            let segment = {
+                let (in_use, free) = self.segments();
+                let free_max = idle.unwrap_or_else(|| self.segments_max.saturating_sub(in_use));
+                let state = &mut *self.state.borrow_mut();
+                let odd = state.free.iter().position(|segment| segment.bytes != self.segment_bytes);
+                match odd.or_else(|| (free > free_max).then(|| state.free.len().checked_sub(1)).flatten()) {
+                    Some(at) => state.free.swap_remove(at),
+                    None => return,
+                }
+            };
+            // One that cannot be removed takes space until the next start tries again.
+            let _ = self.world.remove(&segment.path).await;
+        }
+    }
+
+    /// Makes an empty segment the active one, and has the next one made ready.
+    pub(crate) async fn rotate(self: &Rc<Log>) -> Result<(), StorageError> {
+        self.prepared.wait(|| (!self.state.borrow().preparing).then_some(())).await;
+        let ready = self.state.borrow_mut().ready.take();
+        let segment = match ready {
+            Some(segment) => segment,
+            None => self.make().await?,
+        };
+        self.state.borrow_mut().becoming = Some(segment.header.segment);
+        if let Err(error) = self.lead_to(segment.header.segment).await {
+            // It may have become known all the same, so this segment and no other is the next one.
+            self.state.borrow_mut().ready = Some(segment);
+            return Err(error);
+        }
+        let state = &mut *self.state.borrow_mut();
+        if let Some((mut full, end)) = state.active.take() {
+            full.last_record = state.durable;
+            state.length += full.bytes - end;
+            state.sealed.push_back(full);
+        }
+        state.length += BLOCK as u64;
+        state.becoming = None;
+        state.active = Some((segment, BLOCK as u64));
+        state.preparing = true;
+        let log = self.clone();
+        self.world.spawn(Work::Flush, Box::pin(async move { log.prepare().await }));
+        Ok(())
+    }
+
+    /// Makes it known, durably, that the log goes on in a segment.
+    async fn lead_to(&self, next: u64) -> Result<(), StorageError> {
+        let (active, durable) = {
+            let state = self.state.borrow();
+            (state.active.clone(), state.durable)
+        };
+        let Some((full, end)) = active else { return (self.register)(next).await };
+        let note = encode_note(&full.header, durable, next);
+        let written = full.file.write_durable(end, &note).await;
+        written.map_err(|error| StorageError::io("write the commit log", &full.path, error))
+    }
+
+    /// Makes the next segment ready. Failing here is no news: the log tries again, and reports, when it needs it.
+    async fn prepare(self: Rc<Log>) {
+        let made = self.make().await;
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.preparing = false;
+            state.ready = made.ok();
+        }
+        self.prepared.wake();
+    }
+
+    /// An empty segment, out of one whose records are all flushed if there is any.
+    async fn make(&self) -> Result<Segment, StorageError> {
+        let (free, id, bytes) = {
+            let state = &mut *self.state.borrow_mut();
+            let id = state.next_segment;
+            state.next_segment += 1;
+            let bytes = state.needed_bytes().max(self.segment_bytes);
+            let free = state.free.iter().position(|segment| segment.bytes == bytes);
+            (free.map(|at| state.free.swap_remove(at)), id, bytes)
+        };
+        if let Some(old) = free {
+            return self.reuse(old, id).await;
+        }
+        let made = self.create(id, bytes).await;
+        let is_full = made.as_ref().is_err_and(StorageError::is_full);
+        let small = SEGMENT_BYTES_SMALL.max(self.state.borrow().needed_bytes()).min(bytes);
+        if !is_full {
+            return made;
+        }
+        // On a full disk a small one has to do.
+        let made = self.create(id, small).await;
+        match made {
+            Err(error) if error.is_full() && self.reserve.give_up().await => self.create(id, small).await,
+            made => made,
+        }
+    }
+
+    fn header(&self, segment: u64) -> SegmentHeader {
+        let durable = self.state.borrow().durable;
+        SegmentHeader::new(self.shard, segment, self.world.random() as u32, durable)
+    }
+
+    async fn create(&self, id: u64, bytes: u64) -> Result<Segment, StorageError> {
+        let path = segment_path(&self.dir, id);
+        let header = self.header(id);
+        let make = async {
+            let file = self.world.open(&path, Mode::Log).await?;
+            file.allocate(bytes).await?;
+            file.write_durable(0, &encode_header(&header)).await?;
+            file.sync().await?;
+            self.world.sync_dir(&self.dir).await?;
+            Ok(file)
+        };
+        match make.await {
+            Ok(file) => Ok(Segment { file, path, header, bytes, last_record: 0 }),
+            Err(error) => {
+                // What there is of it is in no one's way, but for the room it takes.
+                let _ = self.world.remove(&path).await;
+                Err(StorageError::io("create a log segment", &path, error))
+            }
+        }
+    }
+
+    async fn reuse(&self, old: Segment, id: u64) -> Result<Segment, StorageError> {
+        let path = segment_path(&self.dir, id);
+        let header = self.header(id);
+        let io = |error| StorageError::io("reuse a log segment", &path, error);
+        if let Err(error) = self.world.rename(&old.path, &path).await {
+            self.state.borrow_mut().free.push(old);
+            return Err(io(error));
+        }
+        // If this fails, the name of the segment after a crash is unknown: it is not touched again before a restart.
+        self.world.sync_dir(&self.dir).await.map_err(io)?;
+        if let Err(error) = old.file.write_durable(0, &encode_header(&header)).await {
+            self.state.borrow_mut().free.push(Segment { path: path.clone(), ..old });
+            return Err(io(error));
+        }
+        Ok(Segment { file: old.file, path, header, bytes: old.bytes, last_record: 0 })
+    }
+}

@@ -1,0 +1,202 @@
+//! Reading a log back, a segment at a time: the records above those that are flushed, in order and without gaps.
+//!
+//! The manifest names the segments in which records may be that no table file has; the last of them may go on in others
+//! (see [`crate::log::segment`]). No other segment is read: free ones hold nothing, whatever is in them or wrong with them.
+//! Manifests before version 3 name none; then every segment of the folder is read.
+//!
+//! Memory is what one segment takes, and time is what the named segments take: both depend on what was written since the
+//! last flush, which [`crate::log::bound`] bounds, and not on the age or size of the folder.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use crate::error::StorageError;
+use crate::log::segment::{self, BLOCK, Batch, Contents, HeaderRead, SegmentHeader, Torn};
+use crate::log::segment_path;
+use crate::manifest::Manifest;
+use crate::manifest::layout::{list, read_all};
+use crate::model::Mutation;
+use crate::model::codec::Reader;
+use crate::world::World;
+
+/// A segment that was read.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+    pub(crate) header: SegmentHeader,
+    /// The last record in it, 0 if there is none.
+    pub(crate) last_record: u64,
+    /// The place of the last batch of the whole log, and a copy of it, if it is in here.
+    pub(crate) last_batch: Option<(u64, Vec<u8>)>,
+    /// A torn batch behind the last one.
+    torn: Option<Torn>,
+}
+
+/// The numbers of all segments in a log's folder, ascending.
+pub(crate) async fn segments_in(world: &dyn World, dir: &Path) -> Result<Vec<u64>, StorageError> {
+    let number = |name: &String| u64::from_str_radix(name.strip_suffix(".log")?, 16).ok();
+    let mut all: Vec<u64> = list(world, dir).await?.iter().filter_map(number).collect();
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// The records above a number, one after the other.
+#[derive(Debug)]
+pub(crate) struct Replay<'w> {
+    world: &'w dyn World,
+    dir: PathBuf,
+    shard: u32,
+    /// All segments of the folder.
+    pub(crate) all: Vec<u64>,
+    /// Segments that are to be read, in order.
+    left: VecDeque<u64>,
+    flushed: u64,
+    batches: VecDeque<Batch>,
+    records: VecDeque<Bytes>,
+    path: PathBuf,
+    /// The number of the next of `records`.
+    next: u64,
+    /// The last record given out, or the last that was flushed.
+    pub(crate) last: u64,
+    /// Records up to this one were durable.
+    durable: u64,
+    /// The segments that were read, in order.
+    pub(crate) found: Vec<Found>,
+}
+
+impl<'w> Replay<'w> {
+    /// Finds the segments of a shard's log.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) async fn open(
+        world: &'w dyn World,
+        dir: &Path,
+        shard: u32,
+        manifest: &Manifest,
+    ) -> Result<Replay<'w>, StorageError> {
+        let all = segments_in(world, dir).await?;
+        let (batches, records, path, found) = Default::default();
+        Ok(Replay {
+            world,
+            dir: dir.to_owned(),
+            shard,
+            left: manifest.log.iter().copied().collect(),
+            all,
+            flushed: manifest.flushed,
+            batches,
+            records,
+            path,
+            next: 0,
+            last: manifest.flushed,
+            durable: manifest.durable,
+            found,
+        })
+    }
+
+    fn undecodable(&self) -> StorageError {
+        StorageError::corrupt(&self.path, "a record with a valid checksum does not decode")
+    }
+
+    /// The next record and its number.
+    ///
+    /// # Errors
+    /// Records are missing ahead of it or behind the last one, or it does not decode.
+    pub(crate) async fn next(&mut self) -> Result<Option<(u64, Vec<Mutation>)>, StorageError> {
+        loop {
+            while let Some(record) = self.records.pop_front() {
+                let number = self.next;
+                self.next += 1;
+                if number > self.last {
+                    self.last = number;
+                    let mutations = Reader::new(record).mutations().map_err(|_| self.undecodable())?;
+                    return Ok(Some((number, mutations)));
+                }
+            }
+            let Some(batch) = self.batches.pop_front() else {
+                match self.left.pop_front() {
+                    Some(segment) => self.read(segment).await?,
+                    None if self.last < self.durable => return Err(self.missing(self.durable)),
+                    None => return Ok(None),
+                }
+                continue;
+            };
+            if batch.last_record() <= self.flushed {
+                continue;
+            }
+            if batch.first_record > self.last + 1 {
+                return Err(self.missing(batch.first_record - 1));
+            }
+            self.next = batch.first_record;
+            self.records = batch.payloads().map_err(|_| self.undecodable())?.into();
+        }
+    }
+
+    /// Reads the rest, for the sake of the segments alone.
+    pub(crate) async fn finish(&mut self) -> Result<u64, StorageError> {
+        let mut records = 0;
+        while self.next().await?.is_some() {
+            records += 1;
+        }
+        Ok(records)
+    }
+
+    /// The batch at the end of the log that was dropped because it is torn, and its segment. Nothing in it was acknowledged.
+    pub(crate) fn torn_tail(&self) -> Option<(&Path, Torn)> {
+        let found = self.found.last()?;
+        let torn = found.torn.filter(|torn| torn.first_record == self.last + 1)?;
+        Some((&found.path, torn))
+    }
+
+    fn missing(&self, to: u64) -> StorageError {
+        let from = self.last + 1;
+        let path = if self.path.as_os_str().is_empty() { &self.dir } else { &self.path };
+        StorageError::corrupt(path, format!("records {from} to {to}, which were durable, are missing"))
+    }
+
+    async fn read(&mut self, segment: u64) -> Result<(), StorageError> {
+        let path = segment_path(&self.dir, segment);
+        if !self.all.contains(&segment) {
+            return Err(StorageError::corrupt(path, "it is missing, although records may be in it"));
+        }
+        let data = read_all(self.world, &path).await?;
+        let header = self.header(segment, &path, &data)?;
+        let Contents { batches, durable, next, last, torn } = segment::read_contents(&data, &header);
+        let last_record = batches.iter().map(Batch::last_record).max().unwrap_or(0);
+        let last_batch = last.map(|place| {
+            self.found.iter_mut().for_each(|found| found.last_batch = None);
+            let mut batch = data[place.start..place.end.min(data.len())].to_vec();
+            batch.resize(place.len(), 0);
+            (place.start as u64, batch)
+        });
+        let bytes = data.len() as u64;
+        self.found.push(Found { path: path.clone(), bytes, header, last_record, last_batch, torn });
+        self.path = path;
+        self.durable = self.durable.max(durable);
+        self.batches = batches.into();
+        if self.left.is_empty() {
+            self.left.extend(next.filter(|next| *next > segment));
+        }
+        Ok(())
+    }
+
+    /// Returns the header of a segment. The manifest, or the segment before, names it, so it is there and sound.
+    fn header(&self, segment: u64, path: &Path, data: &Bytes) -> Result<SegmentHeader, StorageError> {
+        match segment::decode_header(&data.slice(..data.len().min(BLOCK))) {
+            HeaderRead::Valid(header) if header.shard != self.shard => {
+                Err(StorageError::corrupt(path, format!("it belongs to shard {}", header.shard)))
+            }
+            HeaderRead::Valid(header) if header.segment == segment => Ok(header),
+            HeaderRead::Version(found) => {
+                Err(StorageError::UnknownFormat { path: path.into(), found, known: segment::VERSION })
+            }
+            HeaderRead::Valid(_) => Err(StorageError::corrupt(path, "it is another segment under this name")),
+            HeaderRead::Unreadable => {
+                Err(StorageError::corrupt(path, "its header does not match its checksum"))
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What is where in a data folder.
+//!
+//! ```text
+//!  DIR/LOCK                   held by shard 0 of the server that has the folder open
+//!  DIR/shards                 the layout's version, the sharding, the generation that counts, and a checksum
+//!  DIR/shard-0003/            a shard of generation 0
+//!  DIR/shard-0003.2/          a shard of generation 2
+//!    LOCK                     held by the server that has the shard open
+//!    manifest                 see edits.rs
+//!    log/                     see segment.rs
+//!    tables/                  see table.rs
+//! ```
+//!
+//! A generation is the data split for one number of cores. Opening with another number makes a new one (reshard.rs); the
+//! generation named in `shards` is the one that counts, and shards of any other are leftovers.
+
+use std::fmt::Debug;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use schema::Sharding;
+
+use crate::error::StorageError;
+use crate::manifest::versions::replace_file;
+use crate::world::{Mode, World};
+
+/// Version of the layout that this program reads and writes.
+const VERSION: u32 = 2;
+
+/// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
+pub const IGNORE_MSB: u32 = 12;
+
+/// What the folder says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    pub(crate) generation: u64,
+    pub(crate) sharding: Sharding,
+}
+
+impl Layout {
+    /// A folder split over so many shards.
+    pub(crate) fn new(generation: u64, shards: u32) -> Layout {
+        Layout { generation, sharding: Sharding { shards, ignore_msb: IGNORE_MSB } }
+    }
+
+    pub(crate) fn shard_dir(&self, root: &Path, shard: u32) -> PathBuf {
+        match self.generation {
+            0 => root.join(format!("shard-{shard:04}")),
+            generation => root.join(format!("shard-{shard:04}.{generation}")),
+        }
+    }
+
+    /// Reads what the folder says; `None` when it is new.
+    pub(crate) async fn read(world: &dyn World, root: &Path) -> Result<Option<Layout>, StorageError> {
+        let path = root.join("shards");
+        let names = list(world, root).await?;
+        if !names.iter().any(|name| name == "shards") {
+            for dir in names.iter().filter(|name| generation_of(name).is_some()).map(|name| root.join(name)) {
+                if list(world, &dir).await?.iter().any(|name| name == "manifest") {
+                    return Err(StorageError::corrupt(path, "it is missing, although the folder holds data"));
+                }
+            }
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(&read_all(world, &path).await?).into_owned();
+        let number = |name: &str| -> Option<u64> {
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+        };
+        let small = |name: &str| number(name).and_then(|number| u32::try_from(number).ok());
+        let damaged = || StorageError::corrupt(&path, "it should name a layout and a number of shards");
+        let version = small("layout").ok_or_else(damaged)?;
+        if version != VERSION {
+            return Err(StorageError::UnknownFormat { path, found: version, known: VERSION });
+        }
+        let shards = small("shards").filter(|shards| *shards > 0).ok_or_else(damaged)?;
+        // What it does not name is removed, so it must be right.
+        let sum = text.rsplit_once("crc ").filter(|(body, sum)| checksum(body) == sum.trim_end());
+        sum.ok_or_else(|| StorageError::corrupt(&path, "it does not match its checksum"))?;
+        let ignore_msb = small("ignored-bits").ok_or_else(damaged)?;
+        let generation = number("generation").ok_or_else(damaged)?;
+        Ok(Some(Layout { generation, sharding: Sharding { shards, ignore_msb } }))
+    }
+
+    /// Makes this what the folder says. `writer` is the number of the shard that does so: they may start at the same time.
+    pub(crate) async fn write(
+        &self,
+        world: &dyn World,
+        root: &Path,
+        writer: u32,
+    ) -> Result<(), StorageError> {
+        let Sharding { shards, ignore_msb } = self.sharding;
+        let generation = self.generation;
+        let mut text = format!(
+            "layout {VERSION}\nshards {shards}\nignored-bits {ignore_msb}\ngeneration {generation}\n"
+        );
+        text = format!("{text}crc {}\n", checksum(&text));
+        let path = root.join("shards");
+        let own = format!("shards.{writer}");
+        replace_file(world, root, &own, text.into_bytes()).await?;
+        let put = async {
+            world.rename(&root.join(&own), &path).await?;
+            world.sync_dir(root).await
+        };
+        put.await.map_err(|error| StorageError::io("write", &path, error))
+    }
+
+    /// Removes what other generations left behind.
+    pub(crate) async fn clear(&self, world: &dyn World, root: &Path) -> Result<(), StorageError> {
+        let mut removed = false;
+        for name in list(world, root).await? {
+            if generation_of(&name).is_some_and(|generation| generation != self.generation) {
+                remove_shard(world, &root.join(name)).await?;
+                removed = true;
+            }
+        }
+        if removed { sync(world, root).await } else { Ok(()) }
+    }
+}
+
+fn checksum(text: &str) -> String {
+    format!("{:08x}", crc32c::crc32c(text.as_bytes()))
+}
+
+/// The generation of a shard's folder by its name; `None` for what is not a shard's.
+fn generation_of(name: &str) -> Option<u64> {
+    let rest = name.strip_prefix("shard-")?;
+    let (shard, generation) = rest.split_once('.').unwrap_or((rest, "0"));
+    shard.parse::<u32>().ok()?;
+    generation.parse().ok()
+}
+
+/// Removes a shard's folder. The manifest goes first: without it nobody takes what remains for data.
+async fn remove_shard(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
+    let io = |error| StorageError::io("remove a leftover", dir, error);
+    let gone = |result: std::io::Result<()>| match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result,
+    };
+    gone(world.remove(&dir.join("manifest")).await).map_err(io)?;
+    for inner in [dir.join("log"), dir.join("tables"), dir.to_owned()] {
+        let names = match world.list(&inner).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            names => names.map_err(io)?,
+        };
+        for name in names {
+            gone(world.remove(&inner.join(name)).await).map_err(io)?;
+        }
+        gone(world.remove_dir(&inner).await).map_err(io)?;
+    }
+    Ok(())
+}
+
+/// Makes a shard's folders, and their names durable.
+pub(crate) async fn make_shard(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
+    for folder in [dir, &dir.join("log"), &dir.join("tables")] {
+        let made = world.create_dir_all(folder).await;
+        made.map_err(|error| StorageError::io("create the data folder", folder, error))?;
+    }
+    keep_folders(world, dir).await
+}
+
+/// Makes the names of a shard's folders durable, from its own up: whatever a lost folder holds is lost with it, synced or not.
+async fn keep_folders(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
+    for folder in dir.ancestors() {
+        // A relative path ends in an empty one: the working directory.
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        match world.sync_dir(folder).await {
+            // Far above, folders may be closed to us; those were not made by us either.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
+            synced => synced.map_err(|error| StorageError::io("sync the folder", folder, error))?,
+        }
+    }
+    Ok(())
+}
+
+/// Takes the lock of a whole folder, which must be one, and reads what it says.
+pub(crate) async fn enter(world: &dyn World, root: &Path) -> Result<(Layout, Box<dyn Debug>), StorageError> {
+    let none = || StorageError::corrupt(root, "it is no data folder: it has no file `shards`");
+    // Looked at first, so that no lock file is left in a folder that is none of ours.
+    Layout::read(world, root).await?.ok_or_else(none)?;
+    let held = lock(world, root, root).await?;
+    Ok((Layout::read(world, root).await?.ok_or_else(none)?, held))
+}
+
+/// Takes the lock of a folder, of the whole one or a shard's.
+pub(crate) async fn lock(world: &dyn World, root: &Path, dir: &Path) -> Result<Box<dyn Debug>, StorageError> {
+    world.lock(&dir.join("LOCK")).await.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => StorageError::Locked { path: root.into() },
+        _ => StorageError::io("lock the data folder", dir, error),
+    })
+}
+
+pub(crate) async fn sync(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
+    world.sync_dir(dir).await.map_err(|error| StorageError::io("sync the folder", dir, error))
+}
+
+/// A whole file.
+pub(crate) async fn read_all(world: &dyn World, path: &Path) -> Result<Bytes, StorageError> {
+    let read = async {
+        let file = world.open(path, Mode::Read).await?;
+        let len = file.len().await?;
+        if len == 0 { Ok(Bytes::new()) } else { file.read(0, len as usize).await }
+    };
+    read.await.map_err(|error| StorageError::io("read", path, error))
+}
+
+pub(crate) async fn list(world: &dyn World, dir: &Path) -> Result<Vec<String>, StorageError> {
+    world.list(dir).await.map_err(|error| StorageError::io("list the folder", dir, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_told_by_their_names() {
+        for (name, generation) in [
+            ("shard-0003", Some(0)),
+            ("shard-0003.2", Some(2)),
+            ("shard-12345.18446744073709551615", Some(u64::MAX)),
+            ("shards", None),
+            ("shard-backup", None),
+            ("shard-0003.old", None),
+            ("snapshots", None),
+        ] {
+            assert_eq!(generation_of(name), generation, "{name}");
+        }
+        let dir = |generation| Layout::new(generation, 4).shard_dir(Path::new("/d"), 3);
+        assert_eq!([dir(0), dir(2)], [PathBuf::from("/d/shard-0003"), "/d/shard-0003.2".into()]);
+    }
+}

@@ -1,0 +1,154 @@
+//! Edits of the manifest: one at a time, durable before anyone relies on it.
+//!
+//! An edit is appended to the manifest's file and synced. When the file has grown to several times what a snapshot takes, and
+//! after a write that failed (what it left behind is unknown), a new file begins with a snapshot and takes the old
+//! one's place.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::StorageError;
+use crate::manifest::edits::{self, End};
+use crate::manifest::{Edit, Manifest};
+use crate::shard::Shard;
+use crate::world::{File, Mode, World};
+
+/// A manifest below this many bytes is not begun anew: 126 edits of one sector behind the smallest snapshot.
+const REWRITE_BYTES_MIN: u64 = 64 << 10;
+
+/// A manifest is begun anew when it is this many times as long as its snapshot was: the snapshots then cost no more than a third of
+/// what the edits did.
+const REWRITE_FACTOR: u64 = 4;
+
+/// The manifest's file, open at its end.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    file: Arc<dyn File>,
+    salt: u32,
+    next_edit: u32,
+    end: u64,
+    rewrite_at: u64,
+}
+
+impl Versions {
+    /// Begins a new file and puts it in the old one's place.
+    pub(crate) async fn begin(
+        world: &dyn World,
+        dir: &Path,
+        manifest: &Manifest,
+    ) -> Result<Versions, StorageError> {
+        let salt = world.random() as u32;
+        let bytes = edits::begin(manifest, salt);
+        let end = bytes.len() as u64;
+        let file = put_file(world, dir, "manifest", bytes).await?;
+        let rewrite_at = REWRITE_BYTES_MIN.max(REWRITE_FACTOR * end);
+        Ok(Versions { file, salt, next_edit: 2, end, rewrite_at })
+    }
+
+    /// Goes on with a file that is whole. Its contents are written once more, in their place, and synced: an edit whose
+    /// sync had failed may be in the page cache alone, and from here on others rely on it. `None` where the disk has no
+    /// space for that: the next edit begins a new file.
+    pub(crate) async fn resume(
+        world: &dyn World,
+        dir: &Path,
+        data: Bytes,
+        end: End,
+    ) -> Result<Option<Versions>, StorageError> {
+        let path = dir.join("manifest");
+        let keep = async {
+            let file = world.open(&path, Mode::Update).await?;
+            file.write(0, data).await?;
+            file.sync().await?;
+            world.sync_dir(dir).await?;
+            Ok(file)
+        };
+        let End { salt, next_edit, at, first } = end;
+        let rewrite_at = REWRITE_BYTES_MIN.max(REWRITE_FACTOR * first);
+        match keep.await.map_err(|error| StorageError::io("write", &path, error)) {
+            Ok(file) => Ok(Some(Versions { file, salt, next_edit, end: at, rewrite_at })),
+            Err(error) if error.is_full() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn append(mut self, dir: &Path, edit: &[u8]) -> Result<Versions, StorageError> {
+        let bytes = edits::sectors(edit, self.next_edit, self.salt);
+        let len = bytes.len() as u64;
+        let write = async {
+            self.file.write(self.end, Bytes::from(bytes)).await?;
+            self.file.sync().await
+        };
+        write.await.map_err(|error| StorageError::io("write", dir.join("manifest"), error))?;
+        self.next_edit += 1;
+        self.end += len;
+        Ok(self)
+    }
+}
+
+impl Shard {
+    /// Edits the manifest: one edit at a time, durable when this returns. Costs what changes, but where the file
+    /// is begun anew.
+    pub(crate) async fn edit(&self, change: impl FnOnce(&Shard, &mut Edit)) -> Result<(), StorageError> {
+        self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
+        let mut edit = Edit::default();
+        change(self, &mut edit);
+        let versions = self.versions.borrow_mut().take();
+        let mut written = match versions.filter(|versions| versions.end < versions.rewrite_at) {
+            Some(versions) => {
+                let bytes = edit.encode(&self.manifest.borrow());
+                versions.append(&self.dir, &bytes).await
+            }
+            None => self.begin_with(&edit).await,
+        };
+        if written.as_ref().is_err_and(StorageError::is_full) && self.reserve.give_up().await {
+            written = self.begin_with(&edit).await;
+        }
+        let result = written.map(|versions| {
+            *self.versions.borrow_mut() = Some(versions);
+            edit.apply(&mut self.manifest.borrow_mut());
+            // What the last edit that failed was to name is not alive now.
+            let state = &mut *self.state.borrow_mut();
+            state.obsolete.append(&mut state.doubtful);
+        });
+        self.manifest_busy.set(false);
+        self.progress.wake();
+        result
+    }
+
+    /// Begins the file anew, with the edit made.
+    async fn begin_with(&self, edit: &Edit) -> Result<Versions, StorageError> {
+        let mut new = self.manifest.borrow().clone();
+        edit.clone().apply(&mut new);
+        Versions::begin(&*self.world, &self.dir, &new).await
+    }
+}
+
+/// Writes a file beside the old one, syncs it and puts it in place.
+pub(crate) async fn replace_file(
+    world: &dyn World,
+    dir: &Path,
+    name: &str,
+    bytes: Vec<u8>,
+) -> Result<(), StorageError> {
+    put_file(world, dir, name, bytes).await.map(drop)
+}
+
+async fn put_file(
+    world: &dyn World,
+    dir: &Path,
+    name: &str,
+    bytes: Vec<u8>,
+) -> Result<Arc<dyn File>, StorageError> {
+    let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
+    let write = async {
+        let file = world.open(&new, Mode::Create).await?;
+        file.write(0, bytes.into()).await?;
+        file.sync().await?;
+        world.rename(&new, &path).await?;
+        world.sync_dir(dir).await?;
+        Ok(file)
+    };
+    write.await.map_err(|error| StorageError::io("write", &path, error))
+}

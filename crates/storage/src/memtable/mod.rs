@@ -1,0 +1,334 @@
+//! What was written lately to one table, ordered by (token, key): a copy-on-write map, so a snapshot is O(1)
+//! and later writes copy only the nodes they touch.
+//!
+//! The map is keyed by the token alone (`token_map.rs`). Keys that share a token, which only happens by
+//! construction, get an inner map, so that even then nothing degrades to a list.
+
+pub(crate) mod token_map;
+
+use std::collections::VecDeque;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use imbl::OrdMap;
+
+use crate::memtable::token_map::{Shed, TokenMap};
+use crate::model::Change;
+use crate::model::partition::Partition;
+use crate::model::row::{Draft, Row};
+
+/// The partitions of one table. Cloning is O(1).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memtable {
+    buckets: TokenMap<Bucket>,
+    partitions: usize,
+}
+
+/// Two words, so that a slot of the map is half a cache line.
+#[derive(Clone, Debug)]
+enum Bucket {
+    /// A partition of one row without clustering, which carries its key.
+    Row(Row),
+    Other(Arc<Other>),
+}
+
+#[derive(Clone, Debug)]
+enum Other {
+    One(Bytes, Partition),
+    Many(OrdMap<Bytes, Partition>),
+}
+
+const _: () = assert!(size_of::<Bucket>() == 16);
+
+/// A partition with its place.
+pub(crate) type Entry = (i64, Bytes, Partition);
+
+/// Bytes a partition takes beside its contents: its place in the map.
+const PARTITION_OVERHEAD: usize = TokenMap::<Bucket>::OVERHEAD;
+
+/// And with a key of its own.
+const KEYED_OVERHEAD: usize = PARTITION_OVERHEAD + 16 + size_of::<Other>();
+
+impl Bucket {
+    fn new(key: &[u8], partition: Partition) -> Bucket {
+        match partition {
+            Partition::Single(row) => Bucket::Row(row.with_key(key)),
+            full => Bucket::Other(Arc::new(Other::One(Bytes::copy_from_slice(key), full))),
+        }
+    }
+
+    /// The partition with this key, to be changed, in a form that can take any change.
+    fn partition_mut(&mut self, key: &[u8]) -> Option<&mut Partition> {
+        if let Bucket::Row(row) = self
+            && row.key() == key
+        {
+            let one = Other::One(Bytes::copy_from_slice(key), Partition::Single(row.clone()));
+            *self = Bucket::Other(Arc::new(one));
+        }
+        match self {
+            Bucket::Row(_) => None,
+            Bucket::Other(other) => match Arc::make_mut(other) {
+                Other::One(own, partition) => (own == key).then_some(partition),
+                Other::Many(partitions) => partitions.get_mut(key),
+            },
+        }
+    }
+
+    /// Appends the partitions whose keys come after `after`, up to about `limit` in all.
+    fn collect(&self, token: i64, after: Option<&Bytes>, limit: usize, out: &mut VecDeque<Entry>) {
+        match self {
+            Bucket::Row(row) => {
+                if after.is_none_or(|after| row.key() > &after[..]) {
+                    let key = Bytes::copy_from_slice(row.key());
+                    out.push_back((token, key, Partition::Single(row.clone())));
+                }
+            }
+            Bucket::Other(other) => match &**other {
+                Other::One(key, partition) => {
+                    if after.is_none_or(|after| key > after) {
+                        out.push_back((token, key.clone(), partition.clone()));
+                    }
+                }
+                Other::Many(partitions) => {
+                    let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(&after[..]));
+                    let room = limit.saturating_sub(out.len());
+                    let rest = partitions.range::<_, [u8]>((start, Bound::Unbounded));
+                    out.extend(
+                        rest.take(room).map(|(key, partition)| (token, key.clone(), partition.clone())),
+                    );
+                }
+            },
+        }
+    }
+
+    /// The same with room for several keys.
+    fn make_many(&mut self) -> &mut OrdMap<Bytes, Partition> {
+        let one = match self {
+            Bucket::Row(row) => Some((Bytes::copy_from_slice(row.key()), Partition::Single(row.clone()))),
+            Bucket::Other(other) => match &**other {
+                Other::One(key, partition) => Some((key.clone(), partition.clone())),
+                Other::Many(_) => None,
+            },
+        };
+        if let Some((key, partition)) = one {
+            *self = Bucket::Other(Arc::new(Other::Many(OrdMap::unit(key, partition))));
+        }
+        match self {
+            Bucket::Other(other) => match Arc::make_mut(other) {
+                Other::Many(partitions) => partitions,
+                Other::One(..) => unreachable!("converted above"),
+            },
+            Bucket::Row(_) => unreachable!("converted above"),
+        }
+    }
+}
+
+impl Shed for Bucket {
+    fn shed(&mut self, left: &mut usize) -> bool {
+        match self {
+            Bucket::Row(_) => false,
+            Bucket::Other(other) => match Arc::get_mut(other) {
+                Some(Other::One(_, partition)) => partition.shed(left),
+                // Keys that share a token are few.
+                Some(Other::Many(_)) | None => false,
+            },
+        }
+    }
+}
+
+impl Shed for Memtable {
+    fn shed(&mut self, left: &mut usize) -> bool {
+        self.buckets.shed(left)
+    }
+}
+
+impl Memtable {
+    /// Whether nobody else has it, as scans and merges do for a while.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.buckets.is_unshared()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.partitions
+    }
+
+    /// The partition with this key.
+    pub(crate) fn get(&self, token: i64, key: &[u8]) -> Option<Partition> {
+        match self.buckets.get(token)? {
+            Bucket::Row(row) => (row.key() == key).then(|| Partition::Single(row.clone())),
+            Bucket::Other(other) => match &**other {
+                Other::One(own, partition) => (own == key).then(|| partition.clone()),
+                Other::Many(partitions) => partitions.get(key).cloned(),
+            },
+        }
+    }
+
+    /// One stored row, and the timestamp up to which deletions of more than it shadow it: the fast path of point reads.
+    #[inline]
+    pub(crate) fn row(&self, token: i64, key: &[u8], clustering: &[u8]) -> Option<(Row, i64)> {
+        let partition = match self.buckets.get(token)? {
+            Bucket::Row(row) => {
+                return (row.key() == key && clustering.is_empty()).then(|| (row.clone(), i64::MIN));
+            }
+            Bucket::Other(other) => match &**other {
+                Other::One(own, partition) => (own == key).then_some(partition)?,
+                Other::Many(partitions) => partitions.get(key)?,
+            },
+        };
+        Some((partition.row(clustering)?.clone(), partition.floor(clustering)))
+    }
+
+    /// Has the processor fetch a partition's place, which [`Memtable::prefetch_row`], [`Memtable::row`] or [`Memtable::put`] will look at.
+    #[inline]
+    pub(crate) fn prefetch(&self, token: i64) {
+        self.buckets.prefetch(token, self.partitions);
+    }
+
+    /// Has the processor fetch the row of a partition that has only one.
+    #[inline]
+    pub(crate) fn prefetch_row(&self, token: i64) {
+        if let Some(Bucket::Row(row)) = self.buckets.get(token) {
+            row.prefetch();
+        }
+    }
+
+    /// Writes one row that carries its key, if it is the only one of its partition; returns about how many bytes the table
+    /// grew by.
+    pub(crate) fn put(&mut self, token: i64, key: &[u8], row: &Draft) -> usize {
+        match self.buckets.get_mut(token) {
+            Some(Bucket::Row(old))
+                if old.key() == key && row.clustering().is_empty() && old.takes_in(row) =>
+            {
+                let before = old.bytes();
+                old.absorb(row);
+                return old.bytes().saturating_sub(before);
+            }
+            None if row.clustering().is_empty() && row.key() == key => {
+                let row = row.row();
+                let bytes = row.bytes() + PARTITION_OVERHEAD;
+                self.buckets.insert(token, Bucket::Row(row));
+                self.partitions += 1;
+                return bytes;
+            }
+            _ => {}
+        }
+        self.apply(token, key, &[Change::Row(row.row())])
+    }
+
+    /// Applies changes to a partition; returns about how many bytes the table grew by.
+    pub(crate) fn apply(&mut self, token: i64, key: &[u8], changes: &[Change]) -> usize {
+        let Some(bucket) = self.buckets.get_mut(token) else {
+            let (partition, bytes) = Partition::from_changes(changes);
+            let overhead = match &partition {
+                Partition::Single(_) => PARTITION_OVERHEAD,
+                Partition::Full(_) => KEYED_OVERHEAD,
+            };
+            self.buckets.insert(token, Bucket::new(key, partition));
+            self.partitions += 1;
+            return bytes + overhead + key.len();
+        };
+        let was_row = matches!(bucket, Bucket::Row(_));
+        if let Some(partition) = bucket.partition_mut(key) {
+            let bytes: usize = changes.iter().map(|change| partition.apply(change)).sum();
+            return bytes + if was_row { KEYED_OVERHEAD } else { 0 };
+        }
+        let (partition, bytes) = Partition::from_changes(changes);
+        bucket.make_many().insert(Bytes::copy_from_slice(key), partition);
+        self.partitions += 1;
+        bytes + key.len() + KEYED_OVERHEAD
+    }
+
+    /// Puts a partition into the place of the one with its key, or where there is none; returns
+    /// about how many bytes the table grew by beside the partition's contents.
+    pub(crate) fn replace(&mut self, token: i64, key: &[u8], partition: Partition) -> usize {
+        let Some(bucket) = self.buckets.get_mut(token) else {
+            self.buckets.insert(token, Bucket::new(key, partition));
+            self.partitions += 1;
+            return KEYED_OVERHEAD + key.len();
+        };
+        let was_row = matches!(bucket, Bucket::Row(_));
+        if let Some(own) = bucket.partition_mut(key) {
+            *own = partition;
+            return if was_row { KEYED_OVERHEAD } else { 0 };
+        }
+        bucket.make_many().insert(Bytes::copy_from_slice(key), partition);
+        self.partitions += 1;
+        KEYED_OVERHEAD + key.len()
+    }
+
+    /// Appends up to about `limit` entries in order, from `from` (inclusive token, or just after a key) to the
+    /// token `last`. Fewer than `limit` means the end was reached.
+    pub(crate) fn collect(&self, from: &ScanFrom, last: i64, limit: usize, out: &mut VecDeque<Entry>) {
+        let first = match from {
+            ScanFrom::Token(token) => *token,
+            ScanFrom::After(token, _) => *token,
+        };
+        if first > last {
+            return;
+        }
+        let mut near = limit.saturating_sub(out.len());
+        let _ = self.buckets.visit(first, last, &mut |_, bucket| {
+            match bucket {
+                Bucket::Row(row) => row.prefetch_all(),
+                Bucket::Other(other) => lanes::prefetch(&**other),
+            }
+            near = near.saturating_sub(1);
+            if near == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let _ = self.buckets.visit(first, last, &mut |token, bucket| {
+            let after = match from {
+                ScanFrom::After(at, key) if *at == token => Some(key),
+                _ => None,
+            };
+            bucket.collect(token, after, limit, out);
+            if out.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+    }
+}
+
+/// Where a scan goes on.
+#[derive(Clone, Debug)]
+pub(crate) enum ScanFrom {
+    /// With the first key of this token.
+    Token(i64),
+    /// After this key.
+    After(i64, Bytes),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::row::RowBuilder;
+    use crate::model::{CellRef, CellValue};
+
+    fn row(clustering: u32) -> Change {
+        let mut row = RowBuilder::new(&[], &clustering.to_be_bytes(), 1);
+        let value = CellValue::Live { value: &[7; 10], expiry: None };
+        row.push(CellRef { column: 1, path: None, timestamp: 1, value });
+        Change::Row(row.draft().row())
+    }
+
+    #[test]
+    fn wide_partitions_are_freed_in_pieces_too() {
+        let mut table = Memtable::default();
+        for (token, rows) in [(1, 1_000), (2, 3), (3, 64)] {
+            for n in 0..rows {
+                table.apply(token, &[token as u8], &[row(n)]);
+            }
+        }
+        let kept = table.clone();
+        table.apply(1, &[1], &[row(5_000)]);
+        let rows = |table: &Memtable| match table.get(1, &[1]) {
+            Some(Partition::Full(full)) => full.rows.len(),
+            _ => 0,
+        };
+        let mut pieces = 0;
+        while table.shed(&mut 64) {
+            pieces += 1;
+            assert!(rows(&table) == 0 || rows(&table) + 64 * pieces >= 1_001, "{} left", rows(&table));
+        }
+        assert!(pieces >= 15, "{pieces} pieces");
+        assert_eq!(rows(&kept), 1_000);
+    }
+}

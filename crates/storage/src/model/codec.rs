@@ -1,0 +1,332 @@
+//! Bytes of the data model, shared by log records and table files. Little-endian; lengths and counts as LEB128.
+//!
+//! Reading never panics and never trusts a length: whatever does not decode exactly is [`Malformed`].
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use crate::model::ranges::{Position, Ranges};
+use crate::model::row::{Draft, Row};
+use crate::model::{Change, Deletion, Expiry, Mutation, TableId};
+
+/// The bytes do not decode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Malformed;
+
+pub(crate) fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_i64(out: &mut Vec<u8>, value: i64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u128(out: &mut Vec<u8>, value: u128) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads from a shared buffer; byte strings come out as slices of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    data: Bytes,
+    at: usize,
+}
+
+impl Reader {
+    pub(crate) fn new(data: Bytes) -> Reader {
+        Reader { data, at: 0 }
+    }
+
+    pub(crate) fn at(data: Bytes, at: usize) -> Reader {
+        Reader { data, at }
+    }
+
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
+    pub(crate) fn rest(&self) -> usize {
+        self.data.len().saturating_sub(self.at)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let end = self.at.checked_add(N).ok_or(Malformed)?;
+        let bytes = self.data.get(self.at..end).ok_or(Malformed)?;
+        self.at = end;
+        Ok(bytes.try_into().expect("the slice has N bytes"))
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn i64(&mut self) -> Result<i64, Malformed> {
+        Ok(i64::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u128(&mut self) -> Result<u128, Malformed> {
+        Ok(u128::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            if shift == 63 && byte > 1 {
+                return Err(Malformed);
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+
+    /// A count of things that take at least `each` bytes.
+    pub(crate) fn count(&mut self, each: usize) -> Result<usize, Malformed> {
+        let count = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+        if count.checked_mul(each).is_none_or(|bytes| bytes > self.rest()) {
+            Err(Malformed)
+        } else {
+            Ok(count)
+        }
+    }
+
+    pub(crate) fn skip(&mut self, len: usize) -> Result<(), Malformed> {
+        self.at = self.at.checked_add(len).filter(|end| *end <= self.data.len()).ok_or(Malformed)?;
+        Ok(())
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Result<Bytes, Malformed> {
+        let end = self.at.checked_add(len).filter(|end| *end <= self.data.len()).ok_or(Malformed)?;
+        let bytes = self.data.slice(self.at..end);
+        self.at = end;
+        Ok(bytes)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<Bytes, Malformed> {
+        let len = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+        self.take(len)
+    }
+
+    /// A byte string of its own, which keeps nothing else in memory.
+    fn copied(&mut self) -> Result<Bytes, Malformed> {
+        self.slice().map(Bytes::copy_from_slice)
+    }
+
+    /// A byte string without taking a reference to it.
+    pub(crate) fn slice(&mut self) -> Result<&[u8], Malformed> {
+        let len = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+        let end = self.at.checked_add(len).filter(|end| *end <= self.data.len()).ok_or(Malformed)?;
+        let start = std::mem::replace(&mut self.at, end);
+        Ok(&self.data[start..end])
+    }
+
+    pub(crate) fn deletion(&mut self) -> Result<Deletion, Malformed> {
+        Ok(Deletion { timestamp: self.i64()?, deleted_at_s: self.u32()? })
+    }
+
+    /// A row as [`Row`] has it, with its length.
+    fn packed(&mut self) -> Result<Row, Malformed> {
+        Row::from_bytes(self.slice()?)
+    }
+
+    fn position_of_range(&mut self) -> Result<Position, Malformed> {
+        match self.u8()? {
+            0 => Ok(Position::At(self.bytes()?, false)),
+            1 => Ok(Position::At(self.bytes()?, true)),
+            2 => Ok(Position::End),
+            _ => Err(Malformed),
+        }
+    }
+
+    pub(crate) fn ranges(&mut self) -> Result<Ranges, Malformed> {
+        let count = self.count(RANGE_BYTES_MIN)?;
+        let mut ranges = Ranges::default();
+        for _ in 0..count {
+            let (start, end) = (self.position_of_range()?, self.position_of_range()?);
+            let deletion = self.deletion()?;
+            ranges.insert(start, end, deletion);
+        }
+        Ok(ranges)
+    }
+
+    /// A bound of a range deletion. It is copied, as keys are: a slice would keep the whole log segment in memory.
+    fn bound(&mut self) -> Result<Bound<Bytes>, Malformed> {
+        match self.u8()? {
+            0 => Ok(Bound::Unbounded),
+            1 => Ok(Bound::Included(self.copied()?)),
+            2 => Ok(Bound::Excluded(self.copied()?)),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn change(&mut self) -> Result<Change, Malformed> {
+        Ok(match self.u8()? {
+            CHANGE_ROW => Change::Row(self.packed()?),
+            CHANGE_STATIC => Change::Static(self.packed()?),
+            CHANGE_DELETE_PARTITION => Change::DeletePartition(self.deletion()?),
+            CHANGE_DELETE_RANGE => {
+                Change::DeleteRange { start: self.bound()?, end: self.bound()?, deletion: self.deletion()? }
+            }
+            _ => return Err(Malformed),
+        })
+    }
+
+    /// The mutations of one log record, which must end where they do.
+    pub(crate) fn mutations(mut self) -> Result<Vec<Mutation>, Malformed> {
+        let count = self.count(MUTATION_BYTES_MIN)?;
+        if count == 0 && self.rest() > 0 {
+            let (table, token, row) = (TableId(self.u128()?), self.i64()?, self.packed()?);
+            let key = Bytes::copy_from_slice(row.key());
+            let mutation = Mutation { table, token, key, changes: vec![Change::Row(row)] };
+            return if self.rest() == 0 { Ok(vec![mutation]) } else { Err(Malformed) };
+        }
+        let mut mutations = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (table, token, key) = (TableId(self.u128()?), self.i64()?, self.bytes()?);
+            let changes = (0..self.count(1)?).map(|_| self.change()).collect::<Result<_, _>>()?;
+            mutations.push(Mutation { table, token, key, changes });
+        }
+        if self.rest() == 0 { Ok(mutations) } else { Err(Malformed) }
+    }
+}
+
+const RANGE_BYTES_MIN: usize = 14; // two positions of 1, a deletion of 12
+const MUTATION_BYTES_MIN: usize = 26; // table 16, token 8, key length 1, count 1
+const CHANGE_DELETE_PARTITION: u8 = 2;
+const CHANGE_DELETE_RANGE: u8 = 3;
+const CHANGE_ROW: u8 = 4;
+const CHANGE_STATIC: u8 = 5;
+
+pub(crate) fn put_deletion(out: &mut Vec<u8>, deletion: &Deletion) {
+    put_i64(out, deletion.timestamp);
+    put_u32(out, deletion.deleted_at_s);
+}
+
+pub(crate) fn put_expiry(out: &mut Vec<u8>, expiry: &Expiry) {
+    put_u32(out, expiry.ttl_s);
+    put_u32(out, expiry.at_s);
+}
+
+pub(crate) fn put_ranges(out: &mut Vec<u8>, ranges: &Ranges) {
+    fn put_position(out: &mut Vec<u8>, position: &Position) {
+        match position {
+            Position::At(key, after) => {
+                out.push(u8::from(*after));
+                put_bytes(out, key);
+            }
+            Position::End => out.push(2),
+        }
+    }
+    put_varint(out, ranges.iter().count() as u64);
+    for (start, end, deletion) in ranges.iter() {
+        put_position(out, start);
+        put_position(out, end);
+        put_deletion(out, &deletion);
+    }
+}
+
+fn put_bound(out: &mut Vec<u8>, bound: &Bound<Bytes>) {
+    match bound {
+        Bound::Unbounded => out.push(0),
+        Bound::Included(key) => {
+            out.push(1);
+            put_bytes(out, key);
+        }
+        Bound::Excluded(key) => {
+            out.push(2);
+            put_bytes(out, key);
+        }
+    }
+}
+
+/// A log record that is one row, which carries its key: no mutations, and then the row.
+pub(crate) fn put_one_row(out: &mut Vec<u8>, table: TableId, token: i64, row: &Draft) {
+    put_varint(out, 0);
+    put_u128(out, table.0);
+    put_i64(out, token);
+    put_bytes(out, row.as_bytes());
+}
+
+/// A log record that is one row of a partition with several.
+pub(crate) fn put_row_of(out: &mut Vec<u8>, table: TableId, token: i64, key: &[u8], row: &Draft) {
+    put_varint(out, 1);
+    put_u128(out, table.0);
+    put_i64(out, token);
+    put_bytes(out, key);
+    put_varint(out, 1);
+    out.push(CHANGE_ROW);
+    put_bytes(out, row.as_bytes());
+}
+
+/// One log record.
+pub(crate) fn put_mutations<'m>(
+    out: &mut Vec<u8>,
+    mutations: impl IntoIterator<Item = &'m Mutation, IntoIter: ExactSizeIterator>,
+) {
+    let mutations = mutations.into_iter();
+    put_varint(out, mutations.len() as u64);
+    for mutation in mutations {
+        put_mutation_head(out, mutation);
+        mutation.changes.iter().for_each(|change| put_change(out, change));
+    }
+}
+
+/// What comes before the changes of a mutation.
+pub(crate) fn put_mutation_head(out: &mut Vec<u8>, mutation: &Mutation) {
+    put_u128(out, mutation.table.0);
+    put_i64(out, mutation.token);
+    put_bytes(out, &mutation.key);
+    put_varint(out, mutation.changes.len() as u64);
+}
+
+pub(crate) fn put_change(out: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Row(row) => {
+            out.push(CHANGE_ROW);
+            put_bytes(out, row.as_bytes());
+        }
+        Change::Static(row) => {
+            out.push(CHANGE_STATIC);
+            put_bytes(out, row.as_bytes());
+        }
+        Change::DeletePartition(deletion) => {
+            out.push(CHANGE_DELETE_PARTITION);
+            put_deletion(out, deletion);
+        }
+        Change::DeleteRange { start, end, deletion } => {
+            out.push(CHANGE_DELETE_RANGE);
+            put_bound(out, start);
+            put_bound(out, end);
+            put_deletion(out, deletion);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A row at its place in a partition in memory. A large row, such as one with a map of thousands of elements, is
+//! kept in layers, so that a write of one element does not copy all of them.
+//!
+//! ```text
+//!  layers   oldest ████████████████████ ████████ ███ █  newest         what is written makes a new one
+//!  merged   none until a reader wants the row                         kept for the readers after it
+//! ```
+//!
+//! 1. A write adds a layer. While the last layer but one is at most twice as large as the last, the two are
+//!    merged: a cell is copied once for each doubling of its layer.
+//! 2. Layers above [`MERGED_BYTES_MAX`] are left alone, as to merge them takes longer than a write may. There are at most
+//!    [`LAYERS_MAX`] of them.
+//! 3. A reader merges all layers, and the next write begins with the result.
+//!
+//! Readers on both lanes share a row, so the merged one is set without a lock; two of them may make it at the same
+//! time, and one is kept.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use once_cell::race::OnceBox;
+
+use crate::model::reconcile::merge_rows;
+use crate::model::row::Row;
+
+/// A row of fewer bytes is merged with what is written to it: about 5 µs for 100 cells.
+pub(crate) const LAYERED_BYTES: usize = 4 << 10;
+
+/// Layers of more bytes are not merged by a write: some 2,000 cells, at 25 ns each 50 µs.
+const MERGED_BYTES_MAX: usize = 64 << 10;
+
+/// As many large layers stay apart, which is 8 MiB of them. One more merges all.
+const LAYERS_MAX: usize = 128;
+
+/// A row, ordered by its clustering alone.
+#[derive(Clone, Debug)]
+pub(crate) enum Placed {
+    /// In one piece.
+    Row(Row),
+    /// In layers.
+    Layered(Arc<Layered>),
+}
+
+/// Versions of one row, at least two, oldest first.
+#[derive(Debug)]
+pub(crate) struct Layered {
+    layers: Vec<Row>,
+    merged: OnceBox<Row>,
+}
+
+// A partition has one for each row.
+const _: () = assert!(size_of::<Placed>() == 16);
+
+impl Layered {
+    fn merged(&self) -> &Row {
+        self.merged.get_or_init(|| Box::new(merged(&self.layers)))
+    }
+}
+
+/// All layers as one row. The small ones are merged first.
+fn merged(layers: &[Row]) -> Row {
+    let newest_first = layers.iter().rev().cloned();
+    newest_first.reduce(|newer, older| merge_rows(&older, &newer)).expect("a row has a layer")
+}
+
+impl Placed {
+    fn clustering(&self) -> &[u8] {
+        match self {
+            Placed::Row(row) => row.clustering(),
+            Placed::Layered(layered) => layered.layers[0].clustering(),
+        }
+    }
+
+    /// The row. Merges layers, if there are any, unless that was done before.
+    #[inline]
+    pub(crate) fn row(&self) -> &Row {
+        match self {
+            Placed::Row(row) => row,
+            Placed::Layered(layered) => layered.merged(),
+        }
+    }
+
+    /// Bytes of memory it takes, without a merged row that readers have made.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Placed::Row(row) => row.bytes(),
+            Placed::Layered(layered) => layered.layers.iter().map(Row::bytes).sum(),
+        }
+    }
+
+    /// The same row with what is written to it.
+    pub(crate) fn with(self, row: &Row) -> Placed {
+        let mut layers = match self {
+            Placed::Row(old) if old.bytes() < LAYERED_BYTES || row.supersedes(&old) => {
+                return Placed::Row(merge_rows(&old, row));
+            }
+            Placed::Row(old) => vec![old],
+            Placed::Layered(layered) => match layered.merged.get() {
+                Some(merged) => vec![merged.clone()],
+                None => layered.layers.clone(),
+            },
+        };
+        layers.push(row.clone());
+        while let [.., older, newer] = &layers[..]
+            && older.bytes() <= 2 * newer.bytes()
+            && older.bytes() + newer.bytes() <= MERGED_BYTES_MAX
+        {
+            let both = merge_rows(older, newer);
+            layers.truncate(layers.len() - 2);
+            layers.push(both);
+        }
+        if layers.len() > LAYERS_MAX {
+            layers = vec![merged(&layers)];
+        }
+        match layers.pop() {
+            Some(row) if layers.is_empty() => Placed::Row(row),
+            last => {
+                layers.extend(last);
+                Placed::Layered(Arc::new(Layered { layers, merged: OnceBox::new() }))
+            }
+        }
+    }
+}
+
+impl PartialEq for Placed {
+    fn eq(&self, other: &Placed) -> bool {
+        self.clustering() == other.clustering()
+    }
+}
+
+impl Eq for Placed {}
+
+impl PartialOrd for Placed {
+    fn partial_cmp(&self, other: &Placed) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Placed {
+    fn cmp(&self, other: &Placed) -> Ordering {
+        self.clustering().cmp(other.clustering())
+    }
+}
+
+impl Borrow<[u8]> for Placed {
+    fn borrow(&self) -> &[u8] {
+        self.clustering()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::partition::Partition;
+    use crate::model::reconcile::MERGED_CELLS;
+    use crate::model::row::RowBuilder;
+    use crate::model::{CellRef, Change};
+
+    fn put(element: u32, timestamp: i64) -> Row {
+        let mut row = RowBuilder::new(&[], b"", timestamp);
+        row.push(CellRef::live(1, timestamp, &timestamp.to_be_bytes()).at(&element.to_be_bytes()));
+        row.finish()
+    }
+
+    /// Element writes in a scattered order, and the cells that they copied.
+    fn write(partition: &mut Partition, elements: u32, round: i64) -> u64 {
+        let before = MERGED_CELLS.get();
+        for n in 0..elements {
+            let element = n.wrapping_mul(7_919) % elements;
+            partition.apply(&Change::Row(put(element, round)));
+        }
+        MERGED_CELLS.get() - before
+    }
+
+    #[test]
+    fn element_writes_copy_few_cells() {
+        let mut partition = Partition::from_changes(&[Change::Row(put(0, 1))]).0;
+        let copied = write(&mut partition, 40_000, 1);
+        assert!(copied < 40_000 * 20, "{copied} cells copied");
+        let copied = write(&mut partition, 40_000, 2);
+        assert!(copied < 40_000 * 20, "{copied} cells copied by overwriting");
+        let row = partition.row(b"").expect("there").clone();
+        let seen: Vec<i64> = row.cells().map(|cell| cell.timestamp).collect();
+        assert_eq!(seen, [2; 40_000]);
+        let before = MERGED_CELLS.get();
+        assert_eq!(partition.row(b""), Some(&row));
+        assert_eq!(MERGED_CELLS.get(), before, "readers share the merged row");
+    }
+
+    #[test]
+    fn layers_are_what_merging_each_write_gives() {
+        let (mut state, mut whole) = (5u64, put(0, 1));
+        let mut partition = Partition::from_changes(&[Change::Row(put(0, 1))]).0;
+        for step in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (element, timestamp) = ((state >> 33) as u32 % 2_000, (state >> 50) as i64 % 9);
+            let row = match state >> 60 {
+                0 => {
+                    let mut row = RowBuilder::new(&[], b"", timestamp);
+                    row.push(CellRef::dead(1, timestamp, 7));
+                    row.finish()
+                }
+                _ => put(element, timestamp),
+            };
+            whole = merge_rows(&whole, &row);
+            partition.apply(&Change::Row(row));
+            if step % 997 == 0 {
+                assert_eq!(partition.row(b""), Some(&whole), "after {step} writes");
+            }
+        }
+        assert_eq!(partition.row(b""), Some(&whole));
+    }
+}

@@ -1,0 +1,285 @@
+//! The stored form of a partition, in memtables and as decoded from files: everything known about it, dead or alive.
+//!
+//! Most partitions of most tables are one row without clustering, so that shape has a form of its own: one
+//! pointer, no inner map. Everything else has a copy-on-write set of rows. Cloning either is O(1), and a clone
+//! never changes: that is the snapshot readers get. A large row is in the set, in layers (layers.rs).
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdSet;
+
+use crate::memtable::token_map::Shed;
+use crate::model::layers::{LAYERED_BYTES, Placed};
+use crate::model::ranges::{Position, Ranges};
+use crate::model::reconcile::{floor_of, merge_deletion, merge_rows};
+use crate::model::row::Row;
+use crate::model::{Change, Deletion};
+
+/// A partition. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) enum Partition {
+    /// Exactly one row, with empty clustering; nothing else.
+    Single(Row),
+    /// Any shape.
+    Full(Arc<Full>),
+}
+
+/// The general shape.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Full {
+    pub(crate) deletion: Option<Deletion>,
+    pub(crate) statics: Option<Row>,
+    pub(crate) ranges: Ranges,
+    pub(crate) rows: Rows,
+}
+
+/// Rows in clustering order. Cloning is O(1).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rows(OrdSet<Placed>);
+
+/// An iterator over rows, from both ends.
+pub(crate) type RangeOfRows<'a> = imbl::ordset::RangedIter<'a, Placed, imbl::shared_ptr::DefaultSharedPtr>;
+
+/// Bytes a row takes in the set beside its own: its place in a leaf about two thirds full.
+const ROW_OVERHEAD: usize = size_of::<Placed>() * 3 / 2;
+
+/// Bytes of a position in a range map, with its deletion.
+const RANGE_OVERHEAD: usize = 2 * (size_of::<Position>() + size_of::<Option<Deletion>>());
+
+/// A partition of more rows than this is freed row by row: to take one out costs as much as to drop several with their set.
+const ROWS_AT_ONCE: usize = 64;
+
+/// Rows of a partition that are fetched ahead, at most.
+const ROWS_FETCHED: usize = 8;
+
+impl Shed for Partition {
+    /// Rows only: ranges are few, or written one by one to one key.
+    fn shed(&mut self, left: &mut usize) -> bool {
+        let Partition::Full(full) = self else { return false };
+        let Some(full) = Arc::get_mut(full) else { return false };
+        while full.rows.len() > ROWS_AT_ONCE {
+            if *left == 0 {
+                return true;
+            }
+            full.rows.0.remove_min();
+            *left -= 1;
+        }
+        *left = left.saturating_sub(full.rows.len());
+        false
+    }
+}
+
+impl Rows {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, clustering: &[u8]) -> Option<&Row> {
+        self.0.get(clustering).map(Placed::row)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Row> {
+        self.0.iter().map(Placed::row)
+    }
+
+    pub(crate) fn range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> RangeOfRows<'_> {
+        self.0.range::<_, [u8]>((start, end))
+    }
+
+    pub(crate) fn last(&self) -> Option<&Row> {
+        self.0.get_max().map(Placed::row)
+    }
+
+    /// The rows between two bounds, of which there are few: each is taken by itself.
+    pub(crate) fn part(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Rows {
+        Rows(self.0.range::<_, [u8]>((start, end)).cloned().collect())
+    }
+
+    /// Adds a row whose place is free.
+    pub(crate) fn push(&mut self, row: Row) {
+        self.0.insert(Placed::Row(row));
+    }
+
+    /// Merges a row with what is known of its place; returns about how many bytes more the set takes.
+    pub(crate) fn merge(&mut self, row: &Row) -> usize {
+        // Most rows are new, and one search is cheaper than two.
+        match self.0.insert(Placed::Row(row.clone())) {
+            None => row.bytes() + ROW_OVERHEAD,
+            Some(old) => {
+                let before = old.bytes();
+                let now = old.with(row);
+                let growth = now.bytes().saturating_sub(before);
+                if !matches!(&now, Placed::Row(now) if now == row) {
+                    self.0.insert(now);
+                }
+                growth
+            }
+        }
+    }
+}
+
+impl Partition {
+    /// A partition that nothing is known about.
+    pub(crate) fn empty() -> Partition {
+        Partition::Full(Arc::default())
+    }
+
+    /// A partition from its first changes, and about the bytes it takes.
+    pub(crate) fn from_changes(changes: &[Change]) -> (Partition, usize) {
+        let (mut partition, mut bytes, rest) = match changes {
+            [Change::Row(row), rest @ ..] if row.clustering().is_empty() => {
+                (Partition::Single(row.clone()), row.bytes(), rest)
+            }
+            all => (Partition::empty(), size_of::<Full>(), all),
+        };
+        bytes += rest.iter().map(|change| partition.apply(change)).sum::<usize>();
+        (partition, bytes)
+    }
+
+    /// Has the processor fetch what is to be known of it first.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        match self {
+            Partition::Single(row) => row.prefetch(),
+            Partition::Full(full) => lanes::prefetch(&**full),
+        }
+    }
+
+    /// Has it fetch the first rows.
+    pub(crate) fn prefetch_rows(&self) {
+        if let Partition::Full(full) = self {
+            full.rows.iter().take(ROWS_FETCHED).for_each(Row::prefetch);
+        }
+    }
+
+    /// Applies one change; returns about how many bytes the partition grew by.
+    pub(crate) fn apply(&mut self, change: &Change) -> usize {
+        if let (Partition::Single(own), Change::Row(row)) = (&mut *self, change)
+            && row.clustering().is_empty()
+            && (own.bytes() < LAYERED_BYTES || row.supersedes(own))
+        {
+            let before = own.bytes();
+            *own = merge_rows(own, row);
+            return own.bytes().saturating_sub(before);
+        }
+        let full = self.make_full();
+        match change {
+            Change::Row(row) => full.rows.merge(row),
+            Change::Static(row) => {
+                let before = full.statics.as_ref().map_or(0, Row::bytes);
+                let merged = match &full.statics {
+                    Some(own) => merge_rows(own, row),
+                    None => row.clone(),
+                };
+                let growth = merged.bytes().saturating_sub(before);
+                full.statics = Some(merged);
+                growth
+            }
+            Change::DeletePartition(deletion) => {
+                full.deletion = merge_deletion(full.deletion, Some(*deletion));
+                // Rows stay until the flush drops them: a big partition must not be walked here.
+                size_of::<Full>()
+            }
+            Change::DeleteRange { start, end, deletion } => {
+                let (start, end) = (Position::of_start(start), Position::of_end(end));
+                let before = full.ranges.len();
+                full.ranges.insert(start, end, *deletion);
+                full.ranges.len().saturating_sub(before) * RANGE_OVERHEAD
+            }
+        }
+    }
+
+    /// The general form, converting if need be.
+    fn make_full(&mut self) -> &mut Full {
+        if let Partition::Single(row) = self {
+            let mut rows = Rows::default();
+            rows.push(row.clone());
+            *self = Partition::Full(Arc::new(Full { rows, ..Full::default() }));
+        }
+        match self {
+            Partition::Full(full) => Arc::make_mut(full),
+            Partition::Single(_) => unreachable!("converted above"),
+        }
+    }
+
+    /// Whether both are one and the same version.
+    pub(crate) fn is_same(&self, other: &Partition) -> bool {
+        match (self, other) {
+            (Partition::Single(own), Partition::Single(other)) => own.is_same(other),
+            (Partition::Full(own), Partition::Full(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+
+    /// The number of stored rows, live or not.
+    pub(crate) fn row_count(&self) -> usize {
+        match self {
+            Partition::Single(_) => 1,
+            Partition::Full(full) => full.rows.len(),
+        }
+    }
+
+    /// The stored row with this clustering.
+    #[inline]
+    pub(crate) fn row(&self, clustering: &[u8]) -> Option<&Row> {
+        match self {
+            Partition::Single(row) => clustering.is_empty().then_some(row),
+            Partition::Full(full) => full.rows.get(clustering),
+        }
+    }
+
+    /// The timestamp up to which partition and range deletions shadow this clustering.
+    pub(crate) fn floor(&self, clustering: &[u8]) -> i64 {
+        match self {
+            Partition::Single(_) => i64::MIN,
+            Partition::Full(full) => {
+                floor_of(merge_deletion(full.deletion, full.ranges.covering(clustering)))
+            }
+        }
+    }
+
+    /// Everything known about one row, as a partition of that row alone: what a point read merges. The
+    /// range deletion that covers the row is looked up, and counts as one of the partition.
+    pub(crate) fn only(&self, clustering: &[u8]) -> Partition {
+        match self {
+            Partition::Single(row) if clustering.is_empty() => Partition::Single(row.clone()),
+            Partition::Single(_) => Partition::empty(),
+            Partition::Full(full) => {
+                let mut rows = Rows::default();
+                full.rows.get(clustering).into_iter().for_each(|row| rows.push(row.clone()));
+                let deletion = merge_deletion(full.deletion, full.ranges.covering(clustering));
+                Partition::Full(Arc::new(Full { deletion, rows, ..Full::default() }))
+            }
+        }
+    }
+
+    /// Merges two versions of a partition. Costs the rows of the smaller one (and its logarithm in the larger).
+    pub(crate) fn merge(self, other: Partition) -> Partition {
+        let (mut large, small) =
+            if self.row_count() >= other.row_count() { (self, other) } else { (other, self) };
+        match (&mut large, &small) {
+            (Partition::Single(into), Partition::Single(from)) => *into = merge_rows(into, from),
+            (Partition::Full(_), Partition::Full(from)) => {
+                let full = large.make_full();
+                full.deletion = merge_deletion(full.deletion, from.deletion);
+                full.statics = match (full.statics.take(), &from.statics) {
+                    (Some(ours), Some(theirs)) => Some(merge_rows(&ours, theirs)),
+                    (ours, theirs) => ours.or_else(|| theirs.clone()),
+                };
+                full.ranges.merge(&from.ranges);
+                from.rows.iter().for_each(|row| _ = full.rows.merge(row));
+            }
+            (Partition::Full(_), Partition::Single(row)) => _ = large.make_full().rows.merge(row),
+            (Partition::Single(_), Partition::Full(from)) => {
+                // Equal row counts: take the general one as the base.
+                let mut base = Partition::Full(from.clone());
+                let Partition::Single(row) = &large else { unreachable!("matched above") };
+                base.make_full().rows.merge(row);
+                return base;
+            }
+        }
+        large
+    }
+}

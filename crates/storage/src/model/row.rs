@@ -1,0 +1,696 @@
+//! A row in one allocation: everything known about it, dead or alive.
+//!
+//! ```text
+//!  row        key string | clustering string | flags u8 | timestamp i64 | [marker i64] | [marker's expiry] | [deletion] |
+//!             directory bytes varint | directory | payload
+//!  directory  for each cell: column varint | kind u8 | [timestamp i64] | [expiry] | [deleted at u32] |
+//!             [path bytes varint] | [value bytes varint]
+//!  payload    path and value of each cell, in the directory's order
+//! ```
+//!
+//! It is built once, where a request is bound, and copied as it is into log and memtable: so a write costs one allocation (none, where it
+//! overwrites a row as long) and a few copies of bytes, and a row found in memory is a pointer away, its directory in the first cache line. A
+//! *string* is a varint length and its bytes. The key is there only where the row is the only one of its partition, in memtables.
+//! Most cells share the row's timestamp; a cell that does not says so and carries its own.
+//!
+//! Cells ascend by (column, path). An element of a collection, or a field of a user type, is a cell with a path; a dead cell
+//! without one shadows the elements of its column that are not younger.
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::model::codec::{Malformed, put_bytes, put_deletion, put_expiry, put_i64, put_u32, put_varint};
+use crate::model::layers::LAYERED_BYTES;
+use crate::model::reconcile::merge_rows;
+use crate::model::{CellRef, CellValue, Deletion, Expiry, Liveness};
+
+/// The row has a marker.
+const MARKER: u8 = 1;
+/// The marker's timestamp is not the row's.
+const MARKER_TIMESTAMP: u8 = 2;
+/// The marker expires.
+const MARKER_EXPIRY: u8 = 4;
+/// The row was deleted.
+const DELETION: u8 = 8;
+/// Some cell's timestamp is not the row's.
+const MIXED: u8 = 16;
+/// Some cell has a path.
+const ELEMENTS: u8 = 32;
+const FLAGS: u8 = 63;
+
+const LIVE: u8 = 0;
+const EXPIRING: u8 = 1;
+const DEAD: u8 = 2;
+const OWN_TIMESTAMP: u8 = 4;
+const PATH: u8 = 8;
+
+/// A row. Cheap to clone; a clone never changes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Row(Arc<[u8]>);
+
+/// Walks bytes, checking each step.
+struct Walk<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Walk<'a> {
+    #[inline]
+    fn slice(&mut self, len: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(len)?;
+        let slice = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(slice)
+    }
+
+    #[inline]
+    fn u8(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    #[inline]
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.slice(4)?.try_into().expect("four bytes")))
+    }
+
+    #[inline]
+    fn i64(&mut self) -> Option<i64> {
+        Some(i64::from_le_bytes(self.slice(8)?.try_into().expect("eight bytes")))
+    }
+
+    #[inline]
+    fn varint(&mut self) -> Option<usize> {
+        let first = self.u8()?;
+        if first < 0x80 {
+            return Some(usize::from(first));
+        }
+        let mut value = usize::from(first & 0x7f);
+        for shift in [7, 14, 21, 28] {
+            let byte = self.u8()?;
+            value |= usize::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn string(&mut self) -> Option<&'a [u8]> {
+        let len = self.varint()?;
+        self.slice(len)
+    }
+
+    fn expiry(&mut self) -> Option<Expiry> {
+        Some(Expiry { ttl_s: self.u32()?, at_s: self.u32()? })
+    }
+
+    fn deletion(&mut self) -> Option<Deletion> {
+        Some(Deletion { timestamp: self.i64()?, deleted_at_s: self.u32()? })
+    }
+}
+
+/// All but the cells.
+pub(crate) struct Head<'a> {
+    pub(crate) clustering: &'a [u8],
+    flags: u8,
+    pub(crate) timestamp: i64,
+    pub(crate) marker: Option<Liveness>,
+    pub(crate) deletion: Option<Deletion>,
+    directory: Range<usize>,
+}
+
+fn head(bytes: &[u8]) -> Option<Head<'_>> {
+    let mut walk = Walk { bytes, at: 0 };
+    let (_key, clustering) = (walk.string()?, walk.string()?);
+    let (flags, timestamp) = (walk.u8()?, walk.i64()?);
+    let mut marker = None;
+    if flags & MARKER != 0 {
+        let timestamp = if flags & MARKER_TIMESTAMP != 0 { walk.i64()? } else { timestamp };
+        let expiry = if flags & MARKER_EXPIRY != 0 { Some(walk.expiry()?) } else { None };
+        marker = Some(Liveness { timestamp, expiry });
+    }
+    let deletion = if flags & DELETION != 0 { Some(walk.deletion()?) } else { None };
+    let len = walk.varint()?;
+    let directory = walk.at..walk.at.checked_add(len).filter(|end| *end <= bytes.len())?;
+    Some(Head { clustering, flags, timestamp, marker, deletion, directory })
+}
+
+#[inline]
+fn key_of(row: &[u8]) -> &[u8] {
+    Walk { bytes: row, at: 0 }.string().expect(CHECKED)
+}
+
+#[inline]
+fn clustering_of(row: &[u8]) -> &[u8] {
+    let mut walk = Walk { bytes: row, at: 0 };
+    walk.string().and_then(|_| walk.string()).expect(CHECKED)
+}
+
+/// Bytes that the processor fetches at a time.
+const CACHE_LINE: usize = 64;
+/// Of a long row the processor sees by itself that it is read in order.
+const LINES_FETCHED: usize = 8;
+
+const CHECKED: &str = "a row is well-formed from the moment it exists";
+
+impl Row {
+    /// Whether both are one and the same.
+    pub(crate) fn is_same(&self, other: &Row) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// A row from the bytes of one, which are checked.
+    ///
+    /// # Errors
+    /// They are not a row's.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Row, Malformed> {
+        let head = head(bytes).filter(|head| head.flags & !FLAGS == 0).ok_or(Malformed)?;
+        let mut cells = Cells::new(bytes, &head);
+        let mut last: Option<CellRef<'_>> = None;
+        while cells.at < cells.end {
+            let cell = cells.decode().ok_or(Malformed)?;
+            if last.is_some_and(|last| last.place() >= cell.place()) {
+                return Err(Malformed);
+            }
+            last = Some(cell);
+        }
+        if cells.at == cells.end && cells.payload == bytes.len() {
+            Ok(Row(bytes.into()))
+        } else {
+            Err(Malformed)
+        }
+    }
+
+    /// The row's bytes, for log and files.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    #[inline]
+    fn head(&self) -> Head<'_> {
+        head(&self.0).expect(CHECKED)
+    }
+
+    /// All of it, for who needs more than one thing.
+    #[inline]
+    pub(crate) fn open(&self) -> (Head<'_>, Cells<'_>) {
+        let head = self.head();
+        let cells = Cells::new(&self.0, &head);
+        (head, cells)
+    }
+
+    /// The key of the partition, if the row carries it.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        key_of(&self.0)
+    }
+
+    /// The row's place in its partition: an order-preserving encoding, empty for the only row of a table without clustering.
+    #[inline]
+    pub fn clustering(&self) -> &[u8] {
+        clustering_of(&self.0)
+    }
+
+    /// The write time that most of its cells have, microseconds.
+    pub fn timestamp(&self) -> i64 {
+        self.head().timestamp
+    }
+
+    /// The row marker.
+    pub fn marker(&self) -> Option<Liveness> {
+        self.head().marker
+    }
+
+    /// The deletion of the whole row; nothing here is as old as it.
+    pub fn deletion(&self) -> Option<Deletion> {
+        self.head().deletion
+    }
+
+    /// The cells, ascending by (column, path).
+    pub fn cells(&self) -> Cells<'_> {
+        Cells::new(&self.0, &self.head())
+    }
+
+    /// Whether there is neither marker nor deletion nor cell.
+    pub(crate) fn is_empty(&self) -> bool {
+        let head = self.head();
+        head.marker.is_none() && head.deletion.is_none() && head.directory.is_empty()
+    }
+
+    /// Has the processor fetch the row's first and last bytes.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        self.0.first().into_iter().chain(self.0.last()).for_each(lanes::prefetch);
+    }
+
+    /// The same of all of it, for who reads it through.
+    #[inline]
+    pub(crate) fn prefetch_all(&self) {
+        self.0.iter().step_by(CACHE_LINE).take(LINES_FETCHED).chain(self.0.last()).for_each(lanes::prefetch);
+    }
+
+    /// Bytes of memory it takes: its own and two reference counts.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.len() + 16
+    }
+
+    /// The same row in the form that is written.
+    #[cfg(test)]
+    pub(crate) fn draft(&self) -> Draft {
+        Draft(Some(Box::new(Parts { out: self.0.to_vec(), ..Parts::default() })))
+    }
+
+    /// The same row carrying its partition's key.
+    pub(crate) fn with_key(&self, key: &[u8]) -> Row {
+        if self.key() == key {
+            return self.clone();
+        }
+        let head = self.head();
+        let mut builder = RowBuilder::new(key, head.clustering, head.timestamp);
+        builder.deletion(head.deletion);
+        builder.marker(head.marker);
+        self.cells().for_each(|cell| builder.push(cell));
+        builder.finish()
+    }
+
+    /// Whether this row leaves nothing to be seen of `old`.
+    pub(crate) fn supersedes(&self, old: &Row) -> bool {
+        supersedes(&self.0, &old.0)
+    }
+
+    /// Whether it is cheap to take in what was written to the same row: it is small, or all of it goes.
+    #[inline]
+    pub(crate) fn takes_in(&self, draft: &Draft) -> bool {
+        self.bytes() < LAYERED_BYTES || supersedes(draft.as_bytes(), &self.0)
+    }
+
+    /// Takes in what was written to the same row. Most often that leaves nothing of what was there, and is as long: then it goes
+    /// into the same memory, if no snapshot has it.
+    pub(crate) fn absorb(&mut self, draft: &Draft) {
+        let bytes = draft.as_bytes();
+        if !supersedes(bytes, &self.0) {
+            *self = merge_rows(self, &draft.row());
+            return;
+        }
+        match Arc::get_mut(&mut self.0) {
+            Some(own) if own.len() == bytes.len() => own.copy_from_slice(bytes),
+            _ => self.0 = bytes.into(),
+        }
+    }
+}
+
+/// Whether a row leaves nothing to be seen of an older one: the common case of an overwrite, found without comparing values.
+#[inline]
+fn supersedes(row: &[u8], old: &[u8]) -> bool {
+    const SPECIAL: u8 = MARKER_TIMESTAMP | DELETION | MIXED | ELEMENTS;
+    let (new_head, old_head) = (head(row).expect(CHECKED), head(old).expect(CHECKED));
+    if (new_head.flags | old_head.flags) & SPECIAL != 0 || new_head.timestamp <= old_head.timestamp {
+        return false;
+    }
+    if old_head.flags & MARKER != 0 && new_head.flags & MARKER == 0 {
+        return false;
+    }
+    if row[new_head.directory.clone()] == old[old_head.directory.clone()] {
+        return true;
+    }
+    let mut ours = Cells::new(row, &new_head);
+    Cells::new(old, &old_head).all(|cell| ours.any(|our| our.column == cell.column))
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = self.head();
+        f.debug_struct("Row")
+            .field("clustering", &head.clustering)
+            .field("marker", &head.marker)
+            .field("deletion", &head.deletion)
+            .field("cells", &self.cells().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+/// The cells of a row.
+#[derive(Clone, Debug)]
+pub struct Cells<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    end: usize,
+    payload: usize,
+    timestamp: i64,
+}
+
+impl<'a> Cells<'a> {
+    fn new(bytes: &'a [u8], head: &Head<'_>) -> Cells<'a> {
+        let Range { start, end } = head.directory.clone();
+        Cells { bytes, at: start, end, payload: end, timestamp: head.timestamp }
+    }
+
+    #[inline]
+    fn decode(&mut self) -> Option<CellRef<'a>> {
+        let mut walk = Walk { bytes: self.bytes.get(..self.end)?, at: self.at };
+        let column = u32::try_from(walk.varint()?).ok()?;
+        let kind = walk.u8()?;
+        let timestamp = if kind & OWN_TIMESTAMP != 0 { walk.i64()? } else { self.timestamp };
+        let expiry = if kind & 3 == EXPIRING { Some(walk.expiry()?) } else { None };
+        let deleted_at_s = if kind & 3 == DEAD { walk.u32()? } else { 0 };
+        let mut payload = Walk { bytes: self.bytes, at: self.payload };
+        let path = if kind & PATH != 0 { Some(payload.slice(walk.varint()?)?) } else { None };
+        let value = match kind & !(OWN_TIMESTAMP | PATH) {
+            LIVE | EXPIRING => CellValue::Live { value: payload.slice(walk.varint()?)?, expiry },
+            DEAD => CellValue::Dead { deleted_at_s },
+            _ => return None,
+        };
+        (self.at, self.payload) = (walk.at, payload.at);
+        Some(CellRef { column, path, timestamp, value })
+    }
+
+    /// Passes over the cells of smaller columns, reading no more of them than it takes to find the next.
+    #[inline]
+    fn seek(&mut self, column: u32) -> Option<()> {
+        while self.at < self.end {
+            let mut walk = Walk { bytes: &self.bytes[..self.end], at: self.at };
+            if walk.varint()? >= column as usize {
+                break;
+            }
+            let kind = walk.u8()?;
+            let state = match kind & 3 {
+                EXPIRING => 8,
+                DEAD => 4,
+                _ => 0,
+            };
+            walk.at += state + if kind & OWN_TIMESTAMP != 0 { 8 } else { 0 };
+            self.payload += if kind & PATH != 0 { walk.varint()? } else { 0 };
+            self.payload += if kind & 3 != DEAD { walk.varint()? } else { 0 };
+            self.at = walk.at;
+        }
+        Some(())
+    }
+}
+
+impl<'a> Iterator for Cells<'a> {
+    type Item = CellRef<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<CellRef<'a>> {
+        if self.at == self.end {
+            return None;
+        }
+        Some(self.decode().expect(CHECKED))
+    }
+}
+
+/// Finds cells of one row by column, going on where it stopped: columns asked for in order cost one walk in all.
+#[derive(Clone, Debug)]
+pub(crate) struct Finder {
+    /// The column asked for last, and the places in directory and payload behind it.
+    behind: Cell<(u32, u32, u32)>,
+    start: u32,
+    end: u32,
+    timestamp: i64,
+}
+
+impl Finder {
+    #[inline]
+    pub(crate) fn new(cells: &Cells<'_>) -> Finder {
+        let (start, end) = (cells.at as u32, cells.end as u32);
+        Finder { behind: Cell::new((0, start, end)), start, end, timestamp: cells.timestamp }
+    }
+
+    /// The cells of a column and of those behind it.
+    #[inline]
+    pub(crate) fn from<'a>(&self, row: &'a Row, column: u32) -> Cells<'a> {
+        let (passed, at, payload) = self.behind.get();
+        let (at, payload) = if column > passed { (at, payload) } else { (self.start, self.end) };
+        let mut cells = Cells {
+            bytes: &row.0,
+            at: at as usize,
+            end: self.end as usize,
+            payload: payload as usize,
+            timestamp: self.timestamp,
+        };
+        cells.seek(column).expect(CHECKED);
+        // Behind all smaller columns: right for every column from this one on.
+        self.behind.set((column.saturating_sub(1), cells.at as u32, cells.payload as u32));
+        cells
+    }
+}
+
+/// Builds a row, dropping what its own deletions shadow.
+#[derive(Debug)]
+pub struct RowBuilder {
+    parts: Box<Parts>,
+    timestamp: i64,
+    flags: u8,
+    marker: Option<Liveness>,
+    deletion: Option<Deletion>,
+    /// The last cell's column, and its path as a place in the payload.
+    last: Option<(u32, Option<Range<usize>>)>,
+    /// A column whose elements were deleted, and when.
+    dead: Option<(u32, i64)>,
+}
+
+#[derive(Debug, Default)]
+struct Parts {
+    out: Vec<u8>,
+    directory: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+/// Buffers larger than this are not kept for the next row.
+const SPARE_MAX: usize = 64 << 10;
+
+thread_local! {
+    static SPARE: Cell<Option<Box<Parts>>> = const { Cell::new(None) };
+}
+
+/// A row that is written out and has no memory of its own yet.
+#[derive(Debug)]
+pub struct Draft(Option<Box<Parts>>);
+
+impl Draft {
+    /// The row's bytes.
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0.as_ref().expect("there until it is dropped").out
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        key_of(self.as_bytes())
+    }
+
+    #[inline]
+    pub(crate) fn clustering(&self) -> &[u8] {
+        clustering_of(self.as_bytes())
+    }
+
+    /// The row.
+    #[must_use]
+    pub fn row(&self) -> Row {
+        Row(self.as_bytes().into())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let spare = self.0.take().filter(|parts| parts.out.capacity() <= SPARE_MAX);
+        // A thread that is ending keeps nothing.
+        let _ = SPARE.try_with(|kept| kept.set(spare));
+    }
+}
+
+impl RowBuilder {
+    /// A row of the partition `key` (empty, unless it is the partition's only row) at `clustering`, most of which is written
+    /// at `timestamp`, microseconds.
+    pub fn new(key: &[u8], clustering: &[u8], timestamp: i64) -> RowBuilder {
+        let mut parts = SPARE.with(Cell::take).unwrap_or_default();
+        parts.out.clear();
+        parts.directory.clear();
+        parts.payload.clear();
+        put_bytes(&mut parts.out, key);
+        put_bytes(&mut parts.out, clustering);
+        RowBuilder { parts, timestamp, flags: 0, marker: None, deletion: None, last: None, dead: None }
+    }
+
+    /// Deletes the row: whatever is not younger is left out from here on. To be said before marker and cells.
+    pub fn deletion(&mut self, deletion: Option<Deletion>) {
+        assert!(self.last.is_none() && self.marker.is_none(), "a deletion comes before what it may shadow");
+        self.deletion = deletion;
+    }
+
+    /// Makes the row exist, also without cells.
+    pub fn marker(&mut self, marker: Option<Liveness>) {
+        self.marker = marker.filter(|marker| !self.shadows(marker.timestamp));
+    }
+
+    #[inline]
+    fn shadows(&self, timestamp: i64) -> bool {
+        self.deletion.is_some_and(|deletion| timestamp <= deletion.timestamp)
+    }
+
+    /// Adds a cell, which must come after the last one in the order of (column, path).
+    #[inline]
+    pub fn push(&mut self, cell: CellRef<'_>) {
+        let path_of = |range: &Option<Range<usize>>| range.clone().map(|range| &self.parts.payload[range]);
+        let ascends = match &self.last {
+            Some((column, path)) => (*column, path_of(path)) < cell.place(),
+            None => true,
+        };
+        assert!(ascends, "cells of a row ascend by column and path");
+        if self.shadows(cell.timestamp) {
+            return;
+        }
+        if cell.path.is_some()
+            && self.dead.is_some_and(|(column, at)| column == cell.column && cell.timestamp <= at)
+        {
+            return;
+        }
+        if cell.path.is_none() && matches!(cell.value, CellValue::Dead { .. }) {
+            self.dead = Some((cell.column, cell.timestamp));
+        }
+        let Parts { directory, payload, .. } = &mut *self.parts;
+        put_varint(directory, u64::from(cell.column));
+        let mut kind = match &cell.value {
+            CellValue::Live { expiry: None, .. } => LIVE,
+            CellValue::Live { .. } => EXPIRING,
+            CellValue::Dead { .. } => DEAD,
+        };
+        if cell.timestamp != self.timestamp {
+            kind |= OWN_TIMESTAMP;
+            self.flags |= MIXED;
+        }
+        if cell.path.is_some() {
+            kind |= PATH;
+            self.flags |= ELEMENTS;
+        }
+        directory.push(kind);
+        if cell.timestamp != self.timestamp {
+            put_i64(directory, cell.timestamp);
+        }
+        match &cell.value {
+            CellValue::Live { expiry: Some(expiry), .. } => put_expiry(directory, expiry),
+            CellValue::Dead { deleted_at_s } => put_u32(directory, *deleted_at_s),
+            CellValue::Live { .. } => {}
+        }
+        let path = cell.path.map(|path| {
+            put_varint(directory, path.len() as u64);
+            payload.extend_from_slice(path);
+            payload.len() - path.len()..payload.len()
+        });
+        if let CellValue::Live { value, .. } = &cell.value {
+            put_varint(directory, value.len() as u64);
+            payload.extend_from_slice(value);
+        }
+        self.last = Some((cell.column, path));
+    }
+
+    /// Bytes of paths and values so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parts.payload.len()
+    }
+
+    /// Whether no cell has been added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.last.is_none()
+    }
+
+    /// The finished row.
+    pub fn finish(self) -> Row {
+        self.draft().row()
+    }
+
+    /// The finished row, in memory that the next one will use.
+    #[must_use]
+    pub fn draft(mut self) -> Draft {
+        let Parts { out, directory, payload } = &mut *self.parts;
+        let own = self.marker.filter(|marker| marker.timestamp != self.timestamp);
+        let expiry = self.marker.and_then(|marker| marker.expiry);
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        out.push(
+            self.flags
+                | flag(self.marker.is_some(), MARKER)
+                | flag(own.is_some(), MARKER_TIMESTAMP)
+                | flag(expiry.is_some(), MARKER_EXPIRY)
+                | flag(self.deletion.is_some(), DELETION),
+        );
+        put_i64(out, self.timestamp);
+        if let Some(marker) = own {
+            put_i64(out, marker.timestamp);
+        }
+        if let Some(expiry) = &expiry {
+            put_expiry(out, expiry);
+        }
+        if let Some(deletion) = &self.deletion {
+            put_deletion(out, deletion);
+        }
+        put_bytes(out, directory);
+        out.extend_from_slice(payload);
+        Draft(Some(self.parts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Row {
+        let mut row = RowBuilder::new(b"key", b"place", 7);
+        row.deletion(Some(Deletion { timestamp: 3, deleted_at_s: 4 }));
+        row.marker(Some(Liveness { timestamp: 9, expiry: Some(Expiry { ttl_s: 1, at_s: 2 }) }));
+        row.push(CellRef::live(0, 7, &[1; 200]));
+        row.push(CellRef::live(1, 3, b"shadowed"));
+        row.push(CellRef::expiring(2, 8, b"soon", Expiry { ttl_s: 5, at_s: 6 }));
+        row.push(CellRef::dead(300, 7, 11));
+        row.push(CellRef::live(300, 7, b"shadowed").at(b"a"));
+        row.push(CellRef::live(300, 8, b"element").at(b"b"));
+        row.finish()
+    }
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let row = sample();
+        let cells = [
+            CellRef::live(0, 7, &[1; 200]),
+            CellRef::expiring(2, 8, b"soon", Expiry { ttl_s: 5, at_s: 6 }),
+            CellRef::dead(300, 7, 11),
+            CellRef::live(300, 8, b"element").at(b"b"),
+        ];
+        assert_eq!((row.key(), row.clustering(), row.timestamp()), (&b"key"[..], &b"place"[..], 7));
+        assert_eq!(row.deletion(), Some(Deletion { timestamp: 3, deleted_at_s: 4 }));
+        assert_eq!(row.marker().expect("a marker").timestamp, 9);
+        assert_eq!(row.cells().collect::<Vec<_>>(), cells);
+        assert_eq!(Row::from_bytes(row.as_bytes()), Ok(row.clone()));
+        let finder = Finder::new(&row.cells());
+        for column in [0, 2, 300, 1, 300, 0, 2, 301, 5, 300] {
+            let expected = cells.iter().find(|cell| cell.column >= column).copied();
+            assert_eq!(finder.from(&row, column).next(), expected, "column {column}");
+        }
+        assert_eq!(row.with_key(b"other").with_key(b"key"), row);
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused_or_can_be_walked() {
+        let good = sample();
+        let good = good.as_bytes();
+        let mut passed = 0;
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bytes = good.to_vec();
+                bytes[at] ^= 1 << bit;
+                if let Ok(row) = Row::from_bytes(&bytes) {
+                    passed += row.cells().count().min(1);
+                    let _ = (row.key(), row.clustering(), row.marker(), row.deletion());
+                }
+            }
+            assert!(Row::from_bytes(&good[..at]).is_err(), "cut at {at}");
+        }
+        assert!(passed > 1000, "values carry no structure: {passed}");
+    }
+}

@@ -1,0 +1,165 @@
+//! The way of one read through one file. It asks for blocks by number and never waits itself, so the same code serves the
+//! synchronous path, when the cache has every block, and the asynchronous one.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::StorageError;
+use crate::model::codec::Malformed;
+use crate::model::partition::Partition;
+use crate::read::slice::{self, Slice};
+use crate::table::BlockStart;
+use crate::table::file::TableFile;
+use crate::table::part::{self, Ask, Block};
+
+/// One read in one file.
+#[derive(Debug)]
+pub(crate) struct Lookup {
+    pub(crate) file: Arc<TableFile>,
+    token: i64,
+    key: Bytes,
+    ask: Ask,
+    next: Option<usize>,
+    /// The block in which the partition starts, and that in which the slice does.
+    first: usize,
+    home: usize,
+    /// Rows of the slice that may still be taken.
+    left: usize,
+    /// What the file knows so far of what was asked.
+    pub(crate) found: Option<Partition>,
+    /// A row was read without some of its columns.
+    pub(crate) partial: bool,
+    /// Where it stopped, if it has more of the slice.
+    pub(crate) frontier: Option<Bytes>,
+}
+
+impl Lookup {
+    pub(crate) fn new(file: Arc<TableFile>, token: i64, key: Bytes, ask: Ask) -> Lookup {
+        let first = file.block_at(&BlockStart { token, key: key.clone(), clustering: None });
+        let mut lookup = Lookup {
+            next: (!file.index.is_empty()).then_some(first),
+            file,
+            token,
+            key,
+            first,
+            home: first,
+            left: 0,
+            found: None,
+            partial: false,
+            frontier: None,
+            ask,
+        };
+        if let Ask::Slice(slice) = &lookup.ask {
+            let home = lookup.home(slice);
+            (lookup.left, lookup.home) = (slice.rows, home);
+            if lookup.next.is_some() && home > first && lookup.file.index[home].plain {
+                lookup.next = Some(home);
+            }
+        }
+        lookup
+    }
+
+    /// The block in which a slice starts.
+    fn home(&self, slice: &Slice) -> usize {
+        let bound = if slice.reversed { &slice.end } else { &slice.start };
+        match bound {
+            Bound::Included(row) | Bound::Excluded(row) => self.block_of(row).max(self.first),
+            Bound::Unbounded if !slice.reversed => self.first,
+            Bound::Unbounded => {
+                let place = (self.token, &self.key);
+                let behind =
+                    self.file.index.partition_point(|entry| (entry.start.token, &entry.start.key) <= place);
+                behind.saturating_sub(1).max(self.first)
+            }
+        }
+    }
+
+    fn block_of(&self, row: &Bytes) -> usize {
+        let clustering = Some(row.clone());
+        self.file.block_at(&BlockStart { token: self.token, key: self.key.clone(), clustering })
+    }
+
+    /// The block it needs; `None` at its end.
+    pub(crate) fn needs(&self) -> Option<usize> {
+        self.next
+    }
+
+    /// Whether what it reads is not to be kept: that was asked for, or it is more than `bytes_max` (stored) of one partition, which would
+    /// only push out what others use.
+    pub(crate) fn bypasses(&self, bytes_max: usize) -> bool {
+        match &self.ask {
+            Ask::Slice(slice) => slice.bypass_cache,
+            Ask::Row { bypass_cache, .. } => *bypass_cache,
+            Ask::All => {
+                let place = (self.token, &self.key);
+                let goes_on = self.file.index[self.first..].iter().skip(1).take_while(|entry| {
+                    (entry.start.token, &entry.start.key) == place && entry.start.clustering.is_some()
+                });
+                let sizes = goes_on.scan(0, |sum, entry| {
+                    *sum += entry.stored as usize;
+                    Some(*sum)
+                });
+                sizes.into_iter().any(|sum| sum > bytes_max)
+            }
+        }
+    }
+
+    /// Goes on with the block that it needs.
+    pub(crate) fn take(&mut self, block: &Block) -> Result<(), StorageError> {
+        let Some(index) = self.next.take() else { return Ok(()) };
+        if let Ask::Slice(slice) = &self.ask {
+            let slice = slice.clone();
+            return self.take_slice(block, index, &slice);
+        }
+        let piece =
+            part::piece(block, self.token, &self.key, &self.ask).map_err(self.file.malformed(index))?;
+        let Some(piece) = piece else { return Ok(()) };
+        self.partial |= piece.partial;
+        self.add(piece.partition);
+        if !piece.more {
+            return Ok(());
+        }
+        self.next = match &self.ask {
+            Ask::Row { clustering, .. } => Some(self.block_of(clustering)).filter(|home| *home > index),
+            Ask::All | Ask::Slice(_) => Some(index + 1),
+        };
+        self.check_next()
+    }
+
+    fn take_slice(&mut self, block: &Block, index: usize, slice: &Slice) -> Result<(), StorageError> {
+        // The block with the partition's head may not be among those of the slice: then it is read first, for the head.
+        let head_only = index < self.home && self.found.is_none();
+        let rows = if head_only { 0 } else { self.left };
+        let given = slice::of_block(block, (self.token, &self.key), slice, rows);
+        let Some((given, more)) = given.map_err(self.file.malformed(index))? else { return Ok(()) };
+        self.add(given.partition);
+        if head_only {
+            self.next = more.then_some(self.home);
+            return self.check_next();
+        }
+        self.left -= given.rows.min(self.left);
+        let goes_on = !given.ended && if slice.reversed { index > self.first } else { more };
+        if given.more || goes_on && self.left == 0 {
+            self.frontier = given.last;
+        } else if goes_on {
+            self.next = Some(if slice.reversed { index - 1 } else { index + 1 });
+        }
+        self.check_next()
+    }
+
+    fn add(&mut self, partition: Partition) {
+        self.found = Some(match self.found.take() {
+            Some(found) => found.merge(partition),
+            None => partition,
+        });
+    }
+
+    fn check_next(&self) -> Result<(), StorageError> {
+        match self.next {
+            Some(next) if next >= self.file.index.len() => Err(self.file.malformed(next)(Malformed)),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Reading a stretch of a partition, forward or backwards, a bounded number of rows at a time: what slices and pages are made of.
+//!
+//! A partition may be far larger than memory. In a file a slice starts at the block that its first row is in, and goes on block by block;
+//! what lies before is looked at only for the partition's own deletions and static cells, and not even that where the index says
+//! that there are none. Every source gives so many rows or all it has; where one stopped early, what others gave beyond
+//! that place is left out, and the reader is told to go on from there:
+//!
+//! ```text
+//!  rows: 3    file 1    a  c  d |            stopped behind d
+//!             file 2    b  c  h |            stopped behind h
+//!             memory    k                    has no more
+//!             answer    a  b  c  d           go on behind d
+//! ```
+
+use std::ops::{Bound, Range};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::StorageError;
+use crate::model::TableId;
+use crate::model::codec::Malformed;
+use crate::model::partition::{Full, Partition, Rows};
+use crate::model::view::PartitionView;
+use crate::read::{Gather, Read, Target};
+use crate::shard::Shard;
+use crate::table::columnar::values::Values;
+use crate::table::part::{Ask, Block, head};
+
+/// A stretch of a partition's rows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slice {
+    /// The lower bound over clustering encodings.
+    pub start: Bound<Bytes>,
+    /// The upper bound.
+    pub end: Bound<Bytes>,
+    /// From the end to the start.
+    pub reversed: bool,
+    /// About how many rows are wanted, at least one: each file and memtable gives no more than so many.
+    pub rows: usize,
+    /// Blocks are read past the cache if they are not in it.
+    pub bypass_cache: bool,
+    /// Pieces have the static cells. A reader has them from its first piece: to merge them again for each piece would cost
+    /// their bytes every time.
+    pub statics: bool,
+}
+
+impl Slice {
+    /// The whole partition forward, so many rows at a time.
+    pub fn all(rows: usize) -> Slice {
+        let (start, end) = (Bound::Unbounded, Bound::Unbounded);
+        Slice { start, end, reversed: false, rows, bypass_cache: false, statics: true }
+    }
+
+    /// The rest of the slice, behind a row, without static cells.
+    #[must_use]
+    pub fn behind(self, clustering: Bytes) -> Slice {
+        let bound = Bound::Excluded(clustering);
+        let rest = Slice { statics: false, ..self };
+        if rest.reversed { Slice { end: bound, ..rest } } else { Slice { start: bound, ..rest } }
+    }
+
+    pub(crate) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (self.start.as_ref().map(|key| &key[..]), self.end.as_ref().map(|key| &key[..]))
+    }
+
+    fn is_empty(&self) -> bool {
+        match self.bounds() {
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+            (Bound::Included(start), Bound::Included(end)) => start > end,
+            (
+                Bound::Included(start) | Bound::Excluded(start),
+                Bound::Included(end) | Bound::Excluded(end),
+            ) => start >= end,
+        }
+    }
+}
+
+/// A piece of a slice.
+#[derive(Clone, Debug)]
+pub struct Sliced {
+    /// The partition with the rows of this piece.
+    pub view: PartitionView,
+    /// The slice goes on behind the row with this clustering; `None`: this is the end of it.
+    pub next: Option<Bytes>,
+}
+
+/// What one source gave of a slice.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) partition: Partition,
+    pub(crate) rows: usize,
+    /// The last of them.
+    pub(crate) last: Option<Bytes>,
+    /// There are more here.
+    pub(crate) more: bool,
+    /// The slice ends within what was looked at.
+    pub(crate) ended: bool,
+}
+
+impl Given {
+    fn nothing(partition: Partition) -> Given {
+        Given { partition, rows: 0, last: None, more: false, ended: false }
+    }
+}
+
+/// The slice of a partition in memory, at most `rows` of it. Costs the rows taken.
+pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) -> Given {
+    let (start, end) = slice.bounds();
+    let full = match partition {
+        Partition::Full(full) => full,
+        Partition::Single(row) => {
+            let inside = std::ops::RangeBounds::<[u8]>::contains(&(start, end), row.clustering());
+            let clustering = Some(Bytes::copy_from_slice(row.clustering()));
+            return match inside && rows > 0 {
+                true => Given { rows: 1, last: clustering, ..Given::nothing(partition.clone()) },
+                false => Given::nothing(Partition::empty()),
+            };
+        }
+    };
+    let (deletion, statics) = (full.deletion, full.statics.clone().filter(|_| slice.statics));
+    let mut taken = Full { deletion, statics, ..Full::default() };
+    if slice.is_empty() {
+        return Given::nothing(Partition::Full(Arc::new(taken)));
+    }
+    let mut all = full.rows.range(start, end);
+    let mut next = || if slice.reversed { all.next_back() } else { all.next() };
+    let (mut count, mut last) = (0, None);
+    while count < rows
+        && let Some(placed) = next()
+    {
+        taken.rows.push(placed.row().clone());
+        last = Some(placed.row());
+        count += 1;
+    }
+    let last = last.map(|row| Bytes::copy_from_slice(row.clustering()));
+    let more = next().is_some();
+    // What covers rows behind the last one comes with the piece that has them.
+    taken.ranges = match last.clone().filter(|_| more).map(Bound::Included) {
+        Some(last) if slice.reversed => full.ranges.between(&last, &slice.end),
+        Some(last) => full.ranges.between(&slice.start, &last),
+        None => full.ranges.between(&slice.start, &slice.end),
+    };
+    Given { partition: Partition::Full(Arc::new(taken)), rows: count, last, more, ended: false }
+}
+
+/// Where among the rows `of` the slice is.
+fn stretch(places: &Values, of: Range<usize>, slice: &Slice) -> Range<usize> {
+    let behind = |key: &[u8]| {
+        let at = places.lower_bound(of.start, of.end, key);
+        at + usize::from(at < of.end && places.raw(at) == key)
+    };
+    let (start, end) = slice.bounds();
+    let low = match start {
+        Bound::Unbounded => of.start,
+        Bound::Included(key) => places.lower_bound(of.start, of.end, key),
+        Bound::Excluded(key) => behind(key),
+    };
+    let high = match end {
+        Bound::Unbounded => of.end,
+        Bound::Included(key) => behind(key),
+        Bound::Excluded(key) => places.lower_bound(of.start, of.end, key),
+    };
+    low..high.max(low)
+}
+
+/// The slice of a partition in a block, at most `rows` of it; `None` when the block does not have the partition. The flag
+/// says that the partition goes on in the next block.
+pub(crate) fn of_block(
+    block: &Block,
+    (token, key): (i64, &[u8]),
+    slice: &Slice,
+    rows: usize,
+) -> Result<Option<(Given, bool)>, Malformed> {
+    let Some(part) = block.find(token, key)? else { return Ok(None) };
+    let more = block.more && part + 1 == block.parts;
+    let all = block.rows_of(part)?;
+    let mut full = head(block, part)?;
+    full.ranges = full.ranges.between(&slice.start, &slice.end);
+    full.statics = full.statics.filter(|_| slice.statics);
+    if all.is_empty() || slice.is_empty() {
+        let given = Given::nothing(Partition::Full(Arc::new(full)));
+        return Ok(Some((Given { ended: slice.is_empty(), ..given }, more)));
+    }
+    let places = block.clustering()?;
+    let inside = stretch(places, all.clone(), slice);
+    let ended = if slice.reversed { inside.start > all.start } else { inside.end < all.end };
+    let taken = match slice.reversed {
+        false => inside.start..inside.end.min(inside.start.saturating_add(rows)),
+        true => inside.end.saturating_sub(rows).max(inside.start)..inside.end,
+    };
+    for row in taken.clone() {
+        full.rows.push(block.row(&[], row, None)?);
+    }
+    let last = if slice.reversed { taken.start } else { taken.end.saturating_sub(1) };
+    let given = Given {
+        partition: Partition::Full(Arc::new(full)),
+        rows: taken.len(),
+        last: (!taken.is_empty()).then(|| Bytes::copy_from_slice(places.raw(last))),
+        more: taken.len() < inside.len(),
+        ended,
+    };
+    Ok(Some((given, more)))
+}
+
+impl Gather {
+    /// The piece of the slice that all sources have given all of.
+    fn sliced(self, slice: &Slice, now_s: u32) -> Option<Sliced> {
+        let next = match slice.reversed {
+            false => self.frontiers.into_iter().min(),
+            true => self.frontiers.into_iter().max(),
+        };
+        let partition = match (self.found?, &next) {
+            (Partition::Full(mut full), Some(next)) => {
+                let (start, end): (Bound<&[u8]>, Bound<&[u8]>) = match slice.reversed {
+                    false => (Bound::Unbounded, Bound::Included(next)),
+                    true => (Bound::Included(next), Bound::Unbounded),
+                };
+                let mut rows = Rows::default();
+                full.rows.range(start, end).for_each(|placed| rows.push(placed.row().clone()));
+                Arc::make_mut(&mut full).rows = rows;
+                Partition::Full(full)
+            }
+            (partition, _) => partition,
+        };
+        Some(Sliced { view: PartitionView::new(partition, now_s), next })
+    }
+}
+
+impl Shard {
+    /// A piece of a slice of a partition: see [`Slice`]. `None` when nothing was ever written to the partition. A piece may be
+    /// without live rows and yet not be the last.
+    pub fn read_slice(
+        self: &Rc<Self>,
+        table: TableId,
+        token: i64,
+        key: &[u8],
+        slice: &Slice,
+        now_s: u32,
+    ) -> Read<Option<Sliced>> {
+        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
+        let slice = Arc::new(Slice { rows: slice.rows.max(1), ..slice.clone() });
+        // Counted here, where nothing can yield; callers yield between reads.
+        drop(self.world.spend(1));
+        match self.gather(&target, Ask::Slice(slice.clone())) {
+            Err(error) => Read::Pending(Box::pin(async { Err(error) })),
+            Ok((gather, None)) => Read::Ready(gather.sliced(&slice, now_s)),
+            Ok((mut gather, Some(missing))) => {
+                let shard = self.clone();
+                Read::Pending(Box::pin(async move {
+                    gather.finish(&shard.cache, missing).await?;
+                    Ok::<_, StorageError>(gather.sliced(&slice, now_s))
+                }))
+            }
+        }
+    }
+}

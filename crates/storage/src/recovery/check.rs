@@ -1,0 +1,167 @@
+//! Looking a data folder over without opening it: manifest, every table file to its last block, the log.
+//!
+//! Nothing is written but the lock files. Damage does not end the check: it goes on with the next block, file or shard, and tells of each.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::background::table_name;
+use crate::error::StorageError;
+use crate::event::Teller;
+use crate::log::replay::Replay;
+use crate::manifest::FileEntry;
+use crate::manifest::layout::{enter, lock};
+use crate::on_lanes::OnLanes;
+use crate::options::Groups;
+use crate::recovery::read_manifest;
+use crate::table::file::TableFile;
+use crate::table::part::Part;
+use crate::world::World;
+
+/// Damages told of one by one, for each shard; further ones are only counted.
+const DAMAGES_MAX: usize = 1000;
+
+/// What one shard has.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// The shard's number.
+    pub shard: u32,
+    /// Table files that are alive.
+    pub files: u64,
+    /// Of those, looked at so far.
+    pub files_done: u64,
+    /// Bytes in table files looked at.
+    pub bytes: u64,
+    /// Blocks in table files looked at.
+    pub blocks: u64,
+    /// Partitions in table files; one that several files have parts of counts in each.
+    pub partitions: u64,
+    /// Log records that are in no table file yet.
+    pub records: u64,
+    /// What is wrong: the first thousand.
+    pub damages: Vec<StorageError>,
+    /// How much is wrong.
+    pub damages_count: u64,
+}
+
+impl Checked {
+    fn damage(&mut self, error: StorageError) {
+        self.damages_count += 1;
+        if self.damages.len() < DAMAGES_MAX {
+            self.damages.push(error);
+        }
+    }
+}
+
+/// Checks a data folder that no server has open. To be called on a fast lane, that of an otherwise idle process; `progress` is called after
+/// every file.
+///
+/// # Errors
+/// The folder is in use, is none of ours, or was written by a newer version. Damage is in the answer, one for each shard.
+pub async fn check(
+    dir: &Path,
+    groups: Groups,
+    progress: impl FnMut(&Checked),
+) -> Result<Vec<Checked>, StorageError> {
+    check_in(&OnLanes::new(groups, Teller::default()), dir, progress).await
+}
+
+pub(crate) async fn check_in(
+    world: &dyn World,
+    root: &Path,
+    mut progress: impl FnMut(&Checked),
+) -> Result<Vec<Checked>, StorageError> {
+    let (layout, held) = enter(world, root).await?;
+    let mut locks = vec![held];
+    let mut all = Vec::new();
+    for shard in 0..layout.sharding.shards {
+        let dir = layout.shard_dir(root, shard);
+        let mut checked = Checked { shard, ..Checked::default() };
+        match lock(world, root, &dir).await {
+            Ok(held) => {
+                locks.push(held);
+                let looked = check_shard(world, &dir, layout.sharding.shards, &mut checked, &mut progress);
+                if let Err(error) = looked.await {
+                    checked.damage(error);
+                }
+            }
+            Err(locked @ StorageError::Locked { .. }) => return Err(locked),
+            Err(error) => checked.damage(error),
+        }
+        all.push(checked);
+    }
+    Ok(all)
+}
+
+async fn check_shard(
+    world: &dyn World,
+    dir: &Path,
+    shards: u32,
+    checked: &mut Checked,
+    progress: &mut impl FnMut(&Checked),
+) -> Result<(), StorageError> {
+    let manifest = read_manifest(world, dir, checked.shard, shards).await?;
+    checked.files = manifest.files().count() as u64;
+    for (_, file) in manifest.files() {
+        let path = dir.join("tables").join(table_name(file.id));
+        check_file(world, path, file, checked).await;
+        checked.files_done += 1;
+        progress(checked);
+    }
+    let mut replay = Replay::open(world, &dir.join("log"), checked.shard, &manifest).await?;
+    checked.records = replay.finish().await?;
+    Ok(())
+}
+
+async fn check_file(world: &dyn World, path: PathBuf, entry: &FileEntry, checked: &mut Checked) {
+    let file = match TableFile::open(world, path, entry.clone()).await {
+        Ok(file) => Arc::new(file),
+        Err(error) => return checked.damage(error),
+    };
+    checked.bytes += file.bytes;
+    let mut last = None;
+    for index in 0..file.index.len() {
+        checked.blocks += 1;
+        if let Err(error) = check_block(&file, index, &mut last, checked).await {
+            // What comes next need not come after what this block may have held.
+            last = None;
+            checked.damage(error);
+        }
+    }
+}
+
+/// Decodes all of a block, and finds it in order and in the filter.
+async fn check_block(
+    file: &TableFile,
+    index: usize,
+    last: &mut Option<(i64, bytes::Bytes)>,
+    checked: &mut Checked,
+) -> Result<(), StorageError> {
+    let block = file.read_block(index).await?;
+    let wrong = |what: &str| {
+        StorageError::corrupt(
+            &file.path,
+            format!("{what}, in the block at byte {}", file.index[index].offset),
+        )
+    };
+    for part in 0..block.parts {
+        let part = Part::new(&block, part).map_err(file.malformed(index))?;
+        part.partition().map_err(file.malformed(index))?;
+        let (token, key) = part.place();
+        let here = (token, key.clone());
+        let in_order = match &last {
+            Some(before) if part.continued() => *before == here,
+            Some(before) => *before < here,
+            None => true,
+        };
+        if !in_order {
+            return Err(wrong("partitions are not in order"));
+        }
+        if !file.filter_has(token) {
+            return Err(wrong("the filter lacks a partition that the file has"));
+        }
+        checked.partitions += u64::from(!part.continued());
+        *last = Some(here);
+    }
+    Ok(())
+}

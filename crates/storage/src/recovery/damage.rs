@@ -1,0 +1,87 @@
+//! Damage is contained to a file.
+//!
+//! 1. A file whose footer, filter or index cannot be read is opened as a damaged one: every read that may need it fails
+//!    with an error that names it. The rest of the shard is served.
+//! 2. A file in which a compaction met a damaged block is set aside: reads go on, and fail where they meet that block, and
+//!    further compactions leave it out.
+//! 3. Both stay in the manifest, and nothing they may shadow is purged, until [`Shard::scrub`] saves what can be read.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use crate::error::StorageError;
+use crate::event::Event;
+use crate::manifest::FileEntry;
+use crate::model::TableId;
+use crate::shard::Shard;
+use crate::table::file::TableFile;
+use crate::world::World;
+
+/// Failures to read a file in a row after which its disk is taken to have a bad sector there.
+const READS_FAILED_MAX: u32 = 3;
+
+/// Whether the error is about one file, and others may be sound.
+pub(crate) fn is_of_one_file(error: &StorageError) -> bool {
+    /// The system's number for a device that cannot read.
+    const EIO: i32 = 5;
+    match error {
+        StorageError::Corrupt { .. } => true,
+        StorageError::Io { error, .. } => {
+            error.raw_os_error() == Some(EIO)
+                || matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof)
+        }
+        _ => false,
+    }
+}
+
+/// Opens a table file of a folder (see `folder_key`); as a damaged one where that fails for a
+/// reason that lies in the file.
+pub(crate) async fn open_or_contain(
+    world: &dyn World,
+    path: &Path,
+    entry: &FileEntry,
+    folder: u64,
+) -> Result<TableFile, StorageError> {
+    match TableFile::open_shared(world, path.to_owned(), entry.clone(), folder).await {
+        Err(error) if is_of_one_file(&error) => Ok(TableFile::damaged(path.to_owned(), entry.clone(), error)),
+        opened => opened,
+    }
+}
+
+impl Shard {
+    /// Reports the files that were found damaged when the shard was opened.
+    pub(crate) fn report_damaged(&self) {
+        let state = self.state.borrow();
+        for (id, table) in &state.tables {
+            for error in table.files.iter().filter_map(|file| file.damage()) {
+                let (table, error) = (state.named(*id), error.clone());
+                self.options.teller.tell(&Event::FileDamaged { table, error });
+            }
+        }
+    }
+
+    /// Sets the file aside that an error of a compaction is about: it was met in that state, or could not be read again
+    /// and again. Returns whether one was, so that the compaction can be tried without it.
+    pub(crate) fn set_aside(&self, table: TableId, error: &StorageError) -> bool {
+        let is_read = |doing: &str| doing == "read the table file";
+        let state = &mut *self.state.borrow_mut();
+        let Some(files) = state.tables.get_mut(&table) else { return false };
+        let path = match error {
+            StorageError::Corrupt { path, .. } => path,
+            StorageError::Io { doing, path, .. }
+                if is_read(doing) && files.failures.in_a_row + 1 >= READS_FAILED_MAX =>
+            {
+                path
+            }
+            _ => return false,
+        };
+        let Some(file) = files.files.iter().find(|file| file.path == *path && !file.is_set_aside()) else {
+            return false;
+        };
+        let id = file.id;
+        files.files.set_aside(id);
+        let table = state.named(table);
+        self.options.teller.tell(&Event::FileDamaged { table, error: error.clone() });
+        true
+    }
+}

@@ -1,0 +1,178 @@
+//! Taking a table out of a snapshot into a running shard, whatever number of shards the snapshot was made with.
+//!
+//! 1. Files of the snapshot that may have tokens of this shard get a name here, as when a folder is split anew
+//!    (reshard.rs): nothing is copied where the file system has links. What is not this shard's does not count
+//!    (`FileEntry::owners`), and compaction rewrites such files.
+//! 2. What the snapshot has in its logs only is written as any write is.
+//! 3. One edit of the manifest names the files, and with it they are visible.
+//!
+//! The table is to be one that nobody reads or writes yet. After a crash or an error it may have a part of the snapshot: its
+//! owner drops it. The snapshot is only read.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use schema::Sharding;
+
+use crate::background::table_name;
+use crate::error::StorageError;
+use crate::log::commit::Commit;
+use crate::log::replay::Replay;
+use crate::manifest::layout::{self, IGNORE_MSB, Layout};
+use crate::manifest::{Edit, FileEntry, Owner};
+use crate::model::{Mutation, TableId};
+use crate::recovery::read_manifest;
+use crate::recovery::reshard::{OldFile, link_or_copy};
+use crate::shard::Shard;
+use crate::table::file::{TableFile, tokens_of};
+use crate::table::shared::folder_key;
+
+impl Shard {
+    /// Takes this shard's part of a table of the snapshot in the folder `from` into a new table; with `whole`, the part of
+    /// every shard. Durable when this returns.
+    ///
+    /// # Errors
+    /// The folder is no snapshot, or a file of it is damaged or cannot be read; something cannot be written; the shard
+    /// lives in memory.
+    pub async fn import(
+        self: &Rc<Self>,
+        from: &Path,
+        (table, into): (TableId, TableId),
+        whole: bool,
+    ) -> Result<(), StorageError> {
+        let Some(root) = self.options.dir.clone().filter(|_| self.log.is_some()) else {
+            return Err(StorageError::Closed);
+        };
+        let world = self.world.clone();
+        let none = || StorageError::corrupt(from, "it is no snapshot: it has no file `shards`");
+        let layout = Layout::read(&*world, from).await?.ok_or_else(none)?;
+        let own = (!whole).then(|| Owner {
+            sharding: Sharding { shards: self.options.shards, ignore_msb: IGNORE_MSB },
+            shard: self.options.shard,
+        });
+        let mut files = Vec::new();
+        let result = async {
+            for shard in 0..layout.sharding.shards {
+                files.append(&mut self.link_files(from, &layout, shard, table, own.as_ref()).await?);
+                self.import_log(from, &layout, shard, (table, into), own.as_ref()).await?;
+            }
+            if files.is_empty() {
+                return Ok(());
+            }
+            layout::sync(&*world, &self.dir.join("tables")).await?;
+            let mut open = Vec::new();
+            for entry in &files {
+                let path = self.dir.join("tables").join(table_name(entry.id));
+                let opened = TableFile::open_shared(&*world, path, entry.clone(), folder_key(&root)).await?;
+                open.push(Arc::new(opened));
+            }
+            let name = |_: &Shard, edit: &mut Edit| {
+                files.iter().for_each(|entry| edit.add(into, entry.clone()));
+            };
+            self.edit(name).await?;
+            let state = &mut *self.state.borrow_mut();
+            let to = state.tables.entry(into).or_default();
+            open.into_iter().for_each(|file| to.files.push(file));
+            Ok(())
+        };
+        let result = result.await;
+        if result.is_err() {
+            for entry in &files {
+                // What stays is removed by the next start.
+                drop(world.remove(&self.dir.join("tables").join(table_name(entry.id))).await);
+            }
+        }
+        self.weigh_runs();
+        self.work.wake();
+        result
+    }
+
+    /// Gives the files of one shard of a snapshot names here, if something in them counts.
+    async fn link_files(
+        &self,
+        from: &Path,
+        layout: &Layout,
+        shard: u32,
+        table: TableId,
+        own: Option<&Owner>,
+    ) -> Result<Vec<FileEntry>, StorageError> {
+        let world = &*self.world;
+        let dir = layout.shard_dir(from, shard);
+        let manifest = read_manifest(world, &dir, shard, layout.sharding.shards).await?;
+        let Some(version) = manifest.tables.get(&table) else { return Ok(Vec::new()) };
+        // Runs are numbered by each shard for itself.
+        let mut runs: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut linked = Vec::new();
+        for entry in version.files.values() {
+            let path = dir.join("tables").join(table_name(entry.id));
+            let tokens = tokens_of(world, &path, entry.seal).await?;
+            let old = OldFile::new(table, entry, path, tokens, layout, shard);
+            let Some(entry) = old.entry_for(own) else { continue };
+            let id = {
+                let mut manifest = self.manifest.borrow_mut();
+                manifest.next_file += 1;
+                manifest.next_file - 1
+            };
+            let to = self.dir.join("tables").join(table_name(id));
+            let made = link_or_copy(world, old.path(), &to).await;
+            made.map_err(|error| StorageError::io("link the table file", &to, error))?;
+            let run = *runs.entry(entry.run).or_insert(id);
+            linked.push(FileEntry { id, run, ..entry });
+        }
+        Ok(linked)
+    }
+
+    /// Writes what one shard of a snapshot has of the table in its log only.
+    async fn import_log(
+        self: &Rc<Self>,
+        from: &Path,
+        layout: &Layout,
+        shard: u32,
+        (table, into): (TableId, TableId),
+        own: Option<&Owner>,
+    ) -> Result<(), StorageError> {
+        let world = &*self.world;
+        let dir = layout.shard_dir(from, shard);
+        let manifest = read_manifest(world, &dir, shard, layout.sharding.shards).await?;
+        let truncated = manifest.tables.get(&table).map_or(0, |version| version.truncated);
+        let mut replay = Replay::open(world, &dir.join("log"), shard, &manifest).await?;
+        let mut last = None;
+        while let Some((number, mutations)) = replay.next().await? {
+            let counts = |m: &Mutation| {
+                m.table == table && number > truncated && own.is_none_or(|own| own.owns(m.token))
+            };
+            let own = mutations.into_iter().filter(counts);
+            let own: Vec<_> = own.map(|mutation| Mutation { table: into, ..mutation }).collect();
+            if !own.is_empty() {
+                last = Some(self.import_record(own, last.take()).await?);
+            }
+            if let Some(pause) = world.spend(1) {
+                pause.await;
+            }
+        }
+        // The log keeps their order: all are durable when the last one is.
+        match last {
+            Some(last) => last.await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a record, behind the one before it where too many wait.
+    async fn import_record(
+        self: &Rc<Self>,
+        mutations: Vec<Mutation>,
+        before: Option<Commit>,
+    ) -> Result<Commit, StorageError> {
+        match self.apply_in_turns(mutations.clone()).await {
+            Err(StorageError::Overloaded) => {
+                if let Some(before) = before {
+                    before.await?;
+                }
+                self.apply_in_turns(mutations).await
+            }
+            applied => applied,
+        }
+    }
+}

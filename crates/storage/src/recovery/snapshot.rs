@@ -1,0 +1,219 @@
+//! Snapshots: a data folder of its own, made of second names for the table files, which never change, and of copies of what does: the
+//! manifest, and the log above what it says is flushed.
+//!
+//! 1. Everything in memory is flushed, so that there is little of the log to copy.
+//! 2. The shard is cut ([`Shard::cut`]): what is durable then is in the snapshot. Until the log has been copied, a flush that wants to
+//!    edit the manifest waits, so that no log segment that is needed is used again.
+//! 3. Files are linked, and the new manifest is written last: without it the folder is nothing. Reads and writes go on.
+//!
+//! A snapshot of several shards is one moment of all if none acknowledges anything from before the first cut until after the last one
+//! ([`Shard::hold_acks`]): what was acknowledged before is in every cut, and what somebody does after an acknowledgement that was
+//! held is in none.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::background::progress::Progress;
+use crate::background::table_name;
+use crate::compaction::tasks::TaskKind;
+use crate::error::StorageError;
+use crate::event::Teller;
+use crate::log::replay::Replay;
+use crate::manifest::layout::{self, Layout, enter, lock, make_shard};
+use crate::manifest::versions::Versions;
+use crate::manifest::{Manifest, TableVersion};
+use crate::model::TableId;
+use crate::on_lanes::OnLanes;
+use crate::options::Groups;
+use crate::recovery::read_manifest;
+use crate::recovery::reshard::{copy, link_or_copy};
+use crate::shard::Shard;
+use crate::table::file::TableFile;
+use crate::world::World;
+
+/// A log segment, and how many of its bytes are of interest.
+pub(crate) type Tail = (PathBuf, u64);
+
+/// What of a shard is in a snapshot. Until it is written, or dropped, no table file of it is removed, and flushes wait.
+#[derive(Debug)]
+pub struct Cut {
+    shard: Rc<Shard>,
+    manifest: Manifest,
+    /// Keeps the files of the manifest on disk.
+    files: Vec<Arc<TableFile>>,
+    tail: Vec<Tail>,
+    hold: ManifestHold,
+}
+
+/// Holds the manifest still.
+#[derive(Debug)]
+struct ManifestHold(Rc<Shard>);
+
+impl Drop for ManifestHold {
+    fn drop(&mut self) {
+        self.0.manifest_busy.set(false);
+        self.0.progress.wake();
+    }
+}
+
+impl Shard {
+    /// Makes this shard's part of a snapshot in the folder `to`, which is on the same file system if it is to cost little. Writes and reads go
+    /// on. Shard 0 makes what is common to all.
+    ///
+    /// # Errors
+    /// The shard is closed or lives in memory, or something could not be written; then what was made is worth nothing.
+    pub async fn snapshot(self: &Rc<Self>, to: &Path) -> Result<(), StorageError> {
+        self.flush_all().await?;
+        self.cut().await?.write(to).await
+    }
+
+    /// Holds acknowledgements of writes back, or lets them go. What is written meanwhile is visible, and may become durable.
+    pub fn hold_acks(&self, hold: bool) {
+        self.acks_held.set(hold);
+        if !hold {
+            self.acks_free.wake();
+        }
+    }
+
+    /// Decides what a snapshot has of this shard: all that was written before. Takes one write of the disk.
+    ///
+    /// # Errors
+    /// The shard is closed or lives in memory, or its log has failed.
+    pub async fn cut(self: &Rc<Self>) -> Result<Cut, StorageError> {
+        let Some(log) = &self.log else { return Err(StorageError::Closed) };
+        self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
+        let hold = ManifestHold(self.clone());
+        log.sync().await?;
+        let mut manifest = self.manifest.borrow().clone();
+        let (mut live, durable) = log.live(manifest.flushed);
+        let tail = log.tail(manifest.flushed);
+        // A segment that is being named has nothing yet.
+        live.truncate(tail.len());
+        (manifest.log, manifest.durable) = (live, durable);
+        let state = self.state.borrow();
+        let files = state.tables.values().flat_map(|table| table.files.iter().cloned()).collect();
+        Ok(Cut { shard: self.clone(), manifest, files, tail, hold })
+    }
+}
+
+impl Cut {
+    /// Leaves out all tables but these.
+    #[must_use]
+    pub fn only(mut self, tables: &[TableId]) -> Cut {
+        let last = self.shard.log.as_ref().map_or(0, |log| log.last_record());
+        // What the copied log has of others does not count.
+        let there = self.shard.state.borrow().tables.keys().copied().collect::<Vec<_>>();
+        for table in there {
+            self.manifest.tables.entry(table).or_default();
+        }
+        for (_, version) in self.manifest.tables.iter_mut().filter(|(table, _)| !tables.contains(table)) {
+            *version = TableVersion { truncated: last, files: BTreeMap::new() };
+        }
+        self.manifest.tidy();
+        let kept: FxHashSet<u64> = self.manifest.files().map(|(_, file)| file.id).collect();
+        self.files.retain(|file| kept.contains(&file.id));
+        self
+    }
+
+    /// Makes the shard's part of a snapshot in the folder `to`.
+    ///
+    /// # Errors
+    /// Something could not be written; then what was made is worth nothing.
+    pub async fn write(self, to: &Path) -> Result<(), StorageError> {
+        let Cut { shard, manifest, files, tail, hold } = self;
+        let (world, dir) = (&*shard.world, &shard.dir);
+        let own = to.join(dir.file_name().expect("a shard's folder has a name"));
+        make_shard(world, &own).await?;
+        copy_tail(world, &own, tail).await?;
+        drop(hold);
+        let progress = Progress::default();
+        let count = manifest.files().count() as u64;
+        progress.add_total(count);
+        let now = (world.now_s(), progress.clone());
+        let _task = shard.tasks.begin(TaskKind::Snapshot, None, count, now);
+        link_files(world, dir, &own, (&manifest, &progress)).await?;
+        drop(files);
+        finish_shard(world, &own, &manifest).await?;
+        let root = shard.options.dir.as_ref().filter(|_| shard.options.shard == 0);
+        let Some(root) = root else { return Ok(()) };
+        let gone = || StorageError::corrupt(root.join("shards"), "it is missing");
+        Layout::read(world, root).await?.ok_or_else(gone)?.write(world, to, 0).await
+    }
+}
+
+/// Makes a snapshot in `to` of a folder that no server has open. To be called on a fast lane, that of an otherwise idle process.
+///
+/// # Errors
+/// The folder is in use, damaged, or written by a newer version; something could not be written.
+pub async fn snapshot(root: &Path, to: &Path, groups: Groups) -> Result<(), StorageError> {
+    snapshot_in(&OnLanes::new(groups, Teller::default()), root, to).await
+}
+
+pub(crate) async fn snapshot_in(world: &dyn World, root: &Path, to: &Path) -> Result<(), StorageError> {
+    let (layout, held) = enter(world, root).await?;
+    let mut locks = vec![held];
+    for shard in 0..layout.sharding.shards {
+        let (dir, copy) = (layout.shard_dir(root, shard), layout.shard_dir(to, shard));
+        locks.push(lock(world, root, &dir).await?);
+        let manifest = read_manifest(world, &dir, shard, layout.sharding.shards).await?;
+        let mut replay = Replay::open(world, &dir.join("log"), shard, &manifest).await?;
+        replay.finish().await?;
+        let needed = replay.found.iter().filter(|found| found.last_record > manifest.flushed);
+        let log = needed.clone().map(|found| found.header.segment).collect();
+        let tail = needed.map(|found| (found.path.clone(), found.bytes)).collect();
+        let manifest = Manifest { log, durable: replay.last, ..manifest };
+        put_shard(world, &dir, &copy, &manifest, tail).await?;
+    }
+    layout.write(world, to, 0).await
+}
+
+async fn put_shard(
+    world: &dyn World,
+    from: &Path,
+    to: &Path,
+    manifest: &Manifest,
+    tail: Vec<Tail>,
+) -> Result<(), StorageError> {
+    make_shard(world, to).await?;
+    copy_tail(world, to, tail).await?;
+    link_files(world, from, to, (manifest, &Progress::default())).await?;
+    finish_shard(world, to, manifest).await
+}
+
+async fn link_files(
+    world: &dyn World,
+    from: &Path,
+    to: &Path,
+    (manifest, progress): (&Manifest, &Progress),
+) -> Result<(), StorageError> {
+    for (_, file) in manifest.files() {
+        let name = table_name(file.id);
+        let to = to.join("tables").join(&name);
+        let linked = link_or_copy(world, &from.join("tables").join(name), &to).await;
+        linked.map_err(|error| StorageError::io("link the table file", to, error))?;
+        progress.add_done(1);
+    }
+    Ok(())
+}
+
+async fn copy_tail(world: &dyn World, to: &Path, tail: Vec<Tail>) -> Result<(), StorageError> {
+    for (segment, bytes) in tail {
+        let name = segment.file_name().expect("a segment has a name");
+        let to = to.join("log").join(name);
+        let copied = copy(world, &segment, &to, bytes).await;
+        copied.map_err(|error| StorageError::io("copy the log segment", to, error))?;
+    }
+    Ok(())
+}
+
+/// The manifest comes last.
+async fn finish_shard(world: &dyn World, to: &Path, manifest: &Manifest) -> Result<(), StorageError> {
+    for inner in ["tables", "log"] {
+        layout::sync(world, &to.join(inner)).await?;
+    }
+    Versions::begin(world, to, manifest).await.map(drop)
+}

@@ -1,0 +1,225 @@
+//! A run as a source of a scan by columns: the blocks of its fragments in order.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::StorageError;
+use crate::model::codec::Malformed;
+use crate::model::partition::Partition;
+use crate::scan::batch_request::BatchRequest;
+use crate::table::BlockStart;
+use crate::table::file::TableFile;
+use crate::table::part::{self, Block, Part};
+use crate::table::read_ahead::ReadAhead;
+use crate::table::scan_cache::ScanCache;
+
+/// A place in a scan's order.
+pub(crate) type Place = (i64, Bytes);
+
+/// The block in which the tokens from `first` on that count begin: what does not count is not even read.
+fn start_of(file: &TableFile, first: i64) -> usize {
+    let token = first.max(file.entry.from);
+    file.block_at(&BlockStart { token, key: Bytes::new(), clustering: None })
+}
+
+/// Reads the blocks of files one after the other, past the block cache.
+#[derive(Debug)]
+pub(crate) struct FileSource {
+    /// The fragment being read.
+    pub(crate) file: Arc<TableFile>,
+    /// Those behind it.
+    rest: VecDeque<Arc<TableFile>>,
+    /// The block that comes next.
+    pub(crate) next_block: usize,
+    /// The block at hand and the part in it that comes next.
+    pub(crate) block: Option<(Block, usize)>,
+    /// What is at hand can be taken as it lies where no other source knows of it: see [`Block::is_plain`]; and all of it counts here.
+    pub(crate) plain: bool,
+    /// Whether rows at hand may satisfy the conditions; `None` until it is asked.
+    matches: Option<bool>,
+    blocks: ReadAhead,
+    first: i64,
+    last: i64,
+    cache: Option<Arc<ScanCache>>,
+}
+
+impl FileSource {
+    /// Everything of the fragments of a run, if there are any, from the first token on; nothing behind the last is read ahead. What
+    /// earlier scans read is looked for in `cache`, and kept there.
+    pub(crate) fn new(
+        mut files: VecDeque<Arc<TableFile>>,
+        first: i64,
+        last: i64,
+        cache: Option<Arc<ScanCache>>,
+    ) -> Option<FileSource> {
+        let file = files.pop_front()?;
+        let next_block = start_of(&file, first);
+        let blocks = ReadAhead::new(file.clone(), last, cache.clone());
+        let (rest, block, plain, matches) = (files, None, false, None);
+        Some(FileSource { file, rest, next_block, block, plain, matches, blocks, first, last, cache })
+    }
+
+    /// Goes on to the next fragment behind the end of one.
+    pub(crate) fn turn_over(&mut self) {
+        while !self.is_loaded() && self.next_block >= self.file.index.len() {
+            let Some(next) = self.rest.pop_front() else { return };
+            self.next_block = start_of(&next, self.first);
+            self.blocks = ReadAhead::new(next.clone(), self.last, self.cache.clone());
+            (self.file, self.block, self.plain, self.matches) = (next, None, false, None);
+        }
+    }
+
+    fn damaged(&self) -> StorageError {
+        self.file.malformed(self.next_block.saturating_sub(1))(Malformed)
+    }
+
+    /// Reads the next block; false at the end of the file.
+    pub(crate) async fn load(&mut self) -> Result<bool, StorageError> {
+        self.block = None;
+        let index = self.next_block;
+        if index >= self.file.index.len() {
+            return Ok(false);
+        }
+        let block = self.blocks.block(index).await?;
+        self.next_block += 1;
+        let plain = part::is_plain(&block).map_err(|Malformed| self.damaged())?;
+        self.matches = None;
+        self.plain = plain && self.file.entry.owners.is_empty();
+        self.block = Some((block, 0));
+        Ok(true)
+    }
+
+    /// The least token that may come next. `None` at its end.
+    pub(crate) fn token(&self) -> Result<Option<i64>, StorageError> {
+        match self.block.as_ref().filter(|_| self.is_loaded()) {
+            Some((_, part)) => self.token_of(*part).map(Some),
+            None => Ok(self.file.index.get(self.next_block).map(|entry| entry.start.token)),
+        }
+    }
+
+    /// All partitions below this are at hand, given that any is.
+    pub(crate) fn end(&self) -> Result<i128, StorageError> {
+        if let Some(entry) = self.file.index.get(self.next_block) {
+            return Ok(i128::from(entry.start.token));
+        }
+        // Not beyond: of a file that starts there nothing is to be read yet.
+        let Some((block, _)) = &self.block else { return Ok(i128::MAX) };
+        let last = part::token(block, block.parts - 1).map_err(|Malformed| self.damaged())?;
+        Ok(i128::from(last) + 1)
+    }
+
+    /// The parts at hand below `end`.
+    pub(crate) fn parts_below(&self, end: i128) -> Result<Range<usize>, StorageError> {
+        let Some((block, part)) = self.block.as_ref() else { return Ok(0..0) };
+        let (mut low, mut high) = (*part, block.parts);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let token = part::token(block, middle).map_err(|Malformed| self.damaged())?;
+            if i128::from(token) < end { low = middle + 1 } else { high = middle }
+        }
+        Ok(*part..low)
+    }
+
+    /// The token of a part at hand.
+    pub(crate) fn token_of(&self, part: usize) -> Result<i64, StorageError> {
+        let (block, _) = self.block.as_ref().expect("a block is at hand");
+        part::token(block, part).map_err(|Malformed| self.damaged())
+    }
+
+    /// Whether rows of the block at hand may satisfy the conditions of a request. Remembered until [`FileSource::forget`].
+    pub(crate) fn may_match(&mut self, request: &BatchRequest) -> Result<bool, StorageError> {
+        if self.matches.is_none() {
+            let index = self.next_block - 1;
+            let matches = request.may_match(&self.file.index[index].bounds);
+            self.matches = Some(matches.map_err(self.file.malformed(index))?);
+        }
+        Ok(self.matches == Some(true))
+    }
+
+    /// Something that was read is damaged: what was kept of the file is read anew by the next scan.
+    pub(crate) fn distrust(&self) {
+        self.blocks.forget();
+    }
+
+    /// The conditions are others now.
+    pub(crate) fn forget(&mut self) {
+        self.matches = None;
+    }
+
+    /// Where it is: the place of the next partition, or less than that where the next block has not been read. `None` at its end.
+    pub(crate) fn place(&self) -> Result<Option<Place>, StorageError> {
+        if let Some((block, part)) = &self.block
+            && *part < block.parts
+        {
+            let part = Part::new(block, *part).map_err(|Malformed| self.damaged())?;
+            let (token, key) = part.place();
+            return Ok(Some((token, key.clone())));
+        }
+        let entry = self.file.index.get(self.next_block);
+        Ok(entry.map(|entry| (entry.start.token, entry.start.key.clone())))
+    }
+
+    /// Whether the next partition is at hand.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.block.as_ref().is_some_and(|(block, part)| *part < block.parts)
+    }
+
+    /// Goes past partitions before the scan's start and those that do not count here.
+    pub(crate) fn skip(&mut self) -> Result<(), StorageError> {
+        let Some((block, part)) = &mut self.block else { return Ok(()) };
+        while *part < block.parts {
+            let token = part::token(block, *part).map_err(self.file.malformed(self.next_block - 1))?;
+            if token >= self.first.max(self.file.entry.from) && self.file.entry.owns(token) {
+                break;
+            }
+            *part += 1;
+        }
+        Ok(())
+    }
+
+    /// Goes past a partition, and leaves unread what can be left unread of it.
+    pub(crate) async fn pass(&mut self, (token, key): &Place) -> Result<(), StorageError> {
+        let last = self.file.last_block_of(*token, key);
+        if last >= self.next_block {
+            self.next_block = last;
+            self.load().await?;
+        }
+        let Some((block, part)) = &mut self.block else { return Ok(()) };
+        while *part < block.parts {
+            let at = Part::new(block, *part).map_err(self.file.malformed(self.next_block - 1))?;
+            if at.place() > (*token, key) {
+                break;
+            }
+            *part += 1;
+        }
+        Ok(())
+    }
+
+    fn take_part(&mut self) -> Result<Part, StorageError> {
+        let (block, part) = self.block.as_mut().expect("a part is at hand");
+        *part += 1;
+        let at = *part - 1;
+        Part::new(block, at).map_err(self.file.malformed(self.next_block - 1))
+    }
+
+    /// The whole next partition, which is at hand.
+    pub(crate) async fn partition(&mut self) -> Result<Partition, StorageError> {
+        let mut part = self.take_part()?;
+        let (token, key) = (part.place().0, part.place().1.clone());
+        let mut partition = part.partition().map_err(|Malformed| self.damaged())?;
+        while part.more() {
+            if !self.load().await? {
+                return Err(self.damaged());
+            }
+            part = self.take_part()?;
+            if !part.continued() || part.place() != (token, &key) {
+                return Err(self.damaged());
+            }
+            partition = partition.merge(part.partition().map_err(|Malformed| self.damaged())?);
+        }
+        Ok(partition)
+    }
+}

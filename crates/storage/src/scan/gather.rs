@@ -1,0 +1,355 @@
+//! Rows on their way into a record batch: from blocks as they lie, or out of a partition that was merged.
+
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::{Schema, SchemaRef};
+use bytes::Bytes;
+
+use crate::model::CellRef;
+use crate::model::codec::Malformed;
+use crate::model::view::{PartitionView, RowView};
+use crate::scan::batch_request::{BatchRequest, ScanColumn};
+use crate::scan::batches::{ColumnOut, ColumnType, ElementsOut};
+use crate::scan::file_source::Place;
+use crate::table::columnar::Block;
+
+/// A batch is closed at so many bytes of one column, whatever rows were asked for: offsets are 32 bits.
+const COLUMN_BYTES_MAX: usize = 64 << 20;
+
+/// A batch's bytes are looked at once in so many rows of partitions that go row by row.
+const ROWS_BETWEEN_LOOKS: usize = 16;
+
+/// Rows of a partition that are gone through without giving way, dead or alive: at some 500 ns each, half a millisecond.
+const ROWS_A_LOOK: usize = 1024;
+
+/// Columns being gathered.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    pub(crate) request: BatchRequest,
+    schema: SchemaRef,
+    now_s: u32,
+    out: Vec<Out>,
+    /// The places among the columns asked for of those that come from the rows' cells, ascending by column, and of the others.
+    cells: Vec<(u32, usize)>,
+    others: Vec<usize>,
+    rows: usize,
+}
+
+#[derive(Debug)]
+enum Out {
+    Cells(ColumnOut),
+    Elements(ElementsOut),
+}
+
+impl Out {
+    fn new(column: ScanColumn, rows: usize) -> Out {
+        match column {
+            ScanColumn::Token => Out::Cells(ColumnOut::new(ColumnType::Int64, rows)),
+            ScanColumn::Key(kind)
+            | ScanColumn::Clustering(kind)
+            | ScanColumn::Cell(_, kind)
+            | ScanColumn::Static(_, kind) => Out::Cells(ColumnOut::new(kind, rows)),
+            ScanColumn::Elements(_) | ScanColumn::StaticElements(_) => Out::Elements(ElementsOut::new(rows)),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Out::Cells(out) => out.bytes(),
+            Out::Elements(out) => out.bytes(),
+        }
+    }
+
+    fn push(&mut self, value: Option<&[u8]>) {
+        match self {
+            Out::Cells(out) => out.push(value),
+            Out::Elements(out) => out.push_nulls(1),
+        }
+    }
+
+    fn push_nulls(&mut self, count: usize) {
+        match self {
+            Out::Cells(out) => out.push_nulls(count),
+            Out::Elements(out) => out.push_nulls(count),
+        }
+    }
+
+    fn push_elements<'a>(&mut self, elements: impl Iterator<Item = CellRef<'a>>) {
+        let Out::Elements(out) = self else { return self.push(None) };
+        for cell in elements {
+            if let (Some(path), Some(value)) = (cell.path, cell.value()) {
+                out.push(path, value);
+            }
+        }
+        out.end_row();
+    }
+
+    fn finish(self) -> Option<ArrayRef> {
+        match self {
+            Out::Cells(out) => out.finish(),
+            Out::Elements(out) => out.finish(),
+        }
+    }
+}
+
+impl Gather {
+    pub(crate) fn new(request: BatchRequest, now_s: u32) -> Gather {
+        let fields: Vec<_> = request.columns.iter().map(|column| column.field()).collect();
+        let (mut cells, mut others) = (Vec::new(), Vec::new());
+        for (place, column) in request.columns.iter().enumerate() {
+            match column {
+                ScanColumn::Cell(column, _) | ScanColumn::Elements(column) => cells.push((*column, place)),
+                _ => others.push(place),
+            }
+        }
+        cells.sort_unstable();
+        let schema = Arc::new(Schema::new(fields));
+        Gather { request, schema, now_s, out: Vec::new(), cells, others, rows: 0 }
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Whether there is a batch's worth.
+    pub(crate) fn is_full(&self) -> bool {
+        self.rows >= self.request.rows.max(1) || self.out.iter().any(|out| out.bytes() >= COLUMN_BYTES_MAX)
+    }
+
+    /// Appends the rows of these parts of a block that is plain.
+    pub(crate) fn append(&mut self, block: &Block, parts: Range<usize>) -> Result<(), Malformed> {
+        if block.row_count() == 0 {
+            return Ok(());
+        }
+        let rows = block.rows_of(parts.start)?.start..block.rows_of(parts.end - 1)?.end;
+        self.start();
+        let mut from = rows.start;
+        while from < rows.end {
+            let mut to = from;
+            if block.all_marked()? {
+                (from, to) = (rows.start, rows.end);
+            } else {
+                while to < rows.end && block.is_alive(to, self.now_s, |column| self.request.counts(column))? {
+                    to += 1;
+                }
+            }
+            if to > from {
+                self.append_run(block, parts.clone(), from..to)?;
+            }
+            // The row that ended the run is dead.
+            from = to + 1;
+        }
+        Ok(())
+    }
+
+    /// Appends rows that are all alive.
+    fn append_run(
+        &mut self,
+        block: &Block,
+        parts: Range<usize>,
+        rows: Range<usize>,
+    ) -> Result<(), Malformed> {
+        let keys = block.keys()?;
+        let single = block.row_count() == block.parts && keys.one_row_each();
+        for (column, out) in self.request.columns.iter().zip(&mut self.out) {
+            match (column, out) {
+                (ScanColumn::Token, Out::Cells(out)) if single => {
+                    rows.clone().for_each(|row| out.push(Some(&keys.token(row).to_be_bytes())));
+                }
+                (ScanColumn::Key(_), Out::Cells(out)) if single => {
+                    out.push_stretch(&keys.keys, rows.clone(), None, 0);
+                }
+                (ScanColumn::Token | ScanColumn::Key(_), Out::Cells(out)) => {
+                    for part in parts.clone() {
+                        let own = block.rows_of(part)?;
+                        let count = own.end.min(rows.end).saturating_sub(own.start.max(rows.start));
+                        match column {
+                            ScanColumn::Token => out.push_repeated(&keys.token(part).to_be_bytes(), count),
+                            _ => out.push_repeated(keys.keys.raw(part), count),
+                        }
+                    }
+                }
+                (ScanColumn::Clustering(_), Out::Cells(out)) => {
+                    out.push_stretch(block.clustering()?, rows.clone(), None, 0);
+                }
+                (ScanColumn::Cell(column, _), Out::Cells(out)) => match block.cells(*column)? {
+                    Some((marks, values)) => out.push_stretch(values, rows.clone(), Some(marks), self.now_s),
+                    None => out.push_nulls(rows.len()),
+                },
+                (ScanColumn::Elements(column), Out::Elements(out)) => {
+                    append_elements(block, *column, rows.clone(), self.now_s, out)?;
+                }
+                // A block whose partitions have static cells does not come here.
+                (_, out) => out.push_nulls(rows.len()),
+            }
+        }
+        self.rows += rows.len();
+        Ok(())
+    }
+
+    /// Appends rows of a partition, behind the row `after`, until there is a batch's worth or [`ROWS_A_LOOK`] were gone through: if
+    /// so, the row behind which to go on.
+    /// `statics` is what has its static cells; `any` becomes true with the first row.
+    pub(crate) fn append_rows(
+        &mut self,
+        place: &Place,
+        (view, statics): (&PartitionView, &PartitionView),
+        after: Option<Bytes>,
+        any: &mut bool,
+    ) -> Option<Bytes> {
+        self.start();
+        let (mut start, end) = self.request.clustering();
+        if let Some(after) = &after
+            && is_below(start, after)
+        {
+            start = Bound::Excluded(after);
+        }
+        let statics = Statics::of(&self.request, statics);
+        let mut rows = view.range(start, end, false);
+        let mut looked = 0;
+        while let Some((clustering, row)) = rows.next_placed() {
+            looked += 1;
+            let is_there = |row: &RowView| {
+                self.request.known.is_none()
+                    || row.liveness().is_some()
+                    || row.cells().any(|cell| self.request.counts(cell.column))
+            };
+            if let Some(row) = row.filter(is_there) {
+                *any = true;
+                self.push_row(place, &row, &statics);
+            }
+            // A look at the bytes of all columns costs more than a row.
+            let is_full = match looked % ROWS_BETWEEN_LOOKS {
+                0 => self.is_full(),
+                _ => self.rows >= self.request.rows.max(1),
+            };
+            if is_full || looked == ROWS_A_LOOK {
+                return Some(Bytes::copy_from_slice(clustering));
+            }
+        }
+        None
+    }
+
+    fn push_row(&mut self, place: &Place, row: &RowView, statics: &Statics<'_>) {
+        self.rows += 1;
+        for at in &self.others {
+            let (column, out) = (self.request.columns[*at], &mut self.out[*at]);
+            match column {
+                ScanColumn::Clustering(_) => out.push(Some(row.clustering())),
+                column => push_of_partition(column, place, statics, out),
+            }
+        }
+        // Ascending: one walk over the row's cells for all columns.
+        for (column, at) in &self.cells {
+            match &mut self.out[*at] {
+                Out::Cells(out) => out.push(row.cell(*column).and_then(|cell| cell.value())),
+                out => out.push_elements(row.elements(*column)),
+            }
+        }
+    }
+
+    /// Appends the row that a partition is which has static cells and no rows.
+    pub(crate) fn append_statics(&mut self, place: &Place, view: &PartitionView, any: bool) {
+        let counts = |cell: CellRef<'_>| self.request.counts(cell.column);
+        if any || self.request.is_bounded() || !view.static_cells().any(counts) {
+            return;
+        }
+        self.rows += 1;
+        let statics = Statics::of(&self.request, view);
+        for (column, out) in self.request.columns.iter().zip(&mut self.out) {
+            push_of_partition(*column, place, &statics, out);
+        }
+    }
+
+    fn start(&mut self) {
+        if self.out.is_empty() {
+            let rows = self.request.rows;
+            self.out = self.request.columns.iter().map(|column| Out::new(*column, rows)).collect();
+        }
+    }
+
+    /// What was gathered; an error says what is damaged.
+    pub(crate) fn finish(&mut self) -> Result<RecordBatch, String> {
+        let rows = std::mem::take(&mut self.rows);
+        let arrays: Option<Vec<ArrayRef>> =
+            std::mem::take(&mut self.out).into_iter().map(Out::finish).collect();
+        let odd =
+            "a value in it, or in another file of the table, is not UTF-8 or has not the bytes of its type";
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.schema.clone(), arrays.ok_or(odd)?, &options)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Whether a lower bound leaves `row` and what is before it in.
+fn is_below(start: Bound<&[u8]>, row: &[u8]) -> bool {
+    match start {
+        Bound::Unbounded => true,
+        Bound::Included(start) | Bound::Excluded(start) => start <= row,
+    }
+}
+
+/// The live static cells of a partition, ascending by column: gone through once, not for each row.
+struct Statics<'a>(Vec<CellRef<'a>>);
+
+impl<'a> Statics<'a> {
+    /// Those of a view, if any column of the request is static.
+    fn of(request: &BatchRequest, view: &'a PartitionView) -> Statics<'a> {
+        let is_static =
+            |column: &ScanColumn| matches!(column, ScanColumn::Static(..) | ScanColumn::StaticElements(_));
+        match request.columns.iter().any(is_static) {
+            true => Statics(view.static_cells().collect()),
+            false => Statics(Vec::new()),
+        }
+    }
+
+    fn of_column(&self, column: u32) -> impl Iterator<Item = CellRef<'a>> {
+        let from = self.0.partition_point(|cell| cell.column < column);
+        self.0[from..].iter().copied().take_while(move |cell| cell.column == column)
+    }
+}
+
+/// What all rows of a partition have alike; null in columns of rows.
+fn push_of_partition(column: ScanColumn, (token, key): &Place, statics: &Statics<'_>, out: &mut Out) {
+    match column {
+        ScanColumn::Token => out.push(Some(&token.to_be_bytes())),
+        ScanColumn::Key(_) => out.push(Some(key)),
+        ScanColumn::Static(column, _) => {
+            let cell = statics.of_column(column).find(|cell| cell.path.is_none());
+            out.push(cell.and_then(|cell| cell.value()));
+        }
+        ScanColumn::StaticElements(column) => {
+            out.push_elements(statics.of_column(column).filter(|cell| cell.path.is_some()));
+        }
+        ScanColumn::Clustering(_) | ScanColumn::Cell(..) | ScanColumn::Elements(_) => out.push(None),
+    }
+}
+
+/// Appends the live elements of a column in these rows.
+fn append_elements(
+    block: &Block,
+    column: u32,
+    rows: Range<usize>,
+    now_s: u32,
+    out: &mut ElementsOut,
+) -> Result<(), Malformed> {
+    let Some((elements, paths, values)) = block.elements(column)? else {
+        out.push_nulls(rows.len());
+        return Ok(());
+    };
+    for row in rows {
+        for index in elements.of_row(row) {
+            if elements.marks.is_live(&elements.data, index, now_s) {
+                values.with(index, |value| out.push(paths.raw(index), value));
+            }
+        }
+        out.end_row();
+    }
+    Ok(())
+}

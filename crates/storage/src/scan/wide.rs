@@ -1,0 +1,172 @@
+//! Partitions that a scan by columns takes row by row, a batch's worth at a time.
+//!
+//! Rows of one partition may be many more than a batch has. So the scan remembers where in a partition it stopped, and goes
+//! on there with the next batch:
+//!
+//! 1. Small partitions are merged whole, out of what is at hand.
+//! 2. A partition that goes on over [`WHOLE_BLOCKS`] blocks of a file or more is merged a stretch of rows at a time by a stream
+//!    of its own (merge.rs), which takes a block of each file. The scan's own readers then pass over it.
+//! 3. A batch that is full ends within a partition. What is at hand of it stays until the next one. So it does where many
+//!    rows were gone through and the scan gives way.
+//!
+//! So the memory of a scan does not depend on how large partitions are.
+
+use bytes::Bytes;
+
+use crate::error::StorageError;
+use crate::memtable::ScanFrom;
+use crate::model::partition::Partition;
+use crate::model::view::PartitionView;
+use crate::read::merge::{MergeStream, Piece};
+use crate::scan::batch_scan::BatchScan;
+use crate::scan::file_source::{FileSource, Place};
+
+/// Of a file, a partition has fewer blocks than this if it is merged whole: those are read once and not twice.
+pub(crate) const WHOLE_BLOCKS: usize = 4;
+
+/// Partitions of a row that take about as long as the rows that are gone through without giving way.
+const PARTITIONS_A_LOOK: u32 = 128;
+
+/// A partition of which rows are left.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    place: Place,
+    /// What is at hand of it, and the row behind which to go on there.
+    view: PartitionView,
+    after: Option<Bytes>,
+    /// The first piece, which has the static cells.
+    head: PartitionView,
+    /// Any of its rows was taken.
+    any: bool,
+    /// What is to come.
+    stream: Option<MergeStream>,
+}
+
+impl BatchScan {
+    /// Takes a partition's rows, or as many as fill the batch.
+    pub(crate) fn take_view(&mut self, place: &Place, partition: Partition) {
+        let view = PartitionView::new(partition, self.snapshot.now_s);
+        let mut any = false;
+        let Some(after) = self.gather.append_rows(place, (&view, &view), None, &mut any) else {
+            self.gather.append_statics(place, &view, any);
+            return;
+        };
+        let head = view.clone();
+        let after = Some(after);
+        self.pending = Some(Pending { place: place.clone(), view, after, head, any, stream: None });
+    }
+
+    /// Whether a partition goes on over many blocks of a file that is at it.
+    fn is_wide(&self, place: &Place) -> Result<bool, StorageError> {
+        for file in self.files.iter().filter(|file| file.is_loaded()) {
+            if file.blocks_behind(place) >= WHOLE_BLOCKS && file.place()?.as_ref() == Some(place) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Merges the partition at this place out of all sources that have it, and takes its rows.
+    pub(crate) async fn merge(&mut self, place: Place) -> Result<(), StorageError> {
+        self.turns.1 += 1;
+        if self.is_wide(&place)? {
+            return self.merge_wide(place).await;
+        }
+        let mut merged = None;
+        let mut add = |partition: Partition| {
+            merged = Some(match merged.take() {
+                None => partition,
+                Some(other) => partition.merge(other),
+            });
+        };
+        self.memory.iter_mut().filter_map(|source| source.take(&place)).for_each(&mut add);
+        // One that goes past what does not count here when the next window is looked for may stand on it now.
+        for file in self.files.iter_mut().filter(|file| file.is_loaded() && file.file.entry.owns(place.0)) {
+            if file.place()?.as_ref() == Some(&place) {
+                add(file.partition().await?);
+            }
+        }
+        if let Some(merged) = merged {
+            self.take_view(&place, merged);
+        }
+        Ok(())
+    }
+
+    /// As [`BatchScan::merge`], a stretch at a time.
+    async fn merge_wide(&mut self, place: Place) -> Result<(), StorageError> {
+        let (memory, files) = (self.snapshot.memory.clone(), &self.snapshot.files);
+        let mut stream = MergeStream::new(memory, files, ScanFrom::Token(place.0), place.0);
+        self.memory.iter_mut().for_each(|source| drop(source.take(&place)));
+        for file in &mut self.files {
+            if file.is_loaded() && file.place()?.as_ref() == Some(&place) {
+                file.pass(&place).await?;
+            }
+        }
+        // Others with this token may come first.
+        while let Some(piece) = stream.next_piece().await? {
+            if piece.key == place.1 {
+                return self.begin_wide(place, piece, stream).await;
+            }
+            stream.skip_rest();
+        }
+        Ok(())
+    }
+
+    async fn begin_wide(
+        &mut self,
+        place: Place,
+        piece: Piece,
+        stream: MergeStream,
+    ) -> Result<(), StorageError> {
+        let view = PartitionView::new(piece.partition, self.snapshot.now_s);
+        let (head, stream) = (view.clone(), (!piece.last).then_some(stream));
+        self.pending = Some(Pending { place, view, after: None, head, any: false, stream });
+        self.go_on_pending().await
+    }
+
+    /// Takes rows of the partition that is pending until the batch is full or it ends.
+    pub(crate) async fn go_on_pending(&mut self) -> Result<(), StorageError> {
+        let Some(mut pending) = self.pending.take() else { return Ok(()) };
+        loop {
+            let Pending { place, view, after, head, any, .. } = &mut pending;
+            let stopped = self.gather.append_rows(place, (view, head), after.take(), any);
+            if stopped.is_some() {
+                pending.after = stopped;
+                if self.gather.is_full() {
+                    self.pending = Some(pending);
+                    return Ok(());
+                }
+                self.turns.1 += PARTITIONS_A_LOOK;
+                self.give_way().await;
+                continue;
+            }
+            let next = match &mut pending.stream {
+                Some(stream) => stream.next_piece().await?,
+                None => None,
+            };
+            let Some(piece) = next else {
+                self.gather.append_statics(&pending.place, &pending.head, pending.any);
+                return Ok(());
+            };
+            pending.view = PartitionView::new(piece.partition, self.snapshot.now_s);
+            if piece.last {
+                pending.stream = None;
+            }
+            self.turns.0 += 1 + (self.files.len() + self.memory.len()) as u32;
+            self.give_way().await;
+        }
+    }
+
+    /// Rows that it holds of a partition beside those of the batch, for tests.
+    #[cfg(test)]
+    pub(crate) fn rows_held(&self) -> usize {
+        self.pending.as_ref().map_or(0, |pending| pending.view.stored().max(pending.head.stored()))
+    }
+}
+
+impl FileSource {
+    /// Blocks that a partition goes on over, behind the one at hand.
+    fn blocks_behind(&self, (token, key): &Place) -> usize {
+        (self.file.last_block_of(*token, key) + 1).saturating_sub(self.next_block)
+    }
+}

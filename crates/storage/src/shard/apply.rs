@@ -1,0 +1,194 @@
+//! Applying many mutations in several task polls: as one record of the log, so that after a crash
+//! all are there or none.
+//!
+//! 1. The record is written into a buffer, with yields, and appended to the log at once.
+//! 2. Partitions are changed one after the other, with yields. Readers see each partition with all
+//!    of its changes or without them.
+//! 3. Until the last one is changed, memtables that are frozen leave the record to be replayed
+//!    (`State::freeze`).
+//!
+//! A partition with many changes is changed in a copy, which takes its place if it was not written
+//! to meanwhile.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::error::StorageError;
+use crate::log::commit::Commit;
+use crate::model::Mutation;
+use crate::model::codec::{put_change, put_mutation_head, put_varint};
+use crate::model::partition::Partition;
+use crate::shard::Shard;
+use crate::world::Work;
+
+/// Work units of a change: a row is found its place in a partition, and merged.
+const CHANGE_UNITS: u32 = 4;
+
+/// Changes of one partition that are made at once: about 50 µs.
+const CHANGES_AT_ONCE: usize = 100;
+
+/// Copies of a partition that are made before it is changed at once, however long that takes.
+const COPIES_MAX: usize = 3;
+
+/// Mutations that are applied at once.
+const MUTATIONS_AT_ONCE: usize = 16;
+
+/// A record that is being applied. The rest of one whose caller gave up is applied by a task: until it is, memtables that
+/// are frozen leave the record and all behind it in the log, which would grow without bound.
+struct Applying {
+    shard: Rc<Shard>,
+    record: u64,
+    /// Those that are not applied yet.
+    left: VecDeque<Mutation>,
+    /// It is that task. If the shard ends first, a restart applies all of the record.
+    is_task: bool,
+}
+
+impl Drop for Applying {
+    fn drop(&mut self) {
+        if self.left.is_empty() {
+            if self.record > 0 {
+                self.shard.state.borrow_mut().applying.retain(|record| *record != self.record);
+                self.shard.progress.wake();
+            }
+            return;
+        }
+        if self.is_task {
+            return;
+        }
+        let (shard, left) = (self.shard.clone(), std::mem::take(&mut self.left));
+        let rest = Applying { shard, record: self.record, left, is_task: true };
+        let world = self.shard.world.clone();
+        world.spawn(Work::Flush, Box::pin(rest.finish()));
+    }
+}
+
+impl Applying {
+    /// Applies what is left. What was being applied when the caller gave up is applied again, which changes nothing.
+    async fn finish(mut self) {
+        let shard = self.shard.clone();
+        while let Some(mutation) = self.left.front() {
+            if mutation.changes.len() > CHANGES_AT_ONCE {
+                shard.apply_wide(mutation, self.record).await;
+                self.left.pop_front();
+                continue;
+            }
+            shard.apply_one(mutation, self.record);
+            let units = CHANGE_UNITS.saturating_mul(mutation.changes.len() as u32 + 1);
+            self.left.pop_front();
+            if let Some(pause) = shard.world.spend(units) {
+                pause.await;
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Applies mutations together, as [`Shard::apply`] does, with yields of the task in between.
+    /// After a crash all of them are there or none; until this returns, readers may see those of
+    /// some partitions.
+    ///
+    /// # Errors
+    /// As [`Shard::apply`].
+    pub async fn apply_in_turns(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        self.apply_in_turns_as(mutations, false).await
+    }
+
+    /// As [`Shard::apply_in_turns`], also while writes are refused for want of space: for changes that make space, such as
+    /// those of the schema. Deletions are such by themselves.
+    ///
+    /// # Errors
+    /// As [`Shard::apply`].
+    pub async fn apply_vital(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        self.apply_in_turns_as(mutations, true).await
+    }
+
+    async fn apply_in_turns_as(
+        self: &Rc<Self>,
+        mutations: Vec<Mutation>,
+        is_vital: bool,
+    ) -> Result<Commit, StorageError> {
+        let changes: usize = mutations.iter().take(MUTATIONS_AT_ONCE + 1).map(|m| m.changes.len()).sum();
+        if mutations.len() <= MUTATIONS_AT_ONCE && changes <= CHANGES_AT_ONCE {
+            return self.apply_as(mutations, is_vital);
+        }
+        let record = self.write_record(&mutations).await?;
+        // Writing it took a while.
+        self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
+        let put = |out: &mut Vec<u8>| out.extend_from_slice(&record);
+        let record =
+            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, is_vital), put))?;
+        // Without a log nothing is ever replayed.
+        if record > 0 {
+            self.state.borrow_mut().applying.push(record);
+        }
+        Applying { shard: self.clone(), record, left: mutations.into(), is_task: false }.finish().await;
+        Ok(Commit::new(self.clone(), record).patient(is_vital))
+    }
+
+    /// The record of the mutations.
+    async fn write_record(&self, mutations: &[Mutation]) -> Result<Vec<u8>, StorageError> {
+        let limit = self.log.as_ref().map_or(usize::MAX, |log| log.record_bytes_max());
+        let mut record = Vec::new();
+        put_varint(&mut record, mutations.len() as u64);
+        for mutation in mutations {
+            put_mutation_head(&mut record, mutation);
+            for changes in mutation.changes.chunks(CHANGES_AT_ONCE) {
+                changes.iter().for_each(|change| put_change(&mut record, change));
+                if record.len() > limit {
+                    return Err(StorageError::TooLarge { bytes: record.len(), limit });
+                }
+                if let Some(pause) = self.world.spend(changes.len() as u32) {
+                    pause.await;
+                }
+            }
+        }
+        Ok(record)
+    }
+
+    fn apply_one(&self, mutation: &Mutation, record: u64) {
+        let state = &mut *self.state.borrow_mut();
+        let table = state.tables.entry(mutation.table).or_default();
+        state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
+        self.applied(state, record);
+    }
+
+    /// Makes many changes of one partition.
+    async fn apply_wide(&self, mutation: &Mutation, record: u64) {
+        let Mutation { table, token, key, changes } = mutation;
+        let active = || {
+            let state = self.state.borrow();
+            state.tables.get(table).and_then(|table| table.active.get(*token, key))
+        };
+        for _ in 0..COPIES_MAX {
+            let base = active();
+            let (mut copy, mut bytes) = (base.clone(), 0);
+            for changes in changes.chunks(CHANGES_AT_ONCE) {
+                bytes += match &mut copy {
+                    Some(copy) => changes.iter().map(|change| copy.apply(change)).sum(),
+                    None => {
+                        let (first, bytes) = Partition::from_changes(changes);
+                        copy = Some(first);
+                        bytes
+                    }
+                };
+                if let Some(pause) = self.world.spend(CHANGE_UNITS * changes.len() as u32) {
+                    pause.await;
+                }
+            }
+            let is_same = match (&base, &active()) {
+                (None, None) => true,
+                (Some(base), Some(now)) => base.is_same(now),
+                _ => false,
+            };
+            if let Some(copy) = copy.filter(|_| is_same) {
+                let state = &mut *self.state.borrow_mut();
+                state.bytes += bytes;
+                state.bytes += state.tables.entry(*table).or_default().active.replace(*token, key, copy);
+                self.applied(state, record);
+                return;
+            }
+        }
+        self.apply_one(mutation, record);
+    }
+}

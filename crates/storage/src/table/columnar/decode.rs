@@ -1,0 +1,468 @@
+//! A block as a reader has it: its directory read, its regions unpacked one by one as they are asked for.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+use crate::model::codec::{Malformed, Reader};
+use crate::model::ranges::Ranges;
+use crate::model::row::{Row, RowBuilder};
+use crate::model::{CellRef, CellValue, Deletion, Liveness};
+use crate::table::columnar::bits::Bits;
+use crate::table::columnar::encode::{HEAD_DELETION, HEAD_RANGES, HEAD_STATICS};
+use crate::table::columnar::ints::Ints;
+use crate::table::columnar::marks::{ElementMarks, Marks, State};
+use crate::table::columnar::region::{Directory, FromRegion, Kind, Place, Region, Store, crc};
+use crate::table::columnar::values::{Lie, Values};
+
+/// Memory of a block beside its bytes and what is unpacked of them: structures, places.
+const OVERHEAD: usize = 512;
+
+/// Tokens and keys of the partitions, and where their rows start.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    data: Bytes,
+    firsts: Ints,
+    pub(crate) keys: Values,
+}
+
+impl FromRegion for Keys {
+    fn from_region(data: Bytes, place: &Place, rows: usize) -> Result<Keys, Malformed> {
+        let mut reader = Reader::new(data.clone());
+        reader.skip(place.slots().checked_mul(8).ok_or(Malformed)?)?;
+        let firsts = Ints::read(&mut reader, place.slots())?;
+        let mut last = 0;
+        for part in 0..place.slots() {
+            let first = firsts.get(&data, part);
+            if first < last || first > rows as i64 || (part == 0 && first != 0) {
+                return Err(Malformed);
+            }
+            last = first;
+        }
+        let keys = Values::read(data.slice(reader.position()..), place.lie, place.slots())?;
+        Ok(Keys { data, firsts, keys })
+    }
+}
+
+impl Keys {
+    #[inline]
+    pub(crate) fn token(&self, part: usize) -> i64 {
+        i64::from_le_bytes(self.data[8 * part..8 * part + 8].try_into().expect("eight bytes"))
+    }
+
+    /// Whether the partitions have a row each, if there are as many rows.
+    pub(crate) fn one_row_each(&self) -> bool {
+        self.firsts.counts_up() || self.keys.count() == 1
+    }
+
+    pub(crate) fn first(&self, part: usize) -> usize {
+        self.firsts.get(&self.data, part) as usize
+    }
+
+    /// The first partition at or after this place.
+    pub(crate) fn lower_bound(&self, token: i64, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.keys.count());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let own = self.token(middle);
+            if own < token || own == token && self.keys.raw(middle) < key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+/// What is known of a partition beside its rows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Head {
+    pub(crate) deletion: Option<Deletion>,
+    pub(crate) statics: Option<Row>,
+    pub(crate) ranges: Ranges,
+}
+
+/// The heads of those partitions that have one.
+#[derive(Debug)]
+pub(crate) struct Heads(Vec<(usize, Head)>);
+
+impl FromRegion for Heads {
+    fn from_region(data: Bytes, place: &Place, _: usize) -> Result<Heads, Malformed> {
+        let mut reader = Reader::new(data);
+        let mut heads: Vec<(usize, Head)> = Vec::new();
+        for _ in 0..place.slots() {
+            let part = reader.u32()? as usize;
+            let flags = reader.u8()?;
+            let mut head = Head::default();
+            if flags & HEAD_DELETION != 0 {
+                head.deletion = Some(reader.deletion()?);
+            }
+            if flags & HEAD_STATICS != 0 {
+                head.statics = Some(Row::from_bytes(reader.slice()?)?);
+            }
+            if flags & HEAD_RANGES != 0 {
+                head.ranges = reader.ranges()?;
+            }
+            if heads.last().is_some_and(|(last, _)| *last >= part) {
+                return Err(Malformed);
+            }
+            heads.push((part, head));
+        }
+        if reader.rest() == 0 { Ok(Heads(heads)) } else { Err(Malformed) }
+    }
+}
+
+/// What is known of rows beside their cells.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    data: Bytes,
+    timestamps: Ints,
+    markers: Marks,
+    deletions: Marks,
+}
+
+impl FromRegion for Rows {
+    fn from_region(data: Bytes, _: &Place, rows: usize) -> Result<Rows, Malformed> {
+        let mut reader = Reader::new(data.clone());
+        let timestamps = Ints::read(&mut reader, rows)?;
+        let markers = Marks::read(&mut reader, rows)?;
+        let deletions = Marks::read(&mut reader, rows)?;
+        if reader.rest() == 0 { Ok(Rows { data, timestamps, markers, deletions }) } else { Err(Malformed) }
+    }
+}
+
+impl Rows {
+    #[inline]
+    pub(crate) fn timestamp(&self, row: usize) -> i64 {
+        self.timestamps.get(&self.data, row)
+    }
+
+    pub(crate) fn marker(&self, row: usize) -> Option<Liveness> {
+        let timestamp = || self.markers.timestamp(&self.data, row, self.timestamp(row));
+        match self.markers.state(&self.data, row)? {
+            State::Live(expiry) => Some(Liveness { timestamp: timestamp(), expiry }),
+            State::Dead(_) => None,
+        }
+    }
+
+    pub(crate) fn deletion(&self, row: usize) -> Option<Deletion> {
+        match self.deletions.state(&self.data, row)? {
+            State::Dead(deleted_at_s) => {
+                let timestamp = self.deletions.timestamp(&self.data, row, self.timestamp(row));
+                Some(Deletion { timestamp, deleted_at_s })
+            }
+            State::Live(_) => None,
+        }
+    }
+
+    /// Whether no row was deleted.
+    pub(crate) fn undeleted(&self) -> bool {
+        self.deletions.special == Bits::None
+    }
+
+    /// Whether every row has a marker that does not expire.
+    fn all_marked(&self) -> bool {
+        self.markers.all_live()
+    }
+
+    fn is_marked(&self, row: usize, now_s: u32) -> bool {
+        self.markers.is_live(&self.data, row, now_s)
+    }
+}
+
+/// The marks of a column, with the bytes they lie in.
+#[derive(Debug)]
+pub(crate) struct CellMarks {
+    pub(crate) data: Bytes,
+    pub(crate) marks: Marks,
+}
+
+impl FromRegion for CellMarks {
+    fn from_region(data: Bytes, place: &Place, _: usize) -> Result<CellMarks, Malformed> {
+        let mut reader = Reader::new(data.clone());
+        let marks = Marks::read(&mut reader, place.slots())?;
+        if reader.rest() == 0 { Ok(CellMarks { data, marks }) } else { Err(Malformed) }
+    }
+}
+
+impl FromRegion for Values {
+    fn from_region(data: Bytes, place: &Place, _: usize) -> Result<Values, Malformed> {
+        Values::read(data, place.lie, place.slots())
+    }
+}
+
+/// A column's regions.
+#[derive(Debug)]
+struct Column {
+    column: u32,
+    cells: Option<(Region<CellMarks>, Region<Values>)>,
+    /// Boxed, since few columns have any.
+    elements: Option<Box<Elements>>,
+}
+
+/// Marks, paths, values.
+type Elements = (Region<ElementMarks>, Region<Values>, Region<Values>);
+
+/// A block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) store: Store,
+    pub(crate) parts: usize,
+    /// The first partition started in the block before.
+    pub(crate) continued: bool,
+    /// The last partition goes on in the next block.
+    pub(crate) more: bool,
+    keys: Region<Keys>,
+    heads: Option<Region<Heads>>,
+    clustering: Option<Region<Values>>,
+    rows: Option<Region<Rows>>,
+    /// Ascending.
+    columns: Vec<Column>,
+}
+
+/// Which columns a reader wants: all, or these, ascending.
+pub(crate) type Wanted<'a> = Option<&'a [u32]>;
+
+impl Block {
+    /// A block as stored, its directory checked and read; `crc` is the directory's checksum.
+    pub(crate) fn open(bytes: Bytes, directory: usize, sum: u32, file: u64) -> Result<Block, Malformed> {
+        let head = bytes.get(..directory).ok_or(Malformed)?;
+        if crc(file, head) != sum {
+            return Err(Malformed);
+        }
+        let mut places = Directory::read(head, bytes.len())?;
+        let (parts, rows, continued, more) = (places.parts, places.rows, places.continued, places.more);
+        let keys = places.take(Kind::Keys, 0, Some(parts))?.ok_or(Malformed)?;
+        let heads = places.take(Kind::Heads, 0, None)?;
+        let clustering = places.take(Kind::Clustering, 0, Some(rows))?;
+        let row_marks = places.take(Kind::Rows, 0, Some(rows))?;
+        if (rows > 0) != clustering.is_some() || (rows > 0) != row_marks.is_some() {
+            return Err(Malformed);
+        }
+        // Rows of one partition differ in their clustering, so that it takes space: damage cannot claim rows without end.
+        let empty = |place: Option<Place>| place.is_some_and(|place| place.lie == Lie::Fixed(0));
+        if rows > parts && empty(clustering) || heads.is_some_and(|heads| heads.slots() > parts) {
+            return Err(Malformed);
+        }
+        // A column has two regions, or more.
+        let (mut columns, mut boxed) = (Vec::with_capacity(places.left() / 2), 0);
+        while let Some(column) = places.next().map(|place| place.column) {
+            let cells = match places.take(Kind::Marks, column, Some(rows))? {
+                Some(marks) => {
+                    let values = places.take(Kind::Values, column, Some(rows))?.ok_or(Malformed)?;
+                    Some((Region::new(marks), Region::new(values)))
+                }
+                None => None,
+            };
+            let elements = match places.take(Kind::ElementMarks, column, None)? {
+                Some(marks) => {
+                    let paths = places.take(Kind::Paths, column, Some(marks.slots()))?.ok_or(Malformed)?;
+                    if marks.slots() > rows && empty(Some(paths)) {
+                        return Err(Malformed);
+                    }
+                    let values =
+                        places.take(Kind::Elements, column, Some(marks.slots()))?.ok_or(Malformed)?;
+                    boxed += size_of::<Elements>();
+                    Some(Box::new((Region::new(marks), Region::new(paths), Region::new(values))))
+                }
+                None => None,
+            };
+            if cells.is_none() && elements.is_none() {
+                return Err(Malformed); // a region that does not belong here
+            }
+            columns.push(Column { column, cells, elements });
+        }
+        let store = Store { bytes, file, rows, unpacked: AtomicUsize::new(boxed) };
+        Ok(Block {
+            store,
+            parts,
+            continued,
+            more,
+            keys: Region::new(keys),
+            heads: heads.map(Region::new),
+            clustering: clustering.map(Region::new),
+            rows: row_marks.map(Region::new),
+            columns,
+        })
+    }
+
+    /// Bytes of memory it takes now; more when more of it has been asked for.
+    pub(crate) fn bytes(&self) -> usize {
+        let columns = self.columns.capacity() * size_of::<Column>();
+        OVERHEAD + columns + self.store.bytes.len() + self.store.unpacked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn row_count(&self) -> usize {
+        self.store.rows
+    }
+
+    #[inline]
+    pub(crate) fn keys(&self) -> Result<&Keys, Malformed> {
+        self.keys.get(&self.store)
+    }
+
+    /// Where the partition with this key is in the block.
+    pub(crate) fn find(&self, token: i64, key: &[u8]) -> Result<Option<usize>, Malformed> {
+        let keys = self.keys()?;
+        let part = keys.lower_bound(token, key);
+        Ok((part < self.parts && keys.token(part) == token && keys.keys.raw(part) == key).then_some(part))
+    }
+
+    /// The rows of a partition.
+    pub(crate) fn rows_of(&self, part: usize) -> Result<std::ops::Range<usize>, Malformed> {
+        let keys = self.keys()?;
+        let end = if part + 1 < self.parts { keys.first(part + 1) } else { self.row_count() };
+        Ok(keys.first(part)..end)
+    }
+
+    /// What is known of a partition beside its rows, if anything.
+    pub(crate) fn head(&self, part: usize) -> Result<Option<&Head>, Malformed> {
+        let Some(heads) = &self.heads else { return Ok(None) };
+        let heads = &heads.get(&self.store)?.0;
+        Ok(heads.binary_search_by_key(&part, |(part, _)| *part).ok().map(|at| &heads[at].1))
+    }
+
+    /// Whether any partition has a head.
+    pub(crate) fn has_heads(&self) -> bool {
+        self.heads.is_some()
+    }
+
+    /// Whether every row has a marker that does not expire.
+    pub(crate) fn all_marked(&self) -> Result<bool, Malformed> {
+        Ok(self.row_marks()?.all_marked())
+    }
+
+    /// Whether a row is alive in columns that count, given that no deletion shadows what is in it.
+    pub(crate) fn is_alive(
+        &self,
+        row: usize,
+        now_s: u32,
+        counts: impl Fn(u32) -> bool,
+    ) -> Result<bool, Malformed> {
+        if self.row_marks()?.is_marked(row, now_s) {
+            return Ok(true);
+        }
+        for column in self.columns.iter().filter(|column| counts(column.column)) {
+            if let Some((marks, _)) = &column.cells {
+                let CellMarks { data, marks } = marks.get(&self.store)?;
+                if marks.is_live(data, row, now_s) {
+                    return Ok(true);
+                }
+            }
+            if let Some((marks, ..)) = column.elements.as_deref() {
+                let elements = marks.get(&self.store)?;
+                if elements.of_row(row).any(|index| elements.marks.is_live(&elements.data, index, now_s)) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The cells of a column that are not elements.
+    pub(crate) fn cells(&self, column: u32) -> Result<Option<(&CellMarks, &Values)>, Malformed> {
+        match self.column(column).and_then(|column| column.cells.as_ref()) {
+            Some((marks, values)) => Ok(Some((marks.get(&self.store)?, values.get(&self.store)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// The elements of a column: marks, paths, values.
+    pub(crate) fn elements(
+        &self,
+        column: u32,
+    ) -> Result<Option<(&ElementMarks, &Values, &Values)>, Malformed> {
+        match self.column(column).and_then(|column| column.elements.as_deref()) {
+            Some((marks, paths, values)) => {
+                Ok(Some((marks.get(&self.store)?, paths.get(&self.store)?, values.get(&self.store)?)))
+            }
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn clustering(&self) -> Result<&Values, Malformed> {
+        self.clustering.as_ref().ok_or(Malformed)?.get(&self.store)
+    }
+
+    pub(crate) fn row_marks(&self) -> Result<&Rows, Malformed> {
+        self.rows.as_ref().ok_or(Malformed)?.get(&self.store)
+    }
+
+    /// The column's regions, if it is in the block.
+    fn column(&self, column: u32) -> Option<&Column> {
+        let at = self.columns.binary_search_by_key(&column, |own| own.column).ok()?;
+        Some(&self.columns[at])
+    }
+
+    /// Whether the block has columns that are not wanted.
+    pub(crate) fn has_others(&self, wanted: Wanted<'_>) -> bool {
+        wanted.is_some_and(|wanted| {
+            self.columns.iter().any(|column| wanted.binary_search(&column.column).is_err())
+        })
+    }
+
+    /// Builds a row of the partition `key` (empty if the row is not to carry it) out of the columns wanted.
+    pub(crate) fn row(&self, key: &[u8], row: usize, wanted: Wanted<'_>) -> Result<Row, Malformed> {
+        let marks = self.row_marks()?;
+        let timestamp = marks.timestamp(row);
+        let mut builder = RowBuilder::new(key, self.clustering()?.raw(row), timestamp);
+        builder.deletion(marks.deletion(row));
+        builder.marker(marks.marker(row));
+        match wanted {
+            None => self
+                .columns
+                .iter()
+                .try_for_each(|column| self.push_cells(&mut builder, column, row, timestamp))?,
+            Some(wanted) => {
+                for column in wanted.iter().filter_map(|column| self.column(*column)) {
+                    self.push_cells(&mut builder, column, row, timestamp)?;
+                }
+            }
+        }
+        Ok(builder.finish())
+    }
+
+    #[inline]
+    fn push_cells(
+        &self,
+        builder: &mut RowBuilder,
+        column: &Column,
+        row: usize,
+        row_timestamp: i64,
+    ) -> Result<(), Malformed> {
+        let number = column.column;
+        let mut push = |marks: &Marks, data: &[u8], values: &Values, index: usize, path: Option<&[u8]>| {
+            let Some(state) = marks.state(data, index) else { return };
+            let timestamp = marks.timestamp(data, index, row_timestamp);
+            match state {
+                State::Dead(deleted_at_s) => {
+                    let value = CellValue::Dead { deleted_at_s };
+                    builder.push(CellRef { column: number, path, timestamp, value });
+                }
+                State::Live(expiry) => values.with(index, |value| {
+                    let value = CellValue::Live { value, expiry };
+                    builder.push(CellRef { column: number, path, timestamp, value });
+                }),
+            }
+        };
+        if let Some((marks, values)) = &column.cells {
+            let CellMarks { data, marks } = marks.get(&self.store)?;
+            push(marks, data, values.get(&self.store)?, row, None);
+        }
+        if let Some((marks, paths, values)) = column.elements.as_deref() {
+            let elements = marks.get(&self.store)?;
+            let (paths, values) = (paths.get(&self.store)?, values.get(&self.store)?);
+            let mut last: Option<&[u8]> = None;
+            for index in elements.of_row(row) {
+                let path = paths.raw(index);
+                if last.is_some_and(|last| last >= path) {
+                    return Err(Malformed);
+                }
+                push(&elements.marks, &elements.data, values, index, Some(path));
+                last = Some(path);
+            }
+        }
+        Ok(())
+    }
+}

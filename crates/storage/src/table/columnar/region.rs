@@ -1,0 +1,367 @@
+//! The regions of a block: each a piece of it that is compressed and checked by itself, and read only when wanted.
+//!
+//! ```text
+//!  block      directory | region | region | …          each starts at a multiple of 8, zeros between
+//!  directory  flags u8 (1 goes on from the block before, 2 goes on in the next) | partitions u32 | rows u32 | regions u32 |
+//!             place of each region
+//!  place      kind u8 | column u32 | slots u32 | lie u8 | width u8 | compression u8 (0 none, 1 LZ4 block,
+//!             2 Zstd frame) | stored u32 | raw u32 | crc u32                                      24 bytes
+//! ```
+//!
+//! Checksums are CRC32C of the bytes as stored, seeded with the file's number; the directory's own is in the index.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+use crate::model::codec::{Malformed, put_u32};
+use crate::table::columnar::packing;
+use crate::table::columnar::values::Lie;
+
+/// The directory without its places.
+const DIRECTORY: usize = 13;
+/// A place.
+const PLACE: usize = 24;
+/// The largest region, bytes. A region holds a part of a block, and of one row beyond the block's size.
+const RAW_MAX: u32 = 1 << 30;
+/// The slots of the largest region: cells of a block, and elements of one row beyond the block's size.
+pub(crate) const SLOTS_MAX: u32 = 1 << 26;
+
+/// The limits of a region. Writers keep what readers check. Tests write with smaller ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionMax {
+    /// Bytes before compression.
+    pub(crate) raw: usize,
+    /// Slots.
+    pub(crate) slots: usize,
+}
+
+impl Default for RegionMax {
+    fn default() -> RegionMax {
+        RegionMax { raw: RAW_MAX as usize, slots: SLOTS_MAX as usize }
+    }
+}
+
+const RAW: u8 = 0;
+const LZ4: u8 = 1;
+const ZSTD: u8 = 2;
+
+/// Regions of up to so many bytes are left as they are.
+const SMALL: usize = 32;
+
+/// The first block goes on with a partition.
+const CONTINUED: u8 = 1;
+const MORE: u8 = 2;
+
+/// What a region holds. Those from `Marks` on are of one column.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    Keys = 0,
+    Heads = 1,
+    Clustering = 2,
+    Rows = 3,
+    Marks = 4,
+    Values = 5,
+    ElementMarks = 6,
+    Paths = 7,
+    Elements = 8,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Keys,
+    Kind::Heads,
+    Kind::Clustering,
+    Kind::Rows,
+    Kind::Marks,
+    Kind::Values,
+    Kind::ElementMarks,
+    Kind::Paths,
+    Kind::Elements,
+];
+
+/// The checksum of a piece of a file.
+pub(crate) fn crc(file: u64, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(file as u32 ^ (file >> 32) as u32, bytes)
+}
+
+/// Where a region lies and what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) kind: Kind,
+    pub(crate) lie: Lie,
+    compression: u8,
+    pub(crate) column: u32,
+    slots: u32,
+    offset: u32,
+    stored: u32,
+    raw: u32,
+    crc: u32,
+}
+
+/// How a block is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Packing {
+    /// Not at all.
+    None,
+    /// LZ4.
+    Lz4,
+    /// Zstd.
+    Zstd,
+}
+
+/// The regions of a block being written.
+#[derive(Debug)]
+pub(crate) struct RegionsBuilder<'a> {
+    file: u64,
+    packing: Packing,
+    room: &'a mut Room,
+    count: u32,
+    max: RegionMax,
+    /// A region was left out because it exceeds `max`.
+    is_too_large: bool,
+}
+
+/// Memory that regions are built in, block after block.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    places: Vec<u8>,
+    regions: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+fn align(out: &mut Vec<u8>) {
+    out.resize(out.len().next_multiple_of(8), 0);
+}
+
+impl RegionsBuilder<'_> {
+    pub(crate) fn new(file: u64, packing: Packing, room: &mut Room, max: RegionMax) -> RegionsBuilder<'_> {
+        room.places.clear();
+        room.regions.clear();
+        RegionsBuilder { file, packing, room, count: 0, max, is_too_large: false }
+    }
+
+    /// Adds a region; they come in the order of column and kind. Leaves out one that no reader would accept.
+    pub(crate) fn push(&mut self, kind: Kind, column: u32, slots: usize, lie: Lie, raw: &[u8]) {
+        if raw.len() > self.max.raw || slots > self.max.slots {
+            self.is_too_large = true;
+            return;
+        }
+        let Room { places, regions, packed: room } = &mut *self.room;
+        align(regions);
+        let start = regions.len();
+        // It must save an eighth, or reading is cheaper without it.
+        let worth = raw.len() - raw.len() / 8;
+        let packed = match self.packing {
+            _ if raw.len() <= SMALL => None,
+            Packing::None => None,
+            Packing::Lz4 => packing::lz4(raw, room).map(|packed| (LZ4, packed)),
+            Packing::Zstd => packing::zstd(raw, room).map(|packed| (ZSTD, packed)),
+        };
+        let (compression, stored) = packed.filter(|(_, packed)| packed.len() < worth).unwrap_or((RAW, raw));
+        regions.extend_from_slice(stored);
+        let stored = &regions[start..];
+        let (lie, width) = lie.code();
+        places.push(kind as u8);
+        put_u32(places, column);
+        put_u32(places, slots as u32);
+        places.extend_from_slice(&[lie, width, compression]);
+        put_u32(places, stored.len() as u32);
+        put_u32(places, raw.len() as u32);
+        put_u32(places, crc(self.file, stored));
+        self.count += 1;
+    }
+
+    /// Returns true if a region was left out: the block must not be used.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.is_too_large
+    }
+
+    /// Appends the block; returns the bytes of its directory, and their checksum.
+    pub(crate) fn finish(
+        self,
+        out: &mut Vec<u8>,
+        ends: (bool, bool),
+        parts: usize,
+        rows: usize,
+    ) -> (u32, u32) {
+        let start = out.len();
+        out.push(if ends.0 { CONTINUED } else { 0 } | if ends.1 { MORE } else { 0 });
+        put_u32(out, parts as u32);
+        put_u32(out, rows as u32);
+        put_u32(out, self.count);
+        out.extend_from_slice(&self.room.places);
+        let directory = out.len() - start;
+        let sum = crc(self.file, &out[start..]);
+        out.resize(start + directory.next_multiple_of(8), 0);
+        out.extend_from_slice(&self.room.regions);
+        (directory as u32, sum)
+    }
+}
+
+/// A directory: what it says first, and the places, which are read one by one.
+#[derive(Debug)]
+pub(crate) struct Directory<'a> {
+    pub(crate) continued: bool,
+    pub(crate) more: bool,
+    pub(crate) parts: usize,
+    pub(crate) rows: usize,
+    places: &'a [[u8; PLACE]],
+    /// The place read last; it is to be the next one's.
+    next: Option<Place>,
+    /// Where the region of the next place may start.
+    offset: usize,
+    /// Bytes of the block.
+    len: usize,
+}
+
+impl Directory<'_> {
+    /// Reads the start of a directory of a block that has `len` bytes, its checksum having been compared.
+    pub(crate) fn read(directory: &[u8], len: usize) -> Result<Directory<'_>, Malformed> {
+        let (head, places) = directory.split_first_chunk::<DIRECTORY>().ok_or(Malformed)?;
+        let (places, rest) = places.as_chunks::<PLACE>();
+        let (flags, parts) = (head[0], u32_at(head, 1));
+        let (rows, count) = (u32_at(head, 5), u32_at(head, 9) as usize);
+        let known = flags & !(CONTINUED | MORE) == 0 && parts <= SLOTS_MAX && rows <= SLOTS_MAX && parts > 0;
+        if !known || count != places.len() || !rest.is_empty() {
+            return Err(Malformed);
+        }
+        let (continued, more) = (flags & CONTINUED != 0, flags & MORE != 0);
+        let (parts, rows, offset) = (parts as usize, rows as usize, directory.len());
+        let mut read = Directory { continued, more, parts, rows, places, next: None, offset, len };
+        read.advance()?;
+        Ok(read)
+    }
+
+    /// The place that comes next, not yet taken.
+    pub(crate) fn next(&self) -> Option<&Place> {
+        self.next.as_ref()
+    }
+
+    /// Places not yet taken.
+    pub(crate) fn left(&self) -> usize {
+        self.places.len() + usize::from(self.next.is_some())
+    }
+
+    /// Takes the next place if it is of this kind and column; it has to have so many slots, if that is known.
+    pub(crate) fn take(
+        &mut self,
+        kind: Kind,
+        column: u32,
+        slots: Option<usize>,
+    ) -> Result<Option<Place>, Malformed> {
+        let Some(place) = self.next.filter(|place| place.kind == kind && place.column == column) else {
+            return Ok(None);
+        };
+        if slots.is_some_and(|slots| slots != place.slots()) {
+            return Err(Malformed);
+        }
+        self.advance()?;
+        Ok(Some(place))
+    }
+
+    fn advance(&mut self) -> Result<(), Malformed> {
+        let last = self.next.take();
+        let Some((bytes, rest)) = self.places.split_first() else { return Ok(()) };
+        let place = Place::read(bytes, &mut self.offset)?;
+        let order = |place: &Place| (place.kind >= Kind::Marks, place.column, place.kind);
+        if self.offset > self.len || last.is_some_and(|last| order(&last) >= order(&place)) {
+            return Err(Malformed);
+        }
+        (self.places, self.next) = (rest, Some(place));
+        Ok(())
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+impl Place {
+    /// How many slots it speaks of.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots as usize
+    }
+
+    fn read(bytes: &[u8; PLACE], offset: &mut usize) -> Result<Place, Malformed> {
+        let kind = *KINDS.get(usize::from(bytes[0])).ok_or(Malformed)?;
+        let (column, slots) = (u32_at(bytes, 1), u32_at(bytes, 5));
+        let lie = Lie::from_code(bytes[9], bytes[10])?;
+        let compression = bytes[11];
+        let (stored, raw, crc) = (u32_at(bytes, 12), u32_at(bytes, 16), u32_at(bytes, 20));
+        if slots > SLOTS_MAX || raw > RAW_MAX || stored > RAW_MAX || compression > ZSTD {
+            return Err(Malformed);
+        }
+        let start = offset.next_multiple_of(8);
+        *offset = start + stored as usize;
+        let start = u32::try_from(start).map_err(|_| Malformed)?;
+        Ok(Place { kind, column, slots, lie, compression, offset: start, stored, raw, crc })
+    }
+
+    /// Checks the region and takes or unpacks its bytes; the number says how many of them are new memory.
+    fn unpack(&self, block: &Bytes, file: u64) -> Result<(Bytes, usize), Malformed> {
+        let (start, raw_len) = (self.offset as usize, self.raw as usize);
+        let end =
+            start.checked_add(self.stored as usize).filter(|end| *end <= block.len()).ok_or(Malformed)?;
+        let stored = block.slice(start..end);
+        if crc(file, &stored) != self.crc {
+            return Err(Malformed);
+        }
+        if self.compression == RAW {
+            return if self.raw == self.stored { Ok((stored, 0)) } else { Err(Malformed) };
+        }
+        let raw = match self.compression {
+            LZ4 => packing::un_lz4(&stored, raw_len)?,
+            _ => packing::un_zstd(&stored, raw_len)?,
+        };
+        if raw.len() != raw_len {
+            return Err(Malformed);
+        }
+        Ok((Bytes::from(raw), raw_len))
+    }
+}
+
+/// The stored bytes of a block, and how much memory has been taken for regions and what was unpacked of them.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) bytes: Bytes,
+    pub(crate) file: u64,
+    pub(crate) rows: usize,
+    pub(crate) unpacked: AtomicUsize,
+}
+
+/// What a region's bytes are read as.
+pub(crate) trait FromRegion: Sized {
+    /// Reads and checks them once, so that using them cannot fail. `rows`: how many the block has.
+    fn from_region(data: Bytes, place: &Place, rows: usize) -> Result<Self, Malformed>;
+}
+
+/// A region, unpacked when first asked for.
+#[derive(Debug)]
+pub(crate) struct Region<T> {
+    place: Place,
+    /// Boxed: a block has many regions, of which few may ever be asked for.
+    read: OnceLock<Box<T>>,
+}
+
+impl<T: FromRegion> Region<T> {
+    pub(crate) fn new(place: Place) -> Region<T> {
+        Region { place, read: OnceLock::new() }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, store: &Store) -> Result<&T, Malformed> {
+        match self.read.get() {
+            Some(read) => Ok(read),
+            None => self.unpack(store),
+        }
+    }
+
+    #[cold]
+    fn unpack(&self, store: &Store) -> Result<&T, Malformed> {
+        let (data, new) = self.place.unpack(&store.bytes, store.file)?;
+        let read = Box::new(T::from_region(data, &self.place, store.rows)?);
+        store.unpacked.fetch_add(new + size_of::<T>(), Ordering::Relaxed);
+        Ok(self.read.get_or_init(|| read))
+    }
+}

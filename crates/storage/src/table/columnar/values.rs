@@ -1,0 +1,272 @@
+//! The values of a column, one for each slot, in Arrow's buffer layout.
+//!
+//! ```text
+//!  strings   offset u32 of each value and of the end | the values' bytes
+//!  fixed     `width` bytes for each slot, zeros where there is no value
+//!  number    the same, and what was big-endian is little-endian
+//! ```
+//!
+//! Which of them it is, and the width, is said in the block's directory. Values of one length are told apart from others
+//! by looking: no description of the table is needed for that. It is needed to know that they are numbers.
+
+use bytes::Bytes;
+
+use crate::model::codec::Malformed;
+use crate::table::columnar::bits::BitsBuilder;
+
+/// Values of up to this many bytes take their space also where there is none.
+const FIXED_MAX: usize = 16;
+
+/// How the values of a region lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lie {
+    /// Offsets and bytes.
+    Strings,
+    /// So many bytes each, as they were given.
+    Fixed(u8),
+    /// So many bytes each, turned round.
+    Number(u8),
+}
+
+impl Lie {
+    pub(crate) fn code(self) -> (u8, u8) {
+        match self {
+            Lie::Strings => (0, 0),
+            Lie::Fixed(width) => (1, width),
+            Lie::Number(width) => (2, width),
+        }
+    }
+
+    pub(crate) fn from_code(code: u8, width: u8) -> Result<Lie, Malformed> {
+        match (code, width) {
+            (0, 0) => Ok(Lie::Strings),
+            (1, _) => Ok(Lie::Fixed(width)),
+            (2, _) => Ok(Lie::Number(width)),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+/// Values being gathered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ValuesBuilder {
+    data: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl ValuesBuilder {
+    pub(crate) fn push(&mut self, value: &[u8]) {
+        self.data.extend_from_slice(value);
+        self.ends.push(self.data.len() as u32);
+    }
+
+    /// Adds slots without a value until there are `len`.
+    pub(crate) fn pad(&mut self, len: usize) {
+        if len > self.ends.len() {
+            self.ends.resize(len, self.data.len() as u32);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Empty again, with the memory it has.
+    pub(crate) fn clear(&mut self) {
+        self.data.clear();
+        self.ends.clear();
+    }
+
+    /// Every slot's bytes.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.ends.len()).map(|index| self.get(index))
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        &self.data[start..self.ends[index] as usize]
+    }
+
+    /// The values of the slots that have one.
+    pub(crate) fn present<'a>(&'a self, valid: &'a BitsBuilder) -> impl Iterator<Item = &'a [u8]> {
+        (0..self.ends.len()).filter(|index| valid.get(*index)).map(|index| self.get(index))
+    }
+
+    /// Writes the values of the slots that have one: all, if nothing else is said. `number`: they are big-endian numbers of
+    /// so many bytes; a value of another length makes it not so in this block.
+    pub(crate) fn put(&self, out: &mut Vec<u8>, valid: Option<&BitsBuilder>, number: Option<u8>) -> Lie {
+        let is_valid = |index: usize| valid.is_none_or(|valid| valid.get(index));
+        let all = valid.is_none_or(BitsBuilder::all);
+        let mut present = (0..self.ends.len()).filter(|index| is_valid(*index)).map(|index| self.get(index));
+        let width = present.next().map(<[u8]>::len);
+        let even = present.all(|value| Some(value.len()) == width);
+        let width = width.unwrap_or(usize::from(number.unwrap_or(0)));
+        let lie = match number {
+            Some(number) if even && width == usize::from(number) => Lie::Number(number),
+            _ if even && (width <= FIXED_MAX || all && width <= 255) => Lie::Fixed(width as u8),
+            _ => Lie::Strings,
+        };
+        match lie {
+            Lie::Strings => {
+                out.extend_from_slice(&[0; 4]);
+                self.ends.iter().for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
+                out.extend_from_slice(&self.data);
+            }
+            Lie::Fixed(_) if all => out.extend_from_slice(&self.data),
+            Lie::Fixed(width) | Lie::Number(width) => {
+                let width = usize::from(width);
+                for index in 0..self.ends.len() {
+                    match self.get(index) {
+                        value if value.len() != width => out.resize(out.len() + width, 0),
+                        value if matches!(lie, Lie::Number(_)) => out.extend(value.iter().rev()),
+                        value => out.extend_from_slice(value),
+                    }
+                }
+            }
+        }
+        lie
+    }
+}
+
+/// A region of values, checked once, so that taking a value cannot fail.
+#[derive(Clone, Debug)]
+pub(crate) struct Values {
+    data: Bytes,
+    lie: Lie,
+    count: usize,
+}
+
+impl Values {
+    /// The values of `count` slots in a region.
+    pub(crate) fn read(data: Bytes, lie: Lie, count: usize) -> Result<Values, Malformed> {
+        match lie {
+            Lie::Fixed(width) | Lie::Number(width) => {
+                if count.checked_mul(usize::from(width)) != Some(data.len()) {
+                    return Err(Malformed);
+                }
+            }
+            Lie::Strings => {
+                let table = count.checked_add(1).and_then(|n| n.checked_mul(4)).ok_or(Malformed)?;
+                let offsets = data.get(..table).ok_or(Malformed)?;
+                let mut last = 0;
+                let mut rising = true;
+                for offset in offsets.chunks_exact(4) {
+                    let offset = u32::from_le_bytes(offset.try_into().expect("chunks of four"));
+                    rising &= last <= offset;
+                    last = offset;
+                }
+                if !rising || offsets[..4] != [0; 4] || last as usize != data.len() - table {
+                    return Err(Malformed);
+                }
+            }
+        }
+        Ok(Values { data, lie, count })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn lie(&self) -> Lie {
+        self.lie
+    }
+
+    /// All of the region's bytes.
+    pub(crate) fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// Where the strings of these slots end.
+    pub(crate) fn ends(&self, slots: std::ops::Range<usize>) -> impl Iterator<Item = u32> {
+        let offsets = &self.data[4 * (slots.start + 1)..4 * (slots.end + 1)];
+        offsets.chunks_exact(4).map(|end| u32::from_le_bytes(end.try_into().expect("four bytes")))
+    }
+
+    /// The bytes of the strings, without their offsets.
+    pub(crate) fn strings(&self) -> &[u8] {
+        &self.data[4 * (self.count + 1)..]
+    }
+
+    /// Where a string starts, or with `index` the count: where the last one ends.
+    #[inline]
+    pub(crate) fn offset(&self, index: usize) -> usize {
+        let at = 4 * index;
+        u32::from_le_bytes(self.data[at..at + 4].try_into().expect("four bytes")) as usize
+    }
+
+    /// The bytes of a slot as they lie: those of a number are turned round.
+    #[inline]
+    pub(crate) fn raw(&self, index: usize) -> &[u8] {
+        match self.lie {
+            Lie::Fixed(width) | Lie::Number(width) => {
+                let width = usize::from(width);
+                &self.data[index * width..(index + 1) * width]
+            }
+            Lie::Strings => &self.strings()[self.offset(index)..self.offset(index + 1)],
+        }
+    }
+
+    /// As [`Values::raw`], sharing the region's memory.
+    pub(crate) fn bytes(&self, index: usize) -> Bytes {
+        self.data.slice_ref(self.raw(index))
+    }
+
+    /// Calls `with` with the value of a slot.
+    #[inline]
+    pub(crate) fn with<T>(&self, index: usize, with: impl FnOnce(&[u8]) -> T) -> T {
+        let raw = self.raw(index);
+        if !matches!(self.lie, Lie::Number(_)) {
+            return with(raw);
+        }
+        let mut turned = [0; 255];
+        let turned = &mut turned[..raw.len()];
+        turned.copy_from_slice(raw);
+        turned.reverse();
+        with(turned)
+    }
+
+    /// The first slot in `low..high` whose value is not less than `key`, given that they ascend there.
+    pub(crate) fn lower_bound(&self, mut low: usize, mut high: usize, key: &[u8]) -> usize {
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.raw(middle) < key { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(values: &[Option<&[u8]>], number: Option<u8>, expected: Lie) {
+        let (mut builder, mut valid) = (ValuesBuilder::default(), BitsBuilder::default());
+        for value in values {
+            valid.push(value.is_some());
+            builder.push(value.unwrap_or_default());
+        }
+        let mut out = Vec::new();
+        let lie = builder.put(&mut out, Some(&valid), number);
+        assert_eq!(lie, expected, "{values:?}");
+        let read = Values::read(Bytes::from(out.clone()), lie, values.len()).unwrap();
+        for (index, value) in values.iter().enumerate().filter_map(|(i, v)| v.map(|v| (i, v))) {
+            read.with(index, |again| assert_eq!(again, value));
+        }
+        out.push(0);
+        assert!(Values::read(Bytes::from(out), lie, values.len()).is_err());
+    }
+
+    #[test]
+    fn values_lie_by_their_lengths() {
+        check(&[Some(b"abc"), Some(b"de")], None, Lie::Strings);
+        check(&[Some(b"abc"), None, Some(b"def")], None, Lie::Fixed(3));
+        check(&[Some(b"abcd"), None, Some(b"efgh")], Some(4), Lie::Number(4));
+        check(&[Some(b"abcd"), None, Some(b"")], Some(4), Lie::Strings);
+        check(&[Some(b""), Some(b"")], None, Lie::Fixed(0));
+        check(&[None, None], Some(8), Lie::Number(8));
+        check(&[Some(&[1; 100]), Some(&[2; 100])], None, Lie::Fixed(100));
+        check(&[Some(&[1; 100]), None], None, Lie::Strings);
+        check(&[], None, Lie::Fixed(0));
+        check(&[None, Some(b"abcd")], Some(8), Lie::Fixed(4));
+    }
+}

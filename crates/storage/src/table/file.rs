@@ -1,0 +1,493 @@
+//! An open table file: its filter and index in memory, its blocks read on demand.
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::Bytes;
+
+use crate::error::StorageError;
+use crate::manifest::{FileEntry, Owner};
+use crate::memtable::{Entry, ScanFrom};
+use crate::model::codec::Malformed;
+use crate::model::partition::Partition;
+use crate::model::row::Row;
+use crate::table::bloom;
+use crate::table::owners::may_own;
+use crate::table::part::{Block, Part};
+use crate::table::read_ahead::ReadAhead;
+use crate::table::shared::Opened;
+use crate::table::statistics::Statistics;
+use crate::table::{self, BlockStart, FOOTER_BYTES, IndexEntry, Unreadable};
+use crate::world::{BoxFuture, File, Mode, World};
+
+/// A table file.
+#[derive(Clone, Debug)]
+pub(crate) struct TableFile {
+    pub(crate) id: u64,
+    /// What the manifest says of it.
+    pub(crate) entry: FileEntry,
+    pub(crate) bytes: u64,
+    pub(crate) path: PathBuf,
+    file: Arc<dyn File>,
+    filter: Bytes,
+    pub(crate) index: Arc<[IndexEntry]>,
+    /// `None` in a file that cannot be opened.
+    pub(crate) statistics: Option<Statistics>,
+    /// One for each state of this file that somebody may still read: see [`TableFile::cut`].
+    users: Arc<()>,
+    /// Why nothing of it can be read.
+    damage: Option<StorageError>,
+    /// Compactions leave it out; shared by all states of this file.
+    set_aside: Arc<AtomicBool>,
+    /// The first and the last token that may be in it.
+    range: (i64, i64),
+    /// Memory that the filter and the index take while the file is open, bytes; of a shared file this shard's part.
+    pub(crate) resident_bytes: usize,
+    /// What other shards have open of it too.
+    shared: Option<Arc<Opened>>,
+}
+
+/// Stands for a file that cannot be opened.
+#[derive(Debug)]
+struct Unopened;
+
+impl File for Unopened {
+    fn read(&self, _: u64, _: usize) -> BoxFuture<std::io::Result<Bytes>> {
+        Box::pin(async { Err(std::io::ErrorKind::InvalidData.into()) })
+    }
+
+    fn write(&self, _: u64, _: Bytes) -> BoxFuture<std::io::Result<()>> {
+        Box::pin(async { Err(std::io::ErrorKind::InvalidData.into()) })
+    }
+
+    fn write_durable(&self, _: u64, _: &[u8]) -> BoxFuture<std::io::Result<()>> {
+        Box::pin(async { Err(std::io::ErrorKind::InvalidData.into()) })
+    }
+
+    fn allocate(&self, _: u64) -> BoxFuture<std::io::Result<()>> {
+        Box::pin(async { Err(std::io::ErrorKind::InvalidData.into()) })
+    }
+
+    fn sync(&self) -> BoxFuture<std::io::Result<()>> {
+        Box::pin(async { Err(std::io::ErrorKind::InvalidData.into()) })
+    }
+
+    fn len(&self) -> BoxFuture<std::io::Result<u64>> {
+        Box::pin(async { Ok(0) })
+    }
+}
+
+fn unreadable(path: &Path, why: Unreadable) -> StorageError {
+    match why {
+        Unreadable::Damaged(what) => StorageError::corrupt(path, what),
+        Unreadable::Version(found) => {
+            StorageError::UnknownFormat { path: path.into(), found, known: table::VERSION }
+        }
+    }
+}
+
+fn unreadable_at(path: &Path, offset: u64, why: Unreadable) -> StorageError {
+    match why {
+        Unreadable::Damaged(what) => StorageError::corrupt(path, format!("{what}, at byte {offset}")),
+        version @ Unreadable::Version(_) => unreadable(path, version),
+    }
+}
+
+async fn read_sections(
+    file: Arc<dyn File>,
+    (bytes, footer): (u64, table::Footer),
+    path: &Path,
+    seal: u64,
+    with_filter: bool,
+) -> Result<Opened, StorageError> {
+    let io = |error| StorageError::io("read the table file", path, error);
+    let filter = match with_filter {
+        true => file.read(footer.filter.offset, footer.filter.bytes as usize).await.map_err(io)?,
+        false => Bytes::new(),
+    };
+    let index = file.read(footer.index.offset, footer.index.bytes as usize).await.map_err(io)?;
+    let checked = [(&footer.filter, &filter), (&footer.index, &index)];
+    for (section, bytes) in checked.into_iter().skip(usize::from(!with_filter)) {
+        table::check_section(section, seal, bytes).map_err(|why| unreadable_at(path, section.offset, why))?;
+    }
+    let sections = filter.len() + index.len();
+    let index: Arc<[IndexEntry]> = table::read_index(index)
+        .map_err(|_| StorageError::corrupt(path, "its index does not decode"))?
+        .into();
+    // Keys and bounds of entries are slices of the index as it was read.
+    let resident_bytes = sections + size_of::<IndexEntry>() * index.len();
+    Ok(Opened { file, bytes, filter, index, footer, resident_bytes })
+}
+
+async fn read_footer(file: &dyn File, path: &Path, seal: u64) -> Result<(u64, table::Footer), StorageError> {
+    let io = |error| StorageError::io("read the table file", path, error);
+    let bytes = file.len().await.map_err(io)?;
+    let tail = bytes.min(FOOTER_BYTES as u64);
+    let footer = file.read(bytes - tail, tail as usize).await.map_err(io)?;
+    let footer = table::read_footer(&footer, bytes, seal).map_err(|why| unreadable(path, why))?;
+    Ok((bytes, footer))
+}
+
+/// The first and the last token of a file that is not open.
+pub(crate) async fn tokens_of(world: &dyn World, path: &Path, seal: u64) -> Result<(i64, i64), StorageError> {
+    let opened = world.open(path, Mode::ReadTable).await;
+    let file = opened.map_err(|error| StorageError::io("read the table file", path, error))?;
+    let (_, footer) = read_footer(&*file, path, seal).await?;
+    let (first, last) = footer.statistics.tokens;
+    Ok((first.unwrap_or(i64::MIN), last.unwrap_or(i64::MAX)))
+}
+
+fn range_of(index: &[IndexEntry], statistics: Option<&Statistics>, from: i64) -> (i64, i64) {
+    let (first, last) = statistics.map_or((None, None), |statistics| statistics.tokens);
+    let first = first.or(index.first().map(|entry| entry.start.token)).unwrap_or(i64::MIN);
+    (first.max(from), last.unwrap_or(i64::MAX))
+}
+
+impl TableFile {
+    pub(crate) async fn open(
+        world: &dyn World,
+        path: PathBuf,
+        entry: FileEntry,
+    ) -> Result<TableFile, StorageError> {
+        TableFile::open_as(world, path, entry, true).await
+    }
+
+    /// As [`TableFile::open`], but without its filter, which may be damaged: every token may be in it.
+    pub(crate) async fn open_without_filter(
+        world: &dyn World,
+        path: PathBuf,
+        entry: FileEntry,
+    ) -> Result<TableFile, StorageError> {
+        TableFile::open_as(world, path, entry, false).await
+    }
+
+    /// A file of which nothing can be read. It may have anything, and every read of it fails with `damage`.
+    pub(crate) fn damaged(path: PathBuf, entry: FileEntry, damage: StorageError) -> TableFile {
+        let start = BlockStart { token: i64::MIN, key: Bytes::new(), clustering: None };
+        let block = IndexEntry {
+            start,
+            plain: false,
+            offset: 0,
+            stored: 0,
+            rows: 0,
+            directory: 0,
+            bounds: Bytes::new(),
+            crc: 0,
+        };
+        let range = (entry.from, i64::MAX);
+        TableFile {
+            id: entry.id,
+            entry,
+            bytes: 0,
+            path,
+            file: Arc::new(Unopened),
+            filter: Bytes::new(),
+            index: [block].into(),
+            statistics: None,
+            users: Arc::default(),
+            range,
+            resident_bytes: 0,
+            shared: None,
+            damage: Some(damage),
+            set_aside: Arc::new(AtomicBool::new(true)),
+        }
+    }
+
+    /// Why nothing of it can be read, if that is so.
+    pub(crate) fn damage(&self) -> Option<&StorageError> {
+        self.damage.as_ref()
+    }
+
+    /// Has compactions leave it out; called by `Files::set_aside` alone, which counts.
+    pub(crate) fn set_aside(&self) {
+        self.set_aside.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_set_aside(&self) -> bool {
+        self.set_aside.load(Relaxed)
+    }
+
+    /// The error of a read that failed.
+    pub(crate) fn unread(&self, error: std::io::Error) -> StorageError {
+        let io = || StorageError::io("read the table file", &self.path, error);
+        self.damage.clone().unwrap_or_else(io)
+    }
+
+    async fn open_as(
+        world: &dyn World,
+        path: PathBuf,
+        entry: FileEntry,
+        with_filter: bool,
+    ) -> Result<TableFile, StorageError> {
+        let io = |error| StorageError::io("read the table file", &path, error);
+        let file = world.open(&path, Mode::ReadTable).await.map_err(io)?;
+        let footer = read_footer(&*file, &path, entry.seal).await?;
+        let opened = read_sections(file, footer, &path, entry.seal, with_filter).await?;
+        Ok(TableFile::of(opened, path, entry))
+    }
+
+    /// As [`TableFile::open`], of a file that other shards may have open already, in the folder of that name.
+    pub(crate) async fn open_shared(
+        world: &dyn World,
+        path: PathBuf,
+        entry: FileEntry,
+        folder: u64,
+    ) -> Result<TableFile, StorageError> {
+        let Some(origin) = entry.origin else { return TableFile::open(world, path, entry).await };
+        let io = |error| StorageError::io("read the table file", &path, error);
+        let file = world.open(&path, Mode::ReadTable).await.map_err(io)?;
+        let footer = read_footer(&*file, &path, entry.seal).await?;
+        let opened = match world.shared_files().find(folder, origin, &footer.1) {
+            Some(opened) => opened,
+            None => {
+                let opened = read_sections(file, footer, &path, entry.seal, true).await?;
+                world.shared_files().keep(folder, origin, opened)
+            }
+        };
+        let mut file = TableFile::of(Opened::clone(&opened), path, entry);
+        file.resident_bytes /= file.sharers();
+        file.shared = Some(opened);
+        Ok(file)
+    }
+
+    fn of(opened: Opened, path: PathBuf, entry: FileEntry) -> TableFile {
+        let Opened { file, bytes, filter, index, footer, resident_bytes } = opened;
+        let statistics = Some(footer.statistics);
+        let range = range_of(&index, statistics.as_ref(), entry.from);
+        let (id, users, shared) = (entry.id, Arc::default(), None);
+        TableFile {
+            id,
+            entry,
+            bytes,
+            path,
+            file,
+            filter,
+            index,
+            statistics,
+            users,
+            range,
+            resident_bytes,
+            shared,
+            damage: None,
+            set_aside: Arc::default(),
+        }
+    }
+
+    /// Shards of the newest sharding that may have a part of it.
+    fn sharers(&self) -> usize {
+        let Some((newest, others)) = self.entry.owners.split_last() else { return 1 };
+        let shares = |shard: &u32| {
+            let mut owners = others.to_vec();
+            owners.push(Owner { sharding: newest.sharding, shard: *shard });
+            may_own(&owners, self.range.0, self.range.1)
+        };
+        (0..newest.sharding.shards).filter(shares).count().max(1)
+    }
+
+    /// The same file, of which tokens below `from` do not count any more.
+    pub(crate) fn cut(&self, from: i64) -> TableFile {
+        let range = range_of(&self.index, self.statistics.as_ref(), from);
+        TableFile { entry: FileEntry { from, ..self.entry.clone() }, range, ..self.clone() }
+    }
+
+    /// Another file of the same content that says it has other tokens.
+    #[cfg(test)]
+    pub(crate) fn spanning(&self, id: u64, run: u64, range: (i64, i64)) -> TableFile {
+        TableFile { id, entry: FileEntry::new(id, run), range, ..self.clone() }
+    }
+
+    /// Whether nobody but the holder of `this` reads the file, in any of its states.
+    pub(crate) fn is_unused(this: &Arc<TableFile>) -> bool {
+        Arc::strong_count(this) == 1 && Arc::strong_count(&this.users) == 1
+    }
+
+    /// The first and the last token that may be in it.
+    #[inline]
+    pub(crate) fn tokens(&self) -> (i64, i64) {
+        self.range
+    }
+
+    /// Whether the file may hold a partition with this token, that counts here.
+    #[inline]
+    pub(crate) fn may_contain(&self, token: i64) -> bool {
+        self.spans(token) && self.entry.owns(token) && self.filter_has(token)
+    }
+
+    #[inline]
+    fn spans(&self, token: i64) -> bool {
+        let (first, last) = self.tokens();
+        (first..=last).contains(&token)
+    }
+
+    /// Whether the filter has a token.
+    #[inline]
+    pub(crate) fn filter_has(&self, token: i64) -> bool {
+        bloom::may_contain(&self.filter, token)
+    }
+
+    /// Reads a block from disk.
+    pub(crate) async fn read_block(&self, index: usize) -> Result<Block, StorageError> {
+        let entry = &self.index[index];
+        let stored = self.begin_read(entry.offset, entry.stored as usize).await;
+        let stored = stored.map_err(|error| self.unread(error))?;
+        self.open_block(index, stored)
+    }
+
+    /// Reads bytes from disk.
+    pub(crate) fn begin_read(&self, offset: u64, bytes: usize) -> BoxFuture<std::io::Result<Bytes>> {
+        self.file.read(offset, bytes)
+    }
+
+    /// Checks a block as stored and makes it readable.
+    pub(crate) fn open_block(&self, index: usize, stored: Bytes) -> Result<Block, StorageError> {
+        let entry = &self.index[index];
+        table::read_block(entry, self.entry.seal, stored)
+            .map_err(|why| unreadable_at(&self.path, entry.offset, why))
+    }
+
+    /// The last block that starts at or before this place.
+    pub(crate) fn block_at(&self, place: &BlockStart) -> usize {
+        self.index.partition_point(|entry| entry.start <= *place).saturating_sub(1)
+    }
+
+    /// The block in which a partition ends, or would be.
+    pub(crate) fn last_block_of(&self, token: i64, key: &Bytes) -> usize {
+        let place = (token, key);
+        self.index.partition_point(|entry| (entry.start.token, &entry.start.key) <= place).saturating_sub(1)
+    }
+
+    pub(crate) fn malformed(&self, index: usize) -> impl Fn(Malformed) -> StorageError {
+        let offset = self.index.get(index).map_or(self.bytes, |entry| entry.offset);
+        move |Malformed| {
+            let what = format!("the block at byte {offset} does not match its checksums or does not decode");
+            StorageError::corrupt(&self.path, what)
+        }
+    }
+}
+
+/// Reads a file's partitions in order, past the cache.
+#[derive(Debug)]
+pub(crate) struct FileCursor {
+    file: Arc<TableFile>,
+    blocks: ReadAhead,
+    from: ScanFrom,
+    last: i64,
+    next_block: usize,
+    block: Option<(Block, usize)>,
+    /// The partition that goes on in the next block.
+    begun: Option<(i64, Bytes)>,
+}
+
+impl FileCursor {
+    pub(crate) fn new(file: Arc<TableFile>, from: ScanFrom, last: i64) -> FileCursor {
+        // What does not count is not even read.
+        let from = match from {
+            ScanFrom::Token(token) | ScanFrom::After(token, _) if token < file.entry.from => {
+                ScanFrom::Token(file.entry.from)
+            }
+            from => from,
+        };
+        let next_block = match &from {
+            ScanFrom::Token(token) => {
+                file.block_at(&BlockStart { token: *token, key: Bytes::new(), clustering: None })
+            }
+            ScanFrom::After(token, key) => file.last_block_of(*token, key),
+        };
+        let blocks = ReadAhead::new(file.clone(), last, None);
+        FileCursor { file, blocks, from, last, next_block, block: None, begun: None }
+    }
+
+    /// The next part in file order; the flag says that the partition goes on.
+    async fn part(&mut self) -> Result<Option<Part>, StorageError> {
+        loop {
+            if let Some((block, at)) = &mut self.block
+                && *at < block.parts
+            {
+                *at += 1;
+                return Part::new(block, *at - 1).map(Some).map_err(self.file.malformed(self.next_block - 1));
+            }
+            if self.next_block >= self.file.index.len() {
+                return Ok(None);
+            }
+            self.block = Some((self.blocks.block(self.next_block).await?, 0));
+            self.next_block += 1;
+        }
+    }
+
+    /// What is wrong with the block read last.
+    fn damaged(&self) -> StorageError {
+        self.file.malformed(self.next_block - 1)(Malformed)
+    }
+
+    /// The next partition, or what is of it in one block; if it goes on, the last row so far.
+    pub(crate) async fn next(&mut self) -> Result<Option<(Entry, Option<Bytes>)>, StorageError> {
+        loop {
+            let Some(part) = self.part().await? else { return Ok(None) };
+            let (token, key) = part.place();
+            if token > self.last {
+                return Ok(None);
+            }
+            let wanted = match &self.from {
+                ScanFrom::Token(from) => token >= *from,
+                ScanFrom::After(from, after) => (token, key) > (*from, after),
+            };
+            if wanted && self.file.entry.owns(token) {
+                let key = key.clone();
+                return self.piece(token, key, part).await.map(Some);
+            }
+        }
+    }
+
+    /// What the next block has of the partition begun, behind the row `after`.
+    pub(crate) async fn go_on(&mut self, after: &[u8]) -> Result<(Entry, Option<Bytes>), StorageError> {
+        let (token, key) = self.begun.take().expect("a partition goes on");
+        let part = self.part().await?.ok_or_else(|| self.file.malformed(self.next_block)(Malformed))?;
+        if !part.continued() || part.place() != (token, &key) {
+            return Err(self.damaged());
+        }
+        let (entry, more) = self.piece(token, key, part).await?;
+        let first = match &entry.2 {
+            Partition::Full(full) => full.rows.iter().next().map(Row::clustering),
+            Partition::Single(row) => Some(row.clustering()),
+        };
+        if first.is_some_and(|first| first <= after) {
+            return Err(self.damaged());
+        }
+        Ok((entry, more))
+    }
+
+    /// Leaves out the rest of the partition begun: goes on with the block in which it ends.
+    pub(crate) fn skip(&mut self, token: i64, key: &Bytes) {
+        self.begun = None;
+        self.from = ScanFrom::After(token, key.clone());
+        let last = self.file.last_block_of(token, key);
+        if last >= self.next_block {
+            (self.next_block, self.block) = (last, None);
+        }
+    }
+
+    /// A part, with those behind it while it has no rows.
+    async fn piece(
+        &mut self,
+        token: i64,
+        key: Bytes,
+        mut part: Part,
+    ) -> Result<(Entry, Option<Bytes>), StorageError> {
+        let mut partition = part.partition().map_err(|Malformed| self.damaged())?;
+        while part.more() {
+            if let Partition::Full(full) = &partition
+                && let Some(last) = full.rows.last()
+            {
+                let last = Bytes::copy_from_slice(last.clustering());
+                self.begun = Some((token, key.clone()));
+                return Ok(((token, key, partition), Some(last)));
+            }
+            part = self.part().await?.ok_or_else(|| self.file.malformed(self.next_block)(Malformed))?;
+            if !part.continued() || part.place() != (token, &key) {
+                return Err(self.damaged());
+            }
+            partition = partition.merge(part.partition().map_err(|Malformed| self.damaged())?);
+        }
+        Ok(((token, key, partition), None))
+    }
+}

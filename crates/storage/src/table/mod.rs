@@ -1,0 +1,395 @@
+//! The format of a table file, as pure functions over bytes: the writer, the index and the footer.
+//!
+//! ```text
+//!  file      block | block | … | filter | index | footer          each block starts at a multiple of 8
+//!  index     entry of each block
+//!  entry     token i64 | key string | at u8 | clustering string | offset u64 | stored u32 | directory u32 | crc u32 |
+//!            rows u32 | bounds string
+//!  at        0 a partition starts here | 1 one goes on | 3 one goes on that has neither deletions nor static cells
+//!  footer    filter offset u64, bytes u32, crc u32 | index offset u64, bytes u32, crc u32 | statistics 272 bytes |
+//!            file id u64 | partitions u64 | version u32 | crc u32 | magic u64                          336 bytes
+//! ```
+//!
+//! Blocks are those of [`crate::table::columnar`]. A file is written once, synced, and only then named in the manifest. Checksums
+//! (CRC32C) are over the bytes as stored and seeded with the file's number, so a block of another file does not pass either.
+
+pub(crate) mod bloom;
+pub(crate) mod cache;
+pub(crate) mod columnar;
+pub(crate) mod deaths;
+pub(crate) mod file;
+pub(crate) mod owners;
+pub(crate) mod part;
+pub(crate) mod read_ahead;
+pub(crate) mod runs;
+pub(crate) mod scan_cache;
+pub(crate) mod shared;
+pub(crate) mod size;
+pub(crate) mod statistics;
+pub(crate) mod stats;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::StorageError;
+use crate::model::codec::{Malformed, Reader, put_bytes, put_i64, put_u32, put_u64};
+use crate::model::partition::Partition;
+use crate::model::row::Row;
+use crate::table::columnar::layout::ColumnLayout;
+#[cfg(test)]
+use crate::table::columnar::region::RegionMax;
+use crate::table::columnar::region::{Packing, crc};
+use crate::table::columnar::{BlockBuilder, HeadRef};
+use crate::table::statistics::{Statistics, WriteTime};
+
+const MAGIC: u64 = 0x3130_4c42_5446_4c46; // "FLFTBL01"
+/// Version of the format that this program reads and writes.
+pub(crate) const VERSION: u32 = 4;
+/// Bytes of a footer.
+pub(crate) const FOOTER_BYTES: usize = 64 + statistics::BYTES;
+
+const INSIDE: u8 = 1;
+const PLAIN: u8 = 2;
+
+/// Where a block starts in the order of (token, key, clustering).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct BlockStart {
+    pub(crate) token: i64,
+    pub(crate) key: Bytes,
+    /// `None` when the partition itself starts here; it sorts before its rows.
+    pub(crate) clustering: Option<Bytes>,
+}
+
+/// One entry of the index.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct IndexEntry {
+    pub(crate) start: BlockStart,
+    /// The partition that goes on here has neither deletions nor static cells.
+    pub(crate) plain: bool,
+    pub(crate) offset: u64,
+    pub(crate) stored: u32,
+    pub(crate) rows: u32,
+    /// Bytes of the directory at the start of the block.
+    pub(crate) directory: u32,
+    /// See [`columnar::bounds`].
+    pub(crate) bounds: Bytes,
+    pub(crate) crc: u32,
+}
+
+/// What is known of a finished file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Written {
+    pub(crate) bytes: u64,
+    pub(crate) partitions: u64,
+}
+
+/// Turns partitions, given in order, into the bytes of a file. Take the bytes with `take` now and then.
+#[derive(Debug)]
+pub(crate) struct TableWriter {
+    file: u64,
+    block_bytes: usize,
+    packing: Packing,
+    layouts: Arc<[ColumnLayout]>,
+    block: BlockBuilder,
+    start: Option<(BlockStart, bool)>,
+    /// The partition being written, and whether it has neither deletions nor static cells.
+    begun: Option<(i64, Bytes, bool)>,
+    index: Vec<u8>,
+    tokens: Vec<i64>,
+    statistics: Statistics,
+    out: Vec<u8>,
+    taken: u64,
+    /// The token of a partition that no file holds.
+    too_large: Option<i64>,
+}
+
+impl TableWriter {
+    /// A file whose blocks are closed at `block_bytes` before compression, written at `time`.
+    pub(crate) fn new(file: u64, block_bytes: usize, time: WriteTime) -> TableWriter {
+        TableWriter {
+            file,
+            block_bytes,
+            packing: Packing::Lz4,
+            layouts: Arc::new([]),
+            block: BlockBuilder::default(),
+            start: None,
+            begun: None,
+            index: Vec::new(),
+            tokens: Vec::new(),
+            statistics: Statistics::new(time),
+            out: Vec::new(),
+            taken: 0,
+            too_large: None,
+        }
+    }
+
+    /// The same with what is known of the columns, ascending by column, and another compression.
+    pub(crate) fn with(self, layouts: Arc<[ColumnLayout]>, packing: Packing) -> TableWriter {
+        TableWriter { layouts, packing, ..self }
+    }
+
+    /// The same with other limits of a region.
+    #[cfg(test)]
+    pub(crate) fn with_max(self, max: RegionMax) -> TableWriter {
+        TableWriter { block: BlockBuilder::with_max(max), ..self }
+    }
+
+    /// The number of partitions so far.
+    pub(crate) fn partitions(&self) -> u64 {
+        self.tokens.len() as u64
+    }
+
+    /// Bytes that wait to be taken.
+    pub(crate) fn pending(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes what is ready, with its place in the file.
+    pub(crate) fn take(&mut self) -> (u64, Vec<u8>) {
+        let out = std::mem::take(&mut self.out);
+        let offset = self.taken;
+        self.taken += out.len() as u64;
+        (offset, out)
+    }
+
+    /// Takes what is ready in whole units of so many bytes, with its place in the file; the rest waits for the next time.
+    pub(crate) fn take_whole(&mut self, unit: usize) -> (u64, Vec<u8>) {
+        let whole = self.out.len() / unit * unit;
+        // With room for as much again: it does not grow by copying.
+        let mut rest = Vec::with_capacity(self.out.capacity());
+        rest.extend(self.out.drain(whole..));
+        let taken = self.take();
+        self.out = rest;
+        taken
+    }
+
+    /// Begins a partition, which must come after the last one, with what is known of it beside its rows.
+    pub(crate) fn begin(&mut self, token: i64, key: &Bytes, partition: &Partition) {
+        self.tokens.push(token);
+        if self.block.bytes() >= self.block_bytes {
+            self.close_block();
+        }
+        let start = || (BlockStart { token, key: key.clone(), clustering: None }, false);
+        self.start.get_or_insert_with(start);
+        let mut plain = true;
+        match partition {
+            Partition::Single(_) => self.block.start_part(token, key, Some(HeadRef::default())),
+            Partition::Full(full) => {
+                let (deletion, statics) = (full.deletion, full.statics.as_ref());
+                let head = HeadRef { deletion, statics, ranges: Some(&full.ranges) };
+                plain = deletion.is_none() && statics.is_none() && full.ranges.is_empty();
+                self.statistics.add_head(deletion, statics, &full.ranges);
+                self.block.start_part(token, key, Some(head));
+            }
+        }
+        self.begun = Some((token, key.clone(), plain));
+    }
+
+    /// Adds rows to the partition begun, behind those it has.
+    pub(crate) fn rows(&mut self, partition: &Partition) {
+        match partition {
+            Partition::Single(row) => self.row(row),
+            Partition::Full(full) => full.rows.iter().for_each(|row| self.row(row)),
+        }
+    }
+
+    fn row(&mut self, row: &Row) {
+        if self.block.bytes() >= self.block_bytes && !row.clustering().is_empty() {
+            self.block.end_part(true);
+            self.close_block();
+            let (token, key, plain) = self.begun.clone().expect("a partition was begun");
+            self.block.start_part(token, &key, None);
+            let clustering = Some(Bytes::copy_from_slice(row.clustering()));
+            self.start = Some((BlockStart { token, key, clustering }, plain));
+        }
+        self.block.push_row(row, &mut self.statistics);
+    }
+
+    /// Whether a partition was begun and not ended.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Ends the partition begun, if one was.
+    pub(crate) fn end(&mut self) {
+        if self.begun.take().is_some() {
+            self.block.end_part(false);
+        }
+    }
+
+    fn close_block(&mut self) {
+        let Some((start, plain)) = self.start.take() else { return };
+        self.out.resize(self.out.len().next_multiple_of(8), 0);
+        let from = self.out.len();
+        // Bytes are taken whole blocks at a time, whose ends are not aligned: this one's offset has to be.
+        let padding = (self.taken + from as u64).next_multiple_of(8) - (self.taken + from as u64);
+        self.out.resize(from + padding as usize, 0);
+        let from = self.out.len();
+        let finished = self.block.finish(self.file, self.packing, &self.layouts, &mut self.out);
+        let index = &mut self.index;
+        put_i64(index, start.token);
+        put_bytes(index, &start.key);
+        let inside = start.clustering.is_some();
+        index.push(if inside { INSIDE } else { 0 } | if inside && plain { PLAIN } else { 0 });
+        put_bytes(index, start.clustering.as_deref().unwrap_or(&[]));
+        put_u64(index, self.taken + from as u64);
+        put_u32(index, (self.out.len() - from) as u32);
+        put_u32(index, finished.directory);
+        put_u32(index, finished.crc);
+        put_u32(index, finished.rows);
+        let mut bounds = Vec::new();
+        finished.bounds.put(&mut bounds);
+        put_bytes(index, &bounds);
+        if finished.is_too_large {
+            // A block ends behind the row that fills it.
+            self.too_large = self.too_large.or(self.tokens.last().copied());
+        }
+    }
+
+    /// Returns an error once a row exceeds what a file holds: the file must not be used then.
+    pub(crate) fn check(&self) -> Result<(), StorageError> {
+        self.too_large.map_or(Ok(()), |token| Err(StorageError::RowTooLarge { token }))
+    }
+
+    /// Ends the file; take the rest of the bytes after this.
+    ///
+    /// # Errors
+    /// [`StorageError::RowTooLarge`]
+    pub(crate) fn finish(&mut self) -> Result<Written, StorageError> {
+        if !self.block.is_empty() {
+            self.close_block();
+        }
+        self.check()?;
+        let filter = bloom::build(&self.tokens);
+        let mut footer = Vec::with_capacity(FOOTER_BYTES);
+        for section in [&filter, &self.index] {
+            put_u64(&mut footer, self.taken + self.out.len() as u64);
+            put_u32(&mut footer, section.len() as u32);
+            put_u32(&mut footer, crc(self.file, section));
+            self.out.extend_from_slice(section);
+        }
+        self.statistics.tokens = (self.tokens.first().copied(), self.tokens.last().copied());
+        self.statistics.put(&mut footer);
+        put_u64(&mut footer, self.file);
+        put_u64(&mut footer, self.tokens.len() as u64);
+        put_u32(&mut footer, VERSION);
+        let sum = crc32c::crc32c(&footer);
+        put_u32(&mut footer, sum);
+        put_u64(&mut footer, MAGIC);
+        self.out.extend_from_slice(&footer);
+        Ok(Written { bytes: self.taken + self.out.len() as u64, partitions: self.tokens.len() as u64 })
+    }
+}
+
+/// A section of a file: offset, bytes, checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Section {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u32,
+    pub(crate) crc: u32,
+}
+
+/// A decoded footer.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Footer {
+    pub(crate) filter: Section,
+    pub(crate) index: Section,
+    pub(crate) file: u64,
+    pub(crate) partitions: u64,
+    pub(crate) statistics: Statistics,
+}
+
+/// Why a file cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unreadable {
+    Damaged(&'static str),
+    /// The file has another version of the format.
+    Version(u32),
+}
+
+/// Reads the footer out of the last bytes ([`FOOTER_BYTES`], or all there are) of a file of `len` bytes which the
+/// manifest calls `file`.
+pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, Unreadable> {
+    const SHORT: Unreadable = Unreadable::Damaged("its footer is too short");
+    let end = tail.len().checked_sub(16).ok_or(SHORT)?;
+    let mut reader = Reader::at(tail.clone(), end);
+    let (Ok(version), Ok(sum), Ok(magic)) = (reader.u32(), reader.u32(), reader.u64()) else {
+        return Err(SHORT);
+    };
+    match version {
+        _ if magic != MAGIC => return Err(Unreadable::Damaged("its footer does not end as one")),
+        0 => return Err(Unreadable::Damaged("its footer names no version")),
+        VERSION => {}
+        other => return Err(Unreadable::Version(other)),
+    }
+    let start = tail.len().checked_sub(FOOTER_BYTES).ok_or(SHORT)?;
+    if crc32c::crc32c(&tail[start..end + 4]) != sum {
+        return Err(Unreadable::Damaged("its footer does not match its checksum"));
+    }
+    let read = || -> Result<Footer, Malformed> {
+        let mut reader = Reader::at(tail.clone(), start);
+        let mut section = || Ok(Section { offset: reader.u64()?, bytes: reader.u32()?, crc: reader.u32()? });
+        let (filter, index) = (section()?, section()?);
+        let statistics = Statistics::read(&mut reader)?;
+        let (file, partitions) = (reader.u64()?, reader.u64()?);
+        Ok(Footer { filter, index, file, partitions, statistics })
+    };
+    let footer = read().map_err(|Malformed| SHORT)?;
+    let fits = |s: Section| s.offset.checked_add(u64::from(s.bytes)).is_some_and(|end| end <= len);
+    match () {
+        () if footer.file != file => Err(Unreadable::Damaged("it is another table file under this name")),
+        () if !fits(footer.filter) || !fits(footer.index) => {
+            Err(Unreadable::Damaged("its footer points outside"))
+        }
+        () => Ok(footer),
+    }
+}
+
+/// Checks a section's bytes.
+pub(crate) fn check_section(section: &Section, file: u64, bytes: &Bytes) -> Result<(), Unreadable> {
+    if bytes.len() == section.bytes as usize && crc(file, bytes) == section.crc {
+        return Ok(());
+    }
+    Err(Unreadable::Damaged("its filter or index does not match its checksum"))
+}
+
+/// Reads the index of a file.
+pub(crate) fn read_index(bytes: Bytes) -> Result<Vec<IndexEntry>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let mut entries: Vec<IndexEntry> = Vec::new();
+    while reader.rest() > 0 {
+        let entry = read_entry(&mut reader)?;
+        if entries.last().is_some_and(|last| last.start >= entry.start) {
+            return Err(Malformed);
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+fn read_entry(reader: &mut Reader) -> Result<IndexEntry, Malformed> {
+    let (token, key) = (reader.i64()?, reader.bytes()?);
+    let (at, clustering) = (reader.u8()?, reader.bytes()?);
+    if at & !(INSIDE | PLAIN) != 0 {
+        return Err(Malformed);
+    }
+    let start = BlockStart { token, key, clustering: (at & INSIDE != 0).then_some(clustering) };
+    let (offset, stored) = (reader.u64()?, reader.u32()?);
+    let (directory, crc, rows, bounds) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.bytes()?);
+    Ok(IndexEntry { start, plain: at & PLAIN != 0, offset, stored, rows, directory, bounds, crc })
+}
+
+/// Checks a block as stored and makes it readable.
+pub(crate) fn read_block(
+    entry: &IndexEntry,
+    file: u64,
+    stored: Bytes,
+) -> Result<Arc<columnar::Block>, Unreadable> {
+    if stored.len() != entry.stored as usize {
+        return Err(Unreadable::Damaged("a block is cut off"));
+    }
+    columnar::Block::open(stored, entry.directory as usize, entry.crc, file)
+        .map(Arc::new)
+        .map_err(|Malformed| Unreadable::Damaged("a block does not match its checksum"))
+}

@@ -1,0 +1,152 @@
+//! Blocks and the parts of partitions in them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::model::codec::Malformed;
+use crate::model::partition::{Full, Partition};
+use crate::model::reconcile::merge_deletion;
+use crate::read::slice::Slice;
+use crate::table::columnar;
+use crate::table::columnar::decode::Wanted;
+
+/// A block that can be read from. Cheap to clone.
+pub(crate) type Block = Arc<columnar::Block>;
+
+/// A partition, or the part of it that is in one block. Its rows are not yet read.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    token: i64,
+    key: Bytes,
+    block: Block,
+    index: usize,
+}
+
+/// What of a partition a reader wants.
+#[derive(Clone, Debug)]
+pub(crate) enum Ask {
+    /// Everything.
+    All,
+    /// The row with this clustering, and what covers it; of its columns these, ascending, or all.
+    Row { clustering: Bytes, columns: Option<Arc<[u32]>>, bypass_cache: bool },
+    /// A number of rows of a stretch.
+    Slice(Arc<Slice>),
+}
+
+/// What a block knows of what was asked.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) partition: Partition,
+    /// The partition goes on in the next block.
+    pub(crate) more: bool,
+    /// A row was read without some of its columns.
+    pub(crate) partial: bool,
+}
+
+/// Returns the token of a part of a block.
+pub(crate) fn token(block: &Block, part: usize) -> Result<i64, Malformed> {
+    Ok(block.keys()?.token(part))
+}
+
+/// Returns true if nothing of a block was deleted and it has no static cells: its columns tell all.
+pub(crate) fn is_plain(block: &Block) -> Result<bool, Malformed> {
+    Ok(!block.has_heads() && (block.row_count() == 0 || block.row_marks()?.undeleted()))
+}
+
+/// Returns what the block has of a partition, or `None` if it has nothing.
+pub(crate) fn piece(block: &Block, token: i64, key: &[u8], ask: &Ask) -> Result<Option<Piece>, Malformed> {
+    let Some(part) = block.find(token, key)? else { return Ok(None) };
+    let more = block.more && part + 1 == block.parts;
+    let (partition, partial) = match ask {
+        Ask::All | Ask::Slice(_) => (partition(block, part)?, false),
+        Ask::Row { clustering, columns, .. } => only(block, part, clustering, columns.as_deref())?,
+    };
+    Ok(Some(Piece { partition, more, partial }))
+}
+
+impl Part {
+    /// Returns a part of a block.
+    pub(crate) fn new(block: &Block, index: usize) -> Result<Part, Malformed> {
+        let keys = block.keys()?;
+        let (token, key) = (keys.token(index), keys.keys.bytes(index));
+        Ok(Part { token, key, block: block.clone(), index })
+    }
+
+    pub(crate) fn place(&self) -> (i64, &Bytes) {
+        (self.token, &self.key)
+    }
+
+    /// Returns true if the partition started in the block before.
+    pub(crate) fn continued(&self) -> bool {
+        self.block.continued && self.index == 0
+    }
+
+    /// Returns true if the partition goes on in the next block.
+    pub(crate) fn more(&self) -> bool {
+        self.block.more && self.index + 1 == self.block.parts
+    }
+
+    /// Returns everything in this part.
+    pub(crate) fn partition(&self) -> Result<Partition, Malformed> {
+        partition(&self.block, self.index)
+    }
+}
+
+/// What is known of a partition beside its rows, in this block.
+pub(crate) fn head(block: &columnar::Block, part: usize) -> Result<Full, Malformed> {
+    Ok(block.head(part)?.map_or_else(Full::default, |head| Full {
+        deletion: head.deletion,
+        statics: head.statics.clone(),
+        ranges: head.ranges.clone(),
+        ..Full::default()
+    }))
+}
+
+fn partition(block: &columnar::Block, part: usize) -> Result<Partition, Malformed> {
+    let rows = block.rows_of(part)?;
+    let cut = block.continued && part == 0 || block.more && part + 1 == block.parts;
+    if rows.len() == 1
+        && !cut
+        && block.head(part)?.is_none()
+        && block.clustering()?.raw(rows.start).is_empty()
+    {
+        return Ok(Partition::Single(block.row(&[], rows.start, None)?));
+    }
+    let mut full = head(block, part)?;
+    for row in rows {
+        full.rows.push(block.row(&[], row, None)?);
+    }
+    Ok(Partition::Full(Arc::new(full)))
+}
+
+/// The head of the partition and at most the one row; whether columns were left out.
+fn only(
+    block: &columnar::Block,
+    part: usize,
+    clustering: &[u8],
+    wanted: Wanted<'_>,
+) -> Result<(Partition, bool), Malformed> {
+    let rows = block.rows_of(part)?;
+    let mut found = None;
+    if !rows.is_empty() {
+        let places = block.clustering()?;
+        let at = places.lower_bound(rows.start, rows.end, clustering);
+        if at < rows.end && places.raw(at) == clustering {
+            found = Some(block.row(&[], at, wanted)?);
+        }
+    }
+    let partial = found.is_some() && block.has_others(wanted);
+    let partition = match (found, block.head(part)?) {
+        (Some(row), None) if clustering.is_empty() => Partition::Single(row),
+        (found, head) => {
+            let mut full = Full::default();
+            if let Some(head) = head {
+                full.deletion = merge_deletion(head.deletion, head.ranges.covering(clustering));
+            }
+            found.into_iter().for_each(|row| full.rows.push(row));
+            Partition::Full(Arc::new(full))
+        }
+    };
+    Ok((partition, partial))
+}

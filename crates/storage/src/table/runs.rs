@@ -1,0 +1,331 @@
+//! The files of a table, by run. A run is a chain of files (fragments) whose tokens do not overlap,
+//! so a reader of one token finds the only fragment that may have it by binary search. A read then
+//! costs a search for each run, and nothing for each file.
+//!
+//! ```text
+//!  run 7    [ a … f ][ g … m ][ n … z ]        token k: one search in each run,
+//!  run 9    [ b ………… k ][ l ………… y ]           at most one fragment of each
+//! ```
+//!
+//! Snapshots share the runs with the table: a clone copies one pointer for each run. A run that a
+//! snapshot holds is copied when it changes.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::table::deaths::Deaths;
+use crate::table::file::TableFile;
+
+/// The files of a table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Files {
+    /// Ascending by number. Several have the same number only where files of version 1, which do
+    /// not record their last token, might overlap.
+    runs: Vec<Arc<Run>>,
+    len: usize,
+    /// Files that merges leave out because of damage.
+    aside: usize,
+    /// Changes so far, for those who keep what they computed from the files.
+    version: u64,
+}
+
+/// The fragments of one run, and what is known of all of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) number: u64,
+    /// Ascending by token.
+    files: Vec<Arc<TableFile>>,
+    pub(crate) bytes: u64,
+    pub(crate) blocks: usize,
+    /// Memory that filters and indexes take.
+    pub(crate) resident_bytes: usize,
+    /// Fragments that merges leave out because of damage.
+    aside: usize,
+    pub(crate) known: Known,
+}
+
+/// Bounds of a run's statistics. They stay as they are when a fragment goes: least values may then
+/// be too small and greatest ones too great, which every reader of them allows.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) timestamps: (i64, i64),
+    /// The greatest timestamp that was not in the future when it was written.
+    pub(crate) newest: i64,
+    pub(crate) cells: u64,
+    pub(crate) rows: u64,
+    pub(crate) deaths: Deaths,
+    /// By this second all of some fragment is dead; `u32::MAX` if of none.
+    pub(crate) first_dead_s: u32,
+    /// When the last fragment was written, Unix seconds; 0 if that is not recorded.
+    pub(crate) written_s: u32,
+    /// Some fragment has partitions that other shards own.
+    pub(crate) is_shared: bool,
+}
+
+impl Default for Known {
+    fn default() -> Known {
+        Known {
+            timestamps: (i64::MAX, i64::MIN),
+            newest: i64::MIN,
+            cells: 0,
+            rows: 0,
+            deaths: Deaths::default(),
+            first_dead_s: u32::MAX,
+            written_s: 0,
+            is_shared: false,
+        }
+    }
+}
+
+impl Known {
+    fn add(&mut self, file: &TableFile) {
+        self.is_shared |= !file.entry.owners.is_empty();
+        let Some(statistics) = &file.statistics else {
+            // A file that cannot be opened may hold anything.
+            self.timestamps = (i64::MIN, self.timestamps.1);
+            return;
+        };
+        let (least, greatest) = statistics.timestamps;
+        self.timestamps = (self.timestamps.0.min(least), self.timestamps.1.max(greatest));
+        self.cells += statistics.cells;
+        self.rows += statistics.rows;
+        self.newest = self.newest.max(statistics.newest);
+        self.deaths.merge(&statistics.deaths);
+        self.first_dead_s = self.first_dead_s.min(statistics.all_dead_s);
+        self.written_s = self.written_s.max(statistics.written_s);
+    }
+}
+
+impl Run {
+    fn new(file: Arc<TableFile>) -> Run {
+        let (number, known) = (file.entry.run, Known::default());
+        let mut run =
+            Run { number, files: Vec::new(), bytes: 0, blocks: 0, resident_bytes: 0, aside: 0, known };
+        run.insert(0, file);
+        run
+    }
+
+    /// The fragments, ascending by token.
+    pub(crate) fn files(&self) -> &[Arc<TableFile>] {
+        &self.files
+    }
+
+    /// The fragments that may be merged.
+    pub(crate) fn sound(&self) -> impl Iterator<Item = &Arc<TableFile>> {
+        self.files.iter().filter(|file| !file.is_set_aside())
+    }
+
+    pub(crate) fn has_sound(&self) -> bool {
+        self.aside < self.files.len()
+    }
+
+    /// Bytes of the fragments that may be merged.
+    pub(crate) fn sound_bytes(&self) -> u64 {
+        // Next to no run has others, and this is asked for often.
+        if self.aside == 0 { self.bytes } else { self.sound().map(|file| file.bytes).sum() }
+    }
+
+    /// The place of the first fragment that begins behind `token`.
+    fn behind(&self, token: i64) -> usize {
+        self.files.partition_point(|file| {
+            count_step();
+            file.tokens().0 <= token
+        })
+    }
+
+    /// The fragment that has this token in its range.
+    #[inline]
+    pub(crate) fn at(&self, token: i64) -> Option<&Arc<TableFile>> {
+        let file = &self.files[self.behind(token).checked_sub(1)?];
+        (token <= file.tokens().1).then_some(file)
+    }
+
+    /// The fragments that have tokens from `first` to `last` in their ranges.
+    pub(crate) fn between(&self, first: i64, last: i64) -> &[Arc<TableFile>] {
+        let mut start = self.behind(first);
+        if start > 0 && self.files[start - 1].tokens().1 >= first {
+            start -= 1;
+        }
+        let end = self.behind(last);
+        self.files.get(start..end).unwrap_or(&[])
+    }
+
+    /// Where a file belongs; `None` if it overlaps one that is here.
+    fn place_of(&self, file: &TableFile) -> Option<usize> {
+        let (first, last) = file.tokens();
+        let place = self.behind(first);
+        let clear_before = place == 0 || self.files[place - 1].tokens().1 < first;
+        let clear_behind = self.files.get(place).is_none_or(|next| next.tokens().0 > last);
+        (clear_before && clear_behind).then_some(place)
+    }
+
+    fn insert(&mut self, place: usize, file: Arc<TableFile>) {
+        self.bytes += file.bytes;
+        self.blocks += file.index.len();
+        self.resident_bytes += file.resident_bytes;
+        self.aside += usize::from(file.is_set_aside());
+        self.known.add(&file);
+        self.files.insert(place, file);
+    }
+
+    /// The place of a file that is here.
+    fn find(&self, file: &TableFile) -> Option<usize> {
+        let place = self.behind(file.tokens().0).checked_sub(1)?;
+        (self.files[place].id == file.id).then_some(place)
+    }
+
+    fn remove(&mut self, place: usize) -> Arc<TableFile> {
+        let file = self.files.remove(place);
+        self.bytes -= file.bytes;
+        self.blocks -= file.index.len();
+        self.resident_bytes -= file.resident_bytes;
+        self.aside -= usize::from(file.is_set_aside());
+        file
+    }
+}
+
+impl Files {
+    /// The number of files.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The number of files that merges leave out because of damage.
+    pub(crate) fn aside(&self) -> usize {
+        self.aside
+    }
+
+    /// Has merges leave a file out.
+    pub(crate) fn set_aside(&mut self, id: u64) {
+        for run in &mut self.runs {
+            let file = run.sound().find(|file| file.id == id).cloned();
+            if let Some(file) = file {
+                // After the copy of a shared run, so that each counts what it was told of.
+                Arc::make_mut(run).aside += 1;
+                file.set_aside();
+                self.aside += 1;
+                self.version += 1;
+                return;
+            }
+        }
+    }
+
+    /// Changes whenever the files do.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn runs(&self) -> &[Arc<Run>] {
+        &self.runs
+    }
+
+    /// All files, run by run, ascending by token in each.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<TableFile>> {
+        self.runs.iter().flat_map(|run| &run.files)
+    }
+
+    /// The files that may hold a partition with this token that counts.
+    #[inline]
+    pub(crate) fn holding(&self, token: i64) -> impl Iterator<Item = &Arc<TableFile>> {
+        self.runs.iter().filter_map(move |run| run.at(token)).filter(move |file| file.may_contain(token))
+    }
+
+    /// Blocks of all files.
+    pub(crate) fn blocks(&self) -> usize {
+        self.runs.iter().map(|run| run.blocks).sum()
+    }
+
+    /// Adds a file to its run.
+    pub(crate) fn push(&mut self, file: Arc<TableFile>) {
+        self.len += 1;
+        self.aside += usize::from(file.is_set_aside());
+        self.version += 1;
+        let start = self.runs.partition_point(|run| run.number < file.entry.run);
+        let same = self.runs[start..].iter_mut().take_while(|run| run.number == file.entry.run);
+        for run in same {
+            if let Some(place) = run.place_of(&file) {
+                return Arc::make_mut(run).insert(place, file);
+            }
+        }
+        self.runs.insert(start, Arc::new(Run::new(file)));
+    }
+
+    /// The run a file is in, and its place there.
+    fn find(&self, file: &TableFile) -> Option<(usize, usize)> {
+        let start = self.runs.partition_point(|run| run.number < file.entry.run);
+        let same = self.runs[start..].iter().take_while(|run| run.number == file.entry.run);
+        (start..).zip(same).find_map(|(at, run)| Some((at, run.find(file)?)))
+    }
+
+    /// Whether a file is here, in this state or as less of it was cut off.
+    pub(crate) fn contains(&self, file: &TableFile) -> bool {
+        self.find(file).is_some()
+    }
+
+    /// Takes a file out.
+    pub(crate) fn remove(&mut self, file: &TableFile) -> Option<Arc<TableFile>> {
+        let (run, place) = self.find(file)?;
+        self.len -= 1;
+        self.aside -= usize::from(self.runs[run].files[place].is_set_aside());
+        self.version += 1;
+        let removed = Arc::make_mut(&mut self.runs[run]).remove(place);
+        if self.runs[run].files.is_empty() {
+            self.runs.remove(run);
+        }
+        Some(removed)
+    }
+
+    /// Takes all files out.
+    pub(crate) fn take(&mut self) -> Vec<Arc<TableFile>> {
+        let files = self.iter().cloned().collect();
+        *self = Files { version: self.version + 1, ..Files::default() };
+        files
+    }
+
+    /// What is left without files of these numbers, which are in these runs.
+    pub(crate) fn without(&self, runs: &[u64], gone: &FxHashSet<u64>) -> Files {
+        let mut left = Files::default();
+        for run in &self.runs {
+            if runs.contains(&run.number) {
+                let files = run.files.iter().filter(|file| !gone.contains(&file.id));
+                files.for_each(|file| left.push(file.clone()));
+            } else {
+                left.len += run.files.len();
+                left.aside += run.aside;
+                left.runs.push(run.clone());
+            }
+        }
+        left
+    }
+}
+
+impl FromIterator<Arc<TableFile>> for Files {
+    fn from_iter<T: IntoIterator<Item = Arc<TableFile>>>(files: T) -> Files {
+        let mut out = Files::default();
+        files.into_iter().for_each(|file| out.push(file));
+        out
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts a comparison of a search, for tests.
+#[inline]
+fn count_step() {
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + 1);
+}
+
+/// Comparisons of searches on this thread so far.
+#[cfg(test)]
+pub(crate) fn steps() -> u64 {
+    STEPS.get()
+}
