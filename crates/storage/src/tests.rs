@@ -408,6 +408,13 @@ fn histories(first: u64, forget: bool) {
     );
 }
 
+/// Makes flushes and merges stand still, or lets them go on.
+fn pause_background(shard: &Rc<Shard>, paused: bool) {
+    shard.pacing.paused.set(paused);
+    shard.decide();
+    shard.work.wake();
+}
+
 #[test]
 fn histories_with_random_timestamps_agree_with_the_model() {
     histories(0, false);

@@ -82,7 +82,7 @@ pub(crate) struct Pacing {
     pub(crate) waiting: Cell<u32>,
     /// Flushes and merges stand still, for tests of data that is not flushed or merged yet.
     #[cfg(test)]
-    pub(crate) is_paused: Cell<bool>,
+    pub(crate) paused: Cell<bool>,
     /// A merge is under way.
     pub(crate) compacting: Cell<bool>,
     /// How far writers are slowed because runs pile up.
@@ -92,6 +92,17 @@ pub(crate) struct Pacing {
     /// The last log record, and the bytes of all memtables so far, when it was last looked whether the shard is idle.
     seen: Cell<(u64, u64)>,
     controls: RefCell<Controls>,
+}
+
+impl Pacing {
+    /// Returns true while a test pauses flushes and merges.
+    pub(crate) fn is_paused(&self) -> bool {
+        #[cfg(test)]
+        let paused = self.paused.get();
+        #[cfg(not(test))]
+        let paused = false;
+        paused
+    }
 }
 
 /// What heavy work of a kind takes of a core, or of its part of the disk if that is more, as measured.
@@ -258,7 +269,8 @@ impl Shard {
         let controls = &mut *self.pacing.controls.borrow_mut();
         let now_ns = self.world.now_ns();
         let interval_ns = now_ns.saturating_sub(controls.at_ns).max(1);
-        if interval_ns < INTERVAL_NS / 4 && !state.closed && self.pacing.waiting.get() == 0 {
+        let waits = state.closed || self.pacing.waiting.get() > 0 || self.pacing.is_paused();
+        if interval_ns < INTERVAL_NS / 4 && !waits {
             return;
         }
         controls.at_ns = now_ns;
@@ -286,16 +298,11 @@ impl Shard {
         let hurried = state.closed || self.pacing.waiting.get() > 0 || is_long;
         self.pacing.flush.set(match () {
             () if hurried => UNLIMITED,
+            () if self.pacing.is_paused() => 0,
             () if options.controllers => decision.rate,
             () => UNLIMITED,
         });
-        #[cfg(test)]
-        if self.pacing.is_paused.get() && !state.closed {
-            self.pacing.flush.set(0);
-            self.pacing.compaction.set(0);
-        } else {
-            self.pacing.compaction.set(UNLIMITED);
-        }
+        self.pacing.compaction.set(if self.pacing.is_paused() && !hurried { 0 } else { UNLIMITED });
         self.pacing.compaction.stop.store(state.closed, Relaxed);
         let compaction = self.compaction_weight(&state, controls, interval_ns);
         if !options.controllers {

@@ -151,7 +151,7 @@ impl Shard {
 
     fn choose_compaction(&self) -> Option<(TableId, Vec<Arc<TableFile>>)> {
         let state = self.state.borrow();
-        if state.failed.is_some() {
+        if state.failed.is_some() || self.pacing.is_paused() {
             return None;
         }
         let (id, runs) = self.most_needed(&state)?;

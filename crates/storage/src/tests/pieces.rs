@@ -91,14 +91,14 @@ fn wide_partition_comes_a_block_at_a_time() {
 #[test]
 fn memtables_with_one_wide_partition_are_merged_in_pieces() {
     let sim = Arc::new(Sim::default());
-    let shard = open(&sim, &Options { memtable_bytes_max: 1 << 20, ..wide_options() }).unwrap();
-    shard.pacing.is_paused.set(true);
+    let shard = open(&sim, &Options { memtable_bytes_max: 512 << 10, ..wide_options() }).unwrap();
+    pause_background(&shard, true);
     for value in 1..=3 {
         (1..=2).for_each(|token| write_wide(&shard, token, 3_000, value));
     }
     assert!(shard.stats().memtables_frozen >= 2);
     check_pieces(&shard, 3_000, 256, "memtables");
-    shard.pacing.is_paused.set(false);
+    pause_background(&shard, false);
     block_on(shard.shutdown()).unwrap();
     drop_tasks();
 }

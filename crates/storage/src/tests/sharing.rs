@@ -14,7 +14,7 @@ fn open_still(sim: &Arc<Sim>, options: &Options, count: u32) -> Vec<Rc<Shard>> {
     let table = TableOptions { min_threshold: 64, ..options.table };
     let opened = |shard: u32| {
         let shard = open(sim, &Options { shard, shards: count, table, ..options.clone() }).expect("opens");
-        shard.pacing.is_paused.set(true);
+        pause_background(&shard, true);
         shard
     };
     (0..count).map(opened).collect()
@@ -27,7 +27,7 @@ fn files(shards: &[Rc<Shard>]) -> Vec<u64> {
 /// A folder written by two shards, and what is in it.
 fn written(sim: &Arc<Sim>) -> (Model, Vec<u64>) {
     let shards = open_still(sim, &options(), 2);
-    shards.iter().for_each(|shard| shard.pacing.is_paused.set(false));
+    shards.iter().for_each(|shard| pause_background(shard, false));
     let model = fill(&shards, &mut Random::new(9));
     shards.iter().for_each(|shard| block_on(shard.flush_all()).expect("flushed"));
     let count = files(&shards);
