@@ -15,7 +15,7 @@ const ROWS: [&[&str]; 7] = [
     &["storage", "workload", "engine"],
     &["embedded", "cluster"],
     &["access", "frontdoor", "load", "abuse", "batcher"],
-    &["server", "sql"],
+    &["server", "sql", "demo"],
     &["fairlane"],
 ];
 

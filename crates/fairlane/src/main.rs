@@ -5,7 +5,6 @@ mod audit;
 mod certificates;
 mod check;
 mod checksums;
-mod demo;
 mod folder;
 mod machine;
 mod maintenance;
@@ -26,6 +25,10 @@ use settings::Asked;
 /// is not preempted on many kernels, and the fast lane beside it would wait.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The demo starts servers of this program.
+const DEMO: demo::Program =
+    demo::Program { has_sql: cfg!(feature = "sql"), check_commit: |mode| settings::commit(mode).map(|_| ()) };
 
 const HELP: &str = "\
 fairlane: transactions and analytics on the same machine, each workload in its own lane
@@ -56,7 +59,7 @@ fn main() -> ExitCode {
     };
     match command {
         "serve" => with_settings("serve", rest, |loaded| serve::serve(&loaded.settings, &loaded.warnings)),
-        "demo" => ExitCode::from(u8::try_from(demo::run(rest)).unwrap_or(1)),
+        "demo" => ExitCode::from(u8::try_from(demo::run(rest, &DEMO)).unwrap_or(1)),
         "load" => ExitCode::from(u8::try_from(load::cli(rest)).unwrap_or(1)),
         "probe-disk" => probe_disk(rest),
         "config" => config(rest),

@@ -1,0 +1,156 @@
+//! Figures as SVG text. Panels stand one below the other and share the time axis. Phases are shaded through
+//! all panels and named above. Lines and areas carry their names, so that no legend is needed. Colours come
+//! from the page by class, for light and dark schemes. Lines also differ in dashes and marks.
+//!
+//! ```text
+//!              alone        beside it      alone again      phases
+//!   title    ┌─────────────┬─┬────────────┬─┬────────────┐
+//!   marks  ──┤ note        │ │ note       │ │ note       │  one panel
+//!            └─────────────┴─┴────────────┴─┴────────────┘
+//!            0 s          20 s           40 s                time
+//! ```
+
+mod axis;
+mod label;
+mod model;
+mod panel;
+
+use std::fmt::Write as _;
+
+use axis::Axis;
+pub(crate) use axis::Scale;
+use label::width;
+pub(crate) use model::{Band, Figure, Layout, Line, NARROW, Note, Panel, Rule, WIDE, escaped};
+use model::{Time, text};
+
+/// Returns a text in lines of at most `width_max`, unless a word is wider.
+fn wrapped(text: &str, size: f64, width_max: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if width(&format!("{line} {word}"), size) <= width_max => {
+                *line = format!("{line} {word}")
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
+/// Returns the figure without points outside of its phases, so that panels share their time axis. Lines
+/// without a point and panels without a line are removed.
+fn clipped(figure: &Figure, time: &Time) -> Figure {
+    let mut figure = figure.clone();
+    for panel in &mut figure.panels {
+        panel.lines.iter_mut().for_each(|line| line.points.retain(|point| time.contains(point.0)));
+        panel.lines.retain(|line| line.points.iter().any(|point| point.1.is_finite()));
+    }
+    figure.panels.retain(|panel| panel_axis(panel).is_some());
+    figure
+}
+
+/// Returns the axis over the lines of a panel, or the sums of its areas, and its rules.
+fn panel_axis(panel: &Panel) -> Option<Axis> {
+    if panel.lines.is_empty() {
+        return None;
+    }
+    let rules = panel.rules.iter().map(|rule| rule.value);
+    let sums = panel::sums(&panel.lines);
+    let highest = sums.last().map(|top| top.iter().map(|point| point.1).collect()).unwrap_or_default();
+    let values: Vec<f64> = match panel.stacked {
+        true => highest,
+        false => panel.lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect(),
+    };
+    Axis::of(panel.scale, values.into_iter().chain(rules).chain(panel.spans.iter().copied()), panel.top)
+}
+
+/// Returns the drawing at the origin, without `<svg>`, and its height. `None` without points.
+pub(crate) fn group(figure: &Figure, layout: &Layout) -> Option<(String, f64)> {
+    let time = Time::of(figure, layout)?;
+    let figure = &clipped(figure, &time);
+    if figure.panels.is_empty() {
+        return None;
+    }
+    let mut out = String::new();
+    let names: Vec<Vec<String>> = figure.bands.iter().map(|band| name_lines(band, &time, layout)).collect();
+    let head = names.iter().map(Vec::len).max().unwrap_or(0) as f64 * layout.text * 1.2 + layout.text * 0.4;
+    let height = |panel: &Panel| layout.panel * panel.tall + layout.gap();
+    let bottom = head + figure.panels.iter().map(height).sum::<f64>();
+    bands(&mut out, figure, &names, &time, layout, (head, bottom));
+    let mut at = head;
+    for panel in &figure.panels {
+        let Some(axis) = panel_axis(panel) else { continue };
+        let (top, high) = (at + layout.gap(), layout.panel * panel.tall);
+        panel::draw(&mut out, figure, panel, &panel::Place { axis, time: &time, layout, top, high });
+        at += height(panel);
+    }
+    seconds(&mut out, &time, layout, bottom);
+    tips(&mut out, figure, &time, (head, bottom));
+    Some((out, bottom + layout.text * 1.9))
+}
+
+/// Returns a phase's name in lines not much wider than the phase.
+fn name_lines(band: &Band, time: &Time, layout: &Layout) -> Vec<String> {
+    wrapped(&band.label, layout.text, time.x(band.end) - time.x(band.begin) + layout.text * 0.8)
+}
+
+fn bands(
+    out: &mut String,
+    figure: &Figure,
+    names: &[Vec<String>],
+    time: &Time,
+    layout: &Layout,
+    (head, bottom): (f64, f64),
+) {
+    for (index, (band, lines)) in figure.bands.iter().zip(names).enumerate() {
+        let (x, width) = (time.x(band.begin), time.x(band.end) - time.x(band.begin));
+        // Writing to a String cannot fail.
+        let _ = write!(
+            out,
+            "<rect class=\"band b{}\" x=\"{x:.1}\" y=\"{head:.1}\" width=\"{width:.1}\" height=\"{:.1}\"/>",
+            index % 2,
+            bottom - head
+        );
+        for (row, line) in lines.iter().rev().enumerate() {
+            let y = head - layout.text * (0.45 + 1.2 * row as f64);
+            text(out, "phase", "middle", (x + width / 2.0, y), line);
+        }
+    }
+}
+
+fn seconds(out: &mut String, time: &Time, layout: &Layout, bottom: f64) {
+    let length = time.end - time.begin;
+    for mark in axis::marks(length).into_iter().filter(|mark| *mark <= length) {
+        let at = (time.x(time.begin + mark), bottom + layout.text * 1.3);
+        text(out, "mark", "middle", at, &format!("{mark:.0} s"));
+    }
+}
+
+/// Draws an invisible column for each second, with the text for the pointer.
+fn tips(out: &mut String, figure: &Figure, time: &Time, (head, bottom): (f64, f64)) {
+    for (at, words) in figure.tips.iter().filter(|(at, _)| time.contains(*at)) {
+        let (left, right) = (time.x((at - 0.5).max(time.begin)), time.x((at + 0.5).min(time.end)));
+        let _ = write!(
+            out,
+            "<rect class=\"tip\" x=\"{left:.1}\" y=\"{head:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
+            right - left,
+            bottom - head,
+            escaped(words)
+        );
+    }
+}
+
+/// Returns the figure as an element of a page, or a sentence if there is nothing to draw.
+pub(crate) fn draw(figure: &Figure, layout: &Layout) -> String {
+    let label = escaped(&figure.label);
+    match group(figure, layout) {
+        None => format!("<p class=\"none\">{label}: nothing was measured.</p>"),
+        Some((drawing, height)) => format!(
+            "<svg viewBox=\"0 0 {} {height:.0}\" font-size=\"{}\" role=\"img\" aria-label=\"{label}\">{drawing}</svg>",
+            layout.width, layout.text
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

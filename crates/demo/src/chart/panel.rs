@@ -1,0 +1,262 @@
+//! Drawing of a panel: grid, lines or areas, and texts.
+
+use std::fmt::Write as _;
+
+use super::axis::Axis;
+use super::label::{Area, along, width};
+use super::model::{Figure, GAP_S, Layout, Line, Note, Panel, Time, text};
+
+/// Place of a panel.
+pub(super) struct Place<'a> {
+    pub(super) axis: Axis,
+    pub(super) time: &'a Time,
+    pub(super) layout: &'a Layout,
+    /// Upper edge of the plot.
+    pub(super) top: f64,
+    /// Height of the plot.
+    pub(super) high: f64,
+}
+
+/// Points of an unbroken line.
+type Run = Vec<(f64, f64)>;
+
+impl Place<'_> {
+    fn bottom(&self) -> f64 {
+        self.top + self.high
+    }
+
+    fn plot(&self) -> Area {
+        let (left, right) = (self.layout.left(), self.layout.right());
+        Area { left, top: self.top, right, bottom: self.bottom() }
+    }
+
+    /// Returns the height of a value. Space for notes at the upper edge stays free.
+    fn y(&self, panel: &Panel, value: f64) -> f64 {
+        let edge = panel.notes.iter().any(|note| note.between.is_none());
+        let free = if edge { self.layout.text * 1.4 } else { 0.0 };
+        self.bottom() - self.axis.part(value) * (self.high - free)
+    }
+
+    /// Returns the unbroken parts of a line.
+    fn runs(&self, panel: &Panel, line: &Line) -> Vec<Run> {
+        let mut out: Vec<Run> = Vec::new();
+        let mut last = f64::NEG_INFINITY;
+        for (at, value) in line.points.iter().filter(|point| self.axis.contains(point.1)) {
+            let point = (self.time.x(*at), self.y(panel, *value));
+            match out.last_mut() {
+                Some(run) if at - last < GAP_S => run.push(point),
+                _ => out.push(vec![point]),
+            }
+            last = *at;
+        }
+        out
+    }
+}
+
+/// Returns the upper edges of stacked areas, at the times of the longest one.
+pub(super) fn sums(lines: &[Line]) -> Vec<Vec<(f64, f64)>> {
+    let Some(longest) = lines.iter().max_by_key(|line| line.points.len()) else { return Vec::new() };
+    let mut below = vec![0.0; longest.points.len()];
+    let mut out = Vec::new();
+    for line in lines {
+        let value = |at: f64| {
+            let same = line.points.iter().find(|point| (point.0 - at).abs() < 1e-6);
+            same.map_or(0.0, |point| point.1)
+        };
+        let mut edge = Vec::new();
+        for ((at, _), below) in longest.points.iter().zip(&mut below) {
+            *below += value(*at);
+            edge.push((*at, *below));
+        }
+        out.push(edge);
+    }
+    out
+}
+
+fn path(points: &[(f64, f64)]) -> String {
+    let mut d = String::new();
+    for (index, (x, y)) in points.iter().enumerate() {
+        // Writing to a String cannot fail.
+        let _ = write!(d, "{}{x:.1} {y:.1}", if index == 0 { 'M' } else { 'L' });
+    }
+    d
+}
+
+/// Draws the panel.
+pub(super) fn draw(out: &mut String, figure: &Figure, panel: &Panel, place: &Place) {
+    let layout = place.layout;
+    let width_max = layout.right() - layout.left();
+    let at = (layout.left(), place.top - layout.text * 0.55);
+    text(out, "title", "start", at, shortened(&panel.title, layout.text, width_max));
+    grid(out, panel, place);
+    if panel.stacked {
+        areas(out, panel, place);
+    }
+    let mut taken = notes(out, figure, panel, place);
+    let runs: Vec<Vec<Run>> = match panel.stacked {
+        true => Vec::new(),
+        false => panel.lines.iter().map(|line| place.runs(panel, line)).collect(),
+    };
+    let points: Run = runs.iter().flatten().flat_map(|run| along(run)).collect();
+    rules(out, panel, place, &points, &mut taken);
+    lines(out, panel, place, &runs);
+    // The title names a single line.
+    if runs.len() > 1 {
+        names(out, panel, place, &runs, &points, taken);
+    }
+}
+
+/// Returns a title, without its text in parentheses if it is wider than `width_max`.
+fn shortened(title: &str, size: f64, width_max: f64) -> &str {
+    let short = title.split(" (").next().unwrap_or(title);
+    if width(title, size) <= width_max { title } else { short }
+}
+
+fn grid(out: &mut String, panel: &Panel, place: &Place) {
+    let (left, right) = (place.layout.left(), place.layout.right());
+    for mark in &place.axis.marks {
+        let y = place.y(panel, *mark);
+        let _ = write!(
+            out,
+            "<line class=\"grid\" x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
+        );
+        let at = (left - place.layout.text * 0.5, y + place.layout.text * 0.35);
+        text(out, "mark", "end", at, &(panel.mark)(*mark));
+    }
+}
+
+fn areas(out: &mut String, panel: &Panel, place: &Place) {
+    let mut below: Option<Run> = None;
+    for (line, edge) in panel.lines.iter().zip(sums(&panel.lines)) {
+        let upper: Run = edge.iter().map(|(at, value)| (place.time.x(*at), place.y(panel, *value))).collect();
+        let ground = || upper.iter().map(|(x, _)| (*x, place.bottom())).collect();
+        let lower: Run = below.take().unwrap_or_else(ground);
+        let around: Run = upper.iter().copied().chain(lower.into_iter().rev()).collect();
+        let _ = write!(out, "<path class=\"area s{}\" d=\"{}Z\"/>", line.class, path(&around));
+        let _ = write!(out, "<path class=\"edge s{}\" d=\"{}\"/>", line.class, path(&upper));
+        below = Some(upper);
+    }
+}
+
+/// Draws values to compare with, and adds the places of their labels to `taken`.
+fn rules(out: &mut String, panel: &Panel, place: &Place, points: &[(f64, f64)], taken: &mut Vec<Area>) {
+    let (left, right, size) = (place.layout.left(), place.layout.right(), place.layout.text);
+    for rule in &panel.rules {
+        let y = place.y(panel, rule.value);
+        let _ = write!(
+            out,
+            "<line class=\"rule\" x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
+        );
+        let own = along(&[(left, y), (right, y)]);
+        let Some(area) = super::label::place(&rule.label, size, &own, points, taken, place.plot()) else {
+            continue;
+        };
+        text(out, "ruled halo", "end", (area.right, area.bottom - size * 0.25), &rule.label);
+        taken.push(area);
+    }
+}
+
+/// Draws texts in phases. Returns their places.
+fn notes(out: &mut String, figure: &Figure, panel: &Panel, place: &Place) -> Vec<Area> {
+    let size = place.layout.text;
+    let mut taken = Vec::new();
+    for note in &panel.notes {
+        let Some(band) = figure.bands.get(note.band) else { continue };
+        let (left, right) = (place.time.x(band.begin), place.time.x(band.end));
+        let baseline = match note.between {
+            None => place.top + size * 1.05,
+            Some((low, high)) => {
+                let (low, high) = (place.y(panel, low), place.y(panel, high));
+                if low - high < size * 1.15 {
+                    continue;
+                }
+                f64::midpoint(low, high) + size * 0.35
+            }
+        };
+        let Some(words) = fitting(note, size, right - left) else { continue };
+        let middle = f64::midpoint(left, right);
+        let class = if note.between.is_some() { "inside" } else { "note halo" };
+        text(out, class, "middle", (middle, baseline), words);
+        let half = width(words, size) / 2.0;
+        let (top, bottom) = (baseline - size, baseline + size * 0.3);
+        taken.push(Area { left: middle - half, top, right: middle + half, bottom });
+    }
+    taken
+}
+
+fn fitting(note: &Note, size: f64, width_max: f64) -> Option<&String> {
+    note.texts.iter().find(|words| width(words, size) <= width_max)
+}
+
+fn lines(out: &mut String, panel: &Panel, place: &Place, runs: &[Vec<Run>]) {
+    for (line, runs) in panel.lines.iter().zip(runs) {
+        let d: String = runs.iter().map(|run| path(run)).collect();
+        let thin = if line.thin { " thin" } else { "" };
+        let _ = write!(out, "<path class=\"line s{}{thin}\" d=\"{d}\"/>", line.class);
+        if !line.thin {
+            marks(out, line.class, runs, place.layout);
+        }
+    }
+}
+
+fn names(
+    out: &mut String,
+    panel: &Panel,
+    place: &Place,
+    runs: &[Vec<Run>],
+    points: &[(f64, f64)],
+    mut taken: Vec<Area>,
+) {
+    let size = place.layout.text;
+    for (line, runs) in panel.lines.iter().zip(runs) {
+        let own: Run = runs.iter().flatten().copied().collect();
+        let area = super::label::place(&line.name, size, &own, points, &taken, place.plot());
+        let Some(area) = area else { continue };
+        let at = (f64::midpoint(area.left, area.right), area.bottom - size * 0.25);
+        text(out, &format!("name halo s{}", line.class), "middle", at, &line.name);
+        taken.push(area);
+    }
+}
+
+/// Draws small signs of the class on the points of a line, unless they would touch.
+fn marks(out: &mut String, class: usize, runs: &[Run], layout: &Layout) {
+    let mut d = String::new();
+    let mut last = f64::NEG_INFINITY;
+    for (x, y) in runs.iter().flatten() {
+        if x - last < layout.text {
+            continue;
+        }
+        last = *x;
+        let _ = match class % 4 {
+            0 => write!(d, "M{:.1} {y:.1}a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0", x - 2.6),
+            1 => write!(d, "M{:.1} {:.1}h5v5h-5z", x - 2.5, y - 2.5),
+            2 => write!(d, "M{x:.1} {:.1}l3.3 5.6h-6.6z", y - 3.4),
+            _ => write!(d, "M{x:.1} {:.1}l3.4 3.4l-3.4 3.4l-3.4 -3.4z", y - 3.4),
+        };
+    }
+    let _ = write!(out, "<path class=\"dot s{class}\" d=\"{d}\"/>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_title_loses_its_parentheses() {
+        assert_eq!(shortened("one (and more)", 10.0, 1000.0), "one (and more)");
+        assert_eq!(shortened("one (and more)", 10.0, 50.0), "one");
+    }
+
+    #[test]
+    fn areas_are_stacked() {
+        let line = |points: &[(f64, f64)]| Line {
+            name: String::new(),
+            class: 0,
+            thin: false,
+            points: points.to_vec(),
+        };
+        let found = sums(&[line(&[(0.0, 1.0), (1.0, 2.0)]), line(&[(1.0, 3.0)])]);
+        assert_eq!(found, [vec![(0.0, 1.0), (1.0, 2.0)], vec![(0.0, 1.0), (1.0, 5.0)]]);
+        assert!(sums(&[]).is_empty());
+    }
+}

@@ -1,0 +1,145 @@
+//! Comparisons of the demo of service levels: the effect of the batch load on the interactive one, the
+//! throughput of the batch load, and the hard limit.
+
+use super::judge::{judged, ratio};
+use crate::names::{BATCH, CAPPED, INTERACTIVE};
+use crate::results::{Chapter, Outcome, Row, Window};
+use crate::units::{factor, percent, time};
+
+/// Effect of the batch load on the interactive load in one chapter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect<'a> {
+    /// Phase alone with the lower p99. A disturbed phase would make the ratio look better.
+    pub(crate) alone: &'a Window,
+    pub(crate) beside: &'a Window,
+}
+
+impl<'a> Effect<'a> {
+    /// Returns the effect in a chapter, if it has these phases.
+    pub(crate) fn of(chapter: &'a Chapter) -> Option<Effect<'a>> {
+        let (before, beside) = (chapter.window("before")?, chapter.window("beside")?);
+        let alone = match chapter.window("after") {
+            Some(after) if p99(after) < p99(before) && p99(after).is_some() => after,
+            _ => before,
+        };
+        Some(Effect { alone, beside })
+    }
+
+    /// Returns the p99 beside the batch load over the p99 alone.
+    pub(crate) fn p99(&self) -> Option<f64> {
+        ratio(p99(self.beside), p99(self.alone))
+    }
+
+    /// Returns the throughput beside the batch load over the throughput alone.
+    pub(crate) fn throughput(&self) -> Option<f64> {
+        ratio(self.beside.throughput(INTERACTIVE), self.alone.throughput(INTERACTIVE))
+    }
+}
+
+/// Returns the p99 of the interactive load, µs.
+fn p99(window: &Window) -> Option<f64> {
+    window.latency(INTERACTIVE).map(|latency| latency.p99_us)
+}
+
+fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<Row>) {
+    let Some(effect) = Effect::of(chapter) else { return };
+    let levels = chapter.id == "two_levels";
+    let how = if levels { "a level each" } else { "one level" };
+    let phases = [effect.alone, effect.beside];
+    let goal = |goal: &str| if levels { goal.to_string() } else { String::new() };
+    let shown = |window| time(p99(window).unwrap_or_default());
+    if let Some(value) = effect.p99() {
+        let detail = format!("{} beside, {} alone", shown(effect.beside), shown(effect.alone));
+        let row = Row {
+            what: format!("interactive p99, beside/alone, {how}"),
+            seen: format!("×{}", factor(value)),
+            detail,
+            published: if levels { "×2 to ×3.5" } else { "×6" }.into(),
+            goal: goal("≤\u{a0}×1.2"),
+            value,
+            met: levels.then_some(value <= 1.2),
+        };
+        rows.push(judged(row, &phases));
+    }
+    let sent = |window: &Window| window.load(INTERACTIVE)?.from_sent.map(|latency| latency.p99_us);
+    let of_sent = (sent(effect.beside), sent(effect.alone));
+    if let (true, Some(value)) = (published, ratio(of_sent.0, of_sent.1)) {
+        let shown = |us: Option<f64>| time(us.unwrap_or_default());
+        let row = Row {
+            what: format!("the same from the time of sending, {how}"),
+            seen: format!("×{}", factor(value)),
+            detail: format!(
+                "{} beside, {} alone; measured as the published results",
+                shown(of_sent.0),
+                shown(of_sent.1)
+            ),
+            published: if levels { "×2 to ×3.5" } else { "×6" }.into(),
+            goal: goal("≤\u{a0}×1.2"),
+            value,
+            met: levels.then_some(value <= 1.2),
+        };
+        rows.push(judged(row, &phases));
+    }
+    if let Some(value) = effect.throughput() {
+        let rate = |window: &Window| crate::units::rate(window.throughput(INTERACTIVE).unwrap_or_default());
+        let row = Row {
+            what: format!("interactive throughput kept, {how}"),
+            seen: percent(value),
+            detail: format!("{} a second beside, {} alone", rate(effect.beside), rate(effect.alone)),
+            published: if levels { "90 to 97 %" } else { "" }.into(),
+            goal: goal("≥\u{a0}99.5\u{a0}%"),
+            value,
+            met: levels.then_some(value >= 0.995),
+        };
+        rows.push(judged(row, &phases));
+    }
+}
+
+/// Returns the fraction of its throughput that the batch load lost beside the interactive load, and the
+/// fraction of the server's CPU that the interactive load takes alone. The latter is the whole process,
+/// since work on sockets belongs to no level.
+pub(crate) fn batch_loss(outcome: &Outcome) -> Option<(f64, f64)> {
+    let alone = outcome.capacity.batch.as_ref().map(|run| run.throughput_per_s);
+    let chapter = outcome.chapter("two_levels")?;
+    let kept = ratio(chapter.window("beside")?.throughput(BATCH), alone)?;
+    Some((1.0 - kept, chapter.window("before")?.cpu.server_part()))
+}
+
+fn batch_loss_row(outcome: &Outcome, rows: &mut Vec<Row>) {
+    let beside = outcome.chapter("two_levels").and_then(|chapter| chapter.window("beside"));
+    let (Some((lost, used)), Some(beside)) = (batch_loss(outcome), beside) else { return };
+    let row = Row {
+        what: "batch throughput lost, a level each".to_string(),
+        seen: percent(lost),
+        detail: format!("the interactive load alone takes {} of the server's CPU", percent(used)),
+        published: "4 to 18 %".into(),
+        goal: format!("≤ {}", percent(used)),
+        value: lost,
+        met: Some(lost <= used + 0.01),
+    };
+    rows.push(judged(row, &[beside]));
+}
+
+pub(super) fn cap_row(outcome: &Outcome, rows: &mut Vec<Row>) {
+    let window = outcome.chapter("cap").and_then(|chapter| chapter.window("capped"));
+    let Some((window, value)) = window.and_then(|window| Some((window, window.cpu.part(CAPPED)?))) else {
+        return;
+    };
+    let row = Row {
+        what: "cpu_limit = '50%' on an idle machine".to_string(),
+        seen: percent(value),
+        detail: "of the server's CPU, by a load that always has more to do".into(),
+        published: "50\u{a0}±\u{a0}2\u{a0}%".into(),
+        goal: "50\u{a0}±\u{a0}1\u{a0}%".into(),
+        value,
+        met: Some((value - 0.5).abs() <= 0.01),
+    };
+    rows.push(judged(row, &[window]));
+}
+
+pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+    for chapter in &outcome.chapters {
+        effect_rows(chapter, outcome.shape == "published", rows);
+    }
+    batch_loss_row(outcome, rows);
+}

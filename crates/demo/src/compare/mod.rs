@@ -1,0 +1,29 @@
+//! Comparison of results with goals and published results. Each ratio is computed within one run. A value
+//! that was not measured is missing. A value that other programs disturbed is shown without a verdict.
+
+mod judge;
+mod levels;
+mod olap;
+mod shares;
+mod storage;
+
+use crate::results::{Outcome, Row};
+
+pub(crate) use levels::{Effect, batch_loss};
+pub(crate) use olap::{OverAlone, beside, over_alone, throughputs};
+pub(crate) use shares::over_first;
+pub(crate) use storage::cost;
+
+/// Returns all rows whose values were measured.
+pub(crate) fn compare(outcome: &Outcome) -> Vec<Row> {
+    let mut rows = Vec::new();
+    levels::rows(outcome, &mut rows);
+    shares::rows(outcome, &mut rows);
+    levels::cap_row(outcome, &mut rows);
+    storage::rows(outcome, &mut rows);
+    olap::rows(outcome, &mut rows);
+    rows
+}
+
+#[cfg(test)]
+mod tests;

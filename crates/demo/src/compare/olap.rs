@@ -1,0 +1,218 @@
+//! Comparisons of queries beside queries: throughput of two clients, CPU of a capped client, and the latency
+//! of short queries over their latency alone.
+
+use load::Latency;
+
+use super::judge::{judged, median, ratio};
+use crate::names::{ALONE, CAPPED, CONNECTIONS, FIRST, LEVELS, ONE_LEVEL, SECOND, SHORT};
+use crate::results::{Chapter, OfQuery, Outcome, Row, Window};
+use crate::units::{factor, percent};
+
+/// Configured shares and limit, and the tolerances of results.
+const SHARES: f64 = 2.0;
+const SHARES_OFF_MAX: f64 = 0.03;
+const CAP: f64 = 0.5;
+const CAP_OFF_MAX: f64 = 0.01;
+/// Goal: latency of short queries beside eight connections over that beside one.
+const GROWTH_MAX: f64 = 1.1;
+
+/// Returns the throughput of the first client over that of the second.
+pub(crate) fn throughputs(window: &Window) -> Option<f64> {
+    ratio(window.throughput(FIRST), window.throughput(SECOND))
+}
+
+/// Latency of queries over their latency alone: the median over the queries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OverAlone {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+fn queries(window: &Window) -> Option<&[OfQuery]> {
+    window.load(FIRST).map(|load| load.queries.as_slice())
+}
+
+/// Returns all phases with this id.
+fn phases<'a>(chapter: &'a Chapter, id: &'a str) -> impl Iterator<Item = &'a Window> {
+    chapter.windows.iter().filter(move |window| window.id == id)
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Returns the result of one phase. `None` if no query was answered both alone and in this phase.
+pub(crate) fn over_alone(chapter: &Chapter, window: &Window) -> Option<OverAlone> {
+    let alone: Vec<&OfQuery> = phases(chapter, ALONE).filter_map(queries).flatten().collect();
+    let over = |of: fn(&Latency) -> f64| {
+        let one = |query: &OfQuery| {
+            let same = alone.iter().filter(|same| same.name == query.name);
+            let same: Vec<f64> = same.map(|same| of(&same.latency)).collect();
+            ratio(Some(of(&query.latency)), mean(&same))
+        };
+        median(queries(window)?.iter().filter_map(one).collect())
+    };
+    Some(OverAlone { p50: over(|latency| latency.p50_us)?, p99: over(|latency| latency.p99_us)? })
+}
+
+/// Returns the mean result beside each number of connections, for phases whose ids start with `how`.
+pub(crate) fn beside(chapter: &Chapter, how: &str) -> Vec<(usize, OverAlone)> {
+    let of = |connections: usize| {
+        let id = format!("{how}-{connections}");
+        let all: Vec<OverAlone> =
+            phases(chapter, &id).filter_map(|window| over_alone(chapter, window)).collect();
+        let of = |one: fn(&OverAlone) -> f64| mean(&all.iter().map(one).collect::<Vec<_>>());
+        Some((connections, OverAlone { p50: of(|over| over.p50)?, p99: of(|over| over.p99)? }))
+    };
+    CONNECTIONS.into_iter().filter_map(of).collect()
+}
+
+fn shares_row(chapter: &Chapter, id: &str, how: &str, entitled: f64) -> Option<Row> {
+    let window = chapter.window(id)?;
+    let value = throughputs(window)?;
+    let per_s = |load: &str| format!("{:.2}", window.throughput(load).unwrap_or_default());
+    let cpu = ratio(window.cpu.levels.get(FIRST).copied(), window.cpu.levels.get(SECOND).copied());
+    let cpu = cpu.map_or(String::new(), |cpu| format!("; CPU {cpu:.2}"));
+    let row = Row {
+        what: format!("throughput of two clients of queries, {how}"),
+        seen: format!("{value:.2}"),
+        detail: format!("{} and {} queries a second{cpu}", per_s(FIRST), per_s(SECOND)),
+        goal: format!("{entitled:.0}\u{a0}±\u{a0}3\u{a0}%"),
+        value,
+        met: Some((value / entitled - 1.0).abs() <= SHARES_OFF_MAX),
+        ..Row::default()
+    };
+    Some(judged(row, &[window]))
+}
+
+fn cap_row(window: &Window) -> Row {
+    let value = window.cpu.server_part();
+    let own = window.cpu.part(CAPPED).map_or("–".to_string(), percent);
+    let row = Row {
+        what: format!("cpu_limit = '50%', queries of {}", window.label),
+        seen: percent(value),
+        detail: format!(
+            "of its CPU by the whole server, as the kernel counts; {own} by the level, as the server counts"
+        ),
+        goal: "50\u{a0}±\u{a0}1\u{a0}%".into(),
+        value,
+        met: Some((value - CAP).abs() <= CAP_OFF_MAX),
+        ..Row::default()
+    };
+    judged(row, &[window])
+}
+
+/// Compares short queries beside the most connections with those beside the fewest.
+fn short_row(chapter: &Chapter, how: &str, label: &str) -> Option<Row> {
+    let found = beside(chapter, how);
+    let ((fewest, least), (most, last)) = (*found.first()?, *found.last()?);
+    let list = |of: fn(&OverAlone) -> f64| {
+        found.iter().map(|(_, over)| format!("×{}", factor(of(over)))).collect::<Vec<_>>().join(" · ")
+    };
+    let connections: Vec<String> = found.iter().map(|(connections, _)| connections.to_string()).collect();
+    let value = ratio(Some(last.p50), Some(least.p50))?;
+    let judges = how == LEVELS;
+    let row = Row {
+        what: format!(
+            "{}, medians beside {most} over beside {fewest}, {label}",
+            chapter.id.replace('_', " ")
+        ),
+        seen: format!("×{}", factor(value)),
+        detail: format!(
+            "beside {} over alone: medians {}, p99 {}",
+            connections.join(" · "),
+            list(|over| over.p50),
+            list(|over| over.p99)
+        ),
+        goal: if judges { format!("≤\u{a0}×{}", factor(GROWTH_MAX)) } else { String::new() },
+        value,
+        met: judges.then_some(value <= GROWTH_MAX),
+        ..Row::default()
+    };
+    let own: Vec<&Window> = chapter.windows.iter().filter(|window| window.id.starts_with(how)).collect();
+    Some(judged(row, &own))
+}
+
+pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+    if let Some(chapter) = outcome.chapter("olap_shares") {
+        rows.extend(shares_row(chapter, LEVELS, "shares 2:1", SHARES));
+        rows.extend(shares_row(chapter, ONE_LEVEL, "one level", 1.0));
+    }
+    if let Some(chapter) = outcome.chapter("olap_cap") {
+        rows.extend(chapter.windows.iter().map(cap_row));
+    }
+    for chapter in SHORT.iter().filter_map(|id| outcome.chapter(id)) {
+        rows.extend(short_row(chapter, LEVELS, "a level each"));
+        rows.extend(short_row(chapter, ONE_LEVEL, "one level"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Cpu, WindowLoad};
+
+    fn load(name: &str, throughput_per_s: f64, queries: &[(&str, f64)]) -> WindowLoad {
+        let query = |(name, p50_us): &(&str, f64)| OfQuery {
+            name: (*name).to_string(),
+            count: 9,
+            latency: Latency { p50_us: *p50_us, p99_us: 3.0 * p50_us, ..Latency::default() },
+        };
+        let queries = queries.iter().map(query).collect();
+        WindowLoad { load: name.to_string(), throughput_per_s, queries, ..WindowLoad::default() }
+    }
+
+    fn window(id: &str, loads: Vec<WindowLoad>) -> Window {
+        let cpu = Cpu { process: 1.0, busy: 1.0, cores: 2, ..Cpu::default() };
+        Window { id: id.into(), label: id.into(), loads, cpu, ..Window::default() }
+    }
+
+    fn found(id: &str, windows: Vec<Window>) -> Vec<Row> {
+        let chapter = Chapter { id: id.into(), windows, ..Chapter::default() };
+        let mut found = Vec::new();
+        rows(&Outcome { chapters: vec![chapter], ..Outcome::default() }, &mut found);
+        found
+    }
+
+    #[test]
+    fn shares_are_ratios_of_what_was_done() {
+        let two = |first: f64, second: f64| vec![load(FIRST, first, &[]), load(SECOND, second, &[])];
+        let rows =
+            found("olap_shares", vec![window(LEVELS, two(6.1, 3.0)), window(ONE_LEVEL, two(4.0, 5.0))]);
+        let told: Vec<(&str, Option<bool>)> = rows.iter().map(|row| (row.seen.as_str(), row.met)).collect();
+        assert_eq!(told, [("2.03", Some(true)), ("0.80", Some(false))]);
+        assert!(found("olap_shares", vec![window(LEVELS, two(6.0, 0.0))]).is_empty());
+    }
+
+    #[test]
+    fn a_cap_is_a_part_of_all_cores() {
+        let mut wide = window("2", vec![load(CAPPED, 5.0, &[])]);
+        (wide.cpu.process, wide.cpu.busy) = (1.1, 1.1);
+        let rows = found("olap_cap", vec![window("1", vec![load(CAPPED, 5.0, &[])]), wide]);
+        let told: Vec<(f64, Option<bool>)> = rows.iter().map(|row| (row.value, row.met)).collect();
+        assert_eq!(told, [(0.5, Some(true)), (0.55, Some(false))]);
+    }
+
+    #[test]
+    fn each_query_is_compared_with_itself_and_phases_of_a_kind_are_taken_together() {
+        let (once, again) = ([("q1", 90.0), ("q2", 10.0), ("q3", 40.0)], [("q1", 110.0), ("q3", 40.0)]);
+        let beside = [("q1", 200.0), ("q3", 120.0), ("q4", 1e9)];
+        let windows = || {
+            vec![
+                window(ALONE, vec![load(FIRST, 1.0, &once)]),
+                window("levels-1", vec![load(FIRST, 1.0, &beside[..1]), load(SECOND, 1.0, &once)]),
+                window("levels-8", vec![load(FIRST, 1.0, &beside)]),
+                window("levels-8", vec![load(FIRST, 1.0, &[("q1", 150.0)])]),
+                window(ALONE, vec![load(FIRST, 1.0, &again)]),
+            ]
+        };
+        let rows = found("olap_tpch", windows());
+        assert_eq!((rows.len(), rows[0].value, rows[0].met), (1, 1.0, Some(true)), "{rows:?}");
+        assert!(rows[0].detail.contains("beside 1 · 8 over alone: medians ×2.00 · ×2.00, p99"), "{rows:?}");
+        let mut longer = windows();
+        longer.remove(3);
+        let rows = found("olap_tpch", longer);
+        assert_eq!((rows[0].value, rows[0].met), (1.25, Some(false)), "{rows:?}");
+        assert!(found("olap_tpch", vec![window("levels-1", vec![load(FIRST, 1.0, &once)])]).is_empty());
+    }
+}

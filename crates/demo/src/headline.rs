@@ -1,0 +1,139 @@
+//! Headline of the report: the result in one sentence.
+
+use crate::compare::{Effect, batch_loss, beside, cost, throughputs};
+use crate::names::{LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
+use crate::results::{Chapter, Outcome, Subject};
+use crate::units::{factor, percent};
+
+/// Returns the sentence. It contains only values that were measured, and warns of invalid results.
+pub(crate) fn sentence(outcome: &Outcome) -> String {
+    let result = result(outcome);
+    if outcome.invalid() { format!("Do not rely on this: {}", lower_first(&result)) } else { result }
+}
+
+fn lower_first(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_lowercase().chain(letters).collect())
+}
+
+fn result(outcome: &Outcome) -> String {
+    match outcome.subject {
+        Subject::Levels => levels(outcome),
+        Subject::Flush => flush(outcome),
+        Subject::Compaction => compaction(outcome),
+        Subject::Olap => olap(outcome),
+    }
+}
+
+/// Returns a clause for each of the three experiments that was measured.
+fn olap(outcome: &Outcome) -> String {
+    let mut clauses = Vec::new();
+    let ratio = |id: &str| throughputs(outcome.chapter("olap_shares")?.window(id)?);
+    if let (Some(levels), Some(one)) = (ratio(LEVELS), ratio(ONE_LEVEL)) {
+        clauses.push(format!(
+            "two clients with shares 2:1 get query throughput of {levels:.2} : 1, in one level {one:.2} : 1"
+        ));
+    }
+    let capped = outcome
+        .chapter("olap_cap")
+        .map(|chapter| chapter.windows.iter().map(|window| window.cpu.server_part()));
+    if let Some(most) = capped.and_then(|parts| parts.reduce(f64::max)) {
+        clauses.push(format!("with a client limited to 50 % the server uses at most {}", percent(most)));
+    }
+    let short = SHORT.iter().filter_map(|id| outcome.chapter(id));
+    for chapter in short {
+        let last = |how: &str| beside(chapter, how).last().copied();
+        if let (Some((most, levels)), Some((_, one))) = (last(LEVELS), last(ONE_LEVEL)) {
+            clauses.push(format!(
+                "beside {most} connections short queries of {} take ×{} as long as alone with a level each, ×{} in one level",
+                if chapter.id == SHORT_CLICKBENCH { "ClickBench" } else { "TPC-H" },
+                factor(levels.p50),
+                factor(one.p50)
+            ));
+        }
+    }
+    match clauses.is_empty() {
+        true => "Queries beside queries.".to_string(),
+        false => format!("{}.", upper_first(&clauses.join("; "))),
+    }
+}
+
+fn upper_first(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn flush(outcome: &Outcome) -> String {
+    let cost = |id: &str| outcome.chapter(id).and_then(cost);
+    match (cost("controlled"), cost("uncontrolled")) {
+        (Some(on), Some(off)) => format!(
+            "Beside flushes and compactions, the p99 of writes is ×{} of that on a server that flushes nothing; with the controllers off it \
+             is ×{}.",
+            factor(on),
+            factor(off)
+        ),
+        (Some(on), None) => format!(
+            "Beside flushes and compactions, the p99 of writes is ×{} of that on a server that flushes nothing.",
+            factor(on)
+        ),
+        _ => "Writes beside flushes and compactions.".to_string(),
+    }
+}
+
+fn compaction(outcome: &Outcome) -> String {
+    let space = |id: &str| outcome.chapter(id).and_then(Chapter::temporary_space).map(percent);
+    match (space("incremental"), space("size_tiered")) {
+        (Some(incremental), Some(tiered)) => format!(
+            "A major compaction temporarily takes {incremental} of the table's space with the incremental strategy, and {tiered} with the \
+             size-tiered one."
+        ),
+        _ => "Temporary space of a major compaction.".to_string(),
+    }
+}
+
+fn levels(outcome: &Outcome) -> String {
+    let effect = |id: &str| {
+        let effect = Effect::of(outcome.chapter(id)?)?;
+        Some((effect.p99()?, effect.throughput()?))
+    };
+    let (levels, one) = (effect("two_levels"), effect("one_level"));
+    match (levels, one) {
+        (Some((p99, throughput)), Some((p99_one, throughput_one))) => format!(
+            "Beside an unlimited batch load, the interactive load keeps {} of its throughput at ×{} of its p99 when each has a service level; \
+             with both in one level it keeps {} at ×{}.",
+            percent(throughput),
+            factor(p99),
+            percent(throughput_one),
+            factor(p99_one)
+        ),
+        (Some((p99, throughput)), None) => format!(
+            "Beside an unlimited batch load, the interactive load keeps {} of its throughput at ×{} of its p99.",
+            percent(throughput),
+            factor(p99)
+        ),
+        _ => "Effects of loads on each other on one server.".to_string(),
+    }
+}
+
+/// Returns a sentence about the batch load.
+pub(crate) fn batch(outcome: &Outcome) -> Option<String> {
+    let (lost, used) = batch_loss(outcome)?;
+    Some(format!(
+        "The batch load got {} of its throughput alone; the interactive load alone takes {} of the server's CPU.",
+        percent(1.0 - lost),
+        percent(used)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_run_starts_with_a_warning() {
+        let mut outcome = Outcome::default();
+        assert_eq!(sentence(&outcome), "Effects of loads on each other on one server.");
+        outcome.notes.push("Invalid: the server was empty.".to_string());
+        assert_eq!(sentence(&outcome), "Do not rely on this: effects of loads on each other on one server.");
+    }
+}

@@ -1,0 +1,360 @@
+//! `fairlane demo`: a real server and real load on this machine. The first subject is transactions and
+//! analytics on one server, without and with service levels. Others are background work beside writes, the
+//! space of compactions, and queries beside queries. A subject is a script: the server's flags, what is
+//! measured first, and chapters.
+//!
+//! ```text
+//!   lib (flow) ── stage (shared state) ── phases · shares · flush · olap
+//!                   │ server: child processes      │
+//!                   │ metrics: CPU, storage        ▼
+//!                   └──────────────────────────► results ──► compare · trust ──► terminal · report (chart) · JSON
+//! ```
+//!
+//! The server is the same program, started as a child on half of the cores. The interactive load runs in
+//! this process on the other half, and batch loads are children there. Results are measured by clients, or
+//! are the server's own counters of CPU, shown beside those of the kernel. A chapter that fails is left out
+//! with a note.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the demo is a client and starts processes; it runs outside the lanes"
+)]
+
+mod activity;
+mod chart;
+mod compaction;
+mod compare;
+mod error;
+mod flags;
+mod flush;
+mod headline;
+mod listing;
+mod loads;
+mod metrics;
+mod names;
+mod olap;
+mod options;
+mod phases;
+mod report;
+mod results;
+mod server;
+mod shares;
+mod stage;
+mod terminal;
+mod trust;
+mod units;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use error::DemoError;
+use flags::{HELP, parse};
+use load::StopFlag;
+use options::{OlapPart, Options};
+use results::{Machine, Outcome, Subject};
+use server::Folder;
+use stage::Stage;
+
+pub use options::Program;
+
+/// Runs `fairlane demo` with the arguments after `demo`. Returns the exit code: 0 if all chapters were
+/// measured, 1 if not, 2 for a wrong command line, 130 after Ctrl-C.
+pub fn run(args: &[String], program: &Program) -> i32 {
+    let code = parse(args, program).and_then(|options| {
+        if options.help {
+            print!("{HELP}");
+            return Ok(0);
+        }
+        match &options.from {
+            Some(file) => render(file, &options),
+            None => show(&options),
+        }
+    });
+    code.unwrap_or_else(|error| {
+        eprintln!("fairlane demo: {error}");
+        match error {
+            DemoError::Usage(_) => 2,
+            DemoError::Interrupted => 130,
+            DemoError::ServerGone(_) | DemoError::Failed(_) => 1,
+        }
+    })
+}
+
+fn show(options: &Options) -> Result<i32, DemoError> {
+    let start = Instant::now();
+    let stop = stop_flag()?;
+    let folder = Folder::create(options.keep)?;
+    let machine = machine(options.subject);
+    let mut outcome = Outcome {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        subject: options.subject,
+        started_unix_ms: (metrics::now_s() * 1e3) as u64,
+        command: command(),
+        quick: options.quick,
+        shape: options.shape.name().to_string(),
+        notes: notes(options, &machine),
+        machine: machine.clone(),
+        ..Outcome::default()
+    };
+    for note in &outcome.notes {
+        eprintln!("note: {note}");
+    }
+    let mut planned = compaction::STRATEGIES.len();
+    let result = match script(options) {
+        Some(script) => {
+            planned = script.chapters(options.quick).len();
+            Stage::open(options, machine, folder, stop, &(script.flags)(options))
+                .and_then(|mut stage| experiments(&mut stage, &script, &mut outcome))
+        }
+        None => compaction::chapters(options.quick, &machine, &folder, &stop).map(|chapters| {
+            outcome.notes.extend(chapters.iter().filter_map(compaction::too_few));
+            outcome.chapters = chapters;
+        }),
+    };
+    // Chapters that were measured before the server ended are still shown.
+    match result {
+        Ok(()) => {}
+        Err(DemoError::ServerGone(reason)) if !outcome.chapters.is_empty() => outcome.notes.push(reason),
+        Err(error) => return Err(error),
+    }
+    outcome.seconds = start.elapsed().as_secs_f64();
+    outcome.notes.extend(trust::doubts(&outcome));
+    conclude(outcome.clone(), options)?;
+    let complete = outcome.chapters.len() == planned;
+    Ok(if complete { 0 } else { 1 })
+}
+
+/// Returns the command line without the path of the program.
+fn command() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("fairlane {}", arguments.join(" "))
+}
+
+/// Compares the results, prints the tables, and writes the requested files.
+fn conclude(mut outcome: Outcome, options: &Options) -> Result<(), DemoError> {
+    outcome.comparison = compare::compare(&outcome);
+    print!("{}", terminal::text(&outcome));
+    write(&options.report, &report::page(&outcome))?;
+    if let Some(path) = &options.picture {
+        let picture = report::picture(&outcome);
+        let missing = || {
+            DemoError::Failed(format!(
+                "{path} is not written, since the chapters of the picture are missing."
+            ))
+        };
+        write(path, &picture.ok_or_else(missing)?)?;
+    }
+    println!("\nThe report with its charts: {}", options.report);
+    if let Some(path) = &options.json {
+        let text = serde_json::to_string_pretty(&outcome).map_err(|e| DemoError::Failed(e.to_string()))?;
+        write(path, &text)?;
+    }
+    Ok(())
+}
+
+/// Prints the tables and writes the report from results of an earlier run.
+fn render(file: &str, options: &Options) -> Result<i32, DemoError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| DemoError::Failed(format!("{file} cannot be read: {error}")))?;
+    let outcome: Outcome = serde_json::from_str(&text).map_err(|error| {
+        DemoError::Failed(format!("{file} contains no results of a demo, as `--json` writes them: {error}"))
+    })?;
+    conclude(outcome, options)?;
+    Ok(0)
+}
+
+type Experiment = fn(&mut Stage) -> Result<results::Chapter, DemoError>;
+
+/// Course of a subject.
+struct Script {
+    /// Additional flags of the first server.
+    flags: fn(&Options) -> Vec<String>,
+    /// Preparation and first measurement.
+    prepare: fn(&mut Stage) -> Result<results::Capacity, DemoError>,
+    /// Titles and experiments, in order.
+    chapters: &'static [(&'static str, Experiment)],
+    /// Number of chapters in the quick form.
+    quick: usize,
+}
+
+impl Script {
+    fn chapters(&self, quick: bool) -> &'static [(&'static str, Experiment)] {
+        if quick { &self.chapters[..self.quick] } else { self.chapters }
+    }
+}
+
+const LEVELS: [(&str, Experiment); 5] = [
+    ("both loads in one level", phases::one_level),
+    ("two levels, shares 1000 and 10", phases::two_levels),
+    ("shares 200:400, 200:800 and 200:400:800", shares::proportions),
+    ("one level with cpu_limit = '50%'", shares::cap),
+    ("shares with throttled loads", shares::throttled),
+];
+
+const FLUSH: [(&str, Experiment); 2] =
+    [("controllers on", flush::controlled), ("controllers off", flush::uncontrolled)];
+
+const OLAP: [(&str, Experiment); 4] = [
+    ("two clients, shares 2:1 and in one level", olap::shares),
+    ("cpu_limit = '50%' for 1, 2 and 4 connections", olap::cap),
+    ("short queries of ClickBench beside others", olap::clickbench),
+    ("short queries of TPC-H beside others", olap::tpch),
+];
+
+/// Returns the chapters about queries, or those of one experiment.
+fn olap_chapters(only: Option<OlapPart>) -> &'static [(&'static str, Experiment)] {
+    let all: &'static [(&'static str, Experiment)] = &OLAP;
+    match only {
+        None => all,
+        Some(OlapPart::Shares) => &all[..1],
+        Some(OlapPart::Cap) => &all[1..2],
+        Some(OlapPart::Latency) => &all[2..],
+    }
+}
+
+/// Returns the script of a subject. `None`: the subject needs no server.
+fn script(options: &Options) -> Option<Script> {
+    let script = match options.subject {
+        Subject::Levels => Script {
+            flags: |_| Vec::new(),
+            prepare: |stage| {
+                stage.prefill()?;
+                stage.capacity()
+            },
+            chapters: &LEVELS,
+            quick: 4,
+        },
+        Subject::Flush => {
+            let flags = |options: &Options| flush::flags(&options.flush);
+            Script { flags, prepare: flush::capacity, chapters: &FLUSH, quick: FLUSH.len() }
+        }
+        Subject::Olap => {
+            let chapters = olap_chapters(options.olap.only);
+            Script { flags: |_| olap::flags(), prepare: olap::prepare, chapters, quick: chapters.len() }
+        }
+        Subject::Compaction => return None,
+    };
+    Some(script)
+}
+
+fn experiments(stage: &mut Stage, script: &Script, outcome: &mut Outcome) -> Result<(), DemoError> {
+    outcome.capacity = (script.prepare)(stage)?;
+    let chapters = script.chapters(outcome.quick);
+    for (number, (title, experiment)) in chapters.iter().enumerate() {
+        stage.print(&format!("── {} of {}: {title}", number + 1, chapters.len()));
+        match experiment(stage) {
+            Ok(chapter) => outcome.chapters.push(chapter),
+            Err(DemoError::Failed(reason)) => {
+                stage.print(&format!("left out: {reason}"));
+                outcome.notes.push(format!("Left out: {title}. {reason}"));
+                stage.server_check()?;
+            }
+            Err(error) => {
+                outcome.notes.append(&mut stage.notes);
+                return Err(error);
+            }
+        }
+    }
+    outcome.notes.append(&mut stage.notes);
+    Ok(())
+}
+
+/// Returns a flag that Ctrl-C, SIGTERM and SIGHUP set. All waiting code checks it.
+fn stop_flag() -> Result<StopFlag, DemoError> {
+    let is_caught = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, is_caught.clone())
+            .map_err(|error| DemoError::Failed(format!("signals cannot be caught: {error}")))?;
+    }
+    let stop = StopFlag::new();
+    let flag = stop.clone();
+    // The thread ends with the process.
+    std::thread::spawn(move || {
+        while !is_caught.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        flag.set();
+    });
+    Ok(stop)
+}
+
+/// Returns the cores of the server and those of the loads: a half each. A single core is shared.
+fn halves(cores: &[usize]) -> (Vec<usize>, Vec<usize>) {
+    match cores {
+        [] | [_] => (cores.to_vec(), cores.to_vec()),
+        _ => {
+            let (server, loads) = cores.split_at(cores.len() / 2);
+            (server.to_vec(), loads.to_vec())
+        }
+    }
+}
+
+fn machine(subject: Subject) -> Machine {
+    let cores = server::cores();
+    let (mut server_cores, mut load_cores) = halves(&cores);
+    match subject {
+        Subject::Levels => {}
+        // Background work of storage is per core, so that one core is enough.
+        Subject::Flush | Subject::Compaction => server_cores.truncate(1),
+        // A query runs on all cores, and its client needs hardly any CPU.
+        Subject::Olap => (server_cores, load_cores) = (cores.clone(), cores),
+    }
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let model = read("/proc/cpuinfo")
+        .lines()
+        .find(|line| line.starts_with("model name"))
+        .map(|line| line.split_once(':').map_or(String::new(), |(_, model)| model.trim().to_string()));
+    Machine {
+        model: model.unwrap_or_default(),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_string(),
+        server_cores,
+        load_cores,
+    }
+}
+
+fn notes(options: &Options, machine: &Machine) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(commit) = options.flush.commit.as_ref().filter(|commit| commit.as_str() != "batch") {
+        notes.push(format!("The servers ran with `--commit {commit}`: writes did not wait for the disk."));
+    }
+    if let Some(rate_per_s) = options.flush.rate_per_s {
+        notes.push(format!(
+            "The rate of {rate_per_s:.0} writes a second is that of `--rate`, not 40 % of capacity."
+        ));
+    }
+    if machine.server_cores == machine.load_cores && machine.load_cores.len() < 2 {
+        notes.push(
+            "Server and loads share the only core. So throughput is far below the server's capacity, latencies include the time that the sender \
+             waited for the core, and work in the server's idle time is charged to no level. Rely only on the server's own CPU \
+             by level."
+                .to_string(),
+        );
+    }
+    if cfg!(debug_assertions) {
+        notes.push("This is a debug build, many times slower than a release build.".to_string());
+    }
+    notes
+}
+
+fn write(path: &str, text: &str) -> Result<(), DemoError> {
+    std::fs::write(path, text)
+        .map_err(|error| DemoError::Failed(format!("{path} cannot be written: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_experiment_has_its_own_chapters() {
+        let count = |only| olap_chapters(only).len();
+        assert_eq!(count(None), count(Some(OlapPart::Shares)) + 1 + count(Some(OlapPart::Latency)));
+        assert!(olap_chapters(Some(OlapPart::Cap))[0].0.contains("cpu_limit"));
+    }
+
+    #[test]
+    fn cores_are_halved() {
+        assert_eq!(halves(&[0, 1, 4]), (vec![0], vec![1, 4]));
+        assert_eq!(halves(&[3]), (vec![3], vec![3]));
+    }
+}

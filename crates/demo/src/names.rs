@@ -1,0 +1,33 @@
+//! Names of loads, phases and chapters. Results contain them, so that comparisons and charts find what
+//! a chapter measured. The name of a load is also that of its role and its service level.
+
+/// Interactive load of the demo of service levels.
+pub(crate) const INTERACTIVE: &str = "interactive";
+/// Batch load of that demo. (`batch` is a reserved word of CQL.)
+pub(crate) const BATCH: &str = "analytics";
+/// Loads that compete by shares.
+pub(crate) const LOADS: [&str; 3] = ["load1", "load2", "load3"];
+/// Load in a level with `cpu_limit`.
+pub(crate) const CAPPED: &str = "capped";
+
+/// Load of the demo of flushes.
+pub(crate) const WRITES: &str = "writes";
+/// Labels of its phases, by the server: one that flushes, and one that keeps all writes in memory.
+pub(crate) const FLUSHING: &str = "flushing";
+pub(crate) const IN_MEMORY: &str = "in memory";
+
+/// The two clients of the demo of queries.
+pub(crate) const FIRST: &str = "first";
+pub(crate) const SECOND: &str = "second";
+/// Phases with a level for each client, and with one level for both. Names of phases of short queries
+/// start with them.
+pub(crate) const LEVELS: &str = "levels";
+pub(crate) const ONE_LEVEL: &str = "one_level";
+/// Phase of short queries without other load, the base of comparison.
+pub(crate) const ALONE: &str = "alone";
+/// Connections of the second client beside short queries.
+pub(crate) const CONNECTIONS: [usize; 4] = [1, 2, 4, 8];
+/// Chapters about short queries: of ClickBench, of TPC-H.
+pub(crate) const SHORT_CLICKBENCH: &str = "olap_clickbench";
+pub(crate) const SHORT_TPCH: &str = "olap_tpch";
+pub(crate) const SHORT: [&str; 2] = [SHORT_CLICKBENCH, SHORT_TPCH];

@@ -1,0 +1,228 @@
+//! Options of a demo, and the sizes and times that follow from them.
+
+use crate::error::DemoError;
+use crate::results::Subject;
+
+/// The program that contains the demo.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// True if its server has a SQL listener.
+    pub has_sql: bool,
+    /// Checks a value of the server's `--commit`. The error is the expected form.
+    pub check_commit: fn(&str) -> Result<(), String>,
+}
+
+/// Values of the command line.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Options {
+    pub(crate) subject: Subject,
+    pub(crate) quick: bool,
+    pub(crate) shape: Shape,
+    pub(crate) report: String,
+    pub(crate) json: Option<String>,
+    /// File for the main figure.
+    pub(crate) picture: Option<String>,
+    /// Results of an earlier run to render again.
+    pub(crate) from: Option<String>,
+    pub(crate) keep: bool,
+    pub(crate) help: bool,
+    pub(crate) olap: OlapOptions,
+    pub(crate) flush: FlushOptions,
+}
+
+/// Kinds of the two loads in the first chapters of the demo of service levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Single rows at half of the server's CPU beside slices of 100 rows.
+    Slices,
+    /// Single rows in both loads: at most 200 in flight at 20 % of capacity, beside 1800 in flight.
+    Published,
+}
+
+impl Shape {
+    const WORDS: [(&'static str, Shape); 2] = [("slices", Shape::Slices), ("published", Shape::Published)];
+
+    pub(crate) fn parse(name: &str) -> Result<Shape, DemoError> {
+        let found = Shape::WORDS.iter().find(|(word, _)| *word == name);
+        found
+            .map(|(_, shape)| *shape)
+            .ok_or_else(|| DemoError::Usage(format!("--shape: expected slices or published, got `{name}`.")))
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Shape::Slices => "slices",
+            Shape::Published => "published",
+        }
+    }
+}
+
+/// Sizes and times of a run; times in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// Rows that are read by key.
+    pub(crate) rows: u64,
+    /// Partitions of 100 rows.
+    pub(crate) partitions: u64,
+    /// Each closed loop that measures capacity.
+    pub(crate) capacity: f64,
+    /// Each phase of the interactive load: alone, beside the batch load, alone again.
+    pub(crate) mixed: f64,
+    /// Pause between phases, while a load joins or leaves or a change takes effect.
+    pub(crate) settle: f64,
+    /// Each phase of shares, and the one of the cap.
+    pub(crate) shares: f64,
+    /// A phase of the demo of flushes, warm-up included.
+    pub(crate) background: f64,
+    /// Numbers of these phases with controllers, and without.
+    pub(crate) background_phases: (usize, usize),
+}
+
+impl Times {
+    pub(crate) const QUICK: Times = Times {
+        rows: 20_000,
+        partitions: 300,
+        capacity: 2.0,
+        mixed: 3.0,
+        settle: 1.0,
+        shares: 3.0,
+        background: 5.0,
+        background_phases: (4, 2),
+    };
+    pub(crate) const FULL: Times = Times {
+        rows: 100_000,
+        partitions: 2_000,
+        capacity: 6.0,
+        mixed: 16.0,
+        settle: 2.0,
+        shares: 14.0,
+        background: 30.0,
+        background_phases: (16, 8),
+    };
+}
+
+/// Requested rate of the demo of flushes, as a fraction of capacity.
+const FLUSH_PART: f64 = 0.4;
+
+/// Options of the demo of flushes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct FlushOptions {
+    /// Length of a phase, seconds.
+    pub(crate) seconds: Option<f64>,
+    /// Number of phases with controllers.
+    pub(crate) phases: Option<usize>,
+    /// `--commit` of the servers.
+    pub(crate) commit: Option<String>,
+    /// Writes a second, instead of [`FLUSH_PART`] of capacity.
+    pub(crate) rate_per_s: Option<f64>,
+}
+
+impl FlushOptions {
+    /// Least number of phases: a pair.
+    pub(crate) const PHASES_MIN: usize = 2;
+
+    /// Returns `times` with the values of the flags. Numbers of phases are rounded up to pairs.
+    pub(crate) fn times(&self, times: Times) -> Times {
+        let pairs = |phases: usize| (phases.next_multiple_of(2), phases.div_ceil(2).next_multiple_of(2));
+        let background_phases = self.phases.map_or(times.background_phases, pairs);
+        Times { background: self.seconds.unwrap_or(times.background), background_phases, ..times }
+    }
+
+    /// Returns the writes a second to send. Errors if a rate of at least `capacity_per_s` was requested:
+    /// the queue would grow without end.
+    pub(crate) fn rate_per_s(&self, capacity_per_s: f64) -> Result<f64, DemoError> {
+        match self.rate_per_s {
+            Some(rate) if rate >= capacity_per_s => Err(DemoError::Failed(format!(
+                "--rate: expected less than the {capacity_per_s:.0} writes a second that the server takes for long, got {rate:.0}."
+            ))),
+            Some(rate) => Ok(rate),
+            None => Ok(capacity_per_s * FLUSH_PART),
+        }
+    }
+}
+
+/// Experiments of the demo of queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OlapPart {
+    Shares,
+    Cap,
+    Latency,
+}
+
+impl OlapPart {
+    /// Values of `--only`.
+    pub(crate) const WORDS: [(&'static str, OlapPart); 3] =
+        [("shares", OlapPart::Shares), ("cap", OlapPart::Cap), ("latency", OlapPart::Latency)];
+}
+
+/// Options of the demo of queries.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct OlapOptions {
+    pub(crate) rows: Option<u64>,
+    pub(crate) scale: Option<f64>,
+    pub(crate) seconds: Option<f64>,
+    pub(crate) only: Option<OlapPart>,
+}
+
+/// Sizes and times of the demo of queries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OlapSizes {
+    /// Rows of ClickBench's table.
+    pub(crate) rows: u64,
+    /// Scale of TPC-H.
+    pub(crate) scale: f64,
+    /// Length of a phase, seconds.
+    pub(crate) seconds: f64,
+    /// Warm-up before it: connections, plans, caches. Seconds.
+    pub(crate) warmup_s: f64,
+    pub(crate) only: Option<OlapPart>,
+}
+
+impl OlapSizes {
+    const QUICK: OlapSizes = OlapSizes { rows: 50_000, scale: 0.01, seconds: 2.0, warmup_s: 0.5, only: None };
+    const FULL: OlapSizes = OlapSizes { rows: 200_000, scale: 0.05, seconds: 8.0, warmup_s: 1.5, only: None };
+}
+
+impl OlapOptions {
+    pub(crate) fn sizes(&self, quick: bool) -> OlapSizes {
+        let default = if quick { OlapSizes::QUICK } else { OlapSizes::FULL };
+        OlapSizes {
+            rows: self.rows.unwrap_or(default.rows),
+            scale: self.scale.unwrap_or(default.scale),
+            seconds: self.seconds.unwrap_or(default.seconds),
+            only: self.only,
+            ..default
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_rate_is_a_part_of_capacity_or_the_requested_one() {
+        let rate = |rate_per_s| FlushOptions { rate_per_s, ..FlushOptions::default() }.rate_per_s(50_000.0);
+        assert_eq!(rate(None).expect("a part"), 20_000.0);
+        assert_eq!(rate(Some(30_000.0)).expect("less than capacity"), 30_000.0);
+        let refused = rate(Some(50_000.0)).expect_err("the queue would grow without end").to_string();
+        assert!(refused.contains("less than the 50000 writes"), "{refused}");
+    }
+
+    #[test]
+    fn phases_of_flushes_are_rounded_up_to_pairs() {
+        let phases = |phases| {
+            let options = FlushOptions { phases: Some(phases), ..FlushOptions::default() };
+            options.times(Times::QUICK).background_phases
+        };
+        assert_eq!([2, 5, 16].map(phases), [(2, 2), (6, 4), (16, 8)]);
+    }
+
+    #[test]
+    fn flags_override_default_sizes() {
+        let options = OlapOptions { rows: Some(7), only: Some(OlapPart::Cap), ..OlapOptions::default() };
+        let expected = OlapSizes { rows: 7, only: Some(OlapPart::Cap), ..OlapSizes::QUICK };
+        assert_eq!(options.sizes(true), expected);
+        assert_eq!(OlapOptions::default().sizes(false), OlapSizes::FULL);
+    }
+}

@@ -1,0 +1,284 @@
+//! Report as one HTML page without scripts, fonts or images. It is light or dark as the reader's system, and
+//! light on paper. Colours are those of Okabe and Ito, which colour-blind readers can distinguish, darker on
+//! white for text. Lines also have names, dashes and marks.
+
+mod cpu;
+mod figure;
+mod olap;
+mod picture;
+mod storage;
+
+use std::fmt::Write as _;
+
+use crate::chart::{Figure, NARROW, WIDE, draw, escaped};
+use crate::headline;
+use crate::listing::{loads, machine_line, percentiles, usage};
+use crate::names::INTERACTIVE;
+use crate::results::{Chapter, Outcome, Row, Subject, Window};
+use crate::units::{date, percent, rate, time};
+
+pub(crate) use picture::picture;
+use picture::{CHART, COLOURS};
+
+const PAGE: &str = include_str!("page.css");
+
+/// Returns the page.
+pub(crate) fn page(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>fairlane demo</title><style>{COLOURS}{CHART}{PAGE}</style></head><body>"
+    );
+    head(&mut out, outcome);
+    comparison(&mut out, &outcome.comparison);
+    main_figure(&mut out, outcome);
+    for chapter in &outcome.chapters {
+        section(&mut out, outcome, chapter);
+    }
+    // The demo of compactions has no loads.
+    if outcome.subject != Subject::Compaction {
+        all_loads(&mut out, outcome);
+        cores(&mut out, outcome);
+    }
+    served(&mut out, outcome);
+    out.push_str("</body></html>\n");
+    out
+}
+
+fn head(out: &mut String, outcome: &Outcome) {
+    let _ = write!(out, "<h1>{}</h1>", escaped(&headline::sentence(outcome)));
+    if let Some(batch) = headline::batch(outcome) {
+        let _ = write!(out, "<p class=\"lead\">{}</p>", escaped(&batch));
+    }
+    if !outcome.notes.is_empty() {
+        let heading = if outcome.invalid() { "Invalid in part: do not quote" } else { "Notes" };
+        let _ = write!(out, "<div class=\"doubts\"><h2>{heading}</h2><ul>");
+        for note in &outcome.notes {
+            let _ = write!(out, "<li>{}</li>", escaped(note));
+        }
+        out.push_str("</ul></div>");
+    }
+    let form = if outcome.quick { "quick: phases of seconds, coarse results" } else { "full" };
+    let shape = if outcome.shape == "published" {
+        "published: single-row reads, 200 in flight at 20 % of capacity beside 1800 unbounded"
+    } else {
+        "slices: single-row reads beside slices of 100 rows"
+    };
+    let command = if outcome.command.is_empty() { "fairlane demo" } else { &outcome.command };
+    let duration = if outcome.seconds > 0.0 { format!(", {:.0} s", outcome.seconds) } else { String::new() };
+    let mut rows = vec![
+        ("Command", format!("<code>{}</code>", escaped(command))),
+        (
+            "Form",
+            if outcome.subject == Subject::Levels { format!("{form}; {shape}") } else { form.to_string() },
+        ),
+        ("Version", format!("fairlane {}", escaped(&outcome.version))),
+        ("Date", format!("{}{duration}", date(outcome.started_unix_ms))),
+        ("Machine", escaped(&machine_line(&outcome.machine))),
+    ];
+    let capacity = capacity(outcome);
+    if !capacity.is_empty() {
+        rows.push(("Capacity, alone", escaped(&capacity)));
+    }
+    out.push_str("<dl>");
+    for (name, value) in rows {
+        let _ = write!(out, "<dt>{name}</dt><dd>{value}</dd>");
+    }
+    out.push_str("</dl>");
+}
+
+fn capacity(outcome: &Outcome) -> String {
+    let runs = [&outcome.capacity.reads, &outcome.capacity.batch, &outcome.capacity.writes];
+    let capacities = runs
+        .into_iter()
+        .flatten()
+        .map(|run| format!("{} a second: {}", rate(run.throughput_per_s), run.load));
+    let mut capacities: Vec<String> = capacities.collect();
+    let interactive = outcome.capacity.interactive;
+    if interactive.per_s > 0.0 {
+        let alone = outcome.chapter("one_level").and_then(|chapter| chapter.window("before"));
+        let of = alone.map_or(String::new(), |window| {
+            format!(", which alone take {} of the server's CPU", percent(window.cpu.server_part()))
+        });
+        capacities.push(format!("the interactive load requests {} a second{of}", rate(interactive.per_s)));
+    }
+    capacities.join("; ")
+}
+
+fn comparison(out: &mut String, rows: &[Row]) {
+    let published = rows.iter().any(|row| !row.published.is_empty());
+    let heading = if published { "Compared with published results" } else { "Compared with the goals" };
+    let _ = write!(out, "<h2>{heading}</h2>");
+    out.push_str(
+        "<div class=\"wide-table\"><table class=\"compare\"><thead><tr><th>What</th><th>Here</th>\
+         <th>Goal</th><th>Published</th><th></th></tr></thead><tbody>",
+    );
+    for row in rows {
+        let verdict = match row.met {
+            Some(true) => "<td class=\"met\">✓ met</td>".to_string(),
+            Some(false) => "<td class=\"missed\">✗ not met</td>".to_string(),
+            None => format!("<td class=\"soft\">{}</td>", row.verdict()),
+        };
+        let or_dash = |text: &str| if text.is_empty() { "–".to_string() } else { escaped(text) };
+        let _ = write!(
+            out,
+            "<tr><td>{}<small>{}</small></td><td class=\"seen\" data-name=\"here\">{}</td><td data-name=\"goal\">{}</td>\
+             <td data-name=\"published\">{}</td>{verdict}</tr>",
+            escaped(&row.what),
+            escaped(&row.detail),
+            escaped(&row.seen),
+            or_dash(&row.goal),
+            or_dash(&row.published)
+        );
+    }
+    out.push_str("</tbody></table></div>");
+    if !published {
+        return;
+    }
+    out.push_str(
+        "<p class=\"soft\">Published results are those of another system on other machines, so that only ratios are comparable. \
+         Each ratio here is computed within one run, over the phase alone with the lower p99.</p>",
+    );
+}
+
+/// Writes a figure twice: for a page, and for a telephone, where text would be too small otherwise.
+fn figure_element(out: &mut String, figure: &Figure, caption: &str) {
+    let _ = write!(
+        out,
+        "<figure><div class=\"wide\">{}</div><div class=\"narrow\">{}</div><figcaption>{caption}</figcaption></figure>",
+        draw(figure, &WIDE),
+        draw(&Figure { tips: Vec::new(), ..figure.clone() }, &NARROW)
+    );
+}
+
+/// Writes the chapters without and with levels side by side, on the same axes.
+fn main_figure(out: &mut String, outcome: &Outcome) {
+    let Some(pair) = picture::pair(outcome) else { return };
+    out.push_str("<div class=\"wide\"><h2>Without and with service levels</h2><div class=\"pair\">");
+    for (title, figure) in &pair {
+        let _ = write!(out, "<figure><h3>{}</h3>{}</figure>", escaped(title), draw(figure, &picture::HALF));
+    }
+    out.push_str("</div><p class=\"soft\">Both have the same axes. Each is drawn larger below.</p></div>");
+}
+
+/// Returns a remark on a chapter whose interactive load got less than its requested rate.
+fn remark(chapter: &Chapter) -> &'static str {
+    let behind = |window: &Window| {
+        let load = window.loads.iter().find(|load| load.load == INTERACTIVE);
+        load.is_some_and(|load| {
+            load.held_back > 0 || load.asked_per_s.is_some_and(|asked| load.throughput_per_s < 0.97 * asked)
+        })
+    };
+    if chapter.window("beside").is_some_and(behind) {
+        " The two loads request more than the server can do, and an open loop does not yield: its backlog grows while the batch load \
+         runs, and latency starts when a request is due. So the factor depends on the length of the phase."
+    } else {
+        ""
+    }
+}
+
+fn section(out: &mut String, outcome: &Outcome, chapter: &Chapter) {
+    let _ = write!(
+        out,
+        "<h2 id=\"{}\">{}</h2><p>{}{}</p>",
+        escaped(&chapter.id),
+        escaped(&chapter.title),
+        escaped(&chapter.what),
+        remark(chapter)
+    );
+    let caption = match outcome.subject {
+        Subject::Levels => "Shaded: measured phases. Loads join and leave between them.",
+        Subject::Flush => "Shaded: measured phases. Servers start and warm up between them.",
+        Subject::Compaction => "Shaded: the compaction, from its first to its last second.",
+        Subject::Olap => "Shaded: measured phases. Clients log in and warm up between them.",
+    };
+    figure_element(out, &figure::of(outcome, chapter), caption);
+}
+
+fn all_loads(out: &mut String, outcome: &Outcome) {
+    out.push_str("<h2>Every load</h2><div class=\"wide-table\"><table><thead><tr><th>Load</th><th class=\"n\">answered a second</th>");
+    for (name, _) in percentiles(&load::Latency::default()) {
+        let _ = write!(out, "<th class=\"n\">{name}</th>");
+    }
+    out.push_str("</tr></thead><tbody>");
+    let mut last = String::new();
+    for entry in loads(outcome) {
+        if entry.part != last {
+            let _ = write!(out, "<tr class=\"part\"><td colspan=\"8\">{}</td></tr>", escaped(&entry.part));
+            last.clone_from(&entry.part);
+        }
+        let _ =
+            write!(out, "<tr><td>{}</td><td class=\"n\">{}</td>", escaped(&entry.load), rate(entry.per_s));
+        for (_, us) in percentiles(&entry.latency) {
+            let _ = write!(out, "<td class=\"n\">{}</td>", time(us));
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str(
+        "</tbody></table></div><p class=\"soft\">In open loops (interactive, throttled, writes) latency starts when a request is due, so that a \
+         stall also counts for requests that could not be sent. In closed loops latency is requests in flight over throughput. A load that \
+         runs through several phases has one latency for all of them.</p>",
+    );
+}
+
+fn cores(out: &mut String, outcome: &Outcome) {
+    out.push_str(
+        "<h2>Use of the cores</h2><p>Use by all processes, and by the server's process. A large difference means that other programs \
+         used the server's cores. A sender above 80 % of its core also measures itself. Its lag is the delay of requests that no limit \
+         delayed, and is part of the latency of an open loop.</p>\
+         <div class=\"wide-table\"><table><thead><tr><th>Phase</th><th class=\"n\">server's cores</th><th class=\"n\">server's process</th>\
+         <th class=\"n\">loads' cores</th><th class=\"n\">busiest sender</th><th class=\"n\">its lag, p99</th></tr></thead><tbody>",
+    );
+    let shown = |part: Option<f64>| part.map_or("–".to_string(), percent);
+    for usage in usage(outcome) {
+        let _ = write!(
+            out,
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            escaped(&usage.part),
+            percent(usage.busy),
+            percent(usage.process),
+            shown(usage.loads),
+            shown(usage.sender),
+            usage.lag_us.map_or("–".to_string(), time)
+        );
+    }
+    out.push_str("</tbody></table></div>");
+}
+
+/// Writes the server's own measurements of requests, if there are any.
+fn served(out: &mut String, outcome: &Outcome) {
+    let phases = outcome.chapters.iter().flat_map(|chapter| &chapter.windows);
+    if phases.clone().all(|window| window.cpu.served.is_empty()) {
+        return;
+    }
+    out.push_str(
+        "<h2>In the server</h2><p>Times of each level's requests, as the server measures them: service time S, and time in the queue. A \
+         client's latency also includes the network, and the time until the server reads the request.</p>\
+         <div class=\"wide-table\"><table><thead><tr><th>Level</th><th class=\"n\">S mean</th><th class=\"n\">S p99</th>\
+         <th class=\"n\">queue mean</th><th class=\"n\">queue p99</th><th class=\"n\">client p99</th></tr></thead><tbody>",
+    );
+    for chapter in &outcome.chapters {
+        for window in chapter.windows.iter().filter(|window| !window.cpu.served.is_empty()) {
+            let part = format!("{}: {}", chapter.id.replace('_', " "), window.label);
+            let _ = write!(out, "<tr class=\"part\"><td colspan=\"6\">{}</td></tr>", escaped(&part));
+            for (level, times) in &window.cpu.served {
+                let client = window.latency(level).map_or("–".to_string(), |latency| time(latency.p99_us));
+                let cells =
+                    [times.service_mean_us, times.service_p99_us, times.queue_mean_us, times.queue_p99_us]
+                        .map(time);
+                let _ = write!(out, "<tr><td>{}</td>", escaped(level));
+                for cell in cells.iter().chain([&client]) {
+                    let _ = write!(out, "<td class=\"n\">{cell}</td>");
+                }
+                out.push_str("</tr>");
+            }
+        }
+    }
+    out.push_str("</tbody></table></div>");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Main figure: the two chapters of interactive and batch load side by side, on the same axes. As a file it
+//! contains its styles and background, so that it can be shown anywhere.
+
+use std::fmt::Write as _;
+
+use super::figure;
+use crate::chart::{Figure, Layout, Panel, escaped, group};
+use crate::listing::machine_line;
+use crate::results::Outcome;
+use crate::units::date;
+
+pub(super) const COLOURS: &str = include_str!("colours.css");
+pub(super) const CHART: &str = include_str!("chart.css");
+
+/// Layout of each of the two drawings.
+pub(super) const HALF: Layout = Layout { width: 600.0, panel: 112.0, text: 14.0 };
+/// Space between the drawings, and around them.
+const SPACE: f64 = 24.0;
+
+/// Gives panels with the same index the same axis.
+fn same_axes(figures: &mut [Figure]) {
+    let panels = figures.iter().map(|figure| figure.panels.len()).min().unwrap_or(0);
+    for index in 0..panels {
+        let values = |panel: &Panel| -> Vec<f64> {
+            let points = panel.lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
+            points.chain(panel.rules.iter().map(|rule| rule.value)).collect()
+        };
+        let stacked = figures.iter().any(|figure| figure.panels[index].stacked);
+        if stacked {
+            continue;
+        }
+        let all: Vec<f64> = figures.iter().flat_map(|figure| values(&figure.panels[index])).collect();
+        figures.iter_mut().for_each(|figure| figure.panels[index].spans.clone_from(&all));
+    }
+}
+
+/// Returns the figures of both chapters with their headings. `None` unless both were measured.
+pub(super) fn pair(outcome: &Outcome) -> Option<[(String, Figure); 2]> {
+    let found = |id: &str| Some((outcome.chapter(id)?, figure::of(outcome, outcome.chapter(id)?)));
+    let ((one, first), (two, second)) = (found("one_level")?, found("two_levels")?);
+    let mut figures = vec![first, second];
+    same_axes(&mut figures);
+    let second = figures.pop()?;
+    Some([(one.title.clone(), figures.pop()?), (two.title.clone(), second)])
+}
+
+/// Returns the picture as an SVG file. `None` unless both chapters were measured.
+pub(crate) fn picture(outcome: &Outcome) -> Option<String> {
+    let pair = pair(outcome)?;
+    let head = HALF.text * 2.6;
+    let mut drawings = String::new();
+    let mut height = 0.0f64;
+    for (index, (title, figure)) in pair.iter().enumerate() {
+        let (drawing, high) = group(figure, &HALF)?;
+        let x = SPACE + index as f64 * (HALF.width + SPACE);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            drawings,
+            "<g transform=\"translate({x} {head})\">{drawing}</g><text class=\"heading\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"18\">{}</text>",
+            x + HALF.text * 4.4,
+            HALF.text * 1.8,
+            escaped(title)
+        );
+        height = height.max(high);
+    }
+    let (width, whole) = (2.0 * HALF.width + 3.0 * SPACE, head + height + HALF.text * 2.0);
+    let footer = format!(
+        "fairlane {}, {}. {}",
+        outcome.version,
+        date(outcome.started_unix_ms),
+        machine_line(&outcome.machine)
+    );
+    Some(format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {whole:.0}\" font-size=\"{}\" role=\"img\">\
+         <title>{}</title><style>{COLOURS}{CHART}</style><rect width=\"100%\" height=\"100%\" rx=\"8\" style=\"fill: var(--ground)\"/>{drawings}\
+         <text x=\"{:.1}\" y=\"{:.1}\" font-size=\"12\">{}</text></svg>\n",
+        HALF.text,
+        escaped(&crate::headline::sentence(outcome)),
+        SPACE + HALF.text * 4.4,
+        whole - 10.0,
+        escaped(&footer)
+    ))
+}

@@ -1,0 +1,83 @@
+//! Panels of storage: bytes written to the disk, weights of the controllers, bytes that wait, and the space
+//! of table files.
+
+use crate::chart::{Line, Panel, Rule, Scale};
+use crate::results::{Chapter, SpacePoint, StoragePoint};
+
+/// Classes of background work. The load has class 0.
+pub(super) const FLUSH: usize = 1;
+pub(super) const COMPACTION: usize = 2;
+pub(super) const LOG: usize = 3;
+
+/// Value of one second.
+type Of = fn(&StoragePoint) -> f64;
+
+/// Returns the panels of a chapter about storage, else none.
+pub(super) fn panels(chapter: &Chapter) -> Vec<Panel> {
+    if chapter.storage.is_empty() {
+        return Vec::new();
+    }
+    let written: [(&str, usize, Of); 3] = [
+        ("log", LOG, |p| p.log_bytes_per_s / 1e6),
+        ("flush", FLUSH, |p| p.flush_bytes_per_s / 1e6),
+        ("compaction", COMPACTION, |p| p.compaction_bytes_per_s / 1e6),
+    ];
+    let weights: [(&str, usize, Of); 2] =
+        [("flush", FLUSH, |p| p.flush_weight), ("compaction", COMPACTION, |p| p.compaction_weight)];
+    let waiting: [(&str, usize, Of); 2] = [
+        ("memtables", FLUSH, |p| p.memtable_bytes / 1e6),
+        ("to be compacted", COMPACTION, |p| p.backlog_bytes / 1e6),
+    ];
+    vec![
+        panel(chapter, "written to the disk, MB a second", &written),
+        panel(chapter, "weight of background work (all users have 1000)", &weights),
+        panel(chapter, "bytes that wait to be written, MB", &waiting),
+    ]
+}
+
+/// Returns a panel with the lines that have a value above 0.
+fn panel(chapter: &Chapter, title: &str, of: &[(&str, usize, Of)]) -> Panel {
+    let line = |(name, class, value): &(&str, usize, Of)| {
+        let points: Vec<(f64, f64)> =
+            chapter.storage.iter().map(|point| (point.at_s, value(point))).collect();
+        let has_values = points.iter().any(|point| point.1 > 0.0);
+        has_values.then(|| Line { name: (*name).to_string(), class: *class, thin: false, points })
+    };
+    let lines: Vec<Line> = of.iter().filter_map(line).collect();
+    // A single line has no name beside it.
+    let title = match lines.as_slice() {
+        [only] => format!("{title}: {}", only.name),
+        _ => title.to_string(),
+    };
+    Panel {
+        title,
+        scale: Scale::Linear,
+        tall: 0.9,
+        stacked: false,
+        top: None,
+        spans: Vec::new(),
+        lines,
+        rules: Vec::new(),
+        notes: Vec::new(),
+        mark: |value| format!("{value}"),
+    }
+}
+
+/// Returns the panel of the space of table files over time.
+pub(super) fn space(chapter: &Chapter) -> Option<Panel> {
+    let table = chapter.space.first()?.bytes;
+    let points = chapter.space.iter().map(|SpacePoint { at_s, bytes, .. }| (*at_s, bytes / 1e6)).collect();
+    let rule = |part: f64, label: &str| Rule { value: table * part / 1e6, label: label.to_string() };
+    Some(Panel {
+        title: "space of the table's files, MB".to_string(),
+        scale: Scale::Linear,
+        tall: 1.8,
+        stacked: false,
+        top: None,
+        spans: Vec::new(),
+        lines: vec![Line { name: "table files".to_string(), class: 0, thin: false, points }],
+        rules: vec![rule(1.1, "10 % more than before"), rule(2.0, "twice as much")],
+        notes: Vec::new(),
+        mark: |value| format!("{value:.0}"),
+    })
+}

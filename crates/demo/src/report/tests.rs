@@ -1,0 +1,154 @@
+//! Pages of outcomes made for tests.
+
+use super::*;
+use crate::results::{Cpu, CpuPoint, OfQuery, Point, Series, WindowLoad};
+
+fn series(load: &str, count: usize) -> Series {
+    let point = |n: usize| Point {
+        at_s: n as f64 + 0.5,
+        seconds: 1.0,
+        rate_per_s: 100.0 * n as f64,
+        p50_us: 90.0,
+        p99_us: 400.0 + n as f64,
+    };
+    Series { load: load.into(), points: (0..count).map(point).collect() }
+}
+
+fn window(id: &str, label: &str, begin_s: f64, loads: &[&str]) -> Window {
+    let load = |name: &&str| WindowLoad {
+        load: (*name).to_string(),
+        throughput_per_s: 300.0,
+        ..WindowLoad::default()
+    };
+    let levels = loads.iter().map(|name| ((*name).to_string(), 0.5)).collect();
+    let cpu = Cpu { levels, process: 1.0, busy: 1.0, cores: 1, ..Cpu::default() };
+    let loads = loads.iter().map(load).collect();
+    Window { id: id.into(), label: label.into(), begin_s, end_s: begin_s + 5.0, loads, cpu }
+}
+
+fn mixed(id: &str) -> Chapter {
+    let cpu = |n: usize| CpuPoint {
+        at_s: n as f64 + 0.5,
+        levels: [("interactive".to_string(), 0.4), ("analytics".to_string(), 0.6)].into(),
+        process: 1.0,
+        busy: 1.0,
+        ..CpuPoint::default()
+    };
+    Chapter {
+        id: id.into(),
+        title: "T & T".into(),
+        windows: vec![
+            window("before", "alone", 0.0, &["interactive"]),
+            window("beside", "both <here>", 7.0, &["interactive", "analytics"]),
+        ],
+        series: vec![series("interactive", 12), series("analytics", 12)],
+        cpu: (0..12).map(cpu).collect(),
+        ..Chapter::default()
+    }
+}
+
+fn outcome() -> Outcome {
+    let row = Row { what: "what".into(), seen: "×1 < ×2".into(), met: Some(true), ..Row::default() };
+    Outcome {
+        command: "fairlane demo --quick".into(),
+        chapters: vec![mixed("one_level"), mixed("two_levels")],
+        comparison: vec![row],
+        notes: vec!["a <note>".into()],
+        ..Outcome::default()
+    }
+}
+
+/// Texts that would load something from elsewhere, or are numbers without a value.
+const REFUSED: [&str; 8] = ["http:", "https:", "<script", "url(", "@import", "NaN", "inf\"", "src="];
+
+#[test]
+fn page_has_all_parts_and_loads_nothing() {
+    let page = page(&outcome());
+    let expected = [
+        "T &amp; T",
+        "×1 &lt; ×2",
+        "a &lt;note&gt;",
+        "✓ met",
+        ">alone<",
+        "1970-01-01 00:00 UTC",
+        "demo --quick",
+    ];
+    for expected in expected {
+        assert!(page.contains(expected), "{expected}");
+    }
+    assert!(!page.contains("both <here>"));
+    for refused in REFUSED {
+        assert!(!page.contains(refused), "{refused}");
+    }
+    assert_eq!(page.matches("<svg").count(), 6, "two side by side, and each wide and narrow");
+    for element in ["svg", "table", "figure", "div", "tr", "td", "text", "g"] {
+        let count = |what: String| page.matches(&what).count();
+        let opened = count(format!("<{element}>")) + count(format!("<{element} "));
+        assert_eq!(opened, count(format!("</{element}>")), "{element}");
+    }
+}
+
+/// Returns a chapter about queries with these phases and their loads.
+fn of_queries(id: &str, phases: &[(&str, &[&str])]) -> Chapter {
+    let phase = |(n, (id, loads)): (usize, &(&str, &[&str]))| {
+        let mut window = window(id, id, 7.0 * n as f64, loads);
+        let latency = load::Latency { p50_us: 100.0, p99_us: 400.0, ..load::Latency::default() };
+        let query = OfQuery { name: "q03".into(), count: 9, latency };
+        window.loads.iter_mut().for_each(|load| load.queries = vec![query.clone()]);
+        window
+    };
+    let loads = phases.last().map_or(&[] as &[&str], |(_, loads)| *loads);
+    Chapter {
+        id: id.into(),
+        title: format!("of {id}"),
+        windows: phases.iter().enumerate().map(phase).collect(),
+        series: loads.iter().map(|load| series(load, 20)).collect(),
+        cpu: mixed(id).cpu,
+        ..Chapter::default()
+    }
+}
+
+#[test]
+fn queries_have_their_own_figures() {
+    let both: &[&str] = &["first", "second"];
+    let (first, capped): (&[&str], &[&str]) = (&["first"], &["capped"]);
+    let outcome = Outcome {
+        subject: Subject::Olap,
+        chapters: vec![
+            of_queries("olap_shares", &[("levels", both), ("one_level", both)]),
+            of_queries("olap_cap", &[("1", capped), ("2", capped)]),
+            of_queries("olap_tpch", &[("alone", first), ("levels-1", both), ("levels-8", both)]),
+        ],
+        ..Outcome::default()
+    };
+    let page = page(&outcome);
+    for expected in ["1.00 : 1", "mean 100.0", "×1.00", "over alone"] {
+        assert!(page.contains(expected), "{expected}");
+    }
+    for refused in REFUSED {
+        assert!(!page.contains(refused), "{refused}");
+    }
+    assert_eq!(page.matches("<svg").count(), 6, "each wide and narrow");
+}
+
+#[test]
+fn stored_results_make_the_same_page() {
+    let outcome = outcome();
+    let text = serde_json::to_string(&outcome).expect("results are data");
+    let again: Outcome = serde_json::from_str(&text).expect("as they were written");
+    assert_eq!(page(&again), page(&outcome));
+    let old: Outcome =
+        serde_json::from_str("{\"version\": \"0\"}").expect("missing values count as not measured");
+    assert!(page(&old).contains("Every load"));
+}
+
+#[test]
+fn picture_needs_no_other_file() {
+    let picture = picture(&outcome()).expect("both chapters");
+    assert!(picture.starts_with("<svg xmlns=") && picture.contains("prefers-color-scheme: dark"));
+    assert_eq!(picture.matches("<g ").count(), picture.matches("</g>").count());
+    for refused in REFUSED.into_iter().filter(|refused| *refused != "http:") {
+        assert!(!picture.contains(refused), "{refused}");
+    }
+    assert!(super::picture(&Outcome::default()).is_none(), "an empty outcome has no picture");
+}

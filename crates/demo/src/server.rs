@@ -1,0 +1,316 @@
+//! Child processes of the demo: the server on its cores, and loads on the other cores. Each has its own
+//! process group, so that Ctrl-C reaches only the demo. The demo then ends its children by their ids, in
+//! order, and waits for them.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use load::Report;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::error::DemoError;
+
+/// Time limit for the start of a server on an empty folder.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after which a child that was asked to end is killed.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Nice value of the batch load, which shares cores with the interactive one. It is used if `chrt` is
+/// missing. With `chrt` the batch load is in the class `SCHED_IDLE`, which yields at once instead of
+/// after a slice of some milliseconds.
+const NICE: i32 = 19;
+/// Name of the server's superuser.
+pub(crate) const ADMIN: &str = "admin";
+
+fn failed(what: &str) -> impl Fn(std::io::Error) -> DemoError {
+    let what = what.to_string();
+    move |error| DemoError::Failed(format!("{what}: {error}"))
+}
+
+/// Returns the cores that this process may use.
+pub(crate) fn cores() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else { return vec![0] };
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+}
+
+/// Pins this thread, and threads and processes that it starts later, to these cores. Returns false if the
+/// kernel refuses. That is no error, since only the results suffer.
+pub(crate) fn pin_to(cores: &[usize]) -> bool {
+    let mut set = CpuSet::new();
+    for core in cores {
+        set.set(*core);
+    }
+    sched_setaffinity(None, &set).is_ok()
+}
+
+/// Starts a child on these cores. A child inherits cores and priority from the thread that starts it, so
+/// that a short-lived thread sets them for itself first.
+fn spawn(command: &mut Command, cores: &[usize], nice: bool) -> Result<Child, std::io::Error> {
+    command.process_group(0).stdin(Stdio::null());
+    let starter = std::thread::scope(|scope| {
+        let start = scope.spawn(|| {
+            pin_to(cores);
+            if nice {
+                let _refused = rustix::process::nice(NICE);
+            }
+            command.spawn()
+        });
+        start.join()
+    });
+    starter.unwrap_or_else(|_| Err(std::io::Error::other("the thread that starts it failed")))
+}
+
+/// Returns true if `chrt` can start programs in the idle class.
+fn idle_class() -> bool {
+    let mut trial = Command::new("chrt");
+    trial.args(["--idle", "0", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+    trial.status().is_ok_and(|status| status.success())
+}
+
+fn signal(child: &Child, signal: Signal) {
+    // The child may have ended already.
+    let _gone = kill_process(Pid::from_child(child), signal);
+}
+
+/// Asks a child to end and waits. Kills it after [`END_TIMEOUT`].
+fn end(child: &mut Child) {
+    signal(child, Signal::TERM);
+    let asked = Instant::now();
+    while asked.elapsed() < END_TIMEOUT {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _gone = child.kill();
+    let _reaped = child.wait();
+}
+
+/// Returns the last two lines of a file, for messages.
+fn tail(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(2).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+}
+
+/// Temporary folder, removed on drop.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Folder {
+    /// Creates the folder. It stays after the demo if `keep` is true.
+    pub(crate) fn create(keep: bool) -> Result<Folder, DemoError> {
+        let name = format!("fairlane-demo-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).map_err(failed(&format!("{} cannot be created", path.display())))?;
+        Ok(Folder { path, keep })
+    }
+
+    /// Returns the path of a file in the folder.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Returns the path of the folder.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.keep
+            && let Err(error) = std::fs::remove_dir_all(&self.path)
+        {
+            eprintln!("fairlane demo: {} could not be removed: {error}", self.path.display());
+        }
+    }
+}
+
+/// Returns the addresses in the line of a ready server: CQL, HTTP, and SQL if it is on, else empty.
+fn addresses(line: &str) -> Option<[String; 3]> {
+    let address = |mark: &str| {
+        let rest = line.split(mark).nth(1)?;
+        let found = rest.split([',', ' ']).next()?.trim_end_matches('.');
+        found.contains(':').then(|| found.to_string())
+    };
+    line.contains("is ready:").then_some(())?;
+    Some([address("CQL ")?, address("HTTP ")?, address("SQL ").unwrap_or_default()])
+}
+
+/// Server under test.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    log: PathBuf,
+    /// HOST:PORT of CQL.
+    pub(crate) cql: String,
+    /// HOST:PORT of the metrics.
+    pub(crate) http: String,
+    /// HOST:PORT of SQL, empty if it is off.
+    pub(crate) sql: String,
+}
+
+impl Server {
+    /// Starts a server on an empty folder and waits until it is ready. `flags` override the usual flags.
+    pub(crate) fn start(
+        folder: &Folder,
+        cores: &[usize],
+        password: &str,
+        flags: &[String],
+    ) -> Result<Server, DemoError> {
+        let program = std::env::current_exe().map_err(failed("this program was not found"))?;
+        let log = folder.file("server.log");
+        let file = File::create(&log).map_err(failed("the server's log cannot be written"))?;
+        // `--cores 1` is one CPU, and `--cores 1-1` is CPU 1.
+        let list = cores.iter().map(|core| format!("{core}-{core}")).collect::<Vec<_>>().join(",");
+        let mut command = Command::new(program);
+        command.arg("serve").arg("--data-dir").arg(folder.file("data"));
+        command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--cores", &list]);
+        // The default ports may belong to another server. The loads need no shard-aware port, and `flags`
+        // turn on SQL where it is needed.
+        command.args(["--shard-aware-port", "off", "--sql-listen", "off", "--disk-probe", "off"]).args(flags);
+        command.env("FAIRLANE_ADMIN_PASSWORD", password).stdout(Stdio::piped()).stderr(file);
+        let mut child = spawn(&mut command, cores, false).map_err(failed("the server cannot be started"))?;
+        let stdout = child.stdout.take();
+        let mut server = Server { child, log, cql: String::new(), http: String::new(), sql: String::new() };
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            // Read to the end, so that the server never blocks on a full pipe.
+            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok)) {
+                let _not_received = sender.send(line);
+            }
+        });
+        let asked = Instant::now();
+        while let Some(left) = READY_TIMEOUT.checked_sub(asked.elapsed()) {
+            let Ok(line) = lines.recv_timeout(left) else { break };
+            if let Some(found) = addresses(&line) {
+                [server.cql, server.http, server.sql] = found;
+                return Ok(server);
+            }
+        }
+        let log = tail(&server.log);
+        Err(DemoError::Failed(format!("The server was not ready after {} s: {log}", READY_TIMEOUT.as_secs())))
+    }
+
+    /// Returns the process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills the server, without the flush of an orderly stop. The caller removes its data.
+    pub(crate) fn kill(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+
+    /// Fails with the last log lines if the server has ended.
+    pub(crate) fn check(&mut self) -> Result<(), DemoError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            _ => Err(DemoError::ServerGone(format!("The server ended: {}", tail(&self.log)))),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// Load in a process of its own.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    child: Child,
+    name: String,
+    json: PathBuf,
+    errors: PathBuf,
+}
+
+impl Sender {
+    /// Starts `fairlane load` with these arguments on these cores, at low priority if `nice` is true.
+    pub(crate) fn start(
+        folder: &Folder,
+        cores: &[usize],
+        name: &str,
+        password: &str,
+        nice: bool,
+        arguments: &[String],
+    ) -> Result<Sender, DemoError> {
+        let program = std::env::current_exe().map_err(failed("this program was not found"))?;
+        let (json, errors) = (folder.file(&format!("{name}.json")), folder.file(&format!("{name}.err")));
+        let _none_before = std::fs::remove_file(&json);
+        let file = File::create(&errors).map_err(failed("the temporary folder cannot be written to"))?;
+        let command = |first: &[&OsStr]| -> Result<Command, DemoError> {
+            let mut command = Command::new(first[0]);
+            command.args(&first[1..]).arg("load").args(arguments).arg("--json").arg(&json);
+            let file = file.try_clone().map_err(failed("the temporary folder cannot be written to"))?;
+            command.env("FAIRLANE_PASSWORD", password).stdout(Stdio::null()).stderr(file);
+            Ok(command)
+        };
+        let plain = [program.as_os_str()];
+        let idle = ["chrt", "--idle", "0"].map(OsStr::new);
+        let idle = [&idle[..], &plain].concat();
+        let idle_class = nice && idle_class();
+        let first = if idle_class { &idle[..] } else { &plain[..] };
+        let child = spawn(&mut command(first)?, cores, nice && !idle_class)
+            .map_err(failed("a load cannot be started"))?;
+        Ok(Sender { child, name: name.to_string(), json, errors })
+    }
+
+    /// Fails if the load has ended, for example because the server refused its user.
+    pub(crate) fn check(&mut self) -> Result<(), DemoError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            _ => Err(DemoError::Failed(format!("The load `{}` ended: {}", self.name, tail(&self.errors)))),
+        }
+    }
+
+    /// Returns true once the load has printed the line of its first second.
+    pub(crate) fn is_sending(&self) -> bool {
+        std::fs::metadata(&self.errors).is_ok_and(|file| file.len() > 0)
+    }
+
+    /// Ends the load and returns its report.
+    pub(crate) fn stop(mut self) -> Result<Report, DemoError> {
+        end(&mut self.child);
+        let text = std::fs::read_to_string(&self.json).map_err(|_| {
+            DemoError::Failed(format!("The load `{}` wrote no report: {}", self.name, tail(&self.errors)))
+        })?;
+        serde_json::from_str(&text)
+            .map_err(|error| DemoError::Failed(format!("The report of `{}` is damaged: {error}", self.name)))
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_from_the_line_of_a_ready_server() {
+        let found = |listeners: &str| addresses(&format!("fairlane is ready: {listeners}"));
+        let (cql, http) = ("127.0.0.1:4711".to_string(), "127.0.0.1:8080".to_string());
+        let without = found("CQL 127.0.0.1:4711, HTTP 127.0.0.1:8080");
+        assert_eq!(without, Some([cql.clone(), http.clone(), String::new()]));
+        let all = found("CQL 127.0.0.1:4711, HTTP 127.0.0.1:8080, SQL 127.0.0.1:5433");
+        assert_eq!(all, Some([cql, http, "127.0.0.1:5433".to_string()]));
+        assert_eq!(addresses("starting: CQL 1:2, HTTP 1:3"), None);
+        assert_eq!(addresses("fairlane is ready: CQL 127.0.0.1:4711"), None);
+    }
+}

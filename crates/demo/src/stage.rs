@@ -1,0 +1,205 @@
+//! State that all chapters share: the server, the probe of its CPU, an administrator's session, sizes and
+//! times, and measured capacities.
+
+use std::time::{Duration, Instant};
+
+use load::session::Session;
+use load::{Second, StopFlag};
+
+use crate::error::DemoError;
+use crate::metrics::{Probe, now_s};
+use crate::options::{FlushOptions, OlapSizes, Options, Shape, Times};
+use crate::results::{Machine, StoragePoint};
+use crate::server::{ADMIN, Folder, Sender, Server, pin_to};
+
+/// Keyspace of the demo's tables.
+pub(crate) const KEYSPACE: &str = "demo";
+/// Longest wait for flushes and compactions to end, seconds.
+const SETTLING_S_MAX: f64 = 180.0;
+/// Time limit of a statement of the administrator.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Run of a demo. Fields are dropped in order: the probe before the server, the folder last.
+pub(crate) struct Stage {
+    pub(crate) probe: Probe,
+    admin: Session,
+    pub(crate) server: Server,
+    pub(crate) times: Times,
+    pub(crate) olap: OlapSizes,
+    pub(crate) flush: FlushOptions,
+    pub(crate) shape: Shape,
+    /// Capacity for single-row reads.
+    pub(crate) reads_per_s: f64,
+    /// Rate of the interactive load.
+    pub(crate) interactive_per_s: f64,
+    /// Capacity for slices.
+    pub(crate) slices_per_s: f64,
+    /// Capacity for writes in the demo of flushes.
+    pub(crate) writes_per_s: f64,
+    /// Bytes that the log writes at the rate of that demo.
+    pub(crate) log_bytes_per_s: f64,
+    pub(crate) machine: Machine,
+    /// Sentences that a reader of the results must know.
+    pub(crate) notes: Vec<String>,
+    pub(crate) password: String,
+    pub(crate) stop: StopFlag,
+    begun: Instant,
+    pub(crate) folder: Folder,
+}
+
+impl Stage {
+    /// Starts the server and logs in.
+    pub(crate) fn open(
+        options: &Options,
+        machine: Machine,
+        folder: Folder,
+        stop: StopFlag,
+        flags: &[String],
+    ) -> Result<Stage, DemoError> {
+        let begun = Instant::now();
+        let mut notes = Vec::new();
+        if !pin_to(&machine.load_cores) {
+            notes.push(
+                "The loads could not be pinned to their own cores, so they disturb the server.".to_string(),
+            );
+        }
+        let password = uuid::Uuid::new_v4().simple().to_string();
+        eprintln!(
+            "starting a server on cores {:?} in {}, loads on cores {:?}",
+            machine.server_cores,
+            folder.path().display(),
+            machine.load_cores
+        );
+        let server = Server::start(&folder, &machine.server_cores, &password, flags)?;
+        let admin = Session::connect(&server.cql, Some(ADMIN), Some(&password), STATEMENT_TIMEOUT)?;
+        let probe = Probe::start(&server.http, server.pid(), &machine.server_cores, &machine.load_cores)
+            .map_err(|error| DemoError::Failed(format!("{} returned no metrics: {error}", server.http)))?;
+        Ok(Stage {
+            probe,
+            admin,
+            server,
+            times: options.flush.times(if options.quick { Times::QUICK } else { Times::FULL }),
+            olap: options.olap.sizes(options.quick),
+            flush: options.flush.clone(),
+            shape: options.shape,
+            reads_per_s: 0.0,
+            interactive_per_s: 0.0,
+            writes_per_s: 0.0,
+            log_bytes_per_s: 0.0,
+            slices_per_s: 0.0,
+            machine,
+            notes,
+            password,
+            stop,
+            begun,
+            folder,
+        })
+    }
+
+    /// Replaces the server by one with other flags and an empty folder.
+    pub(crate) fn restart(&mut self, flags: &[String]) -> Result<(), DemoError> {
+        self.server.kill();
+        let data = self.folder.file("data");
+        std::fs::remove_dir_all(&data)
+            .map_err(|error| DemoError::Failed(format!("{} cannot be emptied: {error}", data.display())))?;
+        self.print(&format!("starting another server: {}", flags.join(" ")));
+        let cores = &self.machine.server_cores;
+        self.server = Server::start(&self.folder, cores, &self.password, flags)?;
+        self.admin =
+            Session::connect(&self.server.cql, Some(ADMIN), Some(&self.password), STATEMENT_TIMEOUT)?;
+        self.probe = Probe::start(&self.server.http, self.server.pid(), cores, &self.machine.load_cores)
+            .map_err(|error| {
+                DemoError::Failed(format!("{} returned no metrics: {error}", self.server.http))
+            })?;
+        Ok(())
+    }
+
+    /// Prints a line of progress.
+    pub(crate) fn print(&self, line: &str) {
+        eprintln!("[{:>3} s] {line}", self.begun.elapsed().as_secs());
+    }
+
+    /// Prints statements and runs them as the administrator.
+    pub(crate) fn cql(&mut self, statements: &[&str]) -> Result<(), DemoError> {
+        for statement in statements {
+            self.print(&format!("cql> {statement};"));
+            self.admin.query(statement)?;
+        }
+        Ok(())
+    }
+
+    /// Creates a role with the demo's password that may read the demo's tables.
+    pub(crate) fn role(&mut self, name: &str) -> Result<(), DemoError> {
+        self.reader(name, KEYSPACE)
+    }
+
+    /// Creates a role with the demo's password, unless it exists, and lets it read a keyspace.
+    pub(crate) fn reader(&mut self, name: &str, keyspace: &str) -> Result<(), DemoError> {
+        self.print(&format!("role {name} may read keyspace {keyspace}"));
+        let password = self.password.clone();
+        let create =
+            format!("CREATE ROLE IF NOT EXISTS {name} WITH PASSWORD = '{password}' AND LOGIN = true");
+        self.admin.query(&create).map_err(|error| {
+            let error = error.to_string().replace(&password, "…");
+            DemoError::Failed(error)
+        })?;
+        self.admin.query(&format!("GRANT SELECT ON KEYSPACE {keyspace} TO {name}"))?;
+        Ok(())
+    }
+
+    /// Waits. Fails after Ctrl-C, or if the server or one of these loads has ended.
+    pub(crate) fn wait(&mut self, seconds: f64, senders: &mut [Sender]) -> Result<(), DemoError> {
+        let until = Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
+        loop {
+            self.interrupted()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
+        self.server_check()?;
+        senders.iter_mut().try_for_each(Sender::check)
+    }
+
+    /// Waits until flushes and compactions have written nothing for `quiet_s`. Returns the time that they
+    /// went on, seconds. After [`SETTLING_S_MAX`] a note with the `consequence` is added instead.
+    pub(crate) fn settle(&mut self, quiet_s: f64, consequence: &str) -> Result<f64, DemoError> {
+        let began_s = now_s();
+        loop {
+            self.wait(1.0, &mut [])?;
+            let since_s = now_s() - quiet_s;
+            let points = self.probe.storage(since_s, since_s + quiet_s);
+            let is_quiet =
+                |point: &StoragePoint| point.flush_bytes_per_s + point.compaction_bytes_per_s <= 0.0;
+            if since_s > began_s && !points.is_empty() && points.iter().all(is_quiet) {
+                return Ok(since_s - began_s);
+            }
+            if since_s - began_s > SETTLING_S_MAX {
+                self.notes.push(format!(
+                    "Flushes and compactions went on for more than {SETTLING_S_MAX:.0} s, so {consequence}."
+                ));
+                return Ok(SETTLING_S_MAX);
+            }
+        }
+    }
+
+    /// Fails after Ctrl-C.
+    pub(crate) fn interrupted(&self) -> Result<(), DemoError> {
+        if self.stop.is_set() { Err(DemoError::Interrupted) } else { Ok(()) }
+    }
+
+    /// Fails if the server has ended.
+    pub(crate) fn server_check(&mut self) -> Result<(), DemoError> {
+        self.server.check()
+    }
+
+    /// Prints the results of one second.
+    pub(crate) fn progress(&self, name: &str, second: &Second) {
+        if second.seconds < 0.3 {
+            return;
+        }
+        let (rate, p99_ms) = (second.rate(), second.all.p99_us / 1e3);
+        self.print(&format!("{name}: {rate:.0}/s, p99 {p99_ms:.2} ms, {} in flight", second.in_flight));
+    }
+}
