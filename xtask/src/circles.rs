@@ -29,7 +29,7 @@ const LARGER: [(&str, usize); 13] = [
     ("cql", 4),
     ("embedded", 6),
     ("engine", 4),
-    ("fairlane", 43),
+    ("fairlane", 13),
     ("lanes", 20),
     ("sched", 4),
     ("schema", 6),

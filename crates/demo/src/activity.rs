@@ -1,5 +1,5 @@
-//! Activity of storage, from a page of the server's metrics: bytes that flushes, compactions and the log
-//! write, bytes that wait for them, and the weights that the controllers chose.
+//! Activity of storage, from a page of the server's metrics: bytes that flushes, compactions and
+//! the log write, bytes that wait for them, and the weights that the controllers chose.
 
 use crate::results::StoragePoint;
 

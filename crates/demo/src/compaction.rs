@@ -1,6 +1,6 @@
-//! Demo of the space that a major compaction needs. A table of many fragments with two versions of each row
-//! is compacted into one run, and the space of its files is sampled 20 times a second. The engine runs in
-//! this process, without a server.
+//! Demo of the space that a major compaction needs. A table of many fragments with two versions of
+//! each row is compacted into one run, and the space of its files is sampled 20 times a second. The
+//! engine runs in this process, without a server.
 //!
 //! 1. Write all rows and compact: the table is one run.
 //! 2. Write all rows again and flush: the table has its old run and new ones.
@@ -83,7 +83,8 @@ fn failed(error: impl std::fmt::Display) -> DemoError {
 impl Store {
     fn open(dir: &Path, cores: &[usize], sizes: Sizes) -> Result<Store, DemoError> {
         std::fs::create_dir_all(dir).map_err(failed)?;
-        // Reports about stalls do not matter without clients, and would mix with the demo's own lines.
+        // Reports about stalls do not matter without clients, and would mix with the demo's own
+        // lines.
         let config = Config {
             cores: cores.to_vec(),
             disk_dir: Some(dir.to_path_buf()),
@@ -190,7 +191,8 @@ fn value(seed: u64) -> Vec<u8> {
     (0..VALUE_BYTES / 8).flat_map(|_| next().to_le_bytes()).collect()
 }
 
-/// Returns the space of the table files below a folder. Files that are removed meanwhile do not count.
+/// Returns the space of the table files below a folder. Files that are removed meanwhile do not
+/// count.
 fn space(dir: &Path) -> SpacePoint {
     let (mut bytes, mut files) = (0, 0);
     let mut folders = vec![dir.to_path_buf()];
@@ -273,7 +275,8 @@ impl Experiment<'_> {
 pub(crate) fn too_few(chapter: &Chapter) -> Option<String> {
     let files = chapter.space.first().map_or(0.0, |point| point.files);
     (chapter.id == STRATEGIES[0].1 && files < FRAGMENTS_MIN).then(|| {
-        format!("Invalid: the table of the incremental strategy had {files:.0} files, less than {FRAGMENTS_MIN:.0} fragments.")
+        format!("Invalid: the table of the incremental strategy had {files:.0} files, less than {FRAGMENTS_MIN:.0} \
+                 fragments.")
     })
 }
 
@@ -304,8 +307,8 @@ pub(crate) fn chapters(
             id: id.into(),
             title: title.to_string(),
             what: format!(
-                "A table of {} rows of {VALUE_BYTES} random bytes, each written twice, in files of {} MiB. Then a major compaction merges all \
-                 files into one run.",
+                "A table of {} rows of {VALUE_BYTES} random bytes, each written twice, in files of {} MiB. Then a \
+                 major compaction merges all files into one run.",
                 sizes.rows, sizes.fragment_mib
             ),
             windows: vec![window],

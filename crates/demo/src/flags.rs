@@ -52,7 +52,8 @@ const SCALE_MAX: f64 = 1000.0;
 const SECONDS_MAX: f64 = 3600.0;
 const PHASES_MAX: usize = 1000;
 const RATE_MAX: f64 = 1e9;
-/// Phases of the demo of flushes, seconds. A phase must be long enough for some flushes after its warm-up.
+/// Phases of the demo of flushes, seconds. A phase must be long enough for some flushes after its
+/// warm-up.
 const FLUSH_SECONDS: RangeInclusive<u32> = 5..=120;
 
 /// Parses a number above 0, up to `limit`.
@@ -163,7 +164,8 @@ fn check_subject(options: &Options, program: &Program) -> Result<(), DemoError> 
         ),
         (
             subject == Subject::Olap && !program.has_sql,
-            "the demo of queries needs SQL, and this program was built without it: build it with the cargo feature `sql`.",
+            "the demo of queries needs SQL, and this program was built without it: build it with the cargo feature \
+             `sql`.",
         ),
         (
             subject != Subject::Flush && options.flush != FlushOptions::default(),

@@ -1,7 +1,7 @@
-//! Writes beside flushes and compactions, compared with writes on a server that flushes nothing. The
-//! two servers differ only in `--memtable-memory`. They take phases in turn, in the order A B B A, each
-//! starting with an empty folder under the same open loop of writes. Once the controllers of background
-//! work are on, once they are off.
+//! Writes beside flushes and compactions, compared with writes on a server that flushes nothing.
+//! The two servers differ only in `--memtable-memory`. They take phases in turn, in the order A B B
+//! A, each starting with an empty folder under the same open loop of writes. Once the controllers
+//! of background work are on, once they are off.
 //!
 //! ```text
 //!   flushing    ▒███████                   ▒███████   ▒███████
@@ -23,15 +23,15 @@ use crate::stage::{KEYSPACE, Stage};
 
 /// Background work has ended when nothing was written for this time, seconds.
 const QUIET_S: f64 = 3.0;
-/// Rows that are overwritten again and again, so that compactions find overlaps. They take about 160 MB
-/// of a memtable, well under the 256 MiB of the large server.
+/// Rows that are overwritten again and again, so that compactions find overlaps. They take about
+/// 160 MB of a memtable, well under the 256 MiB of the large server.
 const ROWS: u64 = 400_000;
 /// Requests in flight of the closed loop that measures capacity.
 const BACKLOG: usize = 256;
 /// Memory of both servers.
 const MEMORY: &str = "1GiB";
-/// `--memtable-memory` of the two servers, for up to three memtables: 21 MiB each, filled in about a second,
-/// and 256 MiB each, the largest of a shard.
+/// `--memtable-memory` of the two servers, for up to three memtables: 21 MiB each, filled in about
+/// a second, and 256 MiB each, the largest of a shard.
 const SMALL: &str = "64MiB";
 const LARGE: &str = "768MiB";
 /// Log bytes at which the large server flushes: 3/2 of a memtable.
@@ -55,9 +55,9 @@ pub(crate) fn flags(options: &FlushOptions) -> Vec<String> {
     server_flags(options, SMALL)
 }
 
-/// Measures the writes that the server takes for long: those of a closed loop, spread over its time and
-/// the time that flushes and compactions take to finish afterwards. Then measures how fast the log
-/// grows at the requested rate.
+/// Measures the writes that the server takes for long: those of a closed loop, spread over its time
+/// and the time that flushes and compactions take to finish afterwards. Then measures how fast the
+/// log grows at the requested rate.
 pub(crate) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
     stage.print(&format!(
         "capacity for writes: closed loop, {BACKLOG} in flight, then background work to its end"
@@ -120,9 +120,10 @@ pub(crate) fn controlled(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter.title = "Flush and compaction paced by their controllers".to_string();
     let rate_per_s = stage.flush.rate_per_s(stage.writes_per_s)?;
     chapter.what = format!(
-        "An open loop of single-row writes, {rate_per_s:.0} a second: {:.0} % of what a server takes for long, with flushes and compactions. Two \
-         servers take the phases in turn, and each phase starts with an empty folder. One has {SMALL} for memtables, so that it flushes and \
-         compacts all the time. The other one has {LARGE} and flushes nothing during a phase. Each phase is compared with its neighbour.",
+        "An open loop of single-row writes, {rate_per_s:.0} a second: {:.0} % of what a server takes for long, \
+         with flushes and compactions. Two servers take the phases in turn, and each phase starts with an empty \
+         folder. One has {SMALL} for memtables, so that it flushes and compacts all the time. The other one has \
+         {LARGE} and flushes nothing during a phase. Each phase is compared with its neighbour.",
         rate_per_s / stage.writes_per_s * 100.0
     );
     Ok(chapter)
@@ -133,9 +134,10 @@ pub(crate) fn uncontrolled(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let mut chapter = alternating(stage, false, stage.times.background_phases.1)?;
     chapter.id = "uncontrolled".into();
     chapter.title = "The same with the controllers off".to_string();
-    chapter.what = "The same load on servers with `--background-controllers false`: each flush and compaction runs as fast as its fixed shares \
-                    allow."
-        .to_string();
+    chapter.what =
+        "The same load on servers with `--background-controllers false`: each flush and compaction runs \
+                    as fast as its fixed shares allow."
+            .to_string();
     Ok(chapter)
 }
 
@@ -196,8 +198,8 @@ fn not_comparable(chapter: &Chapter) -> Option<String> {
     let [flushing, in_memory] = [FLUSHING, IN_MEMORY].map(|kind| chapter.written_per_s(kind) / 1e6);
     (in_memory > 0.0 || flushing <= 0.0).then(|| {
         format!(
-            "Invalid: flushes and compactions wrote {in_memory:.1} MB a second on the server that should flush nothing, and {flushing:.1} MB on \
-             the other one. The phases are not comparable."
+            "Invalid: flushes and compactions wrote {in_memory:.1} MB a second on the server that should flush \
+             nothing, and {flushing:.1} MB on the other one. The phases are not comparable."
         )
     })
 }

@@ -45,7 +45,8 @@ fn olap(outcome: &Outcome) -> String {
         let last = |how: &str| beside(chapter, how).last().copied();
         if let (Some((most, levels)), Some((_, one))) = (last(LEVELS), last(ONE_LEVEL)) {
             clauses.push(format!(
-                "beside {most} connections short queries of {} take ×{} as long as alone with a level each, ×{} in one level",
+                "beside {most} connections short queries of {} take ×{} as long as alone with a level each, ×{} in \
+                 one level",
                 if chapter.id == SHORT_CLICKBENCH { "ClickBench" } else { "TPC-H" },
                 factor(levels.p50),
                 factor(one.p50)
@@ -67,8 +68,8 @@ fn flush(outcome: &Outcome) -> String {
     let cost = |id: &str| outcome.chapter(id).and_then(cost);
     match (cost("controlled"), cost("uncontrolled")) {
         (Some(on), Some(off)) => format!(
-            "Beside flushes and compactions, the p99 of writes is ×{} of that on a server that flushes nothing; with the controllers off it \
-             is ×{}.",
+            "Beside flushes and compactions, the p99 of writes is ×{} of that on a server that flushes nothing; \
+             with the controllers off it is ×{}.",
             factor(on),
             factor(off)
         ),
@@ -84,8 +85,8 @@ fn compaction(outcome: &Outcome) -> String {
     let space = |id: &str| outcome.chapter(id).and_then(Chapter::temporary_space).map(percent);
     match (space("incremental"), space("size_tiered")) {
         (Some(incremental), Some(tiered)) => format!(
-            "A major compaction temporarily takes {incremental} of the table's space with the incremental strategy, and {tiered} with the \
-             size-tiered one."
+            "A major compaction temporarily takes {incremental} of the table's space with the incremental \
+             strategy, and {tiered} with the size-tiered one."
         ),
         _ => "Temporary space of a major compaction.".to_string(),
     }
@@ -99,8 +100,8 @@ fn levels(outcome: &Outcome) -> String {
     let (levels, one) = (effect("two_levels"), effect("one_level"));
     match (levels, one) {
         (Some((p99, throughput)), Some((p99_one, throughput_one))) => format!(
-            "Beside an unlimited batch load, the interactive load keeps {} of its throughput at ×{} of its p99 when each has a service level; \
-             with both in one level it keeps {} at ×{}.",
+            "Beside an unlimited batch load, the interactive load keeps {} of its throughput at ×{} of its p99 \
+             when each has a service level; with both in one level it keeps {} at ×{}.",
             percent(throughput),
             factor(p99),
             percent(throughput_one),

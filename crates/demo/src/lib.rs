@@ -1,7 +1,7 @@
-//! `fairlane demo`: a real server and real load on this machine. The first subject is transactions and
-//! analytics on one server, without and with service levels. Others are background work beside writes, the
-//! space of compactions, and queries beside queries. A subject is a script: the server's flags, what is
-//! measured first, and chapters.
+//! `fairlane demo`: a real server and real load on this machine. The first subject is transactions
+//! and analytics on one server, without and with service levels. Others are background work beside
+//! writes, the space of compactions, and queries beside queries. A subject is a script: the
+//! server's flags, what is measured first, and chapters.
 //!
 //! ```text
 //!   lib (flow) ── stage (shared state) ── phases · shares · flush · olap
@@ -10,10 +10,10 @@
 //!                   └──────────────────────────► results ──► compare · trust ──► terminal · report (chart) · JSON
 //! ```
 //!
-//! The server is the same program, started as a child on half of the cores. The interactive load runs in
-//! this process on the other half, and batch loads are children there. Results are measured by clients, or
-//! are the server's own counters of CPU, shown beside those of the kernel. A chapter that fails is left out
-//! with a note.
+//! The server is the same program, started as a child on half of the cores. The interactive load
+//! runs in this process on the other half, and batch loads are children there. Results are measured
+//! by clients, or are the server's own counters of CPU, shown beside those of the kernel. A chapter
+//! that fails is left out with a note.
 #![expect(
     clippy::disallowed_methods,
     reason = "the demo is a client and starts processes; it runs outside the lanes"
@@ -57,8 +57,8 @@ use stage::Stage;
 
 pub use options::Program;
 
-/// Runs `fairlane demo` with the arguments after `demo`. Returns the exit code: 0 if all chapters were
-/// measured, 1 if not, 2 for a wrong command line, 130 after Ctrl-C.
+/// Runs `fairlane demo` with the arguments after `demo`. Returns the exit code: 0 if all chapters
+/// were measured, 1 if not, 2 for a wrong command line, 130 after Ctrl-C.
 pub fn run(args: &[String], program: &Program) -> i32 {
     let code = parse(args, program).and_then(|options| {
         if options.help {
@@ -324,9 +324,9 @@ fn notes(options: &Options, machine: &Machine) -> Vec<String> {
     }
     if machine.server_cores == machine.load_cores && machine.load_cores.len() < 2 {
         notes.push(
-            "Server and loads share the only core. So throughput is far below the server's capacity, latencies include the time that the sender \
-             waited for the core, and work in the server's idle time is charged to no level. Rely only on the server's own CPU \
-             by level."
+            "Server and loads share the only core. So throughput is far below the server's capacity, latencies \
+             include the time that the sender waited for the core, and work in the server's idle time is charged \
+             to no level. Rely only on the server's own CPU by level."
                 .to_string(),
         );
     }

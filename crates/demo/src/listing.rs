@@ -1,5 +1,5 @@
-//! Lists that the terminal and the report both show: loads with their latencies, use of the cores, and the
-//! machine.
+//! Lists that the terminal and the report both show: loads with their latencies, use of the cores,
+//! and the machine.
 
 use load::Latency;
 
@@ -20,7 +20,8 @@ pub(crate) fn phase(chapter: &Chapter, label: &str) -> String {
     format!("{}: {label}", chapter.id.replace('_', " "))
 }
 
-/// Returns all loads, phase by phase. A load without latencies of phases is listed once for all phases.
+/// Returns all loads, phase by phase. A load without latencies of phases is listed once for all
+/// phases.
 pub(crate) fn loads(outcome: &Outcome) -> Vec<Entry> {
     let run = |part: String, run: &Run| Entry {
         part,

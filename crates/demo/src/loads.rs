@@ -1,5 +1,5 @@
-//! Loads of the demo of service levels: tables, rows and rates, and the capacity that rates follow from.
-//! The interactive load runs in this process. Batch loads run in processes of their own.
+//! Loads of the demo of service levels: tables, rows and rates, and the capacity that rates follow
+//! from. The interactive load runs in this process. Batch loads run in processes of their own.
 
 use load::{Keys, Pacing, Report, Rows, Spec, Workload};
 
@@ -93,7 +93,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Measures the capacity with closed loops that run alone, and chooses the rate of the interactive load.
+    /// Measures the capacity with closed loops that run alone, and chooses the rate of the
+    /// interactive load.
     pub(crate) fn capacity(&mut self) -> Result<Capacity, DemoError> {
         let reads = self.closed_loop("single-row reads", Workload::Read, 64)?;
         let slices = self.closed_loop("slices of 100 rows", Workload::Slice, 256)?;
@@ -117,12 +118,13 @@ impl Stage {
         Ok(Capacity { reads, batch, interactive, writes: None })
     }
 
-    /// Returns the rate of single-row reads that takes half of the server's CPU. Half of a closed loop's
-    /// rate is too much: the server reads its deep queues in large batches, so that a request costs about
-    /// half of the CPU of a request in an open loop.
+    /// Returns the rate of single-row reads that takes half of the server's CPU. Half of a closed
+    /// loop's rate is too much: the server reads its deep queues in large batches, so that a
+    /// request costs about half of the CPU of a request in an open loop.
     ///
     /// 1. Send at a low rate and measure the CPU.
-    /// 2. Send at the proportional rate, and measure again, since a request costs less at higher rates.
+    /// 2. Send at the proportional rate, and measure again, since a request costs less at higher
+    ///    rates.
     fn half(&mut self) -> Result<Paced, DemoError> {
         let mut paced = Paced { per_s: self.reads_per_s * FIRST_PART, cpu: None };
         for _ in 0..HALF_TRIES_MAX {
@@ -139,7 +141,8 @@ impl Stage {
             if cpu <= 0.0 || (cpu - HALF).abs() <= HALF_OFF_MAX {
                 break;
             }
-            // If other programs use the cores, the CPU is too low. Limit the rate to half of a closed loop's.
+            // If other programs use the cores, the CPU is too low. Limit the rate to half of a
+            // closed loop's.
             paced = Paced { per_s: (answered * HALF / cpu).min(self.reads_per_s * HALF), cpu: None };
         }
         Ok(paced)

@@ -1,6 +1,6 @@
-//! Use of the server's CPU, sampled twice a second: the server's own counters by level from `/metrics`, and
-//! the kernel's counters of the process and the cores from `/proc`. Counters are cumulative, so that any
-//! period is a difference of two samples, interpolated at its ends.
+//! Use of the server's CPU, sampled twice a second: the server's own counters by level from
+//! `/metrics`, and the kernel's counters of the process and the cores from `/proc`. Counters are
+//! cumulative, so that any period is a difference of two samples, interpolated at its ends.
 
 use std::collections::BTreeMap;
 use std::io::{Error, Read, Write};
@@ -54,7 +54,8 @@ struct Histograms {
     queue: BTreeMap<String, Exposed>,
 }
 
-/// Returns the times of requests between two moments, from the first and last histograms in between.
+/// Returns the times of requests between two moments, from the first and last histograms in
+/// between.
 fn served(samples: &[Histograms], begin_s: f64, end_s: f64) -> BTreeMap<String, Served> {
     let inside = |sample: &&Histograms| (begin_s - 0.01..=end_s + 0.01).contains(&sample.at_s);
     let mut inside = samples.iter().filter(inside);
@@ -77,8 +78,8 @@ fn served(samples: &[Histograms], begin_s: f64, end_s: f64) -> BTreeMap<String, 
     last.service.iter().filter_map(level).collect()
 }
 
-/// Returns the CPU seconds of each value of `label` in a page of metrics, summed over lanes. Lines of
-/// another form are skipped.
+/// Returns the CPU seconds of each value of `label` in a page of metrics, summed over lanes. Lines
+/// of another form are skipped.
 fn cpu_of(label: &str, page: &str) -> BTreeMap<String, f64> {
     let mark = format!("{label}=\"");
     let mut out = BTreeMap::new();
@@ -94,8 +95,8 @@ fn cpu_of(label: &str, page: &str) -> BTreeMap<String, f64> {
     out
 }
 
-/// Returns user and system time from a line of `/proc/PID/stat`, seconds. The name in parentheses may
-/// contain any character.
+/// Returns user and system time from a line of `/proc/PID/stat`, seconds. The name in parentheses
+/// may contain any character.
 fn process_seconds(stat: &str) -> Option<f64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
@@ -129,8 +130,8 @@ pub(crate) fn get(address: &str, path: &str) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
-/// Returns the counters at a moment, linear between samples. `None` after the last sample, or more than
-/// a second before the first.
+/// Returns the counters at a moment, linear between samples. `None` after the last sample, or more
+/// than a second before the first.
 fn at(samples: &[Sample], at_s: f64) -> Option<Sample> {
     let after = samples.iter().position(|sample| sample.at_s >= at_s)?;
     let b = &samples[after];

@@ -1,5 +1,5 @@
-//! Names of loads, phases and chapters. Results contain them, so that comparisons and charts find what
-//! a chapter measured. The name of a load is also that of its role and its service level.
+//! Names of loads, phases and chapters. Results contain them, so that comparisons and charts find
+//! what a chapter measured. The name of a load is also that of its role and its service level.
 
 /// Interactive load of the demo of service levels.
 pub(crate) const INTERACTIVE: &str = "interactive";
@@ -19,8 +19,8 @@ pub(crate) const IN_MEMORY: &str = "in memory";
 /// The two clients of the demo of queries.
 pub(crate) const FIRST: &str = "first";
 pub(crate) const SECOND: &str = "second";
-/// Phases with a level for each client, and with one level for both. Names of phases of short queries
-/// start with them.
+/// Phases with a level for each client, and with one level for both. Names of phases of short
+/// queries start with them.
 pub(crate) const LEVELS: &str = "levels";
 pub(crate) const ONE_LEVEL: &str = "one_level";
 /// Phase of short queries without other load, the base of comparison.

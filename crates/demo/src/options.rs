@@ -128,12 +128,13 @@ impl FlushOptions {
         Times { background: self.seconds.unwrap_or(times.background), background_phases, ..times }
     }
 
-    /// Returns the writes a second to send. Errors if a rate of at least `capacity_per_s` was requested:
-    /// the queue would grow without end.
+    /// Returns the writes a second to send. Errors if a rate of at least `capacity_per_s` was
+    /// requested: the queue would grow without end.
     pub(crate) fn rate_per_s(&self, capacity_per_s: f64) -> Result<f64, DemoError> {
         match self.rate_per_s {
             Some(rate) if rate >= capacity_per_s => Err(DemoError::Failed(format!(
-                "--rate: expected less than the {capacity_per_s:.0} writes a second that the server takes for long, got {rate:.0}."
+                "--rate: expected less than the {capacity_per_s:.0} writes a second that the server takes for \
+                 long, got {rate:.0}."
             ))),
             Some(rate) => Ok(rate),
             None => Ok(capacity_per_s * FLUSH_PART),

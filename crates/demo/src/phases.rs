@@ -1,5 +1,5 @@
-//! The main chapters of the demo of service levels: the interactive load alone, beside an unlimited batch
-//! load, and alone again. First both loads are in one level, then each has its own.
+//! The main chapters of the demo of service levels: the interactive load alone, beside an unlimited
+//! batch load, and alone again. First both loads are in one level, then each has its own.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub(crate) fn one_level(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter.id = "one_level".into();
     chapter.title = "Both loads in one level".to_string();
     chapter.what = format!(
-        "The interactive load is an open loop of single-row reads {}. It runs alone, then beside {}, then alone again. There are no \
-         service levels, so the server treats all requests alike.",
+        "The interactive load is an open loop of single-row reads {}. It runs alone, then beside {}, then alone \
+         again. There are no service levels, so the server treats all requests alike.",
         interactive_words(stage),
         batch_words(stage)
     );
@@ -47,9 +47,10 @@ pub(crate) fn two_levels(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let mut chapter = mixed(stage)?;
     chapter.id = "two_levels".into();
     chapter.title = "A level for each load: shares 1000 and 10".to_string();
-    chapter.what = "The same two loads, after two CREATE and two ATTACH statements. Shares matter only while both loads want the core, so \
-                    the batch load gets all that the interactive load leaves."
-        .to_string();
+    chapter.what =
+        "The same two loads, after two CREATE and two ATTACH statements. Shares matter only while both \
+                    loads want the core, so the batch load gets all that the interactive load leaves."
+            .to_string();
     Ok(chapter)
 }
 
@@ -67,8 +68,8 @@ fn batch_words(stage: &Stage) -> &'static str {
     }
 }
 
-/// Runs the interactive load in five steps: alone, the batch load joins, both, it leaves, alone. The batch
-/// load's process starts in the second step and ends in the fourth.
+/// Runs the interactive load in five steps: alone, the batch load joins, both, it leaves, alone.
+/// The batch load's process starts in the second step and ends in the fourth.
 fn mixed(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let (phase, gap) = (stage.times.mixed, stage.times.settle);
     let mut spec = stage.interactive(INTERACTIVE, &[phase, gap, phase, gap, phase]);

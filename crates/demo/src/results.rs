@@ -1,6 +1,6 @@
-//! Results of a demo, as data. The table, the report and the JSON file are three views of it, and the
-//! first two can be rendered again from the third. A value that an older file does not contain counts
-//! as not measured.
+//! Results of a demo, as data. The table, the report and the JSON file are three views of it, and
+//! the first two can be rendered again from the third. A value that an older file does not contain
+//! counts as not measured.
 
 use std::collections::BTreeMap;
 
@@ -285,8 +285,8 @@ pub(crate) struct WindowLoad {
     pub(crate) throughput_per_s: f64,
     /// Requested rate, a second. `None` in a closed loop.
     pub(crate) asked_per_s: Option<f64>,
-    /// Latency in this phase. In an open loop it starts when a request is due. `None` if it was measured
-    /// over all phases only.
+    /// Latency in this phase. In an open loop it starts when a request is due. `None` if it was
+    /// measured over all phases only.
     pub(crate) latency: Option<Latency>,
     /// Latency from the moment of sending, as tools without a schedule measure it.
     pub(crate) from_sent: Option<Latency>,
@@ -296,7 +296,8 @@ pub(crate) struct WindowLoad {
     pub(crate) held_back: u64,
     /// CPU of the busiest generator thread, as a fraction of its core.
     pub(crate) generator_cpu: f64,
-    /// Delay of the generator itself, 99th percentile, µs. It is part of the latency of an open loop.
+    /// Delay of the generator itself, 99th percentile, µs. It is part of the latency of an open
+    /// loop.
     pub(crate) generator_lag_p99_us: f64,
     /// Each query, if the load consists of queries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -393,7 +394,8 @@ pub(crate) struct Point {
 }
 
 impl Series {
-    /// Returns the seconds of a run, without the short rests at the end of steps: their rate is noise.
+    /// Returns the seconds of a run, without the short rests at the end of steps: their rate is
+    /// noise.
     pub(crate) fn of(name: &str, seconds: &[Second]) -> Series {
         let whole = seconds.iter().filter(|second| second.seconds >= 0.3);
         let point = |second: &Second| Point {

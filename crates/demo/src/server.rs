@@ -1,6 +1,6 @@
-//! Child processes of the demo: the server on its cores, and loads on the other cores. Each has its own
-//! process group, so that Ctrl-C reaches only the demo. The demo then ends its children by their ids, in
-//! order, and waits for them.
+//! Child processes of the demo: the server on its cores, and loads on the other cores. Each has its
+//! own process group, so that Ctrl-C reaches only the demo. The demo then ends its children by
+//! their ids, in order, and waits for them.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,9 +21,9 @@ use crate::error::DemoError;
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which a child that was asked to end is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// Nice value of the batch load, which shares cores with the interactive one. It is used if `chrt` is
-/// missing. With `chrt` the batch load is in the class `SCHED_IDLE`, which yields at once instead of
-/// after a slice of some milliseconds.
+/// Nice value of the batch load, which shares cores with the interactive one. It is used if `chrt`
+/// is missing. With `chrt` the batch load is in the class `SCHED_IDLE`, which yields at once
+/// instead of after a slice of some milliseconds.
 const NICE: i32 = 19;
 /// Name of the server's superuser.
 pub(crate) const ADMIN: &str = "admin";
@@ -39,8 +39,8 @@ pub(crate) fn cores() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
 }
 
-/// Pins this thread, and threads and processes that it starts later, to these cores. Returns false if the
-/// kernel refuses. That is no error, since only the results suffer.
+/// Pins this thread, and threads and processes that it starts later, to these cores. Returns false
+/// if the kernel refuses. That is no error, since only the results suffer.
 pub(crate) fn pin_to(cores: &[usize]) -> bool {
     let mut set = CpuSet::new();
     for core in cores {
@@ -49,8 +49,8 @@ pub(crate) fn pin_to(cores: &[usize]) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
-/// Starts a child on these cores. A child inherits cores and priority from the thread that starts it, so
-/// that a short-lived thread sets them for itself first.
+/// Starts a child on these cores. A child inherits cores and priority from the thread that starts
+/// it, so that a short-lived thread sets them for itself first.
 fn spawn(command: &mut Command, cores: &[usize], nice: bool) -> Result<Child, std::io::Error> {
     command.process_group(0).stdin(Stdio::null());
     let starter = std::thread::scope(|scope| {
@@ -161,7 +161,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server on an empty folder and waits until it is ready. `flags` override the usual flags.
+    /// Starts a server on an empty folder and waits until it is ready. `flags` override the usual
+    /// flags.
     pub(crate) fn start(
         folder: &Folder,
         cores: &[usize],
@@ -176,8 +177,8 @@ impl Server {
         let mut command = Command::new(program);
         command.arg("serve").arg("--data-dir").arg(folder.file("data"));
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--cores", &list]);
-        // The default ports may belong to another server. The loads need no shard-aware port, and `flags`
-        // turn on SQL where it is needed.
+        // The default ports may belong to another server. The loads need no shard-aware port, and
+        // `flags` turn on SQL where it is needed.
         command.args(["--shard-aware-port", "off", "--sql-listen", "off", "--disk-probe", "off"]).args(flags);
         command.env("FAIRLANE_ADMIN_PASSWORD", password).stdout(Stdio::piped()).stderr(file);
         let mut child = spawn(&mut command, cores, false).map_err(failed("the server cannot be started"))?;
@@ -238,7 +239,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Starts `fairlane load` with these arguments on these cores, at low priority if `nice` is true.
+    /// Starts `fairlane load` with these arguments on these cores, at low priority if `nice` is
+    /// true.
     pub(crate) fn start(
         folder: &Folder,
         cores: &[usize],

@@ -1,5 +1,5 @@
-//! Chapters about the accuracy of shares and limits: CPU of two and three loads that always have more to
-//! do, two loads with rates as published for another system, and a load with a hard limit.
+//! Chapters about the accuracy of shares and limits: CPU of two and three loads that always have
+//! more to do, two loads with rates as published for another system, and a load with a hard limit.
 
 use crate::error::DemoError;
 use crate::metrics::now_s;
@@ -117,8 +117,9 @@ pub(crate) fn proportions(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let mut chapter = all.finish()?;
     chapter.id = "shares".into();
     chapter.title = "Shares of 200:400, 200:800 and 200:400:800".to_string();
-    chapter.what = "Loads of equal requests (slices of 100 rows). Each always has more to do than it can get. Between phases only shares \
-                    change, by ALTER, CREATE and ATTACH on live sessions. The third load already runs before it gets its own level."
+    chapter.what = "Loads of equal requests (slices of 100 rows). Each always has more to do than it can get. \
+                    Between phases only shares change, by ALTER, CREATE and ATTACH on live sessions. The third \
+                    load already runs before it gets its own level."
         .to_string();
     Ok(chapter)
 }
@@ -148,10 +149,11 @@ pub(crate) fn throttled(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let mut chapter = all.finish()?;
     chapter.id = "throttled".into();
     chapter.title = "Shares with throttled loads, as published".to_string();
-    chapter.what = "Each load requests 74 % of capacity, so together they request half as much again as there is. With shares 1 : 4 the \
-                    second is entitled to 80 %, more than it requests. With constant capacity and no backlog, the first would get the \
-                    rest, and 74 : 26 = 2.85 would be the largest possible ratio. The goal is the ratio that was possible in this run, computed \
-                    from the requested and answered rates."
+    chapter.what = "Each load requests 74 % of capacity, so together they request half as much again as there is. \
+                    With shares 1 : 4 the second is entitled to 80 %, more than it requests. With constant \
+                    capacity and no backlog, the first would get the rest, and 74 : 26 = 2.85 would be the largest \
+                    possible ratio. The goal is the ratio that was possible in this run, computed from the \
+                    requested and answered rates."
         .to_string();
     Ok(chapter)
 }
@@ -171,6 +173,9 @@ pub(crate) fn cap(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let mut chapter = all.finish()?;
     chapter.id = "cap".into();
     chapter.title = "A hard limit: cpu_limit = '50%' on an idle machine".to_string();
-    chapter.what = "One load that always has more to do runs alone on the server. Its level may use at most half of the server's CPU.".to_string();
+    chapter.what =
+        "One load that always has more to do runs alone on the server. Its level may use at most half \
+                    of the server's CPU."
+            .to_string();
     Ok(chapter)
 }

@@ -1,5 +1,5 @@
-//! State that all chapters share: the server, the probe of its CPU, an administrator's session, sizes and
-//! times, and measured capacities.
+//! State that all chapters share: the server, the probe of its CPU, an administrator's session,
+//! sizes and times, and measured capacities.
 
 use std::time::{Duration, Instant};
 
@@ -162,8 +162,9 @@ impl Stage {
         senders.iter_mut().try_for_each(Sender::check)
     }
 
-    /// Waits until flushes and compactions have written nothing for `quiet_s`. Returns the time that they
-    /// went on, seconds. After [`SETTLING_S_MAX`] a note with the `consequence` is added instead.
+    /// Waits until flushes and compactions have written nothing for `quiet_s`. Returns the time
+    /// that they went on, seconds. After [`SETTLING_S_MAX`] a note with the `consequence` is added
+    /// instead.
     pub(crate) fn settle(&mut self, quiet_s: f64, consequence: &str) -> Result<f64, DemoError> {
         let began_s = now_s();
         loop {

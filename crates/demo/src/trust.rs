@@ -1,6 +1,6 @@
-//! Checks for disturbances that make results doubtful: a sender that used most of its core, other programs
-//! on the server's cores, or a server that was not full although loads competed. Each is a sentence at the
-//! head of the report.
+//! Checks for disturbances that make results doubtful: a sender that used most of its core, other
+//! programs on the server's cores, or a server that was not full although loads competed. Each is a
+//! sentence at the head of the report.
 
 use crate::listing::phase;
 use crate::names::SHORT;
@@ -37,7 +37,8 @@ pub(crate) fn doubts(outcome: &Outcome) -> Vec<String> {
         .chapters
         .iter()
         .flat_map(|chapter| {
-            // A few connections with short queries need not fill a server, and their results do not rely on it.
+            // A few connections with short queries need not fill a server, and their results do not
+            // rely on it.
             let fills = !SHORT.contains(&chapter.id.as_str());
             chapter.windows.iter().map(move |window| (phase(chapter, &window.label), window, fills))
         })
@@ -48,7 +49,8 @@ pub(crate) fn doubts(outcome: &Outcome) -> Vec<String> {
         if used > OTHERS_REPORTED {
             let invalid = if used > OTHERS_MAX { "Invalid in affected phases: other" } else { "Other" };
             out.push(format!(
-                "{invalid} programs used up to {} of the server's cores (most in “{phase}”). Run the demo on a quiet machine.",
+                "{invalid} programs used up to {} of the server's cores (most in “{phase}”). Run the demo on a \
+                 quiet machine.",
                 percent(used)
             ));
         }
@@ -96,7 +98,8 @@ fn senders(outcome: &Outcome, out: &mut Vec<String>) {
     }
     if !lates.is_empty() {
         out.push(format!(
-            "Invalid latencies: the sender itself was late by more than half of the p99 that it measured, for example since other programs used its core, in: {}.",
+            "Invalid latencies: the sender itself was late by more than half of the p99 that it measured, for \
+             example since other programs used its core, in: {}.",
             lates.join("; ")
         ));
     }

@@ -60,8 +60,8 @@ pub(crate) fn date(unix_ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
 }
 
-/// Returns year, month and day of a number of days since 1970-01-01. Years start in March here, so that a
-/// leap day is the last day of its year. 400 years have 146,097 days.
+/// Returns year, month and day of a number of days since 1970-01-01. Years start in March here, so
+/// that a leap day is the last day of its year. 400 years have 146,097 days.
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468; // since 0000-03-01
     let era = shifted.div_euclid(146_097);

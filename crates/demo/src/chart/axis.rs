@@ -22,7 +22,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// Returns the axis over these values, and at least up to `top`. `None` if no value can be drawn.
+    /// Returns the axis over these values, and at least up to `top`. `None` if no value can be
+    /// drawn.
     pub(crate) fn of(scale: Scale, values: impl Iterator<Item = f64>, top: Option<f64>) -> Option<Axis> {
         let drawn: Vec<f64> = values.chain(top).filter(|value| drawable(scale, *value)).collect();
         let high = drawn.iter().copied().fold(f64::NEG_INFINITY, f64::max);

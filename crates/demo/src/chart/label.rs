@@ -1,5 +1,5 @@
-//! Places of names: beside the line, where a name covers as little as possible of lines and other names.
-//! Widths of texts are estimates, since fonts cannot be measured here.
+//! Places of names: beside the line, where a name covers as little as possible of lines and other
+//! names. Widths of texts are estimates, since fonts cannot be measured here.
 
 /// Axis-parallel box.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,8 +53,8 @@ pub(super) fn along(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     out
 }
 
-/// Returns the cheapest box for a name beside `line`, inside `plot`. `points` are those of all lines, and
-/// `taken` the boxes of other names.
+/// Returns the cheapest box for a name beside `line`, inside `plot`. `points` are those of all
+/// lines, and `taken` the boxes of other names.
 pub(super) fn place(
     text: &str,
     size: f64,

@@ -1,6 +1,7 @@
-//! Figures as SVG text. Panels stand one below the other and share the time axis. Phases are shaded through
-//! all panels and named above. Lines and areas carry their names, so that no legend is needed. Colours come
-//! from the page by class, for light and dark schemes. Lines also differ in dashes and marks.
+//! Figures as SVG text. Panels stand one below the other and share the time axis. Phases are shaded
+//! through all panels and named above. Lines and areas carry their names, so that no legend is
+//! needed. Colours come from the page by class, for light and dark schemes. Lines also differ in
+//! dashes and marks.
 //!
 //! ```text
 //!              alone        beside it      alone again      phases
@@ -37,8 +38,8 @@ fn wrapped(text: &str, size: f64, width_max: f64) -> Vec<String> {
     lines
 }
 
-/// Returns the figure without points outside of its phases, so that panels share their time axis. Lines
-/// without a point and panels without a line are removed.
+/// Returns the figure without points outside of its phases, so that panels share their time axis.
+/// Lines without a point and panels without a line are removed.
 fn clipped(figure: &Figure, time: &Time) -> Figure {
     let mut figure = figure.clone();
     for panel in &mut figure.panels {
@@ -132,7 +133,8 @@ fn tips(out: &mut String, figure: &Figure, time: &Time, (head, bottom): (f64, f6
         let (left, right) = (time.x((at - 0.5).max(time.begin)), time.x((at + 0.5).min(time.end)));
         let _ = write!(
             out,
-            "<rect class=\"tip\" x=\"{left:.1}\" y=\"{head:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
+            "<rect class=\"tip\" x=\"{left:.1}\" y=\"{head:.1}\" width=\"{:.1}\" \
+             height=\"{:.1}\"><title>{}</title></rect>",
             right - left,
             bottom - head,
             escaped(words)

@@ -22,7 +22,8 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// Removes the verdict if other programs used the server's cores in these phases, or the sender was late.
+/// Removes the verdict if other programs used the server's cores in these phases, or the sender was
+/// late.
 pub(super) fn judged(mut row: Row, windows: &[&Window]) -> Row {
     let used = windows.iter().map(|window| others(&window.cpu)).fold(0.0, f64::max);
     if used > OTHERS_MAX && row.met.is_some() {

@@ -1,5 +1,5 @@
-//! Comparisons of the demo of service levels: the effect of the batch load on the interactive one, the
-//! throughput of the batch load, and the hard limit.
+//! Comparisons of the demo of service levels: the effect of the batch load on the interactive one,
+//! the throughput of the batch load, and the hard limit.
 
 use super::judge::{judged, ratio};
 use crate::names::{BATCH, CAPPED, INTERACTIVE};
@@ -95,9 +95,9 @@ fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<Row>) {
     }
 }
 
-/// Returns the fraction of its throughput that the batch load lost beside the interactive load, and the
-/// fraction of the server's CPU that the interactive load takes alone. The latter is the whole process,
-/// since work on sockets belongs to no level.
+/// Returns the fraction of its throughput that the batch load lost beside the interactive load, and
+/// the fraction of the server's CPU that the interactive load takes alone. The latter is the whole
+/// process, since work on sockets belongs to no level.
 pub(crate) fn batch_loss(outcome: &Outcome) -> Option<(f64, f64)> {
     let alone = outcome.capacity.batch.as_ref().map(|run| run.throughput_per_s);
     let chapter = outcome.chapter("two_levels")?;

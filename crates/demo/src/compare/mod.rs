@@ -1,5 +1,6 @@
-//! Comparison of results with goals and published results. Each ratio is computed within one run. A value
-//! that was not measured is missing. A value that other programs disturbed is shown without a verdict.
+//! Comparison of results with goals and published results. Each ratio is computed within one run. A
+//! value that was not measured is missing. A value that other programs disturbed is shown without a
+//! verdict.
 
 mod judge;
 mod levels;

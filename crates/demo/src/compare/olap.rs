@@ -1,5 +1,5 @@
-//! Comparisons of queries beside queries: throughput of two clients, CPU of a capped client, and the latency
-//! of short queries over their latency alone.
+//! Comparisons of queries beside queries: throughput of two clients, CPU of a capped client, and
+//! the latency of short queries over their latency alone.
 
 use load::Latency;
 
@@ -55,7 +55,8 @@ pub(crate) fn over_alone(chapter: &Chapter, window: &Window) -> Option<OverAlone
     Some(OverAlone { p50: over(|latency| latency.p50_us)?, p99: over(|latency| latency.p99_us)? })
 }
 
-/// Returns the mean result beside each number of connections, for phases whose ids start with `how`.
+/// Returns the mean result beside each number of connections, for phases whose ids start with
+/// `how`.
 pub(crate) fn beside(chapter: &Chapter, how: &str) -> Vec<(usize, OverAlone)> {
     let of = |connections: usize| {
         let id = format!("{how}-{connections}");

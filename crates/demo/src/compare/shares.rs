@@ -1,5 +1,5 @@
-//! Comparisons of shares. Loads that always have more to do must get CPU by their shares. Throttled loads
-//! are also limited by the rates that they request.
+//! Comparisons of shares. Loads that always have more to do must get CPU by their shares. Throttled
+//! loads are also limited by the rates that they request.
 
 use crate::names::LOADS;
 use crate::results::{Chapter, Outcome, Row, Window};
@@ -61,15 +61,16 @@ fn backlogged(window: &Window, id: &str, shares: &[f64], published: &str) -> Opt
     })
 }
 
-/// Returns the ratio of two loads that request `demand` of a `total`, if the second is entitled to `part` of
-/// it. No load gets more than it requests, and each gets the rest of the other one.
+/// Returns the ratio of two loads that request `demand` of a `total`, if the second is entitled to
+/// `part` of it. No load gets more than it requests, and each gets the rest of the other one.
 fn attainable(total: f64, demand: [f64; 2], part: f64) -> Option<f64> {
     let second = demand[1].min((total * part).max(total - demand[0]));
     let first = demand[0].min(total - second);
     (first > 0.0).then_some(second / first)
 }
 
-/// Returns the requests a second that an open loop wants to send in a phase: its rate, and its backlog.
+/// Returns the requests a second that an open loop wants to send in a phase: its rate, and its
+/// backlog.
 fn demand(chapter: &Chapter, load: &str, window: &Window) -> Option<f64> {
     let rate_per_s = chapter.runs.iter().find(|run| run.load == load)?.asked_per_s?;
     let points = &chapter.series.iter().find(|series| series.load == load)?.points;
@@ -92,7 +93,8 @@ fn throttled(chapter: &Chapter, id: &str, shares: &[f64], published: &str) -> Op
         what: format!("shares {id}, throttled at 74 % each"),
         seen: format!("CPU {value:.2}"),
         detail: format!(
-            "operations {}; with their backlogs they requested {} and {} a second and got {} together, so CPU {goal:.2} was possible",
+            "operations {}; with their backlogs they requested {} and {} a second and got {} together, so CPU \
+             {goal:.2} was possible",
             over_first(&operations),
             rate(demands[0]),
             rate(demands[1]),
@@ -143,8 +145,8 @@ mod tests {
         assert!(found.is_some_and(|ratio| (ratio - 78.0 / 22.0).abs() < 1e-9), "{found:?}");
     }
 
-    /// Regression: equal CPU counted as not met, since a request costs more CPU in the load with the shorter
-    /// queue.
+    /// Regression: equal CPU counted as not met, since a request costs more CPU in the load with
+    /// the shorter queue.
     #[test]
     fn throttled_loads_are_judged_by_cpu() {
         let load = |name: &str, throughput_per_s: f64| WindowLoad {

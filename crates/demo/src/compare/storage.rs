@@ -1,13 +1,14 @@
-//! Cost of flushes and compactions to writes, and the space of a major compaction. Phases of two servers
-//! alternate. Each is compared with its neighbour, and the median of these pairs counts: the p99 of single
-//! phases varies more by pauses of the machine than by background work.
+//! Cost of flushes and compactions to writes, and the space of a major compaction. Phases of two
+//! servers alternate. Each is compared with its neighbour, and the median of these pairs counts:
+//! the p99 of single phases varies more by pauses of the machine than by background work.
 
 use super::judge::{judged, median, ratio};
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
 use crate::results::{Chapter, Outcome, Point, Row, StoragePoint, Window};
 use crate::units::{factor, percent, rate, time};
 
-/// Goals: the p99 beside flushes over the p99 in memory, and the deviation of throughput from the rate.
+/// Goals: the p99 beside flushes over the p99 in memory, and the deviation of throughput from the
+/// rate.
 const P99_MAX: f64 = 1.1;
 const STRAY_MAX: f64 = 0.01;
 /// Goal: temporary space of a major compaction, as a fraction of the table.
@@ -103,7 +104,8 @@ fn seconds(chapter: &Chapter, label: &str) -> Vec<f64> {
     found
 }
 
-/// Compares single seconds. A pause of the machine affects one second, but also the p99 of a whole phase.
+/// Compares single seconds. A pause of the machine affects one second, but also the p99 of a whole
+/// phase.
 fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let both = [FLUSHING, IN_MEMORY].map(|kind| seconds(chapter, kind));
     let [flushing, in_memory] = both.each_ref().map(|of| of.get(of.len() / 4).copied());
@@ -163,7 +165,8 @@ fn work_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
         what: format!("written by flush and compaction, over flush, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
-            "{:.0} flushes wrote {:.0} MB, {:.0} compactions {:.0} MB: {:.0} MB a second while flushing; the log is not counted",
+            "{:.0} flushes wrote {:.0} MB, {:.0} compactions {:.0} MB: {:.0} MB a second while flushing; the log \
+             is not counted",
             sum(|p| p.flushes),
             flushed / 1e6,
             sum(|p| p.compactions),

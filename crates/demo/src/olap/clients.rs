@@ -168,8 +168,9 @@ fn load_of(report: &SqlReport, step: &SqlStep) -> WindowLoad {
     }
 }
 
-/// Runs loads beside each other. With a lead, the first load starts that much later than the others and
-/// ends them. Without one, all start together and run to their own ends. An error of the first ends all.
+/// Runs loads beside each other. With a lead, the first load starts that much later than the others
+/// and ends them. Without one, all start together and run to their own ends. An error of the first
+/// ends all.
 fn together(stage: &mut Stage, specs: &[SqlSpec], lead_s: f64) -> Result<Vec<SqlReport>, DemoError> {
     let stop = StopFlag::new();
     let (sender, seconds) = channel();

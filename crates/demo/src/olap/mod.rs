@@ -1,5 +1,5 @@
-//! Demo of queries beside queries: throughput by shares, a hard cap, and the latency of short queries
-//! beside other queries. `tests/bench/olap.py` has the same experiments.
+//! Demo of queries beside queries: throughput by shares, a hard cap, and the latency of short
+//! queries beside other queries. `tests/bench/olap.py` has the same experiments.
 //!
 //! ```text
 //!   shares   two clients, 2:1  ████████   both in one level  ████████
@@ -7,8 +7,8 @@
 //!   short    alone █  beside 1 █ 2 █ 4 █ 8 █ 8 █ 4 █ 2 █ 1 █ (a level each), the same (one level), alone █
 //! ```
 //!
-//! The server has all cores, since a query runs on all of them. The clients need hardly any CPU. In each
-//! phase the clients log in, warm up, and are measured.
+//! The server has all cores, since a query runs on all of them. The clients need hardly any CPU. In
+//! each phase the clients log in, warm up, and are measured.
 
 mod clients;
 mod short;
@@ -26,16 +26,19 @@ use clients::{Beside, Clients, Phases, Queries};
 
 pub(crate) use short::{clickbench, tpch};
 
-/// Query of the chapter about shares: a scan over texts, long enough to queue and short enough to count.
+/// Query of the chapter about shares: a scan over texts, long enough to queue and short enough to
+/// count.
 const SHARED: Queries = Queries { keyspace: "clickbench", names: &["q23"] };
-/// Query of the chapter about the cap: groups and counts distinct users, busy on all cores to its end.
+/// Query of the chapter about the cap: groups and counts distinct users, busy on all cores to its
+/// end.
 const EVERY_CORE: Queries = Queries { keyspace: "clickbench", names: &["q10"] };
 /// Numbers of connections of the capped client.
 const CAPPED_CONNECTIONS: [usize; 3] = [1, 2, 4];
-/// Quiet time before measuring, seconds. Longer than the server keeps a memtable without new writes.
+/// Quiet time before measuring, seconds. Longer than the server keeps a memtable without new
+/// writes.
 const QUIET_S: f64 = 12.0;
-/// Length of the phases of shares, in usual phases. Only a few queries end each second, and throughput
-/// counts whole queries.
+/// Length of the phases of shares, in usual phases. Only a few queries end each second, and
+/// throughput counts whole queries.
 const SHARES_PHASES: f64 = 3.0;
 
 /// Returns the flags of the server.
@@ -112,8 +115,9 @@ pub(crate) fn shares(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter.id = "olap_shares".into();
     chapter.title = "Shares between queries: 2 to 1".to_string();
     chapter.what = format!(
-        "Two clients with a connection each run the same query without pause: ClickBench's Q23, over {} rows in the shape of its table. First \
-         each has its own level, one with twice the shares of the other. Then both are in one level. Nothing else changes.",
+        "Two clients with a connection each run the same query without pause: ClickBench's Q23, over {} rows in \
+         the shape of its table. First each has its own level, one with twice the shares of the other. Then both \
+         are in one level. Nothing else changes.",
         rate(rows as f64)
     );
     Ok(chapter)
@@ -132,9 +136,10 @@ pub(crate) fn cap(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter.id = "olap_cap".into();
     chapter.title = "A hard limit for queries: cpu_limit = '50%'".to_string();
     chapter.what = format!(
-        "One client alone on the server, in a level that may use half of its CPU, runs ClickBench's Q10 over {} rows without pause. The query \
-         keeps all cores busy. First one runs at a time, then two, then four. The first panel shows the CPU of the whole server, \
-         as the kernel counts it, including planning, sockets and background work.",
+        "One client alone on the server, in a level that may use half of its CPU, runs ClickBench's Q10 over {} \
+         rows without pause. The query keeps all cores busy. First one runs at a time, then two, then four. The \
+         first panel shows the CPU of the whole server, as the kernel counts it, including planning, sockets and \
+         background work.",
         rate(rows as f64)
     );
     Ok(chapter)

@@ -1,9 +1,10 @@
-//! A client of short queries, alone and beside a second client with up to eight connections that run the
-//! same queries without pause. With a level each, the first client is entitled to half of the server
-//! whatever the number of connections. In one level its queries are a few among many.
+//! A client of short queries, alone and beside a second client with up to eight connections that
+//! run the same queries without pause. With a level each, the first client is entitled to half of
+//! the server whatever the number of connections. In one level its queries are a few among many.
 //!
-//! Each number of connections is measured twice, in rising and in falling order, and `alone` at both ends.
-//! Two phases of one kind differ by the way in which queries overlap, and a drift affects both halves alike.
+//! Each number of connections is measured twice, in rising and in falling order, and `alone` at
+//! both ends. Two phases of one kind differ by the way in which queries overlap, and a drift
+//! affects both halves alike.
 
 use super::clients::{Beside, Clients, Phases, Queries};
 use super::{set_one_level, set_shares};
@@ -60,9 +61,11 @@ fn chapter(
     chapter.id = id.to_string();
     chapter.title = title.to_string();
     chapter.what = format!(
-        "One connection runs {names} in turn: alone, then beside another client with 1, 2, 4, 8 and again 8, 4, 2 and 1 connections that run the same \
-         queries without pause. First each client has its own level with the same shares, then both are in one level. The first panel shows the ratio \
-         of latency to latency alone: the median over the queries, each compared with itself. A phase has few queries, so its p99 is its slowest query."
+        "One connection runs {names} in turn: alone, then beside another client with 1, 2, 4, 8 and again 8, 4, 2 \
+         and 1 connections that run the same queries without pause. First each client has its own level with the \
+         same shares, then both are in one level. The first panel shows the ratio of latency to latency alone: the \
+         median over the queries, each compared with itself. A phase has few queries, so its p99 is its slowest \
+         query."
     );
     Ok(chapter)
 }

@@ -7,7 +7,8 @@ use crate::names::{BATCH, INTERACTIVE, WRITES};
 use crate::results::{Chapter, Outcome, Point, Series, Subject, Window};
 use crate::units::{percent, rate, round_time, time};
 
-/// Largest drawn rate, over the largest rate of a phase. A load sends faster while it repays its backlog.
+/// Largest drawn rate, over the largest rate of a phase. A load sends faster while it repays its
+/// backlog.
 const RATE_CUT: f64 = 1.4;
 
 /// Returns the figure of a chapter.
@@ -118,7 +119,8 @@ fn together(chapter: &Chapter) -> Panel {
     }
 }
 
-/// Returns the panel of the p99 of all loads. The main load also gets its median, and the p99 of each phase.
+/// Returns the panel of the p99 of all loads. The main load also gets its median, and the p99 of
+/// each phase.
 fn latency(chapter: &Chapter) -> Panel {
     let mut lines = Vec::new();
     for series in &chapter.series {

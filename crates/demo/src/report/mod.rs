@@ -1,6 +1,6 @@
-//! Report as one HTML page without scripts, fonts or images. It is light or dark as the reader's system, and
-//! light on paper. Colours are those of Okabe and Ito, which colour-blind readers can distinguish, darker on
-//! white for text. Lines also have names, dashes and marks.
+//! Report as one HTML page without scripts, fonts or images. It is light or dark as the reader's
+//! system, and light on paper. Colours are those of Okabe and Ito, which colour-blind readers can
+//! distinguish, darker on white for text. Lines also have names, dashes and marks.
 
 mod cpu;
 mod figure;
@@ -125,8 +125,8 @@ fn comparison(out: &mut String, rows: &[Row]) {
         let or_dash = |text: &str| if text.is_empty() { "–".to_string() } else { escaped(text) };
         let _ = write!(
             out,
-            "<tr><td>{}<small>{}</small></td><td class=\"seen\" data-name=\"here\">{}</td><td data-name=\"goal\">{}</td>\
-             <td data-name=\"published\">{}</td>{verdict}</tr>",
+            "<tr><td>{}<small>{}</small></td><td class=\"seen\" data-name=\"here\">{}</td><td \
+             data-name=\"goal\">{}</td><td data-name=\"published\">{}</td>{verdict}</tr>",
             escaped(&row.what),
             escaped(&row.detail),
             escaped(&row.seen),
@@ -139,8 +139,8 @@ fn comparison(out: &mut String, rows: &[Row]) {
         return;
     }
     out.push_str(
-        "<p class=\"soft\">Published results are those of another system on other machines, so that only ratios are comparable. \
-         Each ratio here is computed within one run, over the phase alone with the lower p99.</p>",
+        "<p class=\"soft\">Published results are those of another system on other machines, so that only ratios \
+         are comparable. Each ratio here is computed within one run, over the phase alone with the lower p99.</p>",
     );
 }
 
@@ -173,8 +173,9 @@ fn remark(chapter: &Chapter) -> &'static str {
         })
     };
     if chapter.window("beside").is_some_and(behind) {
-        " The two loads request more than the server can do, and an open loop does not yield: its backlog grows while the batch load \
-         runs, and latency starts when a request is due. So the factor depends on the length of the phase."
+        " The two loads request more than the server can do, and an open loop does not yield: its backlog grows \
+         while the batch load runs, and latency starts when a request is due. So the factor depends on the length \
+         of the phase."
     } else {
         ""
     }
@@ -199,7 +200,10 @@ fn section(out: &mut String, outcome: &Outcome, chapter: &Chapter) {
 }
 
 fn all_loads(out: &mut String, outcome: &Outcome) {
-    out.push_str("<h2>Every load</h2><div class=\"wide-table\"><table><thead><tr><th>Load</th><th class=\"n\">answered a second</th>");
+    out.push_str(
+        "<h2>Every load</h2><div class=\"wide-table\"><table><thead><tr><th>Load</th><th \
+                  class=\"n\">answered a second</th>",
+    );
     for (name, _) in percentiles(&load::Latency::default()) {
         let _ = write!(out, "<th class=\"n\">{name}</th>");
     }
@@ -218,25 +222,28 @@ fn all_loads(out: &mut String, outcome: &Outcome) {
         out.push_str("</tr>");
     }
     out.push_str(
-        "</tbody></table></div><p class=\"soft\">In open loops (interactive, throttled, writes) latency starts when a request is due, so that a \
-         stall also counts for requests that could not be sent. In closed loops latency is requests in flight over throughput. A load that \
-         runs through several phases has one latency for all of them.</p>",
+        "</tbody></table></div><p class=\"soft\">In open loops (interactive, throttled, writes) latency starts \
+         when a request is due, so that a stall also counts for requests that could not be sent. In closed loops \
+         latency is requests in flight over throughput. A load that runs through several phases has one latency \
+         for all of them.</p>",
     );
 }
 
 fn cores(out: &mut String, outcome: &Outcome) {
     out.push_str(
-        "<h2>Use of the cores</h2><p>Use by all processes, and by the server's process. A large difference means that other programs \
-         used the server's cores. A sender above 80 % of its core also measures itself. Its lag is the delay of requests that no limit \
-         delayed, and is part of the latency of an open loop.</p>\
-         <div class=\"wide-table\"><table><thead><tr><th>Phase</th><th class=\"n\">server's cores</th><th class=\"n\">server's process</th>\
-         <th class=\"n\">loads' cores</th><th class=\"n\">busiest sender</th><th class=\"n\">its lag, p99</th></tr></thead><tbody>",
+        "<h2>Use of the cores</h2><p>Use by all processes, and by the server's process. A large difference means \
+         that other programs used the server's cores. A sender above 80 % of its core also measures itself. Its \
+         lag is the delay of requests that no limit delayed, and is part of the latency of an open loop.</p><div \
+         class=\"wide-table\"><table><thead><tr><th>Phase</th><th class=\"n\">server's cores</th><th \
+         class=\"n\">server's process</th><th class=\"n\">loads' cores</th><th class=\"n\">busiest sender</th><th \
+         class=\"n\">its lag, p99</th></tr></thead><tbody>",
     );
     let shown = |part: Option<f64>| part.map_or("–".to_string(), percent);
     for usage in usage(outcome) {
         let _ = write!(
             out,
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td \
+             class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             escaped(&usage.part),
             percent(usage.busy),
             percent(usage.process),
@@ -255,10 +262,11 @@ fn served(out: &mut String, outcome: &Outcome) {
         return;
     }
     out.push_str(
-        "<h2>In the server</h2><p>Times of each level's requests, as the server measures them: service time S, and time in the queue. A \
-         client's latency also includes the network, and the time until the server reads the request.</p>\
-         <div class=\"wide-table\"><table><thead><tr><th>Level</th><th class=\"n\">S mean</th><th class=\"n\">S p99</th>\
-         <th class=\"n\">queue mean</th><th class=\"n\">queue p99</th><th class=\"n\">client p99</th></tr></thead><tbody>",
+        "<h2>In the server</h2><p>Times of each level's requests, as the server measures them: service time S, and \
+         time in the queue. A client's latency also includes the network, and the time until the server reads the \
+         request.</p><div class=\"wide-table\"><table><thead><tr><th>Level</th><th class=\"n\">S mean</th><th \
+         class=\"n\">S p99</th><th class=\"n\">queue mean</th><th class=\"n\">queue p99</th><th class=\"n\">client \
+         p99</th></tr></thead><tbody>",
     );
     for chapter in &outcome.chapters {
         for window in chapter.windows.iter().filter(|window| !window.cpu.served.is_empty()) {

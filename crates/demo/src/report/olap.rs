@@ -1,4 +1,5 @@
-//! First panels of chapters about queries: throughput, the server's CPU, or latency over latency alone.
+//! First panels of chapters about queries: throughput, the server's CPU, or latency over latency
+//! alone.
 
 use crate::chart::{Line, Note, Panel, Rule, Scale};
 use crate::compare::{OverAlone, over_alone, throughputs};
@@ -96,7 +97,8 @@ fn capped(chapter: &Chapter) -> Panel {
     }
 }
 
-/// Returns the panel of the latency of short queries over their latency alone, a step for each phase.
+/// Returns the panel of the latency of short queries over their latency alone, a step for each
+/// phase.
 fn latency_over_alone(chapter: &Chapter) -> Panel {
     let line = |name: &str, thin: bool, of: fn(&OverAlone) -> f64| {
         let steps = chapter.windows.iter().filter_map(|window| {

@@ -1,5 +1,5 @@
-//! Main figure: the two chapters of interactive and batch load side by side, on the same axes. As a file it
-//! contains its styles and background, so that it can be shown anywhere.
+//! Main figure: the two chapters of interactive and batch load side by side, on the same axes. As a
+//! file it contains its styles and background, so that it can be shown anywhere.
 
 use std::fmt::Write as _;
 
@@ -56,7 +56,8 @@ pub(crate) fn picture(outcome: &Outcome) -> Option<String> {
         // Writing to a String cannot fail.
         let _ = write!(
             drawings,
-            "<g transform=\"translate({x} {head})\">{drawing}</g><text class=\"heading\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"18\">{}</text>",
+            "<g transform=\"translate({x} {head})\">{drawing}</g><text class=\"heading\" x=\"{:.1}\" y=\"{:.1}\" \
+             font-size=\"18\">{}</text>",
             x + HALF.text * 4.4,
             HALF.text * 1.8,
             escaped(title)
@@ -71,9 +72,10 @@ pub(crate) fn picture(outcome: &Outcome) -> Option<String> {
         machine_line(&outcome.machine)
     );
     Some(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {whole:.0}\" font-size=\"{}\" role=\"img\">\
-         <title>{}</title><style>{COLOURS}{CHART}</style><rect width=\"100%\" height=\"100%\" rx=\"8\" style=\"fill: var(--ground)\"/>{drawings}\
-         <text x=\"{:.1}\" y=\"{:.1}\" font-size=\"12\">{}</text></svg>\n",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {whole:.0}\" font-size=\"{}\" \
+         role=\"img\"><title>{}</title><style>{COLOURS}{CHART}</style><rect width=\"100%\" height=\"100%\" \
+         rx=\"8\" style=\"fill: var(--ground)\"/>{drawings}<text x=\"{:.1}\" y=\"{:.1}\" \
+         font-size=\"12\">{}</text></svg>\n",
         HALF.text,
         escaped(&crate::headline::sentence(outcome)),
         SPACE + HALF.text * 4.4,

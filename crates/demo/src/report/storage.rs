@@ -1,5 +1,5 @@
-//! Panels of storage: bytes written to the disk, weights of the controllers, bytes that wait, and the space
-//! of table files.
+//! Panels of storage: bytes written to the disk, weights of the controllers, bytes that wait, and
+//! the space of table files.
 
 use crate::chart::{Line, Panel, Rule, Scale};
 use crate::results::{Chapter, SpacePoint, StoragePoint};
