@@ -81,8 +81,8 @@ fn signal(child: &Child, signal: Signal) {
 /// Asks a child to end and waits. Kills it after [`END_TIMEOUT`].
 fn end(child: &mut Child) {
     signal(child, Signal::TERM);
-    let asked = Instant::now();
-    while asked.elapsed() < END_TIMEOUT {
+    let start = Instant::now();
+    while start.elapsed() < END_TIMEOUT {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }
@@ -191,8 +191,8 @@ impl Server {
                 let _not_received = sender.send(line);
             }
         });
-        let asked = Instant::now();
-        while let Some(left) = READY_TIMEOUT.checked_sub(asked.elapsed()) {
+        let start = Instant::now();
+        while let Some(left) = READY_TIMEOUT.checked_sub(start.elapsed()) {
             let Ok(line) = lines.recv_timeout(left) else { break };
             if let Some(found) = addresses(&line) {
                 [server.cql, server.http, server.sql] = found;

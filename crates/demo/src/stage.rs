@@ -43,7 +43,7 @@ pub(crate) struct Stage {
     pub(crate) notes: Vec<String>,
     pub(crate) password: String,
     pub(crate) stop: StopFlag,
-    begun: Instant,
+    start: Instant,
     pub(crate) folder: Folder,
 }
 
@@ -56,7 +56,7 @@ impl Stage {
         stop: StopFlag,
         flags: &[String],
     ) -> Result<Stage, DemoError> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut notes = Vec::new();
         if !pin_to(&machine.load_cores) {
             notes.push(
@@ -91,7 +91,7 @@ impl Stage {
             notes,
             password,
             stop,
-            begun,
+            start,
             folder,
         })
     }
@@ -116,7 +116,7 @@ impl Stage {
 
     /// Prints a line of progress.
     pub(crate) fn print(&self, line: &str) {
-        eprintln!("[{:>3} s] {line}", self.begun.elapsed().as_secs());
+        eprintln!("[{:>3} s] {line}", self.start.elapsed().as_secs());
     }
 
     /// Prints statements and runs them as the administrator.

@@ -180,8 +180,8 @@ mod tests {
         let two = |first: f64, second: f64| vec![load(FIRST, first, &[]), load(SECOND, second, &[])];
         let rows =
             found("olap_shares", vec![window(LEVELS, two(6.1, 3.0)), window(ONE_LEVEL, two(4.0, 5.0))]);
-        let told: Vec<(&str, Option<bool>)> = rows.iter().map(|row| (row.seen.as_str(), row.met)).collect();
-        assert_eq!(told, [("2.03", Some(true)), ("0.80", Some(false))]);
+        let shown: Vec<(&str, Option<bool>)> = rows.iter().map(|row| (row.seen.as_str(), row.met)).collect();
+        assert_eq!(shown, [("2.03", Some(true)), ("0.80", Some(false))]);
         assert!(found("olap_shares", vec![window(LEVELS, two(6.0, 0.0))]).is_empty());
     }
 
@@ -190,8 +190,8 @@ mod tests {
         let mut wide = window("2", vec![load(CAPPED, 5.0, &[])]);
         (wide.cpu.process, wide.cpu.busy) = (1.1, 1.1);
         let rows = found("olap_cap", vec![window("1", vec![load(CAPPED, 5.0, &[])]), wide]);
-        let told: Vec<(f64, Option<bool>)> = rows.iter().map(|row| (row.value, row.met)).collect();
-        assert_eq!(told, [(0.5, Some(true)), (0.55, Some(false))]);
+        let shown: Vec<(f64, Option<bool>)> = rows.iter().map(|row| (row.value, row.met)).collect();
+        assert_eq!(shown, [(0.5, Some(true)), (0.55, Some(false))]);
     }
 
     #[test]

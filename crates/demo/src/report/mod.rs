@@ -7,15 +7,16 @@ mod figure;
 mod olap;
 mod picture;
 mod storage;
+mod tables;
 
 use std::fmt::Write as _;
 
 use crate::chart::{Figure, NARROW, WIDE, draw, escaped};
 use crate::headline;
-use crate::listing::{loads, machine_line, percentiles, usage};
+use crate::listing::machine_line;
 use crate::names::INTERACTIVE;
 use crate::results::{Chapter, Outcome, Row, Subject, Window};
-use crate::units::{date, percent, rate, time};
+use crate::units::{date, percent, rate};
 
 pub(crate) use picture::picture;
 use picture::{CHART, COLOURS};
@@ -40,10 +41,10 @@ pub(crate) fn page(outcome: &Outcome) -> String {
     }
     // The demo of compactions has no loads.
     if outcome.subject != Subject::Compaction {
-        all_loads(&mut out, outcome);
-        cores(&mut out, outcome);
+        tables::loads(&mut out, outcome);
+        tables::cores(&mut out, outcome);
     }
-    served(&mut out, outcome);
+    tables::served(&mut out, outcome);
     out.push_str("</body></html>\n");
     out
 }
@@ -197,95 +198,6 @@ fn section(out: &mut String, outcome: &Outcome, chapter: &Chapter) {
         Subject::Olap => "Shaded: measured phases. Clients log in and warm up between them.",
     };
     figure_element(out, &figure::of(outcome, chapter), caption);
-}
-
-fn all_loads(out: &mut String, outcome: &Outcome) {
-    out.push_str(
-        "<h2>Every load</h2><div class=\"wide-table\"><table><thead><tr><th>Load</th><th \
-                  class=\"n\">answered a second</th>",
-    );
-    for (name, _) in percentiles(&load::Latency::default()) {
-        let _ = write!(out, "<th class=\"n\">{name}</th>");
-    }
-    out.push_str("</tr></thead><tbody>");
-    let mut last = String::new();
-    for entry in loads(outcome) {
-        if entry.part != last {
-            let _ = write!(out, "<tr class=\"part\"><td colspan=\"8\">{}</td></tr>", escaped(&entry.part));
-            last.clone_from(&entry.part);
-        }
-        let _ =
-            write!(out, "<tr><td>{}</td><td class=\"n\">{}</td>", escaped(&entry.load), rate(entry.per_s));
-        for (_, us) in percentiles(&entry.latency) {
-            let _ = write!(out, "<td class=\"n\">{}</td>", time(us));
-        }
-        out.push_str("</tr>");
-    }
-    out.push_str(
-        "</tbody></table></div><p class=\"soft\">In open loops (interactive, throttled, writes) latency starts \
-         when a request is due, so that a stall also counts for requests that could not be sent. In closed loops \
-         latency is requests in flight over throughput. A load that runs through several phases has one latency \
-         for all of them.</p>",
-    );
-}
-
-fn cores(out: &mut String, outcome: &Outcome) {
-    out.push_str(
-        "<h2>Use of the cores</h2><p>Use by all processes, and by the server's process. A large difference means \
-         that other programs used the server's cores. A sender above 80 % of its core also measures itself. Its \
-         lag is the delay of requests that no limit delayed, and is part of the latency of an open loop.</p><div \
-         class=\"wide-table\"><table><thead><tr><th>Phase</th><th class=\"n\">server's cores</th><th \
-         class=\"n\">server's process</th><th class=\"n\">loads' cores</th><th class=\"n\">busiest sender</th><th \
-         class=\"n\">its lag, p99</th></tr></thead><tbody>",
-    );
-    let shown = |part: Option<f64>| part.map_or("–".to_string(), percent);
-    for usage in usage(outcome) {
-        let _ = write!(
-            out,
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td \
-             class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-            escaped(&usage.part),
-            percent(usage.busy),
-            percent(usage.process),
-            shown(usage.loads),
-            shown(usage.sender),
-            usage.lag_us.map_or("–".to_string(), time)
-        );
-    }
-    out.push_str("</tbody></table></div>");
-}
-
-/// Writes the server's own measurements of requests, if there are any.
-fn served(out: &mut String, outcome: &Outcome) {
-    let phases = outcome.chapters.iter().flat_map(|chapter| &chapter.windows);
-    if phases.clone().all(|window| window.cpu.served.is_empty()) {
-        return;
-    }
-    out.push_str(
-        "<h2>In the server</h2><p>Times of each level's requests, as the server measures them: service time S, and \
-         time in the queue. A client's latency also includes the network, and the time until the server reads the \
-         request.</p><div class=\"wide-table\"><table><thead><tr><th>Level</th><th class=\"n\">S mean</th><th \
-         class=\"n\">S p99</th><th class=\"n\">queue mean</th><th class=\"n\">queue p99</th><th class=\"n\">client \
-         p99</th></tr></thead><tbody>",
-    );
-    for chapter in &outcome.chapters {
-        for window in chapter.windows.iter().filter(|window| !window.cpu.served.is_empty()) {
-            let part = format!("{}: {}", chapter.id.replace('_', " "), window.label);
-            let _ = write!(out, "<tr class=\"part\"><td colspan=\"6\">{}</td></tr>", escaped(&part));
-            for (level, times) in &window.cpu.served {
-                let client = window.latency(level).map_or("–".to_string(), |latency| time(latency.p99_us));
-                let cells =
-                    [times.service_mean_us, times.service_p99_us, times.queue_mean_us, times.queue_p99_us]
-                        .map(time);
-                let _ = write!(out, "<tr><td>{}</td>", escaped(level));
-                for cell in cells.iter().chain([&client]) {
-                    let _ = write!(out, "<td class=\"n\">{cell}</td>");
-                }
-                out.push_str("</tr>");
-            }
-        }
-    }
-    out.push_str("</tbody></table></div>");
 }
 
 #[cfg(test)]
