@@ -54,9 +54,9 @@ pub(super) fn loads(out: &mut String, outcome: &Outcome) {
     }
     close(out);
     out.push_str(
-        "<p class=\"soft\">In open loops (interactive, throttled, writes) latency starts when a request is due, so that \
-         a stall also counts for requests that could not be sent. In closed loops latency is requests in flight over \
-         throughput. A load that runs through several phases has one latency for all of them.</p>",
+        "<p class=\"soft\">In open loops (interactive, throttled, writes) latency starts when a request is due, so \
+         that a stall also counts for requests that could not be sent. In closed loops latency is requests in flight \
+         over throughput. A load that runs through several phases has one latency for all of them.</p>",
     );
 }
 
