@@ -17,7 +17,7 @@ use load::{Keys, Pacing, Report, Rows, Spec, Step, Workload};
 use crate::error::DemoError;
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
 use crate::options::FlushOptions;
-use crate::results::{Capacity, Chapter, Run, Series, Window, WindowLoad};
+use crate::results::{Capacity, Chapter, Run, Series, StoragePoint, Window, WindowLoad};
 use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
 
@@ -38,6 +38,9 @@ const LARGE: &str = "768MiB";
 const LOG_BYTES: f64 = 384.0 * 1024.0 * 1024.0;
 /// Fraction of [`LOG_BYTES`] that a phase may fill. The rest allows for a rate that varies.
 const LOG_PART: f64 = 0.8;
+/// Least bytes that flushes and compactions write on the small server, over those of the log. Both
+/// are about equal if memtables are flushed all the time.
+const FLUSHED_PART_MIN: f64 = 0.1;
 /// Warm-up as a fraction of the phase: connections, caches, and the first flushes.
 const WARMUP_PART: f64 = 0.1;
 /// Least warm-up, seconds.
@@ -193,13 +196,18 @@ fn load(report: &Report) -> WindowLoad {
     }
 }
 
-/// Returns a note if the large server flushed, or the small one did not.
+/// Returns a note if the large server flushed, or the small one hardly did.
 fn not_comparable(chapter: &Chapter) -> Option<String> {
-    let [flushing, in_memory] = [FLUSHING, IN_MEMORY].map(|kind| chapter.written_per_s(kind) / 1e6);
-    (in_memory > 0.0 || flushing <= 0.0).then(|| {
+    let written = |label| chapter.storage_mean(label, StoragePoint::background_bytes_per_s);
+    let (flushing, in_memory) = (written(FLUSHING), written(IN_MEMORY));
+    let log = chapter.storage_mean(FLUSHING, |point| point.log_bytes_per_s);
+    (in_memory > 0.0 || flushing <= log * FLUSHED_PART_MIN).then(|| {
         format!(
-            "Invalid: flushes and compactions wrote {in_memory:.1} MB a second on the server that should flush \
-             nothing, and {flushing:.1} MB on the other one. The phases are not comparable."
+            "Invalid: flushes and compactions wrote {:.1} MB a second on the server that should flush nothing, and \
+             {:.1} MB on the other one, whose log wrote {:.1} MB. The phases are not comparable.",
+            in_memory / 1e6,
+            flushing / 1e6,
+            log / 1e6
         )
     })
 }
@@ -207,7 +215,6 @@ fn not_comparable(chapter: &Chapter) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::StoragePoint;
 
     #[test]
     fn phase_ends_before_the_log_is_long() {
@@ -234,6 +241,7 @@ mod tests {
         let point = |at_s: f64, flush_bytes_per_s: f64| StoragePoint {
             at_s,
             flush_bytes_per_s,
+            log_bytes_per_s: 4e6,
             ..StoragePoint::default()
         };
         let mut chapter = Chapter {
@@ -243,7 +251,11 @@ mod tests {
         };
         assert_eq!(not_comparable(&chapter), None);
         chapter.storage[2].flush_bytes_per_s = 1e5;
-        assert!(not_comparable(&chapter).expect("not comparable").starts_with("Invalid"));
+        assert!(not_comparable(&chapter).expect("the large server flushed").starts_with("Invalid"));
+        chapter.storage = vec![point(0.5, 1e5), point(4.5, 0.0)];
+        assert!(
+            not_comparable(&chapter).expect("the small server hardly flushed").contains("log wrote 4.0 MB")
+        );
         assert!(not_comparable(&Chapter::default()).is_some());
     }
 }

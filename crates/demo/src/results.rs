@@ -216,15 +216,14 @@ impl Chapter {
         (first.map_or(0.0, |window| window.begin_s), last.map_or(0.0, |window| window.end_s))
     }
 
-    /// Returns the bytes a second that flushes and compactions wrote in the phases with this label.
-    pub(crate) fn written_per_s(&self, label: &str) -> f64 {
+    /// Returns the mean of a value of storage in the phases with this label.
+    pub(crate) fn storage_mean(&self, label: &str, value: fn(&StoragePoint) -> f64) -> f64 {
         let is_inside = |point: &&StoragePoint| {
             let mut phases = self.windows.iter().filter(|window| window.label == label);
             phases.any(|window| (window.begin_s..window.end_s).contains(&point.at_s))
         };
-        let points: Vec<&StoragePoint> = self.storage.iter().filter(is_inside).collect();
-        let written = points.iter().map(|point| point.flush_bytes_per_s + point.compaction_bytes_per_s);
-        written.sum::<f64>() / points.len().max(1) as f64
+        let values: Vec<f64> = self.storage.iter().filter(is_inside).map(value).collect();
+        values.iter().sum::<f64>() / values.len().max(1) as f64
     }
 
     /// Returns the space that a compaction took beyond the space at its start, as a fraction of it.
@@ -469,6 +468,13 @@ pub(crate) struct StoragePoint {
     pub(crate) backlog_bytes: f64,
 }
 
+impl StoragePoint {
+    /// Returns the bytes a second that flushes and compactions wrote.
+    pub(crate) fn background_bytes_per_s(&self) -> f64 {
+        self.flush_bytes_per_s + self.compaction_bytes_per_s
+    }
+}
+
 /// Space of the table files at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -496,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn background_writes_count_in_phases_with_the_label() {
+    fn mean_of_storage_is_over_phases_with_the_label() {
         let window = |label: &str, begin_s: f64| Window {
             label: label.into(),
             begin_s,
@@ -513,7 +519,8 @@ mod tests {
             storage: vec![point(0.5, 2e6), point(1.5, 4e6), point(4.5, 0.0), point(7.5, 9e9)],
             ..Chapter::default()
         };
-        assert_eq!(["a", "b", "c"].map(|label| chapter.written_per_s(label)), [3e6, 0.0, 0.0]);
+        let mean = |label| chapter.storage_mean(label, StoragePoint::background_bytes_per_s);
+        assert_eq!(["a", "b", "c"].map(mean), [3e6, 0.0, 0.0]);
     }
 
     #[test]

@@ -171,7 +171,7 @@ fn work_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
             flushed / 1e6,
             sum(|p| p.compactions),
             compacted / 1e6,
-            chapter.written_per_s(FLUSHING) / 1e6
+            chapter.storage_mean(FLUSHING, StoragePoint::background_bytes_per_s) / 1e6
         ),
         value,
         ..Row::default()
