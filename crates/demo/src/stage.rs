@@ -47,6 +47,20 @@ pub(crate) struct Stage {
     pub(crate) folder: Folder,
 }
 
+/// Starts a server, logs in as its superuser, and starts sampling it.
+fn start_server(
+    folder: &Folder,
+    machine: &Machine,
+    password: &str,
+    flags: &[String],
+) -> Result<(Server, Session, Probe), DemoError> {
+    let server = Server::start(folder, &machine.server_cores, password, flags)?;
+    let admin = Session::connect(&server.cql, Some(ADMIN), Some(password), STATEMENT_TIMEOUT)?;
+    let probe = Probe::start(&server.http, server.pid(), &machine.server_cores, &machine.load_cores)
+        .map_err(|error| DemoError::Failed(format!("{} returned no metrics: {error}", server.http)))?;
+    Ok((server, admin, probe))
+}
+
 impl Stage {
     /// Starts the server and logs in.
     pub(crate) fn open(
@@ -70,10 +84,7 @@ impl Stage {
             folder.path().display(),
             machine.load_cores
         );
-        let server = Server::start(&folder, &machine.server_cores, &password, flags)?;
-        let admin = Session::connect(&server.cql, Some(ADMIN), Some(&password), STATEMENT_TIMEOUT)?;
-        let probe = Probe::start(&server.http, server.pid(), &machine.server_cores, &machine.load_cores)
-            .map_err(|error| DemoError::Failed(format!("{} returned no metrics: {error}", server.http)))?;
+        let (server, admin, probe) = start_server(&folder, &machine, &password, flags)?;
         Ok(Stage {
             probe,
             admin,
@@ -103,14 +114,8 @@ impl Stage {
         std::fs::remove_dir_all(&data)
             .map_err(|error| DemoError::Failed(format!("{} cannot be emptied: {error}", data.display())))?;
         self.print(&format!("starting another server: {}", flags.join(" ")));
-        let cores = &self.machine.server_cores;
-        self.server = Server::start(&self.folder, cores, &self.password, flags)?;
-        self.admin =
-            Session::connect(&self.server.cql, Some(ADMIN), Some(&self.password), STATEMENT_TIMEOUT)?;
-        self.probe = Probe::start(&self.server.http, self.server.pid(), cores, &self.machine.load_cores)
-            .map_err(|error| {
-                DemoError::Failed(format!("{} returned no metrics: {error}", self.server.http))
-            })?;
+        (self.server, self.admin, self.probe) =
+            start_server(&self.folder, &self.machine, &self.password, flags)?;
         Ok(())
     }
 
@@ -171,8 +176,7 @@ impl Stage {
             self.wait(1.0, &mut [])?;
             let since_s = now_s() - quiet_s;
             let points = self.probe.storage(since_s, since_s + quiet_s);
-            let is_quiet =
-                |point: &StoragePoint| point.flush_bytes_per_s + point.compaction_bytes_per_s <= 0.0;
+            let is_quiet = |point: &StoragePoint| point.background_bytes_per_s() <= 0.0;
             if since_s > began_s && !points.is_empty() && points.iter().all(is_quiet) {
                 return Ok(since_s - began_s);
             }

@@ -10,7 +10,7 @@ use crate::units::{factor, percent, rate, time};
 /// Goals: the p99 beside flushes over the p99 in memory, and the deviation of throughput from the
 /// rate.
 const P99_MAX: f64 = 1.1;
-const STRAY_MAX: f64 = 0.01;
+const DEVIATION_MAX: f64 = 0.01;
 /// Goal: temporary space of a major compaction, as a fraction of the table.
 const TEMPORARY_MAX: f64 = 0.1;
 
@@ -133,8 +133,8 @@ fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
 fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let requested = chapter.windows.iter().find_map(|window| window.load(WRITES)?.asked_per_s)?;
     let done: Vec<f64> = chapter.windows.iter().filter_map(|window| window.throughput(WRITES)).collect();
-    let stray = |done: &f64| (done / requested - 1.0).abs();
-    let value = done.iter().map(stray).fold(0.0, f64::max);
+    let deviation = |done: &f64| (done / requested - 1.0).abs();
+    let value = done.iter().map(deviation).fold(0.0, f64::max);
     let how = how(controllers);
     let (least, most) =
         (done.iter().copied().fold(f64::INFINITY, f64::min), done.iter().copied().fold(0.0, f64::max));
@@ -147,9 +147,9 @@ fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
             rate(most),
             rate(requested)
         ),
-        goal: if controllers { format!("≤\u{a0}{}", percent(STRAY_MAX)) } else { String::new() },
+        goal: if controllers { format!("≤\u{a0}{}", percent(DEVIATION_MAX)) } else { String::new() },
         value,
-        met: controllers.then_some(value <= STRAY_MAX),
+        met: controllers.then_some(value <= DEVIATION_MAX),
         ..Row::default()
     };
     Some(judged(row, &chapter.windows.iter().collect::<Vec<&Window>>()))
