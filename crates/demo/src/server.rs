@@ -80,6 +80,10 @@ fn signal(child: &Child, signal: Signal) {
 
 /// Asks a child to end and waits. Kills it after [`END_TIMEOUT`].
 fn end(child: &mut Child) {
+    // The id of a child that was waited for may belong to another process.
+    if !matches!(child.try_wait(), Ok(None)) {
+        return;
+    }
     signal(child, Signal::TERM);
     let start = Instant::now();
     while start.elapsed() < END_TIMEOUT {
