@@ -23,15 +23,15 @@ use crate::stage::{KEYSPACE, Stage};
 
 /// Background work has ended when nothing was written for this time, seconds.
 const QUIET_S: f64 = 3.0;
-/// Rows that are overwritten again and again, so that compactions find overlaps. They take about
-/// 160 MB of a memtable, well under the 256 MiB of the large server.
-const ROWS: u64 = 400_000;
+/// Rows that are overwritten again and again, so that compactions find overlaps. They take 280 bytes
+/// each in a memtable, in all about half of the 256 MiB of the large server.
+const ROWS: u64 = 500_000;
 /// Requests in flight of the closed loop that measures capacity.
 const BACKLOG: usize = 256;
 /// Memory of both servers.
 const MEMORY: &str = "1GiB";
-/// `--memtable-memory` of the two servers, for up to three memtables: 21 MiB each, filled in about
-/// a second, and 256 MiB each, the largest of a shard.
+/// `--memtable-memory` of the two servers, for up to three memtables: 21 MiB each, which 80,000
+/// rows fill, and 256 MiB each, the largest of a shard.
 const SMALL: &str = "64MiB";
 const LARGE: &str = "768MiB";
 /// Log bytes at which the large server flushes: 3/2 of a memtable.

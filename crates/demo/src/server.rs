@@ -73,18 +73,13 @@ fn idle_class() -> bool {
     trial.status().is_ok_and(|status| status.success())
 }
 
-fn signal(child: &Child, signal: Signal) {
-    // The child may have ended already.
-    let _gone = kill_process(Pid::from_child(child), signal);
-}
-
 /// Asks a child to end and waits. Kills it after [`END_TIMEOUT`].
 fn end(child: &mut Child) {
     // The id of a child that was waited for may belong to another process.
     if !matches!(child.try_wait(), Ok(None)) {
         return;
     }
-    signal(child, Signal::TERM);
+    let _gone = kill_process(Pid::from_child(child), Signal::TERM);
     let start = Instant::now();
     while start.elapsed() < END_TIMEOUT {
         if !matches!(child.try_wait(), Ok(None)) {
