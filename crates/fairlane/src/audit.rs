@@ -1,5 +1,6 @@
-//! The file of the audit log, written by a thread outside of the lanes. It is readable by its owner only. A full file becomes `FILE.1`,
-//! that before it `FILE.2` and so on, up to [`FILES_KEPT`]; the oldest is removed.
+//! File of the audit log, written by a thread outside of the lanes and readable by its owner only.
+//! A full file is renamed to `FILE.1`, the one before it to `FILE.2`, up to [`FILES_KEPT`]. The
+//! oldest one is overwritten.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,38 +15,39 @@ use server::logging::{Level, Logger};
 
 use crate::settings::Settings;
 
-/// Bytes after which a file is full.
+/// Size of a full file, bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Full files kept: with the one being written 576 MiB.
+/// Number of full files kept. With the current file they have 576 MiB.
 const FILES_KEPT: u32 = 8;
-/// A disk that fails is reported this often.
-const REPORT_EVERY: Duration = Duration::from_secs(60);
+/// Interval between two reports of a disk that fails.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// An audit log and the thread that writes it.
+/// The audit log and the thread that writes it.
 pub(crate) struct Audit {
     pub(crate) log: Arc<AuditLog>,
     writer: JoinHandle<()>,
 }
 
 impl Audit {
-    /// Opens the file that the settings name; `None` where they name none.
+    /// Opens the file of the settings. `None`: the audit log is off.
     ///
     /// # Errors
-    /// The file cannot be opened: one sentence.
+    /// One sentence: the file cannot be opened.
     pub(crate) fn start(settings: &Settings, logger: &Logger) -> Result<Option<Audit>, String> {
         let Some(path) = &settings.audit_log else { return Ok(None) };
         let keyspaces = settings.audit_keyspaces.split(',').map(str::trim).filter(|name| !name.is_empty());
         let (log, lines) = audit_log(keyspaces.map(str::to_owned).collect(), settings.audit_literals);
         let file = Rotated::open(path, FILE_BYTES_MAX, logger.clone())
-            .map_err(|error| format!("The audit log {} cannot be opened: {error}.", path.display()))?;
+            .map_err(|error| format!("the audit log {} cannot be opened: {error}.", path.display()))?;
         let writer = std::thread::spawn(move || {
-            // The file reports its failures itself.
+            // `Rotated` logs its failures.
             let _ = lines.write_to(file);
         });
         Ok(Some(Audit { log, writer }))
     }
 
-    /// Waits until the lines of a server that has stopped are written, for a second at most.
+    /// Waits until the queued lines are written, for a second at most. The server has to be
+    /// stopped.
     pub(crate) fn end(self) {
         drop(self.log);
         for _ in 0..100 {
@@ -57,7 +59,8 @@ impl Audit {
     }
 }
 
-/// A file that is exchanged for a new one when it is full. A failure loses lines and is reported, but is never one of the caller's.
+/// A file that is replaced by a new one when it is full. A failed write loses its lines and is
+/// logged. It is not an error for the caller, whose thread goes on with the next lines.
 struct Rotated {
     path: PathBuf,
     file: File,
@@ -74,6 +77,7 @@ impl Rotated {
         Ok(Rotated { path: path.to_owned(), file, bytes, bytes_max, logger, reported: None })
     }
 
+    /// Renames the files and opens a new one.
     fn rotate(&mut self) -> io::Result<()> {
         let name = |number: u32| {
             let mut name = self.path.clone().into_os_string();
@@ -91,6 +95,7 @@ impl Rotated {
         Ok(())
     }
 
+    /// Appends bytes, to a new file if they do not fit into this one.
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.bytes > 0 && self.bytes + bytes.len() as u64 > self.bytes_max {
             self.rotate()?;
@@ -104,7 +109,7 @@ impl Rotated {
 impl Write for Rotated {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Err(error) = self.put(bytes)
-            && self.reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY)
+            && self.reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL)
         {
             self.reported = Some(Instant::now());
             let path = self.path.display();
@@ -122,7 +127,7 @@ impl Write for Rotated {
     }
 }
 
-/// Opens a file to append to it, for its owner only.
+/// Opens a file for appending. Creates it for its owner only.
 fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
@@ -133,7 +138,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_full_file_is_kept_under_a_number_and_the_oldest_goes() {
+    fn full_file_is_numbered_and_the_oldest_is_removed() {
         let folder = std::env::temp_dir().join(format!("fairlane-audit-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for the test");
         let path = folder.join("audit.log");
@@ -148,10 +153,10 @@ mod tests {
         assert!(!folder.join("audit.log.9").exists());
         let mode = std::fs::metadata(&path).expect("is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        // Opened again it is continued.
+        // An existing file is continued.
         let mut file = Rotated::open(&path, 100, Logger::silent()).expect("opens");
         file.write_all(b"more\n").expect("never fails");
         assert_eq!(read("audit.log"), "line 011\nmore\n");
-        std::fs::remove_dir_all(&folder).expect("the folder goes");
+        std::fs::remove_dir_all(&folder).expect("the folder is removed");
     }
 }

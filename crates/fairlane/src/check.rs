@@ -1,4 +1,4 @@
-//! `fairlane check FOLDER`: whether a data folder is sound.
+//! `fairlane check FOLDER`: verifies a data folder.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -7,21 +7,22 @@ use std::process::ExitCode;
 use lanes::{Config, Group, Lanes, Reporter};
 use storage::{Checked, Options, StorageError};
 
-use crate::done;
+use crate::output::print;
 
 const USAGE: &str = "\
 fairlane check FOLDER
 
-Reads everything in a data folder that no server has open: the manifest, every block of every table file, the log. Prints what is there, and
-each damage with its file and place. Exit code 0: sound, 1: damaged or not to be read. Nothing is changed.
+Reads all files of a data folder that no server has open: the manifest, every block of every table
+file, the log. Prints their sizes, and each damage with its file and offset. Changes nothing.
+Exit code 0: no damage, 1: damage, or the folder cannot be read.
 ";
 
 /// Runs the command.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     match args {
-        [flag] if flag == "--help" || flag == "-h" => done(USAGE),
-        [folder] if !folder.starts_with('-') => match look(PathBuf::from(folder)) {
-            Ok(all) => tell(&all),
+        [flag] if flag == "--help" || flag == "-h" => print(USAGE),
+        [folder] if !folder.starts_with('-') => match check(PathBuf::from(folder)) {
+            Ok(all) => report(&all),
             Err(reason) => {
                 eprintln!("fairlane: {reason}.");
                 ExitCode::FAILURE
@@ -34,7 +35,10 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     }
 }
 
-/// One lane for a task of the command line, which has this process for itself.
+/// Starts one core for a command that runs in a process of its own.
+///
+/// # Errors
+/// The reason, without a full stop.
 pub(crate) fn lane() -> Result<Lanes, String> {
     let mut config = Config::detect();
     config.cores.truncate(1);
@@ -43,16 +47,17 @@ pub(crate) fn lane() -> Result<Lanes, String> {
     Lanes::start(config).map_err(|error| format!("the lanes cannot start ({error})"))
 }
 
-fn look(folder: PathBuf) -> Result<Vec<Checked>, String> {
+/// Checks all shards of a folder, with progress on standard error if that is a terminal.
+fn check(folder: PathBuf) -> Result<Vec<Checked>, String> {
     let lanes = lane()?;
     let progress = std::io::stderr().is_terminal();
     let all = lanes.block_on(0, Group::CONTROL, move || async move {
-        let said = |checked: &Checked| {
+        let show = |checked: &Checked| {
             if progress {
                 eprint!("\rshard {}: {} of {} files ", checked.shard, checked.files_done, checked.files);
             }
         };
-        storage::check(&folder, Options::in_memory().groups, said).await
+        storage::check(&folder, Options::in_memory().groups, show).await
     });
     lanes.shutdown();
     if progress {
@@ -61,7 +66,8 @@ fn look(folder: PathBuf) -> Result<Vec<Checked>, String> {
     all.map_err(|error| error.to_string())
 }
 
-fn tell(all: &[Checked]) -> ExitCode {
+/// Prints a table of the shards and their damages.
+fn report(all: &[Checked]) -> ExitCode {
     let mut text = format!(
         "{:>5}  {:>7}  {:>14}  {:>9}  {:>12}  {:>11}  {:>7}\n",
         "shard", "files", "bytes", "blocks", "partitions", "log records", "damages"
@@ -85,10 +91,10 @@ fn tell(all: &[Checked]) -> ExitCode {
         }
     }
     let damages: u64 = all.iter().map(|shard| shard.damages_count).sum();
-    let told: usize = all.iter().map(|shard| shard.damages.len()).sum();
-    if damages > told as u64 {
-        text.push_str(&format!("and {} more\n", damages - told as u64));
+    let listed: usize = all.iter().map(|shard| shard.damages.len()).sum();
+    if damages > listed as u64 {
+        text.push_str(&format!("and {} more\n", damages - listed as u64));
     }
-    let _ = done(&text);
+    let _ = print(&text);
     if damages == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,6 +1,6 @@
-//! `SHA256SUMS` of a snapshot, as `sha256sum --check` reads it: a copy of the snapshot can be verified anywhere with ordinary
-//! tools. A table file never changes and its name is never used again, so its sum is taken over from an earlier snapshot that
-//! has the same file: a snapshot reads what is new since the last one.
+//! `SHA256SUMS` of a snapshot, in the format of `sha256sum --check`, so that a copy of the snapshot
+//! can be verified without fairlane. A table file never changes. Its sum is copied from an earlier
+//! snapshot that has a link to the same file. So only files that are new since then are read.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -11,24 +11,24 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// The file of the sums.
+/// Name of the file with the sums.
 const NAME: &str = "SHA256SUMS";
 
-/// Bytes that are read at a time.
+/// Bytes of one read. A file is not read into memory as a whole.
 const READ_BYTES: usize = 1 << 20;
 
-/// The sums of a folder, by path below it.
+/// Sums of the files of a folder, by path below the folder.
 type Sums = HashMap<PathBuf, String>;
 
 /// Returns true if a snapshot has sums.
-pub(crate) fn are_there(snapshot: &Path) -> bool {
+pub(crate) fn exist(snapshot: &Path) -> bool {
     snapshot.join(NAME).exists()
 }
 
 /// Writes the sums of a snapshot.
 ///
 /// # Errors
-/// One sentence: a file cannot be read, or the sums not written.
+/// A file cannot be read, or the sums cannot be written. Without a full stop.
 pub(crate) fn write(snapshot: &Path) -> Result<(), String> {
     let earlier = earlier(snapshot);
     let mut text = String::new();
@@ -52,22 +52,22 @@ pub(crate) fn write(snapshot: &Path) -> Result<(), String> {
     put().map_err(|error| format!("{} cannot be written: {error}", to.display()))
 }
 
-/// Verifies a snapshot, if it has sums.
+/// Verifies a snapshot. One without sums is accepted.
 ///
 /// # Errors
-/// One sentence: a file is missing, other than it was, or cannot be read.
+/// A file is missing, has changed, or cannot be read. Without a full stop.
 pub(crate) fn verify(snapshot: &Path) -> Result<(), String> {
     let Some(sums) = read(snapshot) else { return Ok(()) };
     for (path, sum) in &sums {
         let file = snapshot.join(path);
         if sum_of(&file)? != *sum {
-            return Err(format!("{} is damaged: it is not what {NAME} says", file.display()));
+            return Err(format!("{} is damaged: its checksum differs from {NAME}", file.display()));
         }
     }
     Ok(())
 }
 
-/// The sums of the snapshots beside this one.
+/// Returns folders and sums of the other snapshots of the data folder.
 fn earlier(snapshot: &Path) -> Vec<(PathBuf, Sums)> {
     let entries = snapshot.parent().and_then(|all| fs::read_dir(all).ok());
     let folders = entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
@@ -77,14 +77,14 @@ fn earlier(snapshot: &Path) -> Vec<(PathBuf, Sums)> {
         .collect()
 }
 
-/// Returns true if a table file of one folder is that of another.
+/// Returns true if `path` is a table file, and the same file in both folders.
 fn same(one: &Path, other: &Path, path: &Path) -> bool {
     let is_table = path.extension().is_some_and(|kind| kind == "table");
     let file = |folder: &Path| fs::metadata(folder.join(path)).map(|found| (found.dev(), found.ino())).ok();
     is_table && file(one).is_some_and(|found| file(other) == Some(found))
 }
 
-/// The files below a folder but for the sums, as paths below it, in the order of their names.
+/// Returns all files below a folder except the sums, as paths below the folder, sorted.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let unreadable = |path: &Path, error: io::Error| format!("{} cannot be read: {error}", path.display());
     let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
@@ -104,12 +104,14 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
+/// Reads the sums of a folder. `None`: it has none.
 fn read(folder: &Path) -> Option<Sums> {
     let text = fs::read_to_string(folder.join(NAME)).ok()?;
     let line = |line: &str| line.split_once("  ").map(|(sum, path)| (PathBuf::from(path), sum.to_owned()));
     Some(text.lines().filter_map(line).collect())
 }
 
+/// Returns the sum of a file in hexadecimal digits.
 fn sum_of(path: &Path) -> Result<String, String> {
     let sum = || {
         let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; READ_BYTES]);
@@ -129,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_find_what_changed_and_take_over_what_did_not() {
+    fn changed_files_are_found_and_sums_of_links_are_copied() {
         let root = std::env::temp_dir().join(format!("fairlane-sums-{}", std::process::id()));
         let (one, two) = (root.join("one"), root.join("two"));
         for folder in [&one, &two] {
@@ -144,7 +146,7 @@ mod tests {
         assert!(text.contains(&format!("{abc}  shard-0/tables/1.table\n")), "{text}");
         assert!(text.contains("  shards\n"));
         verify(&one).expect("nothing changed");
-        // The same file by another name is not read again: what has become of it since shows.
+        // A link gets the old sum without a read, so that the damage is found.
         fs::hard_link(one.join(table), two.join(table)).expect("linked");
         fs::write(one.join(table), "abd").expect("written");
         write(&two).expect("written");

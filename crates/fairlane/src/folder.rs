@@ -1,5 +1,5 @@
-//! What the server keeps in its data folder beside the storage's own files: who it is, and the password it made up at
-//! first start.
+//! Files of the data folder that do not belong to the storage: the id of the server, and the
+//! password that the first start generates. Permissions of the folder and its files.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use uuid::Uuid;
 
-/// Permissions for the user who runs the server, and for nobody else.
+/// Permissions for the user who runs the server only.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
-/// Takes permissions for others from every file that this process creates.
+/// Makes files that this process creates private to its user.
 pub(crate) fn keep_files_private() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Takes permissions for others from every file and folder below `folder`, and from itself. Links are not followed. Returns a warning
-/// that names the first entry whose permissions cannot be changed.
+/// Makes `folder` and all files and folders below it private to their user. Does not follow links.
+/// Returns a warning that names the first entry whose permissions cannot be changed.
 pub(crate) fn make_private(folder: &Path) -> Option<String> {
     // The data folder itself may be a link.
     let mut failed = set_mode(folder, FOLDER_MODE).err().map(|error| (folder.to_owned(), error));
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        // A folder that cannot be read is reported by whoever needs it.
+        // A folder that cannot be read is reported by the code that needs its files.
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         for entry in entries.flatten() {
             let Ok(kind) = entry.file_type() else { continue };
@@ -50,7 +50,7 @@ pub(crate) fn make_private(folder: &Path) -> Option<String> {
     })
 }
 
-/// Sets permissions that differ.
+/// Sets permissions if they differ.
 fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
     let mut permissions = fs::metadata(path)?.permissions();
     if permissions.mode() & 0o7777 == mode {
@@ -60,8 +60,8 @@ fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
     fs::set_permissions(path, permissions)
 }
 
-/// Returns a warning for a private key that other users may read. Its group may, if it belongs to root: so do distributions give
-/// keys to services.
+/// Returns a warning for a private key that other users may read. The group of a file of root may
+/// read it: distributions pass keys to services that way.
 pub(crate) fn judge_key(key: &Path) -> Option<String> {
     let found = fs::metadata(key).ok()?;
     let is_open = |mode: u32, owner: u32| mode & 0o007 != 0 || (mode & 0o070 != 0 && owner != 0);
@@ -70,42 +70,37 @@ pub(crate) fn judge_key(key: &Path) -> Option<String> {
     })
 }
 
-/// Makes the folder if it is not there, and finds out whether it can be written to.
+/// Creates the folder if it is missing, and tests that it can be written to.
 ///
 /// # Errors
-/// One sentence that says what to do.
+/// One sentence with the remedy.
 pub(crate) fn prepare(folder: &Path) -> Result<(), String> {
     let refused = |error: std::io::Error| {
         let what = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                 "free some space on its disk, or choose another"
             }
-            ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-                "there is a file of that name: choose another"
-            }
+            ErrorKind::NotADirectory | ErrorKind::AlreadyExists => "a file has that name: choose another",
             _ => "make it writable for this user, or choose another",
         };
-        format!("The data folder {} cannot be used ({error}): {what} with --data-dir.", folder.display())
+        format!("the data folder {} cannot be used ({error}): {what} with --data-dir.", folder.display())
     };
     fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).map_err(refused)?;
     let probe = folder.join(format!(".probe-{}", std::process::id()));
-    let written = fs::write(&probe, b"written to see whether that works\n");
+    let written = fs::write(&probe, b"a test of write access\n");
     let _ = fs::remove_file(&probe);
     written.map_err(refused)
 }
 
-/// This server's id: made once for each data folder.
+/// Returns the id of this server, generated once for each data folder.
 ///
 /// # Errors
-/// One sentence.
+/// One sentence: the file cannot be read or written, or has no id.
 pub(crate) fn host_id(folder: &Path) -> Result<Uuid, String> {
     let path = folder.join("host-id");
     match fs::read_to_string(&path) {
         Ok(text) => Uuid::parse_str(text.trim()).map_err(|_| {
-            format!(
-                "{} does not hold an id: remove it, and the server makes itself a new one.",
-                path.display()
-            )
+            format!("{} contains no id: remove it, and the server generates a new one.", path.display())
         }),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let id = Uuid::new_v4();
@@ -118,14 +113,14 @@ pub(crate) fn host_id(folder: &Path) -> Result<Uuid, String> {
 
 /// The first superuser's password.
 pub(crate) enum Password {
-    /// The operator's.
+    /// Specified by the operator.
     Given(String),
-    /// Ours. It lies in a file beside its final place until it is known whether it became anyone's.
+    /// Generated. A file with a temporary name has it until [`keep_password`].
     Generated(String),
 }
 
 impl Password {
-    /// The password itself.
+    /// Returns the password.
     pub(crate) fn text(&self) -> &str {
         match self {
             Password::Given(text) | Password::Generated(text) => text,
@@ -141,33 +136,38 @@ fn candidate_file(folder: &Path) -> PathBuf {
     folder.join("admin-password.new")
 }
 
-/// The password for a superuser that may have to be made: the operator's, or one that lies in the folder before it is anyone's,
-/// so that no crash loses it.
+/// Returns the password for a superuser that may have to be created. A generated password is
+/// written to a file before it is used, so that no crash loses it.
 ///
 /// # Errors
-/// One sentence.
+/// One sentence: the file cannot be written.
 pub(crate) fn password(folder: &Path, given: Option<String>) -> Result<Password, String> {
     if let Some(given) = given {
         return Ok(Password::Given(given));
     }
     let path = candidate_file(folder);
-    // Left behind by a start that was cut short.
+    // A start that was interrupted may have used it.
     if let Ok(text) = fs::read_to_string(&path)
         && !text.trim().is_empty()
     {
         return Ok(Password::Generated(text.trim().to_string()));
     }
-    // 122 random bits of the system, in letters that no shell and no driver trips over.
+    // 122 random bits, in characters that no shell and no driver interprets.
     let text = Uuid::new_v4().simple().to_string();
     replace(&path, &format!("{text}\n"), FILE_MODE)?;
     Ok(Password::Generated(text))
 }
 
-/// Puts a generated password into its place, or away if it is nobody's; gives the place.
+/// Renames the file of a generated password to its final name if the password is in use, and
+/// removes it otherwise. Returns the final name.
 ///
 /// # Errors
-/// One sentence.
-pub(crate) fn settle(folder: &Path, password: &Password, in_use: bool) -> Result<Option<PathBuf>, String> {
+/// One sentence: the file cannot be renamed or removed.
+pub(crate) fn keep_password(
+    folder: &Path,
+    password: &Password,
+    in_use: bool,
+) -> Result<Option<PathBuf>, String> {
     let Password::Generated(_) = password else { return Ok(None) };
     let (candidate, path) = (candidate_file(folder), password_file(folder));
     let done = if in_use { fs::rename(&candidate, &path) } else { fs::remove_file(&candidate) };
@@ -175,14 +175,14 @@ pub(crate) fn settle(folder: &Path, password: &Password, in_use: bool) -> Result
     Ok(in_use.then_some(path))
 }
 
-/// Writes a small file so that it has all of its text or is not there.
+/// Replaces a small file atomically: after a crash it has its old text or all of the new one.
 ///
 /// # Errors
-/// One sentence.
+/// One sentence: the file cannot be written.
 pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
     let temporary = path.with_extension("tmp");
     let write = || -> std::io::Result<()> {
-        // A leftover would keep its own mode.
+        // A file of an interrupted call would keep its permissions.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_stays_who_it_is() {
+    fn host_id_is_generated_once() {
         let folder = Folder::new("id");
         let id = host_id(&folder.0).expect("made");
         assert_eq!(host_id(&folder.0), Ok(id));
@@ -226,17 +226,17 @@ mod tests {
     }
 
     #[test]
-    fn a_generated_password_survives_a_crash_and_only_its_owner_reads_it() {
+    fn generated_password_survives_a_crash_and_is_private() {
         let folder = Folder::new("password");
         let first = password(&folder.0, None).expect("made");
         let second = password(&folder.0, None).expect("found after a crash");
         assert_eq!(first.text(), second.text());
-        let path = settle(&folder.0, &second, true).expect("moved").expect("in use");
+        let path = keep_password(&folder.0, &second, true).expect("moved").expect("in use");
         assert_eq!(fs::read_to_string(&path).expect("there").trim(), first.text());
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
-        let nobodys = password(&folder.0, None).expect("made");
-        assert_ne!(nobodys.text(), first.text());
-        assert_eq!(settle(&folder.0, &nobodys, false), Ok(None));
+        let unused = password(&folder.0, None).expect("made");
+        assert_ne!(unused.text(), first.text());
+        assert_eq!(keep_password(&folder.0, &unused, false), Ok(None));
         assert!(!candidate_file(&folder.0).exists());
         let given = password(&folder.0, Some("given".into())).expect("given");
         assert_eq!(given.text(), "given");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_its_place_is_said() {
+    fn file_in_place_of_the_folder_is_refused() {
         let folder = Folder::new("file");
         let path = folder.0.join("a-file");
         fs::write(&path, "x").expect("written");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn other_users_lose_their_permissions() {
+    fn permissions_of_other_users_are_removed() {
         let folder = Folder::new("private");
         let inner = folder.0.join("inner");
         fs::create_dir_all(&inner).expect("made");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn key_that_others_may_read_is_warned_of() {
+    fn key_readable_by_other_users_is_a_warning() {
         let folder = Folder::new("key");
         let key = folder.0.join("key.pem");
         fs::write(&key, "x").expect("written");

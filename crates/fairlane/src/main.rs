@@ -1,15 +1,17 @@
-//! The binary: command line, settings, and putting the rooms together.
+//! The binary: command line, settings, start and stop of the server, tools for its files, demos.
 #![expect(clippy::disallowed_methods, reason = "the command line stands outside the lanes")]
 
 mod audit;
 mod certificates;
 mod check;
 mod checksums;
+mod cores;
 mod folder;
+mod listeners;
 mod machine;
 mod maintenance;
+mod output;
 mod probe;
-mod rooms;
 mod serve;
 mod settings;
 mod snapshot;
@@ -19,10 +21,12 @@ mod stop;
 
 use std::process::ExitCode;
 
-use settings::Asked;
+use output::print;
+use settings::CommandLine;
 
-/// Keeps freed memory (see `lanes::keep_freed_memory`), so that threads of the heavy lane make no `mmap` or `munmap` once warm: a thread inside the kernel
-/// is not preempted on many kernels, and the fast lane beside it would wait.
+/// Keeps freed memory (`lanes::keep_freed_memory`), so that heavy lanes call neither `mmap` nor
+/// `munmap` once the server is warm. Many kernels do not preempt a thread inside the kernel, and
+/// the fast lane of the core would wait for it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -36,26 +40,26 @@ fairlane: transactions and analytics on the same machine, each workload in its o
   fairlane serve [FLAGS]            run a server
   fairlane demo [FLAGS]             transactions and analytics side by side, on this machine, in minutes
   fairlane load WORKLOAD [FLAGS]    put load on a CQL server and report on it
-  fairlane probe-disk [FOLDER]      measure the disk, half a minute, for a server that keeps its data there
-  fairlane config --print [FLAGS]   every setting, its value, and where that came from
+  fairlane probe-disk [FOLDER]      measure the disk of a data folder for half a minute, for later starts
+  fairlane config --print [FLAGS]   every setting with its value and source
   fairlane check FOLDER             verify a data folder that no server has open, to its last byte
-  fairlane snapshot FOLDER NAME     keep what a data folder holds, beside a running server too
-  fairlane restore FOLDER NAME [TO] make a data folder of a snapshot
+  fairlane snapshot FOLDER NAME     make a snapshot of a data folder, of a running server too
+  fairlane restore FOLDER NAME [TO] make a data folder from a snapshot
   fairlane compact KEYSPACE.TABLE   merge the files of a table; also `flush` and `scrub`
   fairlane --help | --version
 
-`fairlane COMMAND --help` tells more.
+`fairlane COMMAND --help` explains a command.
 ";
 
-/// Exit codes: 0 done, 1 could not, 2 a wrong command line.
+/// Exit codes: 0 success, 1 failure, 2 invalid command line.
 fn main() -> ExitCode {
     let args: Vec<String> = match std::env::args_os().skip(1).map(|arg| arg.into_string()).collect() {
         Ok(args) => args,
-        Err(arg) => return usage(&format!("{} is not UTF-8.", arg.display())),
+        Err(arg) => return usage(&format!("expected arguments in UTF-8, got `{}`.", arg.display())),
     };
     let (command, rest) = match args.split_first() {
         Some((command, rest)) => (command.as_str(), rest),
-        None => return usage("What to do?"),
+        None => return usage("expected a command, got none."),
     };
     match command {
         "serve" => with_settings("serve", rest, |loaded| serve::serve(&loaded.settings, &loaded.warnings)),
@@ -69,25 +73,26 @@ fn main() -> ExitCode {
         "compact" => maintenance::run("COMPACT", rest),
         "flush" => maintenance::run("FLUSH", rest),
         "scrub" => maintenance::run("SCRUB", rest),
-        "--help" | "-h" | "help" => done(HELP),
-        "--version" | "-V" => done(concat!("fairlane ", env!("CARGO_PKG_VERSION"), "\n")),
-        other => usage(&format!("There is no command `{other}`.")),
+        "--help" | "-h" | "help" => print(HELP),
+        "--version" | "-V" => print(concat!("fairlane ", env!("CARGO_PKG_VERSION"), "\n")),
+        other => usage(&format!("unknown command `{other}`.")),
     }
 }
 
-/// `config --print`, with any flags of `serve`.
+/// Runs `config --print`, with any flags of `serve`.
 fn config(args: &[String]) -> ExitCode {
-    let (print, flags): (Vec<_>, Vec<_>) = args.iter().cloned().partition(|arg| arg == "--print");
-    if print.is_empty() && !flags.iter().any(|flag| flag == "--help" || flag == "-h") {
-        return usage("`fairlane config --print` is all there is.");
+    let (prints, flags): (Vec<_>, Vec<_>) = args.iter().cloned().partition(|arg| arg == "--print");
+    if prints.is_empty() && !flags.iter().any(|flag| flag == "--help" || flag == "-h") {
+        return usage("expected `fairlane config --print`.");
     }
     with_settings("config --print", &flags, |loaded| {
         loaded.warnings.iter().for_each(|warning| eprintln!("fairlane: {warning}"));
-        done(&loaded.print())
+        print(&loaded.print())
     })
 }
 
-/// `probe-disk [FOLDER]`, with any flags of `serve`: those that say on which cores, and which folder if none is named.
+/// Runs `probe-disk [FOLDER]`, with any flags of `serve`. It uses the cores, and the data folder if
+/// the command line names no other.
 fn probe_disk(args: &[String]) -> ExitCode {
     let mut flags = args.to_vec();
     if let Some(folder) = args.first().filter(|first| !first.starts_with('-')) {
@@ -96,6 +101,7 @@ fn probe_disk(args: &[String]) -> ExitCode {
     with_settings("probe-disk [FOLDER]", &flags, |loaded| probe::probe_disk(&loaded.settings))
 }
 
+/// Loads the settings and runs a command with them.
 fn with_settings(
     command: &str,
     flags: &[String],
@@ -104,10 +110,11 @@ fn with_settings(
     let environment =
         std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     match settings::load(flags, &environment.collect::<Vec<_>>()) {
-        Ok(Asked::Settings(loaded)) => run(&loaded),
-        Ok(Asked::Help) => done(&format!(
+        Ok(CommandLine::Settings(loaded)) => run(&loaded),
+        Ok(CommandLine::Help) => print(&format!(
             "fairlane {command} [FLAGS]\n\nEach flag is also a key of fairlane.toml (data_dir) and a variable \
-             (FAIRLANE_DATA_DIR).\nA flag wins over a variable, a variable over the file, the file over the default.\n\n{}",
+             (FAIRLANE_DATA_DIR).\nFlags precede variables, variables precede the file, and the file precedes defaults.\n\n\
+             {}",
             settings::help()
         )),
         Err(reason) => {
@@ -117,13 +124,7 @@ fn with_settings(
     }
 }
 
-/// Prints; a closed pipe is no failure of ours.
-fn done(text: &str) -> ExitCode {
-    use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
-}
-
+/// Reports an invalid command line.
 fn usage(reason: &str) -> ExitCode {
     eprintln!("fairlane: {reason} See `fairlane --help`.");
     ExitCode::from(2)

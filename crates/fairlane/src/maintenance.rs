@@ -1,7 +1,8 @@
-//! `fairlane compact`, `flush` and `scrub`: the statements of the same names, with progress, and ended by Ctrl-C.
+//! `fairlane compact`, `flush` and `scrub`: run the statements of the same names and show progress.
 //!
-//! The command has two connections: one waits for the statement's answer, the other reads `system_views.sstable_tasks`. When the
-//! process ends, so does the first connection, and with it the statement.
+//! A command has two connections. One waits for the answer of the statement, the other reads
+//! `system_views.sstable_tasks`. Ctrl-C ends the process and so the first connection. The server
+//! then ends the statement.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -11,16 +12,17 @@ use std::time::Duration;
 use load::LoadError;
 use load::session::Session;
 
-use crate::done;
+use crate::output::print;
 
 const USAGE: &str = "\
 fairlane compact KEYSPACE.TABLE [FLAGS]
 fairlane flush KEYSPACE.TABLE [FLAGS]
 fairlane scrub KEYSPACE.TABLE [FLAGS]
 
-`compact` merges the files of a table into one run on each core. `flush` writes what memory holds to table files. `scrub` reads
-every file of a table and writes what can be read to new ones. A running server does the work, on all cores, in the service
-level of the role that asks, which needs ALTER on the table. Ctrl-C ends the work; what was done by then stays.
+`compact` merges the files of a table into one run on each core. `flush` writes memtables to table
+files. `scrub` reads every file of a table and writes the undamaged part of damaged ones to new files.
+A running server does the work, on all cores, in the service level of the role. The role needs ALTER
+on the table. Ctrl-C ends the work. Files that were finished by then stay.
 
   --host HOST:PORT      the server (127.0.0.1:9042)
   --user NAME           role to log in as
@@ -28,16 +30,16 @@ level of the role that asks, which needs ALTER on the table. Ctrl-C ends the wor
   --quiet               no progress
 ";
 
-/// Connecting, and each answer but that of the work, takes at most this.
+/// Timeout of a connection and of all answers except that of the statement.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The work may take this long: longer than anyone waits.
-const WORK: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Progress is shown so often.
-const LOOK: Duration = Duration::from_millis(500);
+/// Timeout of the statement. The client requires one, and no compaction takes this long.
+const WORK_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Interval of the progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A command line.
 #[derive(Debug)]
-struct Asked {
+struct CommandLine {
     keyspace: String,
     table: String,
     host: String,
@@ -49,15 +51,15 @@ struct Asked {
 /// Runs the statement `verb` for the table that the command line names.
 pub(crate) fn run(verb: &'static str, args: &[String]) -> ExitCode {
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        return done(USAGE);
+        return print(USAGE);
     }
     match parse(args) {
         Err(reason) => {
             eprintln!("fairlane: {reason}. See `fairlane {} --help`.", verb.to_lowercase());
             ExitCode::from(2)
         }
-        Ok(asked) => match work(verb, &asked) {
-            Ok(text) => done(&text),
+        Ok(command) => match work(verb, &command) {
+            Ok(text) => print(&text),
             Err(error) => {
                 eprintln!("fairlane: {error}");
                 ExitCode::FAILURE
@@ -66,8 +68,8 @@ pub(crate) fn run(verb: &'static str, args: &[String]) -> ExitCode {
     }
 }
 
-fn parse(args: &[String]) -> Result<Asked, String> {
-    let mut asked = Asked {
+fn parse(args: &[String]) -> Result<CommandLine, String> {
+    let mut command = CommandLine {
         keyspace: String::new(),
         table: String::new(),
         host: "127.0.0.1:9042".to_owned(),
@@ -82,62 +84,64 @@ fn parse(args: &[String]) -> Result<Asked, String> {
             _ => (arg.as_str(), None),
         };
         let mut value =
-            || given.clone().or_else(|| args.next().cloned()).ok_or(format!("{flag} needs a value"));
+            || given.clone().or_else(|| args.next().cloned()).ok_or(format!("expected a value after {flag}"));
         match flag {
-            "--host" => asked.host = value()?,
-            "--user" => asked.user = Some(value()?),
+            "--host" => command.host = value()?,
+            "--user" => command.user = Some(value()?),
             "--password-file" => {
                 let path = value()?;
                 let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-                asked.password = Some(text.lines().next().unwrap_or_default().to_owned());
+                command.password = Some(text.lines().next().unwrap_or_default().to_owned());
             }
-            "--quiet" => asked.quiet = true,
-            flag if flag.starts_with('-') => return Err(format!("there is no flag {flag}")),
-            name if asked.table.is_empty() => {
+            "--quiet" => command.quiet = true,
+            flag if flag.starts_with('-') => return Err(format!("unknown flag {flag}")),
+            name if command.table.is_empty() => {
                 let (keyspace, table) =
-                    name.split_once('.').ok_or(format!("`{name}` is no KEYSPACE.TABLE"))?;
-                (asked.keyspace, asked.table) = (keyspace.to_owned(), table.to_owned());
+                    name.split_once('.').ok_or(format!("expected KEYSPACE.TABLE, got `{name}`"))?;
+                (command.keyspace, command.table) = (keyspace.to_owned(), table.to_owned());
             }
-            name => return Err(format!("one table at a time, and `{name}` is another")),
+            name => return Err(format!("expected one table, got `{name}` too")),
         }
     }
-    match asked.table.is_empty() || asked.keyspace.is_empty() {
-        true => Err("KEYSPACE.TABLE is missing".to_owned()),
-        false => Ok(asked),
+    match command.table.is_empty() || command.keyspace.is_empty() {
+        true => Err("expected KEYSPACE.TABLE".to_owned()),
+        false => Ok(command),
     }
 }
 
-fn connect(asked: &Asked, timeout: Duration) -> Result<Session, LoadError> {
-    Session::connect(&asked.host, asked.user.as_deref(), asked.password.as_deref(), timeout)
+fn connect(command: &CommandLine, timeout: Duration) -> Result<Session, LoadError> {
+    Session::connect(&command.host, command.user.as_deref(), command.password.as_deref(), timeout)
 }
 
-/// Runs the statement, with its progress on standard error if that is a terminal. Gives what is to be printed.
-fn work(verb: &'static str, asked: &Asked) -> Result<String, LoadError> {
-    let mut worker = connect(asked, WORK)?;
-    let statement = format!("{verb} {}.{}", asked.keyspace, asked.table);
+/// Runs the statement, with progress on standard error if that is a terminal. Returns the text for
+/// standard output.
+fn work(verb: &'static str, command: &CommandLine) -> Result<String, LoadError> {
+    let mut worker = connect(command, WORK_TIMEOUT)?;
+    let statement = format!("{verb} {}.{}", command.keyspace, command.table);
     let (answer, answered) = mpsc::channel();
     std::thread::spawn(move || {
-        let _ = answer.send(worker.query(&statement)); // nobody waits any more if the command was stopped
+        // Fails if the command has ended.
+        let _ = answer.send(worker.query(&statement));
     });
-    let mut progress = match !asked.quiet && std::io::stderr().is_terminal() {
-        true => Some(connect(asked, TIMEOUT)?),
+    let mut progress = match !command.quiet && std::io::stderr().is_terminal() {
+        true => Some(connect(command, TIMEOUT)?),
         false => None,
     };
     let rows = loop {
-        match answered.recv_timeout(LOOK) {
+        match answered.recv_timeout(PROGRESS_INTERVAL) {
             Ok(answer) => break answer,
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(session) = &mut progress {
-                    match tasks(session, asked) {
+                    match tasks(session, command) {
                         Ok(line) => eprint!("\r\x1b[K{line}"),
-                        // The work goes on without being watched.
+                        // The work continues without progress.
                         Err(_) => progress = None,
                     }
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let reason = "the work ended without an answer".to_owned();
-                break Err(LoadError::Connect { address: asked.host.clone(), reason });
+                break Err(LoadError::Connect { address: command.host.clone(), reason });
             }
         }
     };
@@ -148,13 +152,14 @@ fn work(verb: &'static str, asked: &Asked) -> Result<String, LoadError> {
     Ok(if verb == "SCRUB" { scrubbed(&rows) } else { String::new() })
 }
 
-/// The work on the table, of all cores: `compaction 12 of 40 MiB, flush 1 of 3 MiB`.
-fn tasks(session: &mut Session, asked: &Asked) -> Result<String, LoadError> {
+/// Returns the tasks on the table, summed over all cores: `compaction 12 of 40 MiB, flush 1 of 3
+/// MiB`.
+fn tasks(session: &mut Session, command: &CommandLine) -> Result<String, LoadError> {
     let text = "SELECT keyspace_name, table_name, kind, progress, total FROM system_views.sstable_tasks";
     let mut kinds: std::collections::BTreeMap<String, (u64, u64)> = std::collections::BTreeMap::new();
     for row in session.query(text)? {
         let text = |place: usize| row.get(place).and_then(Option::as_deref).map(String::from_utf8_lossy);
-        if text(0).as_deref() != Some(&asked.keyspace) || text(1).as_deref() != Some(&asked.table) {
+        if text(0).as_deref() != Some(&command.keyspace) || text(1).as_deref() != Some(&command.table) {
             continue;
         }
         let sums = kinds.entry(text(2).unwrap_or_default().into_owned()).or_default();
@@ -168,13 +173,13 @@ fn tasks(session: &mut Session, asked: &Asked) -> Result<String, LoadError> {
     Ok(kinds.collect::<Vec<_>>().join(", "))
 }
 
-/// A `bigint`; 0 for null.
+/// Returns the value of a `bigint`, 0 for null.
 fn number(cell: Option<&Option<Vec<u8>>>) -> u64 {
     let bytes = cell.and_then(Option::as_deref).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
     bytes.map_or(0, |bytes| u64::try_from(i64::from_be_bytes(bytes)).unwrap_or(0))
 }
 
-/// The answer to `SCRUB`: sums over the cores.
+/// Returns the text for the answer of `SCRUB`: sums over all cores.
 fn scrubbed(rows: &[load::session::Row]) -> String {
     let sum = |place: usize| rows.iter().map(|row| number(row.get(place))).sum::<u64>();
     let mut text = format!("{} files read, {} of them damaged\n", sum(1), sum(2));

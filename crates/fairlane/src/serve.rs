@@ -1,12 +1,12 @@
-//! `fairlane serve`: opens the rooms from the bottom up, says when it is ready, waits for a signal, and closes them from
-//! the top down.
+//! `fairlane serve`: starts the server, waits for a signal, and stops the server.
 //!
-//! 1. Settings are checked, signals are caught, the data folder and the limit on open files are looked at.
-//! 2. Lanes start, and learn what the disk can do; every core opens its shard and engine, core 0 first, then roles and levels.
-//! 3. The front doors open, and one line on standard output says where.
-//! 4. SIGTERM or SIGINT: the doors close and finish what runs, shards write what is in memory, lanes end, exit 0.
-//!    A second signal ends the process at once; nothing acknowledged is lost by that.
-//!    SIGHUP reads the certificates again.
+//! 1. Catch signals. Check the data folder and the limit of open files.
+//! 2. Start the lanes and set their disk model. Open shard and engine of every core, core 0 first,
+//!    then roles and levels.
+//! 3. Open the listeners. Print one line with their addresses to standard output.
+//! 4. On SIGTERM or SIGINT, close the listeners, finish running statements, flush, end the lanes
+//!    and exit with 0. A second signal ends the process at once. No acknowledged write is lost by
+//!    that. SIGHUP reloads the certificates.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use access::AuditLog;
-use frontdoor::{Accounts, Limits, Tls, TlsFiles};
+use frontdoor::{Accounts, Tls, TlsFiles};
 use lanes::{FREED_MEMORY_LOOK, FreedMemory, Group, Lanes, MemoryAhead, Reporter};
 use server::ServerConfig;
 use server::logging::{self, Level, Logger};
@@ -24,25 +24,29 @@ use storage::{Event, Teller};
 
 use crate::audit::Audit;
 use crate::certificates::Certificates;
-use crate::rooms::Rooms;
+use crate::cores::Cores;
+use crate::listeners::Listeners;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
 use crate::snapshot::Watch;
-use crate::stop::{StopWatch, stop_by_itself};
+use crate::stop::{StopWatch, stop_after_panic};
 use crate::{folder, machine, probe, sql_listener};
 
-/// What a process killed by its second signal exits with.
+/// Exit status after the second signal: 128 + SIGINT, as shells report it.
 const EXIT_AT_ONCE: i32 = 130;
 
-/// Memory that is kept ready beyond what is in use, for each core and once more, bytes: a block of the allocator's; see [`MemoryAhead`].
+/// Prefaulted memory beyond the memory in use, for each core and once more, bytes: one block of the
+/// allocator ([`MemoryAhead`]).
 const MEMORY_AHEAD: u64 = 32 << 20;
-/// With so large a part of the server's memory resident, freed memory goes back to the kernel. Memtables and caches fill a half.
+/// Part of the server's memory up to which freed memory is kept. Beyond it, freed memory returns to
+/// the kernel. Memtables and caches fill a half.
 const FREED_MEMORY: (u64, u64) = (3, 4);
-/// No more memory is kept ready than one part in so many of the server's memory: as much as a memtable takes.
+/// Divisor of the server's memory: at most this part of it is prefaulted, as much as a memtable of
+/// all cores.
 const MEMORY_AHEAD_PART: u64 = 16;
 
-/// Runs a server until it is told to stop; 0 after an orderly end.
+/// Runs a server until a signal stops it. Returns 0 if the stop completed.
 pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
-    // First of all: no other thread runs yet. A user who has set the delay in the environment has a reason.
+    // First, because no other thread may run yet.
     let keeps_memory = lanes::keep_freed_memory();
     let log = Log::start(settings);
     log_panics(log.logger.clone());
@@ -50,7 +54,7 @@ pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
         log.logger.log(Level::Warn, warning, &[]);
     }
     let result = run(settings, keeps_memory, &log.logger);
-    // The hook holds a logger.
+    // The hook holds a logger, and the writer ends with the last one.
     drop(std::panic::take_hook());
     log.end();
     match result {
@@ -62,8 +66,8 @@ pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
     }
 }
 
-/// Has panics logged. The standard hook writes to standard error itself, which blocks a lane while nobody reads that, and takes
-/// time for a backtrace.
+/// Logs panics. The standard hook writes to standard error itself. That would block a lane while no
+/// program reads standard error, and takes time for a backtrace.
 fn log_panics(logger: Logger) {
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
@@ -83,13 +87,14 @@ fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("?")
 }
 
+/// Runs the server: everything that needs the log.
 fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), String> {
-    let mut signals = catch_signals().map_err(|error| format!("Signals cannot be caught: {error}."))?;
+    let mut signals = catch_signals().map_err(|error| format!("signals cannot be caught: {error}."))?;
     folder::keep_files_private();
     folder::prepare(&settings.data_dir)?;
     let open =
         [folder::make_private(&settings.data_dir), settings.tls_key.as_deref().and_then(folder::judge_key)];
-    for warning in open.into_iter().flatten().chain(open_to_all(settings)) {
+    for warning in open.into_iter().flatten().chain(unauthenticated(settings)) {
         logger.log(Level::Warn, &warning, &[]);
     }
     let mut config = machine::lanes(settings)?;
@@ -104,16 +109,16 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     logger.log(Level::Info, "starting", &[("version", &env!("CARGO_PKG_VERSION")), ("on", &found)]);
     let ahead_bytes = (MEMORY_AHEAD * (config.cores.len() as u64 + 1)).min(memory_bytes / MEMORY_AHEAD_PART);
     let ahead = keeps_memory.then(|| MemoryAhead::start(ahead_bytes, memory_bytes)).transpose();
-    let _ahead = ahead.map_err(|error| format!("A thread cannot be started: {error}."))?;
+    let _ahead = ahead.map_err(|error| format!("a thread cannot be started: {error}."))?;
     let lanes = Lanes::start(config).map_err(|error| {
-        format!("The lanes cannot start ({error}): give other CPUs with --cores, or try --overprovisioned.")
+        format!("the lanes cannot start ({error}): choose other CPUs with --cores, or try --overprovisioned.")
     })?;
     if keeps_memory {
         bound_freed_memory(&lanes, memory_bytes / FREED_MEMORY.1 * FREED_MEMORY.0);
     }
     let disk = if lanes.uses_io_uring() { "io_uring" } else { "threads, as io_uring is refused" };
-    logger.log(Level::Info, "lanes run", &[("disk", &disk), ("wake_up", &wake_ups(&lanes))]);
-    probe::tell(&lanes, settings, logger);
+    logger.log(Level::Info, "lanes started", &[("disk", &disk), ("wake_up", &wake_ups(&lanes))]);
+    probe::set_disk_model(&lanes, settings, logger);
     let audit = Audit::start(settings, logger)?;
     let audit_log = audit.as_ref().map(|audit| audit.log.clone());
     let result = open_and_wait(settings, logger, &lanes, memory_bytes, audit_log, &mut signals);
@@ -123,20 +128,20 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     result
 }
 
-/// Has the process keep freed memory up to a limit, bytes. Without `/proc` it keeps all.
+/// Returns freed memory beyond `limit` bytes to the kernel. Without `/proc` all is kept.
 fn bound_freed_memory(lanes: &Lanes, limit: u64) {
     let Ok(freed) = FreedMemory::new(limit) else { return };
     lanes.block_on(0, Group::CONTROL, move || async move {
-        let look = async move {
+        let check = async move {
             while freed.look().is_ok() {
                 lanes::time::sleep(FREED_MEMORY_LOOK).await;
             }
         };
-        lanes::spawn(Group::CONTROL, look).detach();
+        lanes::spawn(Group::CONTROL, check).detach();
     });
 }
 
-/// Median and worst wake-up of each core: `18/40 21/39 us`.
+/// Returns the median and 99th percentile of the wake-ups of each core: `18/40 21/39 us`.
 fn wake_ups(lanes: &Lanes) -> String {
     let measured: Vec<String> = (0..lanes.cores())
         .filter_map(|core| lanes.wake_up(core))
@@ -145,7 +150,7 @@ fn wake_ups(lanes: &Lanes) -> String {
     if measured.is_empty() { "not measured".to_owned() } else { format!("{} us", measured.join(" ")) }
 }
 
-/// Everything between the start of the lanes and their end.
+/// Opens the server on running lanes, waits for a signal, and closes it.
 fn open_and_wait(
     settings: &Settings,
     logger: &Logger,
@@ -164,7 +169,7 @@ fn open_and_wait(
         };
         to_log.log_fields(level, &event.phrase(), &event.fields());
         if matches!(event, Event::Panicked { .. }) {
-            stop_by_itself();
+            stop_after_panic();
         }
     });
     let tls = tls(settings)?;
@@ -173,14 +178,11 @@ fn open_and_wait(
     let frame_bytes = ServerConfig::default().frame_bytes_max;
     let accounts = Accounts::new(request_bytes, server::largest_request_bytes(frame_bytes));
     let sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
-    let rooms = Rooms::open(lanes, settings, memory_bytes, given, &teller)?;
-    if let Some(path) = rooms.password_file() {
-        let said = format!(
-            "the password of {} was generated and written to {}",
-            settings.admin_user,
-            path.display()
-        );
-        logger.log(Level::Warn, &said, &[]);
+    let cores = Cores::open(lanes, settings, memory_bytes, given, &teller)?;
+    if let Some(path) = cores.password_file() {
+        let fields: [(&str, &dyn std::fmt::Display); 2] =
+            [("role", &settings.admin_user), ("file", &path.display())];
+        logger.log(Level::Warn, "password generated", &fields);
     }
     let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
         let config = ServerConfig {
@@ -189,22 +191,22 @@ fn open_and_wait(
             accounts,
             ..server_config(settings, memory_bytes, host_id)
         };
-        rooms.open_doors(config, sql, logger.clone())
+        Listeners::open(lanes, config, sql, logger.clone())
     });
-    let doors = match opened {
-        Ok(doors) => doors,
+    let listeners = match opened {
+        Ok(listeners) => listeners,
         Err(reason) => {
-            rooms.close()?;
+            cores.close()?;
             return Err(reason);
         }
     };
-    say_ready(&doors.describe());
-    logger.log(Level::Info, "ready", &[("listening", &doors.describe())]);
+    print_ready(&listeners.describe());
+    logger.log(Level::Info, "ready", &[("listening", &listeners.describe())]);
     let watch = Watch::start(&settings.data_dir, lanes, logger);
     let certificates = tls.map(|tls| Certificates::watch(tls, logger));
     let signal = signals.forever().find(|&signal| {
         if signal == SIGHUP {
-            certificates.iter().for_each(Certificates::read_now);
+            certificates.iter().for_each(Certificates::reload);
         }
         signal != SIGHUP
     });
@@ -213,25 +215,27 @@ fn open_and_wait(
     logger.log(Level::Info, "stopping", &[("signal", &name)]);
     let stop_watch = StopWatch::start(lanes, logger);
     watch.end();
-    doors.close(lanes);
-    rooms.close()?;
+    listeners.close(lanes);
+    cores.close()?;
     drop(stop_watch);
     logger.log(Level::Info, "stopped", &[]);
     Ok(())
 }
 
-/// Programs wait for this line. Nobody may be reading: that is no reason not to serve.
-fn say_ready(doors: &str) {
+/// Prints the line that other programs wait for. A closed standard output is no reason to stop.
+fn print_ready(listening: &str) {
     use std::io::Write;
     let mut out = std::io::stdout();
-    let _ = writeln!(out, "fairlane is ready: {doors}").and_then(|()| out.flush());
+    let _ = writeln!(out, "fairlane is ready: {listening}").and_then(|()| out.flush());
 }
 
-/// Signals to wait for; the second one ends the process where it stands.
+/// Catches the signals that the server handles. The second SIGTERM or SIGINT ends the process at
+/// once.
 fn catch_signals() -> std::io::Result<Signals> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
-        // In this order: the first signal finds the flag down and raises it, the second finds it raised.
+        // The order matters: the first signal finds the flag cleared and sets it, the second finds
+        // it set.
         signal_hook::flag::register_conditional_shutdown(signal, EXIT_AT_ONCE, stopping.clone())?;
         signal_hook::flag::register(signal, stopping.clone())?;
     }
@@ -249,7 +253,7 @@ fn server_config(settings: &Settings, memory_bytes: u64, host_id: uuid::Uuid) ->
         authenticate: settings.authenticate,
         cluster_name: settings.cluster_name.clone(),
         host_id,
-        connections: limits(settings, settings.connections_max),
+        connections: settings.limits(settings.connections_max),
         idle_timeout: settings.idle_timeout,
         http_hosts: settings.http_hosts.clone(),
         request_timeout: settings.request_timeout,
@@ -259,47 +263,39 @@ fn server_config(settings: &Settings, memory_bytes: u64, host_id: uuid::Uuid) ->
     }
 }
 
-/// Returns a warning if clients beyond this machine need no password.
-fn open_to_all(settings: &Settings) -> Option<String> {
+/// Returns a warning if clients of other machines need no password.
+fn unauthenticated(settings: &Settings) -> Option<String> {
     let listening = [Some(settings.listen), settings.sql_listen];
     let beyond = listening.into_iter().flatten().find(|address| !address.ip().is_loopback())?;
     (!settings.authenticate).then(|| {
         format!(
-            "everyone who reaches {beyond} may read, change and drop everything, as --authenticate=false: switch \
-             authentication on, or listen on 127.0.0.1"
+            "every client that reaches {beyond} may read, change and drop everything, because of \
+             --authenticate=false: switch authentication on, or listen on 127.0.0.1"
         )
     })
 }
 
-/// The limits of a listener with `sessions_max` sessions.
-pub(crate) fn limits(settings: &Settings, sessions_max: usize) -> Limits {
-    Limits {
-        reserved_max: settings.connections_reserved,
-        per_address_max: settings.connections_per_address.unwrap_or(sessions_max.div_ceil(2)),
-        per_role_max: settings.connections_per_role.unwrap_or(sessions_max),
-        ..Limits::of_sessions(sessions_max)
-    }
-}
-
-/// The certificate of all listeners. `None` where none is configured.
+/// Returns the certificate of all listeners. `None`: none is configured.
 fn tls(settings: &Settings) -> Result<Option<Tls>, String> {
     let (certificate, key) = match (&settings.tls_certificate, &settings.tls_key) {
         (None, None) if settings.tls_client_ca.is_some() => {
-            return Err("Client certificates need an encrypted connection: give --tls-certificate and --tls-key beside \
-                        --tls-client-ca."
-                .into());
+            return Err(
+                "client certificates need an encrypted connection: give --tls-certificate and --tls-key \
+                        beside --tls-client-ca."
+                    .into(),
+            );
         }
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
         _ => {
             return Err(
-                "A certificate needs its key: give both --tls-certificate and --tls-key, or neither.".into(),
+                "a certificate needs its key: give both --tls-certificate and --tls-key, or neither.".into(),
             );
         }
     };
     if settings.tls_client_required && settings.tls_client_ca.is_none() {
         return Err(
-            "Client certificates cannot be checked without their authorities: give --tls-client-ca beside \
+            "client certificates cannot be checked without their authorities: give --tls-client-ca beside \
                     --tls-client-required."
                 .into(),
         );
@@ -310,7 +306,8 @@ fn tls(settings: &Settings) -> Result<Option<Tls>, String> {
     tls.map(Some).map_err(|reason| format!("{reason} (--tls-certificate, --tls-key, --tls-client-ca)."))
 }
 
-/// Log lines, and the thread that writes them, so that no lane waits for whoever reads standard error.
+/// The log and the thread that writes its lines, so that no lane waits for the reader of standard
+/// error.
 struct Log {
     logger: Logger,
     writer: JoinHandle<()>,
@@ -323,10 +320,12 @@ impl Log {
         Log { logger, writer }
     }
 
-    /// Lets go of the logger, so that the writer ends when the others have; lines still waiting are written.
+    /// Waits until the queued lines are written, for a second at most. The writer ends with the
+    /// last logger.
     fn end(self) {
         drop(self.logger);
-        // If some lane could not be ended and holds a logger, its lines are lost rather than the exit held up.
+        // A lane that could not be ended still has a logger. Its lines are lost, so that the
+        // process ends.
         for _ in 0..100 {
             if self.writer.is_finished() {
                 return;
@@ -341,15 +340,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listening_beyond_the_machine_without_passwords_is_warned_of() {
-        let beyond = |address: &str| address.parse().expect("an address");
+    fn remote_listener_without_passwords_is_a_warning() {
+        let address = |text: &str| text.parse().expect("an address");
         let settings = Settings { authenticate: false, ..Settings::default() };
-        assert_eq!(open_to_all(&settings), None);
-        let cql = Settings { listen: beyond("0.0.0.0:9042"), ..settings.clone() };
-        assert!(open_to_all(&cql).expect("a warning").contains("0.0.0.0:9042"));
-        let sql = Settings { sql_listen: Some(beyond("[::]:5432")), ..settings };
-        assert!(open_to_all(&sql).expect("a warning").contains("[::]:5432"));
-        assert_eq!(open_to_all(&Settings { authenticate: true, ..sql }), None);
+        assert_eq!(unauthenticated(&settings), None);
+        let cql = Settings { listen: address("0.0.0.0:9042"), ..settings.clone() };
+        assert!(unauthenticated(&cql).expect("a warning").contains("0.0.0.0:9042"));
+        let sql = Settings { sql_listen: Some(address("[::]:5432")), ..settings };
+        assert!(unauthenticated(&sql).expect("a warning").contains("[::]:5432"));
+        assert_eq!(unauthenticated(&Settings { authenticate: true, ..sql }), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The place of the SQL listener in a program that is built without the feature `sql`: it refuses
-//! the settings that would open one.
+//! Replaces `sql_listener.rs` in a program that is built without the feature `sql`: it refuses the
+//! settings that would open a SQL listener.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,16 +11,13 @@ use server::logging::Logger;
 
 use crate::settings::Settings;
 
-/// Default of the setting `sql_listen`.
-pub(crate) const LISTEN: &str = "off";
-
-/// A configuration that does not exist.
+/// Has no value: there is no configuration of a SQL listener.
 pub(crate) enum SqlConfig {}
 
 /// Returns `None`: there is no listener.
 ///
 /// # Errors
-/// `sql_listen` asks for one.
+/// `sql_listen` specifies an address.
 pub(crate) fn config(
     settings: &Settings,
     _tls: Option<Tls>,
@@ -30,13 +27,13 @@ pub(crate) fn config(
     match settings.sql_listen {
         None => Ok(None),
         Some(address) => Err(format!(
-            "SQL cannot listen on {address}: this program was built without SQL. Build it with the cargo feature `sql`, \
-             or leave --sql-listen off."
+            "SQL cannot listen on {address}: this program was built without SQL. Build it with the cargo feature \
+             `sql`, or leave --sql-listen off."
         )),
     }
 }
 
-/// A listener that does not exist.
+/// Has no value: there is no SQL listener.
 pub(crate) struct SqlListener {
     never: SqlConfig,
     pub(crate) address: SocketAddr,

@@ -11,12 +11,9 @@ use server::logging::{Level, Logger};
 use sql::Sql;
 pub(crate) use sql::SqlConfig;
 
-use crate::rooms::{DRAIN, access, engine};
-use crate::serve::limits;
+use crate::cores::{access, engine};
 use crate::settings::Settings;
-
-/// Default of the setting `sql_listen`.
-pub(crate) const LISTEN: &str = "127.0.0.1:5432";
+use crate::stop::DRAIN;
 
 /// Returns the configuration of the listener; `None` where `sql_listen` is off.
 ///
@@ -38,7 +35,7 @@ pub(crate) fn config(
         spill_dir: Some(settings.data_dir.join("spill")),
         spill_bytes_max: settings.spill_limit_bytes,
         decimals: settings.sql_decimals,
-        connections: limits(settings, settings.sql_connections_max),
+        connections: settings.limits(settings.sql_connections_max),
         idle_timeout: settings.sql_idle_timeout,
         ..SqlConfig::default()
     }))

@@ -1,4 +1,4 @@
-//! What was measured of a disk, kept in a small text file beside the data, `disk-speed`:
+//! The file `disk-speed` of the data folder: the measured speed of the disk.
 //!
 //! ```text
 //!   fairlane disk speed, version 2
@@ -10,10 +10,15 @@
 //!   read_latency_ns = 91000
 //! ```
 //!
-//! The first line is as above; lines that begin with `#` are for people; each of the five lines is there once, in any order, a whole
-//! number above zero. Bandwidth is in bytes a second in requests of 128 KiB, operations are of 4 KiB, a second, and the latency is that of
-//! a read of 4 KiB with nothing else under way. Version 1 has no latency: it is estimated, as much too long, until `fairlane probe-disk` measures it
-//! (`sched::disk`). A version that is not known, like anything else that is odd, is refused rather than guessed at.
+//! The first line is fixed. Lines that begin with `#` are comments. Each of the five values is
+//! present once, in any order, and is a whole number above zero:
+//!
+//! - Bandwidth: bytes a second, in requests of 128 KiB.
+//! - Operations: requests of 4 KiB a second.
+//! - Latency: ns of a read of 4 KiB on an idle disk.
+//!
+//! Version 1 has no latency. `sched::disk` then uses an estimate that is much too long, until
+//! `fairlane probe-disk` measures it. Unknown versions and invalid lines are errors.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -24,43 +29,43 @@ use crate::folder;
 
 const HEADER: &str = "fairlane disk speed, version 2";
 const HEADER_1: &str = "fairlane disk speed, version 1";
-/// A file much longer than this is not ours, bytes.
+/// Upper bound of the length of the file, bytes. Real ones have about 200.
 const LEN_MAX: u64 = 4096;
 
-/// The five numbers by name.
+/// Names of the five values.
 pub(super) const NAMES: [&str; 5] =
     ["read_bandwidth", "write_bandwidth", "read_ops", "write_ops", "read_latency_ns"];
 
-/// Where the latency is among them.
+/// Index of the latency in [`NAMES`].
 const LATENCY: usize = 4;
 
-/// Their values in the same order.
+/// Returns the values in the order of [`NAMES`].
 pub(super) fn values(speed: &DiskSpeed) -> [u64; 5] {
     [speed.read_bandwidth, speed.write_bandwidth, speed.read_ops, speed.write_ops, speed.read_latency_ns]
 }
 
-/// The other way round.
+/// Returns the speed with values in the order of [`NAMES`].
 pub(super) fn speed(values: [u64; 5]) -> DiskSpeed {
     let [read_bandwidth, write_bandwidth, read_ops, write_ops, read_latency_ns] = values;
     DiskSpeed { read_bandwidth, write_bandwidth, read_ops, write_ops, read_latency_ns }
 }
 
-/// Where it is kept.
+/// Returns the path of the file.
 pub(super) fn file(folder: &Path) -> PathBuf {
     folder.join("disk-speed")
 }
 
-/// What is kept in the folder, if anything is.
+/// Reads the file of a data folder. `None`: there is none.
 ///
 /// # Errors
-/// One sentence: there is something that cannot be used.
+/// The file cannot be read or is invalid. Without a full stop.
 pub(super) fn read(folder: &Path) -> Result<Option<DiskSpeed>, String> {
     let path = file(folder);
     let refused =
-        |what: String| format!("{} {what}: remove it, or run `fairlane probe-disk`", path.display());
+        |fault: String| format!("{} {fault}: remove it, or run `fairlane probe-disk`", path.display());
     match std::fs::metadata(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Ok(found) if found.len() > LEN_MAX => return Err(refused("is not a disk's speed".into())),
+        Ok(found) if found.len() > LEN_MAX => return Err(refused("is too long".into())),
         _ => {}
     }
     let text =
@@ -68,16 +73,16 @@ pub(super) fn read(folder: &Path) -> Result<Option<DiskSpeed>, String> {
     parse(&text).map(Some).map_err(refused)
 }
 
-/// Keeps what was measured; `how` is for people.
+/// Writes the file. `comment` explains the origin of the values.
 ///
 /// # Errors
-/// One sentence.
-pub(super) fn write(folder: &Path, speed: &DiskSpeed, how: &str) -> Result<(), String> {
-    folder::replace(&file(folder), &print(speed, how), 0o600)
+/// One sentence: the file cannot be written.
+pub(super) fn write(folder: &Path, speed: &DiskSpeed, comment: &str) -> Result<(), String> {
+    folder::replace(&file(folder), &print(speed, comment), 0o600)
 }
 
-fn print(speed: &DiskSpeed, how: &str) -> String {
-    let mut text = format!("{HEADER}\n# {how}\n");
+fn print(speed: &DiskSpeed, comment: &str) -> String {
+    let mut text = format!("{HEADER}\n# {comment}\n");
     for (name, value) in NAMES.iter().zip(values(speed)) {
         text.push_str(&format!("{name} = {value}\n"));
     }
@@ -94,12 +99,12 @@ fn parse(text: &str) -> Result<DiskSpeed, String> {
         _ => return Err(format!("does not begin with `{HEADER}`")),
     }
     for line in lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let odd = || format!("has an odd line, `{line}`");
-        let (name, value) = line.split_once('=').ok_or_else(odd)?;
-        let at = names.iter().position(|known| *known == name.trim()).ok_or_else(odd)?;
-        let value = value.trim().parse::<u64>().ok().filter(|value| *value > 0).ok_or_else(odd)?;
+        let invalid = || format!("has the invalid line `{line}`");
+        let (name, value) = line.split_once('=').ok_or_else(invalid)?;
+        let at = names.iter().position(|known| *known == name.trim()).ok_or_else(invalid)?;
+        let value = value.trim().parse::<u64>().ok().filter(|value| *value > 0).ok_or_else(invalid)?;
         if std::mem::replace(&mut found[at], value) != 0 {
-            return Err(odd());
+            return Err(invalid());
         }
     }
     match found[..names.len()].iter().position(|value| *value == 0) {
@@ -121,7 +126,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_written_is_read() {
+    fn printed_speed_is_parsed() {
         assert_eq!(parse(&print(&SPEED, "measured")), Ok(SPEED));
         let shuffled = "\n\nwrite_ops=4\n read_ops = 3\n# x\nwrite_bandwidth = 2\nread_bandwidth = 1\n";
         assert_eq!(parse(&format!("{HEADER}{shuffled}read_latency_ns = 5")), Ok(speed([1, 2, 3, 4, 5])));
@@ -129,19 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_refused() {
+    fn invalid_file_is_refused() {
         let good = print(&SPEED, "measured");
         let cases = [
             (String::new(), "begin with"),
             (good.replace("version 2", "version 3"), "begin with"),
-            (good.replace("version 2", "version 1"), "odd line, `read_latency_ns = 91`"),
+            (good.replace("version 2", "version 1"), "invalid line `read_latency_ns = 91`"),
             (good.replace("read_ops = 7\n", ""), "has no read_ops"),
-            (good.replace("= 7", "= 0"), "odd line, `read_ops = 0`"),
-            (good.replace("= 7", "= many"), "odd line"),
-            (good.replace("= 7", "= 99999999999999999999999"), "odd line"),
-            (good.replace("read_ops", "reads"), "odd line, `reads = 7`"),
-            (format!("{good}read_ops = 7\n"), "odd line"),
-            (format!("{good}what?\n"), "odd line"),
+            (good.replace("= 7", "= 0"), "invalid line `read_ops = 0`"),
+            (good.replace("= 7", "= many"), "invalid line"),
+            (good.replace("= 7", "= 99999999999999999999999"), "invalid line"),
+            (good.replace("read_ops", "reads"), "invalid line `reads = 7`"),
+            (format!("{good}read_ops = 7\n"), "invalid line"),
+            (format!("{good}what?\n"), "invalid line"),
         ];
         for (text, expected) in cases {
             let reason = parse(&text).expect_err(&text);

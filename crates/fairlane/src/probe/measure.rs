@@ -1,12 +1,13 @@
-//! Measuring a disk: a file of random bytes is written in order, read in order, read and written anywhere, each for a stated
-//! time, past the page cache, from all cores, with many requests in flight; and read anywhere by one request after another.
+//! Measurement of a disk, in five phases of equal length: sequential writes, sequential reads,
+//! random reads, random reads one at a time, random writes. Requests bypass the page cache. All but
+//! the single reads come from all cores, with many in flight.
 //!
-//! 1. The file loses its name as soon as it is open, so that nothing of it is left whatever happens.
-//! 2. Every [`Plan::window`] it is looked how many requests were done meanwhile.
-//! 3. The rate is that of the upper quartile of those windows: what the disk does again and again, beside other programs' hiccups
-//!    and its own, but not what it did once, out of a cache.
+//! 1. Create a file and remove its name, so that nothing is left after a crash.
+//! 2. In each phase, count the completed requests of every [`Plan::window`].
+//! 3. Take the upper quartile of the windows as the rate. Delays by other programs and by the disk
+//!    do not lower it, and a short burst into a cache of the disk does not raise it.
 //!
-//! Requests go through `lanes` as those of the server will, so what is measured is what the server can have.
+//! Requests use `lanes::disk`, as those of the server do, so that the rates are reachable for it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,121 +18,129 @@ use lanes::disk::{self, AlignedBuf, File, OpenOptions};
 use sched::DiskSpeed;
 use sched::disk::{RANDOM_BYTES, RANDOM_DEPTH, SEQUENTIAL_BYTES};
 
-/// How long to measure, and on how much.
+/// Duration and file size of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// For each of the measurements.
+    /// Length of each phase.
     pub(super) phase: Duration,
+    /// Interval of the counts.
     pub(super) window: Duration,
-    /// Length of the file, at most, bytes; at most half of what is free as well.
+    /// Upper bound of the file, bytes. Half of the free space is another.
     pub(super) file_bytes_max: u64,
 }
 
 impl Plan {
-    /// How long all of it takes, if the disk answers.
-    pub(super) fn takes(&self) -> Duration {
+    /// Returns the length of all phases together.
+    pub(super) fn duration(&self) -> Duration {
         self.phase * PHASES.len() as u32
     }
 }
 
-/// At first start: well under two seconds.
+/// Plan of the first start: 1.4 s.
 pub(super) const BRIEF: Plan =
     Plan { phase: Duration::from_millis(280), window: Duration::from_millis(40), file_bytes_max: 256 << 20 };
-/// By `fairlane probe-disk`: half a minute, and more than a disk's own cache.
+/// Plan of `fairlane probe-disk`: half a minute, and a file larger than the cache of a disk.
 pub(super) const LONG: Plan =
     Plan { phase: Duration::from_secs(6), window: Duration::from_millis(250), file_bytes_max: 8 << 30 };
 
-/// Beyond the phases themselves, a measurement that takes so much longer is given up: the disk has stopped answering.
+/// Time beyond the phases after which the measurement fails, because the disk does not answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Requests in flight, of all cores, reading or writing in order: some MiB, as a scan's read-ahead.
+/// Sequential requests in flight on all cores together: 4 MiB, as read-ahead of scans.
 const SEQUENTIAL_DEPTH: usize = 32;
-/// With less space than this nothing can be said, bytes.
+/// Lower bound of the file, bytes. A smaller one fits into caches of disks.
 const FILE_BYTES_MIN: u64 = 16 << 20;
 
-/// How many requests are in flight.
+/// Offsets of the requests, and how many are in flight.
 #[derive(Clone, Copy)]
-enum Depth {
-    /// [`SEQUENTIAL_DEPTH`] by all cores, in order, around and around.
-    InOrder,
-    /// [`RANDOM_DEPTH`] by each core, anywhere.
-    Anywhere,
-    /// One at a time, anywhere.
-    One,
+enum Pattern {
+    /// Ascending offsets, from the start again at the end. [`SEQUENTIAL_DEPTH`] on all cores.
+    Sequential,
+    /// Random offsets, [`RANDOM_DEPTH`] on each core.
+    Random,
+    /// Random offsets, one request at a time.
+    Single,
 }
 
-/// The measurements in their order, as they are called, whether they write, in requests of how many bytes.
-const PHASES: [(&str, bool, u64, Depth); 5] = [
-    ("writing in order", true, SEQUENTIAL_BYTES, Depth::InOrder),
-    ("reading in order", false, SEQUENTIAL_BYTES, Depth::InOrder),
-    ("reading anywhere", false, RANDOM_BYTES, Depth::Anywhere),
-    // Before many small writes, which a disk may go on with for a while by itself.
-    ("reading anywhere, one at a time", false, RANDOM_BYTES, Depth::One),
-    ("writing anywhere", true, RANDOM_BYTES, Depth::Anywhere),
+/// Phases in their order: name, true for writes, bytes of a request, pattern.
+const PHASES: [(&str, bool, u64, Pattern); 5] = [
+    ("sequential writes", true, SEQUENTIAL_BYTES, Pattern::Sequential),
+    ("sequential reads", false, SEQUENTIAL_BYTES, Pattern::Sequential),
+    ("random reads", false, RANDOM_BYTES, Pattern::Random),
+    // Precedes the random writes, because a disk may go on with those by itself afterwards.
+    ("random reads, one at a time", false, RANDOM_BYTES, Pattern::Single),
+    ("random writes", true, RANDOM_BYTES, Pattern::Random),
 ];
 
-/// What is told meanwhile: what is being done, and once it was, how many requests a second of how many bytes.
-pub(super) type Say = Box<dyn Fn(&str, Option<(u64, u64)>) + Send>;
+/// Receives the name of a phase at its start, and again at its end, with the requests a second and
+/// the bytes of a request.
+pub(super) type Progress = Box<dyn Fn(&str, Option<(u64, u64)>) + Send>;
 
-/// One measurement under way, on all cores.
-struct Work {
+/// A running phase, shared by all cores.
+struct Phase {
     file: File,
     write: bool,
     bytes: u64,
-    depth: Depth,
-    /// Requests that fit in the part of the file that is used.
+    pattern: Pattern,
+    /// Requests that fit into the part of the file that was written.
     places: u64,
     begun: AtomicU64,
-    done: AtomicU64,
-    over: AtomicBool,
+    completed: AtomicU64,
+    is_over: AtomicBool,
 }
 
-/// Measures the disk that holds `folder`. On core 0's fast lane. `stop` ends it early.
+/// Measures the disk of `folder`. Call it on core 0. `stop` ends it early.
 ///
 /// # Errors
-/// Half a sentence: why nothing was measured.
+/// The reason, without a full stop.
 pub(super) async fn measure(
     folder: &Path,
     plan: Plan,
     stop: &Arc<AtomicBool>,
-    say: &Say,
+    progress: &Progress,
 ) -> Result<DiskSpeed, String> {
-    let patience = plan.takes() + PATIENCE;
-    let measured = lanes::time::timeout(patience, measure_all(folder, plan, stop, say)).await;
+    let limit = plan.duration() + PATIENCE;
+    let measured = lanes::time::timeout(limit, measure_all(folder, plan, stop, progress)).await;
     measured.map_err(|_| "the disk stopped answering".to_string())?
 }
 
-async fn measure_all(folder: &Path, plan: Plan, stop: &AtomicBool, say: &Say) -> Result<DiskSpeed, String> {
-    let (file, len) = scratch(folder, plan.file_bytes_max).await.map_err(|error| error.to_string())?;
+async fn measure_all(
+    folder: &Path,
+    plan: Plan,
+    stop: &AtomicBool,
+    progress: &Progress,
+) -> Result<DiskSpeed, String> {
+    let (file, len) = unnamed_file(folder, plan.file_bytes_max).await.map_err(|error| error.to_string())?;
     let mut written = len;
     let mut rates = [0; PHASES.len()];
-    for (rate, (what, write, bytes, depth)) in rates.iter_mut().zip(PHASES) {
-        say(what, None);
-        let work = Work {
+    for (rate, (name, write, bytes, pattern)) in rates.iter_mut().zip(PHASES) {
+        progress(name, None);
+        let phase = Phase {
             file: file.clone(),
             write,
             bytes,
-            depth,
+            pattern,
             places: written / bytes,
             begun: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            over: AtomicBool::new(false),
+            completed: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
         };
-        let work = Arc::new(work);
-        *rate = phase(&work, plan, stop).await?;
-        if write && matches!(depth, Depth::InOrder) {
-            // What comes next keeps to what is there: a hole is read without the disk.
-            written = (work.begun.load(Relaxed) * bytes).min(len);
+        let phase = Arc::new(phase);
+        *rate = run(&phase, plan, stop).await?;
+        if write && matches!(pattern, Pattern::Sequential) {
+            // Later phases use this part only: the file system answers reads of a hole without the
+            // disk.
+            written = (phase.begun.load(Relaxed) * bytes).min(len);
         }
-        say(what, Some((*rate, bytes)));
+        progress(name, Some((*rate, bytes)));
     }
-    let [writes, reads, read_ops, lone_reads, write_ops] = rates;
+    let [writes, reads, read_ops, single_reads, write_ops] = rates;
     let [write_bandwidth, read_bandwidth] = [writes, reads].map(|rate| rate * SEQUENTIAL_BYTES);
-    let read_latency_ns = 1_000_000_000 / lone_reads.clamp(1, 1_000_000_000);
+    let read_latency_ns = 1_000_000_000 / single_reads.clamp(1, 1_000_000_000);
     Ok(DiskSpeed { read_bandwidth, write_bandwidth, read_ops, write_ops, read_latency_ns })
 }
 
-/// A file without a name, and its length.
-async fn scratch(folder: &Path, bytes_max: u64) -> std::io::Result<(File, u64)> {
+/// Creates a file without a name. Returns it and its length.
+async fn unnamed_file(folder: &Path, bytes_max: u64) -> std::io::Result<(File, u64)> {
     let (free, _) = disk::space(folder).await?;
     let len = bytes_max.min(free / 2) / SEQUENTIAL_BYTES * SEQUENTIAL_BYTES;
     if len < FILE_BYTES_MIN {
@@ -142,105 +151,107 @@ async fn scratch(folder: &Path, bytes_max: u64) -> std::io::Result<(File, u64)> 
         OpenOptions { write: true, create: true, truncate: true, direct: true, ..OpenOptions::default() };
     let file = disk::open(&path, options).await?;
     disk::remove_file(&path).await?;
-    // Writes that make a file longer go one at a time, whatever is in flight.
+    // File systems serialize writes that extend a file.
     file.truncate(len).await?;
     Ok((file, len))
 }
 
-/// Requests a second.
-async fn phase(work: &Arc<Work>, plan: Plan, stop: &AtomicBool) -> Result<u64, String> {
-    let (cores, depth) = match work.depth {
-        Depth::InOrder => (lanes::cores(), SEQUENTIAL_DEPTH.div_ceil(lanes::cores())),
-        Depth::Anywhere => (lanes::cores(), RANDOM_DEPTH as usize),
-        Depth::One => (1, 1),
+/// Runs a phase on all cores. Returns the requests a second.
+async fn run(phase: &Arc<Phase>, plan: Plan, stop: &AtomicBool) -> Result<u64, String> {
+    let (cores, depth) = match phase.pattern {
+        Pattern::Sequential => (lanes::cores(), SEQUENTIAL_DEPTH.div_ceil(lanes::cores())),
+        Pattern::Random => (lanes::cores(), RANDOM_DEPTH as usize),
+        Pattern::Single => (1, 1),
     };
     let streams = |core| {
-        let work = work.clone();
+        let phase = phase.clone();
         lanes::spawn(lanes::current_group(), async move {
-            lanes::call(core, move || stream_all(work, depth)).await
+            lanes::call(core, move || run_on_core(phase, depth)).await
         })
     };
     let cores: Vec<_> = (0..cores).map(streams).collect();
     let began_ns = lanes::time::monotonic_ns();
-    let rate = watch(work, plan, stop).await;
-    work.over.store(true, Relaxed);
+    let rate = count(phase, plan, stop).await;
+    phase.is_over.store(true, Relaxed);
     for core in cores {
         core.await.map_err(|error| error.to_string())?;
     }
     if stop.load(Relaxed) {
         return Err("it was stopped".into());
     }
-    // A disk may be so slow, or stuck for so long, that most windows pass without a request done.
+    // On a very slow disk the quartile is 0, because most windows have no completed request.
     let took_ns = (lanes::time::monotonic_ns() - began_ns).max(1);
-    let mean = u128::from(work.done.load(Relaxed)) * 1_000_000_000 / u128::from(took_ns);
+    let mean = u128::from(phase.completed.load(Relaxed)) * 1_000_000_000 / u128::from(took_ns);
     Ok(if rate > 0 { rate } else { u64::try_from(mean).unwrap_or(u64::MAX).max(1) })
 }
 
-/// Looks at each window's end how much was done in it, until the time is over or nothing is being done any more.
-async fn watch(work: &Work, plan: Plan, stop: &AtomicBool) -> u64 {
+/// Counts completed requests in windows until the phase is over. Returns the upper quartile of the
+/// rates, in requests a second.
+async fn count(phase: &Phase, plan: Plan, stop: &AtomicBool) -> u64 {
     let began_ns = lanes::time::monotonic_ns();
     let (mut windows, mut last_ns, mut last) = (Vec::new(), began_ns, 0);
     loop {
         lanes::time::sleep(plan.window).await;
-        let (now_ns, done) = (lanes::time::monotonic_ns(), work.done.load(Relaxed));
-        windows.push((done - last) * 1_000_000_000 / (now_ns - last_ns).max(1));
-        (last_ns, last) = (now_ns, done);
-        let over = now_ns - began_ns >= plan.phase.as_nanos() as u64;
-        if over || stop.load(Relaxed) || work.over.load(Relaxed) {
+        let (now_ns, completed) = (lanes::time::monotonic_ns(), phase.completed.load(Relaxed));
+        windows.push((completed - last) * 1_000_000_000 / (now_ns - last_ns).max(1));
+        (last_ns, last) = (now_ns, completed);
+        let is_over = now_ns - began_ns >= plan.phase.as_nanos() as u64;
+        if is_over || stop.load(Relaxed) || phase.is_over.load(Relaxed) {
             return upper_quartile(windows);
         }
     }
 }
 
-/// What a quarter of them reach; 0 of none.
+/// Returns the rate that a quarter of the windows reach. 0: there are no windows.
 fn upper_quartile(mut rates: Vec<u64>) -> u64 {
     rates.sort_unstable();
     let at = (rates.len() * 3 / 4).min(rates.len().saturating_sub(1));
     rates.get(at).copied().unwrap_or(0)
 }
 
-/// One core's part: so many requests in flight until it is over.
-async fn stream_all(work: Arc<Work>, depth: usize) -> std::io::Result<()> {
+/// Runs `depth` streams on this core until the phase is over.
+async fn run_on_core(phase: Arc<Phase>, depth: usize) -> std::io::Result<()> {
     let streams: Vec<_> =
-        (0..depth).map(|_| lanes::spawn(lanes::current_group(), stream(work.clone()))).collect();
+        (0..depth).map(|_| lanes::spawn(lanes::current_group(), stream(phase.clone()))).collect();
     let mut result = Ok(());
     for stream in streams {
         let ended = stream.await;
         if ended.is_err() {
-            work.over.store(true, Relaxed);
+            phase.is_over.store(true, Relaxed);
         }
         result = result.and(ended);
     }
     result
 }
 
-async fn stream(work: Arc<Work>) -> std::io::Result<()> {
-    let mut buffer = AlignedBuf::new(work.bytes as usize);
-    if work.write {
+/// Sends one request after the other.
+async fn stream(phase: Arc<Phase>) -> std::io::Result<()> {
+    let mut buffer = AlignedBuf::new(phase.bytes as usize);
+    if phase.write {
         fill(&mut buffer);
     }
-    while !work.over.load(Relaxed) {
-        let turn = work.begun.fetch_add(1, Relaxed);
-        let place = if matches!(work.depth, Depth::InOrder) { turn } else { scatter(turn) } % work.places;
-        let offset = place * work.bytes;
-        if work.write {
-            buffer = work.file.write_aligned(offset, buffer).await?;
+    while !phase.is_over.load(Relaxed) {
+        let n = phase.begun.fetch_add(1, Relaxed);
+        let place = if matches!(phase.pattern, Pattern::Sequential) { n } else { scatter(n) } % phase.places;
+        let offset = place * phase.bytes;
+        if phase.write {
+            buffer = phase.file.write_aligned(offset, buffer).await?;
         } else {
-            work.file.read_at(offset, work.bytes as usize).await?;
+            phase.file.read_at(offset, phase.bytes as usize).await?;
         }
-        work.done.fetch_add(1, Relaxed);
+        phase.completed.fetch_add(1, Relaxed);
     }
     Ok(())
 }
 
-/// With what does not compress: some disks are quicker with zeros.
+/// Fills a buffer with bytes that do not compress: some disks are faster with zeros.
 fn fill(buffer: &mut [u8]) {
     let (words, _) = buffer.as_chunks_mut::<8>();
     let start = lanes::random::u64() >> 1;
     words.iter_mut().zip(start..).for_each(|(word, n)| *word = scatter(n).to_ne_bytes());
 }
 
-/// Spreads successive numbers over all there are (splitmix64).
+/// Maps successive numbers to pseudo-random ones (splitmix64).
 fn scatter(n: u64) -> u64 {
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -253,21 +264,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hiccups_and_a_burst_do_not_count() {
+    fn delays_and_a_burst_do_not_change_the_rate() {
         assert_eq!(upper_quartile(vec![]), 0);
         assert_eq!(upper_quartile(vec![7]), 7);
         assert_eq!(upper_quartile(vec![900, 100, 0, 101, 102, 99, 10, 103]), 103);
     }
 
     #[test]
-    fn places_are_spread() {
+    fn random_places_are_uniform() {
         let mut hit = [0_u32; 16];
         (0..16_000).for_each(|n| hit[(scatter(n) % 16) as usize] += 1);
         assert!(hit.iter().all(|hits| (800..1200).contains(hits)), "{hit:?}");
     }
 
     #[test]
-    fn a_disk_is_measured_and_nothing_is_left_of_it() {
+    fn measurement_leaves_no_file() {
         let folder = std::env::temp_dir().join(format!("fairlane-measure-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("made");
         let config = lanes::Config { cores: vec![0, 1], pin: false, ..lanes::Config::detect() };
@@ -280,8 +291,8 @@ mod tests {
         let run = |stop: bool| {
             let folder = folder.clone();
             lanes.block_on(0, lanes::Group::CONTROL, move || async move {
-                let (stop, say) = (Arc::new(AtomicBool::new(stop)), Box::new(|_: &str, _| ()) as Say);
-                measure(&folder, plan, &stop, &say).await
+                let progress = Box::new(|_: &str, _| ()) as Progress;
+                measure(&folder, plan, &Arc::new(AtomicBool::new(stop)), &progress).await
             })
         };
         let speed = run(false).expect("measured");

@@ -1,5 +1,6 @@
-//! What the disk can do: `fairlane probe-disk` measures it at length, `fairlane serve` briefly at its first start, and settings have
-//! the last word. What is found bounds how much is sent to the disk at a time (`docs/scheduler.md`, 5).
+//! Speed of the disk. `fairlane probe-disk` measures it for half a minute, `fairlane serve` for two
+//! seconds at its first start. Settings replace measured values. The speed bounds the disk time
+//! that is in flight (`docs/scheduler.md`, 5).
 
 mod kept;
 mod measure;
@@ -14,25 +15,27 @@ use sched::{DiskModel, DiskSpeed};
 use server::logging::{Level, Logger};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::settings::Settings;
+use crate::settings::{DiskSpeedGiven, Settings};
 use crate::{folder, machine};
-use measure::{BRIEF, LONG, Plan, Say};
+use measure::{BRIEF, LONG, Plan, Progress};
 
-/// The disk's figures as settings give them, in the order of [`kept::NAMES`]; zero is none given.
-pub(crate) type Given = [u64; kept::NAMES.len()];
-
-/// Tells the lanes what the disk can do: as settings say, as it was measured before, or as it is measured now.
-pub(crate) fn tell(lanes: &Lanes, settings: &Settings, logger: &Logger) {
+/// Sets the disk model of the lanes, from the settings and an earlier measurement. Measures the
+/// disk if neither has all values.
+pub(crate) fn set_disk_model(lanes: &Lanes, settings: &Settings, logger: &Logger) {
     let known = match kept::read(&settings.data_dir) {
         Ok(known) => known,
         Err(reason) => {
-            return logger.log(Level::Warn, &format!("{reason}; the disk is taken for a fast one"), &[]);
+            return logger.log(
+                Level::Warn,
+                "disk speed unknown, a fast disk is assumed",
+                &[("error", &reason)],
+            );
         }
     };
-    let needed = settings.disk_speed.contains(&0);
+    let is_needed = settings.disk_speed.contains(&0);
     let speed = match known {
         Some(speed) => Some(speed),
-        None if settings.disk_probe && needed => first_start(lanes, settings, logger),
+        None if settings.disk_probe && is_needed => measure_and_keep_briefly(lanes, settings, logger),
         None => None,
     };
     let Some(model) = model(speed, settings.disk_speed) else { return };
@@ -40,9 +43,10 @@ pub(crate) fn tell(lanes: &Lanes, settings: &Settings, logger: &Logger) {
     logger.log(Level::Info, "disk", &[("model", &describe(&model))]);
 }
 
-/// The model of what was measured, if anything was, with what was given in its place.
-fn model(speed: Option<DiskSpeed>, given: Given) -> Option<DiskModel> {
-    if speed.is_none() && given == Given::default() {
+/// Returns the model of a measured speed, with the values of the settings. `None`: there are
+/// neither.
+fn model(speed: Option<DiskSpeed>, given: DiskSpeedGiven) -> Option<DiskModel> {
+    if speed.is_none() && given == DiskSpeedGiven::default() {
         return None;
     }
     let unmeasured = DiskSpeed {
@@ -59,6 +63,7 @@ fn model(speed: Option<DiskSpeed>, given: Given) -> Option<DiskModel> {
     Some(kept::speed(values).model())
 }
 
+/// Returns the text of the log for a model.
 fn describe(model: &DiskModel) -> String {
     format!(
         "reads {} + {}, writes {} + {}, latency {} us",
@@ -70,48 +75,47 @@ fn describe(model: &DiskModel) -> String {
     )
 }
 
-fn first_start(lanes: &Lanes, settings: &Settings, logger: &Logger) -> Option<DiskSpeed> {
+/// Measures the disk for two seconds and keeps the result. `None`: that failed and was logged.
+fn measure_and_keep_briefly(lanes: &Lanes, settings: &Settings, logger: &Logger) -> Option<DiskSpeed> {
     logger.log(
         Level::Info,
-        "measuring the disk for a second or two, once; `fairlane probe-disk` does so at length, --disk-probe off not at all",
+        "measuring the disk for two seconds, once: `fairlane probe-disk` is more exact, --disk-probe off skips it",
         &[],
     );
     let stop = Arc::new(AtomicBool::new(false));
     let measured = run(lanes, &settings.data_dir, BRIEF, &stop, Box::new(|_, _| ()));
-    // Until this is told otherwise.
+    // Stays if the measurement failed.
     lanes.set_disk(DISK_UNMEASURED);
     let kept = measured.and_then(|speed| {
         kept::write(
             &settings.data_dir,
             &speed,
-            "measured briefly, at first start; fairlane probe-disk does so at length",
+            "measured briefly at the first start; fairlane probe-disk is more exact",
         )?;
         Ok(speed)
     });
     kept.inspect_err(|reason| {
-        let said = format!("the disk could not be measured ({reason}); it is taken for a fast one");
-        logger.log(Level::Warn, &said, &[]);
+        logger.log(Level::Warn, "disk not measured, a fast disk is assumed", &[("error", reason)]);
     })
     .ok()
 }
 
+/// Measures the disk without bounds on the requests in flight.
 fn run(
     lanes: &Lanes,
     folder: &Path,
     plan: Plan,
     stop: &Arc<AtomicBool>,
-    say: Say,
+    progress: Progress,
 ) -> Result<DiskSpeed, String> {
     lanes.set_disk(DISK_BOUNDLESS);
     let (folder, stop) = (folder.to_owned(), stop.clone());
-    lanes.block_on(
-        0,
-        Group::CONTROL,
-        move || async move { measure::measure(&folder, plan, &stop, &say).await },
-    )
+    lanes.block_on(0, Group::CONTROL, move || async move {
+        measure::measure(&folder, plan, &stop, &progress).await
+    })
 }
 
-/// `fairlane probe-disk`: exit code 0 if everything was measured and kept.
+/// Runs `fairlane probe-disk`. Exit code 0: the speed was measured and kept.
 pub(crate) fn probe_disk(settings: &Settings) -> ExitCode {
     match measure_and_keep(settings) {
         Ok(()) => ExitCode::SUCCESS,
@@ -126,40 +130,40 @@ fn measure_and_keep(settings: &Settings) -> Result<(), String> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| format!("Signals cannot be caught: {error}."))?;
+            .map_err(|error| format!("signals cannot be caught: {error}."))?;
     }
     folder::prepare(&settings.data_dir)?;
     let mut config = machine::lanes(settings)?;
-    // Whoever measures a disk does not ask how late a lane was meanwhile.
+    // Late wake-ups of lanes do not matter here.
     config.reporter = Reporter::new(|_| ());
-    let lanes = Lanes::start(config).map_err(|error| format!("The lanes cannot start: {error}."))?;
+    let lanes = Lanes::start(config).map_err(|error| format!("the lanes cannot start: {error}."))?;
     eprintln!(
-        "Measuring the disk under {} for {} seconds, best while nobody else uses it.",
+        "Measuring the disk of {} for {} seconds. Other programs should not use it meanwhile.",
         settings.data_dir.display(),
-        LONG.takes().as_secs()
+        LONG.duration().as_secs()
     );
-    let say: Say = Box::new(|what, rate| match rate {
-        None => eprint!("  {what} "),
+    let progress: Progress = Box::new(|phase, rate| match rate {
+        None => eprint!("  {phase} "),
         Some((rate, bytes)) => {
             let moved = bytes_a_second(rate.saturating_mul(bytes));
             eprintln!("… {moved}, {} of {} KiB", times_a_second(rate), bytes >> 10);
         }
     });
-    let measured = run(&lanes, &settings.data_dir, LONG, &stop, say);
+    let measured = run(&lanes, &settings.data_dir, LONG, &stop, progress);
     lanes.shutdown();
     let speed = measured.map_err(|reason| {
-        eprintln!(); // behind what was being done
-        format!("The disk was not measured: {reason}. What was known of it before is kept.")
+        eprintln!(); // ends the line of the phase
+        format!("the disk was not measured: {reason}. An earlier measurement stays.")
     })?;
     kept::write(&settings.data_dir, &speed, "measured by fairlane probe-disk")?;
     for (name, value) in kept::NAMES.iter().zip(kept::values(&speed)) {
         println!("{name} = {value}");
     }
-    eprintln!("Kept in {}; a server reads it when it starts.", kept::file(&settings.data_dir).display());
+    eprintln!("Written to {}. The server reads it at its start.", kept::file(&settings.data_dir).display());
     Ok(())
 }
 
-/// `1.99 GB/s`.
+/// Returns a bandwidth as text: `1.99 GB/s`.
 fn bytes_a_second(bytes: u64) -> String {
     match bytes {
         ..1_000_000 => format!("{} KB/s", bytes / 1_000),
@@ -168,7 +172,7 @@ fn bytes_a_second(bytes: u64) -> String {
     }
 }
 
-/// `151000/s`.
+/// Returns a rate as text: `151000/s`.
 fn times_a_second(times: u64) -> String {
     format!("{times}/s")
 }
@@ -178,10 +182,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_have_the_last_word() {
-        assert_eq!(model(None, Given::default()), None, "nothing is known");
+    fn settings_replace_measured_values() {
+        assert_eq!(model(None, DiskSpeedGiven::default()), None, "nothing is known");
         let measured = kept::speed([2_000_000_000, 1_000_000_000, 100_000, 50_000, 80_000]);
-        assert_eq!(model(Some(measured), Given::default()), Some(measured.model()));
+        assert_eq!(model(Some(measured), DiskSpeedGiven::default()), Some(measured.model()));
         let slower = DiskSpeed { write_bandwidth: 300_000_000, ..measured };
         assert_eq!(model(Some(measured), [0, 300_000_000, 0, 0, 0]), Some(slower.model()));
         let given = [1_000_000, 2_000_000, 30, 40, 500_000];
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_said_shortly() {
+    fn bandwidth_has_a_fitting_unit() {
         assert_eq!(bytes_a_second(1_987_654_321), "1.99 GB/s");
         assert_eq!([bytes_a_second(5_000_000), bytes_a_second(999_999)], ["5 MB/s", "999 KB/s"]);
     }

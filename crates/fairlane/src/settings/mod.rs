@@ -1,27 +1,30 @@
-//! Settings from four places, the later winning: defaults, `fairlane.toml`, environment, flags. A key or flag that is not
-//! known is an error that names the nearest that is: a setting that is misspelt must not be passed over.
+//! Settings from four sources, in ascending order of precedence: defaults, `fairlane.toml`,
+//! environment, flags. An unknown key or flag is an error that names the nearest known one, because
+//! a misspelt setting must not be ignored.
 //!
-//! Environment variables of ours that are not known are warned of only: an orchestrator may make some by itself from
-//! the name of a service (`FAIRLANE_PORT`), and must not keep the server from starting.
+//! An unknown variable with the prefix `FAIRLANE_` is only a warning: an orchestrator may create
+//! some from the name of a service (`FAIRLANE_PORT`), and must not keep the server from starting.
 
 mod table;
 mod values;
 
-pub(crate) use table::{Cores, Settings};
-pub(crate) use values::{REQUEST_MEMORY_BYTES_MIN, commit};
+pub(crate) use table::Settings;
+pub(crate) use values::{Cpus, DiskSpeedGiven, REQUEST_MEMORY_BYTES_MIN, commit};
 
 use std::path::{Path, PathBuf};
 
 use table::{SETTINGS, Setting};
 
-/// The variable with the first superuser's password. It is no setting, so that nothing prints it.
+/// Environment variable with the first superuser's password. It is not a setting, so that
+/// `config --print` does not show it.
 pub(crate) const PASSWORD_VARIABLE: &str = "FAIRLANE_ADMIN_PASSWORD";
-/// Variables with our prefix that are no settings; the last is for tests, which hand it to us with the rest.
+/// Variables with the prefix `FAIRLANE_` that are not settings. The last one is set by the tests of
+/// clients.
 const OTHER_VARIABLES: [&str; 3] = [PASSWORD_VARIABLE, "FAIRLANE_CONFIG", "FAIRLANE_BIN"];
-/// Read if it is there and no other file is named.
+/// Default settings file. It may be missing.
 const FILE: &str = "fairlane.toml";
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Source {
     Default,
@@ -30,29 +33,30 @@ enum Source {
     Flag,
 }
 
-/// Settings, each with its text and its source, in the table's order.
+/// All settings with their sources.
 pub(crate) struct Loaded {
-    /// As checked.
     pub(crate) settings: Settings,
-    /// What to tell the operator.
+    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
+    /// Text and source of each value, in the order of the table.
     texts: Vec<(String, Source)>,
 }
 
-/// What a command line asks for.
-pub(crate) enum Asked {
-    /// To go on with these.
+/// Result of a command line.
+pub(crate) enum CommandLine {
+    /// Run with these settings.
     Settings(Box<Loaded>),
-    /// The help.
+    /// Print the help.
     Help,
 }
 
-/// Reads all four places.
+/// Reads all four sources.
 ///
 /// # Errors
-/// One sentence for the operator.
-pub(crate) fn load(args: &[String], environment: &[(String, String)]) -> Result<Asked, String> {
-    let Some((file, flags)) = flags(args)? else { return Ok(Asked::Help) };
+/// A sentence for the operator: a source cannot be read, or has an unknown setting or an invalid
+/// value.
+pub(crate) fn load(args: &[String], environment: &[(String, String)]) -> Result<CommandLine, String> {
+    let Some((file, flags)) = flags(args)? else { return Ok(CommandLine::Help) };
     let mut loaded = Loaded {
         settings: Settings::default(),
         warnings: Vec::new(),
@@ -63,7 +67,7 @@ pub(crate) fn load(args: &[String], environment: &[(String, String)]) -> Result<
     if let Some((path, text)) = file_text(file.or_else(named))? {
         for (key, value) in file_values(&path, &text)? {
             let setting = find(&key, |setting| setting.name.into())
-                .map_err(|nearest| format!("{}: there is no setting `{key}`; {nearest}", path.display()))?;
+                .map_err(|nearest| format!("{}: unknown setting `{key}`: {nearest}", path.display()))?;
             let place = format!("{}: {key}", path.display());
             loaded.put(setting, value, Source::File(path.clone()), &place)?;
         }
@@ -72,24 +76,24 @@ pub(crate) fn load(args: &[String], environment: &[(String, String)]) -> Result<
         match find(name, variable) {
             Ok(setting) => loaded.put(setting, value.clone(), Source::Environment, name)?,
             Err(_) if OTHER_VARIABLES.contains(&name.as_str()) => {}
-            Err(nearest) => loaded.warnings.push(format!("{name} is no variable of ours; {nearest}")),
+            Err(nearest) => loaded.warnings.push(format!("unknown variable {name}: {nearest}")),
         }
     }
     for (setting, value) in flags {
         loaded.put(setting, value, Source::Flag, &flag(setting))?;
     }
-    Ok(Asked::Settings(Box::new(loaded)))
+    Ok(CommandLine::Settings(Box::new(loaded)))
 }
 
 impl Loaded {
     fn put(&mut self, setting: usize, value: String, source: Source, place: &str) -> Result<(), String> {
         let set = (SETTINGS[setting].set)(&mut self.settings, &value);
-        set.map_err(|reason| format!("{place}: `{value}` will not do: {reason}."))?;
+        set.map_err(|expected| format!("{place}: expected {expected}, got `{value}`."))?;
         self.texts[setting] = (value, source);
         Ok(())
     }
 
-    /// All settings as a `fairlane.toml`, each with its help, its other names and where its value came from.
+    /// Returns all settings as a `fairlane.toml`, each with its help, flag, variable and source.
     pub(crate) fn print(&self) -> String {
         let mut out = String::from("# The settings in effect. This text is itself a valid fairlane.toml.\n");
         out.push_str(&format!("# Not a setting: {PASSWORD_VARIABLE}, the first superuser's password.\n"));
@@ -109,16 +113,14 @@ impl Loaded {
     }
 }
 
-/// The settings as help for the command line.
+/// Returns the help of all flags.
 pub(crate) fn help() -> String {
     let mut out = String::new();
     for (index, setting) in SETTINGS.iter().enumerate() {
         out.push_str(&format!("  {} {}\n", flag(index), setting.value).replace(" \n", "\n"));
         out.push_str(&format!("        {} [{}]\n", setting.help, setting.default));
     }
-    out.push_str(
-        "  --config FILE\n        The file to read settings from. [./fairlane.toml if it is there]\n",
-    );
+    out.push_str("  --config FILE\n        The settings file. [./fairlane.toml if it exists]\n");
     out
 }
 
@@ -130,9 +132,10 @@ fn variable(setting: &Setting) -> String {
     format!("FAIRLANE_{}", setting.name.to_uppercase())
 }
 
-/// The file named by `--config`, and flags in their order; none when help is asked for.
+/// File of `--config`, and flags in their order as index of the setting and value.
 type Flags = (Option<PathBuf>, Vec<(usize, String)>);
 
+/// Parses the command line. `None`: it contains `--help`.
 fn flags(args: &[String]) -> Result<Option<Flags>, String> {
     let (mut file, mut found) = (None, Vec::new());
     let mut args = args.iter();
@@ -141,7 +144,7 @@ fn flags(args: &[String]) -> Result<Option<Flags>, String> {
             return Ok(None);
         }
         let Some(long) = arg.strip_prefix("--") else {
-            return Err(format!("What is `{arg}` for? See --help."));
+            return Err(format!("expected a flag, got `{arg}`. See --help."));
         };
         let (name, inline) = match long.split_once('=') {
             Some((name, value)) => (name, Some(value.to_string())),
@@ -149,7 +152,7 @@ fn flags(args: &[String]) -> Result<Option<Flags>, String> {
         };
         let mut value = || {
             let next = inline.clone().or_else(|| args.next().cloned());
-            next.ok_or_else(|| format!("--{name} wants a value. See --help."))
+            next.ok_or_else(|| format!("expected a value after --{name}. See --help."))
         };
         if name == "config" {
             file = Some(PathBuf::from(value()?));
@@ -157,7 +160,7 @@ fn flags(args: &[String]) -> Result<Option<Flags>, String> {
         }
         let spelt = |setting: &Setting| format!("--{}", setting.name.replace('_', "-"));
         let setting = find(&format!("--{name}"), spelt)
-            .map_err(|nearest| format!("There is no flag --{name}; {nearest}"))?;
+            .map_err(|nearest| format!("unknown flag --{name}: {nearest}"))?;
         let value = if SETTINGS[setting].value.is_empty() {
             inline.unwrap_or_else(|| "true".into())
         } else {
@@ -168,7 +171,8 @@ fn flags(args: &[String]) -> Result<Option<Flags>, String> {
     Ok(Some((file, found)))
 }
 
-/// The setting of that name in one of its spellings; else the sentence that says which is nearest.
+/// Returns the index of the setting that `spelt` gives this name. The error is a question with the
+/// nearest name.
 fn find(name: &str, spelt: impl Fn(&Setting) -> String) -> Result<usize, String> {
     if let Some(found) = SETTINGS.iter().position(|setting| spelt(setting) == name) {
         return Ok(found);
@@ -177,7 +181,7 @@ fn find(name: &str, spelt: impl Fn(&Setting) -> String) -> Result<usize, String>
     Err(format!("did you mean `{}`?", nearest.unwrap_or_default()))
 }
 
-/// Levenshtein's: how many letters to put in, take out or change.
+/// Returns the Levenshtein distance of two names.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -192,17 +196,18 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// The settings file's path and text, if there is one. A file that was asked for must be there.
+/// Returns path and text of the settings file. `None`: the default file is missing. A file named by
+/// the user must exist.
 fn file_text(named: Option<PathBuf>) -> Result<Option<(PathBuf, String)>, String> {
     let path = named.clone().unwrap_or_else(|| FILE.into());
     match std::fs::read_to_string(&path) {
         Ok(text) => Ok(Some((path, text))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => Ok(None),
-        Err(error) => Err(format!("The settings file {} cannot be read: {error}.", path.display())),
+        Err(error) => Err(format!("the settings file {} cannot be read: {error}.", path.display())),
     }
 }
 
-/// Keys and values of the file, as text.
+/// Returns keys and values of the file as text.
 fn file_values(path: &Path, text: &str) -> Result<Vec<(String, String)>, String> {
     let table: toml::Table = text.parse().map_err(|error| {
         let error: toml::de::Error = error;
@@ -216,20 +221,20 @@ fn file_values(path: &Path, text: &str) -> Result<Vec<(String, String)>, String>
             let place = path.display();
             let unknown = find(&key, |setting| setting.name.into()).err();
             Err(match unknown {
-                Some(nearest) => format!("{place}: there is no setting `{key}`; {nearest}"),
-                None => format!("{place}: {key} wants a text, a whole number, or true or false."),
+                Some(nearest) => format!("{place}: unknown setting `{key}`: {nearest}"),
+                None => format!("{place}: {key}: expected a text, a whole number, true or false."),
             })
         }
     };
     table.into_iter().map(value).collect()
 }
 
-/// Numbers and switches bare, everything else quoted.
+/// Returns a value in TOML: numbers and switches bare, everything else quoted.
 fn toml_value(text: &str) -> String {
     if text.parse::<i64>().is_ok() || text.parse::<bool>().is_ok() {
         return text.into();
     }
-    // JSON's escapes are a part of TOML's.
+    // TOML has all escapes of JSON.
     serde_json::Value::from(text).to_string()
 }
 

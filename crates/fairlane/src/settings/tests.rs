@@ -1,4 +1,4 @@
-//! Where settings come from, who wins, and what is said of those that are wrong.
+//! Sources of settings, their precedence, and errors.
 
 use super::*;
 
@@ -6,12 +6,12 @@ fn loaded(args: &[&str], environment: &[(&str, &str)]) -> Result<Box<Loaded>, St
     let args: Vec<String> = args.iter().map(ToString::to_string).collect();
     let environment: Vec<_> = environment.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     match load(&args, &environment)? {
-        Asked::Settings(loaded) => Ok(loaded),
-        Asked::Help => Err("help".into()),
+        CommandLine::Settings(loaded) => Ok(loaded),
+        CommandLine::Help => Err("help".into()),
     }
 }
 
-/// A settings file of its own, removed with it.
+/// A temporary settings file, removed when dropped.
 struct File(PathBuf);
 
 impl File {
@@ -39,7 +39,7 @@ fn refused(args: &[&str], expected: &str) {
 }
 
 #[test]
-fn the_later_place_wins() {
+fn flag_precedes_variable_and_variable_precedes_file() {
     let file = File::new("wins", "listen = '127.0.0.1:1'\nshard_aware_port = 'off'\nconnections_max = 7\n");
     let with_file = ["--config", file.path()];
     let one = loaded(&with_file, &[]).expect("loads").settings;
@@ -52,10 +52,13 @@ fn the_later_place_wins() {
 }
 
 #[test]
-fn what_is_unknown_or_wrong_is_said_with_what_would_do() {
+fn unknown_name_or_invalid_value_is_refused_with_a_remedy() {
     refused(&["--lisen", "x"], "did you mean `--listen`?");
-    refused(&["--listen"], "wants a value");
-    refused(&["--listen", "nonsense"], "`nonsense` will not do: an address");
+    refused(&["--listen"], "expected a value after --listen");
+    refused(
+        &["--listen", "nonsense"],
+        "expected an address and port, such as 127.0.0.1:9042, got `nonsense`",
+    );
     refused(&["--cores", "none"], "a number of CPUs");
     refused(&["--memory", "1MiB"], "at least 64MiB");
     refused(&["--sql-decimals", "31"], "30");
@@ -64,27 +67,27 @@ fn what_is_unknown_or_wrong_is_said_with_what_would_do() {
     refused(&["--disk-write-bandwidth", "100KB"], "at least 1MB");
     refused(&["--disk-read-ops", "0"], "from 10 to");
     refused(&["--disk-read-latency-us", "0"], "from 1 to");
-    refused(&["stray"], "What is `stray` for?");
+    refused(&["stray"], "expected a flag, got `stray`");
     refused(&["--config", "/nowhere/at/all.toml"], "cannot be read");
     let unknown = File::new("unknown", "datadir = 'x'\n");
-    refused(&["--config", unknown.path()], "there is no setting `datadir`; did you mean `data_dir`?");
+    refused(&["--config", unknown.path()], "unknown setting `datadir`: did you mean `data_dir`?");
     let section = File::new("section", "[listen]\nport = 1\n");
-    refused(&["--config", section.path()], "listen wants a text");
+    refused(&["--config", section.path()], "listen: expected a text");
     let broken = File::new("broken", "listen = \n");
     refused(&["--config", broken.path()], "is not TOML");
 }
 
 #[test]
-fn a_strange_variable_is_a_warning() {
+fn unknown_variable_is_a_warning() {
     let loaded = loaded(&[], &[("FAIRLANE_PORT", "tcp://1.2.3.4:5"), (PASSWORD_VARIABLE, "secret")]);
     let loaded = loaded.expect("loads");
     assert_eq!(loaded.warnings.len(), 1);
-    assert!(loaded.warnings[0].starts_with("FAIRLANE_PORT is no variable of ours"), "{:?}", loaded.warnings);
+    assert!(loaded.warnings[0].starts_with("unknown variable FAIRLANE_PORT"), "{:?}", loaded.warnings);
     assert!(!loaded.print().contains("secret"));
 }
 
 #[test]
-fn what_is_printed_can_be_read_again() {
+fn printed_settings_can_be_read_again() {
     let args = [
         "--cores",
         "0,2-3",
@@ -99,11 +102,11 @@ fn what_is_printed_can_be_read_again() {
     let file = File::new("printed", &first.print());
     let second = loaded(&["--config", file.path()], &[]).expect("loads");
     assert_eq!(first.settings, second.settings);
-    assert_eq!(first.settings.cores, Cores::List(vec![0, 2, 3]));
+    assert_eq!(first.settings.cores, Cpus::List(vec![0, 2, 3]));
     let slow = loaded(&["--disk-read-latency-us", "900"], &[]).expect("loads");
     assert_eq!(slow.settings.disk_speed, [0, 0, 0, 0, 900_000]);
     let alone = |text| loaded(&["--cores", text], &[]).expect("loads").settings.cores;
-    assert_eq!([alone("0"), alone("3,")], [Cores::List(vec![0]), Cores::List(vec![3])]);
+    assert_eq!([alone("0"), alone("3,")], [Cpus::List(vec![0]), Cpus::List(vec![3])]);
     assert_eq!(first.settings.memory_bytes, Some(8 << 30));
     assert_eq!(first.settings.disk_speed, [0, 2_000_000_000, 0, 0, 0]);
     for setting in SETTINGS {
@@ -112,7 +115,7 @@ fn what_is_printed_can_be_read_again() {
 }
 
 #[test]
-fn distances() {
+fn distance_counts_inserted_removed_and_changed_letters() {
     assert_eq!(distance("", "abc"), 3);
     assert_eq!(distance("kitten", "sitting"), 3);
     assert_eq!(distance("same", "same"), 0);

@@ -1,20 +1,36 @@
-//! How the values of settings are written, with an error that says what was expected.
+//! Parsers of the values of settings. An error is the expected form; the caller writes "expected …,
+//! got …" around it.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use server::logging::Format;
-use std::time::Duration;
 use storage::CommitMode;
 
-use super::table::Cores;
+/// The CPUs to run on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Cpus {
+    /// All CPUs that the process may use.
+    Auto,
+    /// The first ones of them, by number.
+    Count(usize),
+    /// The CPUs with these numbers.
+    List(Vec<usize>),
+}
 
+/// Speed of the disk that settings specify, in the order of `DiskSpeed`: bandwidth of reads and
+/// writes in bytes a second, operations a second of reads and writes, latency of a read in ns.
+/// 0: not specified.
+pub(crate) type DiskSpeedGiven = [u64; 5];
+
+/// Stores a value in the field of its setting.
 pub(crate) fn put<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     *place = value?;
     Ok(())
 }
 
-/// None for one word, else a value.
+/// Parses a value. `None`: the text is `word`.
 pub(crate) fn unless<T>(
     word: &str,
     text: &str,
@@ -24,66 +40,65 @@ pub(crate) fn unless<T>(
 }
 
 pub(crate) fn folder(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("a folder is wanted".into()) } else { Ok(text.into()) }
+    if text.is_empty() { Err("a folder".into()) } else { Ok(text.into()) }
 }
 
 pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("a file is wanted".into()) } else { Ok(text.into()) }
+    if text.is_empty() { Err("a file".into()) } else { Ok(text.into()) }
 }
 
 pub(crate) fn name(text: &str) -> Result<String, String> {
     let fits = !text.is_empty() && text.len() <= 128 && !text.contains(char::is_control);
-    if fits { Ok(text.into()) } else { Err("a name of 1 to 128 bytes is wanted".into()) }
+    if fits { Ok(text.into()) } else { Err("a name of 1 to 128 bytes".into()) }
 }
 
-/// An address, or the first that a host's name stands for.
+/// Parses an address. A host name is resolved to its first address.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    let wanted = || "an address and port is wanted, such as 127.0.0.1:9042".to_string();
-    let mut found = text.to_socket_addrs().map_err(|_| wanted())?;
-    found.next().ok_or_else(wanted)
+    let expected = || "an address and port, such as 127.0.0.1:9042".to_string();
+    let mut found = text.to_socket_addrs().map_err(|_| expected())?;
+    found.next().ok_or_else(expected)
 }
 
 pub(crate) fn switch(text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| "true or false is wanted".into())
+    text.parse().map_err(|_| "true or false".into())
 }
 
 pub(crate) fn number<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
     let found = text.parse::<u64>().ok().filter(|n| (min..=max).contains(n));
-    found
-        .and_then(|n| T::try_from(n).ok())
-        .ok_or_else(|| format!("a whole number from {min} to {max} is wanted"))
+    found.and_then(|n| T::try_from(n).ok()).ok_or_else(|| format!("a whole number from {min} to {max}"))
 }
 
-pub(crate) fn cores(text: &str) -> Result<Cores, String> {
-    let wanted = || "a number of CPUs, or a list such as 0,2-3, is wanted".to_string();
+pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
+    let expected = || "a number of CPUs, or a list such as 0,2-3".to_string();
     if text == "auto" {
-        return Ok(Cores::Auto);
+        return Ok(Cpus::Auto);
     }
-    // No count is 0, so that is the CPU of this number; any other CPU alone is written with a comma behind it.
+    // A count is at least 1, so that 0 is a list of the CPU 0. Lists of another single CPU end in a
+    // comma: `3,`.
     if !text.contains([',', '-']) && text != "0" {
-        return number(text, 1, 1024).map(Cores::Count).map_err(|_| wanted());
+        return number(text, 1, 1024).map(Cpus::Count).map_err(|_| expected());
     }
     let mut list = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let cpu = |text: &str| number::<usize>(text, 0, 4095).map_err(|_| wanted());
+        let cpu = |text: &str| number::<usize>(text, 0, 4095).map_err(|_| expected());
         list.extend(cpu(first)?..=cpu(last)?);
     }
     list.sort_unstable();
     list.dedup();
-    if list.is_empty() { Err(wanted()) } else { Ok(Cores::List(list)) }
+    if list.is_empty() { Err(expected()) } else { Ok(Cpus::List(list)) }
 }
 
-/// The least memory that leaves room for memtables at all.
+/// Lower bound of the server's memory, bytes. Less would leave memtables no useful size.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
-/// The least memory that leaves room for one request of the largest kind.
+/// Lower bound of the memory for requests, bytes: one request of the largest size fits.
 pub(crate) const REQUEST_MEMORY_BYTES_MIN: u64 = 48 << 20;
 
-/// The least memory that leaves room for a small query.
+/// Lower bound of the memory for queries and of the space for spills, bytes: a small query fits.
 pub(crate) const QUERY_MEMORY_BYTES_MIN: u64 = 1 << 20;
 
-/// A size of at least `min`, which people call `least`.
+/// Parses a size of at least `min` bytes. `least` is its text in the error.
 pub(crate) fn bytes(text: &str, least: &str, min: u64) -> Result<u64, String> {
     const UNITS: [(&str, u64); 8] = [
         ("KiB", 1 << 10),
@@ -98,28 +113,30 @@ pub(crate) fn bytes(text: &str, least: &str, min: u64) -> Result<u64, String> {
     let split = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)));
     let (digits, factor) = split.unwrap_or((text, 1));
     let found = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
-    let wanted = || format!("a size of at least {least} is wanted, such as 8GiB or 500MB");
-    found.filter(|bytes| *bytes >= min).ok_or_else(wanted)
+    let expected = || format!("a size of at least {least}, such as 8GiB or 500MB");
+    found.filter(|bytes| *bytes >= min).ok_or_else(expected)
 }
 
 pub(crate) fn guardrails(text: &str) -> Result<String, String> {
-    engine::Guardrails::default().set_all(text).map(|()| text.to_owned())
+    let names = || engine::GUARDRAILS.map(|spec| spec.name).join(", ");
+    let read = engine::Guardrails::default().set_all(text).map(|()| text.to_owned());
+    read.map_err(|_| format!("NAME=WARN:FAIL,... where NAME is one of {}", names()))
 }
 
 pub(crate) fn first_start(text: &str) -> Result<bool, String> {
     match text {
         "first-start" => Ok(true),
         "off" => Ok(false),
-        _ => Err("first-start or off is wanted".into()),
+        _ => Err("first-start or off".into()),
     }
 }
 
-/// Zero for `auto`.
+/// Parses a value. 0: the text is `auto`.
 pub(crate) fn or_zero(text: &str, read: impl FnOnce(&str) -> Result<u64, String>) -> Result<u64, String> {
     Ok(unless("auto", text, read)?.unwrap_or(0))
 }
 
-/// What `commit` says.
+/// Parses a commit mode.
 pub(crate) fn commit(text: &str) -> Result<CommitMode, String> {
     if text == "batch" {
         return Ok(CommitMode::Batch);
@@ -128,16 +145,16 @@ pub(crate) fn commit(text: &str) -> Result<CommitMode, String> {
     let every = ms.map(Duration::from_millis);
     every
         .map(|every| CommitMode::Periodic { every })
-        .ok_or_else(|| "batch, or periodic: and 1 to 60000 ms, such as periodic:10, is wanted".into())
+        .ok_or_else(|| "batch, or periodic:MS with 1 to 60000 ms, such as periodic:10".into())
 }
 
-/// Reads the statements before which a snapshot is made: DROP, and TRUNCATE.
+/// Parses the statements before which a snapshot is made: DROP, and TRUNCATE.
 pub(crate) fn auto_snapshot(text: &str) -> Result<(bool, bool), String> {
     match text {
         "off" => Ok((false, false)),
         "drop" => Ok((true, false)),
         "drop,truncate" => Ok((true, true)),
-        _ => Err("off, drop, or drop,truncate is wanted".into()),
+        _ => Err("off, drop, or drop,truncate".into()),
     }
 }
 
@@ -145,16 +162,16 @@ pub(crate) fn format(text: &str) -> Result<Format, String> {
     match text {
         "text" => Ok(Format::Text),
         "json" => Ok(Format::Json),
-        _ => Err("text or json is wanted".into()),
+        _ => Err("text or json".into()),
     }
 }
 
-/// A time of at most a year.
+/// Parses a time of at most a year.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     number(text, 1, 31_536_000).map(Duration::from_secs)
 }
 
-/// Host names with commas between them; none for `off`.
+/// Parses host names separated by commas. `off` is none.
 pub(crate) fn names(text: &str) -> Result<Vec<String>, String> {
     if text == "off" {
         return Ok(Vec::new());
@@ -166,6 +183,6 @@ pub(crate) fn names(text: &str) -> Result<Vec<String>, String> {
     if names.iter().all(fits) {
         Ok(names)
     } else {
-        Err("host names without a port are wanted, such as db.example".into())
+        Err("host names without a port, such as db.example".into())
     }
 }

@@ -173,7 +173,7 @@ fn a_folder_is_checked_kept_and_restored() {
     let (code, text) = said(&["snapshot", &path, "first"]);
     assert_eq!(code, 0, "{text}");
     let (code, text) = said(&["snapshot", &path, "first"]);
-    assert!(code == 1 && text.contains("there already"), "{text}");
+    assert!(code == 1 && text.contains("exists already"), "{text}");
     let (code, text) = said(&["check", &path]);
     assert!(code == 1 && text.contains("use"), "{text}");
     write(&mut admin(&server), 0..ROWS, 2);

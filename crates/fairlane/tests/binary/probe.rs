@@ -19,7 +19,7 @@ fn a_measurement_that_is_interrupted_leaves_nothing_behind() {
     let mut child = command.stderr(Stdio::piped()).spawn().expect("the binary starts");
     let mut stderr = child.stderr.take().expect("a pipe");
     let mut said = Vec::new();
-    while !String::from_utf8_lossy(&said).contains("writing in order") {
+    while !String::from_utf8_lossy(&said).contains("sequential writes") {
         let mut byte = [0];
         stderr.read_exact(&mut byte).expect("it says what it does");
         said.push(byte[0]);
@@ -28,7 +28,7 @@ fn a_measurement_that_is_interrupted_leaves_nothing_behind() {
     assert_eq!(wait(&mut child).code(), Some(1));
     let mut rest = String::new();
     stderr.read_to_string(&mut rest).expect("UTF-8");
-    assert!(rest.contains("The disk was not measured: it was stopped."), "{rest}");
+    assert!(rest.contains("the disk was not measured: it was stopped."), "{rest}");
     assert_eq!(names(&folder), Vec::<String>::new());
 }
 

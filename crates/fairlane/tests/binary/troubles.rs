@@ -60,7 +60,7 @@ fn settings_that_are_not_there() {
     let folder = Folder::new("settings");
     refused(&mut fairlane(&["serve", "--datadir", "x"]), 2, &["did you mean `--data-dir`?"]);
     refused(&mut fairlane(&["serve", "--listen", "here"]), 2, &["--listen", "127.0.0.1:9042"]);
-    refused(&mut fairlane(&["surve"]), 2, &["There is no command `surve`", "--help"]);
+    refused(&mut fairlane(&["surve"]), 2, &["unknown command `surve`", "--help"]);
     std::fs::create_dir_all(folder.path()).expect("made");
     let file = folder.path().join("fairlane.toml");
     std::fs::write(&file, "datadir = \"x\"\n").expect("written");
@@ -196,7 +196,7 @@ fn with_files(folder: &Folder, files: usize) -> Command {
 #[test]
 fn few_open_files() {
     let folder = Folder::new("few-files");
-    refused(&mut with_files(&folder, 12), 1, &["Only 12 files", "ulimit -n"]);
+    refused(&mut with_files(&folder, 12), 1, &["only 12 files", "ulimit -n"]);
     let server = Server::ready(&mut with_files(&folder, 96));
     let mut first = server.session("admin", "secret");
     // Some wait for a file in vain: in the kernel, until the others have gone.

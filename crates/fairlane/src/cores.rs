@@ -1,6 +1,8 @@
-//! The rooms of a running server, put together on every core and taken apart again: engine, roles and levels, front doors.
+//! State of the cores of a running server: engine, roles and levels. It is opened on every core
+//! before the listeners, and closed after them.
 //!
-//! What a core owns stays on its fast lane, in a thread-local; from the main thread it is reached through `block_on`.
+//! The state is not `Send`, so that each core has its own in thread-locals of its fast lane. The
+//! main thread reaches it through `Lanes::block_on`.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -12,60 +14,64 @@ use access::{Access, Admin};
 use embedded::{AutoSnapshot, Embedded};
 use engine::Guardrails;
 use lanes::{Group, Lanes};
-use server::logging::Logger;
-use server::{Listening, PerCore, Server, ServerConfig};
 use storage::{Options, PaceOptions, Teller};
 use workload::Levels;
 
 use crate::folder::{self, Password};
 use crate::machine;
 use crate::settings::Settings;
-use crate::sql_listener::{SqlConfig, SqlListener};
 
-/// How long statements that run may take to finish when the server stops.
-pub(crate) const DRAIN: Duration = Duration::from_secs(10);
-
-/// Between two looks whether memory is not written to any more.
-const IDLE_LOOK: Duration = Duration::from_secs(5);
+/// Interval of the checks for idle memtables. One with almost no writes in this time is flushed.
+const IDLE_CHECK: Duration = Duration::from_secs(5);
 
 thread_local! {
-    /// This core's engine.
+    /// The engine of this core.
     static ENGINE: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
-    /// This core's view of roles and levels.
+    /// Roles and levels, as seen by this core.
     static ACCESS: RefCell<Option<Rc<Access>>> = const { RefCell::new(None) };
 }
 
+/// Returns the engine of this core.
+///
+/// # Panics
+/// It is not open.
 pub(crate) fn engine() -> Rc<Embedded> {
     ENGINE.with_borrow(|engine| engine.clone().expect("engines are opened first"))
 }
 
+/// Returns the roles and levels of this core.
+///
+/// # Panics
+/// They are not open.
 pub(crate) fn access() -> Rc<Access> {
-    ACCESS.with_borrow(|access| access.clone().expect("roles are opened before the doors"))
+    ACCESS.with_borrow(|access| access.clone().expect("roles are opened before the listeners"))
 }
 
-/// Engines, roles and levels of all cores, open.
-pub(crate) struct Rooms {
+/// Open engines, roles and levels of all cores.
+pub(crate) struct Cores {
     lanes: Lanes,
     password_file: Option<PathBuf>,
 }
 
-impl Rooms {
-    /// Opens every core's shard, core 0 first: it takes the folder's lock. Makes the first superuser if there is none.
+impl Cores {
+    /// Opens the shard of every core, core 0 first, because it locks the data folder. Creates the
+    /// first superuser if there is none.
     ///
     /// # Errors
-    /// One sentence that says what to do. What was opened is closed again.
+    /// One sentence with the remedy. Nothing is open then.
     pub(crate) fn open(
         lanes: &Lanes,
         settings: &Settings,
         memory_bytes: u64,
         given_password: Option<String>,
         teller: &Teller,
-    ) -> Result<Rooms, String> {
-        let mut rooms = Rooms { lanes: lanes.clone(), password_file: None };
-        match rooms.open_all(settings, memory_bytes, given_password, teller) {
-            Ok(()) => Ok(rooms),
+    ) -> Result<Cores, String> {
+        let mut opened = Cores { lanes: lanes.clone(), password_file: None };
+        match opened.open_all(settings, memory_bytes, given_password, teller) {
+            Ok(()) => Ok(opened),
             Err(reason) => {
-                let _ = rooms.close(); // the first reason is the one to tell
+                // The first error is the cause.
+                let _ = opened.close();
                 Err(reason)
             }
         }
@@ -96,7 +102,8 @@ impl Rooms {
         let (first, shared) = (options(0), guardrails.clone());
         let engine_opened = self.lanes.block_on(0, Group::CONTROL, move || open_engine(first, shared));
         engine_opened.map_err(cannot_open)?;
-        // Only now is the folder ours alone.
+        // The engine of core 0 holds the lock of the folder, so that no other server writes the
+        // password.
         let password = folder::password(&settings.data_dir, given_password)?;
         let admin = Admin { name: settings.admin_user.clone(), password: password.text().to_owned() };
         let levels = Levels::new(self.lanes.clone());
@@ -122,64 +129,35 @@ impl Rooms {
                 ACCESS.set(Some(Access::attach(engine(), shared)));
             });
         }
-        self.password_file = self.settle(&settings.data_dir, &settings.admin_user, &password)?;
+        self.password_file = self.keep_password(&settings.data_dir, &settings.admin_user, &password)?;
         Ok(())
     }
 
-    /// A generated password is kept only if it became the administrator's.
-    fn settle(&self, folder: &Path, user: &str, password: &Password) -> Result<Option<PathBuf>, String> {
+    /// Keeps a generated password if it is the administrator's, and removes it otherwise: the
+    /// superuser existed before. Returns its file.
+    fn keep_password(
+        &self,
+        folder: &Path,
+        user: &str,
+        password: &Password,
+    ) -> Result<Option<PathBuf>, String> {
         let Password::Generated(text) = password else { return Ok(None) };
         let (user, text) = (user.to_owned(), text.clone());
         let in_use = self.lanes.block_on(0, Group::CONTROL, move || async move {
             access().authenticate(&user, &text).await.is_ok()
         });
-        folder::settle(folder, password, in_use)
+        folder::keep_password(folder, password, in_use)
     }
 
-    /// Where a password generated by this start was written.
+    /// Returns the file of the password that this start generated.
     pub(crate) fn password_file(&self) -> Option<&Path> {
         self.password_file.as_deref()
     }
 
-    /// Joins every core to a server and opens its ports.
+    /// Flushes the memtables and closes the files of every core.
     ///
     /// # Errors
-    /// One sentence that says what to do; nothing is open then.
-    pub(crate) fn open_doors(
-        &self,
-        config: ServerConfig,
-        sql: Option<SqlConfig>,
-        logger: Logger,
-    ) -> Result<Doors, String> {
-        let server = Server::new(config, logger.clone(), self.lanes.cores());
-        for core in 0..self.lanes.cores() {
-            let server = server.clone();
-            self.lanes.block_on(core, Group::CONTROL, move || async move {
-                server.join(PerCore { engine: engine(), access: access() });
-            });
-        }
-        let listening = server.open_on(&self.lanes);
-        let doors = listening.map(|listening| Doors { server: server.clone(), listening, sql: None });
-        let mut doors = doors.map_err(|error| {
-            Doors::stop(&server, &self.lanes);
-            format!(
-                "{error} (--listen, --shard-aware-port, --http-listen, --tls-certificate, --allow-plaintext)."
-            )
-        })?;
-        match sql.map(|config| SqlListener::open(&self.lanes, config, logger)).transpose() {
-            Ok(sql) => doors.sql = sql,
-            Err(reason) => {
-                doors.close(&self.lanes);
-                return Err(reason);
-            }
-        }
-        Ok(doors)
-    }
-
-    /// Writes what is in memory and closes every core's files.
-    ///
-    /// # Errors
-    /// The last writes failed.
+    /// A flush failed. Acknowledged writes are in the log.
     pub(crate) fn close(&self) -> Result<(), String> {
         let mut result = Ok(());
         for core in 0..self.lanes.cores() {
@@ -192,15 +170,15 @@ impl Rooms {
             });
             result = result.and(closed);
         }
-        result
-            .map_err(|error| format!("The last writes failed, though nothing acknowledged is lost: {error}."))
+        result.map_err(|error| format!("the last writes failed, no acknowledged write is lost: {error}."))
     }
 }
 
-/// Makes a snapshot of every core's data in a folder, which is nothing before this succeeds.
+/// Makes a snapshot of the data of all cores in the folder `to`. The folder is usable only if this
+/// succeeds.
 ///
 /// # Errors
-/// One sentence.
+/// The reason, without a full stop.
 pub(crate) fn snapshot(lanes: &Lanes, to: &Path) -> Result<(), String> {
     let to = to.to_owned();
     lanes.block_on(0, Group::CONTROL, move || async move {
@@ -211,10 +189,10 @@ pub(crate) fn snapshot(lanes: &Lanes, to: &Path) -> Result<(), String> {
     })
 }
 
-/// Restores a table, as `KEYSPACE.TABLE`, from the snapshot in a folder.
+/// Restores a table, given as `KEYSPACE.TABLE`, from the snapshot in the folder `from`.
 ///
 /// # Errors
-/// One sentence.
+/// The reason, without a full stop.
 pub(crate) fn restore_table(lanes: &Lanes, from: &Path, table: &str) -> Result<(), String> {
     let Some((keyspace, table)) = table.trim_end().split_once('.') else {
         return Err(format!("expected KEYSPACE.TABLE, got `{table}`"));
@@ -228,7 +206,7 @@ pub(crate) fn restore_table(lanes: &Lanes, from: &Path, table: &str) -> Result<(
     })
 }
 
-/// On a core's fast lane.
+/// Opens the engine of this core.
 async fn open_engine(options: Options, guardrails: Arc<Guardrails>) -> Result<(), engine::Error> {
     let engine = Embedded::open(options).await?;
     engine::Engine::registry(&*engine).set_guardrails(guardrails);
@@ -244,13 +222,13 @@ fn flush_when_idle() {
         while let Some(engine) = engine.upgrade() {
             engine.flush_if_idle();
             drop(engine);
-            lanes::time::sleep(IDLE_LOOK).await;
+            lanes::time::sleep(IDLE_CHECK).await;
         }
     };
     lanes::spawn(Group::CONTROL, flush).detach();
 }
 
-/// On core 0's fast lane; gives what the other cores attach to.
+/// Opens roles and levels on core 0. Returns the part that the other cores attach to.
 async fn open_access(levels: Arc<Levels>, admin: Admin) -> Result<Arc<access::Shared>, engine::Error> {
     let access = Access::open(engine(), levels, Some(admin)).await?;
     let shared = access.shared();
@@ -258,50 +236,7 @@ async fn open_access(levels: Arc<Levels>, admin: Admin) -> Result<Arc<access::Sh
     Ok(shared)
 }
 
-/// Errors of opening are the storage's sentences, which say what to do.
+/// Returns the message for an error of `storage`, which contains the remedy.
 fn cannot_open(error: engine::Error) -> String {
-    format!("The server cannot open its data: {error}.")
-}
-
-/// Open front doors.
-pub(crate) struct Doors {
-    server: Server,
-    listening: Listening,
-    sql: Option<SqlListener>,
-}
-
-impl Doors {
-    /// Where they are: `CQL 127.0.0.1:9042, HTTP 127.0.0.1:9180`.
-    pub(crate) fn describe(&self) -> String {
-        let mut text = format!("CQL {}", self.listening.cql);
-        if let Some(http) = self.listening.http {
-            text.push_str(&format!(", HTTP {http}"));
-        }
-        if let Some(shard_aware) = self.listening.shard_aware {
-            text.push_str(&format!(", shard-aware CQL {shard_aware}"));
-        }
-        if let Some(sql) = &self.sql {
-            text.push_str(&format!(", SQL {}", sql.address));
-        }
-        text
-    }
-
-    /// Stops all listeners at the same time: they accept no connection, let running statements finish within one deadline, and close
-    /// the rest. Returns whether all finished.
-    pub(crate) fn close(self, lanes: &Lanes) -> bool {
-        let (server, sql) = (self.server, self.sql);
-        lanes.block_on(0, Group::CONTROL, move || async move {
-            let sql = sql.map(|sql| lanes::spawn(Group::CONTROL, sql.stop()));
-            let stopped = server.stop(DRAIN).await;
-            match sql {
-                Some(sql) => sql.await & stopped,
-                None => stopped,
-            }
-        })
-    }
-
-    fn stop(server: &Server, lanes: &Lanes) -> bool {
-        let server = server.clone();
-        lanes.block_on(0, Group::CONTROL, move || async move { server.stop(DRAIN).await })
-    }
+    format!("the server cannot open its data: {error}.")
 }
