@@ -113,8 +113,8 @@ fn with_settings(
         Ok(CommandLine::Settings(loaded)) => run(&loaded),
         Ok(CommandLine::Help) => print(&format!(
             "fairlane {command} [FLAGS]\n\nEach flag is also a key of fairlane.toml (data_dir) and a variable \
-             (FAIRLANE_DATA_DIR).\nFlags precede variables, variables precede the file, and the file precedes defaults.\n\n\
-             {}",
+             (FAIRLANE_DATA_DIR).\nFlags precede variables, variables precede the file, the file precedes \
+             defaults.\n\n{}",
             settings::help()
         )),
         Err(reason) => {

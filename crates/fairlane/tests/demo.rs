@@ -1,5 +1,5 @@
-//! The demo as somebody at a terminal knows it: a report from earlier figures, and an end by Ctrl-C in the middle,
-//! after which nothing is left, neither processes nor files.
+//! The demo as a user at a terminal sees it: a report from earlier results, and an end by Ctrl-C,
+//! after which no processes and files are left.
 #![expect(clippy::disallowed_methods, reason = "a client, which stands outside the lanes")]
 
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long one line, or the end, may take on a busy machine before a test fails.
+/// Time limit of one line and of the end, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A temporary folder, removed at the end.
@@ -40,15 +40,16 @@ fn demo(folder: &Folder, args: &[&str]) -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAIRLANE_")) {
         command.env_remove(name);
     }
-    // What the demo makes of its own goes into the temporary folder of its environment.
+    // The demo creates its files in the temporary folder of its environment.
     command.arg("demo").args(args).current_dir(&folder.0).env("TMPDIR", &folder.0);
     command
 }
 
-/// A demo under way; killed if a test fails while it runs.
+/// A running demo, killed if the test fails.
 struct Running {
     child: Child,
-    said: Receiver<String>,
+    /// Lines of standard error.
+    lines: Receiver<String>,
 }
 
 impl Running {
@@ -57,26 +58,26 @@ impl Running {
         let mut child =
             command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let stderr = child.stderr.take().expect("a pipe");
-        let (say, said) = channel();
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                let _nobody_listens = say.send(line);
+                let _test_ended = sender.send(line);
             }
         });
-        Running { child, said }
+        Running { child, lines }
     }
 
     /// Waits for a line with these words.
-    fn hear(&self, words: &str) {
+    fn wait_for(&self, words: &str) {
         let deadline = Instant::now() + PATIENCE;
-        let mut heard = Vec::new();
-        while let Ok(line) = self.said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        let mut others = Vec::new();
+        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             if line.contains(words) {
                 return;
             }
-            heard.push(line);
+            others.push(line);
         }
-        panic!("never heard `{words}`, but: {heard:#?}");
+        panic!("expected a line with `{words}`, got {others:#?}");
     }
 
     fn interrupt(&mut self) -> ExitStatus {
@@ -105,8 +106,8 @@ impl Drop for Running {
     }
 }
 
-/// Command lines of processes that name this folder.
-fn naming(folder: &Path) -> Vec<String> {
+/// Returns the command lines of processes that contain the path of a folder.
+fn processes_with(folder: &Path) -> Vec<String> {
     let folder = folder.to_string_lossy().into_owned();
     let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
     let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
@@ -114,53 +115,57 @@ fn naming(folder: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(&folder)).collect()
 }
 
-/// Interrupts the demo once it has said these words; nothing of it may be left.
+/// Interrupts the demo after a line with these words. Checks that nothing of it is left.
 fn check_interrupted(name: &str, args: &[&str], words: &str) {
     let folder = Folder::new(name);
     let mut running = Running::start(&folder, args);
-    running.hear(words);
+    running.wait_for(words);
     let serves = args[0] != "compaction";
-    assert_eq!(!naming(&folder.0).is_empty(), serves, "its server, if it has one, runs on the folder");
+    assert_eq!(
+        !processes_with(&folder.0).is_empty(),
+        serves,
+        "its server, if it has one, runs on the folder"
+    );
     assert_eq!(running.interrupt().code(), Some(130));
-    assert_eq!(naming(&folder.0), Vec::<String>::new(), "processes are left");
+    assert_eq!(processes_with(&folder.0), Vec::<String>::new(), "processes are left");
     let left: Vec<_> =
         std::fs::read_dir(&folder.0).expect("the folder").flatten().map(|e| e.path()).collect();
     assert_eq!(left, Vec::<PathBuf>::new(), "files are left");
 }
 
 #[test]
-fn interrupted_while_it_fills_the_tables() {
+fn demo_interrupted_while_filling_tables_leaves_nothing() {
     check_interrupted("filling", &["--quick"], "rows");
 }
 
 #[test]
-fn interrupted_while_both_loads_run() {
+fn demo_interrupted_during_both_loads_leaves_nothing() {
     check_interrupted("loads", &["--quick"], "the batch load joins");
 }
 
 #[test]
-fn interrupted_while_it_looks_for_the_write_capacity() {
+fn demo_interrupted_during_the_capacity_search_leaves_nothing() {
     check_interrupted("flush", &["flush", "--quick"], "capacity for writes");
 }
 
 #[test]
-fn interrupted_while_it_writes_what_is_to_be_compacted() {
+fn demo_interrupted_before_compactions_leaves_nothing() {
     check_interrupted("compaction", &["compaction", "--quick"], "incremental:");
 }
 
 #[test]
-fn interrupted_while_it_fills_what_is_queried() {
+fn demo_interrupted_while_loading_queried_tables_leaves_nothing() {
     check_interrupted("olap", &["olap", "--quick"], "in the shape of ClickBench");
 }
 
 #[test]
-fn interrupted_while_two_clients_run_queries() {
+fn demo_interrupted_during_queries_leaves_nothing() {
     let args = ["olap", "--quick", "--only", "shares", "--rows", "3000", "--seconds", "60"];
     check_interrupted("queries", &args, "first:");
 }
 
 #[test]
-fn earlier_figures_make_a_report() {
+fn report_is_rendered_from_earlier_results() {
     let folder = Folder::new("from");
     let figures =
         r#"{"version": "0.1.0", "quick": true, "machine": {"server_cores": [0], "load_cores": [1]}}"#;
@@ -172,14 +177,14 @@ fn earlier_figures_make_a_report() {
 }
 
 #[test]
-fn what_are_no_figures_is_refused_in_a_sentence() {
+fn invalid_results_are_refused_in_one_line() {
     let folder = Folder::new("refused");
     std::fs::write(folder.file("a.json"), "[1, 2").expect("a file");
     for file in ["a.json", "nothing.json"] {
         let output = demo(&folder, &["--from", file]).output().expect("the binary");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && said.contains(file), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && message.contains(file), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
     }
     assert!(!folder.file("report.html").exists());
 }

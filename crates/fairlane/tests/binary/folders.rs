@@ -1,4 +1,5 @@
-//! Data folders as an operator handles them: opened with other numbers of cores, by newer versions, checked, kept and restored.
+//! Data folders: opened with other numbers of cores and by newer versions, checked, snapshots and
+//! restores.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use crate::server::{Folder, Server, fairlane, output, run};
 
 const KEYSPACE: &str =
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
-/// With as many rows, each core flushes its memtable of 4 MiB a few times.
+/// With [`ROWS`] rows of this size, each core flushes its memtable of 4 MiB a few times.
 const VALUE_BYTES: usize = 20_000;
 const ROWS: usize = 600;
 
@@ -30,7 +31,9 @@ fn write(session: &mut Session, ids: std::ops::Range<usize>, version: usize) {
     }
 }
 
-/// Every row below the first bound is of its version; those that are deleted are gone.
+/// Checks all rows. `versions` has the end of each range of ids and the version of its rows. Rows
+/// that
+/// [`delete`] deletes are missing.
 fn check(session: &mut Session, versions: &[(usize, usize)], what: &str) {
     let mut from = 0;
     let mut expected = 0;
@@ -58,7 +61,7 @@ fn admin(server: &Server) -> Session {
 }
 
 #[test]
-fn any_number_of_cores_opens_a_folder() {
+fn folder_opens_with_another_number_of_cores() {
     let folder = Folder::new("cores");
     let server = start(&folder, "1");
     run(&mut admin(&server), &[KEYSPACE, "CREATE TABLE k.t (id bigint PRIMARY KEY, value text)"]);
@@ -84,7 +87,7 @@ fn any_number_of_cores_opens_a_folder() {
     let names =
         fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry").file_name());
     let shards: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with("shard-")).collect();
-    assert_eq!(shards.len(), 3, "nothing is left of other generations: {shards:?}");
+    assert_eq!(shards.len(), 3, "files of another number of cores are left: {shards:?}");
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -96,7 +99,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What the statements in the fixtures' README leave.
+/// Checks the result of the statements in the README of the fixtures.
 fn check_fixture(session: &mut Session, what: &str) {
     let text = |text: &str| Some(text.as_bytes().to_vec());
     for id in (0..26).chain([100, 101]) {
@@ -149,10 +152,11 @@ fn folders_of_older_versions_open_with_any_number_of_cores() {
     }
 }
 
-fn said(args: &[&str]) -> (i32, String) {
+/// Runs a command. Returns its exit code, and standard output and error.
+fn run_command(args: &[&str]) -> (i32, String) {
     let Output { status, stdout, stderr } = output(&mut fairlane(args));
     let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
-    (status.code().expect("it ended by itself"), text)
+    (status.code().expect("an exit without a signal"), text)
 }
 
 fn table_file(folder: &Path) -> PathBuf {
@@ -162,54 +166,55 @@ fn table_file(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_folder_is_checked_kept_and_restored() {
+fn folder_is_checked_and_restored_from_snapshots() {
     let folder = Folder::new("kept");
     let path = folder.path().to_str().expect("UTF-8").to_owned();
     let server = start(&folder, "2");
     run(&mut admin(&server), &[KEYSPACE, "CREATE TABLE k.t (id bigint PRIMARY KEY, value text)"]);
     write(&mut admin(&server), 0..ROWS, 1);
     delete(&mut admin(&server), ROWS);
-    // While a server has it open: a snapshot, but no check.
-    let (code, text) = said(&["snapshot", &path, "first"]);
+    // A server has the folder open: a snapshot is made, a check is refused.
+    let (code, text) = run_command(&["snapshot", &path, "first"]);
     assert_eq!(code, 0, "{text}");
-    let (code, text) = said(&["snapshot", &path, "first"]);
+    let (code, text) = run_command(&["snapshot", &path, "first"]);
     assert!(code == 1 && text.contains("exists already"), "{text}");
-    let (code, text) = said(&["check", &path]);
+    let (code, text) = run_command(&["check", &path]);
     assert!(code == 1 && text.contains("use"), "{text}");
     write(&mut admin(&server), 0..ROWS, 2);
     delete(&mut admin(&server), ROWS);
     assert_eq!(server.stop().code(), Some(0));
-    // And while none has.
-    let (code, text) = said(&["snapshot", &path, "second"]);
+    // No server has it open.
+    let (code, text) = run_command(&["snapshot", &path, "second"]);
     assert_eq!(code, 0, "{text}");
     for checked in [path.clone(), format!("{path}/snapshots/first"), format!("{path}/snapshots/second")] {
-        let (code, text) = said(&["check", &checked]);
+        let (code, text) = run_command(&["check", &checked]);
         assert!(code == 0 && text.contains("partitions"), "{checked}: {text}");
     }
     // Nothing is overwritten.
-    let (code, text) = said(&["restore", &path, "first"]);
+    let (code, text) = run_command(&["restore", &path, "first"]);
     assert!(code == 1 && text.contains("Nothing is overwritten"), "{text}");
     for (name, version) in [("first", 1), ("second", 2)] {
         let restored = Folder::new(&format!("restored-{name}"));
         let to = restored.path().to_str().expect("UTF-8");
-        let (code, text) = said(&["restore", &path, name, to]);
+        let (code, text) = run_command(&["restore", &path, name, to]);
         assert_eq!(code, 0, "{text}");
-        let (code, text) = said(&["restore", &path, name, to]);
+        let (code, text) = run_command(&["restore", &path, name, to]);
         assert!(code == 1 && text.contains("not empty"), "{text}");
         let server = start(&restored, "1");
         check(&mut admin(&server), &[(ROWS, version)], name);
     }
-    // Damage has a file and a place. The file is copied first: the snapshot has a name for it too.
+    // A damage is reported with file and offset. The file is replaced by a copy, because the
+    // snapshot has a link to it.
     let damaged = table_file(folder.path());
     let mut bytes = fs::read(&damaged).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::remove_file(&damaged).expect("removed");
     fs::write(&damaged, bytes).expect("written");
-    let (code, text) = said(&["check", &path]);
+    let (code, text) = run_command(&["check", &path]);
     let name = damaged.to_str().expect("UTF-8");
-    let told = text.lines().any(|line| line.starts_with(name) && line.contains("at byte"));
-    assert!(code == 1 && told, "{text}");
-    let (code, _) = said(&["check", &format!("{path}/snapshots/second")]);
+    let is_reported = text.lines().any(|line| line.starts_with(name) && line.contains("at byte"));
+    assert!(code == 1 && is_reported, "{text}");
+    let (code, _) = run_command(&["check", &format!("{path}/snapshots/second")]);
     assert_eq!(code, 0);
 }

@@ -1,8 +1,8 @@
-//! Acknowledged means durable: the server is killed in the middle of writes, again and again, on one folder, and every row it
-//! had acknowledged is looked for.
+//! Acknowledged writes are durable: the server is killed during writes, several times on one
+//! folder, and every acknowledged row is read.
 //!
-//! `FAIRLANE_TEST_KILLS=50 cargo test --release -p fairlane --test binary kills -- --nocapture` kills it fifty times and
-//! prints what was acknowledged and what was lost.
+//! `FAIRLANE_TEST_KILLS=50 cargo test --release -p fairlane --test binary kills -- --nocapture`
+//! kills it fifty times and prints the numbers of acknowledged and of lost rows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,14 +11,16 @@ use load::session::Session;
 
 use crate::server::{Folder, Server, run};
 
-/// How often the server is killed, unless the variable says otherwise.
+/// Number of kills, unless the variable specifies another.
 const KILLS: usize = 3;
-/// Each writer waits for one row to be acknowledged before it sends the next, so as many rows are cut off by a kill.
+/// Number of clients that write. Each has one request in flight, so that a kill interrupts this
+/// many.
 const WRITERS: usize = 4;
-/// Rows acknowledged before a kill. Not a round number, so that kills do not fall on the same place of the log.
+/// Rows acknowledged before a kill. Not a round number, so that kills hit different offsets of the
+/// log.
 const ACKNOWLEDGED: usize = 307;
-/// Large enough that memtables of the smallest server (4 MiB a core) are full after a few rounds, and kills fall into
-/// flushes too.
+/// Large enough to fill the memtables of the smallest server (4 MiB a core) in a few rounds, so
+/// that kills hit flushes too.
 const VALUE_BYTES: usize = 2000;
 
 const KEYSPACE: &str =
@@ -38,17 +40,17 @@ fn start(folder: &Folder) -> Server {
     Server::ready(&mut command)
 }
 
-/// A key that no other round and writer uses.
+/// Returns a key that no other round and writer uses.
 fn id(round: usize, writer: usize, n: usize) -> usize {
     (round * WRITERS + writer) * 1_000_000 + n
 }
 
-/// What is in the row of this key, and in no other's.
+/// Returns the value of the row with this key. No other row has it.
 fn value(id: usize) -> String {
     format!("{id:0>VALUE_BYTES$}")
 }
 
-/// Writes one row after the other until the server is gone; counts those acknowledged.
+/// Writes one row after the other until the server is killed. Counts acknowledged rows.
 fn write(mut session: Session, round: usize, writer: usize, acknowledged: &AtomicUsize) {
     for n in 0.. {
         let id = id(round, writer, n);
@@ -59,7 +61,7 @@ fn write(mut session: Session, round: usize, writer: usize, acknowledged: &Atomi
     }
 }
 
-/// Kills the server in the middle of writes; how many rows of each writer were acknowledged.
+/// Kills the server during writes. Returns the number of acknowledged rows of each writer.
 fn killed(server: Server, round: usize) -> [usize; WRITERS] {
     let acknowledged: [AtomicUsize; WRITERS] = Default::default();
     let count = || acknowledged.iter().map(|n| n.load(Ordering::Acquire)).sum::<usize>();
@@ -68,7 +70,7 @@ fn killed(server: Server, round: usize) -> [usize; WRITERS] {
             let session = server.session("admin", "secret");
             scope.spawn(move || write(session, round, writer, acknowledged));
         }
-        // At most a minute, in which case too few are left to look for, and that is said below.
+        // At most a minute. The assertion below then fails.
         for _ in 0..60_000 {
             if count() >= ACKNOWLEDGED {
                 break;
@@ -81,7 +83,7 @@ fn killed(server: Server, round: usize) -> [usize; WRITERS] {
     acknowledged.map(AtomicUsize::into_inner)
 }
 
-/// The keys of a round that are not there, or not with their value.
+/// Returns the acknowledged keys of a round whose rows are missing or have another value.
 fn lost(session: &mut Session, round: usize, acknowledged: &[usize; WRITERS]) -> Vec<usize> {
     let mut lost = Vec::new();
     for (writer, count) in acknowledged.iter().enumerate() {
@@ -97,7 +99,7 @@ fn lost(session: &mut Session, round: usize, acknowledged: &[usize; WRITERS]) ->
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_by_kills() {
+fn kills_lose_no_acknowledged_row() {
     let folder = Folder::new("kills");
     let mut server = start(&folder);
     run(&mut server.session("admin", "secret"), &[KEYSPACE, TABLE]);
@@ -108,7 +110,7 @@ fn nothing_acknowledged_is_lost_by_kills() {
         let missing = lost(&mut server.session("admin", "secret"), round, &rounds[round]);
         assert!(missing.is_empty(), "round {round} lost the rows {missing:?}");
     }
-    // Later kills may not lose what earlier ones left.
+    // Later kills may not lose rows of earlier rounds.
     let mut session = server.session("admin", "secret");
     let mut missing = Vec::new();
     for (round, acknowledged) in rounds.iter().enumerate() {

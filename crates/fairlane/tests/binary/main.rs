@@ -1,4 +1,4 @@
-//! The built binary as its operator and its clients know it. One test program, so that it is linked once.
+//! The built binary, as operators and clients use it. One test program, so that it is linked once.
 #![expect(clippy::disallowed_methods, reason = "clients, which stand outside the lanes")]
 
 mod driver;

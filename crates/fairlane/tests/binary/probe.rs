@@ -1,4 +1,4 @@
-//! Measuring the disk: by hand, and at first start. How fast it is does not matter here.
+//! Measurement of the disk: by the command, and at the first start. The results do not matter here.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -13,16 +13,16 @@ fn names(folder: &Folder) -> Vec<String> {
 }
 
 #[test]
-fn a_measurement_that_is_interrupted_leaves_nothing_behind() {
+fn interrupted_measurement_leaves_no_files() {
     let folder = Folder::new("probe");
     let mut command = fairlane(&["probe-disk", folder.path().to_str().expect("UTF-8"), "--overprovisioned"]);
     let mut child = command.stderr(Stdio::piped()).spawn().expect("the binary starts");
     let mut stderr = child.stderr.take().expect("a pipe");
-    let mut said = Vec::new();
-    while !String::from_utf8_lossy(&said).contains("sequential writes") {
+    let mut progress = Vec::new();
+    while !String::from_utf8_lossy(&progress).contains("sequential writes") {
         let mut byte = [0];
-        stderr.read_exact(&mut byte).expect("it says what it does");
-        said.push(byte[0]);
+        stderr.read_exact(&mut byte).expect("the phases are printed");
+        progress.push(byte[0]);
     }
     kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     assert_eq!(wait(&mut child).code(), Some(1));
@@ -33,7 +33,7 @@ fn a_measurement_that_is_interrupted_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_first_start_measures_once_and_a_file_that_is_odd_is_passed_over() {
+fn first_start_measures_once_and_ignores_an_invalid_file() {
     let folder = Folder::new("first-start");
     let start = || {
         let mut command = Server::command(&folder);

@@ -1,5 +1,5 @@
-//! The built binary as a child process, on a folder and ports of its own. Every wait has a bound, and a server that a failed
-//! test leaves behind is killed.
+//! The built binary as a child process, with its own folder and ports. Every wait has a time limit.
+//! The server of a failed test is killed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use load::session::Session;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a start or an end may take on a busy machine before a test fails.
+/// Time limit of a start and of an end, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A temporary folder, removed at the end.
@@ -35,11 +35,11 @@ impl Drop for Folder {
     }
 }
 
-/// A small disk of its own in a folder, unmounted at the end.
+/// A small file system in memory, mounted in a folder and unmounted at the end.
 pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
-    /// None, and a line that says so, where mounting is not permitted.
+    /// Mounts it. `None`, with a message: mounting is not permitted.
     pub(crate) fn new(folder: &Folder, size: &str) -> Option<Mounted> {
         let path = folder.path().join("disk");
         std::fs::create_dir_all(&path).expect("made");
@@ -48,12 +48,12 @@ impl Mounted {
         match mount.output() {
             Ok(done) if done.status.success() => Some(Mounted(path)),
             Ok(done) => {
-                let said = String::from_utf8_lossy(&done.stderr);
-                println!("not tested, as no disk may be mounted here: {}", said.trim());
+                let error = String::from_utf8_lossy(&done.stderr);
+                println!("not tested: mounting is not permitted: {}", error.trim());
                 None
             }
             Err(error) => {
-                println!("not tested, as there is no `mount`: {error}");
+                println!("not tested: there is no `mount`: {error}");
                 None
             }
         }
@@ -70,7 +70,7 @@ impl Drop for Mounted {
     }
 }
 
-/// The binary, free of settings that the tests were started with.
+/// Returns a command of the binary, without the settings in the environment of the tests.
 pub(crate) fn fairlane(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAIRLANE_")) {
@@ -80,7 +80,7 @@ pub(crate) fn fairlane(args: &[&str]) -> Command {
     command
 }
 
-/// What the binary says and how it ends, for commands that end by themselves.
+/// Waits for a command. Returns its output and status.
 pub(crate) fn output(command: &mut Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
     wait(&mut child);
@@ -102,7 +102,7 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// Runs statements in turn; each must succeed.
+/// Runs statements one after the other. Each must succeed.
 #[track_caller]
 pub(crate) fn run(session: &mut Session, statements: &[&str]) {
     for statement in statements {
@@ -110,7 +110,7 @@ pub(crate) fn run(session: &mut Session, statements: &[&str]) {
     }
 }
 
-/// `fairlane serve`, ready.
+/// A running `fairlane serve`.
 pub(crate) struct Server {
     child: Child,
     pub(crate) cql: String,
@@ -119,7 +119,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Two cores, unpinned, since tests share the machine; free ports.
+    /// Returns a command with free ports and two cores, unpinned because tests share the machine.
     pub(crate) fn command(folder: &Folder) -> Command {
         let mut command = fairlane(&["serve", "--cores", "2", "--overprovisioned", "--memory", "256MiB"]);
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--shard-aware-port", "0"]);
@@ -130,12 +130,12 @@ impl Server {
         command
     }
 
-    /// Starts one whose administrator has the password `secret`.
+    /// Starts a server whose administrator has the password `secret`.
     pub(crate) fn start(folder: &Folder) -> Server {
         Server::ready(Server::command(folder).env("FAIRLANE_ADMIN_PASSWORD", "secret"))
     }
 
-    /// Starts this and waits for its line.
+    /// Starts a command and waits until the server is ready.
     pub(crate) fn ready(command: &mut Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
         let stdout = child.stdout.take().expect("a pipe");
@@ -158,7 +158,10 @@ impl Server {
             http: after(", HTTP ").unwrap_or_default(),
             shard_aware: after(", shard-aware CQL ").unwrap_or_default(),
         };
-        assert!(!server.cql.is_empty() && !server.http.is_empty(), "the server said: {line}");
+        assert!(
+            !server.cql.is_empty() && !server.http.is_empty(),
+            "expected the addresses of the listeners, got {line}"
+        );
         server
     }
 
@@ -166,7 +169,7 @@ impl Server {
         Session::connect(&self.cql, Some(user), Some(password), PATIENCE).expect("a session")
     }
 
-    /// What it answers to GET, with its head.
+    /// Returns the answer to a GET request, with its header.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.http).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
@@ -176,7 +179,7 @@ impl Server {
         text
     }
 
-    /// The value of one line of `/metrics`, such as `fairlane_connections`.
+    /// Returns a value of `/metrics`, such as `fairlane_connections`.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics");
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -184,13 +187,13 @@ impl Server {
         value.parse().expect("a number")
     }
 
-    /// Ends it by SIGTERM.
+    /// Stops the server by SIGTERM.
     pub(crate) fn stop(mut self) -> ExitStatus {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
         wait(&mut self.child)
     }
 
-    /// Ends it by SIGKILL.
+    /// Kills the server by SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         wait(&mut self.child);

@@ -1,4 +1,4 @@
-//! The server as its operator and its clients know it: started, used, stopped, started again.
+//! Start, use, stop and another start of a server.
 
 use crate::server::{Folder, Server, fairlane, output, run};
 
@@ -6,7 +6,7 @@ const KEYSPACE: &str =
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
 
 #[test]
-fn what_was_written_is_there_after_an_orderly_end() {
+fn data_roles_and_levels_survive_a_restart() {
     let folder = Folder::new("orderly");
     let server = Server::start(&folder);
     let mut session = server.session("admin", "secret");
@@ -38,7 +38,7 @@ fn what_was_written_is_there_after_an_orderly_end() {
 }
 
 #[test]
-fn a_generated_password_is_told_once_and_works() {
+fn generated_password_logs_in_and_survives_a_restart() {
     let folder = Folder::new("password");
     let server = Server::ready(&mut Server::command(&folder));
     let password = std::fs::read_to_string(folder.path().join("admin-password")).expect("the password");
@@ -60,16 +60,16 @@ fn health_and_metrics_are_served() {
 }
 
 #[test]
-fn the_command_line_explains_itself() {
-    let said = |args: &[&str]| {
+fn help_version_and_settings_are_printed() {
+    let printed = |args: &[&str]| {
         let output = output(&mut fairlane(args));
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         String::from_utf8(output.stdout).expect("UTF-8")
     };
-    assert!(said(&["--version"]).starts_with("fairlane "));
-    assert!(said(&["--help"]).contains("fairlane serve"));
-    assert!(said(&["serve", "--help"]).contains("--data-dir FOLDER"));
-    assert!(said(&["load", "--help"]).contains("--hosts"));
-    let printed = said(&["config", "--print", "--listen", "127.0.0.1:7"]);
-    assert!(printed.contains("listen = \"127.0.0.1:7\"  # from the command line"), "{printed}");
+    assert!(printed(&["--version"]).starts_with("fairlane "));
+    assert!(printed(&["--help"]).contains("fairlane serve"));
+    assert!(printed(&["serve", "--help"]).contains("--data-dir FOLDER"));
+    assert!(printed(&["load", "--help"]).contains("--hosts"));
+    let settings = printed(&["config", "--print", "--listen", "127.0.0.1:7"]);
+    assert!(settings.contains("listen = \"127.0.0.1:7\"  # from the command line"), "{settings}");
 }

@@ -1,5 +1,5 @@
-//! Running it badly: whatever is wrong about the folder, the ports or the limits is told in one sentence that says what to do,
-//! and what can go on does.
+//! Faults of the folder, the ports, the settings and the limits: each is reported in one line with
+//! the remedy. Where the server can continue, it does.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -11,21 +11,22 @@ use load::session::Session;
 
 use crate::server::{Folder, Mounted, Server, fairlane, output, run};
 
-/// The command ends with this code, and the last of what it said on standard error is one line with these words.
+/// Checks that a command ends with this code, and that the last line of standard error has these
+/// words.
 #[track_caller]
 fn refused(command: &mut Command, code: i32, expected: &[&str]) {
     let output = output(command);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    let sentence = said.lines().last().unwrap_or_default();
-    assert!(sentence.starts_with("fairlane: ") && sentence.ends_with(['.', '?']), "{said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    let sentence = text.lines().last().unwrap_or_default();
+    assert!(sentence.starts_with("fairlane: ") && sentence.ends_with(['.', '?']), "{text}");
     for words in expected {
-        assert!(sentence.contains(words), "{said} does not say {words}");
+        assert!(sentence.contains(words), "expected {words} in {text}");
     }
 }
 
 #[test]
-fn folders_that_are_not_for_this_server() {
+fn folder_in_use_or_invalid_is_refused() {
     let (folder, other) = (Folder::new("mine"), Folder::new("other"));
     let server = Server::start(&folder);
     refused(&mut Server::command(&folder), 1, &["in use by another server", "choose another folder"]);
@@ -35,7 +36,7 @@ fn folders_that_are_not_for_this_server() {
 }
 
 #[test]
-fn ports_that_cannot_be_had() {
+fn port_in_use_or_without_encryption_is_refused() {
     let folder = Folder::new("ports");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound");
@@ -51,12 +52,12 @@ fn ports_that_cannot_be_had() {
     for flag in ["--listen", "--http-listen", "--sql-listen"] {
         refused(Server::command(&folder).args([flag, "0.0.0.0:0"]), 1, &["plain text", "--allow-plaintext"]);
     }
-    // What was open until then is closed again: the folder is free.
+    // The failed starts closed the folder.
     assert_eq!(Server::start(&folder).stop().code(), Some(0));
 }
 
 #[test]
-fn settings_that_are_not_there() {
+fn unknown_settings_and_commands_are_refused() {
     let folder = Folder::new("settings");
     refused(&mut fairlane(&["serve", "--datadir", "x"]), 2, &["did you mean `--data-dir`?"]);
     refused(&mut fairlane(&["serve", "--listen", "here"]), 2, &["--listen", "127.0.0.1:9042"]);
@@ -71,7 +72,7 @@ fn settings_that_are_not_there() {
     refused(named.arg("--overprovisioned"), 2, &["fairlane.toml"]);
 }
 
-/// A copy of the binary where any user may run it.
+/// Copies the binary to a place where any user may run it.
 fn for_anyone(folder: &Folder) -> std::path::PathBuf {
     std::fs::create_dir_all(folder.path()).expect("made");
     let copy = folder.path().join("fairlane");
@@ -80,7 +81,7 @@ fn for_anyone(folder: &Folder) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_folder_that_may_not_be_written_to() {
+fn read_only_folder_is_refused() {
     let folder = Folder::new("read-only");
     let binary = for_anyone(&folder);
     let data = folder.path().join("data");
@@ -94,14 +95,14 @@ fn a_folder_that_may_not_be_written_to() {
         // Permissions do not stop root: the server runs as a user without any.
         command.uid(65_534).gid(65_534);
         if let Err(error) = Command::new("true").uid(65_534).gid(65_534).status() {
-            println!("not tested: this root may not become another user ({error})");
+            println!("not tested: root may not become another user here ({error})");
             return;
         }
     }
     refused(&mut command, 1, &["read-only/data", "Permission denied", "make it writable", "--data-dir"]);
 }
 
-/// Fills up a disk to the last byte; what is free again when the file is removed.
+/// Fills a disk to the last byte with one file. Returns its path.
 fn fill(folder: &Path) -> std::path::PathBuf {
     use std::io::Write;
     let path = folder.join("filler");
@@ -113,9 +114,9 @@ fn fill(folder: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_disk_that_is_full_from_the_start() {
+fn disk_full_at_the_start_is_refused() {
     let folder = Folder::new("full");
-    // Room for a few files, not for a log.
+    // Space for a few files, not for a log.
     let Some(disk) = Mounted::new(&folder, "256k") else { return };
     let command = || {
         let mut command = Server::command(&folder);
@@ -127,8 +128,8 @@ fn a_disk_that_is_full_from_the_start() {
     refused(&mut command(), 1, &["No space left on device", "free some space", "--data-dir"]);
 }
 
-/// Inserts rows until one is refused; how many were acknowledged, and why no more. On a busy machine a write may wait for a flush
-/// until its time is over: then it is tried again.
+/// Inserts rows until one is refused. Returns the number of acknowledged rows and the error. On a
+/// busy machine a write may wait for a flush until it times out. It is then repeated.
 fn rows_until_refused(session: &mut Session) -> (usize, String) {
     let (mut id, mut late) = (0, 0);
     while id < 10_000 && late < 10 {
@@ -141,13 +142,13 @@ fn rows_until_refused(session: &mut Session) -> (usize, String) {
     panic!("the disk never became full, or {late} writes waited in vain");
 }
 
-/// 16 KiB that no other row has.
+/// Returns a text of 16 KiB that no other row has.
 fn text(id: usize) -> String {
     format!("{id:0>16384}")
 }
 
 #[test]
-fn a_disk_that_fills_up() {
+fn full_disk_refuses_writes_and_keeps_acknowledged_rows() {
     let folder = Folder::new("filling");
     let Some(disk) = Mounted::new(&folder, "200m") else { return };
     let log = folder.path().join("log");
@@ -172,10 +173,10 @@ fn a_disk_that_fills_up() {
         }
     };
     all_there(&mut session);
-    assert!(server.stop().code().is_some(), "it ends by itself, not by a signal");
+    assert!(server.stop().code().is_some(), "expected an exit without a signal");
     let log = std::fs::read_to_string(&log).expect("a log");
-    let told = |line: &str| line.contains(" error ") && line.contains("No space left on device");
-    assert!(log.lines().any(told), "the operator is not told: {log}");
+    let is_reported = |line: &str| line.contains(" error ") && line.contains("No space left on device");
+    assert!(log.lines().any(is_reported), "expected an error in the log: {log}");
     std::fs::remove_file(filler).expect("removed");
     let server = start();
     let mut session = server.session("admin", "secret");
@@ -184,7 +185,7 @@ fn a_disk_that_fills_up() {
     assert_eq!(server.stop().code(), Some(0));
 }
 
-/// The server, with at most so many files open at once.
+/// Returns a command of the server with a limit of open files.
 fn with_files(folder: &Folder, files: usize) -> Command {
     let server = Server::command(folder);
     let mut command = Command::new("sh");
@@ -194,15 +195,18 @@ fn with_files(folder: &Folder, files: usize) -> Command {
 }
 
 #[test]
-fn few_open_files() {
+fn low_file_limit_is_refused_or_delays_new_clients() {
     let folder = Folder::new("few-files");
     refused(&mut with_files(&folder, 12), 1, &["only 12 files", "ulimit -n"]);
     let server = Server::ready(&mut with_files(&folder, 96));
     let mut first = server.session("admin", "secret");
-    // Some wait for a file in vain: in the kernel, until the others have gone.
+    // Beyond the limit, connections wait in the kernel until others are closed.
     let many: Vec<_> = (0..100).filter_map(|_| std::net::TcpStream::connect(&server.cql).ok()).collect();
-    first.query("SELECT key FROM system.local").expect("those who are in are served");
+    first.query("SELECT key FROM system.local").expect("an open session is served");
     drop(many);
-    server.session("admin", "secret").query("SELECT key FROM system.local").expect("there is room again");
+    server
+        .session("admin", "secret")
+        .query("SELECT key FROM system.local")
+        .expect("a new session after the others");
     assert_eq!(server.stop().code(), Some(0));
 }

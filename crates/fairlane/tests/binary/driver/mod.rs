@@ -1,8 +1,9 @@
-//! The Rust `scylla` driver, which picks the core of each of its connections and sends each request to the core that owns
-//! its rows: types, paging, batches, roles and levels; on one core and on two; compressed or not.
+//! The Rust `scylla` driver: types, paging, batches, roles and levels, on one core and on two, with
+//! and without compression. The driver selects the core of each connection, and sends a request to
+//! the core that owns its rows.
 //!
-//! What the driver would have logged as a warning or worse fails the test, and so does a request that found its prepared
-//! statement missing: the driver prepares on one core, and expects it on all.
+//! The test fails if the driver logs a warning or an error, or if a core does not know a prepared
+//! statement: the driver prepares on one core, and expects the statement on all.
 
 mod shards;
 mod statements;
@@ -22,7 +23,7 @@ async fn connect(server: &Server, user: &str, password: &str, compression: Optio
     builder.compression(compression).build().await.expect("a session")
 }
 
-/// Runs a conversation, within a time that ends those that stick.
+/// Runs a client within a time limit.
 fn within_patience<T>(conversation: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime
@@ -43,13 +44,13 @@ fn converse(name: &str, cores: u16, compression: Option<Compression>) {
         statements::types(&session).await;
         statements::pages(&session).await;
         statements::batches(&session).await;
-        shards::each_is_reached(&server, &session, cores).await;
-        shards::owners_are_asked(&session).await;
+        shards::every_core_is_reached(&server, &session, cores).await;
+        shards::requests_arrive_at_owners(&session).await;
         statements::large(&server, &session, compression.is_some()).await;
         statements::levels(&server, &session).await;
     });
     drop(gathering);
-    // The driver logs what it is warned of: `large` writes as much as guardrails warn of.
+    // The driver logs warnings of the server. `large` exceeds a guardrail.
     let (expected, others): (Vec<_>, Vec<_>) =
         warnings.all().into_iter().partition(|warning| warning.contains("Guardrail write_bytes warning"));
     assert!(!expected.is_empty(), "the warning comes with the answer");
@@ -61,22 +62,22 @@ fn converse(name: &str, cores: u16, compression: Option<Compression>) {
 }
 
 #[test]
-fn on_one_core() {
+fn driver_is_served_on_one_core() {
     converse("driver-one", 1, Some(Compression::Snappy));
 }
 
 #[test]
-fn on_two_cores() {
+fn driver_is_served_on_two_cores() {
     converse("driver-two", 2, None);
 }
 
 #[test]
-fn on_two_cores_with_lz4() {
+fn driver_is_served_on_two_cores_with_lz4() {
     converse("driver-lz4", 2, Some(Compression::Lz4));
 }
 
 #[test]
-fn its_session_outlives_a_killed_server() {
+fn driver_reconnects_after_a_kill_of_the_server() {
     let folder = Folder::new("driver-again");
     let server = Server::start(&folder);
     let (cql, shard_aware) = (server.cql.clone(), server.shard_aware.clone());
@@ -92,7 +93,7 @@ fn its_session_outlives_a_killed_server() {
         let mut command = Server::command(&folder);
         command.args(["--listen", &cql, "--shard-aware-port", &shard_aware_port]);
         let server = Server::ready(&mut command);
-        // Until the driver has connected again; it prepares again by itself.
+        // Fails until the driver has reconnected. It prepares the statement again by itself.
         let result = loop {
             match session.execute_unpaged(&select, (1_i64,)).await {
                 Ok(result) => break result,

@@ -1,4 +1,5 @@
-//! Whether connections end on the cores the driver thinks they do, and requests on the cores that own their rows.
+//! The driver's connections are on the cores that it expects, and its requests arrive on the cores
+//! that own the rows.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use scylla::statement::Statement;
 
 use crate::server::Server;
 
-/// The source ports of a core's connections, and the port of the server that we were served through; asked of that core
-/// itself, again until the driver, which opens connections behind our back, has one to it.
+/// Returns the source ports of the connections to a core, and the server's port of the connection
+/// used. Asks the core itself, again until the driver has opened a connection to it.
 async fn clients(session: &Session, shard: Shard) -> (Vec<i32>, u16) {
     let node = session.get_cluster_state().get_nodes_info()[0].clone();
     let mut statement = Statement::new("SELECT port, shard_id FROM system_views.clients");
@@ -31,24 +32,24 @@ async fn clients(session: &Session, shard: Shard) -> (Vec<i32>, u16) {
     }
 }
 
-pub(super) async fn each_is_reached(server: &Server, session: &Session, cores: u16) {
+pub(super) async fn every_core_is_reached(server: &Server, session: &Session, cores: u16) {
     let sharder = session.get_cluster_state().get_nodes_info()[0].sharder().expect("cores are announced");
     assert_eq!(sharder.nr_shards.get(), cores);
     let mut by_shard_aware_port = 0;
     for shard in 0..cores {
         let (clients, port) = clients(session, Shard::from(shard)).await;
-        assert!(!clients.is_empty(), "core {shard} says it has no clients");
+        assert!(!clients.is_empty(), "core {shard} reports no clients");
         if server.shard_aware.ends_with(&format!(":{port}")) {
             by_shard_aware_port += 1;
             let chosen = |port: &i32| port % i32::from(cores) == i32::from(shard);
-            assert!(clients.iter().any(chosen), "no source port of {clients:?} stands for core {shard}");
+            assert!(clients.iter().any(chosen), "no source port of {clients:?} selects core {shard}");
         }
     }
-    // The first connection tells the driver where that port is; it is opened once for each other core.
+    // The first connection reports that port to the driver, which opens one for each other core.
     assert_eq!(by_shard_aware_port, cores - 1);
 }
 
-pub(super) async fn owners_are_asked(session: &Session) {
+pub(super) async fn requests_arrive_at_owners(session: &Session) {
     let insert = session.prepare("INSERT INTO shop.counts (id, n) VALUES (?, ?)").await.expect("prepared");
     let select = session.prepare("SELECT n FROM shop.counts WHERE id = ?").await.expect("prepared");
     let sharder = session.get_cluster_state().get_nodes_info()[0].sharder().expect("cores are announced");
@@ -58,8 +59,12 @@ pub(super) async fn owners_are_asked(session: &Session) {
         let result = session.execute_unpaged(&select, (id,)).await.expect("read");
         let token = select.calculate_token(&(id,)).expect("a key").expect("of a partition");
         let owner = sharding.shard_of(token.value());
-        assert_eq!(sharder.shard_of(token), owner, "the driver and the engine count alike");
-        assert_eq!(result.request_coordinator().shard(), Some(owner), "the request for {id} took a detour");
+        assert_eq!(sharder.shard_of(token), owner, "driver and engine compute the same core");
+        assert_eq!(
+            result.request_coordinator().shard(),
+            Some(owner),
+            "the request for {id} arrived at another core"
+        );
         let rows = result.into_rows_result().expect("rows");
         assert_eq!(rows.single_row::<(i32,)>().expect("one"), (id as i32,));
     }

@@ -1,4 +1,4 @@
-//! What an application says to the server.
+//! Statements of an application.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -17,29 +17,29 @@ use crate::driver::connect;
 use crate::server::Server;
 
 /// Runs a statement without values.
-async fn say(session: &Session, statement: &str) {
+async fn run(session: &Session, statement: &str) {
     session.query_unpaged(statement, &[]).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
 pub(super) async fn schema(session: &Session) {
-    say(
+    run(
         session,
         "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     )
     .await;
     session.use_keyspace("shop", false).await.expect("the keyspace");
-    say(session, "CREATE TABLE counts (id bigint PRIMARY KEY, n int)").await;
-    say(session, "CREATE TABLE texts (id int PRIMARY KEY, text text)").await;
-    say(
+    run(session, "CREATE TABLE counts (id bigint PRIMARY KEY, n int)").await;
+    run(session, "CREATE TABLE texts (id int PRIMARY KEY, text text)").await;
+    run(
         session,
         "CREATE TABLE orders (customer int, day date, id timeuuid, item text, PRIMARY KEY ((customer, day), id)) \
          WITH CLUSTERING ORDER BY (id DESC)",
     )
     .await;
-    say(
+    run(
         session,
-        "CREATE TABLE kinds (id int PRIMARY KEY, a ascii, b bigint, c blob, d boolean, e date, f decimal, g double, h float, \
-         i inet, j int, k smallint, l text, m time, n timestamp, o tinyint, p uuid, q varint, r frozen<list<int>>, \
+        "CREATE TABLE kinds (id int PRIMARY KEY, a ascii, b bigint, c blob, d boolean, e date, f decimal, \
+         g double, h float, i inet, j int, k smallint, l text, m time, n timestamp, o tinyint, p uuid, q varint, r frozen<list<int>>, \
          s frozen<map<text, int>>, t frozen<set<text>>, u timeuuid, v duration)",
     )
     .await;
@@ -119,7 +119,7 @@ pub(super) async fn types(session: &Session) {
     };
     session.execute_unpaged(&insert, kinds()).await.expect("written");
     assert_eq!(read(1).await, kinds());
-    // Null takes a value away; unset leaves it.
+    // Null deletes a value, unset keeps it.
     let update = session.prepare("UPDATE kinds SET j = ?, l = ? WHERE id = 1").await.expect("prepared");
     let values = (None::<i32>, MaybeUnset::<&str>::Unset);
     session.execute_unpaged(&update, values).await.expect("written");
@@ -128,7 +128,7 @@ pub(super) async fn types(session: &Session) {
     assert!(wrong.expect_err("no int").to_string().contains("Invalid"), "a text is no int");
 }
 
-/// Rows of one partition, so many pages of 40 and a rest.
+/// Rows of one partition: 6 pages of 40, and one of 10.
 const ORDERS: i64 = 250;
 
 pub(super) async fn pages(session: &Session) {
@@ -157,7 +157,7 @@ pub(super) async fn pages(session: &Session) {
     assert_eq!(pages, 7);
 }
 
-/// The id of an order made `n` units of 100 ns after another.
+/// Returns the id of an order made `n` units of 100 ns after the first one.
 fn order(n: i64) -> CqlTimeuuid {
     CqlTimeuuid::from(Uuid::from_fields(n as u32, 0, 0x1000, &[0x80, 0, 0, 0, 0, 0, 0, 1]))
 }
@@ -178,7 +178,7 @@ pub(super) async fn batches(session: &Session) {
     assert_eq!(found, [1, 2, 3]);
 }
 
-/// A value that compression makes small, and without which it goes over the wire as it is.
+/// Writes and reads a large value. With compression, fewer bytes are sent.
 pub(super) async fn large(server: &Server, session: &Session, compressed: bool) {
     const LONG: usize = 1 << 20;
     let text = "fairlane ".repeat(LONG / 9);
@@ -200,7 +200,7 @@ pub(super) async fn levels(server: &Server, session: &Session) {
         "ATTACH SERVICE LEVEL olap TO analyst",
         "ALTER SERVICE LEVEL olap WITH shares = 10",
     ] {
-        say(session, statement).await;
+        run(session, statement).await;
     }
     let listed = session.query_unpaged("LIST ATTACHED SERVICE LEVEL OF analyst", &[]).await.expect("listed");
     let rows = listed.into_rows_result().expect("rows");

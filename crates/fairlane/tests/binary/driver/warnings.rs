@@ -1,4 +1,4 @@
-//! Gathers what the driver would have logged as a warning or an error, those of the server among them.
+//! Collects warnings and errors that the driver logs. Warnings of the server are among them.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ pub(super) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
     pub(super) fn all(&self) -> Vec<String> {
-        self.0.lock().expect("nobody panicked with it").clone()
+        self.0.lock().expect("no panic under the lock").clone()
     }
 }
 
@@ -34,10 +34,10 @@ impl Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(event.metadata().target().to_owned());
         event.record(&mut text);
-        self.0.lock().expect("nobody panicked with it").push(text.0);
+        self.0.lock().expect("no panic under the lock").push(text.0);
     }
 
-    /// Spans are not told apart.
+    /// All spans have the same id: only events matter.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
