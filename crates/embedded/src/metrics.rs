@@ -7,7 +7,7 @@ use storage::Stats;
 type Row = (Metric, fn(&Stats) -> u64);
 
 const ROWS: &[Row] = &[
-    (Metric::gauge("fairlane_storage_tables", "Tables that hold anything."), |s| s.tables),
+    (Metric::gauge("fairlane_storage_tables", "Tables with data."), |s| s.tables),
     (Metric::gauge("fairlane_memtable_partitions", "Partitions in the active memtables."), |s| {
         s.memtable_partitions
     }),
@@ -16,136 +16,134 @@ const ROWS: &[Row] = &[
         s.memtables_frozen
     }),
     (Metric::gauge("fairlane_table_files", "Table files."), |s| s.files),
-    (
-        Metric::gauge(
-            "fairlane_table_files_damaged",
-            "Table files with damage, which compactions leave out.",
-        ),
-        |s| s.files_damaged,
-    ),
+    (Metric::gauge("fairlane_table_files_damaged", "Damaged table files, which compactions skip."), |s| {
+        s.files_damaged
+    }),
     (Metric::gauge("fairlane_table_file_bytes", "Bytes in table files."), |s| s.file_bytes),
     (
         Metric::gauge(
             "fairlane_table_file_rows",
-            "Rows in table files, one in several files counted as often.",
+            "Rows in table files. A row in several files counts in each.",
         ),
         |s| s.file_rows,
     ),
-    (Metric::gauge("fairlane_table_file_cells", "Cells in table files, likewise."), |s| s.file_cells),
-    (Metric::gauge("fairlane_table_file_tombstones", "Tombstones in table files, likewise."), |s| {
-        s.file_tombstones
+    (Metric::gauge("fairlane_table_file_cells", "Cells in table files, counted in each file."), |s| {
+        s.file_cells
     }),
-    (Metric::counter("fairlane_log_records_total", "Log records over the life of the folder."), |s| {
+    (
+        Metric::gauge("fairlane_table_file_tombstones", "Tombstones in table files, counted in each file."),
+        |s| s.file_tombstones,
+    ),
+    (Metric::counter("fairlane_log_records_total", "Log records since the folder was created."), |s| {
         s.log_records
     }),
     (
-        Metric::counter("fairlane_log_writes_total", "Disk writes of the log, each of one record or more."),
+        Metric::counter("fairlane_log_writes_total", "Disk writes of the log. Each has one or more records."),
         |s| s.log_writes,
     ),
-    (
-        Metric::gauge("fairlane_log_live_bytes", "Bytes of the log with records that are not flushed yet."),
-        |s| s.log_live_bytes,
-    ),
-    (Metric::gauge("fairlane_log_segments", "Log segments with records that are not flushed yet."), |s| {
-        s.log_segments
+    (Metric::gauge("fairlane_log_live_bytes", "Bytes of the log with unflushed records."), |s| {
+        s.log_live_bytes
     }),
-    (Metric::gauge("fairlane_log_segments_free", "Log segments ready to be used again."), |s| {
-        s.log_segments_free
-    }),
-    (Metric::gauge("fairlane_cache_bytes", "Bytes in the cache of blocks."), |s| s.cache_bytes),
-    (Metric::counter("fairlane_cache_hits_total", "Block lookups that the cache answered."), |s| {
-        s.cache_hits
-    }),
-    (Metric::counter("fairlane_cache_misses_total", "Block lookups that went to disk."), |s| s.cache_misses),
-    (Metric::gauge("fairlane_scan_cache_bytes", "Bytes that scans read, kept for others."), |s| {
-        s.scan_cache_bytes
-    }),
-    (Metric::counter("fairlane_scan_cache_hits_total", "Reads of scans that were kept."), |s| {
+    (Metric::gauge("fairlane_log_segments", "Log segments with unflushed records."), |s| s.log_segments),
+    (Metric::gauge("fairlane_log_segments_free", "Log segments free for reuse."), |s| s.log_segments_free),
+    (Metric::gauge("fairlane_cache_bytes", "Bytes in the block cache."), |s| s.cache_bytes),
+    (Metric::counter("fairlane_cache_hits_total", "Block lookups answered by the cache."), |s| s.cache_hits),
+    (Metric::counter("fairlane_cache_misses_total", "Block lookups that read the disk."), |s| s.cache_misses),
+    (Metric::gauge("fairlane_scan_cache_bytes", "Bytes in the cache of scans."), |s| s.scan_cache_bytes),
+    (Metric::counter("fairlane_scan_cache_hits_total", "Reads of scans answered by their cache."), |s| {
         s.scan_cache_hits
     }),
-    (Metric::counter("fairlane_scan_cache_misses_total", "Reads of scans that went to disk."), |s| {
+    (Metric::counter("fairlane_scan_cache_misses_total", "Reads of scans that read the disk."), |s| {
         s.scan_cache_misses
     }),
     (Metric::counter("fairlane_flushes_total", "Memtables written to table files."), |s| s.flushes),
-    (Metric::counter("fairlane_flushes_failed_total", "Flushes that failed, to be tried again."), |s| {
+    (Metric::counter("fairlane_flushes_failed_total", "Failed flushes. They are retried."), |s| {
         s.flushes_failed
     }),
-    (Metric::counter("fairlane_compactions_total", "Merges of table files."), |s| s.compactions),
-    (Metric::counter("fairlane_compactions_failed_total", "Merges of table files that failed."), |s| {
-        s.compactions_failed
-    }),
-    (Metric::gauge("fairlane_log_records_replayed", "Log records replayed at start."), |s| s.replayed),
-    (Metric::gauge("fairlane_writes_refused", "1 when writes are refused since one failed, else 0."), |s| {
+    (Metric::counter("fairlane_compactions_total", "Completed compactions."), |s| s.compactions),
+    (Metric::counter("fairlane_compactions_failed_total", "Failed compactions."), |s| s.compactions_failed),
+    (Metric::gauge("fairlane_log_records_replayed", "Log records replayed at the start."), |s| s.replayed),
+    (Metric::gauge("fairlane_writes_refused", "1 while writes are refused after a failure, else 0."), |s| {
         u64::from(s.writes_refused)
     }),
-    (Metric::gauge("fairlane_flush_bytes_per_second", "Bytes of memtables being flushed a second."), |s| {
+    (Metric::gauge("fairlane_flush_bytes_per_second", "Rate of flushes, in bytes of memtables."), |s| {
         s.flush_rate
     }),
-    (Metric::gauge("fairlane_flush_weight", "What flushes weigh beside all users, who weigh 1000."), |s| {
+    (Metric::gauge("fairlane_flush_weight", "Shares of flushes. All levels together have 1000."), |s| {
         s.flush_weight
     }),
-    (Metric::gauge("fairlane_flush_backlog_bytes", "Bytes of memtables that wait to be flushed."), |s| {
+    (Metric::gauge("fairlane_flush_backlog_bytes", "Bytes of memtables that wait for a flush."), |s| {
         s.flush_backlog_bytes
     }),
-    (Metric::gauge("fairlane_compaction_bytes_per_second", "Bytes being merged a second."), |s| {
+    (Metric::gauge("fairlane_compaction_bytes_per_second", "Rate of compactions, in bytes of input."), |s| {
         s.compaction_rate
     }),
     (
-        Metric::gauge("fairlane_compaction_weight", "What merges weigh beside all users, who weigh 1000."),
+        Metric::gauge("fairlane_compaction_weight", "Shares of compactions. All levels together have 1000."),
         |s| s.compaction_weight,
     ),
-    (Metric::gauge("fairlane_compaction_backlog_bytes", "Bytes still to be merged."), |s| {
+    (Metric::gauge("fairlane_compaction_backlog_bytes", "Bytes that wait for compaction."), |s| {
         s.compaction_backlog_bytes
     }),
-    (Metric::counter("fairlane_flushed_bytes_total", "Bytes of table files that flushes wrote."), |s| {
+    (Metric::counter("fairlane_flushed_bytes_total", "Bytes of table files written by flushes."), |s| {
         s.flushed_bytes
     }),
-    (Metric::counter("fairlane_compacted_bytes_total", "Bytes of table files that merges wrote."), |s| {
-        s.compacted_bytes
-    }),
-    (Metric::gauge("fairlane_table_runs", "Runs of table files: what reads of a partition search."), |s| {
-        s.runs
-    }),
-    (Metric::gauge("fairlane_table_runs_max", "Runs of the table that has most of them."), |s| s.runs_max),
-    (Metric::gauge("fairlane_compactions_running", "Merges of table files in flight."), |s| {
-        s.compactions_running
-    }),
+    (
+        Metric::counter("fairlane_compacted_bytes_total", "Bytes of table files written by compactions."),
+        |s| s.compacted_bytes,
+    ),
+    (
+        Metric::gauge(
+            "fairlane_table_runs",
+            "Runs of table files. A read of a partition searches those of its table.",
+        ),
+        |s| s.runs,
+    ),
+    (Metric::gauge("fairlane_table_runs_max", "Runs of the table with the most."), |s| s.runs_max),
+    (Metric::gauge("fairlane_compactions_running", "Running compactions."), |s| s.compactions_running),
     (
         Metric::counter(
             "fairlane_expired_files_total",
-            "Table files dropped because all in them had expired or was deleted.",
+            "Table files dropped because all their data had expired or was deleted.",
         ),
         |s| s.expired_files,
     ),
-    (Metric::counter("fairlane_expired_bytes_total", "Bytes of those files."), |s| s.expired_bytes),
+    (
+        Metric::counter(
+            "fairlane_expired_bytes_total",
+            "Bytes of table files dropped because all their data had expired or was deleted.",
+        ),
+        |s| s.expired_bytes,
+    ),
     (
         Metric::gauge(
             "fairlane_index_bytes",
-            "Memory of filters and indexes of table files; the caches have so much less.",
+            "Memory of filters and indexes of table files. It reduces the caches.",
         ),
         |s| s.index_bytes,
     ),
     (
         Metric::gauge(
             "fairlane_runs_pressure_ppm",
-            "How far writers are slowed because runs pile up, in millionths.",
+            "Backpressure on writers because of many runs, in millionths of the maximum.",
         ),
         |s| s.runs_pressure_ppm,
     ),
-    (Metric::gauge("fairlane_obsolete_bytes", "Bytes of dead table files that are not removed yet."), |s| {
-        s.obsolete_bytes
-    }),
+    (
+        Metric::gauge("fairlane_obsolete_bytes", "Bytes of obsolete table files that are not removed yet."),
+        |s| s.obsolete_bytes,
+    ),
     (
         Metric::gauge(
             "fairlane_memory_pressure_ppm",
-            "How far memory for memtables has run out, in millionths.",
+            "Pressure of full memory for memtables, in millionths of the maximum.",
         ),
         |s| s.memory_pressure_ppm,
     ),
     (
         Metric::counter(
             "fairlane_throttle_delay_nanoseconds_total",
-            "Time by which acknowledgements were delayed because memory ran out.",
+            "Delay of acknowledgements because of full memory for memtables.",
         ),
         |s| s.throttle_delay_ns,
     ),

@@ -198,17 +198,17 @@ const SECOND_NS: f64 = 1e9;
 
 const METRICS: &[Row] = &[
     (Metric::counter("fairlane_table_reads_total", "CQL reads of the table."), |f| f.reads.count as f64),
-    (Metric::counter("fairlane_table_read_seconds_total", "Time that those reads took."), |f| {
+    (Metric::counter("fairlane_table_read_seconds_total", "Time of CQL reads of the table."), |f| {
         f.reads.sum_ns as f64 / SECOND_NS
     }),
     (Metric::counter("fairlane_table_writes_total", "CQL writes to the table."), |f| f.writes.count as f64),
-    (Metric::counter("fairlane_table_write_seconds_total", "Time that those writes took."), |f| {
+    (Metric::counter("fairlane_table_write_seconds_total", "Time of CQL writes to the table."), |f| {
         f.writes.sum_ns as f64 / SECOND_NS
     }),
     (
         Metric::counter(
             "fairlane_table_dead_rows_read_total",
-            "Dead rows and partitions that reads went through.",
+            "Dead rows and partitions that reads of the table skipped.",
         ),
         |f| f.dead as f64,
     ),
@@ -216,15 +216,17 @@ const METRICS: &[Row] = &[
     (Metric::gauge("fairlane_table_live_runs", "Runs of the table, over all cores."), |f| {
         f.stats.runs as f64
     }),
-    (Metric::gauge("fairlane_table_live_bytes", "Bytes of its table files."), |f| f.stats.file_bytes as f64),
+    (Metric::gauge("fairlane_table_live_bytes", "Bytes of table files of the table."), |f| {
+        f.stats.file_bytes as f64
+    }),
     (
-        Metric::gauge("fairlane_table_dead_bytes", "Bytes of those that have expired or are tombstones."),
+        Metric::gauge("fairlane_table_dead_bytes", "Bytes of expired cells and tombstones in table files."),
         |f| f.stats.dead_bytes as f64,
     ),
-    (Metric::gauge("fairlane_table_memtable_bytes", "Bytes of its memtables, estimated."), |f| {
+    (Metric::gauge("fairlane_table_memtable_bytes", "Bytes of memtables of the table, estimated."), |f| {
         f.stats.memtable_bytes as f64
     }),
-    (Metric::gauge("fairlane_table_backlog_bytes", "Bytes of the table that wait to be merged."), |f| {
+    (Metric::gauge("fairlane_table_backlog_bytes", "Bytes of the table that wait for compaction."), |f| {
         f.stats.backlog_bytes as f64
     }),
 ];

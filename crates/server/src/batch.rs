@@ -22,8 +22,8 @@ const STATEMENT_UNITS: u32 = 5;
 const VALUE_BYTES: usize = 48;
 
 /// Error for a statement within a batch that specifies its own timeout or level.
-const PER_STATEMENT_OPTION: &str = "USING TIMEOUT and USING SERVICE LEVEL are said of a whole batch: \
-     write them behind BEGIN BATCH, not in a statement within the batch";
+const PER_STATEMENT_OPTION: &str = "USING TIMEOUT and USING SERVICE LEVEL apply to a whole batch: \
+     write them after BEGIN BATCH, not in a statement of the batch";
 
 impl Session {
     /// Runs a batch under the session's level.

@@ -85,7 +85,7 @@ type Field = fn(&Counters) -> &AtomicU64;
 
 /// Metrics that are summed over cores.
 const SUMS: [(Metric, Field); 9] = [
-    (Metric::gauge("fairlane_connections", "CQL connections now."), |c| &c.connections),
+    (Metric::gauge("fairlane_connections", "Open CQL connections."), |c| &c.connections),
     (Metric::counter("fairlane_connections_accepted_total", "CQL connections accepted."), |c| &c.accepted),
     (
         Metric::counter(
@@ -94,16 +94,25 @@ const SUMS: [(Metric, Field); 9] = [
         ),
         |c| &c.refused,
     ),
-    (Metric::counter("fairlane_auth_failures_total", "Refused credentials."), |c| &c.auth_failures),
+    (Metric::counter("fairlane_auth_failures_total", "CQL logins refused for their credentials."), |c| {
+        &c.auth_failures
+    }),
     (Metric::counter("fairlane_bytes_received_total", "Bytes read from CQL clients."), |c| &c.bytes_in),
     (Metric::counter("fairlane_bytes_sent_total", "Bytes written to CQL clients."), |c| &c.bytes_out),
-    (Metric::gauge("fairlane_prepared_statements", "Prepared statements kept, over all cores."), |c| {
+    (Metric::gauge("fairlane_prepared_statements", "Prepared statements in the caches of all cores."), |c| {
         &c.prepared
     }),
-    (Metric::counter("fairlane_prepared_evicted_total", "Prepared statements let go."), |c| {
-        &c.prepared_evicted
-    }),
-    (Metric::counter("fairlane_slow_statements_total", "Statements over the slow threshold."), |c| &c.slow),
+    (
+        Metric::counter("fairlane_prepared_evicted_total", "Prepared statements evicted from the caches."),
+        |c| &c.prepared_evicted,
+    ),
+    (
+        Metric::counter(
+            "fairlane_slow_statements_total",
+            "Statements over the threshold of slow statements.",
+        ),
+        |c| &c.slow,
+    ),
 ];
 
 /// The requests of levels have other metric names, since they count admitted requests.

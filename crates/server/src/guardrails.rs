@@ -11,10 +11,10 @@ use crate::core::Core;
 use crate::exposition::Page;
 
 const WARNED: Metric =
-    Metric::counter("fairlane_guardrail_warnings_total", "Requests beyond a warn threshold, by guardrail.");
+    Metric::counter("fairlane_guardrail_warnings_total", "Requests over a warn threshold, by guardrail.");
 const FAILED: Metric = Metric::counter(
     "fairlane_guardrail_failures_total",
-    "Requests refused by a fail threshold, by guardrail.",
+    "Requests refused at a fail threshold, by guardrail.",
 );
 
 /// Returns the table for a core's registry: a row for each guardrail, with its thresholds and the

@@ -221,7 +221,7 @@ fn is_allowed(host: Option<&[u8]>, names: &[String]) -> bool {
 /// Number of connections closed in favour of others.
 const CLOSED: Metric = Metric::counter(
     "fairlane_connections_closed_before_login_total",
-    "CQL connections closed before login to make room for others.",
+    "CQL connections closed before login in favour of others.",
 );
 
 /// Returns the metrics of each core's engine and registry, read on that core.
@@ -252,10 +252,10 @@ async fn tables(shared: &Arc<Shared>) -> Vec<TableMeasures> {
 }
 
 const REQUEST_BYTES: Metric =
-    Metric::gauge("fairlane_cql_request_bytes", "Memory of CQL requests that are large or wait.");
+    Metric::gauge("fairlane_cql_request_bytes", "Memory of large and waiting CQL requests, bytes.");
 const REQUESTS_REFUSED: Metric = Metric::counter(
     "fairlane_cql_requests_without_memory_total",
-    "Times that the account of all CQL requests had no room.",
+    "Times that the account of all CQL requests was full.",
 );
 
 async fn metrics(

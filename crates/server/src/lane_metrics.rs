@@ -9,8 +9,8 @@ use crate::exposition::Page;
 type OfServer = fn(&Lanes) -> u64;
 
 const SERVER: [(Metric, OfServer); 2] = [
-    (Metric::counter("fairlane_stalls_total", "Fast-lane pieces over 200 us."), Lanes::stalls),
-    (Metric::counter("fairlane_overruns_total", "Heavy turns that overran by 10 ms."), Lanes::overruns),
+    (Metric::counter("fairlane_stalls_total", "Task polls of fast lanes over 200 us."), Lanes::stalls),
+    (Metric::counter("fairlane_overruns_total", "Heavy time slices that overran by 10 ms."), Lanes::overruns),
 ];
 
 /// A counter of one core. `None` if there is no value.
@@ -18,24 +18,27 @@ type OfCore = fn(&Lanes, usize) -> Option<f64>;
 
 const CORES: [(Metric, OfCore); 4] = [
     (
-        Metric::gauge("fairlane_task_poll_units_max", "Most work units spent by one fast-lane task poll."),
+        Metric::gauge(
+            "fairlane_task_poll_units_max",
+            "Maximum of work units in one task poll of the fast lane.",
+        ),
         |lanes, core| Some(f64::from(lanes.most_units(core))),
     ),
     (
-        Metric::counter("fairlane_starved_total", "Times a heavy lane was owed its core and did not get it."),
+        Metric::counter("fairlane_starved_total", "Times that a heavy lane lagged and did not get its core."),
         |lanes, core| Some(lanes.starved(core) as f64),
     ),
     (
         Metric::counter(
             "fairlane_rescues_total",
-            "Turns of urgent heavy work at normal priority, its lane being starved.",
+            "Time slices of urgent heavy work at normal priority, during starvation.",
         ),
         |lanes, core| Some(lanes.rescues(core) as f64),
     ),
     (
         Metric::gauge(
             "fairlane_wake_up_seconds",
-            "Median lateness of a fast lane's wake-ups, as measured at start.",
+            "Median delay of wake-ups of the fast lane, measured at the start.",
         ),
         |lanes, core| Some(lanes.wake_up(core)?.p50_us as f64 / 1e6),
     ),
@@ -43,10 +46,10 @@ const CORES: [(Metric, OfCore); 4] = [
 
 const KERNEL_CPU: Metric = Metric::counter(
     "fairlane_kernel_workers_cpu_seconds_total",
-    "CPU of the kernel's io_uring workers, in no level.",
+    "CPU time of io_uring workers of the kernel. It is in no level.",
 );
 const KERNEL_WORKERS: Metric =
-    Metric::gauge("fairlane_kernel_workers", "The kernel's io_uring workers there are.");
+    Metric::gauge("fairlane_kernel_workers", "Number of io_uring workers of the kernel.");
 
 /// Appends all lane metrics. Must run on a lane.
 pub(crate) async fn page(page: &mut Page) {
