@@ -11,7 +11,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/** Postgres' JDBC driver: what programs and BI tools ask of it. Run by jdbc.py on the tables of postgres.py. */
+/** The JDBC driver of PostgreSQL, used as by programs and BI tools. jdbc.py runs it on the tables of postgres.py. */
 public class Jdbc {
     /** Rows of `shop.orders`. */
     private static final int ROWS = 2000;
@@ -45,7 +45,7 @@ public class Jdbc {
     }
 
     private static void statements(Connection db) throws SQLException {
-        // Prepared on the server, and binary, after the first few.
+        // After the first executions the driver uses a prepared statement and binary values.
         String some = "SELECT id, note FROM orders WHERE customer = ? AND price > ? ORDER BY id";
         try (PreparedStatement statement = db.prepareStatement(some)) {
             for (int again = 0; again < 12; again++) {
@@ -112,7 +112,7 @@ public class Jdbc {
         void run() throws SQLException;
     }
 
-    /** The SQLSTATE that it fails with. */
+    /** Returns the SQLSTATE of the action's error. */
     private static String state(Action action) {
         try {
             action.run();

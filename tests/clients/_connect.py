@@ -1,4 +1,4 @@
-"""The administrator's connection to a server that is killed while clients work: nothing is tried twice in silence."""
+"""The administrator's connection to a server that is killed during the test. The driver does not repeat requests."""
 
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile

@@ -1,14 +1,14 @@
 """Decides whether a history of compare-and-set and reads of one register is linearizable.
 
-The search is Wing and Gong's, with the memory of states that Lowe added ("Testing for linearizability", 2017): an operation may
-come next if none that is still to come ended before it began.
+Algorithm of Wing and Gong, with the set of visited states of Lowe ("Testing for linearizability", 2017): an operation
+may come next if no remaining operation ended before it began.
 """
 
 from collections import namedtuple
 
-# `began` and `ended` are times of one clock; `ended` is `None` where the outcome is not known: such an operation took effect at
-# some time after it began, or never. `expected` and `new` are those of a compare-and-set, `new` is `None` for a read. `applied` is
-# what the client was told; `seen` is the value that a read returned, or that a refusal showed.
+# `began` and `ended` are times of one clock. `ended` is `None` if the outcome is unknown: the operation took effect at some
+# time after it began, or never. `expected` and `new` are the values of a compare-and-set. `new` is `None` for a read.
+# `applied` is the result that the client received. `seen` is the value that a read or a refused compare-and-set returned.
 Operation = namedtuple("Operation", "began ended expected new applied seen")
 
 
@@ -21,7 +21,7 @@ def read(began, ended, seen):
 
 
 def after(operation, value):
-    """The values that the register may have after an operation that finds `value`; none if its outcome speaks against it."""
+    """Returns the possible values after an operation that finds `value`. None: its outcome contradicts `value`."""
     if operation.ended is None:
         return {operation.new} if value == operation.expected else set()
     if operation.applied:
@@ -55,16 +55,16 @@ def is_linearizable(operations, initial=None):
 def self_test():
     write = cas(0, 1, None, 1, applied=True)
     assert is_linearizable([write, read(2, 3, 1)])
-    assert not is_linearizable([write, read(2, 3, None)]), "a read after a write that does not see it"
-    assert is_linearizable([write, read(0.5, 3, None)]), "beside the write, before it"
+    assert not is_linearizable([write, read(2, 3, None)]), "a read after a write misses it"
+    assert is_linearizable([write, read(0.5, 3, None)]), "a read during the write may precede it"
     both = [cas(0, 5, None, 1, applied=True), cas(1, 4, None, 2, applied=True)]
-    assert not is_linearizable(both), "one lock for two"
-    assert is_linearizable([cas(0, None, None, 1), read(2, 3, 1)]), "its client is gone, and it took effect"
-    assert is_linearizable([cas(0, None, None, 1), read(2, 3, None)]), "or did not"
+    assert not is_linearizable(both), "two clients got one lock"
+    assert is_linearizable([cas(0, None, None, 1), read(2, 3, 1)]), "an operation of unknown outcome took effect"
+    assert is_linearizable([cas(0, None, None, 1), read(2, 3, None)]), "an operation of unknown outcome did not take effect"
     late = [cas(0, None, None, 1), read(2, 3, 1), read(4, 5, None)]
-    assert not is_linearizable(late), "what was seen is not undone"
+    assert not is_linearizable(late), "a value that was read is undone"
     refused = [cas(0, 1, None, 2, applied=False, seen=1), read(2, 3, None)]
-    assert not is_linearizable([cas(0, None, None, 1), *refused]), "what a refusal showed is not undone"
+    assert not is_linearizable([cas(0, None, None, 1), *refused]), "a value that a refusal returned is undone"
 
 
 self_test()

@@ -1,4 +1,4 @@
-"""A fairlane server for one test: on ports and a folder of its own, ended with the test."""
+"""A fairlane server for one test, with its own ports and folder. It ends with the test."""
 
 import os
 import select
@@ -10,10 +10,10 @@ PATIENCE_S = 60
 
 
 class Server:
-    """`with Server() as server:` gives a server that is ready, at `server.host` and `server.port`; SQL is at `server.sql_port`.
+    """`with Server() as server:` starts a server: CQL at `server.host` and `server.port`, SQL at `server.sql_port`.
 
-    It is started in `server.folder` and keeps its data there in `fairlane-data`, as by default. Without a password it makes
-    itself one. After `server.crash()` the same data is served again by `server.start()`.
+    Its working directory is `server.folder`, with the data in `fairlane-data`, the default. Without a password, the server
+    generates one. After `server.crash()`, `server.start()` opens the same data.
     """
 
     def __init__(self, password=PASSWORD, memory="256MiB", flags=()):
@@ -38,10 +38,10 @@ class Server:
         )
         if not select.select([self.process.stdout], [], [], PATIENCE_S)[0]:
             self.process.kill()
-            raise AssertionError("the server did not get ready")
+            raise AssertionError(f"the server was not ready within {PATIENCE_S} s")
         line = self.process.stdout.readline()
         if "is ready: CQL " not in line:
-            raise AssertionError(f"the server said: {line!r}")
+            raise AssertionError(f"expected the line of a ready server, got {line!r}")
         address = line.split("is ready: CQL ")[1].split(",")[0].strip()
         self.host, port = address.rsplit(":", 1)
         self.port = int(port)
@@ -49,7 +49,7 @@ class Server:
         self.sql_port = int(line.split(", SQL ")[1].split(",")[0].rsplit(":", 1)[1])
 
     def crash(self):
-        """Kills the server, which has no time for anything."""
+        """Kills the server by SIGKILL."""
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
@@ -61,7 +61,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            code = "no end within its time"
+            code = "a timeout"
         self.folder.cleanup()
         if failure[0] is None:
             assert code == 0, f"the server ended with {code}"

@@ -1,4 +1,4 @@
-"""SQLAlchemy's reflection, which is how Superset and other tools of Python find out what there is."""
+"""SQLAlchemy's reflection, with which Superset and other Python tools list tables and columns."""
 
 import sqlalchemy
 from _server import PASSWORD, Server

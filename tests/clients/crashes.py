@@ -1,12 +1,11 @@
-"""A server that is killed under load, again and again: nothing acknowledged is lost, and nothing is there by half.
+"""Kills of a server under load: no acknowledged write is lost, and no statement is applied partially.
 
-`FAIRLANE_CRASHES` is how often it is killed (6). Clients write at both cores until the server dies:
+`FAIRLANE_CRASHES` is the number of kills (6). Clients write on both cores until the server is killed. After the next start:
 
-- Batches and statements over several partitions: after the next start each has all of its rows or none, and all if it was
-  acknowledged.
-- `INSERT ... IF NOT EXISTS` of the same key by all clients at the same time: at most one is told that it applied, and whoever is
-  told the owner of a key is told the one that the next start finds.
-- Updates of one row: the next start finds the last one that was acknowledged, or the one after it.
+- A batch or statement over several partitions has all of its rows or none, and all if it was acknowledged.
+- Of concurrent `INSERT ... IF NOT EXISTS` of one key, at most one was applied. Every client that received the owner of the
+  key received the one that is stored.
+- A row that is updated repeatedly has the last acknowledged value, or the one after it.
 """
 
 import os
@@ -37,7 +36,7 @@ def make(session):
 
 
 class Writer(threading.Thread):
-    """Writes until the server is gone. `acknowledged` has ids of whole writes, `owners` what was said of locks."""
+    """Writes until the server is killed. `acknowledged` has the ids of writes, `owners` the returned owners of locks."""
 
     def __init__(self, session, number):
         super().__init__(daemon=True)
@@ -56,7 +55,7 @@ class Writer(threading.Thread):
             while True:
                 number += 1
                 self.write(number)
-        except Exception:  # The server is gone; what matters is what it said before.
+        except Exception:  # The server was killed.
             return
 
     def write(self, number):
@@ -83,7 +82,7 @@ def check(session, writers):
     for id, part in session.execute("SELECT id, part FROM crash.whole"):
         found.setdefault(id, set()).add(part)
     torn = {id: parts for id, parts in found.items() if len(parts) != PARTS}
-    assert not torn, f"there by half: {torn}"
+    assert not torn, f"applied partially: {torn}"
     owners = dict(session.execute("SELECT k, owner FROM crash.locks"))
     last = dict(session.execute("SELECT writer, n FROM crash.last"))
     applied = [k for writer in writers for k in writer.applied]
@@ -92,7 +91,7 @@ def check(session, writers):
         lost = writer.acknowledged - found.keys()
         assert not lost, f"acknowledged and lost: {sorted(lost)}"
         for k, owner in writer.owners.items():
-            assert owners.get(k) == owner, f"lock {k}: writer {writer.number} was told {owner}, now {owners.get(k)}"
+            assert owners.get(k) == owner, f"lock {k}: writer {writer.number} received {owner}, stored {owners.get(k)}"
         n = last.get(writer.number, 0)
         assert n in (writer.last, writer.last + 1), f"writer {writer.number}: acknowledged {writer.last}, found {n}"
     return len(found), sum(len(writer.attempted - writer.acknowledged) for writer in writers)
@@ -118,13 +117,13 @@ def main():
             server.crash()
             for writer in writers:
                 writer.join(60)
-                assert not writer.is_alive(), "a client still waits for a server that is gone"
+                assert not writer.is_alive(), "a client still waits for the killed server"
             cluster.shutdown()
             server.start()
             with connect(server) as cluster:
                 whole, open = check(cluster.connect(), writers)
             written, interrupted = written + whole, interrupted + open
-    print(f"{CRASHES} crashes: {written} writes over {PARTS} partitions, none by half; {interrupted} were interrupted")
+    print(f"{CRASHES} crashes: {written} writes over {PARTS} partitions, none partial; {interrupted} were interrupted")
 
 
 main()

@@ -1,4 +1,4 @@
-"""TLS at every listener: the Python cassandra-driver, cqlsh, psycopg and HTTPS, client certificates, changed certificates."""
+"""TLS on every listener: cassandra-driver, cqlsh, psycopg and HTTPS, client certificates, changed certificates."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ from cassandra.cluster import Cluster, NoHostAvailable
 from _server import PASSWORD, PATIENCE_S, Server
 
 TLS = Path(__file__).resolve().parent / "tls"
-# More than one record holds, and more than a socket takes at once.
+# More than one TLS record, and more than the buffer of a socket.
 LONG = "straße" * 100_000
 
 
@@ -51,20 +51,20 @@ def cql(server):
     for future in [session.execute_async(insert, (id, LONG)) for id in range(20)]:
         future.result()
     select = session.prepare("SELECT note FROM shop.notes WHERE id = ?")
-    # More than the socket takes at once, many requests at a time.
+    # More than the buffer of the socket, in many concurrent requests.
     for future in [session.execute_async(select, (id,)) for id in range(20)]:
         assert future.result().one().note == LONG
     session.execute("CREATE ROLE tls_app WITH PASSWORD = 'never given' AND LOGIN = true")
     session.execute("GRANT SELECT ON shop.notes TO tls_app")
     cluster.shutdown()
-    # The same port takes plain text on loopback.
+    # The same port accepts plain text on loopback.
     plain = connect(server, None, login)
     assert plain.connect().execute("SELECT note FROM shop.notes WHERE id = 1").one().note == LONG
     plain.shutdown()
 
 
 def certificates(server, private):
-    """A client certificate stands for its role, over CQL and SQL."""
+    """A client certificate logs in its role, over CQL and SQL."""
     cluster = connect(server, context("client"))
     session = cluster.connect()
     assert session.execute("SELECT note FROM shop.notes WHERE id = 1").one().note == LONG
@@ -77,13 +77,13 @@ def certificates(server, private):
     cluster.shutdown()
     try:
         connect(server, context("stranger")).connect()
-        raise AssertionError("a certificate of no authority was accepted")
+        raise AssertionError("a certificate of an unknown authority was accepted")
     except NoHostAvailable:
         pass
     files = {"sslcert": str(TLS / "client.pem"), "sslkey": str(private)}
     with sql(server, user="tls_app", **files) as db:
         assert db.execute("SELECT count(*) FROM shop.notes").fetchone() == (20,)
-    # Another role than the certificate's gives its password.
+    # Another role needs its password.
     with sql(server, user="admin", password=PASSWORD, **files) as db:
         assert db.execute("SELECT count(*) FROM shop.notes").fetchone() == (20,)
     try:
@@ -102,7 +102,7 @@ def sql(server, **options):
 
 
 def bound(server):
-    """SCRAM-SHA-256-PLUS, which libpq asks for where it must."""
+    """SCRAM-SHA-256-PLUS, with libpq's `channel_binding=require`."""
     with sql(server, user="admin", password=PASSWORD, channel_binding="require") as db:
         assert db.execute("SELECT 1").fetchone() == (1,)
     try:
@@ -123,7 +123,7 @@ def https(server):
 def cqlsh(server):
     program = Path(sys.executable).parent / "cqlsh"
     if not program.exists():
-        print("      cqlsh is not installed: not tried")
+        print("      cqlsh is not installed: not tested")
         return
     environment = dict(os.environ, SSL_CERTFILE=str(TLS / "certificate.pem"), SSL_VALIDATE="true")
     command = [program, "--ssl", "-u", "admin", "-p", PASSWORD, server.host, str(server.port)]
@@ -134,7 +134,7 @@ def cqlsh(server):
 
 
 def changed(server, folder):
-    """Another certificate in the same files is shown to the next client."""
+    """The next client receives a certificate that has replaced another in the same files."""
     shutil.copy(TLS / "other.pem", folder / "certificate.pem")
     shutil.copy(TLS / "other-key.pem", folder / "key.pem")
     server.process.send_signal(signal.SIGHUP)
@@ -146,19 +146,19 @@ def changed(server, folder):
             cluster.shutdown()
             return
         except NoHostAvailable:
-            assert time.monotonic() < until, "the certificate was not read again"
+            assert time.monotonic() < until, "the certificate was not reloaded"
             time.sleep(0.1)
 
 
 def beyond(files):
-    """Beyond loopback there is no plain text, on any port."""
+    """Addresses other than loopback refuse plain text, on every port."""
     flags = ["--listen", "0.0.0.0:0", "--http-listen", "0.0.0.0:0", "--sql-listen", "0.0.0.0:0"]
     with Server(flags=[*flags, *files]) as server:
         server.host = "127.0.0.1"
         login = PlainTextAuthProvider("admin", PASSWORD)
         try:
             connect(server, None, login).connect()
-            raise AssertionError("plain text beyond loopback")
+            raise AssertionError("plain text was accepted")
         except NoHostAvailable as error:
             assert "encrypted connections only" in str(error), error
         cluster = connect(server, context(), login)
@@ -167,7 +167,7 @@ def beyond(files):
         port = server.http.rsplit(":", 1)[1]
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health/live", timeout=PATIENCE_S)
-            raise AssertionError("plain text beyond loopback")
+            raise AssertionError("plain text was accepted")
         except urllib.error.HTTPError as error:
             assert error.code == 400 and b"use https" in error.read()
         with urllib.request.urlopen(
@@ -181,7 +181,7 @@ def main():
         folder = Path(folder)
         for name in ("certificate.pem", "key.pem"):
             shutil.copy(TLS / name, folder / name)
-        # libpq refuses a key that others may read.
+        # libpq refuses a key that other users may read.
         private = folder / "client-key.pem"
         shutil.copy(TLS / "client-key.pem", private)
         private.chmod(0o600)

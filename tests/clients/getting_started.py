@@ -1,8 +1,8 @@
-"""The examples of docs/getting-started.md, as they are written there: the cqlsh session, the Python block, the psql
-session (where psql is installed), the SQL block in cqlsh, and the Rust block, which is the example `orders` of the crate
-`fairlane`, built beforehand and found in the folder `FAIRLANE_EXAMPLES`.
+"""The examples of docs/getting-started.md, verbatim: the cqlsh session, the Python block, the psql session (if psql is
+installed), the SQL block in cqlsh, and the Rust block. The Rust block is the example `orders` of the crate `fairlane`, which
+is built before the test, in the folder `FAIRLANE_EXAMPLES`.
 
-The server is started as the page says, except for its ports: 9042 and 5432 are replaced.
+The server is started as in the page, with other ports than 9042 and 5432.
 """
 
 import os
@@ -20,14 +20,14 @@ PATIENCE_S = 120
 
 
 def block(page, language):
-    """The only block of this language."""
+    """Returns the only block of a language."""
     found = re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(found) == 1, f"the page has {len(found)} blocks of {language}"
     return found[0]
 
 
 def run(command, server, text=None, **options):
-    """Runs a command in the server's folder; what it printed."""
+    """Runs a command in the server's folder. Returns its output."""
     done = subprocess.run(
         command, input=text, cwd=server.folder.name, capture_output=True, text=True, timeout=PATIENCE_S, **options
     )
@@ -41,16 +41,16 @@ def cqlsh(page, server):
     typed = [line.removeprefix(PROMPT) for line in lines if line.startswith(PROMPT)]
     shown = [line for line in lines if line and not line.startswith(PROMPT)]
     assert typed and shown, session[0]
-    # Time enough for a busy machine, which is not the page's business.
+    # The timeout is for busy machines. The page has none.
     options = " --no-color --request-timeout 60 --connect-timeout 60"
     printed = run(command + options, server, "\n".join(typed) + "\n", shell=True).splitlines()
     for line in shown:
-        assert line in printed, f"{line!r} is not in what cqlsh printed: {printed}"
+        assert line in printed, f"expected {line!r} from cqlsh, got {printed}"
 
 
 def psql(page, server):
     if shutil.which("psql") is None:
-        print("      psql is not installed: not tried")
+        print("      psql is not installed: not tested")
         return
     session = re.search(r"^```\n\$ (PGPASSWORD=.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     command, lines = session[1].replace("5432", str(server.sql_port)), session[2].splitlines()
@@ -59,7 +59,7 @@ def psql(page, server):
     assert typed and shown, session[0]
     printed = [line.rstrip() for line in run(command, server, "\n".join(typed) + "\n", shell=True).splitlines()]
     for line in shown:
-        assert line in printed, f"{line!r} is not in what psql printed: {printed}"
+        assert line in printed, f"expected {line!r} from psql, got {printed}"
 
 
 def levels(page, server):

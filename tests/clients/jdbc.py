@@ -1,4 +1,4 @@
-"""Postgres' JDBC driver, where Java and Maven are installed: `Jdbc.java`, with the driver that Maven fetches into the target folder."""
+"""The JDBC driver of PostgreSQL with `Jdbc.java`, if Java and Maven are installed. Maven downloads the driver."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def driver():
-    """The driver's file, fetched once."""
+    """Returns the file of the driver. Downloads it once."""
     folder = Path(sys.executable).parent.parent.parent / "jdbc"
     file = folder / f"postgresql-{VERSION}.jar"
     if not file.exists():
@@ -27,13 +27,13 @@ def driver():
 def main():
     missing = [program for program in ("javac", "mvn") if shutil.which(program) is None]
     if missing:
-        print(f"      {' and '.join(missing)} not installed: not tried")
+        print(f"      {' and '.join(missing)} not installed: not tested")
         return
     with Server() as server:
         fill(server)
         url = f"jdbc:postgresql://{server.host}:{server.sql_port}/shop"
         command = ["java", "-cp", str(driver()), str(HERE / "Jdbc.java"), url]
-        # Its times are the zone's.
+        # The driver returns times in the zone of the machine.
         environment = dict(os.environ, PASSWORD=PASSWORD, TZ="UTC")
         subprocess.run(command, check=True, env=environment, timeout=2 * PATIENCE_S)
 

@@ -1,7 +1,6 @@
-"""Compare-and-set by clients that race each other, while the server is killed and started again: what they see is
-linearizable.
+"""Concurrent compare-and-set while the server is killed and started again: the results are linearizable.
 
-`FAIRLANE_HISTORIES` is how many histories are judged (4), each over one kill. Every client has operations of three kinds on a few
+`FAIRLANE_HISTORIES` is the number of histories (4), each with one kill. Every client runs three kinds of operations on a few
 registers: `INSERT ... IF NOT EXISTS`, `UPDATE ... IF v = ?`, and reads with consistency SERIAL.
 """
 
@@ -19,12 +18,12 @@ from _server import Server
 HISTORIES = int(os.environ.get("FAIRLANE_HISTORIES", "4"))
 CLIENTS = 4
 REGISTERS = 16
-# Operations of one register until the kill, and after it; a register that has had so many is left alone.
+# Maximum of operations on one register before the kill, and again after it.
 OPERATIONS_MAX = 60
 
 
 class Client(threading.Thread):
-    """Works on registers until the server is gone, or all have had their operations."""
+    """Runs operations until the server is killed, or all registers have had theirs."""
 
     def __init__(self, session, histories, seed):
         super().__init__(daemon=True)
@@ -43,14 +42,14 @@ class Client(threading.Thread):
                 return
 
     def operate(self, register):
-        """One operation, written into the history; false when its outcome is not known."""
+        """Runs one operation and records it. Returns false if its outcome is unknown."""
         history, known = self.histories[register], self.known.get(register)
         new = self.chance.randrange(1 << 30)
         began = time.monotonic_ns()
         if self.chance.random() < 0.3:
             try:
                 row = self.session.execute(self.select, (register,)).one()
-            except Exception:  # A read without an answer says nothing.
+            except Exception:  # A read without an answer has no effect.
                 return False
             self.known[register] = row.v if row else None
             history.append(read(began, time.monotonic_ns(), self.known[register]))
@@ -94,14 +93,14 @@ def main():
                     server.crash()
                 for client in clients:
                     client.join(60)
-                    assert not client.is_alive(), "a client still waits for a server that is gone"
+                    assert not client.is_alive(), "a client still waits for the killed server"
                 cluster.shutdown()
                 if is_killed:
                     server.start()
             for register, history in histories.items():
                 operations += len(history)
                 assert is_linearizable(history), f"seed {seed}, register {register}: {sorted(history)}"
-    print(f"{HISTORIES} histories over a kill each, {operations} operations: all linearizable")
+    print(f"{HISTORIES} histories with a kill each, {operations} operations: all linearizable")
 
 
 main()

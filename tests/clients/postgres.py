@@ -1,4 +1,4 @@
-"""psycopg, and psql where it is installed: types, parameters, metadata, rights, service levels, errors, cancel."""
+"""psycopg, and psql if installed: types, parameters, metadata, permissions, service levels, errors, cancel."""
 
 import datetime
 import decimal
@@ -18,7 +18,7 @@ from cassandra.cluster import Cluster
 from _server import PASSWORD, PATIENCE_S, Server
 
 ROWS = 2000
-# A certificate of 127.0.0.1 that vouches for itself, for these tests only.
+# A self-signed certificate of 127.0.0.1, for these tests only.
 TLS = Path(__file__).resolve().parent / "tls"
 TIME = uuid.UUID("50554d6e-29bb-11e5-b345-feff819cdc9f")
 ID = uuid.UUID("8f14e45f-ceea-467f-a8b6-15d2a0c9c9c4")
@@ -32,7 +32,7 @@ def connect(server, user="admin", password=PASSWORD, **options):
 
 
 def fill(server):
-    """Over CQL: a table of every type, one with many rows, two roles and a level."""
+    """Creates over CQL a table with every type, one with many rows, two roles and a level."""
     login = PlainTextAuthProvider("admin", PASSWORD)
     cluster = Cluster([server.host], port=server.port, auth_provider=login, connect_timeout=60)
     session = cluster.connect()
@@ -96,7 +96,7 @@ def types(db):
     for binary in (False, True):
         with db.cursor(binary=binary) as cursor:
             row = cursor.execute("SELECT a, b, c, d, c['f1'] FROM shop.more").fetchone()
-            # psycopg's months have 30 days; in texts it leaves the parts of a row as they are.
+            # A month of psycopg has 30 days. In text format, it returns the fields of a row as text.
             lasts = datetime.timedelta(days=32, hours=3)
             assert row == (str(TIME), lasts, (7 if binary else "7", "x"), [{"metal": "tin", "cents": 5}], 7), row
             row = cursor.execute("SELECT page, seen, seen + 1 FROM shop.visits").fetchone()
@@ -120,7 +120,7 @@ def types(db):
 def queries(db):
     total = db.execute("SELECT count(*), sum(price), min(note) FROM shop.orders").fetchone()
     assert total == (ROWS, 3 * ROWS * (ROWS - 1) // 2, "n0"), total
-    # The database was named shop: that is where names without a keyspace are found.
+    # The database of the session is shop, so that names without a keyspace are in shop.
     rows = db.execute("SELECT customer, count(*) FROM orders GROUP BY customer ORDER BY customer").fetchall()
     assert rows == [(n, ROWS // 10) for n in range(10)], rows
     rows = db.execute("SELECT id FROM orders WHERE customer = %s AND price > %s ORDER BY id", (7, 5900)).fetchall()
@@ -212,7 +212,7 @@ def levels(server, db):
 
 
 def cpu(server, level):
-    """Seconds of CPU that a level has used, as /metrics says."""
+    """Returns the CPU time of a level, seconds, from /metrics."""
     text = urllib.request.urlopen(f"http://{server.http}/metrics", timeout=PATIENCE_S).read().decode()
     lines = [line for line in text.splitlines() if "cpu" in line and f'level="{level}"' in line]
     assert lines, f"no CPU of {level} in:\n{text}"
@@ -235,7 +235,7 @@ def cancel(db):
 
 
 def together(server):
-    """Many sessions at once get the same answers; one that goes away in the middle disturbs nobody."""
+    """Concurrent sessions get the same answers. A client that disconnects does not affect the others."""
     leaver = connect(server)
     leaver.pgconn.send_query(LONG.encode())
     failures = []
@@ -246,7 +246,7 @@ def together(server):
                 for _ in range(5):
                     rows = db.execute("SELECT customer, sum(price) FROM shop.orders GROUP BY 1 ORDER BY 1").fetchall()
                     assert len(rows) == 10 and sum(row[1] for row in rows) == 3 * ROWS * (ROWS - 1) // 2, rows
-        except Exception as error:  # told below, in the thread that is listened to
+        except Exception as error:  # reported below by the main thread
             failures.append(error)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
@@ -259,7 +259,7 @@ def together(server):
 
 
 def encrypted(server):
-    """The certificate is one that a client can check, and what goes through it is whole."""
+    """A client can verify the certificate, and large answers are complete."""
     trusted = {"sslmode": "verify-full", "sslrootcert": str(TLS / "certificate.pem")}
     for least in ("TLSv1.2", "TLSv1.3"):
         with connect(server, ssl_min_protocol_version=least, ssl_max_protocol_version=least, **trusted) as db:
@@ -269,7 +269,7 @@ def encrypted(server):
     with connect(server, sslmode="disable") as db:
         assert not db.pgconn.ssl_in_use and db.execute("SELECT 1").fetchone() == (1,)
     with socket.create_connection((server.host, server.sql_port), timeout=PATIENCE_S) as stream:
-        # The request for encryption, and what somebody in between would have passed for the client's.
+        # The request for encryption, followed by bytes that an attacker in between would inject.
         stream.sendall(struct.pack("!ii", 8, 80877103) + b"Q")
         assert stream.recv(1) == b"S"
         assert b"unencrypted data" in stream.recv(1000)
@@ -295,7 +295,7 @@ PSQL = [
 
 def psql(server):
     if shutil.which("psql") is None:
-        print("      psql is not installed: not tried")
+        print("      psql is not installed: not tested")
         return
     where = f"host={server.host} port={server.sql_port} user=admin password='{PASSWORD}' dbname=fairlane"
     for command, expected in PSQL:

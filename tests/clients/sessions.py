@@ -1,4 +1,4 @@
-"""`system.connections` with the Python driver and psycopg, and `CANCEL SESSION` from one protocol to the other."""
+"""`system.connections` with the Python driver and psycopg. `CANCEL SESSION` of one protocol ends sessions of the other."""
 
 import time
 
@@ -41,7 +41,7 @@ def ended_from_cql(server, session):
 
 
 def ended_from_sql(server, session):
-    """A driver whose sessions are ended connects again, with other ids."""
+    """A driver reconnects after its sessions were ended, with other ids."""
     with by_sql(server, "admin") as db:
         shown = [row for row in db.execute(SHOWN).fetchall() if row[1] == "cql"]
         assert shown and all("Python Driver" in row[3] for row in shown), shown

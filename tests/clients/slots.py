@@ -1,5 +1,5 @@
-"""A level with `max_concurrency`: ten thousand statements of both languages share its few slots and its queue, and each is answered. A
-statement of one language is cancelled from the other."""
+"""A level with `max_concurrency`: ten thousand statements of CQL and SQL share its slots and its wait queue, and each is
+answered. A statement of one language is cancelled by the other."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ def expected(customer):
 
 
 def slots(server):
-    """(running, queued) of the level, as /metrics says."""
+    """Returns the numbers of running and waiting statements of the level, from /metrics."""
     text = urllib.request.urlopen(f"http://{server.http}/metrics", timeout=PATIENCE_S).read().decode()
 
     def value(name):
@@ -36,7 +36,7 @@ def slots(server):
 
 
 def shared(server, session):
-    """Never more than so many at once, none lost."""
+    """At most `SLOTS` statements run at once, and none is lost."""
     failures, answered = [], []
 
     def ask():
@@ -47,7 +47,7 @@ def shared(server, session):
                     cursor.execute("SELECT sum(price) FROM shop.orders WHERE customer = %s", (n % 10,))
                     assert cursor.fetchone() == expected(n % 10)
                     answered.append(n)
-        except Exception as error:  # told below, in the thread that is listened to
+        except Exception as error:  # reported below by the main thread
             failures.append(error)
 
     def ask_by_cql():
@@ -77,7 +77,7 @@ def shared(server, session):
 
 
 def queue(server, session):
-    """One queue for both: who runs a long query of SQL keeps statements of CQL waiting, until their time is over."""
+    """CQL and SQL have one queue: long SQL queries keep CQL statements waiting until they time out."""
     with connect(server) as admin:
         admin.execute("ALTER SERVICE LEVEL few WITH max_concurrency = 1 AND queue_timeout = 200ms")
         with connect(server, *WORKER) as db:

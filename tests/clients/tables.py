@@ -1,4 +1,4 @@
-"""`fairlane load tpch` and `fairlane load hits`: what CQL then holds is what the same commands write as files, cell by cell."""
+"""`fairlane load tpch` and `fairlane load hits`: the tables in CQL equal the files of the same commands, cell by cell."""
 
 import csv
 import datetime
@@ -28,7 +28,7 @@ def load(*arguments):
 
 
 def text(value):
-    """A value as the files have it."""
+    """Returns a value in the form of the files."""
     if isinstance(value, float):
         return f"{value:.2f}"
     return value.strftime("%Y-%m-%d %H:%M:%S") if isinstance(value, datetime.datetime) else str(value)

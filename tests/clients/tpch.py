@@ -1,13 +1,13 @@
-"""The 22 queries of TPC-H over the Postgres door give what DuckDB gives on the same data.
+"""The 22 queries of TPC-H return the same rows over the Postgres protocol as DuckDB on the same data.
 
     FAIRLANE_BIN=target/release/fairlane python tests/clients/tpch.py [--scale 0.1] [--only q03,q07] [--decimals double]
 
 1. `fairlane load tpch --csv` writes the tables as files, and DuckDB reads them.
-2. `fairlane load tpch` writes the same tables through CQL into a server of this test's own; CQL counts the rows.
-3. Each query runs in both. Numbers may differ by a millionth of their size (averages and quotients have other types here and there),
-   everything else not at all; where a query orders, the order is the same.
+2. `fairlane load tpch` writes the same tables over CQL into a server of this test. CQL counts the rows.
+3. Each query runs in both. Numbers may differ by a millionth, because some averages and quotients have other types. All other
+   values are equal, and so is the order of a query with ORDER BY.
 
-`--duckdb` leaves the server out, and shows what DuckDB answers.
+`--duckdb` runs DuckDB only, and prints its answers.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from _server import Server
 HERE = Path(__file__).resolve().parent
 QUERIES = HERE.parent.parent / "crates/load/queries/tpch"
 
-# The columns that each query orders by, from 0; queries of one row have none.
+# Columns of each query's ORDER BY, from 0. Queries with one row have none.
 ORDER = {
     "q01": [0, 1], "q02": [0, 2, 1, 3], "q03": [1, 2], "q04": [0], "q05": [1], "q07": [0, 1, 2], "q08": [0], "q09": [0, 1],
     "q10": [2], "q11": [1], "q12": [0], "q13": [1, 0], "q15": [0], "q16": [3, 0, 1, 2], "q18": [4, 3], "q20": [0], "q21": [1, 0],
@@ -46,13 +46,13 @@ def same(ours, theirs):
 
 
 def place(row, reference):
-    """By what a row is found again whatever the order: its texts, dates and whole numbers."""
+    """Returns the sort key of a row: its texts, dates and whole numbers."""
     exact = [value for value, other in zip(row, reference) if not is_number(other) or isinstance(other, int)]
     return [str(float(value)) if is_number(value) else str(value) for value in exact]
 
 
 def difference(name, ours, theirs):
-    """What is wrong with `ours`, or nothing."""
+    """Returns the difference of two results, or None."""
     if len(ours) != len(theirs):
         return f"{len(ours)} rows, DuckDB {len(theirs)}"
     if not theirs:
@@ -74,7 +74,7 @@ def load(binary, *arguments, **options):
 
 
 def in_duckdb(binary, scale, decimals):
-    """DuckDB with the tables in it."""
+    """Returns a DuckDB with the tables."""
     with tempfile.TemporaryDirectory(prefix="fairlane-tpch-") as folder:
         load(binary, "--scale", scale, "--decimals", decimals, "--csv", folder)
         database = duckdb.connect(config={"threads": 2})
@@ -88,7 +88,7 @@ def in_duckdb(binary, scale, decimals):
 
 
 def compare(server, database, binary, arguments, queries):
-    """Returns what failed, and prints every query with both times."""
+    """Returns the failed queries. Prints every query with both times."""
     import psycopg
 
     host = f"{server.host}:{server.port}"

@@ -1,5 +1,5 @@
-//! Child processes that end: each has a time limit, after which it and whatever it started are
-//! killed, by process id.
+//! Child processes with a time limit. After it, the child and its descendants are killed by process
+//! id.
 //!
 //! Children stay in our process group, so that Ctrl-C at a terminal reaches them too.
 
@@ -7,12 +7,16 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Interval between two checks of a child: short beside any step, and costs nothing.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Each round finds what was started before the last one's stop: two are usual.
+/// Interval between two checks of a child. Short beside any step, and cheap.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum of rounds that search for descendants. A round finds processes started before the
+/// previous one stopped their parents. Two are usual.
 const KILL_ROUNDS_MAX: usize = 10;
 
-/// Runs a command to its end; an error when it cannot start, fails, or takes longer than `limit`.
+/// Runs a command to its end.
+///
+/// # Errors
+/// It cannot start, fails, or takes longer than `limit`.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
     let name = line(command);
     let mut child = command.spawn().map_err(|error| format!("`{name}` could not be started: {error}."))?;
@@ -21,7 +25,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<(), String> 
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => return Err(format!("`{name}` ended with {status}.")),
-            Ok(None) if Instant::now() < deadline => sleep(LOOK_EVERY),
+            Ok(None) if Instant::now() < deadline => sleep(CHECK_INTERVAL),
             Ok(None) => {
                 kill(&mut child);
                 return Err(format!("`{name}` was killed: it took longer than {} s.", limit.as_secs()));
@@ -34,14 +38,14 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<(), String> 
     }
 }
 
-/// The command as one would type it, without its environment.
+/// Returns the command line, without the environment.
 fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Kills a child and its descendants. The kernel forgets whose children they were once the parent
-/// is dead, so they are found first:
+/// Kills a child and its descendants. After the death of a parent, the kernel gives its children
+/// another one. So find them first:
 ///
 /// 1. Stop the child, so that it starts no more of them.
 /// 2. Find its descendants and stop them too, until no new ones are found.
@@ -57,33 +61,33 @@ fn kill(child: &mut Child) {
         family.extend(found);
     }
     signal("-KILL", &family);
-    // Both can fail only because the process has ended, which is what is wanted.
+    // Both fail only if the process has ended.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// Sends a signal by the shell's own `kill`, which is there where the program of that name is not.
-/// Processes that have ended meanwhile are no fault.
+/// Sends a signal by the `kill` of the shell, because some systems have no program of that name.
+/// Ignores processes that have ended.
 fn signal(signal: &str, pids: &[u32]) {
     let mut command = Command::new("sh");
     command.args(["-c", "kill \"$@\" 2>/dev/null", "sh", signal]).args(pids.iter().map(u32::to_string));
     let _ = command.status();
 }
 
-/// Each process with its parent, from `/proc`.
+/// Returns each process with its parent, from `/proc`.
 fn parents() -> Vec<(u32, u32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // pid (name) state parent …, where the name may hold spaces and parentheses.
+        // pid (name) state parent …. The name may contain spaces and parentheses.
         let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
         Some((pid, parent))
     })
     .collect()
 }
 
-/// Everything below `pid`, in no particular order.
+/// Returns the descendants of `pid`, in any order.
 fn descendants(pid: u32, parents: &[(u32, u32)]) -> Vec<u32> {
     let mut found = vec![pid];
     let mut next = 0;
@@ -118,21 +122,21 @@ mod tests {
 
     #[test]
     fn a_late_child_is_killed_with_its_own_children() {
-        // A length of sleep that no other process on the machine asks for.
+        // An argument of sleep that no other process of the machine has.
         let length = 100_000_000 + u64::from(std::process::id());
         let script = format!("sleep {length} & sleep {length}; true");
         let late = run(&mut shell(&script), Duration::from_millis(300)).unwrap_err();
         assert!(late.contains("was killed"), "{late}");
-        // They die on their own time, which is soon; the bound is only for a failure to end.
+        // The kernel ends them a little later. The bound is for a failure.
         let words_of_sleep = format!("sleep\0{length}\0");
         let gone = (0..1000).any(|_| {
-            sleep(LOOK_EVERY);
+            sleep(CHECK_INTERVAL);
             !parents().into_iter().any(|(pid, _)| {
                 let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 words == words_of_sleep.as_bytes()
             })
         });
-        assert!(gone, "a grandchild lives on");
+        assert!(gone, "a grandchild was not killed");
     }
 
     #[test]

@@ -1,11 +1,10 @@
-//! Real clients against the real server: the scripts of `tests/clients`, run by the Python of an
-//! environment of their own in the target folder, into which the clients of `requirements.txt` are
-//! installed once.
+//! Real clients against the real server: runs the scripts of `tests/clients` in a virtual
+//! environment of Python in the target folder. The clients of `requirements.txt` are installed
+//! there once.
 //!
-//! A script is a test by itself: it starts the server named in `FAIRLANE_BIN` on ports and a folder
-//! of its own, and ends with 0 when it passes. The Rust example of docs/getting-started.md is one
-//! of the programs in `FAIRLANE_EXAMPLES`. Files whose names start with `_` are shared between
-//! scripts and not run.
+//! A script is one test. It starts the server of `FAIRLANE_BIN` with its own ports and folder, and
+//! exits with 0 if it passes. The Rust example of docs/getting-started.md is one of the programs in
+//! `FAIRLANE_EXAMPLES`. Files whose names start with `_` are shared by scripts and are not run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,9 +13,9 @@ use std::time::Duration;
 use crate::files::{list, name, read};
 use crate::{BUILD_TIMEOUT, cargo, child, debian, target_dir};
 
-/// Building or fetching the clients' packages over a slow network.
+/// Timeout of the installation of clients, over a slow network.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// One script, on a busy machine.
+/// Timeout of one script, on a busy machine.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// Builds the server, prepares the environment and runs the scripts in the order of their names.
@@ -27,8 +26,8 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         println!("      no scripts in tests/clients: nothing to run");
         return Ok(());
     }
-    // With examples, so that dependencies have the features that the tests gave them, and are not
-    // built again.
+    // With examples, so that dependencies have the same features as in the tests and are not
+    // rebuilt.
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
     child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
     let built = target_dir(root).join("release");
@@ -36,7 +35,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     for script in &scripts {
         println!("      {}", name(script));
         let mut command = Command::new(&python);
-        // The environment's programs (`cqlsh`) come first for what the scripts start.
+        // Scripts start the programs of the environment (`cqlsh`).
         command.arg(script).current_dir(root).env("PATH", path_with(&python));
         command.env("FAIRLANE_BIN", built.join("fairlane")).env("FAIRLANE_EXAMPLES", built.join("examples"));
         command.env("PYTHONDONTWRITEBYTECODE", "1");
@@ -49,9 +48,9 @@ fn is_script(name: &str) -> bool {
     name.ends_with(".py") && !name.starts_with('_')
 }
 
-/// The Python of an environment with these requirements. What was installed is noted beside it, so
-/// that it is done once for each content of the file; an environment that was not finished is made
-/// anew.
+/// Returns the Python of an environment with these requirements. A file in it contains the
+/// installed requirements, so that each version of them is installed once. An incomplete
+/// environment is created again.
 fn environment(venv: &Path, requirements: &Path) -> Result<PathBuf, String> {
     let wanted = read(requirements)?;
     let python = venv.join("bin/python");
@@ -75,7 +74,7 @@ fn environment(venv: &Path, requirements: &Path) -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// The search path with the environment's programs in front.
+/// Returns the search path, with the programs of the environment first.
 fn path_with(python: &Path) -> String {
     let programs = python.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
     format!("{programs}:{}", std::env::var("PATH").unwrap_or_default())

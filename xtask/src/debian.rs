@@ -1,5 +1,4 @@
-//! Installs system packages that the tests need, where this may be done: as root, by Debian's
-//! `apt-get`.
+//! Installation of system packages for the tests. It needs root and Debian's `apt-get`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,10 +7,13 @@ use std::time::Duration;
 use crate::child;
 use crate::files::read;
 
-/// Fetching some hundred megabytes over a slow network.
+/// Timeout of an installation: a few hundred megabytes over a slow network.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Installs a package. `wanted` names its purpose, and the remedy where it cannot be installed.
+/// Installs a package.
+///
+/// # Errors
+/// `wanted`, which names the purpose of the package and the remedy.
 pub(crate) fn install(package: &str, wanted: &str) -> Result<(), String> {
     if !is_root() || !Path::new("/usr/bin/apt-get").exists() {
         return Err(wanted.to_owned());
@@ -25,7 +27,7 @@ pub(crate) fn install(package: &str, wanted: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// True if this process is root's.
+/// Returns true if this process runs as root.
 pub(crate) fn is_root() -> bool {
     let status = read(Path::new("/proc/self/status")).unwrap_or_default();
     status.lines().any(|line| line.split_whitespace().take(3).eq(["Uid:", "0", "0"]))

@@ -1,14 +1,14 @@
-//! Paths that README.md, ARCHITECTURE.md, CHANGELOG.md, `docs/*.md` and `docs/decisions/*.md` name
-//! exist in the repository, and ARCHITECTURE.md has a section for every crate.
+//! Checks that paths named in README.md, ARCHITECTURE.md, CHANGELOG.md, `docs/*.md` and
+//! `docs/decisions/*.md` exist, and that ARCHITECTURE.md has a section for every crate.
 //!
-//! A path is a code span that starts with a top folder of ours or is the name of a document, or the
-//! target of a link. Fenced blocks are examples and drawings and are passed over.
+//! A path is the target of a link, or a code span that starts with a folder of [`TOPS`] or is the
+//! name of a document. Fenced blocks are examples and drawings, and are skipped.
 
 use std::path::Path;
 
 use crate::files::{list, name, read, verdict};
 
-/// The folders whose paths documents name.
+/// Folders whose paths are checked.
 const TOPS: [&str; 8] = ["bench/", "crates/", "docs/", "xtask/", "tests/", "fuzz/", ".ci/", ".cargo/"];
 
 /// Checks all documents.
@@ -23,8 +23,8 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         let shown = document.strip_prefix(root).unwrap_or(document).display();
         let folder = document.parent().unwrap_or(root);
         for (line, path) in paths(&text) {
-            let spoken = path.split('#').next().unwrap_or_default();
-            if !root.join(spoken).exists() && !folder.join(spoken).exists() {
+            let file = path.split('#').next().unwrap_or_default();
+            if !root.join(file).exists() && !folder.join(file).exists() {
                 complaints.push(format!("{shown}:{line} names `{path}`, which does not exist."));
             }
         }
@@ -36,14 +36,14 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     verdict(complaints)
 }
 
-/// A complaint if no heading names the crate.
+/// Returns a complaint if no heading names the crate.
 fn section(architecture: &str, krate: &str) -> Option<String> {
     let span = format!("`{krate}`");
     let found = architecture.lines().any(|line| line.starts_with('#') && line.contains(&span));
     (!found).then(|| format!("ARCHITECTURE.md has no section for {span}."))
 }
 
-/// The repository paths a document names, each with its line.
+/// Returns the paths in a document, each with its line.
 fn paths(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -61,8 +61,8 @@ fn paths(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// True if a code span is a path of the repository. Patterns and places to fill in (`*`, `<`, `…`)
-/// do not name one path.
+/// Returns true if a code span is a path of the repository. Patterns and placeholders (`*`, `<`,
+/// `…`) are not.
 fn is_path(span: &str) -> bool {
     let plain = span.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
     let document = span.ends_with(".md") && !span.contains('/');
@@ -85,11 +85,14 @@ mod tests {
             "See `crates/sched/src/tree.rs` and `docs/scheduler.md`.",
             &["crates/sched/src/tree.rs", "docs/scheduler.md"],
         );
-        check("The [map](ARCHITECTURE.md#rooms), `CHANGELOG.md`", &["CHANGELOG.md", "ARCHITECTURE.md#rooms"]);
+        check(
+            "The [map](ARCHITECTURE.md#crates), `CHANGELOG.md`",
+            &["CHANGELOG.md", "ARCHITECTURE.md#crates"],
+        );
     }
 
     #[test]
-    fn what_is_no_path_is_passed_over() {
+    fn other_code_spans_and_fenced_blocks_are_skipped() {
         check(
             "`fairlane.toml` `/metrics` `crates/*/Cargo.toml` `cargo xtask test` [a](https://b.c) [d](#e)",
             &[],
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_crate_has_a_section() {
-        assert_eq!(section("# Rooms\n### `sched`\n", "sched"), None);
-        assert!(section("# Rooms\n`wire` is a crate\n", "wire").is_some());
+        assert_eq!(section("# Crates\n### `sched`\n", "sched"), None);
+        assert!(section("# Crates\n`wire` is a crate\n", "wire").is_some());
     }
 }

@@ -1,13 +1,13 @@
-//! Reading the repository: file texts and listings, with errors that name the file.
+//! Files and folders of the repository, with errors that name the file.
 
 use std::path::{Path, PathBuf};
 
-/// The text of a file.
+/// Returns the text of a file.
 pub(crate) fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{} could not be read: {error}.", path.display()))
 }
 
-/// The entries of a folder, sorted by name; empty if there is no such folder.
+/// Returns the entries of a folder, sorted by name. Empty if the folder does not exist.
 pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
     if !folder.is_dir() {
         return Ok(Vec::new());
@@ -22,7 +22,7 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// The Rust files below `folders`, without those in folders whose name is in `skipped`.
+/// Returns the Rust files below `folders`, without those in folders with a name in `skipped`.
 pub(crate) fn rust_files(mut folders: Vec<PathBuf>, skipped: &[&str]) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -39,7 +39,7 @@ pub(crate) fn rust_files(mut folders: Vec<PathBuf>, skipped: &[&str]) -> Result<
     Ok(files)
 }
 
-/// The last part of a path, as text.
+/// Returns the last part of a path.
 pub(crate) fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }

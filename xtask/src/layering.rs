@@ -1,8 +1,8 @@
-//! Crates stand in rows: a crate imports only from rows below its own. Cargo refuses circles; this
-//! refuses imports upwards that make no circle yet.
+//! Rows of crates: a crate imports only from rows below its own. Cargo refuses circles. This check
+//! also refuses imports from higher rows that form no circle yet.
 //!
 //! Tests may also use their own row (dev-dependencies), never one above. Every crate but `lanes`
-//! takes the workspace's lints, which forbid `unsafe`.
+//! inherits the lints of the workspace, which forbid `unsafe`.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const ROWS: [&[&str]; 7] = [
     &["fairlane"],
 ];
 
-/// The one crate with `unsafe`, and so with a lints table of its own.
+/// The only crate with `unsafe`. It has its own table of lints.
 const UNSAFE_ROOM: &str = "lanes";
 
 /// Checks every manifest under `crates/`.
@@ -32,7 +32,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     verdict(complaints)
 }
 
-/// Faults of one crate, given its name and manifest.
+/// Returns the faults of one crate, given its name and manifest.
 fn judge(krate: &str, manifest: &str) -> Vec<String> {
     let Some(row) = row(krate) else {
         return vec![format!("crates/{krate} is in no row: add it to ROWS in xtask/src/layering.rs.")];
@@ -67,8 +67,8 @@ enum Kind {
     Dev,
 }
 
-/// The packages a manifest names. Only as much TOML as manifests use: sections, and one dependency
-/// a line or a section.
+/// Returns the dependencies of a manifest. Parses the part of TOML that manifests use: sections,
+/// with one dependency in a line or a section.
 fn dependencies(manifest: &str) -> Vec<(Kind, String)> {
     let mut found = Vec::new();
     let sections = manifest.lines().filter_map(header).map(|section| (section, ""));
@@ -79,7 +79,7 @@ fn dependencies(manifest: &str) -> Vec<(Kind, String)> {
         let (_, own) = section[start..].split_once('.').unwrap_or_default();
         let key = if own.is_empty() { key(line) } else { own.trim_matches('"') };
         let renamed = line.split_once("package").and_then(|(_, rest)| rest.split('"').nth(1));
-        // Inside a dependency's own section `package = "…"` is a line by itself.
+        // In the section of one dependency, `package = "…"` is a line of its own.
         if !key.is_empty() && (own.is_empty() || line.is_empty() || renamed.is_some()) {
             found.push((kind, renamed.unwrap_or(key).to_owned()));
         }
@@ -87,12 +87,12 @@ fn dependencies(manifest: &str) -> Vec<(Kind, String)> {
     found
 }
 
-/// Where in a section's name the word for its kind of dependencies starts, and that kind.
+/// Returns the kind of dependencies of a section, and its offset in the name of the section.
 fn kind_of(section: &str) -> Option<(usize, Kind)> {
     if section.starts_with("workspace") {
         return None;
     }
-    // A build script's dependencies are held to the rule for normal ones.
+    // Dependencies of a build script follow the rule for normal ones.
     let words = [
         ("dev-dependencies", Kind::Dev),
         ("build-dependencies", Kind::Normal),
@@ -101,7 +101,7 @@ fn kind_of(section: &str) -> Option<(usize, Kind)> {
     words.into_iter().find_map(|(word, kind)| Some((section.rfind(word)?, kind)))
 }
 
-/// The lines with a `=`, each with the section it stands in.
+/// Returns the lines with a `=`, each with its section.
 fn entries(manifest: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut section = "";
     manifest.lines().filter_map(move |line| {
@@ -114,13 +114,13 @@ fn entries(manifest: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The name in a `[section]` line.
+/// Returns the name in a `[section]` line.
 fn header(line: &str) -> Option<&str> {
     let rest = line.trim().strip_prefix('[')?.trim_start_matches('[');
     rest.split_once(']').map(|(name, _)| name.trim())
 }
 
-/// The first part of the key of a `key = value` or `key.part = value` line.
+/// Returns the first part of the key in a `key = value` or `key.part = value` line.
 fn key(line: &str) -> &str {
     line.split(['=', '.', ' ', '\t']).next().unwrap_or_default().trim_matches('"')
 }

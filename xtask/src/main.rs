@@ -1,8 +1,8 @@
-//! `cargo xtask`: the project's own tasks. `cargo xtask test` runs every step of [`STEPS`]
-//! in order and stops at the first that fails; `cargo xtask NAME` runs one. The same table gives
-//! the help.
+//! `cargo xtask`: tasks of developers. `cargo xtask test` runs every step of [`STEPS`] in order, up
+//! to the first that fails. `cargo xtask NAME` runs one step. The help is written from the same
+//! table.
 //!
-//! Beside the standard library only a parser of Rust, so that it is built in seconds.
+//! Its only dependency is a parser of Rust, so that it is built in seconds.
 
 #![expect(
     clippy::disallowed_methods,
@@ -66,7 +66,7 @@ const STEPS: [Step; 13] = [
     Step { name: "report", what: "the demo's report in a headless browser", run: report::check },
 ];
 
-/// A tool that a developer runs by hand, with flags of its own.
+/// A tool that developers run by hand. It has flags.
 struct Tool {
     name: &'static str,
     flags: &'static str,
@@ -108,9 +108,9 @@ const TOOLS: [Tool; 5] = [
     },
 ];
 
-/// A cold build of everything on two slow cores takes a good part of this.
+/// Timeout of a build. A first build of everything on two slow cores takes a large part of it.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(75 * 60);
-/// Tests run for four minutes once they are built. A run that takes this long hangs.
+/// Timeout of the tests, which run for four minutes after the build.
 const TESTS_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const FMT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
@@ -143,7 +143,7 @@ fn main() -> ExitCode {
     if run(&root(), &steps) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the steps, each announced. Returns true if all passed, and prints which one failed.
+/// Runs the steps and prints their names. Returns true if all passed.
 fn run(root: &Path, steps: &[&Step]) -> bool {
     let started = Instant::now();
     for (index, step) in steps.iter().enumerate() {
@@ -208,7 +208,7 @@ fn cargo_test(root: &Path) -> Outcome {
     child::run(cargo(root).args(test).arg("--no-fail-fast"), TESTS_TIMEOUT)
 }
 
-/// The cargo that runs this, in the root of the repository.
+/// Returns a command of the cargo that runs this program, in the root of the repository.
 fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
@@ -218,7 +218,7 @@ fn cargo(root: &Path) -> Command {
     command
 }
 
-/// True of variables by which cargo describes the running package. Build scripts of some
+/// Returns true for variables by which cargo describes the running package. Build scripts of some
 /// dependencies read them. Passed on, they would make cargo build those dependencies again after
 /// each change between a call by a person and a call by this program.
 fn is_of_package(variable: &std::ffi::OsStr) -> bool {
@@ -226,15 +226,15 @@ fn is_of_package(variable: &std::ffi::OsStr) -> bool {
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
-/// The root of the repository: above this crate, where cargo says it is now rather than where it
-/// was built.
+/// Returns the root of the repository: the parent of this crate's folder, as cargo reports it now.
+/// The folder may have moved since the build.
 fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let here = PathBuf::from(here);
     here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
 }
 
-/// Where cargo puts what it builds.
+/// Returns the target folder of cargo.
 fn target_dir(root: &Path) -> PathBuf {
     root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }

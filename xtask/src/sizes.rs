@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::files::{list, name, read, rust_files, verdict};
 
-/// Lines in one source file outside tests.
+/// Maximum of lines in a source file without tests.
 const LINES_MAX: usize = 800;
 
-/// Looks at every Rust file of the crates and of `xtask`.
+/// Checks every Rust file of the crates and of `xtask`.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let mut complaints = Vec::new();
     let mut folders = list(&root.join("crates"))?;

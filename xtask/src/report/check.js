@@ -1,5 +1,5 @@
-// Runs inside a copy of the report, in a frame of some width, and tells the page around it what is wrong. The Content-Security-Policy
-// that is put before it refuses every request, and each refusal is an event.
+// Runs inside a copy of the report, in a frame, and sends its complaints to the page around it. The Content-Security-Policy
+// before it refuses every request. Each refusal is an event.
 const complaints = [];
 addEventListener("securitypolicyviolation", event =>
   complaints.push(`asks for ${event.blockedURI || event.violatedDirective}`));
@@ -7,19 +7,20 @@ addEventListener("error", event => complaints.push(`error: ${event.message || ev
 addEventListener("unhandledrejection", event => complaints.push(`error: ${event.reason}`));
 console.error = (...words) => complaints.push(`error: ${words.join(" ")}`);
 
-// Relative luminance of an opaque colour such as rgb(1, 2, 3), and the contrast of two, as WCAG 2 defines them.
+// Returns the relative luminance of an opaque colour such as rgb(1, 2, 3), as WCAG 2 defines it.
 function luminance(colour) {
   const [r, g, b] = colour.match(/[\d.]+/g).map(part => part / 255)
     .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
+// Returns the contrast of two colours, as WCAG 2 defines it.
 function contrast(one, other) {
   const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
   return (light + 0.05) / (dark + 0.05);
 }
 
-// The first of a node and what is around it that passes, if any does.
+// Returns the first of a node and its ancestors with a style that passes, or null.
 function nearest(node, passes) {
   while (node && !passes(getComputedStyle(node))) node = node.parentElement;
   return node;
@@ -33,9 +34,9 @@ function ground(node) {
   return painted ? getComputedStyle(painted).backgroundColor : "rgb(255, 255, 255)";
 }
 
-function look() {
+function check() {
   const name = node => `${node.tagName}.${node.getAttribute("class") || ""} "${node.textContent.trim().slice(0, 40)}"`;
-  // A chart may be there once for each width, with one of them shown.
+  // A report may have a chart once for each width, and show one of them.
   const shown = node => node.getClientRects().length > 0;
   const charts = [...document.querySelectorAll("svg")].filter(shown);
   if (charts.length === 0) complaints.push("has no chart");
@@ -51,7 +52,7 @@ function look() {
   if (document.documentElement.scrollWidth > width)
     complaints.push(`is ${document.documentElement.scrollWidth} wide`);
   for (const node of document.body.querySelectorAll("*")) {
-    // What is wide scrolls in a box of its own.
+    // A wide node has to be in a box that scrolls.
     const box = node.getBoundingClientRect();
     if (!nearest(node.parentElement, scrolls) && (box.right > width + 0.5 || box.left < -0.5))
       complaints.push(`${name(node)} reaches from ${box.left} to ${box.right}`);
@@ -67,5 +68,5 @@ function look() {
   const scheme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   parent.postMessage({ complaints, width: innerWidth, scheme, charts: charts.length, ground: luminance(ground(document.body)) }, "*");
 }
-// Refusals are told a little after the fact.
-addEventListener("load", () => setTimeout(look, 200));
+// Chromium reports refusals a little later.
+addEventListener("load", () => setTimeout(check, 200));

@@ -1,11 +1,11 @@
-//! The demo's report as a reader sees it: rendered from figures of an earlier run, and opened in a
-//! headless Chromium, light and dark, in frames from a telephone's width to a wide window's.
+//! Check of the demo's report in a headless Chromium, light and dark, in frames with the widths of
+//! a telephone, a tablet and a window.
 //!
-//! 1. The server's binary renders the figures in `tests/report`, of which there are some for each
-//!    subject of the demo.
-//! 2. A copy of the page gets `check.js`, which looks at it from inside and tells the page around
-//!    it, `around.html`; that one is what Chromium prints when it has run.
-//! 3. A page with every fault there is goes the same way first: a check that cannot fail is none.
+//! 1. The binary renders the results of earlier runs in `tests/report`, one file for each subject
+//!    of the demo.
+//! 2. A copy of the page contains `check.js`. It checks the page from inside and sends its
+//!    complaints to the page around it, `around.html`, which Chromium then prints.
+//! 3. A page with every known fault is checked first, to test the check.
 
 mod browser;
 
@@ -19,21 +19,21 @@ use crate::{BUILD_TIMEOUT, cargo, child, target_dir};
 const CHECK: &str = include_str!("check.js");
 const AROUND: &str = include_str!("around.html");
 
-/// Widths of the frames, in CSS pixels: a telephone, a tablet, a window.
+/// Widths of the frames, CSS pixels.
 const WIDTHS: [u32; 3] = [360, 768, 1400];
 
-/// Figures of earlier runs, and the charts of each at least: one for each experiment.
+/// Results of earlier runs, each with the least number of charts: one for each experiment.
 const FIGURES: [(&str, usize); 4] =
     [("figures.json", 4), ("flush.json", 2), ("compaction.json", 2), ("olap.json", 4)];
 
-/// Rendering is a matter of milliseconds.
+/// Timeout of rendering, which takes milliseconds.
 const RENDER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Refuses whatever the page would fetch; only what is inside of it is let through.
+/// Refuses all requests of the page. Inline styles and scripts are allowed.
 const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" \
     content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">";
 
-/// A page with one fault of each kind, and the complaints that are due.
+/// A page with one fault of each kind, and the expected complaints.
 const FAULTY: &str = "<!doctype html><html><head><style>\
     :root { color-scheme: light dark; --ground: #ffffff } \
     @media (prefers-color-scheme: dark) { :root { --ground: #101010 } } \
@@ -44,7 +44,7 @@ const FAULTY: &str = "<!doctype html><html><head><style>\
 const FAULTS: [&str; 7] =
     ["asks for", "error: a fault", "nobody", "says \"NaN", "is 3", "is hard to read", "is empty"];
 
-/// Renders the report and looks at it.
+/// Renders the reports and checks them.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let browser = browser::find_or_install()?;
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
@@ -66,41 +66,42 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     }
 
     for scheme in ["light", "dark"] {
-        let seen = look(&browser, &folder, scheme, FAULTY)?;
+        let seen = run(&browser, &folder, scheme, FAULTY)?;
         let unseen: Vec<&str> =
             FAULTS.into_iter().filter(|fault| !seen.iter().any(|line| line.contains(fault))).collect();
         if !unseen.is_empty() {
-            return Err(format!("the check itself is at fault: it did not see {unseen:?}, but {seen:?}."));
+            return Err(format!(
+                "the check does not find its faulty page: expected {unseen:?} too, got {seen:?}."
+            ));
         }
         for (page, figures, charts_min) in &pages {
-            let seen = look(&browser, &folder, scheme, &read(page)?)?;
+            let seen = run(&browser, &folder, scheme, &read(page)?)?;
             verdict(judge(&seen, scheme, figures, *charts_min))?;
         }
     }
     Ok(())
 }
 
-/// The lines that Chromium prints for a page in one colour scheme.
-fn look(browser: &Path, folder: &Path, scheme: &str, page: &str) -> Result<Vec<String>, String> {
+/// Returns the lines that Chromium prints for a page in one colour scheme.
+fn run(browser: &Path, folder: &Path, scheme: &str, page: &str) -> Result<Vec<String>, String> {
     let (inside, around) = (folder.join("inside.html"), folder.join("around.html"));
     write(&inside, &with_check(page))?;
     let frames = WIDTHS
         .map(|width| format!("<iframe src=\"inside.html\" width=\"{width}\" height=\"900\"></iframe>\n"));
     write(&around, &format!("{AROUND}{}", frames.concat()))?;
     let dom = browser::dom(browser, folder, &around, scheme)?;
-    let said = dom.split_once("<pre id=\"verdict\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let (said, _) = said.ok_or_else(|| format!("Chromium printed no verdict: {dom}"))?;
-    Ok(said.lines().map(str::to_owned).collect())
+    let verdict = dom.split_once("<pre id=\"verdict\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let (lines, _) = verdict.ok_or_else(|| format!("expected a verdict from Chromium, got {dom}"))?;
+    Ok(lines.lines().map(str::to_owned).collect())
 }
 
-/// The page with policy and check ahead of everything.
+/// Returns the page with policy and check before everything else.
 fn with_check(page: &str) -> String {
     let head = "<head>";
     page.replacen(head, &format!("{head}{POLICY}<script>{CHECK}</script>"), 1)
 }
 
-/// Complaints about the report: what is wrong, and widths at which it was not seen, or not with all
-/// of its charts.
+/// Returns the complaints about a report: faults, and widths without all of the charts.
 fn judge(seen: &[String], scheme: &str, figures: &str, charts_min: usize) -> Vec<String> {
     let wrong = seen.iter().filter(|line| line.starts_with("wrong"));
     let mut complaints: Vec<String> = wrong.map(|line| format!("{figures}: {line}")).collect();
