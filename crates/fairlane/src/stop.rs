@@ -43,11 +43,10 @@ pub(crate) fn stop_after_panic() {
     }
 }
 
-/// Watches a stop until it is dropped: ends the process with a message if a core does not answer
-/// for
-/// [`STOP_DEADLINE`].
+/// Watches a stop until it is dropped. Ends the process with a message if a core does not answer
+/// for [`STOP_DEADLINE`].
 pub(crate) struct StopWatch {
-    /// Its end tells the thread to end.
+    /// The thread ends when this is dropped.
     _running: Sender<()>,
 }
 

@@ -32,8 +32,7 @@ fn write(session: &mut Session, ids: std::ops::Range<usize>, version: usize) {
 }
 
 /// Checks all rows. `versions` has the end of each range of ids and the version of its rows. Rows
-/// that
-/// [`delete`] deletes are missing.
+/// that [`delete`] deletes are missing.
 fn check(session: &mut Session, versions: &[(usize, usize)], what: &str) {
     let mut from = 0;
     let mut expected = 0;
