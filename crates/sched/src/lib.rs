@@ -37,9 +37,9 @@ pub use core_scheduler::{CoreScheduler, Decision, Lane, LeafSpec, Parent, Queued
 pub use disk::{DiskModel, DiskSpeed, InFlight, Kind};
 pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
-pub use policy::Policy;
+pub use policy::{LATENCY_SLICE_NS, Policy, SLICE_NS};
 pub use poll_budget::POLL_EVERY_NS;
 pub use recently_active::RECENTLY_ACTIVE_NS;
 pub use starvation::{Outcome, Starvation, Starving, WorkerKind};
-pub use tree::{LATENCY_SLICE_NS, NodeId, NodeSpec, SLICE_NS, Tree};
+pub use tree::{NodeId, NodeSpec, Tree};
 pub use virtual_time::{CHARGE_MIN_NS, Class, LAG_NS_MAX, SHARES_MAX, SHARES_MIN};

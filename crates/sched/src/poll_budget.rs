@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   events      x   x    xx  x    x  x xx   x xx   x  xx
-//!   polls       │   │    ││  │         │        │        │     a few at once, then each after PART × its cost
+//!   polls       │   │    ││  │         │        │        │     a few at once, then each after 10 × its cost
 //! ```
 //!
 //! The state is the time up to which polls are paid, as in [`crate::gcra`].
@@ -17,13 +17,6 @@
 use crate::gcra;
 use crate::policy::Policy;
 
-/// Default of [`Policy::poll_part`].
-pub(crate) const PART: u64 = 10;
-/// Default of [`Policy::poll_part_lagging`]. At 17 µs a poll this is one every 68 µs, a mean wait
-/// of 34 µs more: about the cost of waking a core that sleeps.
-pub(crate) const PART_LAGGING: u64 = 4;
-/// Default of [`Policy::poll_free_ns`]: five polls or more in a row.
-pub(crate) const FREE_NS: u64 = 1_000_000;
 /// Longest time that an event waits for a poll, ns, whatever the cost of polls.
 pub const POLL_EVERY_NS: u64 = 200_000;
 

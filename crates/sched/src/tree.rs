@@ -31,12 +31,6 @@ use crate::policy::Policy;
 use crate::recently_active::RecentlyActive;
 use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, SHARES_MAX, SHARES_MIN};
 
-/// Slice while no latency-class group waits, ns. A lane switch costs about 17 µs: 3.4 %.
-pub const SLICE_NS: u64 = 500_000;
-/// Slice while a latency-class group is waiting, and the time between polls while one may wake, ns.
-/// It bounds a task poll of the fast lane.
-pub const LATENCY_SLICE_NS: u64 = 50_000;
-
 /// Index of a node in one tree (a group on one core). Slots are reused after removal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
@@ -349,19 +343,19 @@ impl Tree {
         self.update_virtual_time(parent);
     }
 
-    /// Returns the slice length of the picked leaf, ns: [`LATENCY_SLICE_NS`] while a latency-class
-    /// leaf is eligible beside others, else [`SLICE_NS`].
+    /// Returns the slice length of the picked leaf, ns: [`Policy::latency_slice_ns`] while a
+    /// latency-class leaf is eligible beside others, else [`Policy::slice_ns`].
     #[must_use]
     pub fn slice_ns(&self) -> u64 {
         let contended = self.eligible_latency_leaves > 0 && self.eligible_leaves > 1;
         if contended { self.policy.latency_slice_ns } else { self.policy.slice_ns }
     }
 
-    /// Returns the time that `running` may run before the next poll, ns. It is [`LATENCY_SLICE_NS`]
-    /// while another latency-class leaf is eligible, and while another leaf, not of the batch
-    /// class, is recently active ([`crate::RECENTLY_ACTIVE_NS`]), since its next event should be
-    /// found soon. Otherwise it is [`SLICE_NS`]. Only work that keeps the lane from polling needs
-    /// this: a lane that sleeps in its poller sees events at once.
+    /// Returns the time that `running` may run before the next poll, ns. It is
+    /// [`Policy::latency_slice_ns`] while another latency-class leaf is eligible, and while another
+    /// leaf, not of the batch class, is recently active ([`crate::RECENTLY_ACTIVE_NS`]), since its
+    /// next event should be found soon. Otherwise it is [`Policy::slice_ns`]. Only work that keeps
+    /// the lane from polling needs this: a lane that sleeps in its poller sees events at once.
     #[must_use]
     pub fn poll_ns(&self, running: NodeId) -> u64 {
         let node = self.live(running);
