@@ -5,16 +5,13 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::*};
-use std::task::{Poll, Waker};
+use std::sync::atomic::Ordering::*;
 
-use crate::context::{current_group, in_group, with_shared};
-use crate::queue::Inbox;
+use crate::context::{on_heavy_lane, with_shared};
+use crate::current::current_group;
 use crate::shared::{CoreShared, Message};
+use crate::spawn::spawn;
 use crate::sync::cross;
-
-/// Largest number of calls in flight from one core to another. Beyond it the caller waits.
-pub const CALLS_MAX: u32 = 16 * 1024;
 
 /// The called lane has ended, or is about to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,62 +25,30 @@ impl fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
-/// Bounded number of permits, taken and given back from any lane without a lock.
-pub(crate) struct Permits {
-    taken: AtomicU32,
-    /// Tasks that found no permit. All are woken when one comes back, since a waiter may have been
-    /// dropped since.
-    waiting: Inbox<Waker>,
-}
-
 /// Permit, given back when dropped.
 struct Permit {
     shared: Arc<CoreShared>,
     to: usize,
 }
 
-impl Permits {
-    pub(crate) fn new() -> Permits {
-        Permits { taken: AtomicU32::new(0), waiting: Inbox::new() }
-    }
-
-    fn try_take(&self) -> bool {
-        self.taken.fetch_update(SeqCst, SeqCst, |taken| (taken < CALLS_MAX).then_some(taken + 1)).is_ok()
-    }
-}
-
 impl Permit {
     async fn take(shared: &Arc<CoreShared>, to: usize) -> Permit {
-        let permits = &shared.permits[to];
-        std::future::poll_fn(|cx| {
-            if permits.try_take() {
-                return Poll::Ready(());
-            }
-            // The inbox is never closed, so this cannot fail. Check again after it: a permit may
-            // have come back in between.
-            let _ = permits.waiting.push(cx.waker().clone());
-            if permits.try_take() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        std::future::poll_fn(|cx| shared.permits[to].poll_take(cx)).await;
         Permit { shared: shared.clone(), to }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let permits = &self.shared.permits[self.to];
-        permits.taken.fetch_sub(1, SeqCst);
-        if !permits.waiting.is_empty() {
-            permits.waiting.take().for_each(Waker::wake);
-        }
+        self.shared.permits[self.to].give_back();
     }
 }
 
 /// Runs `f` on the fast lane of core `core`, in the caller's group, and returns its result. From a
 /// fast lane to itself it runs in place. If the caller is dropped, the called future still runs to
-/// its end. At most [`CALLS_MAX`] calls from one core to another are in flight; beyond that the
-/// caller waits. Panics if the called side panicked. While the lanes end there may be no answer;
-/// the caller is then dropped, as all tasks are.
+/// its end. At most [`crate::CALLS_MAX`] calls from one core to another are in flight; beyond that
+/// the caller waits. Panics if the called side panicked. While the lanes end there may be no
+/// answer; the caller is then dropped, as all tasks are.
 pub async fn call<T, Fut, F>(core: usize, f: F) -> T
 where
     F: FnOnce() -> Fut + Send + 'static,
@@ -109,7 +74,7 @@ where
 {
     let (shared, target, here) = with_shared(|lanes, shared| {
         let target = lanes.core(core);
-        (shared.clone(), target.clone(), Arc::ptr_eq(shared, target) && !crate::on_heavy_lane())
+        (shared.clone(), target.clone(), Arc::ptr_eq(shared, target) && !on_heavy_lane())
     });
     if here {
         return Ok(f().await);
@@ -123,7 +88,7 @@ where
             drop(permit);
             sender.send(answer);
         };
-        crate::spawn(current_group(), run).detach();
+        spawn(current_group(), run).detach();
     };
     // If that lane has ended, the message is dropped, and the sender with it.
     drop(target.send(Message::Start(group, Box::new(start))));
@@ -132,9 +97,4 @@ where
         Err(_) if shared.stop.load(SeqCst) || target.stop.load(SeqCst) => Err(Ended),
         Err(_) => panic!("the call to core {core} ended without an answer: it panicked there"),
     }
-}
-
-/// Runs the job of a message, in its group.
-pub(crate) fn start(group: crate::Group, job: Box<dyn FnOnce() + Send>) {
-    in_group(group, job);
 }

@@ -16,18 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll, Waker};
 
-use crate::context::{in_group, poll_begins};
+use crate::counters::count;
+use crate::current::{in_group, poll_begins};
+use crate::deferred::Deferred;
 use crate::disk::Service;
 use crate::groups::{Choice, Groups};
 use crate::heavy_control::{CoreYield, HeavyControl};
 use crate::lanes::Lanes;
-use crate::pause::Deferred;
-use crate::registry::{count, slot_of};
+use crate::registry::slot_of;
 use crate::shared::{CoreShared, Message};
-use crate::sys;
 use crate::task::{self, Runnable};
 use crate::timer::Timer;
-use crate::{Group, Report};
+use crate::{Group, Report, sys, units};
 
 /// Length above which a fast-lane task poll is a stall, ns.
 const STALL_NS: u64 = 200_000;
@@ -252,7 +252,7 @@ impl Core {
             }
             self.take_messages();
             let choice = self.groups.borrow_mut().pick(now_ns);
-            if self.paused_before(&choice) {
+            if self.ran_deferred_before(&choice) {
                 now_ns = sys::monotonic_ns();
                 continue; // the deferred work may have made tasks ready
             }
@@ -303,14 +303,14 @@ impl Core {
 
     /// Runs the deferred work of the last group before a slice of another group or a sleep. Returns
     /// true if there was any.
-    fn paused_before(&self, choice: &Choice) -> bool {
+    fn ran_deferred_before(&self, choice: &Choice) -> bool {
         let Some(group) = self.deferred.group() else { return false };
         let slot = self.groups.borrow_mut().slot(group);
         if matches!(choice, Choice::Fast(next, _) if *next == slot) {
             return false;
         }
         let began_ns = sys::monotonic_ns();
-        self.pause();
+        self.deferred.run();
         self.charge(slot, began_ns, sys::monotonic_ns());
         true
     }
@@ -405,7 +405,7 @@ impl Core {
         loop {
             let next = self.groups.borrow_mut().local(slot).queue.pop_front();
             let Some(runnable) = next else {
-                if self.pause() {
+                if self.deferred.run() {
                     now_ns = sys::monotonic_ns();
                     if self.groups.borrow().has(slot) {
                         continue;
@@ -418,7 +418,7 @@ impl Core {
             poll_begins(now_ns);
             in_group(group, || task::run(runnable));
             let after_ns = sys::monotonic_ns();
-            let spent = crate::units::take();
+            let spent = units::of_poll();
             if spent > self.shared.most_units.load(Relaxed) {
                 self.most_units(slot, spawned_at, spent);
             }
@@ -427,7 +427,7 @@ impl Core {
             }
             now_ns = after_ns;
             if self.deferred.is_due(now_ns) {
-                self.pause();
+                self.deferred.run();
                 now_ns = sys::monotonic_ns();
             }
             if now_ns.saturating_sub(began_ns) >= slice_ns || !self.groups.borrow().has(slot) {
@@ -463,7 +463,7 @@ impl Core {
     #[cold]
     fn most_units(&self, slot: usize, spawned_at: &'static std::panic::Location<'static>, spent: u32) {
         self.shared.most_units.store(spent, Relaxed);
-        if spent > crate::UNITS_MAX {
+        if spent > units::UNITS_MAX {
             let id = self.groups.borrow_mut().id(slot);
             self.lanes.report(&Report::LongPoll {
                 core: self.shared.index,
@@ -512,7 +512,7 @@ impl Core {
         for message in self.shared.take() {
             match message {
                 Message::Run(runnable) => self.enqueue(runnable),
-                Message::Start(group, job) => crate::call::start(group, job),
+                Message::Start(group, job) => in_group(group, job),
                 Message::CheckHeavy(group) => self.check_heavy(group),
                 Message::Refresh(group) => {
                     self.groups.borrow_mut().refresh(group);
@@ -532,7 +532,7 @@ impl Core {
 
     /// Ends the lane: wakes and drops every task on this thread, where its future lives.
     pub(crate) fn end(&self) {
-        crate::disk::end(self);
+        self.disk.borrow_mut().end();
         self.deferred.clear();
         loop {
             let wakers: Vec<Waker> = self.listed.borrow().wakers.iter().flatten().cloned().collect();

@@ -30,6 +30,9 @@ impl Group {
     pub(crate) const BUILT_IN: u32 = 8;
 }
 
+/// Id that stands for no group, such as that of a free slot.
+pub(crate) const NO_GROUP: u32 = u32::MAX;
+
 /// Entitlement and limits of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSpec {

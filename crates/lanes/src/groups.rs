@@ -11,7 +11,9 @@ use sched::{
 };
 
 use crate::Group;
-use crate::registry::{Counters, NO_GROUP, Registry, Slot, count, slot_of};
+use crate::counters::{Counters, count};
+use crate::group::NO_GROUP;
+use crate::registry::{Registry, Slot, slot_of};
 use crate::task::Runnable;
 use crate::waits::{Timeline, Waits, weighted};
 

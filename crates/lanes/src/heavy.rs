@@ -18,19 +18,16 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 
 use rustc_hash::FxHashMap;
 
-use crate::Group;
-use crate::context::{in_group, poll_begins, take_seat};
-use crate::lanes::Lanes;
+use crate::counters::Counters;
+use crate::group::NO_GROUP;
 use crate::queue::Inbox;
-use crate::registry::{Counters, NO_GROUP, slot_of};
-use crate::shared::{CoreShared, Message};
-use crate::sys::{self, ThreadClock};
-use crate::task::{self, Runnable};
+use crate::sys::ThreadClock;
+use crate::task::Runnable;
 
 /// Threads of the idle class: one that runs, and spares for slices that overrun or block. With all
 /// of them stuck, heavy work of other groups waits.
@@ -91,6 +88,11 @@ impl Worker {
         Grant(self.grant.load(SeqCst))
     }
 
+    /// Returns true while `grant` is the current one. Takes a nanosecond.
+    pub(crate) fn has_grant(&self, grant: Grant) -> bool {
+        self.grant.load(Relaxed) == grant.0
+    }
+
     pub(crate) fn has_taken(&self, grant: Grant) -> bool {
         self.taken.load(SeqCst) == grant.0
     }
@@ -129,6 +131,33 @@ impl Worker {
         let began = self.slice_began_cpu_ns.load(Acquire);
         let now = self.clock.get()?.read_ns();
         (self.sequence.load(Acquire) == before).then(|| now.saturating_sub(began))
+    }
+
+    /// Registers the calling thread as that of the worker, with its CPU clock.
+    pub(crate) fn attach_thread(&self, clock: Option<ThreadClock>) {
+        if let Some(clock) = clock {
+            let _ = self.clock.set(clock);
+        }
+        let _ = self.thread.set(std::thread::current());
+    }
+
+    /// Takes up a grant. `cpu_ns`: the reading of the thread's CPU clock, ns.
+    pub(crate) fn begin_slice(&self, grant: Grant, cpu_ns: u64) {
+        self.change_slice(grant.group(), cpu_ns, || ());
+        self.taken.store(grant.0, SeqCst);
+    }
+
+    /// Ends the slice, and adds its CPU to the counters of its group.
+    pub(crate) fn end_slice(&self, cpu_ns: u64, counters: &Counters) {
+        let used_ns = cpu_ns.saturating_sub(self.slice_began_cpu_ns.load(Relaxed));
+        self.change_slice(NO_GROUP, cpu_ns, || {
+            counters.heavy_closed_ns.fetch_add(used_ns, AcqRel);
+        });
+    }
+
+    /// Records that the granted group has no more work.
+    pub(crate) fn mark_done(&self, grant: Grant) {
+        self.done.store(grant.0, SeqCst);
     }
 
     fn change_slice(&self, group: u32, began_cpu_ns: u64, count: impl FnOnce()) {
@@ -199,12 +228,24 @@ impl HeavyLane {
         }
     }
 
+    /// Queues a task that woke.
+    pub(crate) fn push(&self, runnable: Runnable) {
+        self.ready.fetch_add(1, Relaxed);
+        let waiting = if runnable.metadata().urgent { &self.urgent } else { &self.rest };
+        let Ok(()) = waiting.inbox.push(runnable) else { unreachable!("the inbox is never closed") };
+    }
+
     /// Takes the next task of a group for worker `index`, urgent ones first.
-    fn pop(&self, index: usize, group: u32, counters: &Counters) -> Option<Runnable> {
+    pub(crate) fn pop(&self, index: usize, group: u32, counters: &Counters) -> Option<Runnable> {
         let is_normal = index == NORMAL_WORKER;
         let urgent = (is_normal || !self.starved.load(SeqCst)) && counters.urgent_queued.load(SeqCst) > 0;
         let found = if urgent { self.urgent.pop(group) } else { None };
         if found.is_some() || is_normal { found } else { self.rest.pop(group) }
+    }
+
+    /// Records that a task was polled, as far as [`HeavyLane::ready`] is concerned.
+    pub(crate) fn was_polled(&self) {
+        self.ready.fetch_sub(1, Relaxed);
     }
 
     /// Returns the number of tasks that are ready or being polled.
@@ -233,136 +274,4 @@ impl HeavyLane {
             any = true;
         }
     }
-}
-
-/// Queues a heavy task that woke, from any thread.
-pub(crate) fn schedule(shared: &Arc<CoreShared>, runnable: Runnable) {
-    let header = runnable.metadata();
-    let wanted = Group(header.group.load(Relaxed));
-    let (group, before) = match count_ready(shared, wanted) {
-        Some(before) => (wanted, before),
-        None => {
-            let before = count_ready(shared, Group::DEFAULT);
-            (Group::DEFAULT, before.expect("the default group is never dropped"))
-        }
-    };
-    header.queued_as.store(group.0, Relaxed);
-    let urgent = header.urgent;
-    if urgent {
-        // Increment before enqueueing. A zero count then proves that the queue is empty.
-        shared.registry.counters(slot_of(group.0))[shared.index].urgent_queued.fetch_add(1, SeqCst);
-    }
-    shared.heavy.ready.fetch_add(1, Relaxed);
-    let waiting = if urgent { &shared.heavy.urgent } else { &shared.heavy.rest };
-    let Ok(()) = waiting.inbox.push(runnable) else { unreachable!("the inbox is never closed") };
-    if before == 0 {
-        notify_fast_lane(shared, group);
-    } // else the fast lane knows of this group, or a worker that finds it empty reports it
-}
-
-/// Counts a ready task of a group. Returns the count before, or `None` if the group was dropped.
-///
-/// Another thread may drop the group at any moment. It invalidates the group's id and then has each
-/// core check the count. This function increments the count and then checks the id. Both are
-/// sequentially consistent. So either the core sees the task and keeps the group for it, or this
-/// function sees that the group was dropped.
-fn count_ready(shared: &Arc<CoreShared>, group: Group) -> Option<u32> {
-    let pending = &shared.registry.get(group)?.counters[shared.index].heavy_pending;
-    let before = pending.fetch_add(1, SeqCst);
-    if shared.registry.get(group).is_some() {
-        return Some(before);
-    }
-    pending.fetch_sub(1, SeqCst);
-    notify_fast_lane(shared, group); // a core that saw the count meanwhile may release the group now
-    None
-}
-
-/// Has the fast lane check whether a group has heavy work.
-fn notify_fast_lane(shared: &Arc<CoreShared>, group: Group) {
-    let mut is_own = false;
-    crate::context::with_own_core(shared, |core| {
-        core.check_heavy(group);
-        is_own = true;
-    });
-    if !is_own {
-        drop(shared.send(Message::CheckHeavy(group)));
-    }
-}
-
-/// Worker and grant that the running code belongs to.
-#[derive(Clone)]
-pub(crate) struct Seat {
-    pub(crate) lanes: Lanes,
-    pub(crate) shared: Arc<CoreShared>,
-    worker: usize,
-    grant: Grant,
-}
-
-impl Seat {
-    pub(crate) fn slice_is_over(&self) -> bool {
-        self.shared.heavy.workers[self.worker].grant.load(Relaxed) != self.grant.0
-    }
-}
-
-/// Runs a worker thread until the lane stops.
-pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
-    let worker = &shared.heavy.workers[index];
-    if !shared.cpus.is_empty() {
-        // The worker has inherited the affinity of the fast lane already, so a failure changes
-        // nothing.
-        drop(sys::pin_to(&shared.cpus));
-    }
-    let class = if index == NORMAL_WORKER { Ok(()) } else { sys::become_idle_class() };
-    if let (Ok(()), Ok(clock)) = (class, ThreadClock::of_this_thread()) {
-        let _ = worker.clock.set(clock);
-    }
-    let _ = worker.thread.set(std::thread::current());
-    while !shared.stop.load(SeqCst) {
-        let grant = worker.grant();
-        if worker.is_done(grant) {
-            std::thread::park();
-            continue;
-        }
-        take_seat(Some(Seat { lanes: lanes.clone(), shared: shared.clone(), worker: index, grant }));
-        if run_slice(&shared, index, grant) {
-            drop(shared.send(Message::CheckHeavy(Group(grant.group()))));
-        }
-    }
-    take_seat(None);
-}
-
-/// Runs tasks of the granted group until the grant changes or none are left. Returns true in the
-/// latter case.
-fn run_slice(shared: &CoreShared, index: usize, grant: Grant) -> bool {
-    let worker = &shared.heavy.workers[index];
-    worker.change_slice(grant.group(), sys::thread_cpu_ns(), || ());
-    worker.taken.store(grant.0, SeqCst);
-    // Use the slot, not the group: the group may have been dropped since, and its counts must fall
-    // all the same.
-    let counters = &shared.registry.counters(slot_of(grant.group()))[shared.index];
-    let mut drained = false;
-    while worker.grant() == grant && !shared.stop.load(Relaxed) {
-        let Some(runnable) = shared.heavy.pop(index, grant.group(), counters) else {
-            drained = true;
-            break;
-        };
-        let header = runnable.metadata();
-        if header.urgent {
-            counters.urgent_queued.fetch_sub(1, SeqCst);
-        }
-        let group = Group(header.group.load(Relaxed));
-        poll_begins(sys::monotonic_ns());
-        in_group(group, || task::run(runnable));
-        counters.heavy_pending.fetch_sub(1, AcqRel);
-        shared.heavy.ready.fetch_sub(1, Relaxed);
-    }
-    let now = sys::thread_cpu_ns();
-    let used = now.saturating_sub(worker.slice_began_cpu_ns.load(Relaxed));
-    worker.change_slice(NO_GROUP, now, || {
-        counters.heavy_closed_ns.fetch_add(used, AcqRel);
-    });
-    if drained {
-        worker.done.store(grant.0, SeqCst);
-    }
-    drained
 }

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering::*;
 
 use sched::{Outcome, Policy, SLICE_NS, Starvation, Starving, WorkerKind, Yielded};
 
+use crate::counters::count;
+use crate::group::NO_GROUP;
 use crate::groups::Groups;
 use crate::heavy::{Grant, NORMAL_WORKER, WORKERS, Worker};
-use crate::registry::{NO_GROUP, count};
 use crate::shared::CoreShared;
 
 /// Time by which a slice may overrun the grant of another group before a spare worker is started
@@ -175,7 +176,7 @@ impl HeavyControl {
         let spare = (0..WORKERS).find(|&at| {
             at != self.active
                 && workers[at].is_done(workers[at].grant())
-                && workers[at].slice_group() == crate::registry::NO_GROUP
+                && workers[at].slice_group() == NO_GROUP
         });
         let Some(spare) = spare else { return false };
         let none = Grant::NONE.group();

@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sched::{Class, NodeSpec, SHARES_MAX, SHARES_MIN};
 
+use crate::counters::Counters;
 use crate::disk::SharedBudget;
+use crate::group::NO_GROUP;
 use crate::waits::Waits;
 use crate::{Group, GroupSpec, Usage};
 
@@ -25,46 +27,9 @@ pub(crate) const GROUPS_MAX: u32 = 1 << SLOT_BITS;
 const FIRST_CHUNK: u32 = 64;
 const CHUNKS: usize = 15;
 const _: () = assert!(FIRST_CHUNK as u64 * ((1 << CHUNKS) - 1) >= GROUPS_MAX as u64);
-/// Id that stands for no group, such as that of a free slot.
-pub(crate) const NO_GROUP: u32 = u32::MAX;
-
 /// Returns the slot of a group's id.
 pub(crate) fn slot_of(group: u32) -> usize {
     (group & (GROUPS_MAX - 1)) as usize
-}
-
-/// Usage of a group on one core, on a cache line (two, for the prefetcher) of its own. Only the
-/// core's fast lane writes a field, unless the field names another writer.
-#[derive(Default)]
-#[repr(align(128))]
-pub(crate) struct Counters {
-    pub(crate) cpu_fast_ns: AtomicU64,
-    pub(crate) cpu_heavy_ns: AtomicU64,
-    pub(crate) wait_ns: AtomicU64,
-    pub(crate) dispatches: AtomicU64,
-    pub(crate) heavy_dispatches: AtomicU64,
-    pub(crate) disk_read_bytes: AtomicU64,
-    pub(crate) disk_read_ops: AtomicU64,
-    pub(crate) disk_write_bytes: AtomicU64,
-    pub(crate) disk_write_ops: AtomicU64,
-    pub(crate) disk_wait_ns: AtomicU64,
-    pub(crate) disk_queue_ns: AtomicU64,
-    pub(crate) disk_ns: AtomicU64,
-    pub(crate) cache_hits: AtomicU64,
-    pub(crate) cache_misses: AtomicU64,
-    pub(crate) throttled_ns: AtomicU64,
-    pub(crate) stalls: AtomicU64,
-    /// CPU of finished slices of heavy workers, ns. Written by the workers.
-    pub(crate) heavy_closed_ns: AtomicU64,
-    /// Number of heavy tasks that are ready or running. Written by any thread.
-    pub(crate) heavy_pending: AtomicU32,
-    /// Number of urgent heavy tasks that wait for a worker. Written by any thread.
-    pub(crate) urgent_queued: AtomicU32,
-}
-
-/// Adds to a counter that only this thread writes: no locked instruction.
-pub(crate) fn count(counter: &AtomicU64, by: u64) {
-    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
 }
 
 pub(crate) struct Slot {
@@ -349,54 +314,6 @@ impl Slot {
     pub(crate) fn name(&self) -> String {
         let bytes: Vec<u8> = self.name.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
         String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_string()
-    }
-}
-
-impl Counters {
-    /// Resets the counters for the next group in the slot. Counts of heavy workers stay, because
-    /// lanes charge only their growth.
-    fn reset(&self) {
-        let fields = [
-            &self.cpu_fast_ns,
-            &self.cpu_heavy_ns,
-            &self.wait_ns,
-            &self.dispatches,
-            &self.heavy_dispatches,
-            &self.disk_read_bytes,
-            &self.disk_read_ops,
-            &self.disk_write_bytes,
-            &self.disk_write_ops,
-            &self.disk_wait_ns,
-            &self.disk_queue_ns,
-            &self.disk_ns,
-            &self.cache_hits,
-            &self.cache_misses,
-            &self.throttled_ns,
-            &self.stalls,
-        ];
-        fields.into_iter().for_each(|counter| counter.store(0, Relaxed));
-    }
-
-    fn add_to(&self, sum: &mut Usage) {
-        let fields = [
-            (&mut sum.cpu_fast_ns, &self.cpu_fast_ns),
-            (&mut sum.cpu_heavy_ns, &self.cpu_heavy_ns),
-            (&mut sum.wait_ns, &self.wait_ns),
-            (&mut sum.dispatches, &self.dispatches),
-            (&mut sum.heavy_dispatches, &self.heavy_dispatches),
-            (&mut sum.disk_read_bytes, &self.disk_read_bytes),
-            (&mut sum.disk_read_ops, &self.disk_read_ops),
-            (&mut sum.disk_write_bytes, &self.disk_write_bytes),
-            (&mut sum.disk_write_ops, &self.disk_write_ops),
-            (&mut sum.disk_wait_ns, &self.disk_wait_ns),
-            (&mut sum.disk_queue_ns, &self.disk_queue_ns),
-            (&mut sum.disk_ns, &self.disk_ns),
-            (&mut sum.cache_hits, &self.cache_hits),
-            (&mut sum.cache_misses, &self.cache_misses),
-            (&mut sum.throttled_ns, &self.throttled_ns),
-            (&mut sum.stalls, &self.stalls),
-        ];
-        fields.into_iter().for_each(|(sum, counter)| *sum += counter.load(Relaxed));
     }
 }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use sched::DiskModel;
 
-use crate::call::Permits;
 use crate::disk::Finished;
 use crate::heavy::HeavyLane;
+use crate::permits::Permits;
 use crate::queue::Inbox;
 use crate::registry::Registry;
 use crate::task::Runnable;

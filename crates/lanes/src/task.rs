@@ -1,6 +1,5 @@
-//! Task: a future with a header that has its group. Waking a task puts it into its group's queue:
-//! directly if the waker is called on the task's own fast lane, else through that lane's inbox.
-#![expect(unsafe_code, reason = "futures that are not Send, kept to one thread by construction")]
+//! Task: a future with a header that has its group.
+#![expect(unsafe_code, reason = "a pointer to the header of the task that this thread polls")]
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,13 +7,10 @@ use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use crate::Group;
-use crate::executor::Core;
-use crate::shared::{CoreShared, Message};
 
 /// State beside each future.
 pub(crate) struct Header {
@@ -29,7 +25,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    fn new(group: Group, urgent: bool, spawned_at: &'static Location<'static>) -> Header {
+    pub(crate) fn new(group: Group, urgent: bool, spawned_at: &'static Location<'static>) -> Header {
         let group = group.0;
         Header { group: AtomicU32::new(group), queued_as: AtomicU32::new(group), urgent, spawned_at }
     }
@@ -64,6 +60,10 @@ pub(crate) fn switch(group: Group) -> bool {
 pub struct Task<T>(async_task::Task<T, Header>);
 
 impl<T> Task<T> {
+    pub(crate) fn new(task: async_task::Task<T, Header>) -> Task<T> {
+        Task(task)
+    }
+
     /// Lets the task run on without the handle.
     pub fn detach(self) {
         self.0.detach();
@@ -93,86 +93,4 @@ impl<T> fmt::Debug for Task<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Task").field("finished", &self.is_finished()).finish_non_exhaustive()
     }
-}
-
-/// Guard that removes a task's waker from its lane's list when the future is dropped, in whatever
-/// way.
-struct Listed {
-    key: usize,
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        crate::context::with_core(|core| core.unlist(self.key));
-    }
-}
-
-/// Starts a task on this thread's fast lane.
-pub(crate) fn spawn_fast<F>(
-    core: &Core,
-    group: Group,
-    at: &'static Location<'static>,
-    future: F,
-) -> Task<F::Output>
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    let key = core.reserve_listing();
-    let listed = Listed { key };
-    let wrapped = async move {
-        let _listed = listed;
-        future.await
-    };
-    let shared = core.shared.clone();
-    let schedule = move |runnable: Runnable| schedule_fast(&shared, runnable);
-    let builder = async_task::Builder::new().propagate_panic(true).metadata(Header::new(group, false, at));
-    // SAFETY:
-    // 1. The future is not Send, but it is polled and dropped only where its Runnable is.
-    //    `schedule` passes a Runnable only to this core's queues, which only this thread empties.
-    //    When the lane ends, it wakes and drops every task in its list, so that no task is
-    //    scheduled later (`schedule_fast` leaks a runnable that comes too late).
-    // 2. Future and schedule are 'static.
-    // 3. Schedule is Send and Sync: an Arc of a Sync value.
-    // 4. An output that is not Send cannot leave the thread: Task<T> is Send only if T is.
-    let (runnable, task) = unsafe { builder.spawn_unchecked(|_| wrapped, schedule) };
-    core.list(key, runnable.waker());
-    runnable.schedule();
-    Task(task)
-}
-
-fn schedule_fast(shared: &Arc<CoreShared>, runnable: Runnable) {
-    let mut runnable = Some(runnable);
-    crate::context::with_own_core(shared, |core| {
-        if let Some(runnable) = runnable.take() {
-            core.enqueue(runnable);
-        }
-    });
-    if let Some(runnable) = runnable
-        && let Err(Message::Run(late)) = shared.send(Message::Run(runnable))
-    {
-        // The lane has ended, and with it every future. This thread may not touch the rest of the
-        // task.
-        std::mem::forget(late);
-    }
-}
-
-/// Starts a task on the heavy lane of `shared`'s core.
-pub(crate) fn spawn_heavy<F>(
-    shared: &Arc<CoreShared>,
-    group: Group,
-    urgent: bool,
-    at: &'static Location<'static>,
-    future: F,
-) -> Task<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    let core = shared.clone();
-    let schedule = move |runnable: Runnable| crate::heavy::schedule(&core, runnable);
-    let builder = async_task::Builder::new().propagate_panic(true).metadata(Header::new(group, urgent, at));
-    let (runnable, task) = builder.spawn(|_| future, schedule);
-    runnable.schedule();
-    Task(task)
 }

@@ -1,14 +1,12 @@
 //! Work units: a count of work that needs no clock. Code with loops whose length a client decides
-//! calls [`spend`], and yields when it returns true. The most units of one fast-lane task poll are
-//! kept for each core ([`crate::Lanes::most_units`]). So a test or a fuzzer can assert a bound on
-//! the length of a poll, with the same answer on every machine.
+//! calls [`crate::spend`], and yields when it returns true. The most units of one fast-lane task
+//! poll are kept for each core ([`crate::Lanes::most_units`]). So a test or a fuzzer can assert a
+//! bound on the length of a poll, with the same answer on every machine.
 //!
 //! One unit stands for about 100 ns: a row, a list element, a term, or 64 bytes of text. Counting
 //! costs about 1 ns and is always on.
 
 use std::cell::Cell;
-
-use crate::context;
 
 /// Units after which a fast-lane task poll should yield: 50 µs of work at 100 ns a unit.
 pub const UNITS_PER_POLL: u32 = 500;
@@ -18,44 +16,33 @@ pub const UNITS_PER_POLL: u32 = 500;
 /// a statement on the fast lane.
 pub const UNITS_MAX: u32 = 4 * UNITS_PER_POLL;
 
-/// Units between two readings of the clock, each of which takes about 25 ns.
-const UNITS_PER_CLOCK: u32 = 16;
-
-/// Bytes of text or of values that count as one unit.
-const BYTES_PER_UNIT: usize = 64;
-
 thread_local! {
     /// Units spent by the running task poll.
     static SPENT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counts `units` of work for the running task poll. Returns true when the task should
-/// [`crate::yield_now`]: on a fast lane after [`UNITS_PER_POLL`] or 50 µs, on a heavy lane when
-/// [`crate::turn_is_over`].
-pub fn spend(units: u32) -> bool {
+/// Begins the count of a task poll.
+pub(crate) fn begin_poll() {
+    SPENT.set(0);
+}
+
+/// Adds units to the running task poll. Returns its units before and after.
+pub(crate) fn add(units: u32) -> (u32, u32) {
     let before = SPENT.get();
-    let spent = before.saturating_add(units);
-    SPENT.set(spent);
-    if spent >= UNITS_PER_POLL && context::on_fast_lane() {
-        return true;
-    }
-    spent / UNITS_PER_CLOCK != before / UNITS_PER_CLOCK && context::turn_is_over()
+    let after = before.saturating_add(units);
+    SPENT.set(after);
+    (before, after)
 }
 
-/// Counts the work of processing `bytes` bytes, as [`spend`] does: one unit for each 64 of them.
-pub fn spend_bytes(bytes: usize) -> bool {
-    spend(u32::try_from(bytes.div_ceil(BYTES_PER_UNIT)).unwrap_or(u32::MAX))
-}
-
-/// Begins the count of the next task poll; returns that of the poll that ended.
-pub(crate) fn take() -> u32 {
-    SPENT.replace(0)
+/// Returns the units of the task poll that runs or has just ended.
+pub(crate) fn of_poll() -> u32 {
+    SPENT.get()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Group, Lanes};
+    use crate::{Config, Group, Lanes, spend, spend_bytes};
 
     #[test]
     fn loop_that_spends_and_yields_stays_within_the_bound() {

@@ -27,7 +27,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-use crate::registry::{NO_GROUP, count};
+use crate::counters::count;
+use crate::group::NO_GROUP;
 
 /// Number of groups ready at once up to which every wait is counted.
 const EXACT_MAX: u32 = 3;

@@ -1,5 +1,5 @@
 //! Sending of a session's answers. Normally they are sent when the group pauses
-//! (`lanes::at_pause`). The answers of several connections then go out one after the other, and the
+//! (`lanes::defer`). The answers of several connections then go out one after the other, and the
 //! client's thread stays awake for all of them. The connection's own task sends the rest when the
 //! socket was full.
 
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Buf;
 use frontdoor::WriteHalf;
-use lanes::AtPause;
+use lanes::DeferredWork;
 use tokio::io::AsyncWrite;
 
 use crate::connection::Ended;
@@ -24,7 +24,7 @@ pub(crate) enum Sending {
     #[default]
     None,
     /// Sent when the group pauses.
-    AtPause,
+    Deferred,
     /// Sent by the connection's task, as soon as the socket takes more.
     Connection,
 }
@@ -33,8 +33,8 @@ impl Session {
     /// Schedules the output buffer to be sent at the group's next pause.
     pub(crate) fn send_soon(self: &Rc<Self>) {
         if self.sending.get() == Sending::None && self.unsent_bytes() > 0 {
-            self.sending.set(Sending::AtPause);
-            lanes::at_pause(self.clone());
+            self.sending.set(Sending::Deferred);
+            lanes::defer(self.clone());
         }
     }
 
@@ -42,7 +42,7 @@ impl Session {
     pub(crate) fn send_now(&self, cx: &mut Context<'_>) -> Result<(), Ended> {
         let sent = self.write_out(|output, bytes| Pin::new(output).poll_write(cx, bytes))?;
         match self.sending.get() {
-            Sending::AtPause => {}
+            Sending::Deferred => {}
             _ if sent == Sent::All => self.sending.set(Sending::None),
             _ => self.sending.set(Sending::Connection),
         }
@@ -115,8 +115,8 @@ enum Sent {
     Enough,
 }
 
-impl AtPause for Session {
-    fn at_pause(self: Rc<Self>) {
+impl DeferredWork for Session {
+    fn run_deferred(self: Rc<Self>) {
         self.sending.set(Sending::None);
         let sent = self.write_out(|output, bytes| match output.try_write(bytes) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,

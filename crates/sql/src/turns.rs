@@ -82,7 +82,7 @@ impl Stream for Turns {
             }
         }
         // Once is enough: if nobody else wants the lane, the next turn is this one's too.
-        if lanes::turn_is_over() && !std::mem::replace(&mut self.gave_way, true) {
+        if lanes::slice_is_over() && !std::mem::replace(&mut self.gave_way, true) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -1,32 +1,11 @@
-//! Slots of a level with `max_concurrency`, one number for the whole server:
-//!
-//! ```text
-//!   any lane ──arrive──▶ one word: running, waiting ──slot free, queue empty──▶ Ticket
-//!                             │ else
-//!                             └──▶ wait queue on the level's home core ──▶ Ticket, or timeout
-//!   Ticket dropped on any lane ──▶ running - 1; if statements wait, notify the home core
-//! ```
-//!
-//! The pure functions of `slots` change the word in one atomic step, so that concurrent callers
-//! never exceed the limit. Only the home core admits from the queue, which preserves its order. No
-//! path takes a lock. CQL statements of a level without `max_concurrency` bypass this module.
-//! Setting the option later does not count those that are running.
+//! State of a level's slots: limits, running and waiting statements, and counters. All of it is
+//! atomic, and any lane changes it. The pure functions of `slots` change the numbers of statements
+//! in one atomic step, so that concurrent callers never exceed the limit.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lanes::sync::cross;
-use lanes::{Group, Lanes};
-
-use crate::slots::{Arrival, Occupancy, Queue, SlotLimits, Waiter};
-use crate::{Effective, Level};
+use crate::slots::{Arrival, Occupancy, SlotLimits};
 
 /// Marks the absence of a limit in an atomic number.
 const NONE: u64 = u64::MAX;
@@ -81,14 +60,14 @@ impl Gate {
         gate
     }
 
-    fn set(&self, limits: &SlotLimits) {
+    pub(crate) fn set(&self, limits: &SlotLimits) {
         self.max_concurrency.store(limits.max_concurrency.map_or(NONE, u64::from), SeqCst);
         self.max_queue_size.store(limits.max_queue_size, SeqCst);
         let ms = |timeout: Duration| u64::try_from(timeout.as_millis()).unwrap_or(NONE);
         self.queue_timeout_ms.store(limits.queue_timeout.map_or(NONE, ms), SeqCst);
     }
 
-    fn limits(&self) -> SlotLimits {
+    pub(crate) fn limits(&self) -> SlotLimits {
         let set = |value: &AtomicU64| Some(value.load(SeqCst)).filter(|value| *value != NONE);
         SlotLimits {
             max_concurrency: set(&self.max_concurrency).and_then(|max| u32::try_from(max).ok()),
@@ -97,14 +76,16 @@ impl Gate {
         }
     }
 
-    fn change(&self, mut change: impl FnMut(Occupancy) -> Option<Occupancy>) -> Option<Occupancy> {
+    /// Changes the numbers of statements in one step. Returns those before, or `None` if `change`
+    /// does.
+    pub(crate) fn change(&self, mut change: impl FnMut(Occupancy) -> Option<Occupancy>) -> Option<Occupancy> {
         let changed = self
             .occupancy
             .fetch_update(SeqCst, SeqCst, |word| change(Occupancy::from_word(word)).map(Occupancy::to_word));
         changed.ok().map(Occupancy::from_word)
     }
 
-    fn arrive(&self) -> Arrival {
+    pub(crate) fn arrive(&self) -> Arrival {
         let limits = self.limits();
         let mut arrival = Arrival::Full;
         self.change(|occupancy| {
@@ -115,284 +96,40 @@ impl Gate {
         arrival
     }
 
+    /// Returns a number for a waiter, larger than those before.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    /// Returns the running and waiting statements.
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        Occupancy::from_word(self.occupancy.load(SeqCst))
+    }
+
+    /// Counts a statement that was refused because the queue was full.
+    pub(crate) fn count_full(&self) {
+        self.counts.full.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a statement that was refused because it waited too long.
+    pub(crate) fn count_late(&self) {
+        self.counts.late.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a statement that was admitted after a wait.
+    pub(crate) fn count_waited(&self, waited_ns: u64) {
+        self.counts.waited.fetch_add(1, Relaxed);
+        self.counts.waited_ns.fetch_add(waited_ns, Relaxed);
+    }
+
     pub(crate) fn slot_use(&self) -> SlotUse {
         let Counts { full, late, waited, waited_ns } = &self.counts;
         SlotUse {
-            occupancy: Occupancy::from_word(self.occupancy.load(SeqCst)),
+            occupancy: self.occupancy(),
             full: full.load(Relaxed),
             late: late.load(Relaxed),
             waited: waited.load(Relaxed),
             waited_ns: waited_ns.load(Relaxed),
         }
-    }
-}
-
-/// A slot of a level. Dropping it on any thread releases the slot.
-#[must_use = "dropping this releases the slot"]
-pub struct Ticket {
-    level: Arc<Level>,
-    lanes: Lanes,
-}
-
-/// A refused statement, with the text of its Overloaded error (0x1001).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Overloaded(pub String);
-
-/// Outcome of a request for a slot.
-#[derive(Debug)]
-pub enum SlotRequest {
-    /// The statement has a slot.
-    In(Ticket),
-    /// The statement is in the wait queue.
-    Waits(Waiting),
-    /// The queue is full.
-    Full(Overloaded),
-}
-
-/// A statement in the wait queue of a level. Resolves to a slot, or to an error after its timeout.
-/// Dropping it leaves the queue.
-#[must_use = "dropping this leaves the wait queue"]
-pub struct Waiting {
-    entry: QueueEntry,
-    answer: cross::Receiver<Result<Ticket, Overloaded>>,
-}
-
-struct QueueEntry {
-    level: Arc<Level>,
-    lanes: Lanes,
-    number: u64,
-    /// True if the wait has ended, so that the queue has no entry any more.
-    ended: bool,
-}
-
-/// Channel for the outcome of a wait.
-type ReplyChannel = cross::Sender<Result<Ticket, Overloaded>>;
-
-/// A wait queue with its timer.
-#[derive(Default)]
-struct WaitQueue {
-    queue: Queue<ReplyChannel>,
-    /// Deadline of the timer in ns, and the task that waits for it.
-    timer: Option<(u64, lanes::Task<()>)>,
-}
-
-thread_local! {
-    /// Wait queues of the levels whose home is this core, by the address of the level. Each waiting
-    /// statement keeps its level alive.
-    static WAIT_QUEUES: RefCell<HashMap<usize, WaitQueue>> = RefCell::default();
-}
-
-/// Requests a slot for a statement, on a lane. A level without `max_concurrency` grants it at once
-/// and counts it. Without `queue_timeout`, the statement waits for at most `default_timeout`.
-pub fn enter(effective: &Effective, default_timeout: Duration) -> SlotRequest {
-    let (level, lanes) = (effective.level.clone(), lanes::handle());
-    match level.gate.arrive() {
-        Arrival::Enter => SlotRequest::In(Ticket { level, lanes }),
-        Arrival::Full => {
-            level.gate.counts.full.fetch_add(1, Relaxed);
-            SlotRequest::Full(level.refusal(None))
-        }
-        Arrival::Wait => SlotRequest::Waits(Waiting::begin(level, lanes, default_timeout)),
-    }
-}
-
-/// Requests a slot as [`enter`] does, and waits for it. Callable from either lane.
-///
-/// # Errors
-/// [`Overloaded`] if the queue is full or the wait exceeds its timeout.
-pub async fn admit(effective: &Effective, default_timeout: Duration) -> Result<Ticket, Overloaded> {
-    match enter(effective, default_timeout) {
-        SlotRequest::In(ticket) => Ok(ticket),
-        SlotRequest::Waits(waiting) => waiting.await,
-        SlotRequest::Full(refused) => Err(refused),
-    }
-}
-
-impl Waiting {
-    fn begin(level: Arc<Level>, lanes: Lanes, default_timeout: Duration) -> Waiting {
-        let number = level.gate.next.fetch_add(1, Relaxed);
-        let (reply, answer) = cross::oneshot();
-        let waiter = Waiter { number, since_ns: lanes::time::monotonic_ns(), default_timeout, reply };
-        level.at_home(&lanes, move |level, lanes| {
-            WAIT_QUEUES
-                .with_borrow_mut(|queues| queues.entry(level.address()).or_default().queue.join(waiter));
-            level.admit_waiters(lanes);
-        });
-        Waiting { entry: QueueEntry { level, lanes, number, ended: false }, answer }
-    }
-}
-
-impl Future for Waiting {
-    type Output = Result<Ticket, Overloaded>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = std::task::ready!(Pin::new(&mut self.answer).poll(cx));
-        self.entry.ended = true;
-        // The channel is closed: the server is stopping.
-        Poll::Ready(answer.unwrap_or_else(|_| Err(Overloaded("The server is shutting down".to_owned()))))
-    }
-}
-
-impl Drop for QueueEntry {
-    fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        let number = self.number;
-        self.level.at_home(&self.lanes, move |level, lanes| {
-            let gone = WAIT_QUEUES.with_borrow_mut(|queues| {
-                queues.get_mut(&level.address()).and_then(|wait_queue| wait_queue.queue.remove(number))
-            });
-            // Otherwise the wait ended meanwhile. If it got a slot, dropping the ticket releases
-            // the slot.
-            if gone.is_some() {
-                level.gate.change(|occupancy| Some(occupancy.give_up()));
-                level.admit_waiters(lanes);
-            }
-        });
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let before = self.level.gate.change(|occupancy| Some(occupancy.release_slot()));
-        if before.is_some_and(|occupancy| occupancy.waiting > 0) {
-            self.level.at_home(&self.lanes, |level, lanes| level.admit_waiters(lanes));
-        }
-    }
-}
-
-impl Level {
-    fn address(self: &Arc<Self>) -> usize {
-        Arc::as_ptr(self) as usize
-    }
-
-    /// Runs `f` on the home core, which owns the wait queue. Does nothing if that lane has ended.
-    fn at_home(self: &Arc<Self>, lanes: &Lanes, f: impl FnOnce(&Arc<Level>, &Lanes) + Send + 'static) {
-        let (level, with) = (self.clone(), lanes.clone());
-        lanes.tell(self.home, Group::CONTROL, move || f(&level, &with));
-    }
-
-    /// Applies new limits, also to waiting statements.
-    pub(crate) fn set_slots(self: &Arc<Self>, lanes: &Lanes, limits: &SlotLimits) {
-        self.gate.set(limits);
-        self.at_home(lanes, |level, lanes| level.admit_waiters(lanes));
-    }
-
-    /// Admits waiters while slots are free, refuses late ones, and sets the timer. Call it on the
-    /// home core.
-    fn admit_waiters(self: &Arc<Self>, lanes: &Lanes) {
-        let limits = self.gate.limits();
-        let now_ns = lanes::time::monotonic_ns();
-        while let Some((waiter, gets_slot)) = self.next(now_ns, &limits) {
-            let answer = if gets_slot {
-                let waited_ns = now_ns.saturating_sub(waiter.since_ns);
-                self.gate.counts.waited.fetch_add(1, Relaxed);
-                self.gate.counts.waited_ns.fetch_add(waited_ns, Relaxed);
-                Ok(Ticket { level: self.clone(), lanes: lanes.clone() })
-            } else {
-                self.gate.counts.late.fetch_add(1, Relaxed);
-                Err(self.refusal(Some(limits.queue_timeout.unwrap_or(waiter.default_timeout))))
-            };
-            // If the receiver is gone, dropping the ticket releases the slot.
-            waiter.reply.send(answer);
-        }
-        self.set_timer(lanes, &limits);
-    }
-
-    /// Removes the next waiter to answer. `true`: it gets a slot. `false`: it waited too long.
-    fn next(self: &Arc<Self>, now_ns: u64, limits: &SlotLimits) -> Option<(Waiter<ReplyChannel>, bool)> {
-        WAIT_QUEUES.with_borrow_mut(|queues| {
-            let queue = &mut queues.get_mut(&self.address())?.queue;
-            if let Some(late) = queue.late(now_ns, limits) {
-                self.gate.change(|occupancy| Some(occupancy.give_up()));
-                return Some((late, false));
-            }
-            while let Some(gone) = queue.take_abandoned(|reply| reply.is_closed()) {
-                self.gate.change(|occupancy| Some(occupancy.give_up()));
-                drop(gone);
-            }
-            if queue.is_empty() {
-                return None;
-            }
-            self.gate.change(|occupancy| occupancy.grant_slot(limits))?;
-            queue.first().map(|first| (first, true))
-        })
-    }
-
-    fn set_timer(self: &Arc<Self>, lanes: &Lanes, limits: &SlotLimits) {
-        let old = WAIT_QUEUES.with_borrow_mut(|queues| {
-            let wait_queue = queues.get_mut(&self.address())?;
-            let Some(at_ns) = wait_queue.queue.next_deadline_ns(limits) else {
-                return queues.remove(&self.address()).and_then(|wait_queue| wait_queue.timer);
-            };
-            if wait_queue.timer.as_ref().is_some_and(|(set_ns, _)| *set_ns <= at_ns) {
-                return None;
-            }
-            let (level, lanes) = (self.clone(), lanes.clone());
-            let wait = Duration::from_nanos(at_ns.saturating_sub(lanes::time::monotonic_ns()));
-            let ring = async move {
-                lanes::time::sleep(wait).await;
-                // Detach the timer's own task: dropping it would cancel it while it runs.
-                let timer =
-                    WAIT_QUEUES.with_borrow_mut(|queues| queues.get_mut(&level.address())?.timer.take());
-                timer.into_iter().for_each(|(_, task)| task.detach());
-                level.admit_waiters(&lanes);
-            };
-            wait_queue.timer.replace((at_ns, lanes::spawn(Group::CONTROL, ring)))
-        });
-        drop(old);
-    }
-
-    /// Returns the error of a refused statement. `late`: the exceeded wait. `None`: the queue was
-    /// full.
-    #[cold]
-    fn refusal(&self, late: Option<Duration>) -> Overloaded {
-        let limits = self.gate.limits();
-        let Occupancy { running, waiting } = Occupancy::from_word(self.gate.occupancy.load(SeqCst));
-        let slots = limits.max_concurrency.map_or(u32::MAX, |max| max.max(1));
-        let ahead_ns = self.mean_service_of_all_ns().saturating_mul(u64::from(waiting) + 1);
-        let retry_ms = crate::admission::retry_ms(ahead_ns / u64::from(slots));
-        let what = match late {
-            None => format!(
-                "its queue is full ({waiting} statements waiting, max_queue_size {})",
-                limits.max_queue_size
-            ),
-            Some(limit) => format!(
-                "a statement waited in its queue for {} ms, which is {}",
-                limit.as_millis(),
-                if limits.queue_timeout.is_some() {
-                    "its queue_timeout"
-                } else {
-                    "the statement's time limit"
-                }
-            ),
-        };
-        let max = limits.max_concurrency.map_or_else(|| "none".to_owned(), |max| max.to_string());
-        Overloaded(format!(
-            "The service level '{}' is overloaded: {what}; {running} statements running, max_concurrency {max}. \
-             Try again in {retry_ms} ms.",
-            self.name()
-        ))
-    }
-}
-
-impl fmt::Display for Overloaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Overloaded {}
-
-impl fmt::Debug for Ticket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ticket({})", self.level.name())
-    }
-}
-
-impl fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Waiting({}, {})", self.entry.level.name(), self.entry.number)
     }
 }

@@ -51,6 +51,15 @@ pub struct Level {
     own_memory: Arc<LevelMemory>,
 }
 
+/// A level with its present options.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Identity and counters.
+    pub level: Arc<Level>,
+    /// Options.
+    pub spec: LevelSpec,
+}
+
 /// Counters of a level on one core. Aligned to 128 bytes: the prefetcher loads cache lines in
 /// pairs.
 #[repr(align(128))]

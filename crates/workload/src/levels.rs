@@ -9,20 +9,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use lanes::{Group, Lanes};
 
-use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, Level, LevelSpec, Memory};
+use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, Entry, Level, LevelSpec, Memory};
 
 /// Bound of the number of levels. The lanes support ten times as many groups. A level needs at
 /// least 256 bytes per core.
 pub const LEVELS_MAX: usize = 100_000;
-
-/// A level with its present options.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// Identity and counters.
-    pub level: Arc<Level>,
-    /// Options.
-    pub spec: LevelSpec,
-}
 
 /// All levels at one time. `default` and `driver` always exist.
 #[derive(Clone, Debug)]

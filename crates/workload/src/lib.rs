@@ -21,6 +21,7 @@ mod refusal;
 mod slots;
 mod spec;
 mod usage;
+mod wait_queue;
 mod waits;
 
 pub use admission::{
@@ -28,9 +29,9 @@ pub use admission::{
     Refused, decide,
 };
 pub use effective::{Effective, merge};
-pub use gate::{Overloaded, SlotRequest, SlotUse, Ticket, Waiting, admit, enter};
-pub use level::{Kind, Level};
-pub use levels::{Catalogue, Entry, LEVELS_MAX, LevelError, Levels};
+pub use gate::SlotUse;
+pub use level::{Entry, Kind, Level};
+pub use levels::{Catalogue, LEVELS_MAX, LevelError, Levels};
 pub use memory::{
     Account, LevelMemory, Memory, MemoryLimits, MemoryRequest, MemoryUse, PAGE_BYTES, entitlement,
 };
@@ -39,3 +40,4 @@ pub use refusal::{Refusal, RefusalReason};
 pub use slots::{Arrival, Occupancy, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
 pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelSpec, WorkloadType};
 pub use usage::LevelUsage;
+pub use wait_queue::{Overloaded, SlotRequest, Ticket, Waiting, admit, enter};

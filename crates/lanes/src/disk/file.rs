@@ -33,8 +33,8 @@ use std::task::Poll;
 use bytes::Bytes;
 
 use super::handle::Handle;
-use super::service::{Failed, submit};
-use super::{Action, AlignedBuf, BLOCK, Buffer, FILE_MODE, Op, blocking, pool};
+use super::submit::{Failed, submit};
+use super::{Action, AlignedBuf, BLOCK, Buffer, FILE_MODE, Op, blocking, closer};
 use crate::sys;
 
 /// Open file. Clones share it, and the last one closes it.
@@ -76,10 +76,10 @@ pub struct OpenOptions {
 /// # Errors
 /// Those of the kernel.
 pub async fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
-    let (path, pool) = (path.to_owned(), pool());
+    let (path, closer) = (path.to_owned(), closer());
     let file = blocking(move || {
         let (file, direct) = open_now(&path, options)?;
-        Ok(File::new(Handle::new(file, pool), direct, options.dsync, path))
+        Ok(File::new(Handle::new(file, closer), direct, options.dsync, path))
     })
     .await?;
     if options.direct && !file.is_direct() {
@@ -262,13 +262,13 @@ impl File {
         if let Some(cached) = self.0.cached.get() {
             return Ok(cached.clone());
         }
-        let (file, pool) = (self.clone(), pool());
+        let (file, closer) = (self.clone(), closer());
         blocking(move || {
             // Open by descriptor: the file may have another name by now, or none.
             let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*file.0.handle));
             let options = OpenOptions { write: true, dsync: file.0.dsync, ..OpenOptions::default() };
             let (again, _) = open_now(Path::new(&path), options)?;
-            Ok(file.0.cached.get_or_init(|| Arc::new(Handle::new(again, pool))).clone())
+            Ok(file.0.cached.get_or_init(|| Arc::new(Handle::new(again, closer))).clone())
         })
         .await
     }

@@ -1,33 +1,31 @@
-//! Open descriptor. A thread of the pool closes it: closing the last descriptor of a file without a
-//! name frees all of its space before the call returns. For a large file that takes milliseconds,
-//! in which a fast lane would stall.
+//! Open descriptor, closed by a thread of the pool.
 
 use std::fs;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use super::pool::Pool;
+use super::closer::Closer;
 
-/// Open descriptor. The head of this file explains why the pool closes it.
+/// Open descriptor. [`Closer`] explains why the pool closes it.
 #[derive(Debug)]
 pub(crate) struct Handle {
     /// `None` only while it is being dropped.
     file: Option<fs::File>,
-    /// Pool that closes it; `None`: it is closed where it is dropped.
-    pool: Option<Arc<Pool>>,
+    /// Closes it; `None`: it is closed where it is dropped.
+    closer: Option<Arc<Closer>>,
 }
 
 impl Handle {
     /// Creates a handle that the pool closes.
-    pub(crate) fn new(file: fs::File, pool: Arc<Pool>) -> Handle {
-        Handle { file: Some(file), pool: Some(pool) }
+    pub(crate) fn new(file: fs::File, closer: Arc<Closer>) -> Handle {
+        Handle { file: Some(file), closer: Some(closer) }
     }
 
     /// Creates a handle that is closed where it is dropped, and at once: a lock, which another
     /// process may want a moment later.
     pub(crate) fn closed_at_once(file: fs::File) -> Handle {
-        Handle { file: Some(file), pool: None }
+        Handle { file: Some(file), closer: None }
     }
 }
 
@@ -47,8 +45,8 @@ impl AsRawFd for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let (Some(file), Some(pool)) = (self.file.take(), &self.pool) {
-            pool.close(file);
+        if let (Some(file), Some(closer)) = (self.file.take(), &self.closer) {
+            closer.close(file);
         }
     }
 }

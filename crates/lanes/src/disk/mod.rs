@@ -12,13 +12,16 @@
 
 mod bucket;
 mod buffer;
+mod closer;
 mod file;
 mod handle;
 mod kernel;
+mod on_core;
 mod op;
 mod pool;
 mod remove;
 mod service;
+mod submit;
 mod uring;
 
 use std::fs;
@@ -32,14 +35,17 @@ pub use buffer::{AlignedBuf, BLOCK};
 pub use file::{File, OpenOptions, lock_file, open};
 pub(crate) use kernel::KernelThreads;
 pub use kernel::KernelUse;
-pub(crate) use op::{Action, Buffer, Op};
+pub(crate) use op::{Action, Buffer, Finished, Op};
 pub(crate) use pool::Pool;
 pub use remove::{STEP_BYTES as REMOVE_STEP_BYTES, remove_paced};
-use service::submit;
-pub(crate) use service::{Finished, Service, end};
+pub(crate) use service::Service;
+use submit::submit;
 pub(crate) use uring::Ring;
 
-use crate::context::with_core;
+use closer::Closer;
+
+use crate::context::{handle, with_core};
+use crate::current::current_group;
 
 /// Permissions of files: only the server's user may read the data of clients.
 const FILE_MODE: u32 = 0o600;
@@ -49,7 +55,7 @@ const FOLDER_MODE: u32 = 0o700;
 /// Counts a lookup in a cache above the disk, for the current group: a hit if `found`, else a miss.
 /// Counts nothing outside of fast lanes.
 pub fn count_lookup(found: bool) {
-    let group = crate::current_group();
+    let group = current_group();
     with_core(|core| core.count_lookup(group, found));
 }
 
@@ -139,7 +145,7 @@ pub async fn exists(path: &Path) -> io::Result<bool> {
 /// # Errors
 /// `/proc` is not mounted.
 pub async fn kernel_use() -> io::Result<KernelUse> {
-    let lanes = crate::handle();
+    let lanes = handle();
     blocking(move || {
         // Locked only here, by threads of the pool, so no lane waits.
         let mut threads = lanes.kernel_threads().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -179,7 +185,7 @@ async fn blocking<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send 
     receiver.await.unwrap_or_else(|_| Err(io::Error::other("the disk job did not finish")))
 }
 
-/// Returns the server's pool.
-fn pool() -> Arc<Pool> {
-    crate::handle().pool().clone()
+/// Returns the part of the server's pool that closes files.
+fn closer() -> Arc<Closer> {
+    handle().pool().closer().clone()
 }

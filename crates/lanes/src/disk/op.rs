@@ -139,3 +139,11 @@ impl Op {
         }
     }
 }
+
+/// Request that the pool has completed.
+pub(crate) struct Finished {
+    pub(crate) token: usize,
+    pub(crate) op: Op,
+    pub(crate) result: io::Result<()>,
+    pub(crate) cpu_ns: u64,
+}

@@ -15,8 +15,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::closer::Closer;
 use super::handle::Handle;
-use super::{blocking, pool};
+use super::{blocking, closer};
 use crate::time;
 
 /// Bytes freed in one step. An ext4 on a virtual disk takes well under a millisecond for them.
@@ -35,8 +36,8 @@ const REST_MAX: Duration = Duration::from_millis(100);
 /// # Errors
 /// Those of the kernel. If the name was removed, the space is freed in any case.
 pub async fn remove_paced(path: &Path) -> io::Result<()> {
-    let (path, pool) = (path.to_owned(), pool());
-    let unnamed = blocking(move || unlink(&path, pool)).await?;
+    let (path, closer) = (path.to_owned(), closer());
+    let unnamed = blocking(move || unlink(&path, closer)).await?;
     let Some((file, mut len)) = unnamed else { return Ok(()) };
     while len > 0 {
         let began = time::monotonic_ns();
@@ -53,12 +54,12 @@ pub async fn remove_paced(path: &Path) -> io::Result<()> {
 
 /// Runs steps 1 and 2. Returns the file and its length if there is space to be freed in steps.
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
-fn unlink(path: &Path, pool: Arc<pool::Pool>) -> io::Result<Option<(Arc<Handle>, u64)>> {
+fn unlink(path: &Path, closer: Arc<Closer>) -> io::Result<Option<(Arc<Handle>, u64)>> {
     let found = fs::symlink_metadata(path)?;
     if !found.is_file() || found.len() <= STEP_BYTES {
         return fs::remove_file(path).map(|()| None);
     }
-    let file = Handle::new(fs::OpenOptions::new().write(true).open(path)?, pool);
+    let file = Handle::new(fs::OpenOptions::new().write(true).open(path)?, closer);
     fs::remove_file(path)?;
     let left = file.metadata()?;
     Ok((left.nlink() == 0).then(|| (Arc::new(file), left.len())))

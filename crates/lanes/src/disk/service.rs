@@ -3,19 +3,18 @@
 
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use sched::{DiskModel, InFlight, IoQueue, Kind, NodeId, Pop, Tree};
 
 use super::bucket::{Bucket, SharedBudget};
 use super::pool::Pool;
 use super::uring::Ring;
-use super::{Action, Op};
+use super::{Action, Finished, Op};
 use crate::Group;
-use crate::context::current_group;
-use crate::executor::Core;
-use crate::registry::{Registry, count, slot_of};
-use crate::shared::{CoreShared, Message};
+use crate::counters::{Counters, count};
+use crate::registry::{Registry, slot_of};
+use crate::shared::CoreShared;
 use crate::sync::cross;
 use crate::sys;
 
@@ -28,37 +27,30 @@ const COST_MAX_NS: u64 = 1_000_000_000;
 const IN_FLIGHT_MAX: usize = 128;
 const _: () = assert!(IN_FLIGHT_MAX < super::uring::ENTRIES as usize, "the ring is never full");
 
-/// Request that the pool has completed.
-pub(crate) struct Finished {
-    pub(crate) token: usize,
-    pub(crate) op: Op,
-    pub(crate) result: io::Result<()>,
-    pub(crate) cpu_ns: u64,
-}
-
-/// Request that failed, with its operation if that came back.
-pub(crate) struct Failed {
-    pub(crate) error: io::Error,
-    pub(crate) op: Option<Op>,
-}
-
-impl From<Failed> for io::Error {
-    fn from(failed: Failed) -> io::Error {
-        failed.error
-    }
-}
-
 /// Result for a task: the outcome, and the request with its buffer.
-type Outcome = (io::Result<()>, Op);
+pub(super) type Outcome = (io::Result<()>, Op);
 
 /// Pending answer. It is sent once no state is borrowed, since it wakes a task.
-struct Answer(cross::Sender<Outcome>, Outcome);
+pub(crate) struct Answer(cross::Sender<Outcome>, Outcome);
 
-struct Waiting {
-    op: Op,
-    ticket: cross::Sender<Outcome>,
-    group: Group,
-    submitted_ns: u64,
+/// Request in the fair queue.
+pub(crate) struct Waiting {
+    pub(super) op: Op,
+    pub(super) ticket: cross::Sender<Outcome>,
+    pub(super) group: Group,
+    pub(super) submitted_ns: u64,
+}
+
+/// Effects of a run of the service on tasks and on other cores. The caller applies them once the
+/// service is not borrowed.
+pub(super) struct Ran {
+    pub(super) answers: Vec<Answer>,
+    /// Tasks whose group's queue may have space again.
+    pub(super) wakers: Vec<Waker>,
+    /// Bucket whose waiting cores have to be woken, because the disk is idle.
+    pub(super) idle: Option<Arc<Bucket>>,
+    /// Error of the kernel to report: it rejects requests of the ring.
+    pub(super) refusal: Option<io::Error>,
 }
 
 struct Sent {
@@ -219,6 +211,55 @@ impl Service {
         self.retry_ns
     }
 
+    /// Reaps completions and sends requests. Has the task of `cx` woken at the next completion.
+    pub(super) fn run(&mut self, cx: Option<&mut Context<'_>>) -> Ran {
+        if let (Some(cx), Some(ring)) = (cx, self.ring.as_mut()) {
+            ring.rest(cx);
+        }
+        let answers = self.reap();
+        self.dispatch();
+        let wakers = std::mem::take(&mut self.full);
+        let idle = std::mem::take(&mut self.disk_is_idle).then(|| self.bucket.clone());
+        Ran { answers, wakers, idle, refusal: self.refusal.take() }
+    }
+
+    /// Queues a request. Returns it if its group's queue is full. The task of `cx` is then woken
+    /// when that may have changed.
+    pub(super) fn queue_request(&mut self, waiting: Waiting, cx: &Context<'_>) -> Option<Waiting> {
+        let (kind, bytes) = waiting.op.cost();
+        let node = self.place(waiting.group);
+        let refused = self.queue.push(node, kind, bytes, waiting).err();
+        if refused.is_some() {
+            self.full.push(cx.waker().clone());
+        }
+        refused
+    }
+
+    /// Ends a request that the pool has completed. Returns its group and its answer.
+    pub(super) fn finished(&mut self, finished: Finished) -> (Group, Answer) {
+        let Finished { token, op, result, .. } = finished;
+        let group = self.in_flight[token].as_ref().map_or(Group::CONTROL, |done| done.group);
+        (group, self.finish(token, op, result))
+    }
+
+    /// Ends the service: waits until the kernel has finished with the buffers of requests in
+    /// flight.
+    pub(crate) fn end(&mut self) {
+        let Some(mut ring) = self.ring.take() else { return };
+        // Submit the last requests. If the kernel rejects them, it has not seen their buffers
+        // either.
+        while !self.ring_refused && ring.submit().is_ok() && ring.has_unsubmitted() {}
+        for token in ring.take_unsubmitted() {
+            self.in_flight[token].as_mut().expect("in use until done").op = None;
+        }
+        while self.in_flight.iter().flatten().any(|in_flight| in_flight.op.is_some()) {
+            ring.wait();
+            for (token, _) in ring.reap() {
+                self.in_flight[token].as_mut().expect("in use until done").op = None;
+            }
+        }
+    }
+
     /// Sends the requests that the disk takes.
     fn dispatch(&mut self) {
         self.retry_ns = None;
@@ -307,7 +348,7 @@ impl Service {
         Answer(done.ticket, (result, op))
     }
 
-    fn counters(&self, group: Group) -> &crate::registry::Counters {
+    fn counters(&self, group: Group) -> &Counters {
         let group = if self.registry.get(group).is_some() { group } else { Group::DEFAULT };
         &self.registry.counters(slot_of(group.0))[self.shared.index]
     }
@@ -362,107 +403,8 @@ fn may_be_refusal(error: &io::Error) -> bool {
 }
 
 impl Answer {
-    fn give(self) {
+    pub(super) fn give(self) {
         self.0.send(self.1);
-    }
-}
-
-impl Core {
-    /// Reaps completions and sends requests. Returns true if that woke a task.
-    pub(crate) fn run_disk(&self, cx: Option<&mut Context<'_>>) -> bool {
-        let mut disk = self.disk.borrow_mut();
-        if let (Some(cx), Some(ring)) = (cx, disk.ring.as_mut()) {
-            ring.rest(cx);
-        }
-        let answers = disk.reap();
-        disk.dispatch();
-        let full = std::mem::take(&mut disk.full);
-        let refusal = disk.refusal.take();
-        let (bucket, idle) = (disk.bucket.clone(), std::mem::take(&mut disk.disk_is_idle));
-        drop(disk);
-        if idle {
-            // This core has just checked its queue.
-            let others = bucket.take_waiting().filter(|&core| core != self.shared.index);
-            others.for_each(|core| drop(self.lanes.core(core).send(Message::DiskIdle)));
-        }
-        refusal.into_iter().for_each(|error| self.lanes.ring_refused(self.shared.index, &error));
-        let any = !answers.is_empty() || !full.is_empty();
-        answers.into_iter().for_each(Answer::give);
-        full.into_iter().for_each(Waker::wake);
-        any
-    }
-
-    /// Queues a request. Returns it if its group's queue is full. The task is then woken when that
-    /// may have changed.
-    fn queue_request(&self, waiting: Waiting, cx: &Context<'_>) -> Option<Waiting> {
-        let mut disk = self.disk.borrow_mut();
-        let (kind, bytes) = waiting.op.cost();
-        let node = disk.place(waiting.group);
-        let refused = disk.queue.push(node, kind, bytes, waiting).err();
-        if refused.is_some() {
-            disk.full.push(cx.waker().clone());
-        }
-        drop(disk);
-        self.wake();
-        refused
-    }
-
-    pub(crate) fn disk_finished(&self, finished: Finished) {
-        let Finished { token, op, result, cpu_ns } = finished;
-        let mut disk = self.disk.borrow_mut();
-        let group = disk.in_flight[token].as_ref().map(|done| done.group);
-        let answer = disk.finish(token, op, result);
-        drop(disk);
-        self.charge_elsewhere(group.unwrap_or(Group::CONTROL), cpu_ns);
-        answer.give();
-    }
-}
-
-/// Sends a request of this task's group through the core's queue. Returns the completed request
-/// with its buffer.
-pub(crate) async fn submit(op: Op) -> Result<Op, Failed> {
-    if crate::on_heavy_lane() {
-        let submitted = crate::try_call(crate::current_core(), move || submit_here(op)).await;
-        return submitted.unwrap_or_else(|ended| Err(Failed { error: io::Error::other(ended), op: None }));
-    }
-    submit_here(op).await
-}
-
-async fn submit_here(op: Op) -> Result<Op, Failed> {
-    let (ticket, answer) = cross::oneshot();
-    let group = current_group();
-    let mut unsent = Some(Waiting { op, ticket, group, submitted_ns: sys::monotonic_ns() });
-    std::future::poll_fn(move |cx| {
-        let Some(waiting) = unsent.take() else { return Poll::Ready(()) };
-        unsent = crate::context::with_core(|core| core.queue_request(waiting, cx))
-            .expect("to be called on a lane");
-        if unsent.is_none() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    match answer.await {
-        Ok((Ok(()), op)) => Ok(op),
-        Ok((Err(error), op)) => Err(Failed { error, op: Some(op) }),
-        Err(_) => {
-            let error = io::Error::other("the lane ended before the request was done");
-            Err(Failed { error, op: None })
-        }
-    }
-}
-
-/// Ends the service: waits until the kernel has finished with the buffers of requests in flight.
-pub(crate) fn end(core: &Core) {
-    let mut disk = core.disk.borrow_mut();
-    let Some(mut ring) = disk.ring.take() else { return };
-    // Submit the last requests. If the kernel rejects them, it has not seen their buffers either.
-    while !disk.ring_refused && ring.submit().is_ok() && ring.has_unsubmitted() {}
-    for token in ring.take_unsubmitted() {
-        disk.in_flight[token].as_mut().expect("in use until done").op = None;
-    }
-    while disk.in_flight.iter().flatten().any(|in_flight| in_flight.op.is_some()) {
-        ring.wait();
-        for (token, _) in ring.reap() {
-            disk.in_flight[token].as_mut().expect("in use until done").op = None;
-        }
     }
 }
 

@@ -4,15 +4,15 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use lanes::{AtPause, Config, Group, GroupSpec, Lanes};
+use lanes::{Config, DeferredWork, Group, GroupSpec, Lanes};
 
 struct Note {
     notes: Rc<RefCell<Vec<&'static str>>>,
     text: &'static str,
 }
 
-impl AtPause for Note {
-    fn at_pause(self: Rc<Self>) {
+impl DeferredWork for Note {
+    fn run_deferred(self: Rc<Self>) {
         self.notes.borrow_mut().push(self.text);
     }
 }
@@ -32,7 +32,7 @@ fn deferred_work_follows_the_ready_tasks_of_its_group_in_order() {
                 let notes = notes.clone();
                 lanes::spawn(Group::DEFAULT, async move {
                     notes.borrow_mut().push("task");
-                    lanes::at_pause(Rc::new(Note { notes, text }));
+                    lanes::defer(Rc::new(Note { notes, text }));
                 })
             })
             .collect();
@@ -55,7 +55,7 @@ fn deferred_work_is_done_before_a_slice_of_another_group() {
         let notes = Rc::new(RefCell::new(Vec::new()));
         let theirs = notes.clone();
         let task = lanes::spawn(other, async move { theirs.borrow_mut().push("other") });
-        lanes::at_pause(Rc::new(Note { notes: notes.clone(), text: "deferred" }));
+        lanes::defer(Rc::new(Note { notes: notes.clone(), text: "deferred" }));
         task.await;
         notes.take()
     });
@@ -66,15 +66,15 @@ fn deferred_work_is_done_before_a_slice_of_another_group() {
 #[test]
 fn group_that_never_pauses_does_its_deferred_work() {
     struct Flag(Cell<bool>);
-    impl AtPause for Flag {
-        fn at_pause(self: Rc<Self>) {
+    impl DeferredWork for Flag {
+        fn run_deferred(self: Rc<Self>) {
             self.0.set(true);
         }
     }
     let lanes = lanes();
     lanes.block_on(0, Group::DEFAULT, || async {
         let flag = Rc::new(Flag(Cell::new(false)));
-        lanes::at_pause(flag.clone());
+        lanes::defer(flag.clone());
         // The task is always ready, so without a bound this would never end.
         while !flag.0.get() {
             lanes::yield_now().await;
@@ -86,8 +86,8 @@ fn group_that_never_pauses_does_its_deferred_work() {
 #[test]
 fn deferred_work_is_charged_to_the_group_that_deferred_it() {
     struct Work;
-    impl AtPause for Work {
-        fn at_pause(self: Rc<Self>) {
+    impl DeferredWork for Work {
+        fn run_deferred(self: Rc<Self>) {
             let began_ns = lanes::time::monotonic_ns();
             while lanes::time::monotonic_ns() - began_ns < 2_000_000 {}
             assert_eq!(lanes::current_group(), Group::DRIVER);
@@ -96,7 +96,7 @@ fn deferred_work_is_charged_to_the_group_that_deferred_it() {
     let lanes = lanes();
     lanes.block_on(0, Group::DRIVER, || async {
         for _ in 0..20 {
-            lanes::at_pause(Rc::new(Work));
+            lanes::defer(Rc::new(Work));
             lanes::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     });

@@ -8,27 +8,20 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::context::{fast, in_group};
-use crate::executor::Core;
+use crate::current::{current_group, in_group};
 use crate::{Group, sys};
 
 /// Work that can be deferred for a moment. It is charged to the group that deferred it.
-pub trait AtPause {
+pub trait DeferredWork {
     /// Does the work, in a few microseconds. The work may be dropped instead, when the lane ends.
-    fn at_pause(self: Rc<Self>);
-}
-
-/// Defers `work` until this core's running group pauses: when it has nothing else to run here, or
-/// another group gets the core, or after 100 µs. Only for tasks of a fast lane; panics elsewhere.
-pub fn at_pause(work: Rc<dyn AtPause>) {
-    fast(|core| core.deferred.push(work, core.lanes.config().policy.defer_ns));
+    fn run_deferred(self: Rc<Self>);
 }
 
 /// Deferred work of one group. It is done before another group gets a slice.
 pub(crate) struct Deferred {
-    items: RefCell<Vec<Rc<dyn AtPause>>>,
+    items: RefCell<Vec<Rc<dyn DeferredWork>>>,
     /// Allocation that `items` uses while its work is done.
-    spare: RefCell<Vec<Rc<dyn AtPause>>>,
+    spare: RefCell<Vec<Rc<dyn DeferredWork>>>,
     group: Cell<Group>,
     deadline_ns: Cell<u64>,
 }
@@ -46,10 +39,10 @@ impl Default for Deferred {
 
 impl Deferred {
     /// Defers work for at most `defer_ns` and the task poll in flight then.
-    fn push(&self, work: Rc<dyn AtPause>, defer_ns: u64) {
+    pub(crate) fn push(&self, work: Rc<dyn DeferredWork>, defer_ns: u64) {
         let mut items = self.items.borrow_mut();
         if items.is_empty() {
-            self.group.set(crate::current_group());
+            self.group.set(current_group());
             self.deadline_ns.set(sys::monotonic_ns() + defer_ns);
         }
         items.push(work);
@@ -65,20 +58,17 @@ impl Deferred {
         now_ns >= self.deadline_ns.get() && !self.items.borrow().is_empty()
     }
 
+    /// Does the work. Returns true if there was any.
+    pub(crate) fn run(&self) -> bool {
+        let Some(group) = self.group() else { return false };
+        let mut items = self.items.replace(self.spare.take());
+        in_group(group, || items.drain(..).for_each(DeferredWork::run_deferred));
+        self.spare.replace(items);
+        true
+    }
+
     /// Drops all work, when the lane ends.
     pub(crate) fn clear(&self) {
         drop(self.items.take());
-    }
-}
-
-impl Core {
-    /// Does the deferred work. Returns true if there was any.
-    pub(crate) fn pause(&self) -> bool {
-        let deferred = &self.deferred;
-        let Some(group) = deferred.group() else { return false };
-        let mut items = deferred.items.replace(deferred.spare.take());
-        in_group(group, || items.drain(..).for_each(AtPause::at_pause));
-        deferred.spare.replace(items);
-        true
     }
 }

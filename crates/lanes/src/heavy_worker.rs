@@ -1,0 +1,69 @@
+//! Threads of the heavy lane: each runs tasks of the group that the fast lane grants it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use crate::Group;
+use crate::context::{Seat, take_seat};
+use crate::current::{in_group, poll_begins};
+use crate::heavy::{Grant, NORMAL_WORKER};
+use crate::lanes::Lanes;
+use crate::registry::slot_of;
+use crate::shared::{CoreShared, Message};
+use crate::sys::{self, ThreadClock};
+use crate::task;
+
+/// Runs a worker thread until the lane stops.
+pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
+    let worker = &shared.heavy.workers[index];
+    if !shared.cpus.is_empty() {
+        // The worker has inherited the affinity of the fast lane already, so a failure changes
+        // nothing.
+        drop(sys::pin_to(&shared.cpus));
+    }
+    let class = if index == NORMAL_WORKER { Ok(()) } else { sys::become_idle_class() };
+    worker.attach_thread(class.and_then(|()| ThreadClock::of_this_thread()).ok());
+    while !shared.stop.load(SeqCst) {
+        let grant = worker.grant();
+        if worker.is_done(grant) {
+            std::thread::park();
+            continue;
+        }
+        take_seat(Some(Seat { lanes: lanes.clone(), shared: shared.clone(), worker: index, grant }));
+        if run_slice(&shared, index, grant) {
+            drop(shared.send(Message::CheckHeavy(Group(grant.group()))));
+        }
+    }
+    take_seat(None);
+}
+
+/// Runs tasks of the granted group until the grant changes or none are left. Returns true in the
+/// latter case.
+fn run_slice(shared: &CoreShared, index: usize, grant: Grant) -> bool {
+    let worker = &shared.heavy.workers[index];
+    worker.begin_slice(grant, sys::thread_cpu_ns());
+    // Use the slot, not the group: the group may have been dropped since, and its counts must fall
+    // all the same.
+    let counters = &shared.registry.counters(slot_of(grant.group()))[shared.index];
+    let mut drained = false;
+    while worker.grant() == grant && !shared.stop.load(Relaxed) {
+        let Some(runnable) = shared.heavy.pop(index, grant.group(), counters) else {
+            drained = true;
+            break;
+        };
+        let header = runnable.metadata();
+        if header.urgent {
+            counters.urgent_queued.fetch_sub(1, SeqCst);
+        }
+        let group = Group(header.group.load(Relaxed));
+        poll_begins(sys::monotonic_ns());
+        in_group(group, || task::run(runnable));
+        counters.heavy_pending.fetch_sub(1, AcqRel);
+        shared.heavy.was_polled();
+    }
+    worker.end_slice(sys::thread_cpu_ns(), counters);
+    if drained {
+        worker.mark_done(grant);
+    }
+    drained
+}

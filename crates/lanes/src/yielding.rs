@@ -1,0 +1,118 @@
+//! Yield points of tasks: when a task should return to the scheduler, and how it does.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::context::{on_fast_lane, with_seat};
+use crate::current::poll_ns;
+use crate::units::UNITS_PER_POLL;
+use crate::{Group, sys, task, units};
+
+/// Time after which a fast-lane task should yield, ns.
+const POLL_NS_MAX: u64 = sched::LATENCY_SLICE_NS;
+/// Time after which a heavy task yields in any case, ns: it may have been cancelled, or another
+/// task of its group is next.
+const HEAVY_POLL_NS_MAX: u64 = 1_000_000;
+
+/// Units between two readings of the clock, each of which takes about 25 ns.
+const UNITS_PER_CLOCK: u32 = 16;
+
+/// Bytes of text or of values that count as one unit.
+const BYTES_PER_UNIT: usize = 64;
+
+thread_local! {
+    /// Time at which this thread, a heavy worker, last offered its CPU, ns.
+    static YIELDED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns true if the running task should yield. On a heavy lane, its group's slice is over or it
+/// has run for 1 ms. On a fast lane, it has used its 50 µs. For code that is polled; code that can
+/// await calls [`heavy_yield`]. Takes about 25 ns. On a heavy lane it also makes a system call at
+/// most ten times a millisecond, to offer the CPU to a fast lane that is ready.
+#[must_use]
+pub fn slice_is_over() -> bool {
+    let on_heavy_lane = with_seat(|seat| {
+        let now_ns = sys::monotonic_ns();
+        offer_cpu(now_ns, seat.lanes.config().policy.offer_cpu_ns);
+        seat.slice_is_over() || poll_ns(now_ns) >= HEAVY_POLL_NS_MAX
+    });
+    on_heavy_lane.unwrap_or_else(should_yield)
+}
+
+/// Offers the CPU of this heavy worker to other threads, every `every_ns`. The kernel takes the CPU
+/// from the idle class for a fast lane that wakes. But it also gives the idle class its
+/// entitlement: 3 parts of 1,027 beside one thread, and a turn to a thread that has just woken.
+/// Such a turn lasts until the next tick, up to 4 ms in which a fast lane that is ready does not
+/// run.
+fn offer_cpu(now_ns: u64, every_ns: u64) {
+    if now_ns.saturating_sub(YIELDED.get()) >= every_ns {
+        YIELDED.set(now_ns);
+        sys::yield_cpu();
+    }
+}
+
+/// Moves the running task to another group, from its next task poll on, which begins when this
+/// returns. The task itself must await it, not a combinator that polls on its own.
+pub fn switch_group(group: Group) -> impl Future<Output = ()> {
+    Again {
+        before: Some(move || assert!(task::switch(group), "only a task can change its group")),
+        waited: false,
+    }
+}
+
+/// Returns to the scheduler, which may run other tasks.
+pub fn yield_now() -> impl Future<Output = ()> {
+    Again { before: Some(|| ()), waited: false }
+}
+
+/// Returns true if the running fast-lane task poll has used its 50 µs and should [`yield_now`].
+/// Takes about 25 ns.
+#[must_use]
+pub fn should_yield() -> bool {
+    poll_ns(sys::monotonic_ns()) >= POLL_NS_MAX
+}
+
+/// Returns to the scheduler if [`slice_is_over`].
+pub async fn heavy_yield() {
+    if slice_is_over() {
+        yield_now().await;
+    }
+}
+
+/// Counts `units` of work for the running task poll. Returns true when the task should
+/// [`crate::yield_now`]: on a fast lane after [`UNITS_PER_POLL`] or 50 µs, on a heavy lane when
+/// [`slice_is_over`].
+pub fn spend(units: u32) -> bool {
+    let (before, spent) = units::add(units);
+    if spent >= UNITS_PER_POLL && on_fast_lane() {
+        return true;
+    }
+    spent / UNITS_PER_CLOCK != before / UNITS_PER_CLOCK && slice_is_over()
+}
+
+/// Counts the work of processing `bytes` bytes, as [`spend`] does: one unit for each 64 of them.
+pub fn spend_bytes(bytes: usize) -> bool {
+    spend(u32::try_from(bytes.div_ceil(BYTES_PER_UNIT)).unwrap_or(u32::MAX))
+}
+
+/// Future that runs a closure, wakes its task, and is ready at the next poll.
+struct Again<F> {
+    before: Option<F>,
+    waited: bool,
+}
+
+impl<F: FnOnce() + Unpin> Future for Again<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.waited {
+            return Poll::Ready(());
+        }
+        self.before.take().into_iter().for_each(|before| before());
+        self.waited = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
