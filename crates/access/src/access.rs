@@ -167,7 +167,7 @@ impl Access {
 
     /// Opens a session. `verifier` is the one that the password was checked against.
     pub(crate) fn log_in(&self, actor: Actor, verifier: Option<Arc<Verifier>>) -> Login {
-        let levels = self.shared.levels.catalogue();
+        let levels = self.shared.levels.catalog();
         // Version 0 is never current, so that the first use replaces this view.
         let stale = Rc::new(View::without_role(self.next_number(), actor.anonymous, &levels));
         let login = Login::new(actor, verifier, self.shared.clone(), (0, stale));
@@ -200,7 +200,7 @@ impl Access {
     /// Returns the settings of a connection before authentication: those of level `driver`.
     #[must_use]
     pub fn handshake(&self) -> Rc<Effective> {
-        Rc::new(Effective::of(self.shared.levels.catalogue().driver_level()))
+        Rc::new(Effective::of(self.shared.levels.catalog().driver_level()))
     }
 
     /// Returns the settings of a statement with USING SERVICE LEVEL.
@@ -209,7 +209,7 @@ impl Access {
     /// Returns an error if the role may not use the level. Returns an error if the level does not
     /// exist and the role may use it.
     pub fn effective_using(&self, login: &Login, level: &str) -> Result<Rc<Effective>, Error> {
-        let catalog = self.shared.levels.catalogue();
+        let catalog = self.shared.levels.catalog();
         let (view, roles) = (self.view(login), &self.snapshot().roles);
         let role = login.role();
         let resource = Resource::ServiceLevel(level.to_owned());
@@ -235,7 +235,7 @@ impl Access {
 
     #[cold]
     fn refresh_view(&self, login: &Login) -> Rc<View> {
-        let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalogue());
+        let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalog());
         let (roles, role) = (&snapshot.roles, login.role());
         if login.actor().anonymous || !login.identity.is_current(roles) {
             let may_everything = login.actor().anonymous;

@@ -236,7 +236,7 @@ impl Access {
         verifier: Option<&Arc<Verifier>>,
         f: impl FnOnce(&Planner<'_>) -> T,
     ) -> T {
-        let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalogue());
+        let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalog());
         f(&Planner {
             roles: &snapshot.roles,
             levels: &levels,
@@ -267,7 +267,7 @@ impl Access {
             // The edits were planned against these levels under the same guard, so that none can
             // fail.
             match edit {
-                Edit::PutLevel(spec) if levels.catalogue().get(&spec.name).is_some() => {
+                Edit::PutLevel(spec) if levels.catalog().get(&spec.name).is_some() => {
                     levels.alter(spec).expect("the level is there");
                 }
                 Edit::PutLevel(spec) => levels.create(spec).expect("the level is not there yet"),

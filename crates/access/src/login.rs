@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use cql::ast::Permission;
 use engine::Error;
 use rustc_hash::FxHashMap;
-use workload::{Catalogue, Effective};
+use workload::{Catalog, Effective};
 
 use crate::access::Shared;
 use crate::plan::Actor;
@@ -104,14 +104,14 @@ impl Rights {
 pub(crate) struct View {
     pub(crate) effective: Rc<Effective>,
     pub(crate) rights: Rc<Rights>,
-    levels: Arc<Catalogue>,
+    levels: Arc<Catalog>,
     /// Visibility of rows, derived on first use.
     visibility: OnceCell<Arc<Visibility>>,
 }
 
 impl View {
     /// Creates the view that the sessions of a role share.
-    pub(crate) fn of(role: &str, rights: Rc<Rights>, roles: &Roles, levels: &Arc<Catalogue>) -> View {
+    pub(crate) fn of(role: &str, rights: Rc<Rights>, roles: &Roles, levels: &Arc<Catalog>) -> View {
         let effective = roles.effective(role, levels);
         let effective = Rc::new(effective.unwrap_or_else(|| Effective::of(levels.default_level())));
         View { effective, rights, levels: levels.clone(), visibility: OnceCell::new() }
@@ -119,7 +119,7 @@ impl View {
 
     /// Creates the view of a session without a role. It has all rights if authentication is off,
     /// and none if the session ended.
-    pub(crate) fn without_role(number: u64, may_everything: bool, levels: &Arc<Catalogue>) -> View {
+    pub(crate) fn without_role(number: u64, may_everything: bool, levels: &Arc<Catalog>) -> View {
         let rights = Rc::new(Rights::new(number, may_everything, Vec::new()));
         let effective = Rc::new(Effective::of(levels.default_level()));
         View { effective, rights, levels: levels.clone(), visibility: OnceCell::new() }
@@ -137,7 +137,7 @@ impl View {
     }
 
     /// True if its level is current, provided that its rights are.
-    pub(crate) fn has_current_level(&self, levels: &Arc<Catalogue>) -> bool {
+    pub(crate) fn has_current_level(&self, levels: &Arc<Catalog>) -> bool {
         Arc::ptr_eq(&self.levels, levels)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cql::ast::Permission;
-use workload::{Catalogue, Effective};
+use workload::{Catalog, Effective};
 
 use crate::resource::{PermissionSet, Resource};
 use crate::scram::{self, Key, Verifier};
@@ -205,7 +205,7 @@ impl Roles {
 
     /// Returns the effective settings of a role's statements. `None` if neither the role nor a role
     /// granted to it has a level.
-    pub(crate) fn effective(&self, role: &str, levels: &Catalogue) -> Option<Effective> {
+    pub(crate) fn effective(&self, role: &str, levels: &Catalog) -> Option<Effective> {
         let roles = self.with_granted(role);
         let attached = roles.iter().filter_map(|(_, role)| levels.get(role.level.as_deref()?));
         let mut attached = attached.peekable();

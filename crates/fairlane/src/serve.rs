@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use access::AuditLog;
 use frontdoor::{Accounts, Tls, TlsFiles};
-use lanes::{FREED_MEMORY_LOOK, FreedMemory, Group, Lanes, MemoryAhead, Reporter};
+use lanes::{FREED_MEMORY_CHECK_EVERY, FreedMemory, Group, Lanes, MemoryAhead, Reporter};
 use server::ServerConfig;
 use server::logging::{self, Level, Logger};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -133,8 +133,8 @@ fn bound_freed_memory(lanes: &Lanes, limit: u64) {
     let Ok(freed) = FreedMemory::new(limit) else { return };
     lanes.block_on(0, Group::CONTROL, move || async move {
         let check = async move {
-            while freed.look().is_ok() {
-                lanes::time::sleep(FREED_MEMORY_LOOK).await;
+            while freed.check().is_ok() {
+                lanes::time::sleep(FREED_MEMORY_CHECK_EVERY).await;
             }
         };
         lanes::spawn(Group::CONTROL, check).detach();

@@ -86,7 +86,7 @@ fn silent_cores(lanes: &Lanes, patience: Duration) -> Vec<usize> {
     let mut silent: Vec<usize> = (0..lanes.cores()).collect();
     for core in 0..lanes.cores() {
         let sender = sender.clone();
-        lanes.tell(core, Group::CONTROL, move || _ = sender.send(core));
+        lanes.run_on_core(core, Group::CONTROL, move || _ = sender.send(core));
     }
     // A lane that has ended drops its sender. It has no files left to close.
     drop(sender);
@@ -113,7 +113,7 @@ mod tests {
         let lanes = lanes.expect("lanes start");
         assert_eq!(silent_cores(&lanes, Duration::from_secs(20)), [0; 0]);
         let (release, released) = channel::<()>();
-        lanes.tell(1, Group::CONTROL, move || _ = released.recv());
+        lanes.run_on_core(1, Group::CONTROL, move || _ = released.recv());
         // The others answer at once. The call waits for all of its time.
         assert_eq!(silent_cores(&lanes, Duration::from_secs(2)), [1]);
         drop(release);

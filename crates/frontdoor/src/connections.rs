@@ -205,7 +205,7 @@ impl Connections {
                 begin(stream, slot);
             }
         };
-        self.0.lanes.get().expect("set by begin").tell(core, Group::CONTROL, adopt);
+        self.0.lanes.get().expect("set by begin").run_on_core(core, Group::CONTROL, adopt);
     }
 
     fn leave(&self, id: Id) {
@@ -217,7 +217,7 @@ impl Connections {
                 state.closers.borrow_mut().remove(&id);
             }
         };
-        lanes.tell(0, Group::CONTROL, leave);
+        lanes.run_on_core(0, Group::CONTROL, leave);
     }
 }
 

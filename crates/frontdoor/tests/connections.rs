@@ -41,7 +41,7 @@ fn core_with_a_full_queue_is_skipped() {
     let connections = Connections::new(Limits::of_sessions(1000), |_| ());
     let (blocked, release) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (is_blocked, is_released) = (blocked.clone(), release.clone());
-    lanes.tell(1, Group::CONTROL, move || {
+    lanes.run_on_core(1, Group::CONTROL, move || {
         is_blocked.store(true, SeqCst);
         while !is_released.load(SeqCst) {
             std::hint::spin_loop();
@@ -82,7 +82,7 @@ fn login_ends_when_its_connection_is_closed_for_another() {
         own.accept(PEER)
     });
     let (ended, ends) = mpsc::channel();
-    lanes.tell(1, Group::DRIVER, move || {
+    lanes.run_on_core(1, Group::DRIVER, move || {
         let login = async move {
             let first = first;
             let login = first.log_in(TIMEOUT, std::future::pending::<()>()).await;
@@ -106,7 +106,7 @@ fn panicking_task_releases_its_slot() {
         let own = connections.clone();
         let slot = on_core_0(&lanes, move || async move { own.accept(PEER) });
         let (entered, result) = mpsc::channel();
-        lanes.tell(1, Group::CONTROL, move || {
+        lanes.run_on_core(1, Group::CONTROL, move || {
             let task = async move {
                 let slot = slot;
                 let _ = entered.send(slot.enter("role", false).await);

@@ -212,7 +212,7 @@ impl Lanes {
     /// Returns the number of slices that urgent heavy work got at normal priority because the
     /// core's heavy lane was starved.
     #[must_use]
-    pub fn rescues(&self, core: usize) -> u64 {
+    pub fn promotions(&self, core: usize) -> u64 {
         self.core(core).promotions.load(Relaxed)
     }
 
@@ -226,7 +226,7 @@ impl Lanes {
     /// Returns the number of heavy slices, on all cores, that overran by 10 ms while another group
     /// waited, so that a spare worker was started.
     #[must_use]
-    pub fn overruns(&self) -> u64 {
+    pub fn slice_overruns(&self) -> u64 {
         self.0.cores.iter().map(|core| core.overruns.load(Relaxed)).sum()
     }
 

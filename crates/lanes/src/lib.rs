@@ -64,7 +64,7 @@ pub use current::current_group;
 pub use deferred::DeferredWork;
 pub use group::{Group, GroupSpec, Usage};
 pub use lanes::Lanes;
-pub use memory::{FREED_MEMORY_LOOK, FreedMemory, keep_freed_memory, prefetch};
+pub use memory::{FREED_MEMORY_CHECK_EVERY, FreedMemory, keep_freed_memory, prefetch};
 pub use memory_ahead::MemoryAhead;
 pub use panics::{CatchPanic, Panicked, catch_panic, catch_panic_in};
 pub use permits::CALLS_MAX;

@@ -42,8 +42,8 @@ pub struct FreedMemory {
     returns: Cell<bool>,
 }
 
-/// Interval at which to call [`FreedMemory::look`]. Large answers take up to 1 GB/s.
-pub const FREED_MEMORY_LOOK: Duration = Duration::from_millis(20);
+/// Interval at which to call [`FreedMemory::check`]. Large answers take up to 1 GB/s.
+pub const FREED_MEMORY_CHECK_EVERY: Duration = Duration::from_millis(20);
 
 impl FreedMemory {
     /// Creates a bound of `limit` bytes of resident memory.
@@ -62,7 +62,7 @@ impl FreedMemory {
     ///
     /// # Errors
     /// The file cannot be read: nothing changes.
-    pub fn look(&self) -> io::Result<()> {
+    pub fn check(&self) -> io::Result<()> {
         let mut text = [0; 128];
         let length = self.statm.read_at(&mut text, 0)?;
         let resident = resident_pages(&text[..length]).map(|pages| pages * self.page_bytes);
@@ -117,7 +117,7 @@ mod tests {
         let mut freed = FreedMemory::new(u64::MAX).expect("procfs");
         for (limit, returns) in [(u64::MAX, false), (1 << 20, true), (u64::MAX, false)] {
             freed.limit = limit;
-            freed.look().expect("procfs");
+            freed.check().expect("procfs");
             assert_eq!((freed.returns(), keep_freed_memory()), (returns, !returns));
         }
     }

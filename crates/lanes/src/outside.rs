@@ -55,7 +55,7 @@ impl Lanes {
     /// Runs a closure of a few microseconds on the fast lane of a core, in this group, without
     /// waiting for it; from any thread. On that very lane it runs at once. If the lane has ended,
     /// it does not run.
-    pub fn tell(&self, core: usize, group: Group, f: impl FnOnce() + Send + 'static) {
+    pub fn run_on_core(&self, core: usize, group: Group, f: impl FnOnce() + Send + 'static) {
         let target = self.core(core);
         if with_core(|here| Arc::ptr_eq(&here.shared, target)) == Some(true) {
             in_group(group, f);

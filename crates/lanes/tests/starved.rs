@@ -60,7 +60,7 @@ fn urgent_work_runs_and_starvation_is_reported() {
     let promoted = lanes.block_on(0, Group::DRIVER, move || async move {
         let until = async {
             // Each login has several task polls, and is alone in its group.
-            while watched.rescues(0) < 20 {
+            while watched.promotions(0) < 20 {
                 let login = async {
                     for _ in 0..5 {
                         compute();
@@ -73,7 +73,7 @@ fn urgent_work_runs_and_starvation_is_reported() {
         };
         lanes::time::timeout(Duration::from_secs(50), until).await
     });
-    assert_eq!(promoted, Ok(()), "starved {} promotions {}", lanes.starved(0), lanes.rescues(0));
+    assert_eq!(promoted, Ok(()), "starved {} promotions {}", lanes.starved(0), lanes.promotions(0));
     assert!(lanes.starved(0) > 0 && lanes.usage(Group::DRIVER).cpu_heavy_ns > 0);
     {
         let reports = reports.lock().unwrap();
@@ -88,9 +88,9 @@ fn urgent_work_runs_and_starvation_is_reported() {
     let recovered = lanes.block_on(0, Group::DRIVER, move || async move {
         let until = async {
             loop {
-                let promotions = watched.rescues(0);
+                let promotions = watched.promotions(0);
                 lanes::heavy_urgent(Group::DRIVER, async { compute() }).await;
-                if watched.rescues(0) == promotions && rounds.load(Relaxed) > before {
+                if watched.promotions(0) == promotions && rounds.load(Relaxed) > before {
                     break;
                 }
                 lanes::time::sleep(Duration::from_millis(1)).await;

@@ -10,7 +10,7 @@ type OfServer = fn(&Lanes) -> u64;
 
 const SERVER: [(Metric, OfServer); 2] = [
     (Metric::counter("fairlane_stalls_total", "Task polls of fast lanes over 200 us."), Lanes::stalls),
-    (Metric::counter("fairlane_overruns_total", "Heavy time slices that overran by 10 ms."), Lanes::overruns),
+    (Metric::counter("fairlane_overruns_total", "Heavy time slices that overran by 10 ms."), Lanes::slice_overruns),
 ];
 
 /// A counter of one core. `None` if there is no value.
@@ -33,7 +33,7 @@ const CORES: [(Metric, OfCore); 4] = [
             "fairlane_rescues_total",
             "Time slices of urgent heavy work at normal priority, during starvation.",
         ),
-        |lanes, core| Some(lanes.rescues(core) as f64),
+        |lanes, core| Some(lanes.promotions(core) as f64),
     ),
     (
         Metric::gauge(

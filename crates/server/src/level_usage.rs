@@ -33,7 +33,7 @@ const COLUMNS: [Column; 24] = [
     ("cache_misses", |u| u.lanes.cache_misses),
     ("memory_bytes", |u| u.memory.used),
     ("memory_min_bytes", |u| u.memory.min),
-    ("memory_most_bytes", |u| u.memory.most),
+    ("memory_most_bytes", |u| u.memory.peak),
     ("memory_refused", |u| u.memory.refused),
     ("memory_owed", |u| u.memory.is_lagging.into()),
     ("statements", |u| u.ended),
@@ -41,7 +41,7 @@ const COLUMNS: [Column; 24] = [
     ("queued", |u| u.slots.occupancy.waiting.into()),
     ("shed", |u| u.shed),
     ("queue_full", |u| u.slots.full),
-    ("queue_late", |u| u.slots.late),
+    ("queue_late", |u| u.slots.timed_out),
     ("queue_waited", |u| u.slots.waited),
     ("queue_wait_us", |u| u.slots.waited_ns / 1000),
 ];

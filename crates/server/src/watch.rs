@@ -62,7 +62,7 @@ impl Session {
             Action::Log => Ok(()),
             Action::Demote(level) => {
                 // A dropped level has no group to move to: the statement stays in its own.
-                let entry = self.core.access.levels().catalogue().get(level).cloned();
+                let entry = self.core.access.levels().catalog().get(level).cloned();
                 if let Some(entry) = entry {
                     lanes::switch_group(entry.level.group()).await;
                 }

@@ -62,7 +62,7 @@ impl StatementMemory {
 
     /// Whether an operator that has so much, and can spill, would leave too little for the others.
     fn is_greedy(&self, after: u64, more: u64) -> bool {
-        let part = self.account.part();
+        let part = self.account.entitlement();
         if self.account.used() + more <= part / 2 {
             return false;
         }

@@ -52,7 +52,7 @@ pub(crate) struct Work {
 /// What holds for a statement, as its level says now.
 struct Rules {
     effective: Rc<Effective>,
-    /// Of the catalogue, which it was said in.
+    /// Of the catalog, which it was said in.
     version: u64,
     /// The level that the session had chosen when the statement began, and its own limit then.
     chosen: Option<String>,
@@ -361,7 +361,7 @@ impl Work {
         let same = |now: &Rc<Effective>| Arc::ptr_eq(&now.level, &rules.effective.level);
         let now = session.effective_with(rules.chosen.as_deref()).ok().filter(same).or_else(|| {
             // Others of the role or the session have another by now.
-            let levels = session.here.access.levels().catalogue();
+            let levels = session.here.access.levels().catalog();
             let entry = levels.get(rules.effective.level.name())?;
             Some(Rc::new(Effective::of(entry))).filter(same)
         });
@@ -394,7 +394,7 @@ impl Work {
             Consequence::Log => Ok(()),
             Consequence::Demote(level) => {
                 // One that was dropped since has nobody to go to.
-                let entry = session.here.access.levels().catalogue().get(level).cloned();
+                let entry = session.here.access.levels().catalog().get(level).cloned();
                 if let Some(entry) = entry {
                     let group = entry.level.group();
                     self.group.set(group);

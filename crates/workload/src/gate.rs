@@ -26,7 +26,7 @@ pub(crate) struct Gate {
 #[derive(Default)]
 struct Counts {
     full: AtomicU64,
-    late: AtomicU64,
+    timed_out: AtomicU64,
     waited: AtomicU64,
     waited_ns: AtomicU64,
 }
@@ -39,7 +39,7 @@ pub struct SlotUse {
     /// Statements refused because the queue was full.
     pub full: u64,
     /// Statements refused because they waited too long.
-    pub late: u64,
+    pub timed_out: u64,
     /// Statements admitted after a wait.
     pub waited: u64,
     /// Total wait of those admitted after a wait, ns.
@@ -112,8 +112,8 @@ impl Gate {
     }
 
     /// Counts a statement that was refused because it waited too long.
-    pub(crate) fn count_late(&self) {
-        self.counts.late.fetch_add(1, Relaxed);
+    pub(crate) fn count_timed_out(&self) {
+        self.counts.timed_out.fetch_add(1, Relaxed);
     }
 
     /// Counts a statement that was admitted after a wait.
@@ -123,11 +123,11 @@ impl Gate {
     }
 
     pub(crate) fn slot_use(&self) -> SlotUse {
-        let Counts { full, late, waited, waited_ns } = &self.counts;
+        let Counts { full, timed_out, waited, waited_ns } = &self.counts;
         SlotUse {
             occupancy: self.occupancy(),
             full: full.load(Relaxed),
-            late: late.load(Relaxed),
+            timed_out: timed_out.load(Relaxed),
             waited: waited.load(Relaxed),
             waited_ns: waited_ns.load(Relaxed),
         }

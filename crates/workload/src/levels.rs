@@ -17,11 +17,11 @@ pub const LEVELS_MAX: usize = 100_000;
 
 /// All levels at one time. `default` and `driver` always exist.
 #[derive(Clone, Debug)]
-pub struct Catalogue {
+pub struct Catalog {
     entries: BTreeMap<Arc<str>, Arc<Entry>>,
 }
 
-impl Catalogue {
+impl Catalog {
     /// Returns the level of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
@@ -52,7 +52,7 @@ impl Catalogue {
     }
 }
 
-impl Catalogue {
+impl Catalog {
     /// Checks the options of a level against those of the other levels.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl std::error::Error for LevelError {}
 pub struct Levels {
     pub(crate) lanes: Lanes,
     memory: Arc<Memory>,
-    current: ArcSwap<Catalogue>,
+    current: ArcSwap<Catalog>,
 }
 
 impl Levels {
@@ -151,7 +151,7 @@ impl Levels {
         Arc::new(Levels {
             memory: memory.clone(),
             lanes,
-            current: ArcSwap::from_pointee(Catalogue { entries }),
+            current: ArcSwap::from_pointee(Catalog { entries }),
         })
     }
 
@@ -163,7 +163,7 @@ impl Levels {
 
     /// Returns the present catalog.
     #[must_use]
-    pub fn catalogue(&self) -> Arc<Catalogue> {
+    pub fn catalog(&self) -> Arc<Catalog> {
         self.current.load_full()
     }
 
@@ -172,18 +172,18 @@ impl Levels {
     /// # Errors
     /// [`LevelError::Exists`], [`LevelError::Full`].
     pub fn create(&self, spec: LevelSpec) -> Result<(), LevelError> {
-        let mut catalogue = Catalogue::clone(&self.catalogue());
-        if catalogue.get(&spec.name).is_some() {
+        let mut catalog = Catalog::clone(&self.catalog());
+        if catalog.get(&spec.name).is_some() {
             return Err(LevelError::Exists(spec.name));
         }
-        if catalogue.is_full() {
+        if catalog.is_full() {
             return Err(LevelError::Full);
         }
         let group = self.lanes.create_group(Group::USERS, spec.group_spec());
         let level = Arc::new(Level::new(spec.name.clone(), group, self.lanes.cores(), &self.memory));
         level.set(&self.lanes, &spec);
-        catalogue.entries.insert(spec.name.clone(), Arc::new(Entry { level, spec }));
-        self.current.store(Arc::new(catalogue));
+        catalog.entries.insert(spec.name.clone(), Arc::new(Entry { level, spec }));
+        self.current.store(Arc::new(catalog));
         Ok(())
     }
 
@@ -192,14 +192,14 @@ impl Levels {
     /// # Errors
     /// [`LevelError::Missing`].
     pub fn alter(&self, spec: LevelSpec) -> Result<(), LevelError> {
-        let mut catalogue = Catalogue::clone(&self.catalogue());
-        let Some(entry) = catalogue.entries.get_mut(&spec.name) else {
+        let mut catalog = Catalog::clone(&self.catalog());
+        let Some(entry) = catalog.entries.get_mut(&spec.name) else {
             return Err(LevelError::Missing(spec.name));
         };
         let level = entry.level.clone();
         self.lanes.alter_group(level.group(), spec.group_spec());
         *entry = Arc::new(Entry { level: level.clone(), spec: spec.clone() });
-        self.current.store(Arc::new(catalogue));
+        self.current.store(Arc::new(catalog));
         level.set(&self.lanes, &spec);
         Ok(())
     }
@@ -212,11 +212,11 @@ impl Levels {
         if name == DEFAULT_LEVEL || name == DRIVER_LEVEL {
             return Err(LevelError::BuiltIn(name.into()));
         }
-        let mut catalogue = Catalogue::clone(&self.catalogue());
-        let Some(entry) = catalogue.entries.remove(name) else {
+        let mut catalog = Catalog::clone(&self.catalog());
+        let Some(entry) = catalog.entries.remove(name) else {
             return Err(LevelError::Missing(name.into()));
         };
-        self.current.store(Arc::new(catalogue));
+        self.current.store(Arc::new(catalog));
         entry.level.retire(&self.lanes);
         self.lanes.drop_group(entry.level.group());
         Ok(())
@@ -230,7 +230,7 @@ impl Levels {
         if !specs.iter().any(|spec| &*spec.name == DRIVER_LEVEL) {
             specs.push(LevelSpec::driver_level());
         }
-        let before = self.catalogue();
+        let before = self.catalog();
         let is_wanted = |name: &str| name == DEFAULT_LEVEL || specs.iter().any(|spec| &*spec.name == name);
         let unwanted: Vec<_> = before.entries.keys().filter(|name| !is_wanted(name)).cloned().collect();
         let dropped = unwanted.into_iter().map(|name| self.drop_level(&name));
@@ -249,6 +249,6 @@ impl Levels {
 
 impl fmt::Debug for Levels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Levels").field("catalogue", &self.catalogue()).finish_non_exhaustive()
+        f.debug_struct("Levels").field("catalog", &self.catalog()).finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   CREATE/ALTER/DROP ──▶ Levels ──▶ lanes groups          (shares, class, cap: at once, on all cores)
-//!                           └──────▶ Catalogue (immutable; one pointer is swapped)
+//!                           └──────▶ Catalog (immutable; one pointer is swapped)
 //!   a role's levels ──merge──▶ Effective ──admit──▶ InFlight ──record──▶ histograms of the core ──▶ metrics
 //! ```
 
@@ -31,7 +31,7 @@ pub use admission::{
 pub use effective::{Effective, merge};
 pub use gate::SlotUse;
 pub use level::{Entry, Kind, Level};
-pub use levels::{Catalogue, LEVELS_MAX, LevelError, Levels};
+pub use levels::{Catalog, LEVELS_MAX, LevelError, Levels};
 pub use memory::{
     Account, LevelMemory, Memory, MemoryLimits, MemoryRequest, MemoryUse, PAGE_BYTES, entitlement,
 };

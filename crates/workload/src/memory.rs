@@ -137,7 +137,7 @@ pub struct LevelMemory {
     shares: AtomicU32,
     is_lagging: AtomicBool,
     refused: AtomicU64,
-    most: AtomicU64,
+    peak: AtomicU64,
     /// Number of statements with an account.
     accounts: AtomicU32,
 }
@@ -148,7 +148,7 @@ pub struct MemoryUse {
     /// Present use.
     pub used: u64,
     /// Highest use since the creation of the level.
-    pub most: u64,
+    pub peak: u64,
     /// Guaranteed to the level, whether used or not.
     pub min: u64,
     /// Number of refused requests for more.
@@ -222,7 +222,7 @@ impl Memory {
             shares: AtomicU32::new(shares.into()),
             is_lagging: AtomicBool::new(false),
             refused: AtomicU64::new(0),
-            most: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
             accounts: AtomicU32::new(0),
         });
         self.levels.rcu(|levels| levels.iter().chain([&level]).cloned().collect::<Vec<_>>());
@@ -312,7 +312,7 @@ impl Memory {
                 return Err(Box::new(self.refuse(level, &request, why)));
             }
             if level.word.compare_exchange(word, word + more, SeqCst, SeqCst).is_ok() {
-                level.most.fetch_max(request.used + more, Relaxed);
+                level.peak.fetch_max(request.used + more, Relaxed);
                 self.clear_lag(level);
                 return Ok(());
             }
@@ -334,7 +334,7 @@ impl Memory {
         });
         let (min, used) = split(before.expect("expected less than 4 TiB in use"));
         self.committed.fetch_add((used + more).max(min) - used.max(min), SeqCst);
-        level.most.fetch_max(used + more, Relaxed);
+        level.peak.fetch_max(used + more, Relaxed);
     }
 
     /// Releases pages of a level.
@@ -396,7 +396,7 @@ impl LevelMemory {
         let (min, used) = split(self.word.load(SeqCst));
         MemoryUse {
             used: used * PAGE_BYTES,
-            most: self.most.load(Relaxed) * PAGE_BYTES,
+            peak: self.peak.load(Relaxed) * PAGE_BYTES,
             min: min * PAGE_BYTES,
             refused: self.refused.load(Relaxed),
             is_lagging: self.is_lagging.load(Relaxed),
@@ -440,7 +440,7 @@ impl Account {
     #[must_use]
     pub fn beyond_part(&self, bytes: u64, operators: u64) -> Refusal {
         let request = self.memory.request(&self.level, self.level.word.load(SeqCst), pages(bytes), true);
-        let why = RefusalReason::Part { bytes: self.part(), operators };
+        let why = RefusalReason::Part { bytes: self.entitlement(), operators };
         let limit_ppm = self.level.limits.load().limit_ppm;
         Refusal {
             level: self.level.name.clone(),
@@ -476,7 +476,7 @@ impl Account {
     /// statements of the level, of the entitlement, or of the memory available now if that is more.
     /// A statement that stays below it leaves memory for the others.
     #[must_use]
-    pub fn part(&self) -> u64 {
+    pub fn entitlement(&self) -> u64 {
         let word = self.level.word.load(SeqCst);
         let request = self.memory.request(&self.level, word, 0, false);
         let free = request.total.saturating_sub(request.committed + request.total / RESERVED_PART);

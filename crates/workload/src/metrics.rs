@@ -7,7 +7,7 @@ use lanes::{Group, Usage};
 use crate::histogram::Merged;
 use crate::level::Totals;
 use crate::waits::Names;
-use crate::{Catalogue, Entry, Kind, Levels, MemoryUse, SlotUse};
+use crate::{Catalog, Entry, Kind, Levels, MemoryUse, SlotUse};
 
 /// A metric from a counter of the lanes: name, labels beside the level, help, and value (divided by
 /// 10^9 for seconds).
@@ -79,8 +79,8 @@ impl Levels {
     /// Appends the metrics of every level, and the counters of the lanes for the server's own
     /// groups. Empty histograms are omitted.
     pub fn metrics_text(&self, out: &mut String) {
-        let catalogue = self.catalogue();
-        let levels: Vec<(String, &Entry, Totals, Usage)> = catalogue
+        let catalog = self.catalog();
+        let levels: Vec<(String, &Entry, Totals, Usage)> = catalog
             .entries()
             .map(|entry| {
                 let label = format!("level=\"{}\"", escaped(&entry.spec.name));
@@ -104,15 +104,15 @@ impl Levels {
                 let _ = writeln!(out, "{name}{{{owner}{labels}}} {}", value(usage));
             }
         }
-        self.waits(out, &catalogue);
+        self.waits(out, &catalog);
     }
 
     /// Appends the groups that each group waited for, if there were any.
-    fn waits(&self, out: &mut String, catalogue: &Catalogue) {
+    fn waits(&self, out: &mut String, catalog: &Catalog) {
         let name = "fairlane_waited_for_seconds_total";
         head(out, name, "counter", "Time that another group had the core while tasks were ready.");
-        let names = Names::new(catalogue);
-        let levels = catalogue.entries().map(|entry| ("level", &*entry.spec.name, entry.level.group()));
+        let names = Names::new(catalog);
+        let levels = catalog.entries().map(|entry| ("level", &*entry.spec.name, entry.level.group()));
         for (label, waiter, group) in levels.chain(SYSTEM.map(|(name, group)| ("group", name, group))) {
             for (holder, ns) in names.waited_for(&self.lanes, group) {
                 let (waiter, holder) = (escaped(waiter), escaped(&holder));
@@ -127,7 +127,7 @@ fn memory(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     type Value = fn(&MemoryUse) -> u64;
     const MEMORY: [(&str, &str, &str, Value); 3] = [
         ("fairlane_query_memory_bytes", "gauge", "Query memory that the level uses.", |u| u.used),
-        ("fairlane_query_memory_most_bytes", "gauge", "Highest use of query memory.", |u| u.most),
+        ("fairlane_query_memory_most_bytes", "gauge", "Highest use of query memory.", |u| u.peak),
         ("fairlane_query_memory_refused_total", "counter", "Refused requests for query memory.", |u| {
             u.refused
         }),
@@ -161,7 +161,7 @@ fn slots(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
         ("fairlane_slots_refused_total", ",why=\"full\"", "counter", "Statements refused a slot.", |u| {
             u.full as f64
         }),
-        ("fairlane_slots_refused_total", ",why=\"late\"", "counter", "", |u| u.late as f64),
+        ("fairlane_slots_refused_total", ",why=\"late\"", "counter", "", |u| u.timed_out as f64),
         ("fairlane_slots_waited_total", "", "counter", "Statements that got a slot after a wait.", |u| {
             u.waited as f64
         }),

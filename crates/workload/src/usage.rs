@@ -46,8 +46,8 @@ impl Levels {
     /// Returns the use of every level, by name.
     #[must_use]
     pub fn usage(&self) -> Vec<LevelUsage> {
-        let catalogue = self.catalogue();
-        let names = Names::new(&catalogue);
+        let catalog = self.catalog();
+        let names = Names::new(&catalog);
         let of = |entry: &Arc<crate::Entry>| {
             let (level, totals) = (&entry.level, entry.level.totals());
             LevelUsage {
@@ -62,6 +62,6 @@ impl Levels {
                 memory: level.memory().usage(),
             }
         };
-        catalogue.entries().map(of).collect()
+        catalog.entries().map(of).collect()
     }
 }

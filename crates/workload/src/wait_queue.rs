@@ -169,7 +169,7 @@ impl Level {
     /// Runs `f` on the home core, which owns the wait queue. Does nothing if that lane has ended.
     fn at_home(self: &Arc<Self>, lanes: &Lanes, f: impl FnOnce(&Arc<Level>, &Lanes) + Send + 'static) {
         let (level, with) = (self.clone(), lanes.clone());
-        lanes.tell(self.home, Group::CONTROL, move || f(&level, &with));
+        lanes.run_on_core(self.home, Group::CONTROL, move || f(&level, &with));
     }
 
     /// Applies new limits, also to waiting statements.
@@ -188,7 +188,7 @@ impl Level {
                 self.gate.count_waited(now_ns.saturating_sub(waiter.since_ns));
                 Ok(Ticket { level: self.clone(), lanes: lanes.clone() })
             } else {
-                self.gate.count_late();
+                self.gate.count_timed_out();
                 Err(self.refusal(Some(limits.queue_timeout.unwrap_or(waiter.default_timeout))))
             };
             // If the receiver is gone, dropping the ticket releases the slot.

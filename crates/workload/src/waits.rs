@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use lanes::{Group, Lanes};
 
-use crate::Catalogue;
+use crate::Catalog;
 use crate::metrics::SYSTEM;
 
 /// Sum of groups that are not distinguished, and of groups that no longer exist.
@@ -15,8 +15,8 @@ const OTHERS: &str = "$others";
 pub(crate) struct Names(HashMap<Group, String>);
 
 impl Names {
-    pub(crate) fn new(catalogue: &Catalogue) -> Names {
-        let levels = catalogue.entries().map(|entry| (entry.level.group(), entry.spec.name.to_string()));
+    pub(crate) fn new(catalog: &Catalog) -> Names {
+        let levels = catalog.entries().map(|entry| (entry.level.group(), entry.spec.name.to_string()));
         let system = SYSTEM.iter().map(|(name, group)| (*group, format!("${name}")));
         Names(levels.chain(system).collect())
     }

@@ -18,22 +18,22 @@ fn spec(name: &str, shares: u16) -> LevelSpec {
 }
 
 fn names(levels: &Levels) -> Vec<String> {
-    levels.catalogue().entries().map(|entry| format!("{}={}", entry.spec.name, entry.spec.shares)).collect()
+    levels.catalog().entries().map(|entry| format!("{}={}", entry.spec.name, entry.spec.shares)).collect()
 }
 
 #[test]
 fn levels_are_created_altered_and_dropped() {
     with_levels(|levels, _| {
         assert_eq!(names(levels), ["default=1000", "driver=200"]);
-        assert_eq!(levels.catalogue().default_level().level.group(), Group::DEFAULT);
-        assert_eq!(levels.catalogue().driver_level().level.group(), Group::DRIVER);
+        assert_eq!(levels.catalog().default_level().level.group(), Group::DEFAULT);
+        assert_eq!(levels.catalog().driver_level().level.group(), Group::DRIVER);
         levels.create(spec("a", 10)).expect("new");
-        let before = levels.catalogue();
+        let before = levels.catalog();
         assert_eq!(levels.create(spec("a", 11)), Err(LevelError::Exists("a".into())));
         levels.alter(spec("a", 12)).expect("there");
         assert_eq!(levels.alter(spec("b", 12)), Err(LevelError::Missing("b".into())));
         assert_eq!(names(levels), ["a=12", "default=1000", "driver=200"]);
-        let (old, new) = (before.get("a").unwrap(), levels.catalogue());
+        let (old, new) = (before.get("a").unwrap(), levels.catalog());
         assert_eq!(old.spec.shares, 10, "a snapshot does not change");
         assert!(Arc::ptr_eq(&old.level, &new.get("a").unwrap().level), "the level is the same");
         assert_eq!(levels.drop_level("default"), Err(LevelError::BuiltIn("default".into())));
@@ -48,10 +48,10 @@ fn replace_changes_only_levels_that_differ() {
     with_levels(|levels, _| {
         levels.replace(vec![spec("a", 10), spec("b", 20), spec("default", 5), spec("driver", 30)]);
         assert_eq!(names(levels), ["a=10", "b=20", "default=1000", "driver=30"]);
-        let before = levels.catalogue();
+        let before = levels.catalog();
         levels.replace(vec![spec("b", 21), spec("c", 1), spec("c", 2)]);
         assert_eq!(names(levels), ["b=21", "c=1", "default=1000", "driver=200"]);
-        let group = |name: &str| levels.catalogue().get(name).unwrap().level.group();
+        let group = |name: &str| levels.catalog().get(name).unwrap().level.group();
         assert_eq!(group("b"), before.get("b").unwrap().level.group());
     });
 }
@@ -62,7 +62,7 @@ fn server_supports_a_thousand_levels() {
         for i in 0..1000 {
             levels.create(spec(&format!("l{i}"), 1 + i % 1000)).expect("new");
         }
-        let group = levels.catalogue().get("l999").unwrap().level.group();
+        let group = levels.catalog().get("l999").unwrap().level.group();
         let ran = lanes.block_on(1, group, || async { lanes::current_group() });
         assert_eq!(ran, group);
         let mut text = String::new();
@@ -81,7 +81,7 @@ fn usage_names_the_levels_that_delayed_a_level() {
     with_levels(|levels, lanes| {
         let both = ["a", "b"].map(|name| {
             levels.create(spec(name, 100)).expect("new");
-            levels.catalogue().get(name).expect("there").level.group()
+            levels.catalog().get(name).expect("there").level.group()
         });
         lanes.block_on(0, Group::DEFAULT, move || async move {
             let busy = both.map(|group| {

@@ -169,7 +169,7 @@ fn slots_are_shared_by_all_lanes_and_none_is_lost() {
     let levels = Levels::new(lanes.clone());
     let slots = SlotLimits { max_concurrency: Some(4), max_queue_size: 100_000, queue_timeout: None };
     levels.create(LevelSpec { slots, ..LevelSpec::new("few") }).expect("new");
-    let effective = Effective::of(levels.catalogue().get("few").expect("it is there"));
+    let effective = Effective::of(levels.catalog().get("few").expect("it is there"));
     let seen = Arc::new(Observed::default());
     std::thread::scope(|scope| {
         for core in 0..CORES {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cql::Statement;
 use cql::ast::Permission;
 use engine::Error;
-use workload::Catalogue;
+use workload::Catalog;
 
 use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
@@ -36,7 +36,7 @@ pub(crate) struct Actor {
 /// Planner: the state against which it plans a statement.
 pub(crate) struct Planner<'a> {
     pub(crate) roles: &'a Roles,
-    pub(crate) levels: &'a Catalogue,
+    pub(crate) levels: &'a Catalog,
     /// Returns true if a keyspace or table exists.
     pub(crate) has_data: &'a dyn Fn(&Resource) -> bool,
     /// Returns the identity of the table with that name, virtual tables included.

@@ -125,7 +125,7 @@ fn concurrent_changes_of_all_cores_succeed() {
             scope.spawn(create);
         }
     });
-    let catalog = server.on(1, |access| async move { access.levels().catalogue() });
+    let catalog = server.on(1, |access| async move { access.levels().catalog() });
     assert_eq!(catalog.entries().count(), CORES * EACH + 3);
     let listed = server.run(1, "admin", "LIST ALL SERVICE LEVELS");
     assert_eq!(listed.lines().count(), 1 + CORES * EACH + 3);
@@ -169,7 +169,7 @@ fn roles_and_levels_survive_a_restart() {
         assert_eq!(effective.spec.cpu_limit_ppm, Some(125_000));
         assert_eq!(effective.spec.slots.max_concurrency, Some(4));
     });
-    let catalog = server.on(1, |access| async move { access.levels().catalogue() });
+    let catalog = server.on(1, |access| async move { access.levels().catalog() });
     let names: Vec<&str> = catalog.entries().map(|entry| &*entry.spec.name).collect();
     assert_eq!(names, ["a", "b", "default", "driver"]);
     assert_eq!(catalog.driver_level().spec.shares, 77);
@@ -185,7 +185,7 @@ fn metrics_count_the_requests_of_a_level() {
     prepare(&server, &["CREATE SERVICE LEVEL 'a\"b' WITH shares = 7"]);
     for core in 0..CORES {
         server.on(core, move |access| async move {
-            let catalog = access.levels().catalogue();
+            let catalog = access.levels().catalog();
             let level = &catalog.get("a\"b").expect("it is there").level;
             level.record(core, Kind::Read, 2_000, 500, false);
             level.record(core, Kind::Write, 4_000_000, 500, true);

@@ -63,7 +63,7 @@ impl SnapshotRows {
         // future may move between threads.
         let group = lanes::current_group();
         lanes::handle()
-            .tell(self.core, group, move || lanes::spawn(group, async move { make(sender).await }).detach());
+            .run_on_core(self.core, group, move || lanes::spawn(group, async move { make(sender).await }).detach());
         let rows = receiver
             .await
             .map_err(|_| Error::Server("the rows of a virtual table were not made".to_owned()))?;

@@ -213,7 +213,7 @@ fn beside_a_foreign_process(lanes: &Lanes, cpu: usize, count: usize) {
             "  3 ms of heavy work, urgent: {urgent:5}  median {median:5} ms, worst of {count} {worst:5} ms"
         );
     }
-    println!("  (slices at normal priority: {})", lanes.rescues(0));
+    println!("  (slices at normal priority: {})", lanes.promotions(0));
     drop((foreign.kill(), foreign.wait()));
 }
 
@@ -370,6 +370,6 @@ fn main() {
         println!("the disk by shares");
         disk::all(&lanes, time);
     }
-    println!("stalls {} overruns {} starved {}", lanes.stalls(), lanes.overruns(), lanes.starved(0));
+    println!("stalls {} overruns {} starved {}", lanes.stalls(), lanes.slice_overruns(), lanes.starved(0));
     lanes.shutdown();
 }

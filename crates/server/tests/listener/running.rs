@@ -132,9 +132,9 @@ fn blocked_core_does_not_block_a_stop() {
     let mut clients: Vec<_> = (0..3).map(|_| server.client(Version::V5, ADMIN)).collect();
     let (release, released) = mpsc::channel::<()>();
     // Blocks the fast lane of core 1 until the sender is dropped.
-    server.lanes.tell(1, Group::CONTROL, move || _ = released.recv());
+    server.lanes.run_on_core(1, Group::CONTROL, move || _ = released.recv());
     let (stopping, (stopped, stops)) = (server.server.clone(), mpsc::channel());
-    server.lanes.tell(0, Group::CONTROL, move || {
+    server.lanes.run_on_core(0, Group::CONTROL, move || {
         let stop = async move { _ = stopped.send(stopping.stop(Duration::from_millis(50)).await) };
         lanes::spawn(Group::CONTROL, stop).detach();
     });
