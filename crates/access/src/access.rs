@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use cql::ast::Permission;
 use engine::{Engine, Error, Outcome, SchemaChange, VirtualTable};
+use lanes::PerCore;
 use workload::{Effective, Levels};
 
 use crate::Snapshot;
 use crate::attempts::Attempts;
-use crate::cancel::Target;
+use crate::cancel::{CancelFn, Target};
 use crate::change::{Job, Writer};
 use crate::login::{Identity, Login, Rights, View, ended};
 use crate::plan::{Actor, EMPTY_PASSWORD, denied, missing_level};
@@ -49,6 +50,10 @@ pub struct Shared {
     /// Verifier used while a statement with a new password is checked. The password is hashed only
     /// if the statement is permitted and valid.
     pub(crate) placeholder: Arc<Verifier>,
+    /// The `Access` of each core. Calls from other cores find it here.
+    pub(crate) cores: PerCore<Weak<Access>>,
+    /// Listeners that cancel statements and sessions, on each core.
+    pub(crate) listeners: PerCore<RefCell<Vec<Rc<CancelFn>>>>,
 }
 
 impl fmt::Debug for Shared {
@@ -92,6 +97,8 @@ impl Access {
             version: AtomicU64::new(1),
             placeholder: Arc::new(Verifier::decoy(&decoy_secret, "", ITERATIONS)),
             decoy_secret,
+            cores: PerCore::new(),
+            listeners: PerCore::new(),
         });
         let access = Rc::new(Access::new(engine, shared, Some(Writer::new(store))));
         access.register();

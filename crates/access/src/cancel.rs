@@ -8,7 +8,6 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use engine::{Error, Outcome};
 
@@ -40,22 +39,11 @@ pub enum Cancelled {
 
 /// Function that cancels a statement or session of one listener on this core. Its last argument
 /// restricts it to one role. `None` permits any role.
-type CancelFn = dyn Fn(Target, &str, Option<&str>) -> Cancelled;
-
-thread_local! {
-    /// Listeners of this core, by server. Tests run several servers in one process.
-    static LISTENERS: RefCell<Vec<(usize, Rc<CancelFn>)>> = const { RefCell::new(Vec::new()) };
-}
-
-fn key(shared: &Arc<Shared>) -> usize {
-    Arc::as_ptr(shared) as usize
-}
+pub(crate) type CancelFn = dyn Fn(Target, &str, Option<&str>) -> Cancelled;
 
 /// Asks the listeners of this core.
-fn ask(key: usize, target: Target, id: &str, role: Option<&str>) -> Cancelled {
-    let of_key = |(of, cancel): &(usize, Rc<CancelFn>)| (*of == key).then(|| cancel.clone());
-    let listeners: Vec<Rc<CancelFn>> =
-        LISTENERS.with_borrow(|listeners| listeners.iter().filter_map(of_key).collect());
+fn ask(shared: &Shared, target: Target, id: &str, role: Option<&str>) -> Cancelled {
+    let listeners = shared.listeners.with(|listeners| listeners.borrow().clone()).unwrap_or_default();
     let mut answers = listeners.iter().map(|cancel| cancel(target, id, role));
     answers.find(|answer| *answer != Cancelled::Unknown).unwrap_or(Cancelled::Unknown)
 }
@@ -63,16 +51,16 @@ fn ask(key: usize, target: Target, id: &str, role: Option<&str>) -> Cancelled {
 impl Access {
     /// Registers the function that cancels statements and sessions of a listener on this core.
     pub fn on_cancel(&self, cancel: impl Fn(Target, &str, Option<&str>) -> Cancelled + 'static) {
-        LISTENERS.with_borrow_mut(|listeners| listeners.push((key(&self.shared), Rc::new(cancel))));
+        let listeners = self.shared.listeners.get_or_set(RefCell::default);
+        listeners.borrow_mut().push(Rc::new(cancel));
     }
 
     /// Cancels a statement or a session.
     pub(crate) async fn cancel(&self, login: &Login, target: Target, id: &str) -> Result<Outcome, Error> {
         let role = (!self.may_everything(login)).then(|| login.role().to_string());
-        let key = key(&self.shared);
         for core in 0..lanes::cores() {
-            let (id, role) = (id.to_owned(), role.clone());
-            let answer = lanes::call(core, move || async move { ask(key, target, &id, role.as_deref()) });
+            let (shared, id, role) = (self.shared.clone(), id.to_owned(), role.clone());
+            let answer = lanes::call(core, move || async move { ask(&shared, target, &id, role.as_deref()) });
             if answer.await == Cancelled::Done {
                 return Ok(Outcome::Void);
             }
@@ -99,10 +87,6 @@ fn not_cancelled(target: Target, role: &str, id: &str, is_restricted: bool) -> E
 
 impl Drop for Access {
     fn drop(&mut self) {
-        let own = key(&self.shared);
-        let dropped = LISTENERS.try_with(|listeners| {
-            listeners.borrow_mut().extract_if(.., |(of, _)| *of == own).collect::<Vec<_>>()
-        });
-        drop(dropped);
+        drop(self.shared.listeners.take());
     }
 }

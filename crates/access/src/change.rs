@@ -22,7 +22,7 @@ use lanes::sync::oneshot;
 use workload::LevelSpec;
 
 use crate::Snapshot;
-use crate::access::Access;
+use crate::access::{Access, Shared};
 use crate::login::{Identity, Login, ended};
 use crate::plan::{Actor, Planner};
 use crate::resource::Resource;
@@ -33,11 +33,6 @@ use crate::store::Store;
 /// Most changes in flight per role, except for superusers. One connection may have 2,048 requests
 /// in flight. Without this bound, the change of an administrator would wait behind all of them.
 const JOBS_MAX: u32 = 16;
-
-thread_local! {
-    /// The `Access` of this core. Calls from other cores find it here.
-    static LOCAL: RefCell<Weak<Access>> = const { RefCell::new(Weak::new()) };
-}
 
 /// State of core 0 for changes.
 pub(crate) struct Writer {
@@ -123,6 +118,13 @@ impl Drop for JobSlot<'_> {
     }
 }
 
+impl Shared {
+    /// Returns the `Access` of this core.
+    fn on_this_core(&self) -> Option<Rc<Access>> {
+        self.cores.with(Weak::upgrade).flatten()
+    }
+}
+
 /// A change to make.
 pub(crate) enum Job {
     /// A statement. Its password is replaced by a verifier.
@@ -134,7 +136,7 @@ pub(crate) enum Job {
 impl Access {
     /// Registers this value as the target of changes and of ended sessions on this core.
     pub(crate) fn register(self: &Rc<Self>) {
-        LOCAL.set(Rc::downgrade(self));
+        self.shared.cores.set(Rc::new(Rc::downgrade(self)));
     }
 
     /// Makes a change on core 0.
@@ -148,9 +150,10 @@ impl Access {
         actor: Actor,
         job: Job,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
+        let shared = self.shared.clone();
         lanes::call(0, move || async move {
             let shutdown = || Error::Server("The server is shutting down".to_owned());
-            let local = LOCAL.with_borrow(Weak::upgrade).ok_or_else(shutdown)?;
+            let local = shared.on_this_core().ok_or_else(shutdown)?;
             let (sender, receiver) = oneshot::channel();
             let run = async move { drop(sender.send(local.run_job(&actor, &job).await)) };
             lanes::spawn(lanes::current_group(), run).detach();
@@ -181,9 +184,9 @@ impl Access {
             return;
         }
         for core in 0..lanes::cores() {
-            let roles = roles.clone();
+            let (shared, roles) = (self.shared.clone(), roles.clone());
             let end = move || async move {
-                if let Some(local) = LOCAL.with_borrow(Weak::upgrade) {
+                if let Some(local) = shared.on_this_core() {
                     roles.iter().for_each(|role| local.end_sessions_here(role));
                 }
             };

@@ -51,9 +51,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use engine::{Error, Guardrails, Registry, SchemaListener};
+use lanes::PerCore;
 use schema::Sharding;
 use storage::{Shard, StorageError, TableId};
 
@@ -107,10 +108,8 @@ pub struct Embedded {
     event_sink: storage::Teller,
 }
 
-thread_local! {
-    /// This core's engine, used by messages from other cores.
-    static LOCAL: RefCell<Weak<Embedded>> = const { RefCell::new(Weak::new()) };
-}
+/// Engine of each core, used by messages from other cores.
+static ENGINES: LazyLock<PerCore<Weak<Embedded>>> = LazyLock::new(PerCore::new);
 
 impl Embedded {
     /// Opens this core's shard and the schema. Call it on every core's fast lane, in the order of
@@ -170,7 +169,7 @@ impl Embedded {
         embedded.add_schema_tables();
         task_tables::register(&embedded);
         embedded.drop_leftovers(&schema);
-        LOCAL.with(|local| *local.borrow_mut() = Rc::downgrade(&embedded));
+        ENGINES.set(Rc::new(Rc::downgrade(&embedded)));
         if lanes::current_core() + 1 == shards as usize {
             for core in 0..shards as usize {
                 lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
@@ -241,9 +240,7 @@ impl Embedded {
 
     /// Returns this core's engine.
     fn local() -> Rc<Embedded> {
-        LOCAL
-            .with(|local| local.borrow().upgrade())
-            .expect("the engine is open on every core while statements run")
+        ENGINES.with(Weak::upgrade).flatten().expect("the engine is open on every core while statements run")
     }
 
     fn rc(&self) -> Rc<Embedded> {

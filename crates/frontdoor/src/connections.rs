@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use lanes::net::TcpStream;
 use lanes::sync::cross;
-use lanes::{Group, Lanes};
+use lanes::{Group, Lanes, PerCore};
 use rustc_hash::FxHashMap;
 
 use crate::occupancy::{Id, Occupancy};
@@ -44,6 +44,8 @@ struct Shared {
     handovers: OnceLock<Box<[AtomicUsize]>>,
     closed: AtomicU64,
     refused: AtomicU64,
+    /// State on core 0, between `begin` and `end`.
+    state: PerCore<State>,
 }
 
 /// State on core 0.
@@ -54,11 +56,6 @@ struct State {
     refusals: Cell<Refusals>,
     /// True while a task is waiting to report refusals.
     reporting: Cell<bool>,
-}
-
-thread_local! {
-    /// States by the address of their listener, because tests run several in one process.
-    static STATES: RefCell<FxHashMap<usize, Rc<State>>> = RefCell::default();
 }
 
 impl fmt::Debug for Connections {
@@ -79,6 +76,7 @@ impl Connections {
             handovers: OnceLock::new(),
             closed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            state: PerCore::new(),
         }))
     }
 
@@ -106,15 +104,6 @@ impl Connections {
         self.0.refused.load(Relaxed)
     }
 
-    fn key(&self) -> usize {
-        Arc::as_ptr(&self.0) as usize
-    }
-
-    fn state(&self) -> Option<Rc<State>> {
-        // The thread-local may be gone: a guard can be dropped while its thread ends.
-        STATES.try_with(|states| states.borrow().get(&self.key()).cloned()).ok().flatten()
-    }
-
     /// Starts counting, on core 0's fast lane.
     pub fn begin(&self) {
         assert_eq!(lanes::current_core(), 0, "connections are counted on core 0");
@@ -126,12 +115,12 @@ impl Connections {
             refusals: Cell::default(),
             reporting: Cell::new(false),
         };
-        STATES.with_borrow_mut(|states| states.insert(self.key(), Rc::new(state)));
+        self.0.state.set(Rc::new(state));
     }
 
     /// Stops counting, on core 0's fast lane. Remaining slots release nothing.
     pub fn end(&self) {
-        STATES.with_borrow_mut(|states| states.remove(&self.key()));
+        drop(self.0.state.take());
     }
 
     /// Counts an accepted connection that has not logged in, on core 0's fast lane. At the limit,
@@ -141,7 +130,7 @@ impl Connections {
     /// Panics before [`Connections::begin`].
     #[must_use]
     pub fn accept(&self, peer: IpAddr) -> Slot {
-        let state = self.state().expect("connections are accepted between begin and end");
+        let state = self.0.state.get().expect("connections are accepted between begin and end");
         let (id, closed) = state.occupancy.borrow_mut().accept(peer);
         let (closer, closing) = cross::oneshot();
         state.closers.borrow_mut().insert(id, closer);
@@ -212,7 +201,7 @@ impl Connections {
         let Some(lanes) = self.0.lanes.get() else { return };
         let connections = self.clone();
         let leave = move || {
-            if let Some(state) = connections.state() {
+            if let Some(state) = connections.0.state.get() {
                 state.occupancy.borrow_mut().leave(id);
                 state.closers.borrow_mut().remove(&id);
             }
@@ -293,7 +282,7 @@ impl Slot {
         let (connections, id, peer) = (self.connections.clone(), self.id, self.peer);
         let role: Arc<str> = role.into();
         let enter = move || async move {
-            let Some(state) = connections.state() else { return Err(Refused::Closed) };
+            let Some(state) = connections.0.state.get() else { return Err(Refused::Closed) };
             let entered = state.occupancy.borrow_mut().enter(id, &role, is_superuser);
             match entered {
                 Ok(()) => drop(state.closers.borrow_mut().remove(&id)),

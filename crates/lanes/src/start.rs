@@ -18,7 +18,7 @@ use crate::heavy::{NORMAL_WORKER, SEATS};
 use crate::lanes::Lanes;
 use crate::shared::CoreShared;
 use crate::timer::Timer;
-use crate::{heavy_worker, self_check, sys};
+use crate::{heavy_worker, per_core, self_check, sys};
 
 /// Reason why lanes could not be started.
 #[derive(Debug)]
@@ -113,6 +113,7 @@ impl Lanes {
         }
         shared.heavy.drain();
         shared.close().for_each(drop);
+        per_core::drop_all();
     }
 
     fn ring(&self, shared: &CoreShared) -> Option<Ring> {

@@ -11,6 +11,7 @@ use access::Access;
 use bytes::BytesMut;
 use engine::{Engine, Error, Warnings};
 use frontdoor::Connections;
+use lanes::PerCore;
 use rustc_hash::FxHashMap;
 use wire::{Event, Failure};
 use workload::Admission;
@@ -20,7 +21,7 @@ use crate::counters::Counters;
 use crate::logging::{Level, Logger};
 use crate::long::INLINE_TEXT_BYTES;
 use crate::plans::Plans;
-use crate::server::Server;
+use crate::server::{CoreState, Server};
 use crate::session::Session;
 use crate::statement::{self, Bound, Id, Parsed, ParsedTree, Statement};
 
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) ready: AtomicBool,
     pub(crate) stopping: AtomicBool,
     pub(crate) bound: OnceLock<Listening>,
+    /// State of each core, from joining to stopping.
+    pub(crate) core_states: PerCore<CoreState>,
     /// Creation time of the server, seconds since 1970.
     pub(crate) started_s: i64,
 }

@@ -20,7 +20,6 @@ use frontdoor::{Connections, Slot};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::time::Instant;
 use lanes::{Group, Lanes, Task};
-use rustc_hash::FxHashMap;
 use wire::Event;
 
 use crate::config::ServerConfig;
@@ -83,15 +82,10 @@ fn left_until(end: Instant) -> Duration {
     end.saturating_duration_since(lanes::time::now())
 }
 
-/// State of a server on this core. The map key identifies the server, because tests run several in
-/// one process.
-struct CoreState {
+/// State of a server on one core.
+pub(crate) struct CoreState {
     core: Rc<Core>,
-    tasks: Vec<Task<()>>,
-}
-
-thread_local! {
-    static CORE_STATES: RefCell<FxHashMap<usize, CoreState>> = RefCell::default();
+    tasks: RefCell<Vec<Task<()>>>,
 }
 
 impl Server {
@@ -109,6 +103,7 @@ impl Server {
             ready: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             bound: OnceLock::new(),
+            core_states: lanes::PerCore::new(),
             started_s: lanes::time::unix_micros() / 1_000_000,
         };
         Server { shared: Arc::new(shared) }
@@ -118,14 +113,10 @@ impl Server {
         Server { shared }
     }
 
-    fn key(&self) -> usize {
-        Arc::as_ptr(&self.shared) as usize
-    }
-
     /// Returns the server's state on this core, or `None` before it joined and after the server
     /// stopped.
     pub(crate) fn here(&self) -> Option<Rc<Core>> {
-        CORE_STATES.with_borrow(|states| states.get(&self.key()).map(|here| here.core.clone()))
+        self.shared.core_states.with(|here| here.core.clone())
     }
 
     /// Adds this core to the server: adds the system tables to the engine's registry and listens to
@@ -147,8 +138,7 @@ impl Server {
         if let Some(limit) = self.shared.config.idle_timeout {
             lanes::spawn(Group::CONTROL, idle::close_idle(Rc::downgrade(&core), limit)).detach();
         }
-        CORE_STATES
-            .with_borrow_mut(|states| states.insert(self.key(), CoreState { core, tasks: Vec::new() }));
+        self.shared.core_states.set(Rc::new(CoreState { core, tasks: RefCell::default() }));
     }
 
     /// Opens the ports and starts to serve clients. Call it on core 0's fast lane.
@@ -190,14 +180,12 @@ impl Server {
             tasks.push(lanes::spawn(Group::CONTROL, self.clone().accept(listener, true)));
         }
         self.shared.ready.store(true, SeqCst);
-        CORE_STATES.with_borrow_mut(|states| {
-            let here = states.get_mut(&self.key()).expect("core 0 has joined");
-            here.tasks = tasks;
-            if let Some((listener, _)) = metrics {
-                // Keep this task out of `tasks`: health must be served until the process ends.
-                lanes::spawn(Group::CONTROL, http::serve(here.core.clone(), listener)).detach();
-            }
-        });
+        let here = self.shared.core_states.get().expect("core 0 has joined");
+        here.tasks.replace(tasks);
+        if let Some((listener, _)) = metrics {
+            // Keep this task out of `tasks`: health must be served until the process ends.
+            lanes::spawn(Group::CONTROL, http::serve(here.core.clone(), listener)).detach();
+        }
         Ok(bound)
     }
 
@@ -245,17 +233,15 @@ impl Server {
     pub async fn stop(&self, deadline: Duration) -> bool {
         self.shared.ready.store(false, SeqCst);
         self.shared.stopping.store(true, SeqCst);
-        let key = self.key();
-        let accepting = CORE_STATES
-            .with_borrow_mut(|states| states.get_mut(&key).map(|here| std::mem::take(&mut here.tasks)));
-        drop(accepting);
+        drop(self.shared.core_states.with(|here| here.tasks.take()));
         let end = lanes::time::now() + deadline;
         self.on_sessions(end, |session| session.draining.set(true)).await;
         let finished = lanes::time::timeout(left_until(end), self.emptied()).await.is_ok();
         let end = lanes::time::now() + CLOSING;
         self.on_sessions(end, |session| session.killed.set(true)).await;
         let closed = lanes::time::timeout(left_until(end), self.emptied()).await.is_ok();
-        let forget = move || drop(CORE_STATES.with_borrow_mut(|states| states.remove(&key)));
+        let shared = self.shared.clone();
+        let forget = move || drop(shared.core_states.take());
         let silent = self.on_cores(lanes::time::now() + CLOSING, forget).await;
         for core in &silent {
             self.shared.logger.log(

@@ -41,6 +41,8 @@ impl Kind {
 
 /// A service level. Holders may use it after DROP until their statements end.
 pub struct Level {
+    /// Number that no other level of this process has.
+    id: u64,
     name: Arc<str>,
     group: Group,
     cores: Box<[OnCore]>,
@@ -93,7 +95,14 @@ impl Level {
             name.bytes().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % cores;
         let own_memory = memory.add(&name, 1000, &MemoryLimits::NONE);
         let (cores, memory) = ((0..cores).map(core).collect(), memory.clone());
-        Level { name, group, cores, gate: Gate::new(), home, memory, own_memory }
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT_ID.fetch_add(1, Relaxed);
+        Level { id, name, group, cores, gate: Gate::new(), home, memory, own_memory }
+    }
+
+    /// Returns a number that no other level of this process has.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// Returns the name of the level.

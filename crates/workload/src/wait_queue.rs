@@ -16,12 +16,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lanes::sync::cross;
-use lanes::{Group, Lanes};
+use lanes::{Group, Lanes, PerCore};
 
 use crate::slots::{Arrival, Occupancy, Queue, SlotLimits, Waiter};
 use crate::{Effective, Level};
@@ -75,10 +76,14 @@ struct WaitQueue {
     timer: Option<(u64, lanes::Task<()>)>,
 }
 
-thread_local! {
-    /// Wait queues of the levels whose home is this core, by the address of the level. Each waiting
-    /// statement keeps its level alive.
-    static WAIT_QUEUES: RefCell<HashMap<usize, WaitQueue>> = RefCell::default();
+/// Wait queues of the levels whose home is a core, by [`Level::id`].
+type WaitQueues = RefCell<HashMap<u64, WaitQueue>>;
+
+static WAIT_QUEUES: LazyLock<PerCore<WaitQueues>> = LazyLock::new(PerCore::new);
+
+/// Returns the wait queues of this core.
+fn wait_queues() -> Rc<WaitQueues> {
+    WAIT_QUEUES.get_or_set(RefCell::default)
 }
 
 /// Requests a slot for a statement, on a lane. A level without `max_concurrency` grants it at once
@@ -113,8 +118,7 @@ impl Waiting {
         let (reply, answer) = cross::oneshot();
         let waiter = Waiter { number, since_ns: lanes::time::monotonic_ns(), default_timeout, reply };
         level.at_home(&lanes, move |level, lanes| {
-            WAIT_QUEUES
-                .with_borrow_mut(|queues| queues.entry(level.address()).or_default().queue.join(waiter));
+            wait_queues().borrow_mut().entry(level.id()).or_default().queue.join(waiter);
             level.admit_waiters(lanes);
         });
         Waiting { entry: QueueEntry { level, lanes, number, ended: false }, answer }
@@ -139,9 +143,10 @@ impl Drop for QueueEntry {
         }
         let number = self.number;
         self.level.at_home(&self.lanes, move |level, lanes| {
-            let gone = WAIT_QUEUES.with_borrow_mut(|queues| {
-                queues.get_mut(&level.address()).and_then(|wait_queue| wait_queue.queue.remove(number))
-            });
+            let mut gone = None;
+            if let Some(wait_queue) = wait_queues().borrow_mut().get_mut(&level.id()) {
+                gone = wait_queue.queue.remove(number);
+            }
             // Otherwise the wait ended meanwhile. If it got a slot, dropping the ticket releases
             // the slot.
             if gone.is_some() {
@@ -162,10 +167,6 @@ impl Drop for Ticket {
 }
 
 impl Level {
-    fn address(self: &Arc<Self>) -> usize {
-        Arc::as_ptr(self) as usize
-    }
-
     /// Runs `f` on the home core, which owns the wait queue. Does nothing if that lane has ended.
     fn at_home(self: &Arc<Self>, lanes: &Lanes, f: impl FnOnce(&Arc<Level>, &Lanes) + Send + 'static) {
         let (level, with) = (self.clone(), lanes.clone());
@@ -199,46 +200,49 @@ impl Level {
 
     /// Removes the next waiter to answer. `true`: it gets a slot. `false`: it waited too long.
     fn next(self: &Arc<Self>, now_ns: u64, limits: &SlotLimits) -> Option<(Waiter<ReplyChannel>, bool)> {
-        WAIT_QUEUES.with_borrow_mut(|queues| {
-            let queue = &mut queues.get_mut(&self.address())?.queue;
-            if let Some(late) = queue.late(now_ns, limits) {
-                self.gate.change(|occupancy| Some(occupancy.give_up()));
-                return Some((late, false));
-            }
-            while let Some(gone) = queue.take_abandoned(|reply| reply.is_closed()) {
-                self.gate.change(|occupancy| Some(occupancy.give_up()));
-                drop(gone);
-            }
-            if queue.is_empty() {
-                return None;
-            }
-            self.gate.change(|occupancy| occupancy.grant_slot(limits))?;
-            queue.first().map(|first| (first, true))
-        })
+        let queues = wait_queues();
+        let mut queues = queues.borrow_mut();
+        let queue = &mut queues.get_mut(&self.id())?.queue;
+        if let Some(late) = queue.late(now_ns, limits) {
+            self.gate.change(|occupancy| Some(occupancy.give_up()));
+            return Some((late, false));
+        }
+        while let Some(gone) = queue.take_abandoned(|reply| reply.is_closed()) {
+            self.gate.change(|occupancy| Some(occupancy.give_up()));
+            drop(gone);
+        }
+        if queue.is_empty() {
+            return None;
+        }
+        self.gate.change(|occupancy| occupancy.grant_slot(limits))?;
+        queue.first().map(|first| (first, true))
     }
 
     fn set_timer(self: &Arc<Self>, lanes: &Lanes, limits: &SlotLimits) {
-        let old = WAIT_QUEUES.with_borrow_mut(|queues| {
-            let wait_queue = queues.get_mut(&self.address())?;
-            let Some(at_ns) = wait_queue.queue.next_deadline_ns(limits) else {
-                return queues.remove(&self.address()).and_then(|wait_queue| wait_queue.timer);
-            };
-            if wait_queue.timer.as_ref().is_some_and(|(set_ns, _)| *set_ns <= at_ns) {
-                return None;
-            }
-            let (level, lanes) = (self.clone(), lanes.clone());
-            let wait = Duration::from_nanos(at_ns.saturating_sub(lanes::time::monotonic_ns()));
-            let ring = async move {
-                lanes::time::sleep(wait).await;
-                // Detach the timer's own task: dropping it would cancel it while it runs.
-                let timer =
-                    WAIT_QUEUES.with_borrow_mut(|queues| queues.get_mut(&level.address())?.timer.take());
-                timer.into_iter().for_each(|(_, task)| task.detach());
-                level.admit_waiters(&lanes);
-            };
-            wait_queue.timer.replace((at_ns, lanes::spawn(Group::CONTROL, ring)))
-        });
-        drop(old);
+        drop(self.changed_timer(lanes, limits));
+    }
+
+    /// Sets the timer. Returns the task of the earlier timer, to be dropped.
+    fn changed_timer(self: &Arc<Self>, lanes: &Lanes, limits: &SlotLimits) -> Option<(u64, lanes::Task<()>)> {
+        let queues = wait_queues();
+        let mut queues = queues.borrow_mut();
+        let wait_queue = queues.get_mut(&self.id())?;
+        let Some(at_ns) = wait_queue.queue.next_deadline_ns(limits) else {
+            return queues.remove(&self.id()).and_then(|wait_queue| wait_queue.timer);
+        };
+        if wait_queue.timer.as_ref().is_some_and(|(set_ns, _)| *set_ns <= at_ns) {
+            return None;
+        }
+        let (level, lanes) = (self.clone(), lanes.clone());
+        let wait = Duration::from_nanos(at_ns.saturating_sub(lanes::time::monotonic_ns()));
+        let ring = async move {
+            lanes::time::sleep(wait).await;
+            // Detach the timer's own task: dropping it would cancel it while it runs.
+            let timer = wait_queues().borrow_mut().get_mut(&level.id()).and_then(|queue| queue.timer.take());
+            timer.into_iter().for_each(|(_, task)| task.detach());
+            level.admit_waiters(&lanes);
+        };
+        wait_queue.timer.replace((at_ns, lanes::spawn(Group::CONTROL, ring)))
     }
 
     /// Returns the error of a refused statement. `late`: the exceeded wait. `None`: the queue was

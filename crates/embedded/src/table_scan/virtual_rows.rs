@@ -62,8 +62,9 @@ impl SnapshotRows {
         // Send a message instead of a call: the builder of the rows stays on that lane, but this
         // future may move between threads.
         let group = lanes::current_group();
-        lanes::handle()
-            .run_on_core(self.core, group, move || lanes::spawn(group, async move { make(sender).await }).detach());
+        lanes::handle().run_on_core(self.core, group, move || {
+            lanes::spawn(group, async move { make(sender).await }).detach()
+        });
         let rows = receiver
             .await
             .map_err(|_| Error::Server("the rows of a virtual table were not made".to_owned()))?;
