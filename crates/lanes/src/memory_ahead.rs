@@ -9,9 +9,10 @@
 //!   an arena:   │ taken │ taken │ taken │ ready │ ready │       │       │       blocks of 32 MiB, lowest first
 //! ```
 //!
-//! mimalloc writes a header at the start of each block that it takes; until then a block is zero.
-//! Freed blocks are kept and stay mapped, so this is useful only after
-//! [`crate::keep_freed_memory`].
+//! The thread leaves out the first page of each block. mimalloc writes to it when it takes the
+//! block, and the kernel then reports the page as mapped. mimalloc itself does not report which
+//! blocks it has taken, and its options for reserved memory map nothing. Freed blocks are kept and
+//! stay mapped, so this is useful only after [`crate::keep_freed_memory`].
 //!
 //! Limits: the thread that needs an arena (1 GiB at first) reserves it, so its first block is not
 //! prefaulted. While the kernel prepares a huge page, other threads that map memory wait.
@@ -19,9 +20,10 @@
 
 use std::ffi::{c_int, c_void};
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{JoinHandle, park_timeout};
 use std::time::Duration;
 
@@ -31,11 +33,6 @@ use crate::sys;
 const BLOCK: usize = 32 << 20;
 /// Memory prefaulted at a time, bytes: a huge page.
 const STEP: usize = 2 << 20;
-/// Number of first words of a taken block some of which are not zero: its address, and the number
-/// of its arena, counted from 1.
-const HEADER_WORDS: usize = 8;
-/// Bytes whose state the kernel reports at a time.
-const PAGE: usize = 4096;
 /// Interval between two checks. One block in that time is 640 MB a second, more than a core writes
 /// to memory that it keeps.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
@@ -116,28 +113,13 @@ impl Blocks {
         }
     }
 
-    /// Returns true if the allocator has taken a block.
-    fn is_taken(&self, index: usize) -> bool {
-        // Reading memory that was never written would map a page of zeros, or fail if nothing is
-        // committed yet.
-        if !is_mapped(self.found[index]) {
-            return false;
-        }
-        // SAFETY: arenas stay mapped as long as the program runs, and are aligned to blocks. This
-        // page has been written or prefaulted. If the allocator writes a header at this moment,
-        // some words are read before and some after, and the block is seen to be taken now or next
-        // time.
-        let word = |at| unsafe { self.found[index].cast::<AtomicU64>().add(at).as_ref() };
-        (0..HEADER_WORDS).any(|at| word(at).load(Relaxed) != 0)
-    }
-
     /// Prefaults blocks until `ahead` of them follow the last one taken, or `limit` in all are
     /// mapped. Returns the number of blocks prefaulted.
     fn prefault(&mut self, ahead: usize, limit: usize, stopped: &AtomicBool) -> io::Result<usize> {
         self.find();
-        let taken = (0..self.found.len()).rfind(|&index| self.is_taken(index)).map_or(0, |last| last + 1);
-        // If more blocks were taken at once than were prefaulted, their first use has faulted them
-        // in.
+        let taken =
+            (0..self.found.len()).rfind(|&index| is_mapped(self.found[index])).map_or(0, |last| last + 1);
+        // If more blocks were taken at once than were prefaulted, their first use faults them in.
         self.mapped = self.mapped.max(taken);
         let before = self.mapped;
         let wanted = (taken + ahead).min(limit).min(self.found.len());
@@ -152,25 +134,33 @@ impl Blocks {
 /// Returns true if a page is mapped.
 fn is_mapped(page: NonNull<c_void>) -> bool {
     let mut state = 0_u8;
-    // SAFETY: it is state of one page, in one byte, which is there; an address that is none is an
-    // error.
-    let known = unsafe { libc::mincore(page.as_ptr(), PAGE, &raw mut state) };
+    // SAFETY: the state of one page is one byte. For an address that is not mapped at all the call
+    // fails.
+    let known = unsafe { libc::mincore(page.as_ptr(), 1, &raw mut state) };
     known == 0 && state & 1 == 1
 }
 
-/// Has the kernel map a block for writing. Its contents stay.
+/// Has the kernel map a block for writing, without its first page. Its contents stay.
 fn populate(block: NonNull<c_void>, stopped: &AtomicBool) -> io::Result<()> {
+    let page_bytes = sys::page_bytes() as usize;
+    // A huge page would contain the first page. A kernel without huge pages refuses the advice.
+    let _ = advise(block, 0..STEP, libc::MADV_NOHUGEPAGE);
     for offset in (0..BLOCK).step_by(STEP) {
         if stopped.load(Relaxed) {
             break;
         }
-        // SAFETY: the range is within an arena, which stays mapped. Mapping its pages does not
-        // change their contents.
-        if unsafe { libc::madvise(block.byte_add(offset).as_ptr(), STEP, libc::MADV_POPULATE_WRITE) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        advise(block, offset.max(page_bytes)..offset + STEP, libc::MADV_POPULATE_WRITE)?;
     }
     Ok(())
+}
+
+fn advise(block: NonNull<c_void>, bytes: Range<usize>, advice: c_int) -> io::Result<()> {
+    // SAFETY: the range is within an arena, which stays mapped, and neither advice of this file
+    // changes contents.
+    match unsafe { libc::madvise(block.byte_add(bytes.start).as_ptr(), bytes.len(), advice) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]
@@ -180,7 +170,7 @@ mod tests {
     /// Returns true if the last page of a block is mapped.
     fn is_prefaulted(block: NonNull<c_void>) -> bool {
         // SAFETY: within the block.
-        is_mapped(unsafe { block.byte_add(BLOCK - PAGE) })
+        is_mapped(unsafe { block.byte_add(BLOCK - sys::page_bytes() as usize) })
     }
 
     #[test]
@@ -202,7 +192,8 @@ mod tests {
         }
         // Assumptions about mimalloc: the size and the alignment of blocks.
         assert!(!blocks.found.is_empty() && blocks.found.iter().all(|block| block.addr().get() % BLOCK == 0));
-        let taken = |blocks: &Blocks| (0..blocks.found.len()).filter(|&index| blocks.is_taken(index)).count();
+        let taken =
+            |blocks: &Blocks| (0..blocks.found.len()).filter(|&index| is_mapped(blocks.found[index])).count();
         let before = taken(&blocks);
         assert!(before > 0 && blocks.mapped >= before + 2);
         assert!(is_prefaulted(blocks.found[before]) && is_prefaulted(blocks.found[before + 1]));
