@@ -20,47 +20,45 @@ fn kind_of(tree: &Tree) -> Option<AuditKind> {
     })
 }
 
-impl Session {
-    fn event<'a>(&self, kind: AuditKind, role: &'a str, error: Option<&'a str>) -> AuditEvent<'a> {
-        AuditEvent { kind, listener: "cql", client: self.peer, role, error }
-    }
+fn event<'a>(session: &Session, kind: AuditKind, role: &'a str, error: Option<&'a str>) -> AuditEvent<'a> {
+    AuditEvent { kind, listener: "cql", client: session.peer, role, error }
+}
 
-    /// Logs the outcome of a login with a name.
-    pub(crate) fn audit_login(&self, name: &str, error: Option<&str>) {
-        if let Some(audit) = &self.core.shared.config.audit {
-            let kind = if error.is_none() { AuditKind::Login } else { AuditKind::LoginFailed };
-            audit.log(&self.event(kind, name, error));
-        }
+/// Logs the outcome of a login with a name.
+pub(crate) fn login(session: &Session, name: &str, error: Option<&str>) {
+    if let Some(audit) = &session.core.shared.config.audit {
+        let kind = if error.is_none() { AuditKind::Login } else { AuditKind::LoginFailed };
+        audit.log(&event(session, kind, name, error));
     }
+}
 
-    /// Logs the start of a read or a write, if its keyspace is audited.
-    pub(crate) fn audit_begin(&self, statement: &Statement) {
-        let Some(audit) = &self.core.shared.config.audit else { return };
-        let Some(kind @ (AuditKind::Read | AuditKind::Write)) = kind_of(&statement.tree) else { return };
-        let Work::Engine(plan) = &statement.work else { return };
-        let is_audited = |target: &Target| audit.is_audited(&target.keyspace);
-        if let Some(login) = self.login().filter(|_| plan.targets().iter().any(is_audited)) {
-            audit.log_statement(&self.event(kind, login.role(), None), &statement.tree);
-        }
+/// Logs the start of a read or a write, if its keyspace is audited.
+pub(crate) fn begin(session: &Session, statement: &Statement) {
+    let Some(audit) = &session.core.shared.config.audit else { return };
+    let Some(kind @ (AuditKind::Read | AuditKind::Write)) = kind_of(&statement.tree) else { return };
+    let Work::Engine(plan) = &statement.work else { return };
+    let is_audited = |target: &Target| audit.is_audited(&target.keyspace);
+    if let Some(login) = session.login().filter(|_| plan.targets().iter().any(is_audited)) {
+        audit.log_statement(&event(session, kind, login.role(), None), &statement.tree);
     }
+}
 
-    /// Logs the outcome of a statement about roles, rights, levels or schema.
-    pub(crate) fn audit_outcome(&self, tree: &Tree, error: Option<&Error>) {
-        let Some(audit) = &self.core.shared.config.audit else { return };
-        let Some(kind @ (AuditKind::Access | AuditKind::Schema)) = kind_of(tree) else { return };
-        let text = error.map(Error::to_string);
-        if let Some(login) = self.login() {
-            audit.log_statement(&self.event(kind, login.role(), text.as_deref()), tree);
-        }
+/// Logs the outcome of a statement about roles, rights, levels or schema.
+pub(crate) fn outcome(session: &Session, tree: &Tree, error: Option<&Error>) {
+    let Some(audit) = &session.core.shared.config.audit else { return };
+    let Some(kind @ (AuditKind::Access | AuditKind::Schema)) = kind_of(tree) else { return };
+    let text = error.map(Error::to_string);
+    if let Some(login) = session.login() {
+        audit.log_statement(&event(session, kind, login.role(), text.as_deref()), tree);
     }
+}
 
-    /// Logs a statement that the role has no right to.
-    pub(crate) fn audit_denied(&self, tree: &Tree, error: &Error) {
-        let Some(audit) = &self.core.shared.config.audit else { return };
-        let Some(kind) = kind_of(tree) else { return };
-        let text = error.to_string();
-        if let Some(login) = self.login() {
-            audit.log_statement(&self.event(kind, login.role(), Some(&text)), tree);
-        }
+/// Logs a statement that the role has no right to.
+pub(crate) fn denied(session: &Session, tree: &Tree, error: &Error) {
+    let Some(audit) = &session.core.shared.config.audit else { return };
+    let Some(kind) = kind_of(tree) else { return };
+    let text = error.to_string();
+    if let Some(login) = session.login() {
+        audit.log_statement(&event(session, kind, login.role(), Some(&text)), tree);
     }
 }

@@ -15,8 +15,8 @@ use engine::{About, ColumnSpec, Columns, Error, Keyspace, Outcome, Rows, Schema,
 use schema::{CqlType, TableDef, UdtType};
 
 use crate::core::{Core, Shared};
-use crate::handshake::PARTITIONER;
-use crate::request::Later;
+use crate::options::PARTITIONER;
+use crate::pending::Later;
 
 /// Maximum number of columns, fields and names for which rows are created on the fast lane. Each
 /// takes about 150 ns.

@@ -19,10 +19,10 @@ use lanes::Group;
 use lanes::net::{TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::core::{Core, Shared};
+use crate::core::Shared;
 use crate::exposition::Page;
 use crate::logging::Level;
-use crate::server::Server;
+use crate::sessions::{self, Sessions};
 use crate::{counters, lane_metrics};
 
 /// Limits on connections. None ever becomes a session. One address may have 3/4 of them.
@@ -43,7 +43,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// State of the HTTP listener on core 0.
 struct Http {
-    core: Rc<Core>,
+    sessions: Rc<Sessions>,
     /// Number of requests for metrics in flight.
     metrics: Cell<usize>,
 }
@@ -66,13 +66,14 @@ impl Drop for MetricsSlot<'_> {
 }
 
 /// Serves HTTP until the lanes end.
-pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
-    let logger = core.shared.logger.clone();
+pub(crate) async fn serve(sessions: Rc<Sessions>, listener: TcpListener) {
+    let shared = sessions.core.shared.clone();
+    let logger = shared.logger.clone();
     let connections = Connections::new(LIMITS, move |refusals| {
         logger.log(Level::Warn, &format!("HTTP: {refusals}"), &[]);
     });
     connections.begin();
-    let http = Rc::new(Http { core: core.clone(), metrics: Cell::new(0) });
+    let http = Rc::new(Http { sessions, metrics: Cell::new(0) });
     let take = |stream, peer: std::net::SocketAddr| {
         let (slot, http) = (connections.accept(peer.ip()), http.clone());
         let work = async move {
@@ -83,7 +84,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
         lanes::spawn(Group::CONTROL, work).detach();
     };
     let failed = |error: &std::io::Error| {
-        core.shared.logger.log(Level::Error, "cannot accept HTTP connections", &[("error", error)]);
+        shared.logger.log(Level::Error, "cannot accept HTTP connections", &[("error", error)]);
     };
     frontdoor::accept(listener, take, failed).await;
 }
@@ -92,7 +93,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
 type Answer = (&'static str, &'static str, String);
 
 async fn serve_connection(http: &Http, tcp: TcpStream) -> std::io::Result<()> {
-    let config = &http.core.shared.config;
+    let config = &http.sessions.core.shared.config;
     let stream = Stream::accept(tcp, config.tls.as_ref(), ClientCertificates::Ignored).await?;
     if stream.is_encrypted() || config.http.is_none_or(|address| config.takes_plaintext(address)) {
         answer(http, stream).await
@@ -120,7 +121,7 @@ async fn answer(http: &Http, mut stream: Stream) -> std::io::Result<()> {
                         slot = MetricsSlot::take(&http.metrics);
                         metrics_or_refusal(http, host, slot.is_some()).await
                     }
-                    "GET" | "HEAD" if path == "/health/ready" => readiness(&http.core.shared).await,
+                    "GET" | "HEAD" if path == "/health/ready" => readiness(&http.sessions.core.shared).await,
                     "GET" | "HEAD" if path == "/health/live" => ("200 OK", TEXT, "live\n".to_owned()),
                     "GET" | "HEAD" => {
                         let paths = "there are /metrics, /health/live and /health/ready\n";
@@ -169,8 +170,10 @@ async fn readiness(shared: &Arc<Shared>) -> Answer {
         return unready("");
     }
     for core in 0..shared.counters.len() {
-        let server = Server::of(shared.clone());
-        let ask = move || async move { server.here().is_none_or(|core| core.engine.refuses_writes()) };
+        let of_core = shared.clone();
+        let ask = move || async move {
+            sessions::here(&of_core).is_none_or(|here| here.core.engine.refuses_writes())
+        };
         match lanes::time::timeout(READY_TIMEOUT, lanes::call(core, ask)).await {
             Ok(false) => {}
             Ok(true) => return unready(&format!(": core {core} refuses writes; the log has the reason")),
@@ -181,7 +184,7 @@ async fn readiness(shared: &Arc<Shared>) -> Answer {
 }
 
 async fn metrics_or_refusal(http: &Http, host: Option<&[u8]>, has_slot: bool) -> Answer {
-    let shared = http.core.shared.clone();
+    let shared = http.sessions.core.shared.clone();
     if !is_allowed(host, &shared.config.http_hosts) {
         let text = "this host name is not configured: use an IP address, or add the name with --http-hosts\n";
         return ("421 Misdirected Request", TEXT, text.to_owned());
@@ -190,11 +193,11 @@ async fn metrics_or_refusal(http: &Http, host: Option<&[u8]>, has_slot: bool) ->
         let text = format!("{METRICS_MAX} requests for metrics are in progress, which is the limit\n");
         return ("503 Service Unavailable", TEXT, text);
     }
-    let levels = http.core.access.levels().clone();
+    let levels = http.sessions.core.access.levels().clone();
     let engines = engines(&shared).await;
     let tables = tables(&shared).await;
     // Build the page on the heavy lane: it takes long with many levels.
-    let guardrails = http.core.engine.registry().guardrails().clone();
+    let guardrails = http.sessions.core.engine.registry().guardrails().clone();
     let page = async move { metrics(&shared, &levels, (&engines, &tables), &guardrails).await };
     let text = lanes::heavy_urgent(Group::CONTROL, page).await;
     ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
@@ -228,9 +231,9 @@ const CLOSED: Metric = Metric::counter(
 async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
     let mut all = Vec::with_capacity(shared.counters.len());
     for core in 0..shared.counters.len() {
-        let server = Server::of(shared.clone());
+        let of_core = shared.clone();
         let ask = move || async move {
-            let engine = server.here().map(|core| core.engine.clone());
+            let engine = sessions::here(&of_core).map(|here| here.core.engine.clone());
             engine.map_or_else(Vec::new, |engine| [engine.metrics(), engine.registry().measures()].concat())
         };
         all.push(lanes::call(core, ask).await);
@@ -240,9 +243,9 @@ async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
 
 /// Returns the metrics of tables, which core 0 collects.
 async fn tables(shared: &Arc<Shared>) -> Vec<TableMeasures> {
-    let server = Server::of(shared.clone());
+    let shared = shared.clone();
     let ask = move || async move {
-        let engine = server.here().map(|core| core.engine.clone());
+        let engine = sessions::here(&shared).map(|here| here.core.engine.clone());
         match engine {
             Some(engine) => engine.registry().table_measures().await,
             None => Vec::new(),

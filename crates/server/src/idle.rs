@@ -4,19 +4,19 @@
 use std::rc::Weak;
 use std::time::Duration;
 
-use crate::core::Core;
+use crate::sessions::Sessions;
 
 /// Number of checks within one idle time.
 const CHECKS: u32 = 8;
 
 /// Closes idle sessions of a core until the server stops.
-pub(crate) async fn close_idle(core: Weak<Core>, limit: Duration) {
+pub(crate) async fn close_idle(sessions: Weak<Sessions>, limit: Duration) {
     let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     loop {
         lanes::time::sleep((limit / CHECKS).max(Duration::from_millis(1))).await;
-        let Some(core) = core.upgrade() else { return };
-        let sessions: Vec<_> = core.sessions.borrow().values().cloned().collect();
-        for session in sessions {
+        let Some(sessions) = sessions.upgrade() else { return };
+        let listed: Vec<_> = sessions.by_id.borrow().values().cloned().collect();
+        for session in listed {
             let now_ns = lanes::time::monotonic_ns();
             if session.in_flight.get() > 0 || session.role.borrow().is_none() {
                 session.active_ns.set(now_ns);

@@ -4,7 +4,7 @@ use std::rc::{Rc, Weak};
 
 use engine::{HeldMemory, VirtualTable};
 
-use crate::core::Core;
+use crate::sessions::Sessions;
 
 /// Purposes of engine memory, each with the engine's metric.
 const OF_ENGINE: [(&str, &str); 4] = [
@@ -15,13 +15,14 @@ const OF_ENGINE: [(&str, &str); 4] = [
 ];
 
 /// Returns the table for a core's registry.
-pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
-    let (index, core) = (core.index, Rc::downgrade(core));
-    HeldMemory::table(index, move || held(&core))
+pub(crate) fn table(sessions: &Rc<Sessions>) -> VirtualTable {
+    let (index, sessions) = (sessions.core.index, Rc::downgrade(sessions));
+    HeldMemory::table(index, move || held(&sessions))
 }
 
-fn held(core: &Weak<Core>) -> Vec<HeldMemory> {
-    let Some(core) = core.upgrade() else { return Vec::new() };
+fn held(sessions: &Weak<Sessions>) -> Vec<HeldMemory> {
+    let Some(sessions) = sessions.upgrade() else { return Vec::new() };
+    let core = &sessions.core;
     let measures = core.engine.metrics();
     let measured = |name: &str| {
         measures.iter().find(|measure| measure.metric.name == name).map_or(0, |measure| measure.value as u64)
@@ -29,7 +30,7 @@ fn held(core: &Weak<Core>) -> Vec<HeldMemory> {
     let of_engine =
         OF_ENGINE.into_iter().map(|(purpose, metric)| HeldMemory { purpose, bytes: measured(metric) });
     let mut held: Vec<HeldMemory> = of_engine.collect();
-    let pending = core.sessions.borrow().values().map(|session| session.answer_bytes() as u64).sum();
+    let pending = sessions.by_id.borrow().values().map(|session| session.answer_bytes() as u64).sum();
     held.push(HeldMemory { purpose: "answers that CQL clients have not read", bytes: pending });
     held.push(HeldMemory { purpose: "prepared and recent CQL statements", bytes: core.plans.bytes() as u64 });
     if core.index == 0 {

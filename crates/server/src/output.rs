@@ -13,20 +13,16 @@ use frontdoor::WriteHalf;
 use lanes::DeferredWork;
 use tokio::io::AsyncWrite;
 
-use crate::connection::Ended;
 use crate::counters::add;
-use crate::session::Session;
+use crate::session::{Sending, Session};
 
-/// The sender responsible for the output buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Sending {
-    /// No sender is scheduled.
-    #[default]
-    None,
-    /// Sent when the group pauses.
-    Deferred,
-    /// Sent by the connection's task, as soon as the socket takes more.
-    Connection,
+/// Reason for the end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// The peer closed, or the socket failed.
+    Gone,
+    /// The server sent an error and closes.
+    Refused,
 }
 
 impl Session {

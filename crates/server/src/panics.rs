@@ -1,13 +1,9 @@
 //! Containment of panics: a panic fails one statement, whose client receives an error. The panic
 //! hook of the process logs the panic with its location.
 
-use std::rc::Rc;
-
 use engine::Error;
-use lanes::{Panicked, catch_panic};
+use lanes::Panicked;
 use wire::{Failure, FailureKind};
-
-use crate::session::Session;
 
 /// Text of the answer.
 const TEXT: &str = "The statement failed inside the server; the server's log has the place of the failure";
@@ -20,15 +16,4 @@ pub(crate) fn error(_: Panicked) -> Error {
 /// Returns the answer to a request whose work panicked.
 pub(crate) fn failure(_: Panicked) -> Failure {
     Failure::new(FailureKind::Server, TEXT)
-}
-
-impl Session {
-    /// Runs the work of a request counted by `Session::begin`, and ends the request even if the
-    /// work panics.
-    pub(crate) async fn guarded(self: Rc<Self>, stream: i16, work: impl Future<Output = ()>) {
-        if let Err(panicked) = catch_panic(work).await {
-            self.refuse(stream, &failure(panicked));
-        }
-        self.end();
-    }
 }

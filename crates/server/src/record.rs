@@ -1,4 +1,4 @@
-//! Accounting of answered statements: counters of the level, and a log line for each slow
+//! Record stage, the accounting of answered statements: counters of the level, and a log line for each slow
 //! statement. The line shows `?` for literals.
 
 use std::fmt::{self, Display};
@@ -7,75 +7,75 @@ use std::rc::Rc;
 use wire::{Envelope, Request};
 
 use crate::logging::Level;
-use crate::long::INLINE_TEXT_BYTES;
-use crate::request::{Done, Times};
+use crate::request::{CqlRequest, Times};
 use crate::session::Session;
-use crate::statement::{Kind, Statement};
+use crate::statement::{INLINE_TEXT_BYTES, Kind, Statement};
 
 /// Maximum length of a statement's text in the log, bytes.
 const TEXT_BYTES_MAX: usize = 1000;
 
-impl Session {
-    /// Counts a statement, and logs it if it was slow.
-    pub(crate) fn record(&self, done: Done, times: Times, statement: Option<&Statement>, ended_ns: u64) {
-        if let Some(service_ns) = self.count(done, times, ended_ns) {
-            match statement {
-                Some(statement) => self.log_slow(service_ns, &cql::Masked(&statement.tree)),
-                None => self.log_slow(service_ns, &"BATCH"),
+/// Counts a statement, and logs it if it was slow.
+pub(crate) fn record(session: &Session, request: CqlRequest, ended_ns: u64) {
+    if let Some(service_ns) = count(session, &request, ended_ns) {
+        log_slow_statement(session, service_ns, request.statement.as_deref());
+    }
+}
+
+/// Counts a statement answered at once. Finds its text only if it was slow.
+pub(crate) fn record_envelope(session: &Session, request: CqlRequest, envelope: &Envelope, ended_ns: u64) {
+    let Some(service_ns) = count(session, &request, ended_ns) else { return };
+    let plans = &session.core.plans;
+    let statement = match envelope.request() {
+        Ok(Request::Execute(execute)) => plans.prepared(execute.id),
+        Ok(Request::Query(query)) => {
+            let of_session = || session.keyspace.borrow().clone();
+            let keyspace = query.params.keyspace.map(Rc::from).or_else(of_session);
+            let found = plans.text(keyspace.as_deref(), query.text);
+            if found.is_none() {
+                return log_slow(session, service_ns, &UncachedText(query.text));
             }
+            found
         }
-    }
+        _ => None,
+    };
+    log_slow_statement(session, service_ns, statement.as_deref());
+}
 
-    /// Counts a statement answered at once. Finds its text only if it was slow.
-    pub(crate) fn record_envelope(&self, done: Done, times: Times, envelope: &Envelope, ended_ns: u64) {
-        if let Some(service_ns) = self.count(done, times, ended_ns) {
-            let statement = match envelope.request() {
-                Ok(Request::Execute(execute)) => self.core.plans.prepared(execute.id),
-                Ok(Request::Query(query)) => {
-                    let of_session = || self.keyspace.borrow().clone();
-                    let keyspace = query.params.keyspace.map(Rc::from).or_else(of_session);
-                    let found = self.core.plans.text(keyspace.as_deref(), query.text);
-                    if found.is_none() {
-                        return self.log_slow(service_ns, &UncachedText(query.text));
-                    }
-                    found
-                }
-                _ => None,
-            };
-            match statement {
-                Some(statement) => self.log_slow(service_ns, &cql::Masked(&statement.tree)),
-                None => self.log_slow(service_ns, &"BATCH"),
-            }
-        }
+/// Counts a statement. Returns its service time, ns, if it was slow.
+fn count(session: &Session, request: &CqlRequest, ended_ns: u64) -> Option<u64> {
+    let Times { read_ns, began_ns } = request.times;
+    let service_ns = ended_ns.saturating_sub(began_ns);
+    let queue_ns = began_ns.saturating_sub(read_ns);
+    let kind = match request.kind {
+        Kind::Read => workload::Kind::Read,
+        Kind::Write | Kind::Batch => workload::Kind::Write,
+        Kind::Maintenance | Kind::Other => workload::Kind::Other,
+    };
+    request.effective.level.record(session.core.index, kind, service_ns, queue_ns, request.failed);
+    let statement = request.statement.as_ref().filter(|_| !request.failed);
+    if let Some(latencies) = statement.and_then(|statement| statement.latencies()) {
+        latencies.record(service_ns);
     }
+    let threshold = session.core.shared.config.slow_statement?;
+    (u128::from(service_ns) >= threshold.as_nanos()).then_some(service_ns)
+}
 
-    /// Counts a statement. Returns its service time, ns, if it was slow.
-    fn count(&self, done: Done, times: Times, ended_ns: u64) -> Option<u64> {
-        let service_ns = ended_ns.saturating_sub(times.began_ns);
-        let queue_ns = times.began_ns.saturating_sub(times.read_ns);
-        let kind = match done.kind {
-            Kind::Read => workload::Kind::Read,
-            Kind::Write | Kind::Batch => workload::Kind::Write,
-            Kind::Maintenance | Kind::Other => workload::Kind::Other,
-        };
-        done.effective.level.record(self.core.index, kind, service_ns, queue_ns, done.failed);
-        if let Some(latencies) = done.latencies.filter(|_| !done.failed) {
-            latencies.record(service_ns);
-        }
-        let threshold = self.core.shared.config.slow_statement?;
-        (u128::from(service_ns) >= threshold.as_nanos()).then_some(service_ns)
+fn log_slow_statement(session: &Session, service_ns: u64, statement: Option<&Statement>) {
+    match statement {
+        Some(statement) => log_slow(session, service_ns, &cql::Masked(&statement.tree)),
+        None => log_slow(session, service_ns, &"BATCH"),
     }
+}
 
-    #[cold]
-    fn log_slow(&self, service_ns: u64, statement: &dyn Display) {
-        crate::counters::add(&self.core.counters.slow, 1);
-        let text = access::beginning(statement, TEXT_BYTES_MAX);
-        let role = self.login().map_or_else(String::new, |login| login.role().to_string());
-        let ms = service_ns / 1_000_000;
-        let fields: [(&str, &dyn Display); 4] =
-            [("ms", &ms), ("role", &role), ("client", &self.peer), ("statement", &text)];
-        self.core.shared.logger.log(Level::Warn, "slow statement", &fields);
-    }
+#[cold]
+fn log_slow(session: &Session, service_ns: u64, statement: &dyn Display) {
+    crate::counters::add(&session.core.counters.slow, 1);
+    let text = access::beginning(statement, TEXT_BYTES_MAX);
+    let role = session.login().map_or_else(String::new, |login| login.role().to_string());
+    let ms = service_ns / 1_000_000;
+    let fields: [(&str, &dyn Display); 4] =
+        [("ms", &ms), ("role", &role), ("client", &session.peer), ("statement", &text)];
+    session.core.shared.logger.log(Level::Warn, "slow statement", &fields);
 }
 
 /// A text whose statement is not cached. A short text is parsed again for the log.

@@ -1,9 +1,9 @@
 //! Conversion of statement results into protocol messages.
 
-use engine::{Error, Outcome, SchemaTarget};
-use wire::{ChangeType, Consistency, Encoder, Failure, FailureKind, Prelude, RowsHead};
+use engine::{Outcome, SchemaTarget};
+use wire::{ChangeType, Encoder, Failure, FailureKind, Prelude, RowsHead};
 
-use crate::statement::{self, Kind, Statement};
+use crate::statement::{self, Statement};
 
 /// Result columns that the client requested.
 #[derive(Clone, Copy, Debug, Default)]
@@ -176,45 +176,4 @@ pub(crate) fn copies_warning(change: &engine::SchemaChange, schema: &engine::Sch
         .iter()
         .any(copies)
         .then(|| format!("Keyspace {} is kept in one copy: this engine runs on one machine", change.keyspace))
-}
-
-/// Converts an engine's error to an ERROR message. `id` belongs to a prepared statement.
-pub(crate) fn failure(error: Error, kind: Kind, consistency: Consistency, id: Option<&[u8]>) -> Failure {
-    let message = error.to_string();
-    let kind = match error {
-        Error::Invalid(_) => FailureKind::Invalid,
-        Error::Config(_) => FailureKind::Config,
-        Error::AlreadyExists { keyspace, table } => FailureKind::AlreadyExists { keyspace, table },
-        Error::Unauthorized(_) => FailureKind::Unauthorized,
-        Error::Overloaded(_) => FailureKind::Overloaded,
-        Error::ReadTimeout(_) => {
-            FailureKind::ReadTimeout { consistency, received: 0, block_for: 1, data_present: false }
-        }
-        Error::WriteTimeout(_) => {
-            let write_type = if kind == Kind::Batch { "BATCH" } else { "SIMPLE" };
-            FailureKind::WriteTimeout {
-                consistency,
-                received: 0,
-                block_for: 1,
-                write_type: write_type.to_owned(),
-                contentions: None,
-            }
-        }
-        Error::Stale => match id {
-            Some(id) => FailureKind::Unprepared(id.to_vec()),
-            None => FailureKind::Server,
-        },
-        Error::Server(_) => FailureKind::Server,
-    };
-    Failure::new(kind, message)
-}
-
-/// Returns the error of a statement that exceeded its time limit.
-pub(crate) fn timed_out(kind: Kind, limit: std::time::Duration) -> Error {
-    let text = format!("Operation timed out after {} ms", limit.as_millis());
-    match kind {
-        Kind::Write | Kind::Batch => Error::WriteTimeout(text),
-        Kind::Read => Error::ReadTimeout(text),
-        Kind::Maintenance | Kind::Other => Error::Server(text),
-    }
 }

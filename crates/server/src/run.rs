@@ -1,346 +1,298 @@
-//! Runs one statement: chooses its level, takes its slot, applies its time limit, and answers it
-//! now or later.
+//! Runs requests of authenticated sessions through their stages: decode, authorize, slot, execute,
+//! reply, record.
+//!
+//! A request is answered at once if this core can answer it from memory, before the connection
+//! reads the next request. Local writes wait for the disk in the session's queue (`acks`). All other
+//! requests continue as tasks in the level's group, whose work is here: it begins again with an
+//! earlier stage, or answers. Every request has a time limit. Answers may overtake each other: each
+//! carries the stream number of its request.
 
 use std::rc::Rc;
-use std::time::Duration;
 
-use engine::{AnswerMemory, Error, Execution, Outcome, Warnings};
-use wire::{Failure, Request};
-use workload::{Effective, Refused};
+use engine::{Error, Outcome, Warnings};
+use wire::{Envelope, Failure, FailureKind, Request};
+use workload::{Refused, Waiting};
 
-use crate::answers::PendingResult;
-use crate::describe;
+use crate::acks::answer_when_acked;
+use crate::answers::answer_and_record;
+use crate::batch::{execute_batch, execute_long_batch};
+use crate::bind::{bind_envelope, renew_executed};
+use crate::decode::{Decoded, decode};
+use crate::execute::{execute, execute_in_level};
+use crate::failure;
 use crate::logging::Level;
-use crate::long::Frame;
-use crate::reply;
-use crate::request::{Admitted, Call, Done, Later, PendingAnswer, Times, Wait, detached, overloaded};
-use crate::running::Running;
+use crate::long::{Limits, Opened, Texts, open};
+use crate::options;
+use crate::panics;
+use crate::pending::{PendingResult, Step, Wait};
+use crate::prepare::prepare;
+use crate::record::{record, record_envelope};
+use crate::request::{CqlRequest, Frame, PendingAnswer, WAITING_BYTES, detached};
 use crate::session::Session;
-use crate::slots::{NoSlot, needs_slot};
-use crate::statement::{Kind, Statement, Timeout, Work};
-use crate::values::{bound_timeout, bound_values};
+use crate::statement::{Bound, Kind};
+use crate::tasks::Running;
+use crate::watch::watched;
 
-impl Session {
-    /// Runs a statement, at once or as a task. Returns `None` if the answer comes later.
-    pub(crate) fn run(self: &Rc<Self>, call: &Call<'_>, admitted: Admitted) -> Option<Done> {
-        let Some(name) = &call.statement.level else { return self.run_here(call, admitted) };
-        let login = self.login().expect("requests come after authentication");
-        match self.core.access.effective_using(&login, name) {
-            Ok(effective) if effective.group() == lanes::current_group() => self.run_here(call, admitted),
-            Ok(effective) => {
-                self.run_elsewhere(call, effective, admitted);
-                None
-            }
-            Err(error) => {
-                let failure = self.engine_failure(call, error);
-                Some(self.answer_call(call, admitted, Err(failure)))
-            }
+/// Works on a request whose text the heavy lane may have bound already (`bound`). Returns it if it
+/// is to be recorded now.
+pub(crate) fn run(
+    session: &Rc<Session>,
+    envelope: &Envelope,
+    request: CqlRequest,
+    bound: Option<Bound>,
+) -> Option<CqlRequest> {
+    match stages(session, envelope, request, bound) {
+        Ok(step) => proceed(session, envelope, step),
+        Err(failure) => {
+            session.refuse(envelope.stream, &failure);
+            None
         }
     }
+}
 
-    /// Runs a statement as a task, under the level that its text specifies.
-    fn run_elsewhere(self: &Rc<Self>, call: &Call<'_>, effective: Rc<Effective>, admitted: Admitted) {
-        let Admitted { charges, keyspace, .. } = admitted;
-        let (session, envelope, statement) = (self.clone(), detached(call.envelope), call.statement.clone());
-        let stream = envelope.stream;
-        let (prepared, metadata, times) = (call.prepared, call.metadata, call.times);
-        let group = effective.group();
-        self.begin();
-        let work = async move {
-            let admission = &session.core.admission;
-            let ticket = loop {
-                match admission.admit(&effective) {
-                    Err(Refused::Hold) => admission.request_ended().await,
-                    other => break other,
-                }
-            };
-            match ticket {
-                Ok(ticket) => {
-                    let params = match envelope.request() {
-                        Ok(Request::Execute(execute)) => execute.params,
-                        Ok(Request::Query(query)) => query.params,
-                        _ => unreachable!("the envelope was read as one of these before"),
-                    };
-                    let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
-                    let (envelope, statement, params) = (&envelope, &statement, &params);
-                    let call = Call { envelope, statement, params, prepared, metadata, times };
-                    let admitted =
-                        Admitted { charges, keyspace, ..Admitted::new(effective, ticket, &session) };
-                    if let Some(done) = session.run_here(&call, admitted) {
-                        session.record(done, times, Some(statement), lanes::time::monotonic_ns());
-                    }
-                }
-                Err(refused) => session.refuse(envelope.stream, &overloaded(refused)),
-            }
-        };
-        let work = Warnings::within(Warnings::take(), work);
-        lanes::spawn(group, self.clone().guarded(stream, work)).detach();
-    }
-
-    fn run_here(self: &Rc<Self>, call: &Call<'_>, mut admitted: Admitted) -> Option<Done> {
-        let (stream, statement) = (call.envelope.stream, call.statement);
-        if let Err(error) = self.authorize(statement) {
-            return Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error))));
+/// Decodes a request and passes it to the stages of its kind.
+fn stages(
+    session: &Rc<Session>,
+    envelope: &Envelope,
+    mut request: CqlRequest,
+    bound: Option<Bound>,
+) -> Result<Step, Failure> {
+    match decode(session, envelope, &mut request, bound)? {
+        Decoded::Statement(params) => return Ok(execute_in_level(session, envelope, &params, request)),
+        Decoded::Batch(batch) => return Ok(execute_batch(session, envelope, &batch, request)),
+        Decoded::Long => return Ok(Step::Long(request)),
+        Decoded::Prepare(message, bound) => {
+            let keyspace = request.keyspace_of(message.keyspace);
+            prepare(session, envelope, &message, keyspace.as_ref(), bound)?;
         }
-        self.audit_begin(statement);
-        let limit = match self.limit_of(call, &admitted.effective) {
-            Ok(limit) => limit,
-            Err(error) => {
-                return Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error))));
-            }
-        };
-        if needs_slot(statement) {
-            match self.take_slot(call.envelope, Some(statement), call.times, admitted, limit) {
-                Ok(with_slot) => admitted = with_slot,
-                Err(NoSlot::Waits) => return None,
-                Err(NoSlot::Refused(refused)) => {
-                    let (admitted, failure) = *refused;
-                    return Some(self.answer_call(call, admitted, Err(failure)));
-                }
-            }
-        }
-        let page_bytes = self.page_bytes();
-        let is_whole_read =
-            statement.kind == Kind::Read && call.params.page_size.is_none_or(|rows| rows <= 0);
-        let wait = match &statement.work {
-            Work::Use(keyspace) => {
-                let failed = !self.use_keyspace(stream, keyspace);
-                return Some(Done {
-                    effective: admitted.effective,
-                    kind: Kind::Other,
-                    failed,
-                    latencies: None,
-                });
-            }
-            Work::Describe => {
-                let login = self.login().expect("requests come after authentication");
-                let keyspace = statement.keyspace.as_deref();
-                match describe::describe(&self.core, &login, &statement.tree, keyspace) {
-                    describe::Answer::Now(outcome) => {
-                        let result = outcome.map_err(|error| self.engine_failure(call, error));
-                        return Some(self.answer_call(call, admitted, result));
-                    }
-                    describe::Answer::Later(later) => Wait::Result(PendingResult::of(later)),
-                }
-            }
-            Work::Access => {
-                let keyspace = statement.keyspace.clone();
-                Wait::Result(PendingResult::of(self.execute_access(statement.tree.tree(), keyspace)))
-            }
-            Work::Engine(_) => match self.execute(call, page_bytes, is_whole_read.then_some(&**self)) {
-                Ok(Execution::Ready(Ok(Outcome::SchemaChange(change)))) => {
-                    let ready = std::future::ready(Ok(Outcome::SchemaChange(change)));
-                    Wait::Result(PendingResult::of(Box::pin(ready)))
-                }
-                Ok(Execution::Ready(Err(Error::Stale))) if statement.is_stale_long() => {
-                    // Bind it again on the heavy lane, then run it from the beginning.
-                    self.begin_long(Frame::Whole(detached(call.envelope)), Vec::new(), call.times, admitted);
-                    return None;
-                }
-                Ok(Execution::Ready(result)) => {
-                    let result = result.map_err(|error| self.engine_failure(call, error));
-                    return Some(self.answer_call(call, admitted, result));
-                }
-                Ok(Execution::Written(write)) => Wait::Ack(write),
-                Ok(Execution::Pending(later)) if statement.kind == Kind::Read => {
-                    Wait::Result(PendingResult::of_read(self, later, page_bytes))
-                }
-                Ok(Execution::Pending(later)) => Wait::Result(PendingResult::of(later)),
-                Err(failure) => return Some(self.answer_call(call, admitted, Err(failure))),
-            },
-        };
-        let pending = PendingAnswer {
-            stream,
-            statement: Some(statement.clone()),
-            kind: statement.kind,
-            consistency: call.params.consistency,
-            prepared: call.prepared,
-            metadata: call.metadata,
-            times: call.times,
-            admitted,
-            warnings: Warnings::take(),
-            limit,
-            rerun: (!call.prepared && matches!(wait, Wait::Result(_))).then(|| detached(call.envelope)),
-        };
-        self.wait(pending, wait);
-        None
+        Decoded::Register(types) => options::register(session, request.stream, &types)?,
+        Decoded::Options => options::supported(session, request.stream),
     }
+    Ok(Step::Unrecorded)
+}
 
-    /// Runs a statement about roles, grants or levels.
-    fn execute_access(self: &Rc<Self>, tree: Rc<cql::Statement>, keyspace: Option<Rc<str>>) -> Later {
-        let login = self.login().expect("requests come after authentication");
-        let session = self.clone();
-        Box::pin(async move {
-            let result = session.core.access.execute(&login, &tree, keyspace.as_deref()).await;
-            session.audit_outcome(&tree, result.as_ref().err());
-            result
-        })
+/// Continues a request after its stages on this task poll. Returns it if it is to be recorded now.
+fn proceed(session: &Rc<Session>, envelope: &Envelope, step: Step) -> Option<CqlRequest> {
+    match step {
+        Step::Answered(request) => return Some(request),
+        Step::Unrecorded => {}
+        Step::Long(request) => run_long(session, Frame::Whole(detached(envelope)), request),
+        Step::OtherLevel(request) => run_in_other_level(session, detached(envelope), request),
+        Step::Slot(waiting, request) => run_with_slot(session, waiting, detached(envelope), request),
+        Step::Later(pending, Wait::Ack(write)) => answer_when_acked(session, pending, write),
+        Step::Later(pending, Wait::Result(later)) => answer_later(session, pending, later),
     }
+    None
+}
 
-    /// Starts the engine call. If the plan has just become stale, binds it again, once.
-    fn execute(
-        &self,
-        call: &Call<'_>,
-        page_bytes_max: usize,
-        room: Option<&dyn AnswerMemory>,
-    ) -> Result<Execution, Failure> {
-        let params = call.params;
-        let values =
-            bound_values(call.statement, params).map_err(|error| self.engine_failure(call, error))?;
-        let needs_viewer = call.statement.kind == Kind::Read
-            && matches!(&call.statement.work, Work::Engine(plan) if plan.needs_viewer());
-        let viewer = self.login().filter(|_| needs_viewer).map(|login| self.core.access.viewer(&login));
-        let request = engine::Request {
-            viewer: viewer.as_ref(),
-            values: &values,
-            page_size: params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0),
-            page_bytes_max,
-            room,
-            paging_state: params.paging_state,
-            timestamp_us: params.timestamp,
-            now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
-            serial: params.consistency.is_serial(),
-        };
-        let run = |statement: &Statement| match &statement.work {
-            Work::Engine(plan) => self.core.engine.execute(plan, &request),
-            _ => unreachable!("a statement is for the engine before and after it is bound anew"),
-        };
-        match run(call.statement) {
-            Execution::Ready(Err(Error::Stale)) if call.statement.is_stale_long() => {
-                Ok(Execution::Ready(Err(Error::Stale)))
-            }
-            Execution::Ready(Err(Error::Stale)) => match self.core.rebind(call.statement) {
-                Ok(rebound) => Ok(run(&rebound)),
-                Err(error) => Err(self.engine_failure(call, error)),
-            },
-            execution => Ok(execution),
+/// Starts a task for a long request. It opens the request on the heavy lane.
+pub(crate) fn run_long(session: &Rc<Session>, frame: Frame, mut request: CqlRequest) {
+    let (session, guard) = (session.clone(), session.clone());
+    let (group, stream) = (request.effective.group(), frame.stream());
+    if let Frame::Whole(envelope) = &frame {
+        let charged = session.account.borrow().charge((envelope.body.len() + WAITING_BYTES) as u64);
+        match charged {
+            Ok(charge) => request.charges.push(charge),
+            Err(full) => return session.refuse(stream, &failure::out_of_memory(full)),
         }
     }
-
-    /// Returns the time limit of a statement. Work on files takes as long as there are files. Only
-    /// a limit of its level or the loss of its client ends it.
-    fn limit_of(&self, call: &Call<'_>, effective: &Effective) -> Result<Duration, Error> {
-        if call.statement.kind == Kind::Maintenance {
-            return Ok(effective.spec.timeout.unwrap_or(Duration::MAX));
+    let running = Running {
+        stream,
+        statement: None,
+        effective: request.effective.clone(),
+        since_ns: request.times.read_ns,
+        waits: false,
+    };
+    let key = session.cancellable_tasks.borrow_mut().reserve();
+    session.begin();
+    let work = async move {
+        let limits = Limits::of(&session, &request);
+        let opening = Warnings::collect(Warnings::NONE, open(frame, limits));
+        let opened = lanes::catch_panic(lanes::heavy(group, opening)).await;
+        let opened = opened.map_err(panics::failure).and_then(|(opened, warnings)| {
+            warnings.give();
+            opened
+        });
+        // From here on the kind of the request decides if the end of the connection cancels it.
+        session.cancellable_tasks.borrow_mut().done(key);
+        match opened {
+            Ok(opened) => run_opened(&session, opened, request).await,
+            Err(failure) => session.refuse(stream, &failure),
         }
-        let specified = match call.statement.timeout {
-            Timeout::Unspecified => None,
-            Timeout::Fixed(limit) => Some(limit),
-            Timeout::Bound(marker) => bound_timeout(call.params, call.statement, marker)?,
-        };
-        let config = &self.core.shared.config;
-        Ok(specified
-            .or(effective.spec.timeout)
-            .unwrap_or(config.request_timeout)
-            .min(config.statement_timeout_max))
-    }
+    };
+    let work = Warnings::within(Warnings::take(), work);
+    let task = lanes::spawn(group, guard.clone().guarded(stream, work));
+    guard.cancellable_tasks.borrow_mut().store(key, task, running);
+}
 
-    /// Gives an answer when its result is available or its time limit is over.
-    pub(crate) fn wait(self: &Rc<Self>, pending: PendingAnswer, wait: Wait) {
-        match wait {
-            Wait::Ack(write) => self.answer_when_acked(pending, write),
-            Wait::Result(later) => self.answer_later(pending, later),
-        }
-    }
-
-    fn answer_later(self: &Rc<Self>, mut pending: PendingAnswer, mut later: PendingResult) {
-        let warnings = pending.warnings;
-        let session = self.clone();
-        session.begin();
-        let (group, is_read) = (pending.admitted.effective.group(), pending.kind == Kind::Read);
-        let is_cancellable = pending.kind.is_cancellable();
-        let key = is_cancellable.then(|| self.cancellable_tasks.borrow_mut().reserve());
-        let running = Running {
-            stream: pending.stream,
-            statement: pending.statement.clone(),
-            effective: pending.admitted.effective.clone(),
-            since_ns: pending.times.began_ns,
-            waits: false,
-        };
-        let work = async move {
-            let watch = pending.admitted.watch().filter(|_| is_read);
-            let waited = match watch {
-                Some(watch) => session.watched(watch, pending.limit, &mut later).await,
-                None => lanes::time::timeout(pending.limit, &mut later).await,
-            };
-            match waited {
-                Ok(result) => {
-                    // Free the memory charged for the answer: the answer is charged again when it
-                    // is encoded.
-                    drop(later);
-                    session.update_grants(&result).await;
-                    session.deliver(pending, result, lanes::time::monotonic_ns());
-                    session.end();
-                }
-                Err(_) => {
-                    let error = reply::timed_out(pending.kind, pending.limit);
-                    // Work that continues after the answer keeps its slot and its memory.
-                    let _slot = pending.admitted.slot.take();
-                    let _charges = std::mem::take(&mut pending.admitted.charges);
-                    session.deliver(pending, Err(error), lanes::time::monotonic_ns());
-                    session.end();
-                    if !is_cancellable {
-                        session.update_grants(&later.await).await;
-                    }
-                }
-            }
-            key.inspect(|key| session.cancellable_tasks.borrow_mut().done(*key));
-        };
-        let task = lanes::spawn(group, Warnings::within(warnings, work));
-        match key {
-            Some(key) => self.cancellable_tasks.borrow_mut().store(key, task, running),
-            None => task.detach(),
-        }
-    }
-
-    /// Updates the grants after a schema change, even if the client has disconnected.
-    async fn update_grants(&self, result: &Result<Outcome, Error>) {
-        let (Ok(Outcome::SchemaChange(change)), Some(login)) = (result, self.login()) else { return };
-        // The schema change stands even if the grants fail. The client is answered with success,
-        // and the failure is logged.
-        if let Err(error) = self.core.access.schema_changed(&login, change).await {
-            let (logger, what) = (&self.core.shared.logger, "grants do not follow the schema");
-            logger.log(Level::Error, what, &[("keyspace", &change.keyspace), ("error", &error)]);
-        }
-    }
-
-    /// Puts the answer of a pending statement into the output buffer.
-    pub(crate) fn deliver(
-        self: &Rc<Self>,
-        mut pending: PendingAnswer,
-        result: Result<Outcome, Error>,
-        now_ns: u64,
-    ) {
-        if let (Err(Error::Stale), Some(envelope)) = (&result, pending.rerun.take()) {
-            // Bind the text to the new schema and run it again. That run is the last one if it
-            // waits too.
-            if let Some(done) = self.request(&envelope, pending.times, pending.admitted) {
-                self.record(done, pending.times, pending.statement.as_deref(), lanes::time::monotonic_ns());
+/// Runs a long request that the heavy lane has opened, and records it.
+async fn run_opened(session: &Rc<Session>, opened: Opened, mut request: CqlRequest) {
+    let Opened { envelope, texts, trees, id } = opened;
+    request.charges.extend(trees);
+    session.warm_output();
+    request.times.began_ns = lanes::time::monotonic_ns();
+    let bound = match texts {
+        Texts::Batch(texts) => {
+            let step = execute_long_batch(session, &envelope, texts, request).await;
+            if let Some(request) = proceed(session, &envelope, step) {
+                record_envelope(session, request, &envelope, lanes::time::monotonic_ns());
             }
             return;
         }
-        let id = pending.statement.as_ref().filter(|_| pending.prepared).map(|statement| &statement.id[..]);
-        if let Some(statement) = &pending.statement
-            && matches!(statement.work, Work::Engine(_))
-        {
-            self.audit_outcome(&statement.tree, result.as_ref().err());
-        }
-        let result = result.map_err(|error| reply::failure(error, pending.kind, pending.consistency, id));
-        let failed = self.answer(pending.stream, result, pending.statement.as_deref(), pending.metadata);
-        let latencies = pending.statement.as_ref().and_then(|statement| statement.latencies());
-        let done = Done { effective: pending.admitted.effective, kind: pending.kind, failed, latencies };
-        self.record(done, pending.times, pending.statement.as_deref(), now_ns);
+        Texts::None => renew_executed(&session.core, &envelope).await.map(|()| None),
+        Texts::One(parsed) => bind_envelope(session, &envelope, &request, *parsed).await.map(|mut bound| {
+            bound.id = id;
+            Some(bound)
+        }),
+    };
+    match bound {
+        Ok(bound) => run_and_record(session, &envelope, request, bound),
+        Err(failure) => session.refuse(envelope.stream, &failure),
     }
+}
 
-    /// Answers a statement at once.
-    pub(crate) fn answer_call(
-        self: &Rc<Self>,
-        call: &Call<'_>,
-        admitted: Admitted,
-        result: Result<Outcome, Failure>,
-    ) -> Done {
-        let failed = self.answer(call.envelope.stream, result, Some(call.statement), call.metadata);
-        let latencies = call.statement.latencies();
-        Done { effective: admitted.effective, kind: call.statement.kind, failed, latencies }
+fn run_and_record(session: &Rc<Session>, envelope: &Envelope, request: CqlRequest, bound: Option<Bound>) {
+    if let Some(request) = run(session, envelope, request, bound) {
+        record_envelope(session, request, envelope, lanes::time::monotonic_ns());
+    }
+}
+
+/// Starts a task for a statement that specifies another level. It waits until that level admits it.
+fn run_in_other_level(session: &Rc<Session>, envelope: Envelope, mut request: CqlRequest) {
+    let (session, guard) = (session.clone(), session.clone());
+    let (group, stream) = (request.effective.group(), envelope.stream);
+    session.begin();
+    let work = async move {
+        let admission = &session.core.admission;
+        let admitted = loop {
+            match admission.admit(&request.effective) {
+                Err(Refused::Hold) => admission.request_ended().await,
+                other => break other,
+            }
+        };
+        request.admitted = match admitted {
+            Ok(admitted) => Some(admitted),
+            Err(refused) => return session.refuse(stream, &failure::not_admitted(refused)),
+        };
+        let params = match envelope.request() {
+            Ok(Request::Execute(execute)) => execute.params,
+            Ok(Request::Query(query)) => query.params,
+            _ => unreachable!("the envelope was read as one of these before"),
+        };
+        request.times.began_ns = lanes::time::monotonic_ns();
+        let step = execute(&session, &envelope, &params, request);
+        if let Some(request) = proceed(&session, &envelope, step) {
+            record(&session, request, lanes::time::monotonic_ns());
+        }
+    };
+    let work = Warnings::within(Warnings::take(), work);
+    lanes::spawn(group, guard.guarded(stream, work)).detach();
+}
+
+/// Starts a task for a request in the wait queue, so that the connection's other requests continue.
+/// It runs the request once it has its slot. The end of the connection cancels it.
+fn run_with_slot(session: &Rc<Session>, waiting: Waiting, envelope: Envelope, mut request: CqlRequest) {
+    let (session, guard) = (session.clone(), session.clone());
+    let (group, stream) = (request.effective.group(), envelope.stream);
+    let running = Running {
+        stream,
+        statement: request.statement.clone(),
+        effective: request.effective.clone(),
+        since_ns: request.times.read_ns,
+        waits: true,
+    };
+    let key = session.cancellable_tasks.borrow_mut().reserve();
+    session.begin();
+    let work = async move {
+        let slot = waiting.await;
+        // From here on the kind of the request decides if the end of the connection cancels it.
+        session.cancellable_tasks.borrow_mut().done(key);
+        request.times.began_ns = lanes::time::monotonic_ns();
+        match slot {
+            Ok(slot) => {
+                session.warm_output();
+                request.slot = Some(slot);
+                run_and_record(&session, &envelope, request, None);
+            }
+            Err(refused) => session.refuse(stream, &Failure::new(FailureKind::Overloaded, refused.0)),
+        }
+    };
+    let work = Warnings::within(Warnings::take(), work);
+    let task = lanes::spawn(group, guard.clone().guarded(stream, work));
+    guard.cancellable_tasks.borrow_mut().store(key, task, running);
+}
+
+/// Starts a task that gives an answer when its result is available or its time limit is over.
+fn answer_later(session: &Rc<Session>, mut pending: PendingAnswer, mut later: PendingResult) {
+    let (session, owner) = (session.clone(), session);
+    session.begin();
+    let warnings = pending.warnings;
+    let request = &pending.request;
+    let (group, is_read) = (request.effective.group(), request.kind == Kind::Read);
+    let is_cancellable = request.kind.is_cancellable();
+    let key = is_cancellable.then(|| session.cancellable_tasks.borrow_mut().reserve());
+    let running = Running {
+        stream: request.stream,
+        statement: request.statement.clone(),
+        effective: request.effective.clone(),
+        since_ns: request.times.began_ns,
+        waits: false,
+    };
+    let work = async move {
+        let watch = pending.request.watch().filter(|_| is_read);
+        let waited = match watch {
+            Some(watch) => watched(&session, watch, pending.request.limit, &mut later).await,
+            None => lanes::time::timeout(pending.request.limit, &mut later).await,
+        };
+        match waited {
+            Ok(result) => {
+                // Free the memory charged for the answer: the answer is charged again when it is
+                // encoded.
+                drop(later);
+                update_grants(&session, &result).await;
+                answer_or_rerun(&session, pending, result);
+                session.end();
+            }
+            Err(_) => {
+                let error = failure::timed_out(pending.request.kind, pending.request.limit);
+                // Work that continues after the answer keeps its slot and its memory.
+                let _slot = pending.request.slot.take();
+                let _charges = std::mem::take(&mut pending.request.charges);
+                answer_or_rerun(&session, pending, Err(error));
+                session.end();
+                if !is_cancellable {
+                    update_grants(&session, &later.await).await;
+                }
+            }
+        }
+        key.inspect(|key| session.cancellable_tasks.borrow_mut().done(*key));
+    };
+    let task = lanes::spawn(group, Warnings::within(warnings, work));
+    match key {
+        Some(key) => owner.cancellable_tasks.borrow_mut().store(key, task, running),
+        None => task.detach(),
+    }
+}
+
+/// Answers a pending request. If the schema has changed while it waited, binds its text to the new
+/// schema and runs it again. That run is the last one if it waits too.
+fn answer_or_rerun(session: &Rc<Session>, mut pending: PendingAnswer, result: Result<Outcome, Error>) {
+    if let (Err(Error::Stale), Some(envelope)) = (&result, pending.rerun.take()) {
+        if let Some(request) = run(session, &envelope, pending.request, None) {
+            record(session, request, lanes::time::monotonic_ns());
+        }
+        return;
+    }
+    answer_and_record(session, pending.request, result, lanes::time::monotonic_ns());
+}
+
+/// Updates the grants after a schema change, even if the client has disconnected.
+async fn update_grants(session: &Session, result: &Result<Outcome, Error>) {
+    let (Ok(Outcome::SchemaChange(change)), Some(login)) = (result, session.login()) else { return };
+    // The schema change stands even if the grants fail. The client is answered with success, and
+    // the failure is logged.
+    if let Err(error) = session.core.access.schema_changed(&login, change).await {
+        let (logger, what) = (&session.core.shared.logger, "grants do not follow the schema");
+        logger.log(Level::Error, what, &[("keyspace", &change.keyspace), ("error", &error)]);
     }
 }

@@ -4,7 +4,6 @@
 //! spread evenly. The kernel's own spreading, by a hash, often puts 11 of 16 on one of two cores.
 //! The shard-aware port assigns each connection to the core chosen by the client's source port.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -19,14 +18,17 @@ use engine::Engine;
 use frontdoor::{Connections, Slot};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::time::Instant;
-use lanes::{Group, Lanes, Task};
+use lanes::{Group, Lanes};
 use wire::Event;
 
 use crate::config::ServerConfig;
 use crate::core::{Core, Listening, Shared};
 use crate::counters::Counters;
 use crate::logging::{Level, Logger};
-use crate::{connection, http, idle, reply, system};
+use crate::serve::serve;
+use crate::session::Session;
+use crate::sessions::{self, Sessions};
+use crate::{http, idle, reply, system};
 
 /// State that one core contributes to a server.
 pub struct PerCore {
@@ -82,12 +84,6 @@ fn left_until(end: Instant) -> Duration {
     end.saturating_duration_since(lanes::time::now())
 }
 
-/// State of a server on one core.
-pub(crate) struct CoreState {
-    core: Rc<Core>,
-    tasks: RefCell<Vec<Task<()>>>,
-}
-
 impl Server {
     /// Creates a server for `cores` cores, the value of [`lanes::Lanes::cores`].
     pub fn new(config: ServerConfig, logger: Logger, cores: usize) -> Server {
@@ -103,20 +99,10 @@ impl Server {
             ready: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             bound: OnceLock::new(),
-            core_states: lanes::PerCore::new(),
+            sessions: lanes::PerCore::new(),
             started_s: lanes::time::unix_micros() / 1_000_000,
         };
         Server { shared: Arc::new(shared) }
-    }
-
-    pub(crate) fn of(shared: Arc<Shared>) -> Server {
-        Server { shared }
-    }
-
-    /// Returns the server's state on this core, or `None` before it joined and after the server
-    /// stopped.
-    pub(crate) fn here(&self) -> Option<Rc<Core>> {
-        self.shared.core_states.with(|here| here.core.clone())
     }
 
     /// Adds this core to the server: adds the system tables to the engine's registry and listens to
@@ -124,21 +110,21 @@ impl Server {
     pub fn join(&self, per_core: PerCore) {
         let index = lanes::current_core();
         let core = Core::new(self.shared.clone(), index, per_core.engine, per_core.access);
-        system::register(&core);
-        let weak = Rc::downgrade(&core);
-        core.engine.on_schema_change(Rc::new(move |change| {
+        let sessions = Sessions::join(core);
+        system::register(&sessions);
+        let weak = Rc::downgrade(&sessions);
+        sessions.core.engine.on_schema_change(Rc::new(move |change| {
             let event = Event::Schema(reply::schema_change(change));
-            let core = weak.clone();
+            let sessions = weak.clone();
             Box::pin(async move {
-                if let Some(core) = core.upgrade() {
-                    core.report(&event).await;
+                if let Some(sessions) = sessions.upgrade() {
+                    sessions.report(&event).await;
                 }
             })
         }));
         if let Some(limit) = self.shared.config.idle_timeout {
-            lanes::spawn(Group::CONTROL, idle::close_idle(Rc::downgrade(&core), limit)).detach();
+            lanes::spawn(Group::CONTROL, idle::close_idle(Rc::downgrade(&sessions), limit)).detach();
         }
-        self.shared.core_states.set(Rc::new(CoreState { core, tasks: RefCell::default() }));
     }
 
     /// Opens the ports and starts to serve clients. Call it on core 0's fast lane.
@@ -180,11 +166,11 @@ impl Server {
             tasks.push(lanes::spawn(Group::CONTROL, self.clone().accept(listener, true)));
         }
         self.shared.ready.store(true, SeqCst);
-        let here = self.shared.core_states.get().expect("core 0 has joined");
-        here.tasks.replace(tasks);
+        let here = sessions::here(&self.shared).expect("core 0 has joined");
+        *here.accepting.borrow_mut() = tasks;
         if let Some((listener, _)) = metrics {
-            // Keep this task out of `tasks`: health must be served until the process ends.
-            lanes::spawn(Group::CONTROL, http::serve(here.core.clone(), listener)).detach();
+            // Keep this task out of `accepting`: health must be served until the process ends.
+            lanes::spawn(Group::CONTROL, http::serve(here, listener)).detach();
         }
         Ok(bound)
     }
@@ -221,8 +207,8 @@ impl Server {
 
     /// Serves a connection on this core.
     fn begin(&self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
-        if let Some(core) = self.here() {
-            lanes::spawn(Group::DRIVER, connection::serve(core, stream, peer, slot)).detach();
+        if let Some(sessions) = sessions::here(&self.shared) {
+            lanes::spawn(Group::DRIVER, serve(sessions, stream, peer, slot)).detach();
         }
     }
 
@@ -233,7 +219,7 @@ impl Server {
     pub async fn stop(&self, deadline: Duration) -> bool {
         self.shared.ready.store(false, SeqCst);
         self.shared.stopping.store(true, SeqCst);
-        drop(self.shared.core_states.with(|here| here.tasks.take()));
+        drop(sessions::here(&self.shared).map(|here| here.accepting.take()));
         let end = lanes::time::now() + deadline;
         self.on_sessions(end, |session| session.draining.set(true)).await;
         let finished = lanes::time::timeout(left_until(end), self.emptied()).await.is_ok();
@@ -241,8 +227,8 @@ impl Server {
         self.on_sessions(end, |session| session.killed.set(true)).await;
         let closed = lanes::time::timeout(left_until(end), self.emptied()).await.is_ok();
         let shared = self.shared.clone();
-        let forget = move || drop(shared.core_states.take());
-        let silent = self.on_cores(lanes::time::now() + CLOSING, forget).await;
+        let leave = move || sessions::leave(&shared);
+        let silent = self.on_cores(lanes::time::now() + CLOSING, leave).await;
         for core in &silent {
             self.shared.logger.log(
                 Level::Error,
@@ -260,11 +246,11 @@ impl Server {
         }
     }
 
-    async fn on_sessions(&self, end: Instant, f: fn(&crate::session::Session)) {
-        let server = self.clone();
+    async fn on_sessions(&self, end: Instant, f: fn(&Session)) {
+        let shared = self.shared.clone();
         let on_core = move || {
-            let Some(core) = server.here() else { return };
-            for session in core.sessions.borrow().values() {
+            let Some(here) = sessions::here(&shared) else { return };
+            for session in here.by_id.borrow().values() {
                 f(session);
                 session.wake();
             }

@@ -13,18 +13,19 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use access::Login;
-use frontdoor::{Account, WriteHalf};
+use bytes::Bytes;
+use engine::PAGE_BYTES_MAX;
+use frontdoor::{Account, Charge, WriteHalf};
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
 use workload::Effective;
 
-use crate::acks::Unacked;
-use crate::answers::Unsent;
+use crate::client_facts::ClientFacts;
 use crate::core::Core;
 use crate::counters::bump;
-use crate::output::Sending;
-use crate::running::Running;
-use crate::sessions::ClientFacts;
+use crate::panics;
+use crate::tasks::CancellableTasks;
+use crate::unacked::Unacked;
 
 /// Identity of an authenticated session.
 pub(crate) struct Role {
@@ -33,74 +34,31 @@ pub(crate) struct Role {
     pub(crate) number: u32,
 }
 
-/// Tasks of the session that end with its connection, by key: reads, work on files, and requests
-/// that wait for a slot.
-#[derive(Default)]
-pub(crate) struct CancellableTasks {
-    tasks: Vec<Option<StoredTask>>,
-    free: Vec<usize>,
-    /// Number of the last task. Numbers are never reused.
-    numbers: u64,
+/// The sender responsible for the output buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Sending {
+    /// No sender is scheduled.
+    #[default]
+    None,
+    /// Sent when the group pauses.
+    Deferred,
+    /// Sent by the connection's task, as soon as the socket takes more.
+    Connection,
 }
 
-/// A task with its description.
-struct StoredTask {
-    task: lanes::Task<()>,
-    running: Running,
-    number: u64,
+/// Encoded answers that the socket has not taken yet.
+pub(crate) struct Unsent {
+    pub(crate) bytes: Bytes,
+    /// Charge that is released once all bytes are sent.
+    #[expect(dead_code, reason = "held until dropped, never read")]
+    pub(crate) charge: Option<Charge>,
 }
 
-impl CancellableTasks {
-    /// Reserves a key for a task.
-    pub(crate) fn reserve(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
-            self.tasks.push(None);
-            self.tasks.len() - 1
-        })
-    }
-
-    /// Stores a task under its key. The task is cancelled when the connection ends and drops it.
-    pub(crate) fn store(&mut self, key: usize, task: lanes::Task<()>, running: Running) {
-        self.numbers += 1;
-        self.tasks[key] = Some(StoredTask { task, running, number: self.numbers });
-    }
-
-    /// Returns the statements that run or wait, each with its number.
-    pub(crate) fn running(&self) -> impl Iterator<Item = (u64, &Running)> {
-        self.tasks.iter().flatten().map(|stored| (stored.number, &stored.running))
-    }
-
-    /// Removes the task with that number, so that the caller can end it.
-    pub(crate) fn take(&mut self, number: u64) -> Option<(lanes::Task<()>, Running)> {
-        let of_number =
-            |stored: &Option<StoredTask>| stored.as_ref().is_some_and(|stored| stored.number == number);
-        let key = self.tasks.iter().position(of_number)?;
-        let StoredTask { task, running, .. } = self.tasks[key].take()?;
-        self.free.push(key);
-        Some((task, running))
-    }
-
-    /// Removes the tasks known to be reads or to wait for a slot.
-    fn take_known(&mut self) -> Vec<StoredTask> {
-        let mut known = Vec::new();
-        for (key, entry) in self.tasks.iter_mut().enumerate() {
-            if let Some(stored) = entry.take_if(|stored| !stored.running.is_being_opened()) {
-                known.push(stored);
-                self.free.push(key);
-            }
-        }
-        known
-    }
-
-    /// Frees the key of a task that is about to end by itself.
-    pub(crate) fn done(&mut self, key: usize) {
-        // The list is empty if the connection has ended.
-        if let Some(stored) = self.tasks.get_mut(key).and_then(Option::take) {
-            stored.task.detach();
-            self.free.push(key);
-        }
-    }
-}
+/// Limit on the pages of one connection's reads in flight, bytes, beyond [`PAGE_BYTES_MIN`] for
+/// each read.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// Minimum size limit of a page, bytes, regardless of other requests in flight.
+const PAGE_BYTES_MIN: usize = 16 << 10;
 
 /// A session.
 pub(crate) struct Session {
@@ -210,6 +168,16 @@ impl Session {
         self.role.borrow().as_ref().map(|role| role.login.clone())
     }
 
+    /// Returns the role's name, or `None` before authentication.
+    pub(crate) fn role_name(&self) -> Option<Arc<str>> {
+        self.role.borrow().as_ref().map(|role| role.login.role().clone())
+    }
+
+    /// Returns true if the session has authenticated as that role.
+    pub(crate) fn is_of(&self, role: &str) -> bool {
+        self.role.borrow().as_ref().is_some_and(|own| **own.login.role() == *role)
+    }
+
     /// Stores the waker of the connection's task.
     pub(crate) fn set_connection(&self, waker: &Waker) {
         let mut connection = self.connection.borrow_mut();
@@ -234,6 +202,35 @@ impl Session {
                 *out = self.core.buffers.take();
             }
         }
+    }
+
+    /// Returns the bytes of answers that the socket has not taken yet.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.encoder.borrow().pending()
+            + self.outbox.borrow().iter().map(|unsent| unsent.bytes.len()).sum::<usize>()
+    }
+
+    /// Returns the bytes of answers that the client has not read, including those being encoded.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        self.unsent_bytes() + self.encoding_bytes.get()
+    }
+
+    /// Returns true if the unread answers have reached `output_bytes_max`.
+    pub(crate) fn is_output_full(&self) -> bool {
+        self.answer_bytes() >= self.core.shared.config.output_bytes_max
+    }
+
+    /// Returns the size limit of the connection's next page, bytes: 1/8 of the free part of
+    /// [`ANSWER_BYTES_MAX`].
+    pub(crate) fn page_bytes(&self) -> usize {
+        let used = self.paged_bytes.get() + self.answer_bytes();
+        (ANSWER_BYTES_MAX.saturating_sub(used) / 8).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX)
+    }
+
+    /// Wakes the reads that are paused until the client reads its answers.
+    pub(crate) fn wake_paused_reads(&self) {
+        let waiting = std::mem::take(&mut *self.paused_reads.borrow_mut());
+        waiting.into_iter().for_each(std::task::Waker::wake);
     }
 
     /// Appends an ERROR and counts it.
@@ -272,7 +269,7 @@ impl Session {
     pub(crate) fn cancel_tasks(&self) {
         // Taken out first: dropping a task may borrow `cancellable_tasks` again.
         let tasks = std::mem::take(&mut *self.cancellable_tasks.borrow_mut());
-        bump(&self.in_flight, -(tasks.tasks.iter().flatten().count() as isize));
+        bump(&self.in_flight, -(tasks.count() as isize));
     }
 
     /// Cancels the same tasks except long requests that are being opened. The client sends no more
@@ -286,5 +283,14 @@ impl Session {
     pub(crate) fn end(&self) {
         bump(&self.in_flight, -1);
         self.wake();
+    }
+
+    /// Runs the work of a request counted by [`Session::begin`], and ends the request even if the
+    /// work panics.
+    pub(crate) async fn guarded(self: Rc<Self>, stream: i16, work: impl Future<Output = ()>) {
+        if let Err(panicked) = lanes::catch_panic(work).await {
+            self.refuse(stream, &panics::failure(panicked));
+        }
+        self.end();
     }
 }

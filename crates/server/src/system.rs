@@ -1,7 +1,7 @@
 //! The tables that drivers read first: `system.local` and the empty `system.peers`. Also the trace
 //! tables that cqlsh reads, which stay empty.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -9,9 +9,11 @@ use bytes::Bytes;
 use engine::{Engine, VirtualTable};
 use schema::CqlType;
 
-use crate::core::{Core, Shared};
-use crate::handshake::{CQL_VERSION, PARTITIONER};
-use crate::sessions;
+use crate::cells::{inet, int, text};
+use crate::core::Shared;
+use crate::options::{CQL_VERSION, PARTITIONER};
+use crate::sessions::Sessions;
+use crate::{clients, guardrails, level_usage, memory, running};
 
 /// Cassandra version announced to clients. Drivers choose the tables to read by it, and cqlsh then
 /// leaves DESCRIBE to the server.
@@ -20,27 +22,13 @@ const RELEASE_VERSION: &str = "5.0.0";
 /// A column's name, type and value.
 type Cell = (&'static str, CqlType, Option<Bytes>);
 
-pub(crate) fn text(value: &str) -> Option<Bytes> {
-    Some(Bytes::copy_from_slice(value.as_bytes()))
-}
-
-pub(crate) fn int(value: i32) -> Option<Bytes> {
-    Some(Bytes::copy_from_slice(&value.to_be_bytes()))
-}
-
-pub(crate) fn inet(ip: IpAddr) -> Option<Bytes> {
-    Some(match ip {
-        IpAddr::V4(ip) => Bytes::copy_from_slice(&ip.octets()),
-        IpAddr::V6(ip) => Bytes::copy_from_slice(&ip.octets()),
-    })
-}
-
 fn set_of_text() -> CqlType {
     CqlType::Set(Box::new(CqlType::Text))
 }
 
 /// Adds the tables to a core's registry.
-pub(crate) fn register(core: &Rc<Core>) {
+pub(crate) fn register(sessions: &Rc<Sessions>) {
+    let core = &sessions.core;
     let registry = core.engine.registry();
     registry.add(local(core.shared.clone(), Rc::downgrade(&core.engine)));
     for (name, partition, columns) in [peers(), peers_v2()] {
@@ -50,12 +38,12 @@ pub(crate) fn register(core: &Rc<Core>) {
         let clustering = usize::from(name == "events");
         registry.add(VirtualTable::new("system_traces", name, 1, clustering, &columns, Vec::new));
     }
-    registry.add(sessions::clients(core));
-    registry.add_rows(sessions::table(core));
-    registry.add(crate::level_usage::table(core));
-    registry.add_rows(crate::memory::table(core));
-    registry.add(crate::guardrails::table(core));
-    crate::running::register(core);
+    registry.add(clients::clients(sessions));
+    registry.add_rows(clients::table(sessions));
+    registry.add(level_usage::table(core));
+    registry.add_rows(memory::table(sessions));
+    registry.add(guardrails::table(core));
+    running::register(sessions);
 }
 
 fn local(shared: Arc<Shared>, engine: Weak<dyn Engine>) -> VirtualTable {

@@ -1,0 +1,196 @@
+//! Decode stage, second part: finds the statement of a text or of an id in the plan cache. Parses
+//! and binds the text if the cache has no plan that fits the schema.
+
+use std::rc::Rc;
+
+use engine::{Error, Guardrail};
+use wire::{BatchEntry, Consistency, Envelope, Failure, Request, Statement as BatchStatement};
+
+use crate::authorize::authorize_tree;
+use crate::core::Core;
+use crate::failure;
+use crate::request::CqlRequest;
+use crate::session::Session;
+use crate::statement::{
+    self, Bound, INLINE_TEXT_BYTES, Id, Kind, Parsed, ParsedTree, Statement, UNPREPARED, Work,
+};
+
+/// Bytes of text that count as one work unit when a statement is bound again. A term takes about
+/// 0.2 µs.
+const REBIND_BYTES_PER_UNIT: usize = 2;
+
+/// Returns true if the plan cache has the text.
+pub(crate) fn has_plan(core: &Core, text: &str, keyspace: Option<&Rc<str>>) -> bool {
+    core.plans.text(keyspace.map(|k| &**k), text).is_some()
+}
+
+/// Returns the statement of a text: from the plan cache, or else parsed, authorized and bound.
+pub(crate) fn statement(
+    session: &Session,
+    text: &str,
+    keyspace: Option<&Rc<str>>,
+    bound: Option<Bound>,
+) -> Result<Rc<Statement>, Failure> {
+    let plans = &session.core.plans;
+    if let Some(found) = plans.text(keyspace.map(|k| &**k), text) {
+        return Ok(found);
+    }
+    let bound = bound.map_or_else(|| bind(session, text, keyspace), Ok)?;
+    let statement = Rc::new(Statement::of(UNPREPARED, text, keyspace, bound).map_err(failure::unbound)?);
+    if matches!(statement.work, Work::Engine(_)) && statement.kind != Kind::Other {
+        plans.add_text(statement.clone(), session.role_number());
+    }
+    Ok(statement)
+}
+
+/// Parses a text, checks the rights on the tables that it names, and binds it.
+pub(crate) fn bind(session: &Session, text: &str, keyspace: Option<&Rc<str>>) -> Result<Bound, Failure> {
+    let _ = lanes::spend_bytes(text.len());
+    let guardrails = session.core.engine.registry().guardrails();
+    guardrails.check(Guardrail::StatementBytes, text.len() as u64).map_err(failure::unbound)?;
+    bind_parsed(session, keyspace, statement::parse(text))
+}
+
+/// Checks the rights on the tables that a parsed text names.
+fn authorized(session: &Session, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<ParsedTree, Failure> {
+    let parsed = parsed.map_err(failure::syntax)?;
+    authorize_tree(session, parsed.tree(), keyspace.map(|keyspace| &**keyspace)).map_err(failure::unbound)?;
+    Ok(parsed)
+}
+
+/// Checks the rights of a parsed short text and binds it.
+pub(crate) fn bind_parsed(
+    session: &Session,
+    keyspace: Option<&Rc<str>>,
+    parsed: Parsed,
+) -> Result<Bound, Failure> {
+    let parsed = authorized(session, keyspace, parsed)?;
+    Bound::of(parsed, keyspace, &*session.core.engine).map_err(failure::unbound)
+}
+
+/// Checks the rights of a parsed long text and binds it on the heavy lane.
+pub(crate) async fn bind_long(
+    session: &Session,
+    keyspace: Option<&Rc<str>>,
+    parsed: Parsed,
+) -> Result<Bound, Failure> {
+    let parsed = authorized(session, keyspace, parsed)?;
+    Bound::of_long(parsed, keyspace, &*session.core.engine).await.map_err(failure::unbound)
+}
+
+/// Binds the parsed long text of a QUERY or a PREPARE, like [`bind_long`].
+pub(crate) async fn bind_envelope(
+    session: &Session,
+    envelope: &Envelope,
+    request: &CqlRequest,
+    parsed: Parsed,
+) -> Result<Bound, Failure> {
+    let keyspace = match envelope.request() {
+        Ok(Request::Query(query)) => request.keyspace_of(query.params.keyspace),
+        Ok(Request::Prepare(prepare)) => request.keyspace_of(prepare.keyspace),
+        _ => unreachable!("the envelope was read as one of these before"),
+    };
+    bind_long(session, keyspace.as_ref(), parsed).await
+}
+
+/// Returns true if a batch contains prepared statements whose plans no longer fit the schema, with
+/// texts too long in total to be bound on the fast lane.
+pub(crate) fn has_stale_long(core: &Core, batch: &wire::Batch<'_>) -> bool {
+    let stale_bytes = |entry: BatchEntry<'_>| match entry.statement {
+        BatchStatement::Prepared(id) => {
+            let stale = core.plans.prepared(id).filter(|statement| !statement.is_current());
+            stale.map_or(0, |statement| statement.text.len())
+        }
+        BatchStatement::Text(_) => 0,
+    };
+    batch.iter().map(stale_bytes).sum::<usize>() > INLINE_TEXT_BYTES
+}
+
+/// Binds the statement of an EXECUTE again, like [`renew`].
+pub(crate) async fn renew_executed(core: &Core, envelope: &Envelope) -> Result<(), Failure> {
+    match envelope.request() {
+        Ok(Request::Execute(execute)) => renew(core, execute.id, execute.params.consistency).await,
+        _ => Ok(()),
+    }
+}
+
+/// Binds a prepared statement again on the heavy lane, if it is long and no longer fits the schema.
+pub(crate) async fn renew(core: &Core, id: &[u8], consistency: Consistency) -> Result<(), Failure> {
+    let Some(statement) = core.plans.prepared(id).filter(|statement| statement.is_stale_long()) else {
+        return Ok(());
+    };
+    let renewed = rebind_long(core, &statement).await;
+    renewed.map_err(|error| failure::of(error, Kind::Other, consistency, Some(id)))
+}
+
+/// Returns the statement if its plan fits the schema, otherwise binds it again.
+///
+/// # Errors
+/// The statement no longer fits the schema. Its client has to prepare it again.
+pub(crate) fn current(core: &Core, statement: Rc<Statement>) -> Result<Rc<Statement>, Error> {
+    if statement.is_current() { Ok(statement) } else { rebind(core, &statement) }
+}
+
+/// Binds a prepared statement again and stores it.
+///
+/// # Errors
+/// Same as [`current`].
+#[cold]
+pub(crate) fn rebind(core: &Core, statement: &Statement) -> Result<Rc<Statement>, Error> {
+    let _ = lanes::spend((statement.text.len() / REBIND_BYTES_PER_UNIT) as u32);
+    let rebound = Rc::new(statement.rebound(&*core.engine)?);
+    core.plans.replace_prepared(rebound.clone());
+    Ok(rebound)
+}
+
+/// Binds a long prepared statement again, on the heavy lane, and stores it.
+///
+/// # Errors
+/// Same as [`current`].
+async fn rebind_long(core: &Core, statement: &Statement) -> Result<(), Error> {
+    let (_, parsed) = parse(statement.text.to_string()).await;
+    let parsed = parsed.map_err(|error| Error::Server(format!("a prepared text is no CQL: {error}")))?;
+    let bound = Bound::of_long(parsed, statement.keyspace.as_ref(), &*core.engine).await?;
+    core.plans.replace_prepared(Rc::new(statement.renewed(bound)?));
+    Ok(())
+}
+
+/// Parses a text. Parses a long text on the heavy lane.
+pub(crate) async fn parse(text: String) -> (String, Parsed) {
+    if text.len() <= INLINE_TEXT_BYTES {
+        let parsed = statement::parse(&text);
+        return (text, parsed);
+    }
+    let parse = async move {
+        let parsed = statement::parse(&text);
+        (text, parsed)
+    };
+    lanes::heavy(lanes::current_group(), parse).await
+}
+
+/// Stores a bound text as a prepared statement.
+///
+/// # Errors
+/// An encoding error, or [`Error::Invalid`] if the statement takes too much memory.
+pub(crate) fn store_prepared(
+    core: &Core,
+    id: Id,
+    text: &str,
+    keyspace: Option<&Rc<str>>,
+    bound: Bound,
+    role: u32,
+) -> Result<Rc<Statement>, Error> {
+    let mut statement = Statement::of(id, text, keyspace, bound)?;
+    if let Some(old) = core.plans.prepared(&statement.id) {
+        // The statement's plan is stale. Clients that have not prepared it again know the old
+        // columns.
+        statement.result_changed = old.result_changed || old.result() != statement.result();
+    }
+    let statement = Rc::new(statement);
+    let (bytes, bytes_max) = (statement.bytes(), core.shared.config.prepared_statement_bytes_max());
+    if bytes > bytes_max {
+        return Err(failure::too_large(text, bytes, bytes_max));
+    }
+    core.plans.add_prepared(statement.clone(), role);
+    Ok(statement)
+}

@@ -1,0 +1,152 @@
+//! Views of CQL sessions: `system.connections` (see `engine::ClientSession`),
+//! `system_views.clients`, and `CANCEL SESSION`, which ends one.
+
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::Cancelled;
+use engine::{ClientSession, SessionStage, Subject, VirtualRow, VirtualTable, session_rows};
+use schema::CqlType;
+use wire::{Failure, FailureKind};
+
+use crate::cells::{inet, int, text};
+use crate::session::Session;
+use crate::sessions::Sessions;
+
+/// Time for an ended session to finish its writes and to send its last answers. Then its connection
+/// is closed.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+fn described(session: &Session) -> ClientSession {
+    let client = &session.client;
+    let login = session.login();
+    let stage = match &login {
+        _ if session.draining.get() || session.killed.get() => SessionStage::Draining,
+        Some(_) => SessionStage::Ready,
+        None => SessionStage::Login,
+    };
+    let level = login.as_ref().map(|login| session.core.access.effective(login).level.name().clone());
+    let in_flight = session.in_flight.get();
+    // Before login, the session uses the account of all connections.
+    let requests_bytes = if login.is_some() { session.account.borrow().used_bytes() } else { 0 };
+    let idle_ns = match in_flight {
+        0 => lanes::time::monotonic_ns().saturating_sub(session.active_ns.get()),
+        _ => 0,
+    };
+    let startup = client.startup();
+    ClientSession {
+        id: id(session),
+        core: session.core.index as u32,
+        protocol: "cql",
+        client: session.peer,
+        role: session.role_name(),
+        service_level: level,
+        stage,
+        protocol_version: startup.map(|startup| startup.version.number().to_string()),
+        driver_name: startup.and_then(|startup| startup.driver_name.clone()),
+        driver_version: startup.and_then(|startup| startup.driver_version.clone()),
+        application_name: startup.and_then(|startup| startup.application_name.clone()),
+        keyspace: session.keyspace.borrow().as_deref().map(str::to_owned),
+        is_encrypted: client.is_encrypted.get(),
+        certificate_subject: client.certificate_subject.borrow().as_deref().map(str::to_owned),
+        in_flight: in_flight as u32,
+        requests: client.requests.get(),
+        bytes: requests_bytes + session.answer_bytes() as u64,
+        connected_ms: client.connected_ms,
+        idle_us: idle_ns / 1000,
+    }
+}
+
+/// Ends the session. Cancels its reads and the statements that wait for a slot, and answers
+/// them with an error. Writes continue to their end. Their answers are sent if they are ready
+/// within [`END_WITHIN`].
+fn end_by_request(session: &Rc<Session>) {
+    let streams: Vec<i16> =
+        session.cancellable_tasks.borrow().running().map(|(_, running)| running.stream).collect();
+    session.cancel_tasks();
+    let failure = Failure::new(FailureKind::Invalid, "The session was ended (CANCEL SESSION)");
+    streams.iter().for_each(|stream| session.refuse(*stream, &failure));
+    session.draining.set(true);
+    session.wake();
+    let ended = Rc::downgrade(session);
+    let close = async move {
+        lanes::time::sleep(END_WITHIN).await;
+        let Some(session) = ended.upgrade() else { return };
+        session.killed.set(true);
+        session.wake();
+    };
+    lanes::spawn(lanes::current_group(), close).detach();
+}
+
+/// Returns the id of a session. The ids of its statements begin with it.
+fn id(session: &Session) -> String {
+    format!("{}-{}", session.core.index, session.id)
+}
+
+/// Ends a session of the core, for `CANCEL SESSION`.
+pub(crate) fn cancel(sessions: &Sessions, wanted: &str, role: Option<&str>) -> Cancelled {
+    let number = wanted.split_once('-').and_then(|(_, number)| number.parse::<u64>().ok());
+    let session = number.and_then(|number| sessions.by_id.borrow().get(&number).cloned());
+    // Compare the whole id: a number has several spellings, such as `7` and `07`, but an id has
+    // only one.
+    match session.filter(|session| id(session) == wanted) {
+        None => Cancelled::Unknown,
+        Some(session) if role.is_some_and(|role| !session.is_of(role)) => Cancelled::OfOther,
+        Some(session) => {
+            end_by_request(&session);
+            Cancelled::Done
+        }
+    }
+}
+
+/// A session of a list. The connection may have ended.
+type Listed = (Weak<Sessions>, Weak<Session>);
+
+/// Returns a function that lists this core's sessions.
+fn list(sessions: &Rc<Sessions>) -> impl Fn() -> Vec<Listed> + 'static {
+    let weak = Rc::downgrade(sessions);
+    move || {
+        let Some(sessions) = weak.upgrade() else { return Vec::new() };
+        let listed = |session| (weak.clone(), Rc::downgrade(session));
+        sessions.by_id.borrow().values().map(listed).collect()
+    }
+}
+
+/// Returns a listed session, or `None` if its connection has ended.
+fn listed((sessions, session): &Listed) -> Option<Rc<Session>> {
+    let session = session.upgrade()?;
+    let is_open = sessions.upgrade()?.by_id.borrow().contains_key(&session.id);
+    is_open.then_some(session)
+}
+
+fn role_of((_, session): &Listed) -> Option<Arc<str>> {
+    session.upgrade()?.role_name()
+}
+
+/// Returns the table `system.connections` for a core's registry.
+pub(crate) fn table(sessions: &Rc<Sessions>) -> VirtualTable {
+    ClientSession::table(list(sessions), role_of, |session| Some(described(&*listed(session)?)))
+}
+
+/// Returns the table of connections in the layout of Cassandra and ScyllaDB. A role sees only its
+/// own.
+pub(crate) fn clients(sessions: &Rc<Sessions>) -> VirtualTable {
+    use CqlType::{Inet, Int, Text};
+    let columns =
+        [("address", Inet), ("port", Int), ("keyspace_name", Text), ("shard_id", Int), ("username", Text)];
+    let row = |session: &Listed| -> Option<VirtualRow> {
+        let session = listed(session)?;
+        Some(vec![
+            inet(session.peer.ip()),
+            int(i32::from(session.peer.port())),
+            session.keyspace.borrow().as_deref().and_then(text),
+            int(i32::try_from(session.core.index).unwrap_or(i32::MAX)),
+            session.role_name().as_deref().and_then(text),
+        ])
+    };
+    VirtualTable::new("system_views", "clients", 1, 1, &columns, Vec::new)
+        .in_chunks(session_rows(list(sessions), role_of, row))
+        .of_every_core()
+        .about(Subject::Role(columns.len() - 1))
+}

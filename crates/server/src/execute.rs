@@ -1,0 +1,190 @@
+//! Execute stage: runs one statement, after its rights, its time limit and its slot. Answers it now
+//! or later.
+
+use std::rc::Rc;
+
+use engine::{AnswerMemory, Error, Execution, Outcome, Warnings};
+use wire::{Envelope, Failure, QueryParams};
+
+use crate::answers::answer;
+use crate::audit;
+use crate::authorize::authorize;
+use crate::bind::rebind;
+use crate::describe;
+use crate::options::use_keyspace;
+use crate::pending::{Later, PendingResult, Step, Wait};
+use crate::request::{CqlRequest, PendingAnswer, detached};
+use crate::session::Session;
+use crate::slots::{needs_slot, take_slot};
+use crate::statement::{Kind, Statement, Timeout, Work};
+use crate::values::{bound_timeout, bound_values};
+
+/// Runs a decoded statement. Its text may specify another level than the session's.
+pub(crate) fn execute_in_level(
+    session: &Rc<Session>,
+    envelope: &Envelope,
+    params: &QueryParams<'_>,
+    mut request: CqlRequest,
+) -> Step {
+    let Some(name) = &request.statement().level else { return execute(session, envelope, params, request) };
+    let login = session.login().expect("requests come after authentication");
+    match session.core.access.effective_using(&login, name) {
+        Ok(effective) if effective.group() == lanes::current_group() => {
+            execute(session, envelope, params, request)
+        }
+        Ok(effective) => {
+            request.effective = effective;
+            (request.admitted, request.slot) = (None, None);
+            Step::OtherLevel(request)
+        }
+        Err(error) => {
+            let failure = request.failure(error);
+            answered(session, request, Err(failure))
+        }
+    }
+}
+
+/// Runs a decoded statement in the group of its level.
+pub(crate) fn execute(
+    session: &Rc<Session>,
+    envelope: &Envelope,
+    params: &QueryParams<'_>,
+    mut request: CqlRequest,
+) -> Step {
+    if let Err(error) = begin(session, params, &mut request) {
+        let failure = request.failure(error);
+        return answered(session, request, Err(failure));
+    }
+    if needs_slot(request.statement()) {
+        match take_slot(session, envelope, &mut request) {
+            Ok(None) => {}
+            Ok(Some(waiting)) => return Step::Slot(waiting, request),
+            Err(failure) => return answered(session, request, Err(failure)),
+        }
+    }
+    let wait = match &request.statement().work {
+        Work::Use(keyspace) => {
+            let failed = !use_keyspace(session, request.stream, keyspace);
+            request.failed = failed;
+            return Step::Answered(request);
+        }
+        Work::Describe => {
+            let login = session.login().expect("requests come after authentication");
+            let statement = request.statement();
+            let keyspace = statement.keyspace.as_deref();
+            match describe::describe(&session.core, &login, &statement.tree, keyspace) {
+                describe::Answer::Now(result) => {
+                    let result = result.map_err(|error| request.failure(error));
+                    return answered(session, request, result);
+                }
+                describe::Answer::Later(later) => Wait::Result(PendingResult::of(later)),
+            }
+        }
+        Work::Access => Wait::Result(PendingResult::of(execute_access(session, request.statement()))),
+        Work::Engine(_) => {
+            let page_bytes = session.page_bytes();
+            match call_engine(session, params, &request, page_bytes) {
+                Execution::Ready(Ok(Outcome::SchemaChange(change))) => {
+                    let ready = std::future::ready(Ok(Outcome::SchemaChange(change)));
+                    Wait::Result(PendingResult::of(Box::pin(ready)))
+                }
+                // Bind it again on the heavy lane, then run it from the beginning.
+                Execution::Ready(Err(Error::Stale)) if request.statement().is_stale_long() => {
+                    return Step::Long(request);
+                }
+                Execution::Ready(result) => {
+                    let result = result.map_err(|error| request.failure(error));
+                    return answered(session, request, result);
+                }
+                Execution::Written(write) => Wait::Ack(write),
+                Execution::Pending(later) if request.kind == Kind::Read => {
+                    Wait::Result(PendingResult::of_read(session, later, page_bytes))
+                }
+                Execution::Pending(later) => Wait::Result(PendingResult::of(later)),
+            }
+        }
+    };
+    let rerun = (!request.is_prepared && matches!(wait, Wait::Result(_))).then(|| detached(envelope));
+    Step::Later(PendingAnswer { request, warnings: Warnings::take(), rerun }, wait)
+}
+
+fn answered(session: &Rc<Session>, request: CqlRequest, result: Result<Outcome, Failure>) -> Step {
+    Step::Answered(answer(session, request, result))
+}
+
+/// Checks the rights of a statement and sets its time limit.
+fn begin(session: &Session, params: &QueryParams<'_>, request: &mut CqlRequest) -> Result<(), Error> {
+    let statement = request.statement();
+    authorize(session, statement)?;
+    audit::begin(session, statement);
+    let effective = &request.effective.spec;
+    // Work on files takes as long as there are files. Only a limit of its level or the loss of its
+    // client ends it.
+    if statement.kind == Kind::Maintenance {
+        request.limit = effective.timeout.unwrap_or(std::time::Duration::MAX);
+        return Ok(());
+    }
+    let specified = match statement.timeout {
+        Timeout::Unspecified => None,
+        Timeout::Fixed(limit) => Some(limit),
+        Timeout::Bound(marker) => bound_timeout(params, statement, marker)?,
+    };
+    let config = &session.core.shared.config;
+    let limit = specified.or(effective.timeout).unwrap_or(config.request_timeout);
+    request.limit = limit.min(config.statement_timeout_max);
+    Ok(())
+}
+
+/// Runs a statement about roles, grants or levels.
+fn execute_access(session: &Rc<Session>, statement: &Statement) -> Later {
+    let login = session.login().expect("requests come after authentication");
+    let (session, tree, keyspace) = (session.clone(), statement.tree.tree(), statement.keyspace.clone());
+    Box::pin(async move {
+        let result = session.core.access.execute(&login, &tree, keyspace.as_deref()).await;
+        audit::outcome(&session, &tree, result.as_ref().err());
+        result
+    })
+}
+
+/// Starts the engine call. If the plan has just become stale, binds it again, once, unless its text
+/// is long.
+fn call_engine(
+    session: &Session,
+    params: &QueryParams<'_>,
+    request: &CqlRequest,
+    page_bytes_max: usize,
+) -> Execution {
+    let statement = request.statement();
+    let values = match bound_values(statement, params) {
+        Ok(values) => values,
+        Err(error) => return Execution::Ready(Err(error)),
+    };
+    let is_read = statement.kind == Kind::Read;
+    let needs_viewer = is_read && matches!(&statement.work, Work::Engine(plan) if plan.needs_viewer());
+    let viewer = session.login().filter(|_| needs_viewer).map(|login| session.core.access.viewer(&login));
+    let is_whole_read = is_read && params.page_size.is_none_or(|rows| rows <= 0);
+    let call = engine::Request {
+        viewer: viewer.as_ref(),
+        values: &values,
+        page_size: params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0),
+        page_bytes_max,
+        room: is_whole_read.then_some(session as &dyn AnswerMemory),
+        paging_state: params.paging_state,
+        timestamp_us: params.timestamp,
+        now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
+        serial: params.consistency.is_serial(),
+    };
+    let run = |statement: &Statement| match &statement.work {
+        Work::Engine(plan) => session.core.engine.execute(plan, &call),
+        _ => unreachable!("a statement is for the engine before and after it is bound anew"),
+    };
+    match run(statement) {
+        Execution::Ready(Err(Error::Stale)) if !statement.is_stale_long() => {
+            match rebind(&session.core, statement) {
+                Ok(rebound) => run(&rebound),
+                Err(error) => Execution::Ready(Err(error)),
+            }
+        }
+        execution => execution,
+    }
+}

@@ -1,0 +1,100 @@
+//! Errors of requests, as ERROR messages. Texts that clients know from Cassandra keep its wording.
+
+use std::time::Duration;
+
+use engine::Error;
+use frontdoor::Full;
+use wire::{Consistency, Failure, FailureKind};
+use workload::Refused;
+
+use crate::account;
+use crate::statement::Kind;
+
+/// Converts an engine's error to an ERROR message. `id` belongs to a prepared statement.
+pub(crate) fn of(error: Error, kind: Kind, consistency: Consistency, id: Option<&[u8]>) -> Failure {
+    let message = error.to_string();
+    let kind = match error {
+        Error::Invalid(_) => FailureKind::Invalid,
+        Error::Config(_) => FailureKind::Config,
+        Error::AlreadyExists { keyspace, table } => FailureKind::AlreadyExists { keyspace, table },
+        Error::Unauthorized(_) => FailureKind::Unauthorized,
+        Error::Overloaded(_) => FailureKind::Overloaded,
+        Error::ReadTimeout(_) => {
+            FailureKind::ReadTimeout { consistency, received: 0, block_for: 1, data_present: false }
+        }
+        Error::WriteTimeout(_) => {
+            let write_type = if kind == Kind::Batch { "BATCH" } else { "SIMPLE" };
+            FailureKind::WriteTimeout {
+                consistency,
+                received: 0,
+                block_for: 1,
+                write_type: write_type.to_owned(),
+                contentions: None,
+            }
+        }
+        Error::Stale => match id {
+            Some(id) => FailureKind::Unprepared(id.to_vec()),
+            None => FailureKind::Server,
+        },
+        Error::Server(_) => FailureKind::Server,
+    };
+    Failure::new(kind, message)
+}
+
+/// Returns the error for a text that cannot be prepared or bound.
+pub(crate) fn unbound(error: Error) -> Failure {
+    of(error, Kind::Other, Consistency::One, None)
+}
+
+/// Returns the error for a text that is not valid CQL.
+pub(crate) fn syntax(error: cql::SyntaxError) -> Failure {
+    Failure::new(FailureKind::Syntax, error.to_string())
+}
+
+/// Returns the error for a violation of the protocol.
+pub(crate) fn protocol(text: &str) -> Failure {
+    Failure::new(FailureKind::Protocol, text)
+}
+
+/// Returns the error for a request that was not admitted.
+pub(crate) fn not_admitted(refused: Refused) -> Failure {
+    let text = match refused {
+        Refused::Overloaded(text) => text,
+        Refused::Hold => unreachable!("a held request waits"),
+    };
+    Failure::new(FailureKind::Overloaded, text)
+}
+
+/// Returns the error for a request that exceeds the free memory of an account.
+pub(crate) fn out_of_memory(full: Full) -> Failure {
+    Failure::new(FailureKind::Overloaded, account::overloaded(full))
+}
+
+/// Returns the error for an id that this core does not know. The driver then prepares the statement
+/// again.
+pub(crate) fn unprepared(id: &[u8]) -> Failure {
+    let hex: String = id.iter().take(32).map(|byte| format!("{byte:02x}")).collect();
+    let text = format!(
+        "Prepared query with ID {hex} not found (either the query was not prepared on this host \
+         (maybe the host has been restarted?) or you have prepared too many queries and it has been evicted)"
+    );
+    Failure::new(FailureKind::Unprepared(id.to_vec()), text)
+}
+
+/// Returns Cassandra's error for a statement that takes too much memory to be stored.
+pub(crate) fn too_large(text: &str, bytes: usize, bytes_max: usize) -> Error {
+    let begin: String = text.chars().take(200).collect();
+    Error::Invalid(format!(
+        "Prepared statement of size {bytes} bytes is larger than allowed maximum of {bytes_max} bytes: {begin}..."
+    ))
+}
+
+/// Returns the error of a statement that exceeded its time limit.
+pub(crate) fn timed_out(kind: Kind, limit: Duration) -> Error {
+    let text = format!("Operation timed out after {} ms", limit.as_millis());
+    match kind {
+        Kind::Write | Kind::Batch => Error::WriteTimeout(text),
+        Kind::Read => Error::ReadTimeout(text),
+        Kind::Maintenance | Kind::Other => Error::Server(text),
+    }
+}

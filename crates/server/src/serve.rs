@@ -1,0 +1,256 @@
+//! The task of one connection: reads frames, passes requests to their stages, and sends the answers.
+//! Each round does one read and one write. The task runs in the `driver` group until the client has
+//! authenticated. Then it runs in the group of its role's level, which is checked again for every
+//! request.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::Poll;
+use std::time::Duration;
+
+use engine::Warnings;
+use frontdoor::Slot;
+use lanes::net::TcpStream;
+use wire::{CHUNK_BYTES, Decoded, Envelope, Limits};
+
+use workload::{Effective, InFlight, Refused};
+
+use crate::connection::{BYTES_PER_UNIT, Connection, REQUEST_UNITS};
+use crate::counters::{add, sub};
+use crate::failure;
+use crate::handshake::handshake;
+use crate::output::Ended;
+use crate::panics;
+use crate::record::record_envelope;
+use crate::request::{CqlRequest, Frame, INLINE_BYTES, Times};
+use crate::run::{run, run_long};
+use crate::session::Session;
+use crate::sessions::Sessions;
+
+/// Maximum length of a round of work on one connection, ns. It bounds the task poll on the fast
+/// lane.
+const ROUND_NS: u64 = 50_000;
+
+/// Time limit of reading and dropping the peer's bytes after a fatal error. Without this the kernel
+/// would reset the connection, and the peer would lose the error message.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Removes a session from its core's list when its task ends in any way.
+struct Listed(Rc<Sessions>, Rc<Session>);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let Listed(sessions, session) = self;
+        session.cancel_tasks();
+        // Close the socket and free the answers now, even if other tasks still reference the
+        // session.
+        session.output.take();
+        session.killed.set(true);
+        session.outbox.take();
+        session.wake_paused_reads();
+        sessions.by_id.borrow_mut().remove(&session.id);
+        sub(&session.core.counters.connections, 1);
+    }
+}
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(sessions: Rc<Sessions>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+    let slot = Rc::new(slot);
+    let core = sessions.core.clone();
+    let id = sessions.next_id.replace(sessions.next_id.get() + 1);
+    // Ignore a failure: the socket has failed then, and the first read reports it.
+    let _ = stream.set_nodelay(true);
+    let session = Session::new(core.clone(), id, peer);
+    // The server may have begun to stop while the connection was on its way from another core.
+    session.draining.set(core.shared.stopping.load(SeqCst));
+    sessions.by_id.borrow_mut().insert(id, session.clone());
+    add(&core.counters.connections, 1);
+    add(&core.counters.accepted, 1);
+    let _listed = Listed(sessions, session.clone());
+    let config = &core.shared.config;
+    let opening = async {
+        let mut connection = Connection::open(session, slot.clone(), stream).await?;
+        let opened = handshake(&mut connection).await;
+        Ok::<_, Ended>((connection, opened))
+    };
+    // Close without a message a client that was too slow or was evicted in favour of others.
+    let Some(Ok((mut connection, opened))) = slot.log_in(config.handshake_timeout, opening).await else {
+        return;
+    };
+    let ended = match opened {
+        Ok(()) => {
+            connection.decoder.set_limits(Limits { body_bytes_max: config.frame_bytes_max });
+            connection.decoder.set_inline_max(INLINE_BYTES);
+            serve_requests(&mut connection).await
+        }
+        Err(ended) => ended,
+    };
+    if ended == Ended::Refused {
+        // Ignore a peer that does not take the message in time.
+        let _ = lanes::time::timeout(LINGER, connection.linger()).await;
+    }
+}
+
+/// Works on requests until the connection ends.
+async fn serve_requests(connection: &mut Connection) -> Ended {
+    let mut group = lanes::current_group();
+    loop {
+        let round_ns = lanes::time::monotonic_ns();
+        let mut now_ns = round_ns;
+        let mut starved = false;
+        while !connection.is_blocked() {
+            let frame = match connection.decoder.step(&mut connection.input) {
+                Ok(Decoded::Envelope(envelope)) => {
+                    // A small frame that its client sent in several segments.
+                    connection.incoming = None;
+                    Frame::Whole(envelope)
+                }
+                Ok(Decoded::Large(large)) => Frame::Parts(large),
+                Ok(Decoded::Nothing) => {
+                    starved = true;
+                    break;
+                }
+                Ok(Decoded::Chunk) => {
+                    if connection.incoming.is_none()
+                        && connection.decoder.coming_bytes() > 0
+                        && let Err(ended) = connection.charge_incoming().await
+                    {
+                        return ended;
+                    }
+                    if lanes::spend_bytes(CHUNK_BYTES) {
+                        break;
+                    }
+                    continue;
+                }
+                Err(error) => return connection.refuse_frame(&error),
+            };
+            let effective = connection.session.effective();
+            if effective.group() != group {
+                group = effective.group();
+                lanes::switch_group(group).await;
+                now_ns = lanes::time::monotonic_ns();
+            }
+            let admitted = match connection.session.core.admission.admit(&effective) {
+                Ok(admitted) => admitted,
+                Err(Refused::Hold) => match wait_for_admission(connection, &effective).await {
+                    Ok(admitted) => admitted,
+                    Err(ended) => return ended,
+                },
+                Err(refused) => {
+                    connection.incoming = None;
+                    connection.session.refuse(frame.stream(), &failure::not_admitted(refused));
+                    if lanes::spend(REQUEST_UNITS) {
+                        break;
+                    }
+                    continue;
+                }
+            };
+            let times = Times { read_ns: connection.read_ns, began_ns: now_ns };
+            let keyspace = connection.session.keyspace.borrow().clone();
+            let request = CqlRequest::new(frame.stream(), times, effective, admitted, keyspace);
+            if work_on(connection, frame, request, round_ns, &mut now_ns) {
+                break;
+            }
+        }
+        if let Err(ended) = end_round(connection, starved).await {
+            return ended;
+        }
+    }
+}
+
+/// Sends the answers of a round, and waits for input or free capacity if none is left.
+async fn end_round(connection: &mut Connection, starved: bool) -> Result<(), Ended> {
+    if starved || connection.is_blocked() {
+        connection.wait_for_news().await?;
+        // The socket may have bytes at every poll, so that this wait returns at once each time.
+        if !lanes::should_yield() {
+            return Ok(());
+        }
+    }
+    poll_fn(|cx| Poll::Ready(connection.answer_and_send(cx))).await?;
+    lanes::yield_now().await;
+    Ok(())
+}
+
+/// Works on a frame and sets the time after it, ns. Returns true if the round that began at
+/// `round_ns` is over.
+fn work_on(
+    connection: &mut Connection,
+    frame: Frame,
+    request: CqlRequest,
+    round_ns: u64,
+    now_ns: &mut u64,
+) -> bool {
+    match frame {
+        Frame::Whole(envelope) => {
+            *now_ns = work_on_small(&connection.session, &envelope, request);
+            let spent = lanes::spend(REQUEST_UNITS + envelope.body.len() as u32 / BYTES_PER_UNIT);
+            spent || *now_ns - round_ns >= ROUND_NS
+        }
+        Frame::Parts(large) => {
+            work_on_large(connection, large, request);
+            lanes::spend(REQUEST_UNITS)
+        }
+    }
+}
+
+/// Works on one request. Returns the time after it, ns.
+fn work_on_small(session: &Rc<Session>, envelope: &Envelope, request: CqlRequest) -> u64 {
+    session.core.counters.request(envelope.opcode);
+    session.client.count();
+    session.warm_output();
+    Warnings::begin();
+    let answered = lanes::catch_panic_in(|| run(session, envelope, request, None));
+    let answered = answered.unwrap_or_else(|panicked| {
+        session.refuse(envelope.stream, &panics::failure(panicked));
+        None
+    });
+    let ended_ns = lanes::time::monotonic_ns();
+    if let Some(request) = answered {
+        record_envelope(session, request, envelope, ended_ns);
+    }
+    ended_ns
+}
+
+/// Starts a task for a large frame.
+fn work_on_large(connection: &mut Connection, large: wire::Large, mut request: CqlRequest) {
+    let session = &connection.session;
+    session.core.counters.request(large.opcode());
+    Warnings::begin();
+    session.client.count();
+    let incoming = connection.incoming.take();
+    // Charge an inflated body beside the compressed one: both exist while it is inflated.
+    let charged = session.account.borrow().charge(large.bytes() as u64);
+    match charged {
+        Ok(charge) => {
+            request.charges = [charge].into_iter().chain(incoming.map(|incoming| incoming.charge)).collect();
+            run_long(session, Frame::Parts(large), request);
+        }
+        Err(full) => session.refuse(large.stream(), &failure::out_of_memory(full)),
+    }
+}
+
+/// Waits until the level admits the next request. Nothing is read meanwhile, so that the client's
+/// writes block.
+async fn wait_for_admission(connection: &Connection, effective: &Rc<Effective>) -> Result<InFlight, Ended> {
+    let (session, admission) = (&connection.session, &connection.session.core.admission);
+    loop {
+        let mut request_ended = std::pin::pin!(admission.request_ended());
+        poll_fn(|cx| {
+            session.set_connection(cx.waker());
+            // Poll this first: an answer given below may free capacity.
+            let request_ended = request_ended.as_mut().poll(cx);
+            connection.answer_and_send(cx)?;
+            if session.killed.get() {
+                return Poll::Ready(Err(Ended::Gone));
+            }
+            request_ended.map(Ok)
+        })
+        .await?;
+        if let Ok(admitted) = admission.admit(effective) {
+            return Ok(admitted);
+        }
+    }
+}
