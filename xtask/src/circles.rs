@@ -31,7 +31,6 @@ const LARGER: &[(&str, usize)] = &[
     ("engine", 4),
     ("fairlane", 13),
     ("schema", 6),
-    ("server", 23),
     ("sql", 38),
     ("storage", 25),
     ("wire", 5),
