@@ -47,7 +47,7 @@ fn answer_expired(session: &Rc<Session>, cx: &mut Context<'_>) {
         let now_ns = lanes::time::monotonic_ns();
         let expired = session.unacked.borrow_mut().take_expired(now_ns);
         for pending in expired {
-            let error = failure::timed_out(pending.request.kind, pending.request.limit);
+            let error = failure::timed_out(pending.request.kind(), pending.request.limit);
             answer(session, pending, Err(error), now_ns);
         }
     }

@@ -97,7 +97,7 @@ pub(crate) fn execute(
                     return answered(session, request, result);
                 }
                 Execution::Written(write) => Wait::Ack(write),
-                Execution::Pending(later) if request.kind == Kind::Read => {
+                Execution::Pending(later) if request.kind() == Kind::Read => {
                     Wait::Result(PendingResult::of_read(session, later, page_bytes))
                 }
                 Execution::Pending(later) => Wait::Result(PendingResult::of(later)),

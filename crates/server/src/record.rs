@@ -46,7 +46,7 @@ fn count(session: &Session, request: &CqlRequest, ended_ns: u64) -> Option<u64> 
     let Times { read_ns, began_ns } = request.times;
     let service_ns = ended_ns.saturating_sub(began_ns);
     let queue_ns = began_ns.saturating_sub(read_ns);
-    let kind = match request.kind {
+    let kind = match request.kind() {
         Kind::Read => workload::Kind::Read,
         Kind::Write | Kind::Batch => workload::Kind::Write,
         Kind::Maintenance | Kind::Other => workload::Kind::Other,

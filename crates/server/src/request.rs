@@ -45,7 +45,6 @@ pub(crate) struct CqlRequest {
     pub(crate) charges: Vec<Charge>,
     /// Statement to run. `None` for a batch, and before decoding.
     pub(crate) statement: Option<Rc<Statement>>,
-    pub(crate) kind: Kind,
     pub(crate) consistency: Consistency,
     /// True if the client sent an id, false if it sent a text.
     pub(crate) is_prepared: bool,
@@ -76,7 +75,6 @@ impl CqlRequest {
             keyspace,
             charges: Vec::new(),
             statement: None,
-            kind: Kind::Other,
             consistency: Consistency::One,
             is_prepared: false,
             metadata: MetadataRequest::default(),
@@ -94,14 +92,13 @@ impl CqlRequest {
         is_prepared: bool,
         metadata: MetadataRequest,
     ) {
-        self.kind = statement.kind;
         self.statement = Some(statement);
         (self.consistency, self.is_prepared, self.metadata) = (consistency, is_prepared, metadata);
     }
 
     /// Sets the parameters of a batch.
     pub(crate) fn decoded_batch(&mut self, consistency: Consistency, limit: Duration) {
-        (self.kind, self.consistency, self.limit) = (Kind::Batch, consistency, limit);
+        (self.consistency, self.limit) = (consistency, limit);
     }
 
     /// Returns the decoded statement.
@@ -110,6 +107,11 @@ impl CqlRequest {
     /// The request is a batch or has not been decoded.
     pub(crate) fn statement(&self) -> &Rc<Statement> {
         self.statement.as_ref().expect("decoded before, and no batch")
+    }
+
+    /// Returns the kind of the decoded statement or batch.
+    pub(crate) fn kind(&self) -> Kind {
+        self.statement.as_ref().map_or(Kind::Batch, |statement| statement.kind)
     }
 
     /// Returns the keyspace specified with a statement, or else the session's.
@@ -129,7 +131,7 @@ impl CqlRequest {
     /// Converts an engine's error to the answer.
     pub(crate) fn failure(&self, error: Error) -> Failure {
         let id = self.statement.as_ref().filter(|_| self.is_prepared).map(|statement| &statement.id[..]);
-        failure::of(error, self.kind, self.consistency, id)
+        failure::of(error, self.kind(), self.consistency, id)
     }
 }
 

@@ -228,8 +228,8 @@ fn answer_later(session: &Rc<Session>, mut pending: PendingAnswer, mut later: Pe
     session.begin();
     let warnings = pending.warnings;
     let request = &pending.request;
-    let (group, is_read) = (request.effective.group(), request.kind == Kind::Read);
-    let is_cancellable = request.kind.is_cancellable();
+    let (group, kind) = (request.effective.group(), request.kind());
+    let (is_read, is_cancellable) = (kind == Kind::Read, kind.is_cancellable());
     let key = is_cancellable.then(|| session.cancellable_tasks.borrow_mut().reserve());
     let running = Running {
         stream: request.stream,
@@ -254,7 +254,7 @@ fn answer_later(session: &Rc<Session>, mut pending: PendingAnswer, mut later: Pe
                 session.end();
             }
             Err(_) => {
-                let error = failure::timed_out(pending.request.kind, pending.request.limit);
+                let error = failure::timed_out(pending.request.kind(), pending.request.limit);
                 // Work that continues after the answer keeps its slot and its memory.
                 let _slot = pending.request.slot.take();
                 let _charges = std::mem::take(&mut pending.request.charges);

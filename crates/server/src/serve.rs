@@ -58,18 +58,17 @@ impl Drop for Listed {
 /// Serves a connection until it ends.
 pub(crate) async fn serve(sessions: Rc<Sessions>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
     let slot = Rc::new(slot);
-    let core = sessions.core.clone();
     let id = sessions.next_id.replace(sessions.next_id.get() + 1);
     // Ignore a failure: the socket has failed then, and the first read reports it.
     let _ = stream.set_nodelay(true);
-    let session = Session::new(core.clone(), id, peer);
+    let session = Session::new(sessions.core.clone(), id, peer);
     // The server may have begun to stop while the connection was on its way from another core.
-    session.draining.set(core.shared.stopping.load(SeqCst));
+    session.draining.set(session.core.shared.stopping.load(SeqCst));
     sessions.by_id.borrow_mut().insert(id, session.clone());
-    add(&core.counters.connections, 1);
-    add(&core.counters.accepted, 1);
-    let _listed = Listed(sessions, session.clone());
-    let config = &core.shared.config;
+    add(&session.core.counters.connections, 1);
+    add(&session.core.counters.accepted, 1);
+    let listed = Listed(sessions, session.clone());
+    let config = &listed.0.core.shared.config;
     let opening = async {
         let mut connection = Connection::open(session, slot.clone(), stream).await?;
         let opened = handshake(&mut connection).await;
