@@ -3,6 +3,7 @@
 //! authenticated. Then it runs in the group of its role's level, which is checked again for every
 //! request.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -82,7 +83,8 @@ pub(crate) async fn serve(sessions: Rc<Sessions>, stream: TcpStream, peer: Socke
         Ok(()) => {
             connection.decoder.set_limits(Limits { body_bytes_max: config.frame_bytes_max });
             connection.decoder.set_inline_max(INLINE_BYTES);
-            serve_requests(&mut connection).await
+            let Err(ended) = serve_requests(&mut connection).await;
+            ended
         }
         Err(ended) => ended,
     };
@@ -93,7 +95,7 @@ pub(crate) async fn serve(sessions: Rc<Sessions>, stream: TcpStream, peer: Socke
 }
 
 /// Works on requests until the connection ends.
-async fn serve_requests(connection: &mut Connection) -> Ended {
+async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended> {
     let mut group = lanes::current_group();
     loop {
         let round_ns = lanes::time::monotonic_ns();
@@ -112,18 +114,15 @@ async fn serve_requests(connection: &mut Connection) -> Ended {
                     break;
                 }
                 Ok(Decoded::Chunk) => {
-                    if connection.incoming.is_none()
-                        && connection.decoder.coming_bytes() > 0
-                        && let Err(ended) = connection.charge_incoming().await
-                    {
-                        return ended;
+                    if connection.incoming.is_none() && connection.decoder.coming_bytes() > 0 {
+                        connection.charge_incoming().await?;
                     }
                     if lanes::spend_bytes(CHUNK_BYTES) {
                         break;
                     }
                     continue;
                 }
-                Err(error) => return connection.refuse_frame(&error),
+                Err(error) => return Err(connection.refuse_frame(&error)),
             };
             let effective = connection.session.effective();
             if effective.group() != group {
@@ -131,12 +130,9 @@ async fn serve_requests(connection: &mut Connection) -> Ended {
                 lanes::switch_group(group).await;
                 now_ns = lanes::time::monotonic_ns();
             }
-            let admitted = match connection.session.core.admission.admit(&effective) {
-                Ok(admitted) => admitted,
-                Err(Refused::Hold) => match wait_for_admission(connection, &effective).await {
-                    Ok(admitted) => admitted,
-                    Err(ended) => return ended,
-                },
+            let (effective, admitted) = match connection.session.core.admission.admit(&effective) {
+                Ok(admitted) => (effective, admitted),
+                Err(Refused::Hold) => wait_for_admission(connection, effective).await?,
                 Err(refused) => {
                     connection.incoming = None;
                     connection.session.refuse(frame.stream(), &failure::not_admitted(refused));
@@ -153,24 +149,16 @@ async fn serve_requests(connection: &mut Connection) -> Ended {
                 break;
             }
         }
-        if let Err(ended) = end_round(connection, starved).await {
-            return ended;
+        if starved || connection.is_blocked() {
+            connection.wait_for_news().await?;
+            // The socket may have bytes at every poll, so that this wait returns at once each time.
+            if !lanes::should_yield() {
+                continue;
+            }
         }
+        poll_fn(|cx| Poll::Ready(connection.answer_and_send(cx))).await?;
+        lanes::yield_now().await;
     }
-}
-
-/// Sends the answers of a round, and waits for input or free capacity if none is left.
-async fn end_round(connection: &mut Connection, starved: bool) -> Result<(), Ended> {
-    if starved || connection.is_blocked() {
-        connection.wait_for_news().await?;
-        // The socket may have bytes at every poll, so that this wait returns at once each time.
-        if !lanes::should_yield() {
-            return Ok(());
-        }
-    }
-    poll_fn(|cx| Poll::Ready(connection.answer_and_send(cx))).await?;
-    lanes::yield_now().await;
-    Ok(())
 }
 
 /// Works on a frame and sets the time after it, ns. Returns true if the round that began at
@@ -233,10 +221,13 @@ fn work_on_large(connection: &mut Connection, large: wire::Large, mut request: C
 
 /// Waits until the level admits the next request. Nothing is read meanwhile, so that the client's
 /// writes block.
-async fn wait_for_admission(connection: &Connection, effective: &Rc<Effective>) -> Result<InFlight, Ended> {
-    let (session, admission) = (&connection.session, &connection.session.core.admission);
+async fn wait_for_admission(
+    connection: &Connection,
+    effective: Rc<Effective>,
+) -> Result<(Rc<Effective>, InFlight), Ended> {
+    let session = &connection.session;
     loop {
-        let mut request_ended = std::pin::pin!(admission.request_ended());
+        let mut request_ended = std::pin::pin!(session.core.admission.request_ended());
         poll_fn(|cx| {
             session.set_connection(cx.waker());
             // Poll this first: an answer given below may free capacity.
@@ -248,8 +239,8 @@ async fn wait_for_admission(connection: &Connection, effective: &Rc<Effective>) 
             request_ended.map(Ok)
         })
         .await?;
-        if let Ok(admitted) = admission.admit(effective) {
-            return Ok(admitted);
+        if let Ok(admitted) = session.core.admission.admit(&effective) {
+            return Ok((effective, admitted));
         }
     }
 }
