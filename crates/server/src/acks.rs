@@ -1,5 +1,5 @@
-//! Answers to writes that wait for the disk. The session's connection polls the queue, so that it is
-//! woken once for each write to the disk.
+//! Answers to writes that wait for the disk. The session's connection polls the queue, so that it
+//! is woken once for each write to the disk.
 
 use std::rc::Rc;
 use std::task::Context;

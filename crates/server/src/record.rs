@@ -1,5 +1,5 @@
-//! Record stage, the accounting of answered statements: counters of the level, and a log line for each slow
-//! statement. The line shows `?` for literals.
+//! Record stage: counts answered statements for the level, and logs each slow one. The line shows
+//! `?` for literals.
 
 use std::fmt::{self, Display};
 use std::rc::Rc;

@@ -2,10 +2,10 @@
 //! reply, record.
 //!
 //! A request is answered at once if this core can answer it from memory, before the connection
-//! reads the next request. Local writes wait for the disk in the session's queue (`acks`). All other
-//! requests continue as tasks in the level's group, whose work is here: it begins again with an
-//! earlier stage, or answers. Every request has a time limit. Answers may overtake each other: each
-//! carries the stream number of its request.
+//! reads the next request. Local writes wait for the disk in the session's queue (`acks`). All
+//! other requests continue as tasks in the level's group, which this file starts: a task answers,
+//! or passes the request to the stages again. Every request has a time limit. Answers may overtake
+//! each other: each carries the stream number of its request.
 
 use std::rc::Rc;
 

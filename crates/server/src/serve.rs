@@ -1,7 +1,7 @@
-//! The task of one connection: reads frames, passes requests to their stages, and sends the answers.
-//! Each round does one read and one write. The task runs in the `driver` group until the client has
-//! authenticated. Then it runs in the group of its role's level, which is checked again for every
-//! request.
+//! The task of one connection: reads frames, passes requests to their stages, and sends the
+//! answers. Each round does one read and one write. The task runs in the `driver` group until the
+//! client has authenticated. Then it runs in the group of its role's level, which is checked again
+//! for every request.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -68,20 +68,21 @@ pub(crate) async fn serve(sessions: Rc<Sessions>, stream: TcpStream, peer: Socke
     sessions.by_id.borrow_mut().insert(id, session.clone());
     add(&session.core.counters.connections, 1);
     add(&session.core.counters.accepted, 1);
-    let listed = Listed(sessions, session.clone());
-    let config = &listed.0.core.shared.config;
+    let login_timeout = session.core.shared.config.handshake_timeout;
+    let _listed = Listed(sessions, session.clone());
     let opening = async {
         let mut connection = Connection::open(session, slot.clone(), stream).await?;
         let opened = handshake(&mut connection).await;
         Ok::<_, Ended>((connection, opened))
     };
     // Close without a message a client that was too slow or was evicted in favour of others.
-    let Some(Ok((mut connection, opened))) = slot.log_in(config.handshake_timeout, opening).await else {
+    let Some(Ok((mut connection, opened))) = slot.log_in(login_timeout, opening).await else {
         return;
     };
     let ended = match opened {
         Ok(()) => {
-            connection.decoder.set_limits(Limits { body_bytes_max: config.frame_bytes_max });
+            let body_bytes_max = connection.session.core.shared.config.frame_bytes_max;
+            connection.decoder.set_limits(Limits { body_bytes_max });
             connection.decoder.set_inline_max(INLINE_BYTES);
             let Err(ended) = serve_requests(&mut connection).await;
             ended

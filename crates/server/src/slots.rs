@@ -27,9 +27,9 @@ pub(crate) fn needs_slot(statement: &Statement) -> bool {
     matches!(&statement.work, Work::Engine(plan) if !plan.targets().iter().all(of_server))
 }
 
-/// Takes the slot that the level requires for a request that is about to run. The request waits for
-/// at most its limit, unless the level configures a time. Returns `None` if the request may run now.
-/// Charges the memory of a request that waits.
+/// Takes the slot that the level requires for a request that is about to run. The request waits
+/// for at most its limit, unless the level configures a time. Returns `None` if the request may run
+/// now. Charges the memory of a request that waits.
 ///
 /// # Errors
 /// The wait queue is full, or the account has not enough free memory.
