@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use engine::{Guardrails, Measure, Metric, TableMeasures};
+use engine::{Engine, Guardrails, Measure, Metric, TableMeasures};
 use frontdoor::{ClientCertificates, Connections, Limits, Stream};
 use lanes::Group;
 use lanes::net::{TcpListener, TcpStream};
@@ -170,10 +170,8 @@ async fn readiness(shared: &Arc<Shared>) -> Answer {
         return unready("");
     }
     for core in 0..shared.counters.len() {
-        let of_core = shared.clone();
-        let ask = move || async move {
-            sessions::here(&of_core).is_none_or(|here| here.core.engine.refuses_writes())
-        };
+        let shared = shared.clone();
+        let ask = move || async move { engine_here(&shared).is_none_or(|engine| engine.refuses_writes()) };
         match lanes::time::timeout(READY_TIMEOUT, lanes::call(core, ask)).await {
             Ok(false) => {}
             Ok(true) => return unready(&format!(": core {core} refuses writes; the log has the reason")),
@@ -227,14 +225,19 @@ const CLOSED: Metric = Metric::counter(
     "CQL connections closed before login in favour of others.",
 );
 
+/// Returns this core's engine, or `None` before the core joined and after the server stopped.
+fn engine_here(shared: &Arc<Shared>) -> Option<Rc<dyn Engine>> {
+    sessions::here(shared).map(|here| here.core.engine.clone())
+}
+
 /// Returns the metrics of each core's engine and registry, read on that core.
 async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
     let mut all = Vec::with_capacity(shared.counters.len());
     for core in 0..shared.counters.len() {
-        let of_core = shared.clone();
+        let shared = shared.clone();
         let ask = move || async move {
-            let engine = sessions::here(&of_core).map(|here| here.core.engine.clone());
-            engine.map_or_else(Vec::new, |engine| [engine.metrics(), engine.registry().measures()].concat())
+            engine_here(&shared)
+                .map_or_else(Vec::new, |engine| [engine.metrics(), engine.registry().measures()].concat())
         };
         all.push(lanes::call(core, ask).await);
     }
@@ -245,8 +248,7 @@ async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
 async fn tables(shared: &Arc<Shared>) -> Vec<TableMeasures> {
     let shared = shared.clone();
     let ask = move || async move {
-        let engine = sessions::here(&shared).map(|here| here.core.engine.clone());
-        match engine {
+        match engine_here(&shared) {
             Some(engine) => engine.registry().table_measures().await,
             None => Vec::new(),
         }
