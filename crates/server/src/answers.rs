@@ -3,8 +3,8 @@
 //! An answer larger than [`INLINE_ANSWER_BYTES`] is encoded and compressed on the heavy lane. Its
 //! bytes then wait in the session's outbox, behind the answers that were encoded before it.
 //!
-//! A client that reads nothing holds at most about 8 MiB, and a small page for each request in
-//! flight:
+//! A client that reads nothing holds at most about `ANSWER_BYTES_MAX` (`session.rs`), and a small
+//! page for each request in flight:
 //!
 //! - Pending reads are not polled while the client does not read its answers (`PendingResult`).
 //! - The pages of a connection shrink with its remaining answer memory ([`Session::page_bytes`]).
@@ -108,7 +108,7 @@ fn encode_large(session: &Rc<Session>, stream: i16, rows: engine::Rows, plan: Ro
         let encoder = session.encoder.borrow();
         (encoder.version(), encoder.framing())
     };
-    let (guard, session) = (session.clone(), session.clone());
+    let (session, owner) = (session.clone(), session);
     let group = lanes::current_group();
     session.begin();
     let encoding = Encoding::begin(&session, rows.cells.len());
@@ -128,7 +128,7 @@ fn encode_large(session: &Rc<Session>, stream: i16, rows: engine::Rows, plan: Ro
         let unsent = [Unsent { bytes: before, charge: None }, Unsent { bytes, charge: Some(charge) }];
         outbox.extend(unsent.into_iter().filter(|unsent| !unsent.bytes.is_empty()));
     };
-    lanes::spawn(group, guard.guarded(stream, work)).detach();
+    lanes::spawn(group, owner.clone().guarded(stream, work)).detach();
     Ok(())
 }
 

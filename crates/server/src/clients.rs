@@ -58,9 +58,9 @@ fn described(session: &Session) -> ClientSession {
     }
 }
 
-/// Ends the session. Cancels its reads and the statements that wait for a slot, and answers
-/// them with an error. Writes continue to their end. Their answers are sent if they are ready
-/// within [`END_WITHIN`].
+/// Ends the session. Cancels its reads and the statements that wait for a slot, and answers them
+/// with an error. Writes continue to their end. Their answers are sent if they are ready within
+/// [`END_WITHIN`].
 fn end_by_request(session: &Rc<Session>) {
     let streams: Vec<i16> =
         session.cancellable_tasks.borrow().running().map(|(_, running)| running.stream).collect();
@@ -126,7 +126,9 @@ fn role_of((_, session): &Listed) -> Option<Arc<str>> {
 
 /// Returns the table `system.connections` for a core's registry.
 pub(crate) fn table(sessions: &Rc<Sessions>) -> VirtualTable {
-    ClientSession::table(list(sessions), role_of, |session| Some(described(&*listed(session)?)))
+    ClientSession::table(list(sessions), role_of, |session| {
+        listed(session).map(|session| described(&session))
+    })
 }
 
 /// Returns the table of connections in the layout of Cassandra and ScyllaDB. A role sees only its

@@ -47,7 +47,7 @@ pub(crate) fn prepare(
 
 /// Prepares a statement on the other cores, then answers.
 fn answer_when_elsewhere(session: &Rc<Session>, envelope: &Envelope, statement: Rc<Statement>) {
-    let (guard, session, envelope) = (session.clone(), session.clone(), envelope.clone());
+    let (session, owner, envelope) = (session.clone(), session, envelope.clone());
     let limit = session.core.shared.config.request_timeout;
     session.begin();
     let stream = envelope.stream;
@@ -63,7 +63,7 @@ fn answer_when_elsewhere(session: &Rc<Session>, envelope: &Envelope, statement: 
             session.refuse(envelope.stream, &failure);
         }
     };
-    lanes::spawn(lanes::current_group(), guard.guarded(stream, work)).detach();
+    lanes::spawn(lanes::current_group(), owner.clone().guarded(stream, work)).detach();
 }
 
 /// Prepares a statement on the other cores, as far as they can.

@@ -145,6 +145,10 @@ pub(crate) struct PendingAnswer {
     pub(crate) rerun: Option<Envelope>,
 }
 
+// Each read that waits for another core or the disk holds one in its task, and each write that
+// waits for the disk holds one in its session.
+const _: () = assert!(size_of::<PendingAnswer>() <= 216, "more bytes for each request in flight");
+
 /// A request as it arrives.
 pub(crate) enum Frame {
     /// A request whose body is complete.

@@ -87,7 +87,7 @@ fn proceed(session: &Rc<Session>, envelope: &Envelope, step: Step) -> Option<Cql
 
 /// Starts a task for a long request. It opens the request on the heavy lane.
 pub(crate) fn run_long(session: &Rc<Session>, frame: Frame, mut request: CqlRequest) {
-    let (session, guard) = (session.clone(), session.clone());
+    let (session, owner) = (session.clone(), session);
     let (group, stream) = (request.effective.group(), frame.stream());
     if let Frame::Whole(envelope) = &frame {
         let charged = session.account.borrow().charge((envelope.body.len() + WAITING_BYTES) as u64);
@@ -121,8 +121,8 @@ pub(crate) fn run_long(session: &Rc<Session>, frame: Frame, mut request: CqlRequ
         }
     };
     let work = Warnings::within(Warnings::take(), work);
-    let task = lanes::spawn(group, guard.clone().guarded(stream, work));
-    guard.cancellable_tasks.borrow_mut().store(key, task, running);
+    let task = lanes::spawn(group, owner.clone().guarded(stream, work));
+    owner.cancellable_tasks.borrow_mut().store(key, task, running);
 }
 
 /// Runs a long request that the heavy lane has opened, and records it.
@@ -159,7 +159,7 @@ fn run_and_record(session: &Rc<Session>, envelope: &Envelope, request: CqlReques
 
 /// Starts a task for a statement that specifies another level. It waits until that level admits it.
 fn run_in_other_level(session: &Rc<Session>, envelope: Envelope, mut request: CqlRequest) {
-    let (session, guard) = (session.clone(), session.clone());
+    let (session, owner) = (session.clone(), session);
     let (group, stream) = (request.effective.group(), envelope.stream);
     session.begin();
     let work = async move {
@@ -186,13 +186,13 @@ fn run_in_other_level(session: &Rc<Session>, envelope: Envelope, mut request: Cq
         }
     };
     let work = Warnings::within(Warnings::take(), work);
-    lanes::spawn(group, guard.guarded(stream, work)).detach();
+    lanes::spawn(group, owner.clone().guarded(stream, work)).detach();
 }
 
 /// Starts a task for a request in the wait queue, so that the connection's other requests continue.
 /// It runs the request once it has its slot. The end of the connection cancels it.
 fn run_with_slot(session: &Rc<Session>, waiting: Waiting, envelope: Envelope, mut request: CqlRequest) {
-    let (session, guard) = (session.clone(), session.clone());
+    let (session, owner) = (session.clone(), session);
     let (group, stream) = (request.effective.group(), envelope.stream);
     let running = Running {
         stream,
@@ -218,8 +218,8 @@ fn run_with_slot(session: &Rc<Session>, waiting: Waiting, envelope: Envelope, mu
         }
     };
     let work = Warnings::within(Warnings::take(), work);
-    let task = lanes::spawn(group, guard.clone().guarded(stream, work));
-    guard.cancellable_tasks.borrow_mut().store(key, task, running);
+    let task = lanes::spawn(group, owner.clone().guarded(stream, work));
+    owner.cancellable_tasks.borrow_mut().store(key, task, running);
 }
 
 /// Starts a task that gives an answer when its result is available or its time limit is over.
