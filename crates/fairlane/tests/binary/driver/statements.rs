@@ -39,8 +39,9 @@ pub(super) async fn schema(session: &Session) {
     run(
         session,
         "CREATE TABLE kinds (id int PRIMARY KEY, a ascii, b bigint, c blob, d boolean, e date, f decimal, \
-         g double, h float, i inet, j int, k smallint, l text, m time, n timestamp, \
-         o tinyint, p uuid, q varint, r frozen<list<int>>, s frozen<map<text, int>>, t frozen<set<text>>, u timeuuid, v duration)",
+         g double, h float, i inet, j int, k smallint, l text, m time, n timestamp, o tinyint, p uuid, \
+         q varint, r frozen<list<int>>, s frozen<map<text, int>>, t frozen<set<text>>, u timeuuid, \
+         v duration)",
     )
     .await;
     let state = session.get_cluster_state();
