@@ -1,0 +1,57 @@
+//! Batches of commands with the result of running them one by one.
+//!
+//! A program takes **commands** in order, for instance from a log of events. A command reads some
+//! **slots** of a key-value store or a database, then writes some. It declares them before
+//! ([`Footprint`]). The batcher runs many commands at once, and state and outputs equal those of
+//! running them one after the other:
+//!
+//! 1. Cut a batch: everything that waits, at most [`Limits::commands_max`] commands.
+//! 2. Read each slot whose first use in the batch is a read. All reads run concurrently.
+//! 3. Fold: apply the commands in order, in memory. A read sees the writes of earlier commands.
+//! 4. Write the last value of each slot. All writes run concurrently. Overwritten values are never
+//!    sent.
+//!
+//! So a batch takes two round trips, however many of its commands use the same slot. Usual
+//! consumers run partitions in parallel and each partition in order. Their throughput is bounded by
+//! the number of active partitions, which the data decides. That way is here too, for comparison
+//! ([`Strategy::PerPartition`]).
+//!
+//! # Guarantees
+//!
+//! - **Order.** Commands take effect in the order of [`Handle::push`].
+//! - **Acknowledged.** When a command has returned its output, each slot that it wrote is durable,
+//!   and so is each slot that it read from an earlier command of its batch. An overwritten value
+//!   shares the fate of the value that replaced it. [`Handle::acknowledged_up_to`] is the number of
+//!   commands at the start of the order that are acknowledged: commit that offset.
+//! - **Failure.** When an operation fails for good, nothing more is sent. Each later command ends
+//!   with [`Error`]. The caller starts again from `acknowledged_up_to`.
+//!
+//! # Not guaranteed
+//!
+//! - Atomicity over slots: after a crash each slot contains the effect of some prefix of the
+//!   commands. Prefixes of two slots may differ.
+//! - Exactly-once over restarts. Keep a sequence number in a slot, and skip older commands.
+//! - Several writers. Own a slot, or lease it with a conditional write.
+//!
+//! The store must let a read observe each acknowledged write. On a replicated cluster, choose
+//! consistency levels for reads and writes that overlap, such as `QUORUM` for both.
+
+mod batcher;
+mod command;
+mod error;
+mod levels;
+mod limits;
+mod operations;
+mod per_partition;
+mod phases;
+mod queue;
+mod stamps;
+mod store;
+
+pub use batcher::{Batcher, Handle, Reply};
+pub use command::{Command, Footprint, View};
+pub use error::Error;
+pub use levels::{Rules, levels};
+pub use limits::{Limits, Strategy};
+pub use stamps::Clock;
+pub use store::{Order, Store};

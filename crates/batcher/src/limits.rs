@@ -1,0 +1,41 @@
+//! Options of a batcher.
+
+/// Bounds of a batcher. `fairlane load usl` finds the concurrency at which a database still answers
+/// in proportion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum number of commands in a batch, at least 1. Twice that number of commands are held:
+    /// those of the running batch, and those that wait for the next one.
+    pub commands_max: usize,
+    /// Maximum number of slots that a batch reads and writes, counted before overwritten values are
+    /// dropped. A command with more slots runs in a batch of its own.
+    pub iops_max: usize,
+    /// Maximum number of reads and writes in flight, at least 1.
+    pub iops_in_flight: usize,
+    /// Number of further attempts after an operation has failed.
+    pub retries: u32,
+}
+
+impl Default for Limits {
+    /// 4,096 commands, 16,384 slots, 256 operations in flight, 3 retries.
+    fn default() -> Limits {
+        Limits { commands_max: 4096, iops_max: 16 << 10, iops_in_flight: 256, retries: 3 }
+    }
+}
+
+/// How commands are run. All strategies have the result of running them in order.
+#[derive(Clone, Copy, Debug)]
+pub enum Strategy<S> {
+    /// Batches of two phases: all reads, then all writes.
+    Phases,
+    /// At most `threads` commands at once, each partition in order. A command that uses several
+    /// partitions waits for all of them. It is the usual way, for comparison.
+    PerPartition {
+        /// Maximum number of commands in flight, at least 1.
+        threads: usize,
+        /// Returns the partition of a slot.
+        partition: fn(&S) -> u64,
+    },
+    /// One command after the other.
+    Sequential,
+}
