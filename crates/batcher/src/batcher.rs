@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
+use crate::gate::Gate;
 use crate::operations::Operations;
-use crate::queue::Queue;
-use crate::stamps::{self, Clock, Stamps};
-use crate::{Command, Error, Limits, Store, Strategy, per_partition, phases};
+use crate::queue::{Queue, QueueOf};
+use crate::{Clock, Command, Error, Limits, Store, Strategy, per_partition, phases};
 
 /// Configuration of a batcher. [`Batcher::start`] returns its handle and its future.
 pub struct Batcher<S: Store> {
@@ -34,7 +34,7 @@ impl<S: Store> Batcher<S> {
     /// `limits` allows no command or no operation.
     pub fn new(store: S, limits: Limits) -> Batcher<S> {
         assert!(limits.commands_max > 0 && limits.iops_in_flight > 0, "a batcher needs at least one of each");
-        Batcher { store, limits, strategy: Strategy::Phases, clock: stamps::system_clock }
+        Batcher { store, limits, strategy: Strategy::Phases, clock: Clock::SYSTEM }
     }
 
     /// Sets the strategy.
@@ -44,7 +44,7 @@ impl<S: Store> Batcher<S> {
         self
     }
 
-    /// Sets the clock for stamps.
+    /// Sets the clocks.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Batcher<S> {
         self.clock = clock;
@@ -65,16 +65,17 @@ impl<S: Store> Batcher<S> {
         C: Command<S::Slot, S::Value>,
     {
         let queue = Arc::new(Queue::new(self.limits.commands_max.saturating_mul(2)));
-        let handle = Handle { queue: queue.clone() };
-        (handle, self.drive(Ends(queue)))
+        let gate = Arc::new(Gate::new(self.limits, self.clock));
+        let handle = Handle { queue: queue.clone(), gate: gate.clone() };
+        (handle, self.drive(Ends(queue), gate))
     }
 
-    async fn drive<C>(self, ends: Ends<S, C>) -> Result<(), Arc<S::Error>>
+    async fn drive<C>(self, ends: Ends<S, C>, gate: Arc<Gate>) -> Result<(), Arc<S::Error>>
     where
         C: Command<S::Slot, S::Value>,
     {
         let queue = &*ends.0;
-        let operations = Operations::new(self.store, self.limits, Stamps::new(self.clock));
+        let operations = Operations::new(self.store, self.limits, self.clock, gate);
         let done = match self.strategy {
             Strategy::Phases => phases::run(&operations, queue).await,
             Strategy::PerPartition { threads, partition } => {
@@ -89,13 +90,6 @@ impl<S: Store> Batcher<S> {
     }
 }
 
-/// The queue of a batcher over store `S` for commands `C`.
-pub(crate) type QueueOf<S, C> = Queue<
-    C,
-    <C as Command<<S as Store>::Slot, <S as Store>::Value>>::Out,
-    <S as Store>::Error,
->;
-
 /// Closes the queue when the future ends or is dropped.
 struct Ends<S: Store, C: Command<S::Slot, S::Value>>(Arc<QueueOf<S, C>>);
 
@@ -108,6 +102,7 @@ impl<S: Store, C: Command<S::Slot, S::Value>> Drop for Ends<S, C> {
 /// Hands commands to a batcher. Clones share the order.
 pub struct Handle<S: Store, C: Command<S::Slot, S::Value>> {
     queue: Arc<QueueOf<S, C>>,
+    gate: Arc<Gate>,
 }
 
 impl<S: Store, C: Command<S::Slot, S::Value>> fmt::Debug for Handle<S, C> {
@@ -119,7 +114,7 @@ impl<S: Store, C: Command<S::Slot, S::Value>> fmt::Debug for Handle<S, C> {
 impl<S: Store, C: Command<S::Slot, S::Value>> Clone for Handle<S, C> {
     fn clone(&self) -> Handle<S, C> {
         self.queue.add_handle();
-        Handle { queue: self.queue.clone() }
+        Handle { queue: self.queue.clone(), gate: self.gate.clone() }
     }
 }
 
@@ -153,6 +148,12 @@ impl<S: Store, C: Command<S::Slot, S::Value>> Handle<S, C> {
     /// Returns the number of commands at the start of the order that are acknowledged.
     pub fn acknowledged_up_to(&self) -> u64 {
         self.queue.acknowledged()
+    }
+
+    /// Returns the number of reads and writes that may be in flight now: the value to observe with
+    /// [`Limits::is_adaptive`].
+    pub fn iops_in_flight(&self) -> usize {
+        self.gate.limit()
     }
 }
 

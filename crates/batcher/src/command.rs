@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 pub struct Footprint<S> {
     /// Slots whose values the command needs.
     pub reads: Vec<S>,
-    /// Slots that the command may write or delete.
+    /// Slots that the command may write or delete. If it leaves one out, and a later command of the
+    /// batch reads it, the batch reads once more: declare such a slot as read, too.
     pub writes: Vec<S>,
 }
 
@@ -86,7 +87,8 @@ impl<'a, S: Ord + Clone, V> View<'a, S, V> {
             index.is_ok_and(|index| self.wrote.get(index) == Some(&true))
         };
         assert!(is_read() || is_written(), "a command reads only slots that its footprint declares as read");
-        self.overlay.get(slot).and_then(|current| current.value.as_ref())
+        let current = self.overlay.get(slot).expect("declared reads are read before the command runs");
+        current.value.as_ref()
     }
 
     /// Writes a slot.

@@ -38,7 +38,9 @@
 
 mod batcher;
 mod command;
+mod concurrency;
 mod error;
+mod gate;
 mod levels;
 mod limits;
 mod operations;

@@ -12,18 +12,27 @@ pub struct Limits {
     pub iops_max: usize,
     /// Maximum number of reads and writes in flight, at least 1.
     pub iops_in_flight: usize,
+    /// True: find the number of reads and writes in flight at which the throughput of the database
+    /// stops rising in proportion, at most `iops_in_flight`. It takes some ten thousand operations.
+    pub is_adaptive: bool,
     /// Number of further attempts after an operation has failed.
     pub retries: u32,
 }
 
 impl Default for Limits {
-    /// 4,096 commands, 16,384 slots, 256 operations in flight, 3 retries.
+    /// 4,096 commands, 16,384 slots, 256 operations in flight without adaption, 3 retries.
     fn default() -> Limits {
-        Limits { commands_max: 4096, iops_max: 16 << 10, iops_in_flight: 256, retries: 3 }
+        Limits {
+            commands_max: 4096,
+            iops_max: 16 << 10,
+            iops_in_flight: 256,
+            is_adaptive: false,
+            retries: 3,
+        }
     }
 }
 
-/// How commands are run. All strategies have the result of running them in order.
+/// Way of running commands. All strategies have the result of running them in order.
 #[derive(Clone, Copy, Debug)]
 pub enum Strategy<S> {
     /// Batches of two phases: all reads, then all writes.

@@ -1,28 +1,29 @@
-//! Operations on the store, with further attempts and a bound on those in flight.
+//! Operations on the store, with further attempts. Once one has failed for good, none begins.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::Semaphore;
 
 use crate::command::Overlay;
-use crate::stamps::Stamps;
+use crate::gate::Gate;
+use crate::stamps::{Clock, Stamps};
 use crate::{Limits, Order, Store};
 
 /// The store and the limits on its use.
-#[derive(Debug)]
-pub(crate) struct Operations<S> {
+pub(crate) struct Operations<S: Store> {
     store: S,
     pub(crate) limits: Limits,
     stamps: Mutex<Stamps>,
-    /// Operations that may still begin.
-    free: Semaphore,
+    gate: Arc<Gate>,
+    /// The first failure for good.
+    failure: OnceLock<Arc<S::Error>>,
 }
 
 /// Fate of the last value of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
+    /// The write was not sent, or had no effect.
     NotSent,
     /// The write was sent and did not succeed: it may be applied.
     Unknown,
@@ -30,20 +31,35 @@ pub(crate) enum Fate {
 }
 
 impl<S: Store> Operations<S> {
-    pub(crate) fn new(store: S, limits: Limits, stamps: Stamps) -> Operations<S> {
-        let free = Semaphore::new(limits.iops_in_flight.min(Semaphore::MAX_PERMITS));
-        Operations { store, limits, stamps: Mutex::new(stamps), free }
+    pub(crate) fn new(store: S, limits: Limits, clock: Clock, gate: Arc<Gate>) -> Operations<S> {
+        Operations { store, limits, stamps: Mutex::new(Stamps::new(clock)), gate, failure: OnceLock::new() }
+    }
+
+    /// Returns the failure after which nothing is sent.
+    pub(crate) fn failure(&self) -> Option<Arc<S::Error>> {
+        self.failure.get().cloned()
+    }
+
+    /// Notes a failure for good. Returns the first one.
+    fn fail(&self, error: S::Error) -> Arc<S::Error> {
+        self.failure.get_or_init(|| Arc::new(error)).clone()
     }
 
     /// Returns a stamp for writes that begin now.
-    pub(crate) fn stamp(&self) -> u64 {
+    fn stamp(&self) -> u64 {
         self.stamps.lock().unwrap_or_else(PoisonError::into_inner).next(self.store.stamp_seen())
+    }
+
+    /// Returns the number of operations that are polled together: those in flight, and as many that
+    /// wait at the gate.
+    fn polled_max(&self) -> usize {
+        self.limits.iops_in_flight.saturating_mul(2)
     }
 
     /// Reads slots concurrently. Returns their values in the order of completion.
     ///
     /// # Errors
-    /// A read failed for good. Reads that had not begun are not sent.
+    /// An operation has failed for good. Reads that had not begun are not sent.
     pub(crate) async fn read_all<'a>(
         &self,
         slots: impl IntoIterator<Item = &'a S::Slot>,
@@ -55,79 +71,80 @@ impl<S: Store> Operations<S> {
         let mut values = Vec::new();
         let mut in_flight = FuturesUnordered::new();
         loop {
-            while in_flight.len() < self.limits.iops_in_flight
+            while in_flight.len() < self.polled_max()
                 && let Some(slot) = slots.next()
             {
                 in_flight.push(async move { self.read(slot).await.map(|value| (slot, value)) });
             }
             match in_flight.next().await {
                 None => return Ok(values),
-                Some(read) => values.push(read.map_err(Arc::new)?),
+                Some(read) => values.push(read?),
             }
         }
     }
 
     /// Writes the last values of an overlay concurrently, with one stamp. Returns the fate of each
-    /// written slot, and the first failure. After it no further write begins, and those in flight
-    /// are awaited.
+    /// written slot. After a failure no further write begins, and those in flight are awaited.
     pub(crate) async fn write_all<'a>(
         &self,
         overlay: &'a Overlay<S::Slot, S::Value>,
-    ) -> (Vec<(&'a S::Slot, Fate)>, Option<Arc<S::Error>>) {
+    ) -> Vec<(&'a S::Slot, Fate)> {
         let stamp = self.stamp();
-        let written = overlay.iter().filter(|(_, current)| current.is_written);
-        let mut fates: Vec<(&S::Slot, Fate)> = Vec::new();
-        let mut values = Vec::new();
-        for (slot, current) in written {
-            fates.push((slot, Fate::NotSent));
-            values.push(&current.value);
-        }
-        let (mut next, mut failure) = (0, None);
+        let mut written = overlay.iter().filter(|(_, current)| current.is_written);
+        let mut fates = Vec::new();
         let mut in_flight = FuturesUnordered::new();
         loop {
-            while failure.is_none() && in_flight.len() < self.limits.iops_in_flight && next < values.len() {
-                let (index, slot, value) = (next, fates[next].0, values[next]);
-                fates[index].1 = Fate::Unknown;
-                in_flight.push(async move { (index, self.write(slot, value, stamp).await) });
-                next += 1;
+            while in_flight.len() < self.polled_max()
+                && let Some((slot, current)) = written.next()
+            {
+                in_flight.push(async move { (slot, self.write(slot, &current.value, stamp).await) });
             }
-            let Some((index, done)) = in_flight.next().await else { return (fates, failure) };
-            match done {
-                Ok(()) => fates[index].1 = Fate::Durable,
-                Err(reason) => drop(failure.get_or_insert_with(|| Arc::new(reason))),
+            match in_flight.next().await {
+                None => return fates,
+                Some(fate) => fates.push(fate),
             }
         }
     }
 
-    async fn read(&self, slot: &S::Slot) -> Result<Option<S::Value>, S::Error> {
+    async fn read(&self, slot: &S::Slot) -> Result<Option<S::Value>, Arc<S::Error>> {
         let mut left = self.limits.retries;
         loop {
-            let permit = self.free.acquire().await;
+            let permit = self.gate.enter().await;
+            if let Some(reason) = self.failure() {
+                return Err(reason);
+            }
             let read = self.store.read(slot).await;
-            drop(permit);
+            permit.end(read.is_ok());
             match read {
+                Ok(value) => return Ok(value),
                 Err(_) if left > 0 => left -= 1,
-                read => return read,
+                Err(error) => return Err(self.fail(error)),
             }
         }
     }
 
     /// Writes a value. A further attempt sends the same value with the same stamp, so that a late
     /// copy of an earlier attempt changes nothing.
-    async fn write(&self, slot: &S::Slot, value: &Option<S::Value>, stamp: u64) -> Result<(), S::Error> {
+    async fn write(&self, slot: &S::Slot, value: &Option<S::Value>, stamp: u64) -> Fate {
         let mut left = self.limits.retries;
+        let mut fate = Fate::NotSent;
         loop {
-            let permit = self.free.acquire().await;
-            let written = self.store.write(slot, value.clone(), stamp).await;
-            drop(permit);
-            match written {
-                Err(error)
-                    if left > 0 && (S::ORDER == Order::Stamps || self.store.is_without_effect(&error)) =>
-                {
-                    left -= 1;
-                }
-                written => return written,
+            let permit = self.gate.enter().await;
+            if self.failure.get().is_some() {
+                return fate;
             }
+            let written = self.store.write(slot, value.clone(), stamp).await;
+            permit.end(written.is_ok());
+            let Err(error) = written else { return Fate::Durable };
+            let is_without_effect = self.store.is_without_effect(&error);
+            if !is_without_effect {
+                fate = Fate::Unknown;
+            }
+            if left == 0 || !(is_without_effect || S::ORDER == Order::Stamps) {
+                self.fail(error);
+                return fate;
+            }
+            left -= 1;
         }
     }
 }

@@ -10,11 +10,10 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::batcher::QueueOf;
 use crate::command::{Command, Current, Footprint, Overlay, View};
 use crate::operations::{Fate, Operations};
 use crate::phases::judge;
-use crate::queue::Entry;
+use crate::queue::{Entry, QueueOf};
 use crate::{Error, Store};
 
 /// A command that has been taken from the queue.
@@ -107,7 +106,8 @@ where
         drop(ended.permit);
     }
     let Some(reason) = failure else { return Ok(()) };
-    for waits in waiting.into_values() {
+    // In order, so that simulations repeat themselves.
+    for waits in BTreeMap::from_iter(waiting).into_values() {
         let _ = waits.entry.reply.send(Err(Error::NotRun(reason.clone())));
     }
     Err(reason)
@@ -153,8 +153,9 @@ where
         }
     }
     let out = command.apply(&mut View::new(&mut overlay, footprint));
-    let (fates, failure) = operations.write_all(&overlay).await;
-    let fates: BTreeMap<&S::Slot, Fate> = fates.into_iter().collect();
+    let fates: BTreeMap<&S::Slot, Fate> = operations.write_all(&overlay).await.into_iter().collect();
+    // The failure may be that of another command.
+    let failure = operations.failure();
     let error = failure.as_ref().and_then(|reason| judge(footprint, &fates, reason));
     (error.map_or(Ok(out), Err), failure)
 }

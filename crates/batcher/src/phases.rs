@@ -6,10 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::batcher::QueueOf;
 use crate::command::{Command, Current, Footprint, Overlay, View};
 use crate::operations::{Fate, Operations};
-use crate::queue::Entry;
+use crate::queue::{Entry, QueueOf};
 use crate::{Error, Store};
 
 type EntryOf<S, C> =
@@ -99,12 +98,12 @@ where
     let mut batch = VecDeque::from(batch);
     let mut ended = Vec::with_capacity(batch.len());
     let mut failure = read(operations, first_reads(&footprints), &mut overlay).await.err();
-    for footprint in &footprints {
-        // A command need not write each slot that it declares. A later command that reads such a
-        // slot needs its value from the store.
-        let missing = footprint.reads.iter().filter(|slot| !overlay.contains_key(*slot));
-        let missing: BTreeSet<&S::Slot> = missing.collect();
-        if failure.is_none() && !missing.is_empty() {
+    for (index, footprint) in footprints.iter().enumerate() {
+        // A command need not write each slot that it declares. Later commands that read such a slot
+        // need its value from the store: a third phase, once, for all of them.
+        if failure.is_none() && footprint.reads.iter().any(|slot| !overlay.contains_key(slot)) {
+            let used = footprints[index..].iter().flat_map(|footprint| &footprint.reads);
+            let missing: BTreeSet<&S::Slot> = used.filter(|slot| !overlay.contains_key(*slot)).collect();
             failure = read(operations, missing, &mut overlay).await.err();
         }
         if failure.is_some() {
@@ -122,8 +121,8 @@ where
         }
         return Err(reason);
     }
-    let (fates, failure) = operations.write_all(&overlay).await;
-    let fates: BTreeMap<&S::Slot, Fate> = fates.into_iter().collect();
+    let fates: BTreeMap<&S::Slot, Fate> = operations.write_all(&overlay).await.into_iter().collect();
+    let failure = operations.failure();
     let mut is_prefix = true;
     for ((out, reply, sequence, _permit), footprint) in ended.into_iter().zip(&footprints) {
         let answer = match &failure {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::Error;
+use crate::{Command, Error, Store};
 
 /// A command that has its place in the order.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ struct State<C, O, E> {
     entries: VecDeque<Entry<C, O, E>>,
     handles: usize,
     pushed: u64,
+    /// True if no command is taken any more.
+    is_closed: bool,
     /// Failure after which nothing is sent.
     failure: Option<Arc<E>>,
 }
@@ -43,7 +45,13 @@ impl<C, O, E> Queue<C, O, E> {
     /// Creates the queue with one handle, for at most `held_max` commands that have not ended.
     pub(crate) fn new(held_max: usize) -> Queue<C, O, E> {
         Queue {
-            state: Mutex::new(State { entries: VecDeque::new(), handles: 1, pushed: 0, failure: None }),
+            state: Mutex::new(State {
+                entries: VecDeque::new(),
+                handles: 1,
+                pushed: 0,
+                is_closed: false,
+                failure: None,
+            }),
             free: Arc::new(Semaphore::new(held_max.min(Semaphore::MAX_PERMITS))),
             news: Notify::new(),
             acknowledged: AtomicU64::new(0),
@@ -66,7 +74,9 @@ impl<C, O, E> Queue<C, O, E> {
         let permit = self.free.clone().acquire_owned().await;
         let (reply, receiver) = oneshot::channel();
         let mut state = self.lock();
-        let Ok(permit) = permit else {
+        // The queue may have been closed after the permit was acquired.
+        let permit = permit.ok().filter(|_| !state.is_closed);
+        let Some(permit) = permit else {
             return Err(state.failure.clone().map_or(Error::Dropped, Error::NotRun));
         };
         let sequence = state.pushed;
@@ -124,12 +134,8 @@ impl<C, O, E> Queue<C, O, E> {
 
     /// Ends the queue after a failure: waiting commands and later ones are not run.
     pub(crate) fn fail(&self, reason: &Arc<E>) {
-        let mut state = self.lock();
-        state.failure = Some(reason.clone());
-        let waiting = std::mem::take(&mut state.entries);
-        drop(state);
-        self.free.close();
-        for entry in waiting {
+        self.lock().failure = Some(reason.clone());
+        for entry in self.end() {
             // The caller may have given up.
             let _ = entry.reply.send(Err(Error::NotRun(reason.clone())));
         }
@@ -137,8 +143,20 @@ impl<C, O, E> Queue<C, O, E> {
 
     /// Ends the queue: waiting commands and later ones end with [`Error::Dropped`].
     pub(crate) fn close(&self) {
+        drop(self.end());
+    }
+
+    /// Closes the queue and returns the waiting commands.
+    fn end(&self) -> VecDeque<Entry<C, O, E>> {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let waiting = std::mem::take(&mut state.entries);
+        drop(state);
         self.free.close();
-        let waiting = std::mem::take(&mut self.lock().entries);
-        drop(waiting);
+        waiting
     }
 }
+
+/// The queue of a batcher over store `S` for commands `C`.
+pub(crate) type QueueOf<S, C> =
+    Queue<C, <C as Command<<S as Store>::Slot, <S as Store>::Value>>::Out, <S as Store>::Error>;

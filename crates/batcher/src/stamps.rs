@@ -1,30 +1,48 @@
-//! Stamps: strictly increasing numbers for writes, near the wall clock.
+//! Clocks, and stamps: strictly increasing numbers for writes, near the wall clock.
 
-/// Returns the wall clock, µs since 1970. Applications and simulations choose it.
-pub type Clock = fn() -> u64;
+use std::sync::OnceLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Returns the system's wall clock.
-#[expect(clippy::disallowed_methods, reason = "a client library runs in other programs, on no lane")]
-pub(crate) fn system_clock() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
+/// The clocks of a batcher. Simulations replace them.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Returns the wall clock, µs since 1970. Stamps follow it.
+    pub wall_us: fn() -> u64,
+    /// Returns µs since any fixed moment. Response times are measured with it.
+    pub steady_us: fn() -> u64,
+}
+
+impl Clock {
+    /// The clocks of the operating system.
+    #[expect(clippy::disallowed_methods, reason = "a client library runs in other programs, on no lane")]
+    pub const SYSTEM: Clock = Clock {
+        wall_us: || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
+        },
+        steady_us: || {
+            static START: OnceLock<Instant> = OnceLock::new();
+            let elapsed = START.get_or_init(Instant::now).elapsed();
+            u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+        },
+    };
 }
 
 /// Source of stamps.
 #[derive(Debug)]
 pub(crate) struct Stamps {
-    clock: Clock,
+    wall_us: fn() -> u64,
     last: u64,
 }
 
 impl Stamps {
     pub(crate) fn new(clock: Clock) -> Stamps {
-        Stamps { clock, last: 0 }
+        Stamps { wall_us: clock.wall_us, last: 0 }
     }
 
     /// Returns a stamp larger than `seen` and all earlier ones, at least the wall clock.
     pub(crate) fn next(&mut self, seen: u64) -> u64 {
-        self.last = (self.clock)().max(self.last.max(seen).saturating_add(1));
+        self.last = (self.wall_us)().max(self.last.max(seen).saturating_add(1));
         self.last
     }
 }
@@ -35,7 +53,7 @@ mod tests {
 
     #[test]
     fn stamps_increase_while_the_clock_stands_still() {
-        let mut stamps = Stamps::new(|| 10);
+        let mut stamps = Stamps::new(Clock { wall_us: || 10, ..Clock::SYSTEM });
         assert_eq!([stamps.next(0), stamps.next(0), stamps.next(50), stamps.next(0)], [10, 11, 51, 52]);
     }
 }
