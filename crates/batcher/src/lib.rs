@@ -39,8 +39,13 @@
 mod batcher;
 mod command;
 mod concurrency;
+#[cfg(feature = "cql")]
+mod cql;
+#[cfg(feature = "cql")]
+mod cql_table;
 mod error;
 mod gate;
+mod kv;
 mod levels;
 mod limits;
 mod operations;
@@ -52,7 +57,10 @@ mod store;
 
 pub use batcher::{Batcher, Handle, Reply};
 pub use command::{Command, Footprint, View};
+#[cfg(feature = "cql")]
+pub use cql::{CqlError, CqlStore};
 pub use error::Error;
+pub use kv::{Kv, KvStore};
 pub use levels::{Rules, levels};
 pub use limits::{Limits, Strategy};
 pub use stamps::Clock;
