@@ -65,7 +65,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
     let keyspace = format!("CREATE KEYSPACE IF NOT EXISTS bank WITH replication = {replication}");
     session.query_unpaged(keyspace, ()).await?;
-    let table = "CREATE TABLE IF NOT EXISTS bank.accounts (id int PRIMARY KEY, balance bigint, transfers int)";
+    let table =
+        "CREATE TABLE IF NOT EXISTS bank.accounts (id int PRIMARY KEY, balance bigint, transfers int)";
     session.query_unpaged(table, ()).await?;
 
     let store = CqlStore::new(session.clone(), "bank", "accounts", &["balance", "transfers"]).await?;

@@ -43,7 +43,10 @@ struct Map {
 }
 
 impl Map {
-    async fn with<R>(&self, operation: impl FnOnce(&mut BTreeMap<String, u64>) -> R) -> Result<R, Infallible> {
+    async fn with<R>(
+        &self,
+        operation: impl FnOnce(&mut BTreeMap<String, u64>) -> R,
+    ) -> Result<R, Infallible> {
         self.operations.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(1)).await;
         Ok(operation(&mut self.values.lock().unwrap()))

@@ -13,6 +13,9 @@ use crate::operations::Operations;
 use crate::queue::{Queue, QueueOf};
 use crate::{Clock, Command, Error, Limits, Store, Strategy, per_partition, phases};
 
+/// Result of a batcher's future: the failure of an operation after which it sent nothing more.
+pub type Done<S> = Result<(), Arc<<S as Store>::Error>>;
+
 /// Configuration of a batcher. [`Batcher::start`] returns its handle and its future.
 pub struct Batcher<S: Store> {
     store: S,
@@ -54,13 +57,10 @@ impl<S: Store> Batcher<S> {
     /// Returns a handle for commands, and the future that runs them. Spawn or poll the future on
     /// any runtime. It ends when all handles are dropped and all commands have ended.
     ///
-    /// # Errors
-    /// The future returns the failure of an operation after which it sent nothing more.
-    ///
     /// # Panics
     /// The future panics if a command panics or breaks the rules of [`crate::View`]. Commands that
     /// have not ended then end with [`Error::Dropped`].
-    pub fn start<C>(self) -> (Handle<S, C>, impl Future<Output = Result<(), Arc<S::Error>>>)
+    pub fn start<C>(self) -> (Handle<S, C>, impl Future<Output = Done<S>>)
     where
         C: Command<S::Slot, S::Value>,
     {
@@ -70,7 +70,7 @@ impl<S: Store> Batcher<S> {
         (handle, self.drive(Ends(queue), gate))
     }
 
-    async fn drive<C>(self, ends: Ends<S, C>, gate: Arc<Gate>) -> Result<(), Arc<S::Error>>
+    async fn drive<C>(self, ends: Ends<S, C>, gate: Arc<Gate>) -> Done<S>
     where
         C: Command<S::Slot, S::Value>,
     {
@@ -107,7 +107,9 @@ pub struct Handle<S: Store, C: Command<S::Slot, S::Value>> {
 
 impl<S: Store, C: Command<S::Slot, S::Value>> fmt::Debug for Handle<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("acknowledged_up_to", &self.acknowledged_up_to()).finish_non_exhaustive()
+        f.debug_struct("Handle")
+            .field("acknowledged_up_to", &self.acknowledged_up_to())
+            .finish_non_exhaustive()
     }
 }
 

@@ -54,9 +54,9 @@ pub enum CqlError {
     /// The table or its options cannot be used. The text says why.
     Table(String),
     /// A statement could not be prepared.
-    Prepare(PrepareError),
+    Prepare(Box<PrepareError>),
     /// The driver or the server refused or lost an operation.
-    Execution(ExecutionError),
+    Execution(Box<ExecutionError>),
     /// An answer has other columns than the types of the store.
     Answer(String),
 }
@@ -94,7 +94,8 @@ impl<K, V> CqlStore<K, V> {
     ) -> Result<CqlStore<K, V>, CqlError> {
         session.refresh_metadata().await.map_err(|error| CqlError::Table(error.to_string()))?;
         let state = session.get_cluster_state();
-        let described = state.get_keyspace(keyspace).and_then(|found| Some((found, found.tables.get(table)?)));
+        let described =
+            state.get_keyspace(keyspace).and_then(|found| Some((found, found.tables.get(table)?)));
         let Some((found, described)) = described else {
             return Err(CqlError::Table(format!("expected an existing table, got `{keyspace}.{table}`")));
         };
@@ -105,13 +106,15 @@ impl<K, V> CqlStore<K, V> {
             described.partition_key.iter().chain(&described.clustering_key).map(String::as_str).collect();
         let [select, insert, delete] = cql_table::statements(keyspace, table, &keys, values);
         let prepare = async |text: String| {
-            let mut prepared = session.prepare(text).await.map_err(CqlError::Prepare)?;
+            let mut prepared =
+                session.prepare(text).await.map_err(|error| CqlError::Prepare(Box::new(error)))?;
             prepared.set_consistency(Consistency::Quorum);
             // A write that is sent twice carries the same stamp.
             prepared.set_is_idempotent(true);
             Ok(prepared)
         };
-        let (select, insert, delete) = (prepare(select).await?, prepare(insert).await?, prepare(delete).await?);
+        let (select, insert, delete) =
+            (prepare(select).await?, prepare(insert).await?, prepare(delete).await?);
         let (keys, seen) = (keys.len(), AtomicU64::new(0));
         Ok(CqlStore { session, select, insert, delete, keys, copies, seen, row: PhantomData })
     }
@@ -147,7 +150,8 @@ where
             Err(error) => return Err(failed(error).await),
         };
         let rows = done.into_rows_result().map_err(|error| CqlError::Answer(error.to_string()))?;
-        let found = rows.maybe_first_row::<Found<V>>().map_err(|error| CqlError::Answer(error.to_string()))?;
+        let found =
+            rows.maybe_first_row::<Found<V>>().map_err(|error| CqlError::Answer(error.to_string()))?;
         Ok(found.map(|found| {
             self.seen.fetch_max(found.written_us, Ordering::Relaxed);
             found.value
@@ -178,7 +182,7 @@ where
 /// Pauses after a failure, and returns it.
 async fn failed(error: ExecutionError) -> CqlError {
     tokio::time::sleep(PAUSE).await;
-    CqlError::Execution(error)
+    CqlError::Execution(Box::new(error))
 }
 
 /// A whole row as the values of an INSERT: the key, then the value.

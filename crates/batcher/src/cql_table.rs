@@ -22,8 +22,12 @@ pub(crate) fn check<'a>(
             _ => return Err(format!("expected a table without static columns, got `{name}`")),
         }
         // Writing a list twice would append to it, and parts of the others have times of their own.
-        if let ColumnType::Collection { frozen: false, .. } | ColumnType::UserDefinedType { frozen: false, .. } = typ {
-            return Err(format!("expected frozen collections and types, got `{name}`: declare it as frozen<…>"));
+        if let ColumnType::Collection { frozen: false, .. }
+        | ColumnType::UserDefinedType { frozen: false, .. } = typ
+        {
+            return Err(format!(
+                "expected frozen collections and types, got `{name}`: declare it as frozen<…>"
+            ));
         }
         if *typ == ColumnType::Native(scylla::cluster::metadata::NativeType::Counter) {
             return Err(format!("expected a table without counters, got `{name}`: use bigint"));
@@ -161,7 +165,9 @@ mod tests {
         assert!(is_accepted(&simple(3), Two, Two) && is_accepted(&simple(3), One, All));
         assert!(!is_accepted(&simple(3), One, Two) && !is_accepted(&simple(3), Quorum, One));
         assert!(is_accepted(&network, LocalQuorum, LocalQuorum) && is_accepted(&network, Quorum, Quorum));
-        assert!(is_accepted(&network, LocalQuorum, EachQuorum) && !is_accepted(&network, LocalQuorum, Quorum));
+        assert!(
+            is_accepted(&network, LocalQuorum, EachQuorum) && !is_accepted(&network, LocalQuorum, Quorum)
+        );
         assert!(!is_accepted(&network, Two, LocalQuorum));
     }
 }

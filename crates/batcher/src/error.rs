@@ -31,7 +31,9 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unknown(reason) => write!(f, "the command may have been applied in part: {reason}"),
-            Error::NotRun(reason) => write!(f, "the command was not run, because of an earlier failure: {reason}"),
+            Error::NotRun(reason) => {
+                write!(f, "the command was not run, because of an earlier failure: {reason}")
+            }
             Error::Dropped => f.write_str("the batcher stopped before the command was acknowledged"),
         }
     }

@@ -1,7 +1,7 @@
 //! Rounds of operations that a list of commands needs, by different rules. It only counts: for
 //! documentation, tests and the choice of a strategy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Footprint;
 
@@ -58,7 +58,7 @@ fn happens_before<S: Ord>(footprints: &[Footprint<S>]) -> usize {
             own_reads = own_reads.max(round);
         }
         most = most.max(own_reads);
-        for slot in &footprint.writes {
+        for slot in footprint.writes.iter().collect::<BTreeSet<&S>>() {
             let (written, read) = rounds.entry(slot).or_default();
             let round = own_reads.max(*written).max(*read) + 1;
             (*written, *read) = (round, 0);

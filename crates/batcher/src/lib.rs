@@ -55,7 +55,7 @@ mod queue;
 mod stamps;
 mod store;
 
-pub use batcher::{Batcher, Handle, Reply};
+pub use batcher::{Batcher, Done, Handle, Reply};
 pub use command::{Command, Footprint, View};
 #[cfg(feature = "cql")]
 pub use cql::{CqlError, CqlStore};

@@ -22,13 +22,7 @@ pub struct Limits {
 impl Default for Limits {
     /// 4,096 commands, 16,384 slots, 256 operations in flight without adaption, 3 retries.
     fn default() -> Limits {
-        Limits {
-            commands_max: 4096,
-            iops_max: 16 << 10,
-            iops_in_flight: 256,
-            is_adaptive: false,
-            retries: 3,
-        }
+        Limits { commands_max: 4096, iops_max: 16 << 10, iops_in_flight: 256, is_adaptive: false, retries: 3 }
     }
 }
 

@@ -13,13 +13,13 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::command::{Command, Current, Footprint, Overlay, View};
 use crate::operations::{Fate, Operations};
 use crate::phases::judge;
-use crate::queue::{Entry, QueueOf};
+use crate::queue::{Entry, EntryOf, QueueOf};
 use crate::{Error, Store};
 
 /// A command that has been taken from the queue.
-struct Waiting<S, C, O, E> {
-    entry: Entry<C, O, E>,
-    footprint: Footprint<S>,
+struct Waiting<S: Store, C: Command<S::Slot, S::Value>> {
+    entry: EntryOf<S, C>,
+    footprint: Footprint<S::Slot>,
     /// Partitions in which an earlier command has not ended.
     behind: usize,
 }
@@ -45,9 +45,9 @@ where
     S: Store,
     C: Command<S::Slot, S::Value>,
 {
-    let mut waiting: HashMap<u64, Waiting<S::Slot, C, C::Out, S::Error>> = HashMap::new();
+    let mut waiting: HashMap<u64, Waiting<S, C>> = HashMap::new();
     let mut orders: HashMap<u64, VecDeque<u64>> = HashMap::new();
-    let mut taken: VecDeque<Entry<C, C::Out, S::Error>> = VecDeque::new();
+    let mut taken: VecDeque<EntryOf<S, C>> = VecDeque::new();
     let mut ready = VecDeque::new();
     let mut in_flight = FuturesUnordered::new();
     // Acknowledged commands: all before `acknowledged`, and those after it.
@@ -119,7 +119,7 @@ fn partitions<S>(footprint: &Footprint<S>, partition: fn(&S) -> u64) -> BTreeSet
 
 async fn run_one<S, C>(
     operations: &Operations<S>,
-    entry: Entry<C, C::Out, S::Error>,
+    entry: EntryOf<S, C>,
     footprint: Footprint<S::Slot>,
     partition: fn(&S::Slot) -> u64,
 ) -> Ended<C::Out, S::Error>

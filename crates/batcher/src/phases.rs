@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use crate::command::{Command, Current, Footprint, Overlay, View};
 use crate::operations::{Fate, Operations};
-use crate::queue::{Entry, QueueOf};
+use crate::queue::{Entry, EntryOf, QueueOf};
 use crate::{Error, Store};
 
-type EntryOf<S, C> =
-    Entry<C, <C as Command<<S as Store>::Slot, <S as Store>::Value>>::Out, <S as Store>::Error>;
+/// Commands that run together, with their footprints.
+struct Batch<S: Store, C: Command<S::Slot, S::Value>> {
+    entries: VecDeque<EntryOf<S, C>>,
+    footprints: Vec<Footprint<S::Slot>>,
+}
 
 /// Runs batches until there are no more commands, or an operation has failed for good.
-pub(crate) async fn run<S, C>(
-    operations: &Operations<S>,
-    queue: &QueueOf<S, C>,
-) -> Result<(), Arc<S::Error>>
+pub(crate) async fn run<S, C>(operations: &Operations<S>, queue: &QueueOf<S, C>) -> Result<(), Arc<S::Error>>
 where
     S: Store,
     C: Command<S::Slot, S::Value>,
@@ -35,8 +35,8 @@ where
         } else {
             queue.take_now(commands_max.saturating_sub(waiting.len()), &mut waiting);
         }
-        let (batch, footprints) = cut::<S, C>(&mut waiting, &mut left, operations.limits.iops_max);
-        if let Err(reason) = run_batch(operations, queue, batch, footprints).await {
+        let batch = cut::<S, C>(&mut waiting, &mut left, operations.limits.iops_max);
+        if let Err(reason) = run_batch(operations, queue, batch).await {
             for entry in waiting {
                 let _ = entry.reply.send(Err(Error::NotRun(reason.clone())));
             }
@@ -50,28 +50,28 @@ fn cut<S, C>(
     waiting: &mut VecDeque<EntryOf<S, C>>,
     left: &mut Option<Footprint<S::Slot>>,
     iops_max: usize,
-) -> (Vec<EntryOf<S, C>>, Vec<Footprint<S::Slot>>)
+) -> Batch<S, C>
 where
     S: Store,
     C: Command<S::Slot, S::Value>,
 {
-    let (mut batch, mut footprints, mut iops) = (Vec::new(), Vec::new(), 0_usize);
+    let (mut entries, mut footprints, mut iops) = (VecDeque::new(), Vec::new(), 0_usize);
     while let Some(entry) = waiting.front() {
         let footprint = left.take().unwrap_or_else(|| Footprint::of(&entry.command));
         iops = iops.saturating_add(footprint.reads.len() + footprint.writes.len());
-        if iops > iops_max && !batch.is_empty() {
+        if iops > iops_max && !entries.is_empty() {
             *left = Some(footprint);
             break;
         }
-        batch.extend(waiting.pop_front());
+        entries.extend(waiting.pop_front());
         footprints.push(footprint);
     }
-    (batch, footprints)
+    Batch { entries, footprints }
 }
 
 /// Returns the slots whose first use is a read. Only they are read from the store: the others have
 /// their values from earlier commands of the batch.
-pub(crate) fn first_reads<S: Ord>(footprints: &[Footprint<S>]) -> BTreeSet<&S> {
+fn first_reads<S: Ord>(footprints: &[Footprint<S>]) -> BTreeSet<&S> {
     let (mut used, mut reads) = (BTreeSet::new(), BTreeSet::new());
     for footprint in footprints {
         for slot in &footprint.reads {
@@ -87,16 +87,15 @@ pub(crate) fn first_reads<S: Ord>(footprints: &[Footprint<S>]) -> BTreeSet<&S> {
 async fn run_batch<S, C>(
     operations: &Operations<S>,
     queue: &QueueOf<S, C>,
-    batch: Vec<EntryOf<S, C>>,
-    footprints: Vec<Footprint<S::Slot>>,
+    batch: Batch<S, C>,
 ) -> Result<(), Arc<S::Error>>
 where
     S: Store,
     C: Command<S::Slot, S::Value>,
 {
+    let Batch { mut entries, footprints } = batch;
     let mut overlay = Overlay::new();
-    let mut batch = VecDeque::from(batch);
-    let mut ended = Vec::with_capacity(batch.len());
+    let mut ended = Vec::with_capacity(entries.len());
     let mut failure = read(operations, first_reads(&footprints), &mut overlay).await.err();
     for (index, footprint) in footprints.iter().enumerate() {
         // A command need not write each slot that it declares. Later commands that read such a slot
@@ -109,14 +108,14 @@ where
         if failure.is_some() {
             break;
         }
-        let Some(Entry { command, reply, sequence, permit }) = batch.pop_front() else { break };
+        let Some(Entry { command, reply, sequence, permit }) = entries.pop_front() else { break };
         let out = command.apply(&mut View::new(&mut overlay, footprint));
         ended.push((out, reply, sequence, permit));
     }
     if let Some(reason) = failure {
         // Nothing was written yet.
         let replies = ended.into_iter().map(|(_, reply, ..)| reply);
-        for reply in replies.chain(batch.into_iter().map(|entry| entry.reply)) {
+        for reply in replies.chain(entries.into_iter().map(|entry| entry.reply)) {
             let _ = reply.send(Err(Error::NotRun(reason.clone())));
         }
         return Err(reason);

@@ -160,3 +160,7 @@ impl<C, O, E> Queue<C, O, E> {
 /// The queue of a batcher over store `S` for commands `C`.
 pub(crate) type QueueOf<S, C> =
     Queue<C, <C as Command<<S as Store>::Slot, <S as Store>::Value>>::Out, <S as Store>::Error>;
+
+/// A command in the queue of a batcher.
+pub(crate) type EntryOf<S, C> =
+    Entry<C, <C as Command<<S as Store>::Slot, <S as Store>::Value>>::Out, <S as Store>::Error>;

@@ -37,8 +37,8 @@ pub trait Store {
     fn read(&self, slot: &Self::Slot) -> impl Future<Output = Result<Option<Self::Value>, Self::Error>>;
 
     /// Writes a whole slot, or deletes it with `None`. Returns when the write is durable. `stamp`
-    /// is larger than that of each earlier write of the slot, and at least the wall clock in µs
-    /// since 1970.
+    /// is larger than that of each earlier write of the slot, and at least the wall clock, in µs
+    /// since 1970, at which its batch began to write.
     ///
     /// # Errors
     /// The write may have been applied, or may be applied later, unless

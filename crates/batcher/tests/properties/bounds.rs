@@ -1,0 +1,61 @@
+//! P7: commands held and operations in flight stay within bounds. [`crate::store::Sim`] asserts the
+//! latter in each test.
+
+use batcher::{Limits, Strategy};
+
+use crate::executor::now_us;
+use crate::history::{Change, Run, random_changes};
+use crate::order::strategies;
+use crate::random::{Random, seeds};
+use crate::store::Sim;
+
+#[test]
+fn push_waits_while_the_batcher_is_full() {
+    seeds(50, |seed| {
+        let mut random = Random::new(seed);
+        for strategy in strategies(&mut random) {
+            let commands_max = 1 + random.below(20) as usize;
+            let limits = Limits { commands_max, iops_in_flight: 4, ..Limits::default() };
+            let store = Sim::<true>::new(seed, 4);
+            // The store does not answer before this time.
+            store.0.borrow_mut().fixed_us = 1_000_000;
+            let changes: Vec<Change> = (0..100).map(|number| Change::new(number, &[1], &[1])).collect();
+            let mut run = Run::new(&store, limits, strategy, changes, 0);
+            run.executor.run(|| now_us() > 0);
+            assert_eq!(run.pushed.get(), 2 * commands_max, "{strategy:?}");
+            let (answers, pushed, mut last_us) = (run.answers.clone(), run.pushed.clone(), 0);
+            run.executor.run(|| {
+                // When the clock has moved, all tasks have seen their answers.
+                if now_us() > last_us {
+                    last_us = now_us();
+                    assert!(pushed.get() <= answers.borrow().len() + 2 * commands_max);
+                }
+                false
+            });
+            run.finish(100);
+        }
+    });
+}
+
+#[test]
+fn operations_use_the_whole_limit() {
+    for iops_in_flight in [1, 7, 64] {
+        let limits = Limits { iops_in_flight, ..Limits::default() };
+        let store = Sim::<true>::new(1, iops_in_flight);
+        let changes =
+            (0..1000).map(|number| Change::new(number, &[number as u32], &[number as u32])).collect();
+        Run::new(&store, limits, Strategy::Phases, changes, 0).finish(1000);
+        assert_eq!(store.0.borrow().in_flight_most, iops_in_flight);
+    }
+}
+
+#[test]
+fn batch_has_few_slots() {
+    seeds(50, |seed| {
+        let limits = Limits { iops_max: 10, iops_in_flight: 100, ..Limits::default() };
+        let store = Sim::<true>::new(seed, 100);
+        let changes = random_changes(&mut Random::new(seed), 300, false);
+        Run::new(&store, limits, Strategy::Phases, changes, 0).finish(300);
+        assert!(store.0.borrow().in_flight_most <= 10);
+    });
+}

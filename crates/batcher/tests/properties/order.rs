@@ -1,0 +1,100 @@
+//! P1, P3, P6: the result is that of sequential execution, whatever the store does.
+
+use std::collections::BTreeSet;
+
+use batcher::{Limits, Strategy};
+
+use crate::history::{Run, Sequential, random_changes};
+use crate::random::{Random, seeds};
+use crate::store::{Faults, Sim};
+
+/// All strategies, for slots of which three share a partition.
+pub(crate) fn strategies(random: &mut Random) -> [Strategy<u32>; 3] {
+    let threads = 1 + random.below(8) as usize;
+    let partition = |slot: &u32| u64::from(slot / 3);
+    [Strategy::Phases, Strategy::PerPartition { threads, partition }, Strategy::Sequential]
+}
+
+pub(crate) fn random_limits(random: &mut Random, retries: u32) -> Limits {
+    Limits {
+        commands_max: 1 + random.below(40) as usize,
+        iops_max: 1 + random.below(60) as usize,
+        iops_in_flight: 1 + random.below(20) as usize,
+        is_adaptive: random.percent(30),
+        retries,
+    }
+}
+
+/// Runs a random history with faults that do not make the batcher give up.
+fn check<const STAMPS: bool>(seed: u64, faults: Faults) {
+    let mut random = Random::new(seed);
+    for strategy in strategies(&mut random) {
+        let limits = random_limits(&mut random, 100);
+        let count = random.below(120) as usize;
+        let changes = random_changes(&mut random, count, true);
+        let expected = Sequential::of(&changes);
+        let store = Sim::<STAMPS>::new(seed, limits.iops_in_flight);
+        store.0.borrow_mut().faults = faults;
+        let pause_us = random.below(3000);
+        let (answers, acknowledged) = Run::new(&store, limits, strategy, changes, pause_us).finish(count);
+        let outs: Vec<u64> = answers.into_values().map(Result::unwrap).collect();
+        assert_eq!(outs, expected.outs, "{strategy:?}");
+        assert_eq!(acknowledged, count);
+        assert_eq!(store.values(), expected.state, "{strategy:?}");
+    }
+}
+
+#[test]
+fn any_strategy_equals_sequential_execution() {
+    seeds(300, |seed| check::<true>(seed, Faults::default()));
+    seeds(300, |seed| check::<false>(seed, Faults::default()));
+}
+
+#[test]
+fn faults_do_not_change_the_result() {
+    seeds(300, |seed| check::<true>(seed, Faults { refused: 10, unknown: 20, copied: 20 }));
+    // Without stamps, writes of unknown outcome end the batcher.
+    seeds(300, |seed| check::<false>(seed, Faults { refused: 30, ..Faults::default() }));
+}
+
+#[test]
+fn batch_uses_each_slot_once_in_two_phases() {
+    seeds(300, |seed| {
+        let mut random = Random::new(seed);
+        let count = 1 + random.below(200) as usize;
+        let mut changes = random_changes(&mut random, count, false);
+        // Each batch reads and writes, so that kinds of operations tell its phases apart.
+        for change in &mut changes {
+            change.reads.push(0);
+            change.writes.push(1);
+        }
+        let limits = Limits { iops_max: usize::MAX, ..random_limits(&mut random, 0) };
+        let store = Sim::<true>::new(seed, limits.iops_in_flight);
+        Run::new(&store, limits, Strategy::Phases, changes, 0).finish(count);
+        let (mut phases, mut is_write, mut used) = (0, None, BTreeSet::new());
+        for operation in &store.0.borrow().sent {
+            if is_write != Some(operation.is_write) {
+                (is_write, phases) = (Some(operation.is_write), phases + 1);
+                used.clear();
+            }
+            assert!(used.insert(operation.slot), "slot {} is used twice in a phase", operation.slot);
+        }
+        // All commands wait from the start, so that only the last batch is not full.
+        assert!(phases <= 2 * count.div_ceil(limits.commands_max), "{phases} phases");
+    });
+}
+
+#[test]
+fn slots_left_out_cost_one_more_phase_of_reads() {
+    seeds(300, |seed| {
+        let changes = random_changes(&mut Random::new(seed), 100, true);
+        let store = Sim::<true>::new(seed, 256);
+        store.0.borrow_mut().random_us = 0;
+        Run::new(&store, Limits::default(), Strategy::Phases, changes, 0).finish(100);
+        let content = store.0.borrow();
+        let starts_us: BTreeSet<u64> = content.sent.iter().map(|sent| sent.at_us).collect();
+        assert!(starts_us.len() <= 3, "phases begin at {starts_us:?}");
+        let used: BTreeSet<_> = content.sent.iter().map(|sent| (sent.slot, sent.is_write)).collect();
+        assert_eq!(used.len(), content.sent.len(), "a slot is read or written twice");
+    });
+}

@@ -1,0 +1,81 @@
+//! P9 and the adaptive limit, in virtual time.
+
+use batcher::{Limits, Strategy};
+
+use crate::executor::now_us;
+use crate::history::{Change, Run};
+use crate::random::Random;
+use crate::store::Sim;
+
+/// Creates commands that read and write one of `keys` slots, by Zipf's law with exponent `theta`.
+fn skewed(count: usize, keys: u32, theta: f64) -> Vec<Change> {
+    let mut random = Random::new(u64::from(keys));
+    let mut key = || {
+        // The continuous law in place of the discrete one: the skew matters here, no more.
+        let (most, rest) = (f64::from(keys), 1.0 - theta);
+        let x = ((most.powf(rest) - 1.0) * random.fraction() + 1.0).powf(1.0 / rest);
+        (x as u32).clamp(1, keys) - 1
+    };
+    (0..count)
+        .map(|number| (number, key()))
+        .map(|(number, key)| Change::new(number, &[key], &[key]))
+        .collect()
+}
+
+/// Returns commands a second over a store of constant latency without bounds.
+fn throughput(strategy: Strategy<u32>, keys: u32, theta: f64) -> f64 {
+    const COUNT: usize = 10_000;
+    let limits = Limits { commands_max: 500, iops_in_flight: 500, ..Limits::default() };
+    let store = Sim::<true>::new(1, 500);
+    (store.0.borrow_mut().fixed_us, store.0.borrow_mut().random_us) = (2000, 0);
+    Run::new(&store, limits, strategy, skewed(COUNT, keys, theta), 0).finish(COUNT);
+    COUNT as f64 / now_us() as f64 * 1e6
+}
+
+#[test]
+fn throughput_is_independent_of_keys() {
+    // 500 commands in two round trips of 2 ms.
+    for keys in [1, 10, 100, 10_000, 1_000_000] {
+        let got = throughput(Strategy::Phases, keys, 0.0);
+        assert!((got / 125_000.0 - 1.0).abs() < 0.05, "{got} a second with {keys} keys");
+    }
+    for theta in [0.5, 0.8, 0.99, 1.2, 1.5] {
+        let got = throughput(Strategy::Phases, 1_000_000, theta);
+        assert!((got / 125_000.0 - 1.0).abs() < 0.05, "{got} a second with exponent {theta}");
+    }
+    // By contrast, partitions in parallel depend on the keys: min(keys, threads) ÷ two round trips,
+    // less where chance favours some of the keys.
+    let by_partition = Strategy::PerPartition { threads: 64, partition: |slot: &u32| u64::from(*slot) };
+    for (keys, expected) in [(1, 250.0), (8, 2000.0), (1_000_000, 16_000.0)] {
+        let got = throughput(by_partition, keys, 0.0);
+        assert!((got / expected - 1.0_f64).abs() < 0.25, "{got} a second with {keys} keys");
+    }
+}
+
+/// Runs commands over a store that follows the Universal Scalability Law. Returns commands a second
+/// and the last limit.
+fn over_law(law: (f64, f64), limits: Limits) -> (f64, usize) {
+    const COUNT: usize = 100_000;
+    let store = Sim::<true>::new(1, limits.iops_in_flight);
+    store.0.borrow_mut().law = Some(law);
+    let run = Run::new(&store, limits, Strategy::Phases, skewed(COUNT, 1_000_000, 0.0), 0);
+    let handle = run.handle.clone();
+    let mut run = run;
+    let answers = run.answers.clone();
+    run.executor.run(|| answers.borrow().len() == COUNT);
+    (COUNT as f64 / now_us() as f64 * 1e6, handle.iops_in_flight())
+}
+
+#[test]
+fn adaptive_limit_keeps_a_store_out_of_retreat() {
+    // Linear up to 12 operations in flight, the peak at 99.
+    let law = (0.02, 0.0001);
+    let limits = Limits { iops_in_flight: 2000, ..Limits::default() };
+    let (fixed, _) = over_law(law, limits);
+    let (adaptive, limit) = over_law(law, Limits { is_adaptive: true, ..limits });
+    assert!((6..40).contains(&limit), "the limit is {limit}");
+    assert!(adaptive > 1.5 * fixed, "{adaptive} a second, {fixed} without the limit");
+    // A store that bears 2,000 operations is used.
+    let (_, limit) = over_law((0.0, 0.0), Limits { is_adaptive: true, ..limits });
+    assert!(limit > 100, "the limit is {limit}");
+}
