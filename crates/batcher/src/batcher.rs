@@ -6,11 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::sync::oneshot;
-
 use crate::gate::Gate;
 use crate::operations::Operations;
-use crate::queue::{Queue, QueueOf};
+use crate::queue::{Queue, QueueOf, Receiver};
 use crate::{Clock, Command, Error, Limits, Store, Strategy, per_partition, phases};
 
 /// Result of a batcher's future: the failure of an operation after which it sent nothing more.
@@ -163,7 +161,7 @@ impl<S: Store, C: Command<S::Slot, S::Value>> Handle<S, C> {
 #[derive(Debug)]
 pub struct Reply<O, E> {
     sequence: u64,
-    receiver: oneshot::Receiver<Result<O, Error<E>>>,
+    receiver: Receiver<O, E>,
 }
 
 impl<O, E> Reply<O, E> {

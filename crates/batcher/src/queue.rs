@@ -19,6 +19,9 @@ pub(crate) struct Entry<C, O, E> {
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
+/// Receiver of the answer to a command.
+pub(crate) type Receiver<O, E> = oneshot::Receiver<Result<O, Error<E>>>;
+
 #[derive(Debug)]
 pub(crate) struct Queue<C, O, E> {
     state: Mutex<State<C, O, E>>,
@@ -63,22 +66,27 @@ impl<C, O, E> Queue<C, O, E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for free capacity, and gives the command its place in the order.
+    /// Waits for free capacity, and gives the command its place in the order. Returns the number of
+    /// commands before it.
     ///
     /// # Errors
     /// The batcher has failed or ended.
-    pub(crate) async fn push(
+    pub(crate) async fn push(&self, command: C) -> Result<(u64, Receiver<O, E>), Error<E>> {
+        let permit = self.free.clone().acquire_owned().await;
+        self.enqueue(command, permit.ok())
+    }
+
+    /// Adds a command, unless the queue was closed, perhaps after the permit was acquired.
+    fn enqueue(
         &self,
         command: C,
-    ) -> Result<(u64, oneshot::Receiver<Result<O, Error<E>>>), Error<E>> {
-        let permit = self.free.clone().acquire_owned().await;
-        let (reply, receiver) = oneshot::channel();
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<(u64, Receiver<O, E>), Error<E>> {
         let mut state = self.lock();
-        // The queue may have been closed after the permit was acquired.
-        let permit = permit.ok().filter(|_| !state.is_closed);
-        let Some(permit) = permit else {
+        let Some(permit) = permit.filter(|_| !state.is_closed) else {
             return Err(state.failure.clone().map_or(Error::Dropped, Error::NotRun));
         };
+        let (reply, receiver) = oneshot::channel();
         let sequence = state.pushed;
         state.pushed += 1;
         state.entries.push_back(Entry { command, reply, sequence, permit });
@@ -164,3 +172,21 @@ pub(crate) type QueueOf<S, C> =
 /// A command in the queue of a batcher.
 pub(crate) type EntryOf<S, C> =
     Entry<C, <C as Command<<S as Store>::Slot, <S as Store>::Value>>::Out, <S as Store>::Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_whose_permit_is_older_than_the_end_is_refused() {
+        let queue: Queue<(), (), &str> = Queue::new(2);
+        let permit = || queue.free.clone().try_acquire_owned().ok();
+        let permits = [permit(), permit()];
+        queue.fail(&Arc::new("full disk"));
+        for permit in permits {
+            assert!(permit.is_some());
+            let refused = queue.enqueue((), permit).expect_err("nothing would answer it");
+            assert!(matches!(refused, Error::NotRun(reason) if *reason == "full disk"));
+        }
+    }
+}

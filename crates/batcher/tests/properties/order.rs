@@ -98,3 +98,22 @@ fn slots_left_out_cost_one_more_phase_of_reads() {
         assert_eq!(used.len(), content.sent.len(), "a slot is read or written twice");
     });
 }
+
+#[test]
+fn writes_win_after_the_clock_stepped_back() {
+    seeds(100, |seed| {
+        let mut random = Random::new(seed);
+        let mut changes = random_changes(&mut random, 100, false);
+        for change in &mut changes {
+            // A slot that is written without having been read remains at risk.
+            change.reads.extend(change.writes.clone());
+        }
+        let expected = Sequential::of(&changes);
+        let later = changes.split_off(50);
+        let store = Sim::<true>::new(seed, 256);
+        Run::new(&store, Limits::default(), Strategy::Phases, changes, 500).finish(50);
+        // Each run begins at time 0, and with stamps from there.
+        Run::new(&store, Limits::default(), Strategy::Phases, later, 500).finish(50);
+        assert_eq!(store.values(), expected.state);
+    });
+}

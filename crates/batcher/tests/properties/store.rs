@@ -53,6 +53,8 @@ pub(crate) struct Content {
     /// Largest number of operations in flight so far.
     pub(crate) in_flight_most: usize,
     values: BTreeMap<u32, (u64, Option<Value>)>,
+    /// The largest stamp that reads have returned.
+    stamp_seen: u64,
     /// Writes of a slot in flight, and the stamp and value of the last write sent.
     writes: BTreeMap<u32, usize>,
     last_sent: BTreeMap<u32, (u64, Option<Value>)>,
@@ -77,6 +79,7 @@ impl<const STAMPS: bool> Sim<STAMPS> {
             in_flight: 0,
             in_flight_most: 0,
             values: BTreeMap::new(),
+            stamp_seen: 0,
             writes: BTreeMap::new(),
             last_sent: BTreeMap::new(),
             sent: Vec::new(),
@@ -164,9 +167,11 @@ impl<const STAMPS: bool> Store for Sim<STAMPS> {
     async fn read(&self, slot: &u32) -> Result<Option<Value>, Fault> {
         self.begin(*slot, false);
         sleep_us(self.latency_us()).await;
-        let value = self.0.borrow().values.get(slot).and_then(|known| known.1);
         let is_lost = self.chance(|faults| faults.refused + faults.unknown);
-        self.0.borrow_mut().in_flight -= 1;
+        let mut content = self.0.borrow_mut();
+        content.in_flight -= 1;
+        let (stamp, value) = content.values.get(slot).copied().unwrap_or_default();
+        content.stamp_seen = content.stamp_seen.max(stamp);
         if is_lost { Err(Fault::Unknown) } else { Ok(value) }
     }
 
@@ -187,6 +192,10 @@ impl<const STAMPS: bool> Store for Sim<STAMPS> {
         content.in_flight -= 1;
         *content.writes.get_mut(slot).unwrap() -= 1;
         written
+    }
+
+    fn stamp_seen(&self) -> u64 {
+        self.0.borrow().stamp_seen
     }
 
     fn is_without_effect(&self, error: &Fault) -> bool {
