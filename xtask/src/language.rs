@@ -17,6 +17,7 @@ const CODE_COLUMNS_MAX: usize = 120;
 const CONVERTED: [&str; 14] = [
     "abuse",
     "access",
+    "batcher",
     "cql",
     "demo",
     "embedded",

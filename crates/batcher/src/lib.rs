@@ -65,3 +65,8 @@ pub use levels::{Rules, levels};
 pub use limits::{Limits, Strategy};
 pub use stamps::Clock;
 pub use store::{Order, Store};
+
+/// Compiles the examples of the page.
+#[cfg(all(doctest, feature = "cql"))]
+#[doc = include_str!("../../../docs/batcher.md")]
+struct Page;
