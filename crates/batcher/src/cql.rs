@@ -22,7 +22,8 @@ use scylla::statement::prepared::PreparedStatement;
 use crate::cql_table::{self, Copies};
 use crate::{Order, Store};
 
-/// Pause after a failed operation, before the batcher tries it again: an overloaded server recovers.
+/// Pause after a failed operation, before the batcher tries again: an overloaded server needs it.
+/// With the default of three further attempts, a server may be away for 0.3 s.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A table. `K` has the columns of the primary key, for instance `(i32,)` or `(String, i64)`, in

@@ -1,4 +1,4 @@
-//! Which tables and consistency levels a [`crate::CqlStore`] accepts, and its statements. Pure.
+//! Checks of tables and consistency levels, and the statements of a [`crate::CqlStore`]. Pure.
 
 use std::collections::BTreeSet;
 

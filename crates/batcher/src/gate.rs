@@ -103,3 +103,49 @@ impl Drop for Permit<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// Enters as often as the gate allows now.
+    fn enter_all(gate: &Gate) -> Vec<Permit<'_>> {
+        std::iter::from_fn(|| gate.enter().now_or_never()).collect()
+    }
+
+    #[test]
+    fn gate_admits_the_limit_after_each_change() {
+        let limits = Limits { iops_in_flight: 64, is_adaptive: true, ..Limits::default() };
+        // Each look at the clock takes longer than the one before it, and then is quick again.
+        let steady_us = || {
+            static LOOKS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+            let looks = LOOKS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            looks * (1000 + looks % 100_000)
+        };
+        let gate = Gate::new(limits, Clock { steady_us, ..Clock::SYSTEM });
+        let (mut limits_seen, mut permits) = (std::collections::BTreeSet::new(), enter_all(&gate));
+        for round in 0..100_000 {
+            limits_seen.insert(gate.limit());
+            permits.swap_remove(round % permits.len()).end(true);
+            permits.extend(enter_all(&gate));
+            if round % 100 == 0 {
+                permits.clear();
+                permits = enter_all(&gate);
+                assert_eq!(permits.len(), gate.limit());
+            }
+        }
+        assert!(limits_seen.len() > 4, "the limits were {limits_seen:?}");
+    }
+
+    #[test]
+    fn fixed_limit_stays() {
+        let gate = Gate::new(Limits { iops_in_flight: 5, ..Limits::default() }, Clock::SYSTEM);
+        for _ in 0..3 {
+            let permits = enter_all(&gate);
+            assert_eq!((permits.len(), gate.limit()), (5, 5));
+            permits.into_iter().for_each(|permit| permit.end(false));
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-/// How a store orders two writes of the same slot.
+/// Order of two writes of the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Each write carries a stamp, and the write with the larger stamp wins in whatever order they
@@ -25,7 +25,7 @@ pub trait Store {
     /// Failure of an operation.
     type Error;
 
-    /// How the store orders writes of a slot.
+    /// Order of two writes of the same slot.
     const ORDER: Order;
 
     /// Reads a slot. `None`: it is empty. The result contains each write that was acknowledged

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use batcher::{Error, Limits};
 
-use crate::executor::Executor;
+use crate::executor::{Executor, now_us, sleep_us};
 use crate::history::{Answers, Change, Run, Sequential, random_changes};
 use crate::order::{random_limits, strategies};
 use crate::random::{Random, seeds};
@@ -155,4 +155,40 @@ fn panicking_command_ends_all_commands() {
     let (answers, acknowledged) = run.finish(20);
     let ok = answers.values().filter(|answer| answer.is_ok()).count();
     assert_eq!((ok, acknowledged), (10, 10));
+}
+
+#[test]
+fn commands_that_skip_older_ones_run_exactly_once() {
+    seeds(200, |seed| {
+        let mut random = Random::new(seed);
+        let changes: Vec<Change> =
+            (0..200).map(|number| Change::once(number, random.below(5) as u32)).collect();
+        let expected = Sequential::of(&changes);
+        let store = Sim::<true>::new(seed, 20);
+        store.0.borrow_mut().faults = Faults { refused: 2, unknown: 8, copied: 20 };
+        let limits = Limits { iops_in_flight: 20, ..random_limits(&mut random, 1) };
+        let (mut executor, mut from, mut crashes) = (Executor::new(), 0, 0);
+        while from < changes.len() {
+            let strategy = strategies(&mut random)[random.below(3) as usize];
+            let rest = changes[from..].to_vec();
+            let mut run = Run::on(executor, &store, limits, strategy, rest, 100);
+            let mut steps = random.below(2000) + crashes * 10;
+            let handle = run.handle.clone();
+            run.executor.run(|| {
+                steps = steps.saturating_sub(1);
+                steps == 0
+            });
+            // The program ends here. Its late writes arrive while the next one runs.
+            from += handle.acknowledged_up_to() as usize;
+            run.executor.cancel(run.drive);
+            executor = run.executor;
+            store.restart();
+            let restart_us = now_us() + 100;
+            executor.spawn(sleep_us(100));
+            executor.run(|| now_us() >= restart_us);
+            crashes += 1;
+        }
+        settle(&mut executor);
+        assert_eq!(store.values(), expected.state, "after {crashes} crashes");
+    });
 }

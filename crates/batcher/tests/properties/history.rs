@@ -23,20 +23,34 @@ pub(crate) struct Change {
     number: usize,
     pub(crate) reads: Vec<u32>,
     pub(crate) writes: Vec<u32>,
-    /// False: it writes each slot that it declares, and deletes none.
-    is_fickle: bool,
-    panics: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Writes each slot that it declares, and deletes none.
+    Plain,
+    /// Leaves slots out and deletes some, depending on what it reads.
+    Fickle,
+    /// Does nothing if its slot has been written by it or by a later command.
+    Once,
+    Panics,
 }
 
 impl Change {
     pub(crate) fn new(number: usize, reads: &[u32], writes: &[u32]) -> Change {
         let (reads, writes) = (reads.to_vec(), writes.to_vec());
-        Change { number, reads, writes, is_fickle: false, panics: false }
+        Change { number, reads, writes, kind: Kind::Plain }
+    }
+
+    /// Creates a command that changes a slot and may be run again after a restart.
+    pub(crate) fn once(number: usize, slot: u32) -> Change {
+        Change { kind: Kind::Once, ..Change::new(number, &[slot], &[slot]) }
     }
 
     /// Makes the command panic when it runs.
     pub(crate) fn panicking(self) -> Change {
-        Change { panics: true, ..self }
+        Change { kind: Kind::Panics, ..self }
     }
 
     /// Returns the output and the writes, given the values of `reads`.
@@ -44,14 +58,20 @@ impl Change {
         &self,
         values: impl Iterator<Item = Option<Value>>,
     ) -> (u64, Vec<(u32, Option<Value>)>) {
+        let mut values = values.peekable();
+        if self.kind == Kind::Once
+            && values.peek().is_some_and(|value| value.is_some_and(|it| it.by >= self.number))
+        {
+            return (0, Vec::new());
+        }
         let hashes = values.map(|value| value.map_or(1, |value| value.hash));
         let out = hashes.fold(self.number as u64, |hash, next| mix(hash ^ next.rotate_left(17)));
-        let mut writes = Vec::new();
+        let (mut writes, is_fickle) = (Vec::new(), self.kind == Kind::Fickle);
         for (index, slot) in self.writes.iter().enumerate() {
             let hash = mix(out.wrapping_add(index as u64));
             match hash % 6 {
-                0 if self.is_fickle => {}
-                1 if self.is_fickle => writes.push((*slot, None)),
+                0 if is_fickle => {}
+                1 if is_fickle => writes.push((*slot, None)),
                 _ => writes.push((*slot, Some(Value { by: self.number, hash }))),
             }
         }
@@ -68,7 +88,7 @@ impl Command<u32, Value> for Change {
     }
 
     fn apply(self, view: &mut View<'_, u32, Value>) -> u64 {
-        assert!(!self.panics, "this command panics");
+        assert!(self.kind != Kind::Panics, "this command panics");
         let (out, writes) = self.run(self.reads.iter().map(|slot| view.get(slot).copied()));
         for (slot, value) in writes {
             match value {
@@ -83,13 +103,14 @@ impl Command<u32, Value> for Change {
 /// Creates `count` random commands over few slots. Some read nothing, some write nothing.
 pub(crate) fn random_changes(random: &mut Random, count: usize, is_fickle: bool) -> Vec<Change> {
     let slots = 1 + random.below(9);
+    let kind = if is_fickle { Kind::Fickle } else { Kind::Plain };
     let mut change = |number| {
         let mut some = || {
             let used = random.below(4);
             (0..used).map(|_| random.below(slots) as u32).collect::<Vec<u32>>()
         };
         let (reads, writes) = (some(), some());
-        Change { number, reads, writes, is_fickle, panics: false }
+        Change { number, reads, writes, kind }
     };
     (0..count).map(&mut change).collect()
 }
@@ -147,7 +168,18 @@ impl<const STAMPS: bool> Run<STAMPS> {
         changes: Vec<Change>,
         pause_us: u64,
     ) -> Run<STAMPS> {
-        let mut executor = Executor::new();
+        Run::on(Executor::new(), store, limits, strategy, changes, pause_us)
+    }
+
+    /// Prepares a run after others, on the same executor.
+    pub(crate) fn on(
+        mut executor: Executor,
+        store: &Sim<STAMPS>,
+        limits: Limits,
+        strategy: Strategy<u32>,
+        changes: Vec<Change>,
+        pause_us: u64,
+    ) -> Run<STAMPS> {
         let batcher = Batcher::new(store.clone(), limits).with_strategy(strategy).with_clock(CLOCK);
         let (handle, drive) = batcher.start();
         let (answers, pushed) = (Rc::new(RefCell::new(Answers::new())), Rc::new(Cell::new(0)));

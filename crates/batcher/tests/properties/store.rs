@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use batcher::{Order, Store};
+use tokio::sync::oneshot;
 
 use crate::executor::{now_us, sleep_us, spawn};
 use crate::history::Value;
@@ -91,6 +92,14 @@ impl<const STAMPS: bool> Sim<STAMPS> {
     pub(crate) fn values(&self) -> BTreeMap<u32, Value> {
         let content = self.0.borrow();
         content.values.iter().filter_map(|(slot, (_, value))| Some((*slot, (*value)?))).collect()
+    }
+
+    /// Prepares for another program: that before has ended. Its writes may still be in flight.
+    pub(crate) fn restart(&self) {
+        let mut content = self.0.borrow_mut();
+        content.in_flight = 0;
+        content.writes.clear();
+        content.last_sent.clear();
     }
 
     fn begin(&self, slot: u32, is_write: bool) {
@@ -187,10 +196,14 @@ impl<const STAMPS: bool> Store for Sim<STAMPS> {
                 assert!(stamp > before.0 || (stamp, value) == before, "stamps of a slot increase");
             }
         }
-        let written = self.write_one(*slot, value, stamp).await;
+        // The server goes on if the program ends.
+        let (answer, answered) = oneshot::channel();
+        let (store, slot) = (self.clone(), *slot);
+        spawn(async move { _ = answer.send(store.write_one(slot, value, stamp).await) });
+        let written = answered.await.unwrap_or(Err(Fault::Unknown));
         let mut content = self.0.borrow_mut();
         content.in_flight -= 1;
-        *content.writes.get_mut(slot).unwrap() -= 1;
+        *content.writes.get_mut(&slot).unwrap() -= 1;
         written
     }
 
