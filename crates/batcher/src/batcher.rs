@@ -34,7 +34,8 @@ impl<S: Store> Batcher<S> {
     /// # Panics
     /// `limits` allows no command or no operation.
     pub fn new(store: S, limits: Limits) -> Batcher<S> {
-        assert!(limits.commands_max > 0 && limits.iops_in_flight > 0, "a batcher needs at least one of each");
+        let is_enough = limits.commands_max > 0 && limits.iops_in_flight > 0;
+        assert!(is_enough, "expected commands_max and iops_in_flight of at least 1, got {limits:?}");
         Batcher { store, limits, strategy: Strategy::Phases, clock: Clock::SYSTEM }
     }
 

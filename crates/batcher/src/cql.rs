@@ -36,7 +36,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// If the clock stepped back since the last run of the program, new writes could lose against older
 /// ones. Reads therefore return the time at which the row was written, and later writes are above
-/// it. A row that is written without having been read, or that was deleted, remains at risk.
+/// it. A row that is written without having been read, was deleted, or has only nulls remains at
+/// risk.
 pub struct CqlStore<K, V> {
     session: Arc<Session>,
     select: PreparedStatement,
@@ -161,7 +162,10 @@ where
 
     async fn write(&self, slot: &K, value: Option<V>, stamp: u64) -> Result<(), CqlError> {
         let mut statement = if value.is_some() { &self.insert } else { &self.delete }.clone();
-        statement.set_timestamp(Some(i64::try_from(stamp).expect("a stamp is near the wall clock")));
+        let stamp = i64::try_from(stamp).map_err(|_| {
+            CqlError::Answer("expected rows with a time of writing near the present, got the highest".to_owned())
+        })?;
+        statement.set_timestamp(Some(stamp));
         let done = match value {
             Some(value) => {
                 let row = Row { keys: self.keys, key: slot, value: &value };
