@@ -163,7 +163,9 @@ where
     async fn write(&self, slot: &K, value: Option<V>, stamp: u64) -> Result<(), CqlError> {
         let mut statement = if value.is_some() { &self.insert } else { &self.delete }.clone();
         let stamp = i64::try_from(stamp).map_err(|_| {
-            CqlError::Answer("expected rows with a time of writing near the present, got the highest".to_owned())
+            CqlError::Answer(
+                "expected rows with a time of writing near the present, got the highest".to_owned(),
+            )
         })?;
         statement.set_timestamp(Some(stamp));
         let done = match value {

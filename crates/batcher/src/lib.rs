@@ -30,7 +30,8 @@
 //!
 //! - Atomicity over slots: after a crash each slot contains the effect of some prefix of the
 //!   commands. Prefixes of two slots may differ.
-//! - Exactly-once over restarts. Keep a sequence number in a slot, and skip older commands.
+//! - Exactly-once over restarts. A command that uses one slot may keep a sequence number in it, and
+//!   skip what the slot has seen.
 //! - Several writers. Own a slot, or lease it with a conditional write.
 //!
 //! The store must let a read observe each acknowledged write. On a replicated cluster, choose
