@@ -1,5 +1,6 @@
-//! What columns are called: as Postgres calls them, `count` and not `count(*)`. DataFusion wants no two columns of the same name; those are told
-//! apart by a mark that [`shown`] takes away again.
+//! Names of result columns, chosen as Postgres chooses them: `count` and not `count(*)`.
+//! DataFusion rejects two columns of the same name. A mark makes such names unique, and [`shown`]
+//! removes it again.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -10,15 +11,15 @@ use datafusion::sql::sqlparser::ast::{
     TrimWhereField, VisitMut, VisitorMut, visit_expressions,
 };
 
-/// Stands between a column's name and what tells it from others of the same name.
+/// Separates a column's name from a suffix that makes it unique.
 const MARK: char = '\u{1}';
 
-/// A column's name as a client is shown it.
+/// Returns a column's name as clients see it.
 pub(crate) fn shown(name: &str) -> &str {
     name.split_once(MARK).map_or(name, |(name, _)| name)
 }
 
-/// A text in which columns may be named, as it is shown.
+/// Removes the marks and suffixes from a text that may contain column names.
 pub(crate) fn unmarked(text: &str) -> Cow<'_, str> {
     if !text.contains(MARK) {
         return Cow::Borrowed(text);
@@ -28,18 +29,18 @@ pub(crate) fn unmarked(text: &str) -> Cow<'_, str> {
     Cow::Owned(parts.fold(first, |shown, part| shown + part.trim_start_matches(|c: char| c.is_ascii_digit())))
 }
 
-/// Names the columns of a statement's queries, also of those within others.
+/// Names the columns of all queries of a statement, nested ones included.
 pub(crate) fn name_columns(statement: &mut Statement) {
     let _ = VisitMut::visit(statement, &mut Names { depth: 0 });
 }
 
-/// The last part of a name, behind schemas.
+/// Returns the last part of a qualified name.
 pub(crate) fn last_part(name: &ObjectName) -> Option<&Ident> {
     name.0.last().and_then(|part| part.as_ident())
 }
 
 struct Names {
-    /// How many queries it is in.
+    /// Number of queries around the current one.
     depth: u32,
 }
 
@@ -65,7 +66,9 @@ fn name_query(query: &mut Query, is_outermost: bool) {
     });
     let ordered_by = orders.as_ref().map_or_else(HashSet::new, |orders| columns_within(orders));
     name_set(&mut query.body, is_outermost, &ordered_by);
-    // What is distinct is ordered by its columns, and DataFusion does not see that an expression is one of them that has got a name.
+    // `ORDER BY` of a SELECT DISTINCT may use only the selected columns. DataFusion does not
+    // recognize an expression as a selected column once that has an alias, so the alias replaces
+    // it.
     if let SetExpr::Select(select) = &*query.body
         && select.distinct.is_some()
         && let Some(orders) = orders
@@ -79,7 +82,8 @@ fn name_query(query: &mut Query, is_outermost: bool) {
     }
 }
 
-/// Columns that are ordered by, but for those whose bare names may be those of the result: a name given here must not be taken for them.
+/// Returns the columns used inside `ORDER BY` expressions. A generated alias must not capture
+/// them. Bare names are left out: they may refer to the result's columns.
 fn columns_within(orders: &[OrderByExpr]) -> HashSet<String> {
     let mut found = HashSet::new();
     for order in orders.iter().filter(|order| !matches!(order.expr, Expr::Identifier(_))) {
@@ -104,7 +108,8 @@ fn name_set(set: &mut SetExpr, is_outermost: bool, ordered_by: &HashSet<String>)
     }
 }
 
-/// What an item is called, if it has a name by itself: whether it is a column of a table that is named too.
+/// Returns the name of an item that already has one, with true for a qualified column. `None` for
+/// other expressions.
 fn own_name(item: &SelectItem) -> Option<(String, bool)> {
     match item {
         SelectItem::UnnamedExpr(expr @ Expr::Identifier(_)) => Some((column_name(expr), false)),
@@ -117,10 +122,11 @@ fn own_name(item: &SelectItem) -> Option<(String, bool)> {
 fn name_items(items: &mut [SelectItem], is_outermost: bool, ordered_by: &HashSet<String>) {
     let is_wildcard =
         |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
-    // What a wildcard gives may have the same names. Within other queries names must stay what they are.
+    // A wildcard may give columns of the same names. Nested queries must keep their names, since
+    // outer queries refer to them.
     let beside_wildcard = is_outermost && items.iter().any(is_wildcard);
     let marked = |place: usize, name: &str| Ident::with_quote('"', format!("{name}{MARK}{place}"));
-    // Names so far, and whether only columns of named tables have them: these DataFusion tells apart by itself.
+    // Names so far. True if only qualified columns have the name: DataFusion tells these apart.
     let mut used: HashMap<String, bool> = HashMap::new();
     let mut seen = HashSet::new();
     for (place, item) in items.iter_mut().enumerate() {
@@ -136,7 +142,7 @@ fn name_items(items: &mut [SelectItem], is_outermost: bool, ordered_by: &HashSet
             }
         };
         match item {
-            // That crate's own way of telling columns apart.
+            // sqlparser's own aliases for duplicates.
             SelectItem::ExprWithAlias { alias, .. } if alias.value.starts_with("__alias_") => {
                 *alias = marked(place, alias.value.trim_start_matches("__alias_"));
             }
@@ -165,7 +171,7 @@ fn name_items(items: &mut [SelectItem], is_outermost: bool, ordered_by: &HashSet
     }
 }
 
-/// A name as it is found: in small letters unless it is quoted.
+/// Returns an identifier's name: in lower case unless it is quoted.
 fn folded(ident: &Ident) -> String {
     match ident.quote_style {
         Some(_) => ident.value.clone(),
@@ -173,7 +179,7 @@ fn folded(ident: &Ident) -> String {
     }
 }
 
-/// What Postgres calls a column that nobody named (`FigureColname` of its parser).
+/// Returns Postgres' name for a column without an alias (`FigureColname` of its parser).
 fn column_name(expr: &Expr) -> String {
     named(expr).unwrap_or_else(|| "?column?".to_owned())
 }
@@ -207,7 +213,7 @@ fn named(expr: &Expr) -> Option<String> {
         Expr::Identifier(ident) => Some(folded(ident)),
         Expr::CompoundIdentifier(idents) => idents.last().map(folded),
         Expr::Function(call) => last_part(&call.name).map(folded),
-        // A cast has the name of its type unless what it casts has one of its own.
+        // A cast is named after its type, unless its operand has a name.
         Expr::Cast { expr, data_type, .. } => match unparenthesized(expr) {
             Expr::Cast { .. } | Expr::TypedString(_) | Expr::Case { .. } => match strong(expr) {
                 true => named(expr),
@@ -252,7 +258,8 @@ fn unparenthesized(expr: &Expr) -> &Expr {
     }
 }
 
-/// Whether an expression under casts has a name that the casts' types give way to.
+/// Returns true if the operand of casts has a name that takes precedence over the names of their
+/// types.
 fn strong(expr: &Expr) -> bool {
     match unparenthesized(expr) {
         Expr::Cast { expr, .. } => strong(expr),

@@ -1,6 +1,8 @@
-//! What a running query finds out about the rows it still wants. With `ORDER BY x LIMIT 10`, once ten rows are there, only rows that
-//! come before the last of them count; a join that has read one side knows between which values the other side's keys lie.
-//! DataFusion's operators say so in *dynamic filters*; a scan looks at them between batches, and passes over blocks unread.
+//! Dynamic filters: conditions that a running query learns about the rows that it still needs. For
+//! `ORDER BY x LIMIT 10`, once ten rows are there, only rows before the last of them count. A join
+//! that has read one side knows the least and the greatest key for the other. DataFusion's
+//! operators publish this as *dynamic filters*. A scan checks them between batches and skips
+//! blocks without reading them.
 //!
 //! ```text
 //!   SortExec: TopK(10) ──"x < 7"──▶ ScanExec ──Filter { x: ..7 }──▶ BatchSource::narrow
@@ -8,9 +10,9 @@
 //!        └──────────────────────── batches ◀────────────────────────────┘
 //! ```
 //!
-//! As with conditions known beforehand, nothing hangs on this but speed: a condition that is not understood is left to whoever made it.
-//! Of `ORDER BY x DESC` a scan can use nothing where `x` may be null, since nulls come first there and blocks do not tell whether
-//! they have any; with `NULLS LAST` it can.
+//! Dynamic filters only save time. A condition that is not understood here is left to the operator
+//! that made it. `ORDER BY x DESC` gives a scan no filter if `x` may be null: nulls come first,
+//! and zone maps do not record them. With `NULLS LAST` it does.
 
 use std::sync::Arc;
 
@@ -26,17 +28,17 @@ use engine::scan::Filter;
 
 use crate::filter::{any_of, compared, one_of};
 
-/// The dynamic filters over one scan, for one of its partitions.
+/// The dynamic filters of one partition of a scan.
 #[derive(Debug)]
 pub(crate) struct Narrowing {
     def: Arc<TableDef>,
     watched: Vec<(Arc<dyn PhysicalExpr>, DynamicFilterTracking)>,
-    /// Nobody has looked yet: what was found out before is to be told too.
+    /// No check so far: the first one reports what is known already.
     is_new: bool,
 }
 
 impl Narrowing {
-    /// Whether a condition may change while a query runs.
+    /// Returns true if a condition may change while a query runs.
     pub(crate) fn is_dynamic(condition: &Arc<dyn PhysicalExpr>) -> bool {
         DynamicFilterTracking::classify(condition).contains_dynamic_filter()
     }
@@ -47,7 +49,8 @@ impl Narrowing {
         Narrowing { def, watched, is_new }
     }
 
-    /// What all rows that are still wanted meet, if that has changed.
+    /// Returns filters that every row still needed meets. `None` if nothing has changed since the
+    /// last call.
     pub(crate) fn changed(&mut self) -> Option<Vec<Filter>> {
         let mut changed = std::mem::take(&mut self.is_new);
         for (_, tracking) in &mut self.watched {
@@ -59,7 +62,8 @@ impl Narrowing {
     }
 }
 
-/// Filters of which all hold where the condition does; none for what a scan has no use for.
+/// Converts a condition to filters that all hold where the condition holds. Empty if the scan
+/// cannot use it.
 fn conditions(def: &TableDef, condition: &Arc<dyn PhysicalExpr>) -> Vec<Filter> {
     if let Some(dynamic) = condition.downcast_ref::<DynamicFilterPhysicalExpr>() {
         return dynamic.current().map_or_else(|_| Vec::new(), |current| conditions(def, &current));
@@ -85,7 +89,8 @@ fn conditions(def: &TableDef, condition: &Arc<dyn PhysicalExpr>) -> Vec<Filter> 
     }
 }
 
-/// What holds whichever of its cases a row is: a join whose sides are spread over partitions has one for each.
+/// Returns filters that hold in every case of `case`. A partitioned join makes one case for each
+/// partition.
 fn one_of_cases(def: &TableDef, case: &CaseExpr) -> Vec<Filter> {
     let is_false = |part: &&Arc<dyn PhysicalExpr>| {
         let literal = part.downcast_ref::<Literal>();
@@ -96,13 +101,13 @@ fn one_of_cases(def: &TableDef, case: &CaseExpr) -> Vec<Filter> {
     any_of(def, parts)
 }
 
-/// Whether it asks for nulls where there are none.
+/// Returns true if the condition is `IS NULL` of a column that cannot be null.
 fn is_never(def: &TableDef, condition: &Arc<dyn PhysicalExpr>) -> bool {
     let asked = condition.downcast_ref::<IsNullExpr>().and_then(|is_null| column(is_null.arg()));
     let Some(kind) = asked.and_then(|name| Some(def.column(name)?.1.kind)) else { return false };
     match kind {
         ColumnKind::PartitionKey(_) => true,
-        // Of a partition with static cells alone there is a row without them.
+        // A partition with static cells only yields a row whose clustering columns are null.
         ColumnKind::Clustering(..) => def.columns.iter().all(|column| column.kind != ColumnKind::Static),
         ColumnKind::Static | ColumnKind::Regular => false,
     }
@@ -121,7 +126,7 @@ fn comparison(
     }
 }
 
-/// A column, or one that is compared as another type.
+/// Returns the name of a column, also under a cast.
 fn column(side: &Arc<dyn PhysicalExpr>) -> Option<&str> {
     match side.downcast_ref::<CastExpr>() {
         Some(cast) => cast.expr().downcast_ref::<Column>(),
@@ -178,11 +183,11 @@ mod tests {
         check(&is("price", Lt, 7), &[(1, Unbounded, Excluded(7))]);
         let between = both(is("price", GtEq, 3), And, is("price", LtEq, 7));
         check(&between, &[(1, Included(3), Unbounded), (1, Unbounded, Included(7))]);
-        // ORDER BY price, id: before (7, 3).
+        // ORDER BY price, id: rows before (7, 3).
         let tie = both(is("price", Eq, 7), And, is("id", Lt, 3));
         let order = both(is("price", Lt, 7), Or, tie);
         check(&order, &[(1, Unbounded, Included(7))]);
-        // Two ranges: the one around both, and none if it has no end.
+        // Two ranges give the range around both, and no filter if it is unbounded.
         let ranges = both(is("id", Eq, 9), Or, is("id", Eq, -2));
         check(&ranges, &[(0, Included(-2), Included(9))]);
         check(&both(is("id", Lt, 1), Or, is("id", Gt, 2)), &[]);
@@ -215,7 +220,7 @@ mod tests {
     fn where_nulls_are_wanted_too_nothing_is_left_out() {
         use Operator::{Gt, Or};
         check(&both(null("price"), Or, is("price", Gt, 7)), &[]);
-        // But a partition key is never null.
+        // A partition key is never null.
         check(&both(null("id"), Or, is("id", Gt, 7)), &[(0, Bound::Excluded(7), Bound::Unbounded)]);
         check(&lit(false), &[]);
     }
@@ -233,7 +238,7 @@ mod tests {
         dynamic.update(is("price", Operator::Lt, 7)).expect("updated");
         assert_eq!(narrowing.changed().map(|filters| filters.len()), Some(1));
         assert_eq!(narrowing.changed(), None);
-        // One that begins when all is known.
+        // A filter that is complete before the scan starts.
         dynamic.mark_complete();
         let mut late = Narrowing::new(def(), &[dynamic]);
         assert_eq!(late.changed().map(|filters| filters.len()), Some(1));

@@ -1,9 +1,11 @@
-//! Decimals as Postgres' `numeric`, and lists of them as its arrays, of any precision. (What libraries offer ends at 96 bits, which a sum of products of prices exceeds.)
+//! Encodes and parses decimals as Postgres' `numeric`, and lists of them as arrays, of any
+//! precision. The libraries support 96 bits, which a sum of products of prices exceeds.
 //!
-//! In binary a numeric is four 16-bit numbers and then digits to the base of 10,000: how many of these, the power of 10,000 that the first stands
-//! for, the sign, the decimals to show. Digits that are zero are left out at both ends. An array is five 32-bit numbers and then its elements,
-//! each behind its length: dimensions, whether any is null, their type, how many, the first one's index. After: `numeric_send` and `array_send` of
-//! PostgreSQL.
+//! A binary numeric is four 16-bit numbers followed by digits to the base of 10,000. The four are
+//! the count of digits, the power of 10,000 of the first digit, the sign, and the scale to show.
+//! Zero digits at both ends are omitted. An array is five 32-bit numbers followed by its elements,
+//! each after its length. The five are the dimensions, a flag for nulls, the element type, the
+//! count of elements, and the first index. Source: `numeric_send` and `array_send` of PostgreSQL.
 
 use std::sync::Arc;
 
@@ -14,11 +16,12 @@ use datafusion::arrow::error::ArrowError;
 use pgwire::api::Type;
 use pgwire::api::results::FieldFormat;
 
-/// Decimals in a digit.
+/// Decimal places in a digit of base 10,000.
 const WIDTH: usize = 4;
 const NEGATIVE: i16 = 0x4000;
 
-/// What columns of decimals, or of lists of them, are to a client; none for other columns.
+/// Returns the Postgres type of a column of decimals or of lists of them. `None` for other
+/// columns.
 pub(crate) fn type_of(ty: &DataType) -> Option<Type> {
     match ty {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
@@ -28,10 +31,10 @@ pub(crate) fn type_of(ty: &DataType) -> Option<Type> {
     }
 }
 
-/// A column of decimals, or of lists of them, as it is sent: texts, or bytes for the binary format.
+/// Encodes a column of decimals or of lists of them: as texts, or as bytes for the binary format.
 ///
 /// # Errors
-/// It is a column of something else.
+/// The column has another type.
 pub(crate) fn encoded(column: &ArrayRef, format: FieldFormat) -> Result<ArrayRef, ArrowError> {
     if !column.data_type().is_decimal() {
         return encoded_lists(column, format);
@@ -59,7 +62,7 @@ fn encoded_lists(column: &ArrayRef, format: FieldFormat) -> Result<ArrayRef, Arr
     })
 }
 
-/// As `{-12.50,NULL}`.
+/// Formats an array as `{-12.50,NULL}`.
 fn array_text(texts: &StringArray) -> String {
     let elements: Vec<&str> = texts.iter().map(|text| text.unwrap_or("NULL")).collect();
     format!("{{{}}}", elements.join(","))
@@ -81,8 +84,8 @@ fn array_binary(texts: &StringArray) -> Vec<u8> {
     out
 }
 
-/// A numeric that a client sends: its digits as one number, and how many of them are behind the point. None for one of more than 38 digits,
-/// for NaN and the infinite ones, and for what is no numeric.
+/// Parses a numeric sent by a client. Returns its digits as one number, and its scale. `None` for
+/// more than 38 digits, NaN, infinities, and input that is no numeric.
 pub(crate) fn parsed(bytes: &[u8], format: FieldFormat) -> Option<(i128, i8)> {
     match format {
         FieldFormat::Text => parsed_text(std::str::from_utf8(bytes).ok()?.trim()),
@@ -90,7 +93,7 @@ pub(crate) fn parsed(bytes: &[u8], format: FieldFormat) -> Option<(i128, i8)> {
     }
 }
 
-/// `-12.50`, or `1.25e3`.
+/// Parses `-12.50` or `1.25e3`.
 fn parsed_text(text: &str) -> Option<(i128, i8)> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -123,7 +126,7 @@ fn parsed_text(text: &str) -> Option<(i128, i8)> {
     Some((if negative { -number } else { number }, i8::try_from(scale.max(0)).ok()?))
 }
 
-/// The binary form as a text.
+/// Converts the binary form to a text. `None` if it is malformed, NaN or infinite.
 fn text(bytes: &[u8]) -> Option<String> {
     let mut numbers = bytes.chunks_exact(2).map(|two| i16::from_be_bytes([two[0], two[1]]));
     let [count, power, sign, _shown] = std::array::from_fn(|_| numbers.next());
@@ -145,7 +148,7 @@ fn text(bytes: &[u8]) -> Option<String> {
     Some(if written.is_empty() { "0".to_owned() } else { format!("{sign}{written}e{exponent}") })
 }
 
-/// A decimal written as `-12.50`.
+/// Encodes a decimal such as `-12.50` in binary.
 fn binary(text: &str) -> Vec<u8> {
     let (sign, text) = text.strip_prefix('-').map_or((0, text), |rest| (NEGATIVE, rest));
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
@@ -160,7 +163,7 @@ fn binary(text: &str) -> Vec<u8> {
     let zeros = digits.iter().take_while(|&&digit| digit == 0).count();
     let end = digits.iter().rposition(|&digit| digit != 0).map_or(zeros, |last| last + 1);
     let digits = &digits[zeros..end];
-    // Zero has no digits, and the power 0.
+    // Zero has no digits and the power 0.
     let power = if digits.is_empty() { 0 } else { (lead / WIDTH) as i16 - zeros as i16 - 1 };
     let head = [digits.len() as i16, power, sign, decimals.len() as i16];
     head.iter().chain(digits).flat_map(|number| number.to_be_bytes()).collect()
@@ -217,7 +220,7 @@ mod tests {
                 assert_eq!(parsed(&binary(sent), FieldFormat::Binary), expected, "{sent}");
             }
         }
-        // NaN, and what has fewer digits than it says.
+        // NaN, and a count that exceeds the digits.
         assert_eq!(parsed(&[0, 0, 0, 0, 0xc0, 0, 0, 0], FieldFormat::Binary), None);
         assert_eq!(parsed(&[0, 2, 0, 0, 0, 0, 0, 0, 0, 1], FieldFormat::Binary), None);
         assert_eq!(parsed(&[0], FieldFormat::Binary), None);

@@ -1,4 +1,5 @@
-//! Rows that a statement about roles or levels gives, made by the same code as over CQL, as a batch.
+//! Converts rows of statements about roles and levels to a batch. The code that makes them is
+//! shared with CQL.
 
 use std::sync::Arc;
 
@@ -9,10 +10,10 @@ use engine::scan::arrow::{ColumnBuilder, DECIMALS, arrow_type};
 
 use crate::failure::{Failure, state};
 
-/// The rows as a batch.
+/// Returns the rows as a batch.
 ///
 /// # Errors
-/// A value has no place in Arrow's type.
+/// Arrow's type cannot represent a value.
 pub(crate) fn batch(rows: &Rows) -> Result<RecordBatch, Failure> {
     let count = rows.count as usize;
     let mut builders: Vec<ColumnBuilder> =

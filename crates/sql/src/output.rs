@@ -1,5 +1,5 @@
-//! Rows on their way to a client: Arrow's types as Postgres', and batches as DataRow messages. What Postgres has no type for (maps,
-//! lists of lists) goes as JSON.
+//! Encodes rows for a client: Arrow's types as Postgres', batches as DataRow messages. Types that
+//! Postgres lacks (maps, lists of lists) are sent as JSON.
 
 use std::sync::Arc;
 
@@ -18,29 +18,30 @@ use pgwire::messages::data::{DataRow, RowDescription};
 use crate::failure::{Failure, state};
 use crate::{interval, names, numeric, text_form};
 
-/// The columns of a result, as one client wants them.
+/// The columns of a result, in the formats that one client requested.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
-    /// As they are described.
+    /// The columns as described to the client.
     fields: Arc<Vec<FieldInfo>>,
-    /// As they are encoded: an array that is written here is one value, of which nothing is to be quoted.
+    /// The columns as encoded. An array formatted here is a single value, and must not be quoted
+    /// again.
     encoded: Arc<Vec<FieldInfo>>,
-    /// The columns that are converted here, and to what.
+    /// Columns that are converted before encoding, by index.
     converted: Vec<(usize, To)>,
 }
 
-/// What a column is converted to.
+/// Target of a column's conversion.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum To {
-    /// Postgres' numerics, or arrays of them.
+    /// Numerics of Postgres, or arrays of them.
     Numeric(Type),
-    /// Its intervals.
+    /// Intervals of Postgres.
     Interval,
-    /// The same with whole numbers of 16 bits for those of 8, which Postgres has not.
+    /// The same type with 16-bit integers for 8-bit ones, which Postgres lacks.
     Wide(DataType),
-    /// Its texts, of types that Arrow writes otherwise.
+    /// Texts in Postgres' form, for types that Arrow formats differently.
     Text(Type),
-    /// JSON, where Postgres has no type.
+    /// JSON, for types that Postgres lacks.
     Json,
 }
 
@@ -61,7 +62,7 @@ impl To {
     }
 }
 
-/// Tells whether a type's texts are written here.
+/// Returns true if a type's texts are formatted by `text_form`.
 fn is_written(ty: &DataType) -> bool {
     match ty {
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Struct(_) => {
@@ -79,7 +80,8 @@ fn wide_field(field: &Arc<Field>) -> Arc<Field> {
     Arc::new(wide.with_metadata(field.metadata().clone()))
 }
 
-/// The type with numbers of 16 bits for those of 8, and with signs for counts.
+/// Returns the type with 16-bit integers for 8-bit ones, and signed 64-bit integers for unsigned
+/// ones.
 fn wide(ty: &DataType) -> DataType {
     match ty {
         DataType::Int8 => DataType::Int16,
@@ -91,10 +93,11 @@ fn wide(ty: &DataType) -> DataType {
 }
 
 impl Shape {
-    /// The columns in the formats asked for.
+    /// Describes the columns of a schema in the requested formats: none for text, one for all
+    /// columns, or one for each.
     ///
     /// # Errors
-    /// There are formats for more or fewer columns.
+    /// The number of formats is neither 0, 1 nor the number of columns.
     pub(crate) fn new(schema: &Schema, formats: &[i16]) -> Result<Shape, Failure> {
         let columns = schema.fields().len();
         if formats.len() > 1 && formats.len() != columns {
@@ -129,7 +132,7 @@ impl Shape {
             encoded[*place] = FieldInfo::new(name.clone(), None, None, one, format);
             fields[*place] = FieldInfo::new(name, None, None, own, format);
         }
-        // Postgres takes what has no type for text in the end.
+        // Postgres resolves an unknown type to text.
         for (place, field) in schema.fields().iter().enumerate() {
             if *field.data_type() == DataType::Null {
                 let (name, format) = (fields[place].name().to_owned(), fields[place].format());
@@ -139,29 +142,29 @@ impl Shape {
         Ok(Shape { fields: Arc::new(fields), encoded: Arc::new(encoded), converted })
     }
 
-    /// One column of text.
+    /// Returns the shape of one text column.
     pub(crate) fn text(name: &str) -> Shape {
         Shape::texts(&[name])
     }
 
-    /// Columns of text.
+    /// Returns the shape of text columns.
     pub(crate) fn texts(names: &[&str]) -> Shape {
         let field = |name: &&str| FieldInfo::new((*name).into(), None, None, Type::TEXT, FieldFormat::Text);
         let fields: Arc<Vec<FieldInfo>> = Arc::new(names.iter().map(field).collect());
         Shape { encoded: fields.clone(), fields, converted: Vec::new() }
     }
 
-    /// How it is described to the client.
+    /// Returns the RowDescription message.
     pub(crate) fn description(&self) -> RowDescription {
         RowDescription::new(self.fields.iter().map(Into::into).collect())
     }
 
-    /// What Postgres calls the columns' types.
+    /// Returns Postgres' names of the columns' types.
     pub(crate) fn type_names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|field| field.datatype().name())
     }
 
-    /// The rows of a batch, one after the other.
+    /// Returns an encoder of a batch's rows, one at a time.
     ///
     /// # Errors
     /// A value cannot be written as JSON.
@@ -170,7 +173,7 @@ impl Shape {
         Ok(Rows(encode_recordbatch(self.encoded.clone(), batch)))
     }
 
-    /// With texts, or bytes as they are sent, for the columns that are converted here.
+    /// Replaces converted columns by their texts or binary values.
     fn convert(&self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
         let mut columns = batch.columns().to_vec();
         for (place, to) in &self.converted {
@@ -193,10 +196,10 @@ impl Shape {
     }
 }
 
-/// Rows of texts as a batch.
+/// Converts rows of texts to a batch.
 ///
 /// # Errors
-/// Rows are of different lengths.
+/// The rows have different lengths.
 pub(crate) fn texts(rows: &[Vec<String>]) -> Result<RecordBatch, Failure> {
     let width = rows.first().map_or(0, Vec::len);
     let column = |place: usize| rows.iter().map(|row| row.get(place)).collect::<StringArray>();
@@ -204,14 +207,14 @@ pub(crate) fn texts(rows: &[Vec<String>]) -> Result<RecordBatch, Failure> {
     RecordBatch::try_from_iter(columns).map_err(internal)
 }
 
-/// Rows of one batch, not encoded yet.
+/// Rows of one batch, to be encoded.
 pub(crate) struct Rows(Box<dyn Iterator<Item = pgwire::error::PgWireResult<DataRow>> + Send>);
 
 impl Rows {
-    /// Appends one row: false if there was none left.
+    /// Appends one row. Returns false if none is left.
     ///
     /// # Errors
-    /// A value cannot be written in the format asked for.
+    /// A value cannot be written in the requested format.
     pub(crate) fn encode_next(&mut self, out: &mut BytesMut) -> Result<bool, Failure> {
         let Some(row) = self.0.next() else { return Ok(false) };
         row?.encode(out)?;
@@ -223,7 +226,8 @@ fn internal(error: datafusion::arrow::error::ArrowError) -> Failure {
     Failure::new(state::INTERNAL, error.to_string())
 }
 
-/// The schema as clients see it, with those columns as what they are converted to, or else as texts.
+/// Returns the schema as clients see it. Converted columns have their target type if it is an
+/// Arrow type, or else text.
 fn as_converted(schema: &Schema, converted: &[(usize, To)]) -> Schema {
     let one = |(place, field): (usize, &Arc<Field>)| {
         let name = names::shown(field.name());
@@ -236,7 +240,7 @@ fn as_converted(schema: &Schema, converted: &[(usize, To)]) -> Schema {
     Schema::new(schema.fields().iter().enumerate().map(one).collect::<Vec<_>>())
 }
 
-/// Whether a client can be given the type as Postgres has it: single values, arrays of them, and rows of them.
+/// Returns true if Postgres has the type: single values, arrays of them, and rows of them.
 fn has_postgres_type(ty: &DataType) -> bool {
     match ty {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
@@ -252,7 +256,7 @@ fn is_single(ty: &DataType) -> bool {
     !ty.is_nested() && !matches!(ty, Decimal32(..) | Decimal64(..) | Decimal256(..) | Float16)
 }
 
-/// A column as JSON texts.
+/// Converts a column to JSON texts.
 fn json(column: &ArrayRef) -> Result<ArrayRef, Failure> {
     let schema = Arc::new(Schema::new(vec![Field::new("v", column.data_type().clone(), true)]));
     let batch = RecordBatch::try_new(schema, vec![column.clone()]).map_err(internal)?;

@@ -1,4 +1,5 @@
-//! The session's own statements: transactions (which are only marked: everything is read-only), settings, and what was prepared.
+//! Statements about the session itself: transactions (which change only the session's state, since
+//! SQL is read-only), settings, and prepared statements.
 
 use datafusion::arrow::array::RecordBatch;
 use pgwire::messages::response::{CommandComplete, TransactionStatus};
@@ -11,13 +12,13 @@ use crate::settings::Settings;
 use crate::statement::Own;
 
 impl Session {
-    /// A statement of the session's own.
+    /// Executes a statement about the session itself.
     pub(crate) fn own(&mut self, connection: &mut Connection, own: &Own) -> Result<(), Wrong> {
         let mut tag = own.tag().to_owned();
         match own {
             Own::Begin => self.transaction = TransactionStatus::Transaction,
             Own::Commit | Own::Rollback => {
-                // What failed is rolled back, whatever its end was to be.
+                // A failed transaction is rolled back, even by COMMIT.
                 if self.transaction == TransactionStatus::Error {
                     tag = "ROLLBACK".to_owned();
                 }
@@ -64,7 +65,8 @@ impl Session {
         Ok(())
     }
 
-    /// A setting's name and value; some are not set but so.
+    /// Returns the name and value of a setting. Two names are read-only and not stored as
+    /// settings.
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, String), Failure> {
         match name {
             "session_authorization" => Ok(("session_authorization", self.login.role().to_string())),

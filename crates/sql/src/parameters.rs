@@ -1,4 +1,4 @@
-//! Values of a statement's parameters, as a client binds them.
+//! Types and values of a statement's parameters.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ use pgwire::messages::extendedquery::Bind;
 use crate::failure::{Failure, state};
 use crate::numeric;
 
-/// The types that a client is told its parameters have: what it said itself, else what the plan says.
+/// Returns the parameter types to report to the client. A type specified by the client takes
+/// precedence over the plan's. The default is text.
 pub(crate) fn types(inferred: &[Option<DataType>], said: &[u32]) -> Vec<Type> {
     let one = |place: usize, ty: &Option<DataType>| {
         let said = said.get(place).copied().filter(|oid| *oid != 0).and_then(Type::from_oid);
@@ -28,10 +29,10 @@ pub(crate) fn types(inferred: &[Option<DataType>], said: &[u32]) -> Vec<Type> {
     inferred.iter().enumerate().map(|(place, ty)| one(place, ty)).collect()
 }
 
-/// The values that a Bind message gives to parameters of these types.
+/// Returns the values of a Bind message. `None` if the statement has no parameters.
 ///
 /// # Errors
-/// There are too many or too few, or one is no value of its type.
+/// The number of values or of formats is wrong, or a value does not fit its type.
 pub(crate) fn values(
     bind: &Bind,
     inferred: &[Option<DataType>],
@@ -54,11 +55,11 @@ pub(crate) fn values(
     if inferred.is_empty() {
         return Ok(None);
     }
-    // Numbers of things are numbers.
+    // An object id is a number here.
     let known = |ty: &Type| if *ty == Type::OID_ARRAY { Type::INT4_ARRAY } else { ty.clone() };
     let known = types.iter().map(|ty| Some(known(ty))).collect();
     let stored = Arc::new(StoredStatement::new(String::new(), (), known));
-    // What the library reads of numerics ends at 96 bits.
+    // The library reads numerics of at most 96 bits, so they are parsed here.
     let mut rest = Bind::new(
         bind.portal_name.clone(),
         bind.statement_name.clone(),

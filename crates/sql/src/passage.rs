@@ -1,4 +1,5 @@
-//! Nodes of a plan with one input whose rows they leave as they are: they say how its partitions are run, and nothing else.
+//! Plan nodes with one input that pass all rows on unchanged. They only decide how a partition of
+//! the input is executed.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,20 +15,20 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
 };
 
-/// How a partition of the input is run.
+/// Execution of a partition of the input.
 pub(crate) trait Passage: fmt::Debug + Send + Sync + 'static {
-    /// The node's name in plans.
+    /// Name of the node in plans.
     const NAME: &'static str;
 
-    /// How `EXPLAIN` shows it.
+    /// Returns the node's line in `EXPLAIN`.
     fn describe(_input: &Arc<dyn ExecutionPlan>) -> String {
         Self::NAME.to_owned()
     }
 
-    /// The rows of a partition.
+    /// Returns the rows of a partition.
     ///
     /// # Errors
-    /// Those of the input.
+    /// Errors of the input.
     fn run(
         input: &Arc<dyn ExecutionPlan>,
         partition: usize,
@@ -35,7 +36,7 @@ pub(crate) trait Passage: fmt::Debug + Send + Sync + 'static {
     ) -> Result<SendableRecordBatchStream>;
 }
 
-/// See the head of this file.
+/// Plan node for a [`Passage`].
 #[derive(Debug)]
 pub(crate) struct PassageExec<P> {
     input: Arc<dyn ExecutionPlan>,

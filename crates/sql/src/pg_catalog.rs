@@ -1,5 +1,6 @@
-//! `pg_catalog` as a role is shown it. The crate that makes it numbers the tables of all keyspaces, and forgets the number of a table
-//! that it does not find: so it always finds all, and here the rows about keyspaces that the role is not shown are removed.
+//! `pg_catalog` as a role sees it. The library numbers the tables of all keyspaces, and forgets a
+//! table's number once it does not find the table. Therefore it always lists all keyspaces, and
+//! rows about keyspaces hidden from the role are filtered out here.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,20 +24,20 @@ use futures::StreamExt;
 
 use crate::catalog::shows;
 
-/// Its name.
+/// Name of the schema.
 pub(crate) const NAME: &str = "pg_catalog";
 
 type Inner = PgCatalogSchemaProvider<Arc<dyn CatalogProviderList>, EmptyContextProvider>;
 
-/// See the head of this file.
+/// The schema `pg_catalog`, filtered by the rights of the role that reads it.
 #[derive(Debug)]
 pub(crate) struct PgCatalog(Arc<Inner>);
 
 impl PgCatalog {
-    /// Describes the tables of these catalogs, which are to list those of every keyspace.
+    /// Describes the tables of `all`, which must list every keyspace.
     ///
     /// # Errors
-    /// Those of the crate that makes it.
+    /// Errors of the library.
     pub(crate) fn new(all: Arc<dyn CatalogProviderList>) -> Result<PgCatalog> {
         let tables = Arc::new(PgCatalogStaticTables::try_new()?);
         Ok(PgCatalog(Arc::new(Inner::try_new(all, tables, EmptyContextProvider)?)))
@@ -60,7 +61,7 @@ impl SchemaProvider for PgCatalog {
     }
 }
 
-/// The tables with rows about tables of keyspaces.
+/// Catalog tables with rows about keyspaces or their tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum About {
     Namespaces,
@@ -86,7 +87,7 @@ impl About {
     }
 }
 
-/// Every row of a table.
+/// Returns the unfiltered rows of a table.
 fn stream(all: &Inner, about: About) -> Result<Arc<dyn PartitionStream>> {
     match all.build_table_by_name(about.name())? {
         Some(PgCatalogTable::Dynamic(stream)) => Ok(stream),
@@ -94,7 +95,7 @@ fn stream(all: &Inner, about: About) -> Result<Arc<dyn PartitionStream>> {
     }
 }
 
-/// The rows of a table that a role is shown.
+/// Rows of a table that the role may see.
 struct Shown {
     all: Arc<Inner>,
     about: About,
@@ -118,7 +119,7 @@ impl PartitionStream for Shown {
     }
 }
 
-/// Makes the rows of a table, without those about hidden keyspaces.
+/// Returns the rows of a table, without those about hidden keyspaces.
 async fn shown(all: Arc<Inner>, about: About, context: Arc<TaskContext>) -> Result<RecordBatch> {
     let rows = made(&all, about, &context).await?;
     let by_name = |rows: &RecordBatch, column: &str| -> BooleanArray {
@@ -150,7 +151,7 @@ async fn shown(all: Arc<Inner>, about: About, context: Arc<TaskContext>) -> Resu
     Ok(filter_record_batch(&rows, &kept)?)
 }
 
-/// Makes every row of a table, which comes as one batch.
+/// Returns all rows of a table. The library yields them as one batch.
 async fn made(all: &Inner, about: About, context: &Arc<TaskContext>) -> Result<RecordBatch> {
     let stream = stream(all, about)?;
     let none = RecordBatch::new_empty(stream.schema().clone());

@@ -1,4 +1,6 @@
-//! From a statement's text to a plan: Postgres' dialect is read and rewritten (`dialect`), then DataFusion plans it. All of it on a heavy lane. What was planned is kept a while (`kept_plans`) for whoever sends the same text again.
+//! Plans a statement's text: parses and rewrites Postgres' dialect (`dialect`), then calls
+//! DataFusion. All of it runs on a heavy lane. The plan cache (`kept_plans`) keeps the plan for
+//! the next statement with the same text.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -37,23 +39,23 @@ use crate::settings::SERVER_VERSION;
 use crate::table::{CqlTable, ScanOptions};
 use crate::{bounded, exact, functions, known, wide};
 
-/// Memory of a node of the syntax tree in both plans, logical and optimized, bytes. A literal takes about 200 in each
-/// (the size of `Expr` and of its text, 2026-11-24).
+/// Memory of a syntax tree node in both plans, logical and optimized, bytes. A literal takes about
+/// 200 in each (the size of `Expr` and of its text, 2026-11-24).
 const NODE_BYTES: u64 = 400;
 
-/// What a session brings to the planning of a statement.
+/// Properties of a session that its plans depend on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PlanOptions {
-    /// Where names without a keyspace are looked for.
+    /// The keyspace of unqualified names.
     pub(crate) schema: String,
     pub(crate) user: String,
     pub(crate) time_zone: String,
     pub(crate) scan: ScanOptions,
-    /// All settings, for statements that ask for them.
+    /// All settings, if the statement reads them. Empty otherwise.
     pub(crate) settings: BTreeMap<String, String>,
 }
 
-/// What all statements share, made by the first.
+/// State shared by all statements. The first one creates it.
 pub(crate) struct Planner {
     shared: OnceLock<Result<(SessionContext, Arc<Catalog>), String>>,
     dialect: OnceLock<Dialect>,
@@ -66,8 +68,8 @@ impl fmt::Debug for Planner {
     }
 }
 
-/// A planner that other crates know nothing about: whoever drops a [`Sql`] would otherwise compile what drops all of DataFusion, once
-/// more in each program and test.
+/// A planner that other crates cannot see. Otherwise each program and test that drops a [`Sql`]
+/// would compile the destructors of all of DataFusion again.
 pub(crate) trait Planning: fmt::Debug + Send + Sync {
     fn planner(&self) -> &Planner;
 }
@@ -78,29 +80,29 @@ impl Planning for Planner {
     }
 }
 
-/// A planned statement. Parameters, if it has any, have no values yet.
+/// A planned statement. Its parameters have no values yet.
 pub(crate) struct Planned {
-    /// What it is planned in; statements of sessions that say the same share it.
+    /// State it is planned with. Sessions with equal options share it.
     state: Arc<SessionState>,
     plan: LogicalPlan,
-    /// Memory that it takes, about: its text, and [`NODE_BYTES`] a node.
+    /// Approximate memory, bytes: the text, and [`NODE_BYTES`] for each node.
     pub(crate) bytes: u64,
-    /// Rewritten, once it was run, if it means the same whenever it runs.
+    /// The optimized plan, set by the first execution if `lasts`.
     optimized: OnceLock<Optimized>,
     lasts: bool,
-    /// The tables it reads, by keyspace and name.
+    /// Tables it reads, by keyspace and name.
     pub(crate) tables: Vec<(String, String)>,
-    /// Its parameters, from `$1`: their types where they can be told.
+    /// Types of its parameters from `$1`. `None` if unknown.
     pub(crate) parameters: Vec<Option<DataType>>,
-    /// Types that they are said to have, by their numbers in Postgres, where the client insists.
+    /// Postgres' ids of parameter types, where a known client requires them.
     pub(crate) told: &'static [u32],
-    /// The first word: what is said when it ends.
+    /// First word of its command tag.
     pub(crate) tag: &'static str,
-    /// What it sets when it runs, by `set_config`.
+    /// Settings that it changes by `set_config`.
     pub(crate) sets: Vec<(String, SetTo)>,
 }
 
-/// A plan as the optimizer leaves it.
+/// An optimized plan.
 #[derive(Clone)]
 struct Optimized {
     plan: LogicalPlan,
@@ -117,21 +119,22 @@ impl Optimized {
 
 /// A plan to be executed.
 pub(crate) struct Physical {
-    /// With one partition.
+    /// Plan with one partition.
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// What it was planned in.
+    /// State it was planned with.
     pub(crate) state: Arc<SessionState>,
-    /// The tables that it reads more than once, by their ids.
+    /// Ids of the tables that it reads more than once.
     pub(crate) repeated: Arc<HashSet<Uuid>>,
 }
 
 impl Planned {
-    /// What it is planned in.
+    /// Returns the state it is planned with.
     pub(crate) fn state(&self) -> &Arc<SessionState> {
         &self.state
     }
 
-    /// Whether it reads tables, and only such as the schema defines: what others are filled with may be decided when they are planned.
+    /// Returns true if it reads tables, and all of them are stored ones. The rows of virtual
+    /// tables may be fixed by planning.
     fn reads_stored_tables(&self, tables: &Tables) -> Result<bool> {
         let (mut any, mut all) = (false, true);
         each_scanned(&self.plan, |table| {
@@ -141,12 +144,12 @@ impl Planned {
         Ok(any && all)
     }
 
-    /// The columns of its rows.
+    /// Returns the columns of its rows.
     pub(crate) fn schema(&self) -> &datafusion::arrow::datatypes::Schema {
         self.plan.schema().as_arrow()
     }
 
-    /// The physical plan, for batches of at most `rows_max` rows.
+    /// Returns the physical plan, for batches of at most `rows_max` rows.
     pub(crate) async fn physical(
         &self,
         values: Option<ParamValues>,
@@ -158,7 +161,7 @@ impl Planned {
             Joins::Sorted => Arc::new(sorting(&self.state)),
         };
         if !self.lasts {
-            // Now is when it runs, and not when it was prepared.
+            // `now()` is the time of execution, not of preparation.
             Arc::make_mut(&mut state).mark_start_execution();
         }
         let optimized = match values {
@@ -182,16 +185,17 @@ impl Planned {
     }
 }
 
-/// How tables are joined on equal values.
+/// Algorithm for equi-joins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Joins {
-    /// By a table of one side in memory.
+    /// A hash table of one side in memory.
     Hashed,
-    /// By sorting both sides.
+    /// A merge of both sides, sorted.
     Sorted,
 }
 
-/// The state with joins by sorting, which DataFusion plans for two partitions and more only.
+/// Returns the state with sort-merge joins, which DataFusion plans for at least two partitions
+/// only.
 fn sorting(state: &SessionState) -> SessionState {
     let partitions = state.config().target_partitions().max(2);
     let mut config = state.config().clone().with_target_partitions(partitions);
@@ -199,7 +203,7 @@ fn sorting(state: &SessionState) -> SessionState {
     SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build()
 }
 
-/// The state with so many rows a batch.
+/// Returns the state with batches of `rows` rows.
 fn with_batches(state: &SessionState, rows: usize) -> SessionState {
     let config = state.config().clone().with_batch_size(rows);
     SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build()
@@ -210,15 +214,15 @@ impl Planner {
         Planner { shared: OnceLock::new(), dialect: OnceLock::new(), kept: KeptPlans::default() }
     }
 
-    /// What is counted of the plans it keeps.
+    /// Returns the metrics of the plan cache.
     pub(crate) fn plans(&self) -> Plans {
         self.kept.counted()
     }
 
-    /// Plans one statement over these tables.
+    /// Plans one statement over `tables`, or returns its plan from the plan cache.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The statement is invalid, unsupported, or exceeds a guardrail.
     pub(crate) async fn plan(
         &self,
         sql: &Sql,
@@ -293,7 +297,7 @@ impl Planner {
     }
 }
 
-/// What all statements share: functions, rules, the catalog.
+/// Creates the shared state: functions, rules, the catalog.
 fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(SessionContext, Arc<Catalog>)> {
     let SqlConfig { batch_rows, .. } = *sql.config();
     let mut config = SessionConfig::new()
@@ -304,7 +308,7 @@ fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(Sess
     let options = config.options_mut();
     options.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
     options.sql_parser.parse_float_as_decimal = true;
-    // Of planning; what runs has its own (`run`).
+    // For planning only. Each run has a runtime of its own (`run`).
     let runtime = RuntimeEnvBuilder::new()
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
         .build_arc()?;
@@ -330,7 +334,7 @@ fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(Sess
     Ok((context, catalog))
 }
 
-/// The statement with the options of `EXPLAIN (…)`, of which DataFusion's planner takes no notice otherwise.
+/// Converts `EXPLAIN (…)` with its options, which DataFusion's planner would ignore otherwise.
 fn explained(statement: datafusion::sql::sqlparser::ast::Statement) -> Result<Statement, Failure> {
     use datafusion::sql::sqlparser::ast::{Expr, Ident, Statement as Parsed};
     let (statement, mut given) = match statement {
@@ -354,21 +358,22 @@ fn explained(statement: datafusion::sql::sqlparser::ast::Statement) -> Result<St
     Ok(Statement::Explain(ExplainStatement { options, statement }))
 }
 
-/// What clients look for the version of Postgres in.
+/// Returns the text in which clients search for the version of Postgres.
 fn version() -> String {
     format!("PostgreSQL {SERVER_VERSION} (fairlane {})", env!("CARGO_PKG_VERSION"))
 }
 
-/// The shared state with what the session says.
+/// Returns the shared state with the session's options.
 fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
     let state = context.state();
     let mut config = state.config().clone().with_extension(Arc::new(options.scan));
     config.options_mut().catalog.default_schema = options.schema.clone();
     config.options_mut().execution.time_zone = Some(options.time_zone.clone());
     let mut state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
-    // Functions that are told the settings when they run are told those of the beginning: else of the shared state.
+    // Functions that get the settings during execution get a copy made here. Otherwise it would be
+    // that of the shared state.
     state.mark_start_execution();
-    // They replace those that say `postgres` and `public`; that cannot fail.
+    // These replace functions that return `postgres` and `public`. Registering them cannot fail.
     for (name, text) in [("session_user", &options.user), ("current_schema", &options.schema)] {
         let _ = state.register_udf(Arc::new(functions::text(name, text.clone())));
     }
@@ -376,7 +381,8 @@ fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
     state
 }
 
-/// Whether a plan means the same whenever it runs: it asks for no time, no chance, and nothing else that changes.
+/// Returns true if a plan means the same whenever it runs: it calls only immutable functions, and
+/// is not EXPLAIN.
 fn lasts(plan: &LogicalPlan) -> Result<bool> {
     let mut lasts = !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
     plan.apply_with_subqueries(|node| {
@@ -396,7 +402,8 @@ fn lasts(plan: &LogicalPlan) -> Result<bool> {
     Ok(lasts)
 }
 
-/// What a plan scans, in subqueries too; none for a table that is not one of ours.
+/// Calls `visit` for each scanned table, also in subqueries. `None` for a table that is not a
+/// [`CqlTable`].
 fn each_scanned(plan: &LogicalPlan, mut look: impl FnMut(Option<&CqlTable>)) -> Result<()> {
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
@@ -409,7 +416,7 @@ fn each_scanned(plan: &LogicalPlan, mut look: impl FnMut(Option<&CqlTable>)) -> 
     Ok(())
 }
 
-/// The tables a plan reads.
+/// Returns the tables that a plan reads, by keyspace and name.
 fn tables_of(plan: &LogicalPlan) -> Result<Vec<(String, String)>> {
     let mut tables = Vec::new();
     each_scanned(plan, |table| {
@@ -420,9 +427,9 @@ fn tables_of(plan: &LogicalPlan) -> Result<Vec<(String, String)>> {
     Ok(tables)
 }
 
-/// The tables that a plan reads more than once, by their ids.
+/// Returns the ids of the tables that a plan reads more than once.
 fn repeated(plan: &LogicalPlan) -> Result<HashSet<Uuid>> {
-    // What a recursive query reads it reads in every round.
+    // A recursive query reads its tables again in each round.
     let mut is_recursive = false;
     plan.apply_with_subqueries(|node| {
         is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
@@ -435,7 +442,8 @@ fn repeated(plan: &LogicalPlan) -> Result<HashSet<Uuid>> {
     Ok(repeated)
 }
 
-/// Types of parameters that DataFusion does not tell: of what is cast, of LIMIT and OFFSET, of the list that ANY looks in.
+/// Infers parameter types that DataFusion leaves open: operands of casts, LIMIT and OFFSET, and
+/// the list of ANY.
 fn told_by_place(plan: &LogicalPlan, types: &mut HashMap<String, Option<DataType>>) -> Result<()> {
     let mut tell = |expr: &Expr, ty: DataType| {
         if let Expr::Placeholder(parameter) = expr
@@ -470,7 +478,7 @@ fn told_by_place(plan: &LogicalPlan, types: &mut HashMap<String, Option<DataType
     Ok(())
 }
 
-/// The parameters `$1` … `$n` of a plan.
+/// Returns the types of the parameters `$1` … `$n` of a plan.
 fn parameters_of(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, Failure> {
     let mut found = plan.get_parameter_types()?;
     told_by_place(plan, &mut found)?;

@@ -1,5 +1,6 @@
-//! A portal: a statement with its values, on its way to the client. A query whose client asks for some rows at a time is left in the middle
-//! between them; it keeps its slot, its memory and its limits until its end, and is looked after meanwhile.
+//! A portal: a statement with its parameter values, executed for a client. If the client fetches a
+//! query in steps, the query is suspended between them. It keeps its slot, memory and limits until
+//! it ends, and its limits are checked meanwhile.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,33 +24,35 @@ use crate::tasks::Kept;
 use crate::text;
 use crate::work::Work;
 
-/// See the head of this file.
+/// A bound statement, and how far it has come.
 pub(crate) struct Portal {
     prepared: Rc<Prepared>,
     values: Option<datafusion::common::ParamValues>,
     formats: Vec<i16>,
-    /// Begun, and left in the middle.
+    /// The query, if it is suspended.
     suspended: Option<Suspended>,
-    /// Why it was ended while it was left so.
+    /// Reason why the query was ended while it was suspended.
     failure: Option<Failure>,
-    /// All its rows were given.
+    /// All rows were sent.
     is_done: bool,
-    /// Rows of a statement about roles and levels, made to be described.
+    /// Rows of a statement about roles and levels, if Describe has executed it already.
     listed: Option<engine::Rows>,
     rows: u64,
-    /// The memory of its values.
+    /// Memory of the parameter values.
     _charge: Option<Charge>,
 }
 
-/// A query whose client has asked for some rows and not for more yet. It keeps its slot, its memory and its limits.
+/// A query whose client has not asked for more rows yet. It keeps its slot, its memory and its
+/// limits.
 pub(crate) struct Suspended {
     work: Work,
     running: Kept<Running>,
 }
 
 impl Session {
-    /// Ends suspended queries that have gone too far, or all of them if that was asked for; whether there are others. What else was to be
-    /// cancelled has ended.
+    /// Ends suspended queries that exceed their limits, or all of them after `CANCEL STATEMENT`.
+    /// Returns true if suspended queries remain. Clears the session's cancel request: a running
+    /// statement that it was for has ended.
     pub(crate) async fn look_after_suspended(&mut self) -> Result<bool, End> {
         let all = self.live.cancelled.take() == Cancel::All;
         let mut portals = std::mem::take(&mut self.portals);
@@ -72,7 +75,7 @@ impl Session {
         Ok(any)
     }
 
-    /// The slot of a suspended query of the level: what this session runs meanwhile runs instead of it.
+    /// Returns the slot of a suspended query of the level. The session's next query borrows it.
     pub(crate) fn lent_slot(&self, level: &Arc<Level>) -> Option<Rc<Ticket>> {
         self.portals.values().find_map(|portal| portal.suspended.as_ref()?.work.slot_of(level))
     }
@@ -81,12 +84,12 @@ impl Session {
         self.portals.remove(name).into_iter().for_each(|portal| portal.close(&self.live));
     }
 
-    /// Ends the queries that were left in the middle: so does the end of a transaction.
+    /// Closes all portals and ends their suspended queries, as the end of a transaction does.
     pub(crate) fn close_portals(&mut self) {
         self.portals.drain().for_each(|(_, portal)| portal.close(&self.live));
     }
 
-    /// Says which columns a statement gives; where it gives none, says so if `is_asked`.
+    /// Sends the columns of a statement. If it has none, sends NoData when `is_asked`.
     pub(crate) async fn describe_portal(
         &mut self,
         connection: &mut Connection,
@@ -103,7 +106,7 @@ impl Session {
                 Some(Shape::text(name))
             }
             Some(Statement::Own(Own::ShowAll)) => Some(self.all_settings().1),
-            // Only what lists has columns, and which is known when it has been made.
+            // Among these only LIST returns rows. Its columns are known after execution.
             Some(Statement::Access) if text::words(&portal.prepared.text, 1)[0].is("list") => {
                 let rows = self.list(&portal.prepared.text).await?;
                 let batch = crate::outcome::batch(&rows)?;
@@ -183,7 +186,8 @@ impl Session {
         }
     }
 
-    /// Sends a query's rows, from where it was left if it was begun: how many, and what is left of it.
+    /// Sends rows of a query, and resumes it if it was suspended. Returns the number of rows and
+    /// the suspended query, if any.
     async fn rows(
         &mut self,
         connection: &mut Connection,
@@ -255,7 +259,7 @@ impl Portal {
         }
     }
 
-    /// Ends its query, if that was left in the middle.
+    /// Ends the suspended query, if any.
     fn close(self, live: &Live) {
         self.suspended.into_iter().for_each(|suspended| suspended.work.end(live, false));
     }
@@ -265,7 +269,7 @@ pub(crate) fn no_portal(name: &str) -> Failure {
     Failure::new(state::NO_PORTAL, format!("portal \"{name}\" does not exist"))
 }
 
-/// What is said when a statement about roles and levels is done: its first words.
+/// Returns the command tag of a statement about roles and levels: its first words.
 fn tag_of(text: &str) -> String {
     let words: Vec<String> = text::words(text, 3).iter().map(|word| word.text().to_uppercase()).collect();
     let count = match (words.first().map(String::as_str), words.get(1).map(String::as_str)) {

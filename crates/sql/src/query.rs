@@ -1,4 +1,4 @@
-//! A query that runs: batches as they come, encoded a chunk at a time. All of it on heavy lanes.
+//! A running query: reads batches and encodes their rows in chunks, on heavy lanes.
 
 use std::sync::Arc;
 
@@ -16,21 +16,22 @@ use crate::plan::{Joins, Planned};
 use crate::run::Run;
 use crate::wide::TooWide;
 
-/// Rows encoded between looks at the scheduler; some tens of microseconds.
+/// Rows encoded between checks for a yield: some tens of microseconds.
 const ROWS_A_PIECE: u64 = 128;
 
-/// See the head of this file.
+/// A query that was started.
 pub(crate) struct Running {
     batches: SendableRecordBatchStream,
     shape: Shape,
-    /// What is left of the last batch.
+    /// Rows of the last batch that are not encoded yet.
     rows: Option<Rows>,
     pub(crate) run: Arc<Run>,
     again: Option<Again>,
 }
 
-/// How a query is begun again that has given nothing yet: hash joins keep one side in memory, and what does not fit there is joined by
-/// sorting, which can spill; and values that are too wide for the rows of a batch get batches of fewer rows.
+/// State to restart a query that has returned no rows yet, for two failures. Hash joins keep one
+/// side in memory: if it does not fit, the joins are sorted, which can spill. Values too wide for
+/// the rows of a batch get batches of fewer rows.
 struct Again {
     planned: Arc<Planned>,
     values: Option<ParamValues>,
@@ -40,7 +41,7 @@ struct Again {
 }
 
 impl Again {
-    /// Whether it can be begun again otherwise, so that it does not fail as it did.
+    /// Adjusts the plan to avoid the failure. Returns false if a restart would not help.
     fn after(&mut self, error: &DataFusionError, run: &Run) -> bool {
         if let Some(rows) = TooWide::of(error).and_then(TooWide::fewer_rows) {
             self.rows_max = rows;
@@ -54,12 +55,12 @@ impl Again {
     }
 }
 
-/// How far a query has come.
+/// State of a query after a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
-    /// A chunk is full.
+    /// The chunk is full.
     More,
-    /// So many rows were asked for, and there may be more.
+    /// The client has all rows it asked for, and there may be more.
     Suspended,
     Done,
 }
@@ -67,7 +68,7 @@ pub(crate) enum Progress {
 /// Starts a planned query.
 ///
 /// # Errors
-/// It cannot run.
+/// It cannot be planned or started.
 pub(crate) async fn start(
     planned: Arc<Planned>,
     values: Option<ParamValues>,
@@ -88,10 +89,11 @@ fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 impl Running {
-    /// Appends rows to `out` until it is full, `rows_max` are there, or there are no more: how many.
+    /// Appends rows to `out` until it is full, has `rows_max` more rows, or the query ends.
+    /// Returns the number of rows.
     ///
     /// # Errors
-    /// The query failed. What was appended may be sent nevertheless.
+    /// The query failed. Rows appended before may still be sent.
     pub(crate) async fn chunk(
         &mut self,
         out: &mut BytesMut,
@@ -124,7 +126,8 @@ impl Running {
         }
     }
 
-    /// What the client is told: of memory, why its level had no more, where an operator says only that it is full.
+    /// Converts an error for the client. If an operator has no memory, reports why the level
+    /// refused it.
     fn failure(&self, error: DataFusionError) -> Failure {
         match self.run.refusal().filter(|_| is_out_of_memory(&error)) {
             Some(refusal) => Failure::new(state::MEMORY, refusal),
@@ -135,11 +138,11 @@ impl Running {
     async fn next(&mut self) -> Result<Option<Rows>, Failure> {
         let mut next = self.batches.next().await;
         if let Some(mut again) = self.again.take() {
-            // Rows of a batch become fewer each time, and joins are sorted once.
+            // This ends: each restart has fewer rows in a batch, and joins become sorted once.
             while let Some(Err(error)) = &next
                 && again.after(error, &self.run)
             {
-                // What the attempt before has is given back before the next begins.
+                // Free the memory of the failed attempt first.
                 self.batches = Box::pin(EmptyRecordBatchStream::new(self.batches.schema()));
                 let Again { planned, values, joins, rows_max, .. } = &again;
                 let physical = planned.physical(values.clone(), *joins, *rows_max).await?;

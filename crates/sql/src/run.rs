@@ -1,5 +1,5 @@
-//! One run of a query: what it may have, what it has put aside, and how far it has come. The parts of its plan, on whatever core,
-//! find it in their task's context.
+//! One run of a query: its memory, its spilled data, and its progress. The operators of its plan,
+//! on any core, find it in their task's context.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,25 +22,25 @@ use crate::plan::Physical;
 use crate::snapshots::Snapshots;
 use crate::spill::{Files, SpillSpace, Spills};
 
-/// See the head of this file.
+/// State shared by all operators of one query.
 pub(crate) struct Run {
     account: Arc<Account>,
     memory: Arc<StatementMemory>,
-    /// None if its level did not let it spill when it began.
+    /// `None` if the level did not allow spilling when the query began.
     spills: Option<Arc<Spills>>,
     rows: AtomicU64,
     bytes: AtomicU64,
-    /// Rows that its scans will have given when they end, as far as that can be told.
+    /// Estimate of the rows that all scans return in total.
     expected_rows: AtomicU64,
-    /// Some of its rows were given to the client.
+    /// Some rows were sent to the client.
     has_given: AtomicBool,
-    /// It is to go on in another group.
+    /// `group` was set: tasks must switch to it.
     has_moved: AtomicBool,
     group: Mutex<Option<Group>>,
 }
 
 impl Run {
-    /// A run in a level; where it spills to, if anywhere.
+    /// Creates a run in a level. It spills to `space`, if that is given and the level allows it.
     pub(crate) fn new(effective: &Effective, space: Option<Arc<SpillSpace>>) -> Arc<Run> {
         let account = Arc::new(effective.level.account());
         let space = space.filter(|_| effective.spec.spill);
@@ -61,15 +61,15 @@ impl Run {
         Arc::new(run)
     }
 
-    /// The run that a part of a plan belongs to.
+    /// Returns the run that an operator belongs to.
     pub(crate) fn of(context: &TaskContext) -> Option<Arc<Run>> {
         context.session_config().get_extension()
     }
 
-    /// Executes a plan, whose scans of a table all see one moment.
+    /// Executes a plan. All scans of a table read the same snapshot.
     ///
     /// # Errors
-    /// As DataFusion says.
+    /// Errors of DataFusion.
     pub(crate) fn execute(self: &Arc<Self>, physical: &Physical) -> Result<SendableRecordBatchStream> {
         physical.plan.execute(0, self.context(&physical.state, &physical.repeated)?)
     }
@@ -94,24 +94,26 @@ impl Run {
         let mut config = state.config().clone().with_extension(self.clone()).with_extension(snapshots);
         let execution = &mut config.options_mut().execution;
         execution.spill_compression = SpillCompression::Lz4Frame;
-        // What a sort keeps to merge with: no more than every operator may have.
+        // Memory that a sort reserves for its merge: not more than each operator gets without
+        // asking.
         execution.sort_spill_reservation_bytes = if self.can_spill() { 1 << 20 } else { 0 };
         let context = TaskContext::from(state).with_session_config(config).with_runtime(runtime);
         Ok(Arc::new(context))
     }
 
-    /// Whether its level lets it spill.
+    /// Returns true if the query may spill.
     pub(crate) fn can_spill(&self) -> bool {
         self.memory.spills()
     }
 
-    /// Whether its level lets it spill from now on; it does so only if it did when the query began, which was planned to. What was put
-    /// aside stays where it is.
+    /// Allows or forbids further spilling. Has no effect on a query that began without spilling,
+    /// since it was planned for that. Data spilled already stays on disk.
     pub(crate) fn let_spill(&self, may: bool) {
         self.memory.let_spill(may && self.spills.is_some());
     }
 
-    /// Counts what a scan has given, and lets it go on when what is under way to the disk allows it.
+    /// Counts a batch returned by a scan. Waits while too much spilled data is in flight to the
+    /// disk.
     pub(crate) async fn has_read(&self, rows: usize, bytes: usize) {
         self.rows.fetch_add(rows as u64, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
@@ -121,65 +123,65 @@ impl Run {
         self.follow().await;
     }
 
-    /// A scan begins that gives about so many rows.
+    /// Adds a starting scan's estimate of `rows`.
     pub(crate) fn expect(&self, rows: u64) {
         self.expected_rows.fetch_add(rows, Relaxed);
     }
 
-    /// Begins to count anew, for another attempt.
+    /// Resets the counters, for another attempt.
     pub(crate) fn begin_again(&self) {
         for count in [&self.rows, &self.bytes, &self.expected_rows] {
             count.store(0, Relaxed);
         }
     }
 
-    /// Notes that rows are given to the client: from here on the query cannot be begun again.
+    /// Records that rows are sent to the client. The query cannot be restarted afterwards.
     pub(crate) fn give(&self) {
         self.has_given.store(true, Relaxed);
     }
 
-    /// Whether rows were given to the client.
+    /// Returns true if rows were sent to the client.
     pub(crate) fn has_given(&self) -> bool {
         self.has_given.load(Relaxed)
     }
 
-    /// Rows that its scans have given.
+    /// Returns the rows read by its scans.
     pub(crate) fn rows(&self) -> u64 {
         self.rows.load(Relaxed)
     }
 
-    /// Rows that its scans give in all, roughly; no fewer than they have given.
+    /// Returns the estimated total rows of its scans, at least the rows read so far.
     pub(crate) fn expected_rows(&self) -> u64 {
         self.expected_rows.load(Relaxed).max(self.rows())
     }
 
-    /// Bytes that its scans have given, as they lie in memory.
+    /// Returns the bytes read by its scans, as Arrow arrays in memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Why its level had no more memory for it, if that was ever said.
+    /// Returns why its level refused memory. `None` if it never did.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.memory.refusal()
     }
 
-    /// Memory it has, bytes.
+    /// Returns the memory in use, bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.account.used()
     }
 
-    /// What it has put aside on disk, bytes.
+    /// Returns the bytes spilled to disk.
     pub(crate) fn spilled(&self) -> u64 {
         self.spills.as_ref().map_or(0, |spills| spills.written())
     }
 
-    /// From now on its work is done in that group.
+    /// Moves the remaining work to `group`.
     pub(crate) fn move_to(&self, group: Group) {
         *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Some(group);
         self.has_moved.store(true, Release);
     }
 
-    /// The group that the running task is to go on in, if it is in another.
+    /// Returns the group that the running task must switch to. `None` if it is in the right one.
     pub(crate) fn elsewhere(&self) -> Option<Group> {
         if !self.has_moved.load(Acquire) {
             return None;
@@ -188,8 +190,8 @@ impl Run {
         group.filter(|group| *group != lanes::current_group())
     }
 
-    /// Takes the running task to the group that the run has been moved to. To be awaited by tasks of the run, where they would
-    /// give way to others.
+    /// Switches the running task to the group of the run. Tasks of the run await this where they
+    /// yield.
     pub(crate) async fn follow(&self) {
         if let Some(group) = self.elsewhere() {
             lanes::switch_group(group).await;

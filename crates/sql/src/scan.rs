@@ -1,5 +1,6 @@
-//! The leaf of a plan: a scan of a table, with one partition for each core. Partition i takes its snapshot, or finds one, by a call to core i's fast lane, and
-//! makes its batches on core i's heavy lane, a batch ahead of whoever asks.
+//! The leaf of a plan: a scan of a table, with one partition for each core. Partition i takes or
+//! finds its snapshot by a call to core i's fast lane. It makes batches on core i's heavy lane,
+//! one batch ahead of the consumer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,14 +35,14 @@ use crate::server::Sql;
 use crate::snapshots::Snapshots;
 use crate::tasks::{self, Handles};
 
-/// See the head of this file.
+/// Plan node that scans a table.
 #[derive(Clone, Debug)]
 pub(crate) struct ScanExec {
     sql: Sql,
-    /// What the places of columns in the scan mean.
+    /// Definition that the scan's column indexes refer to.
     def: Arc<TableDef>,
     scan: TableScan,
-    /// Conditions that change while the query runs.
+    /// Dynamic filters.
     dynamic: Vec<Arc<dyn PhysicalExpr>>,
     schema: SchemaRef,
     statistics: Arc<Statistics>,
@@ -50,7 +51,7 @@ pub(crate) struct ScanExec {
 }
 
 impl ScanExec {
-    /// A scan that gives batches of that schema. To be made on a lane.
+    /// Creates a scan that returns batches of `schema`. Must be called on a lane.
     pub(crate) fn new(
         sql: Sql,
         def: Arc<TableDef>,
@@ -64,7 +65,7 @@ impl ScanExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         )
-        // It gives way by itself.
+        // The scan yields by itself.
         .with_scheduling_type(SchedulingType::Cooperative);
         ScanExec {
             sql,
@@ -78,7 +79,7 @@ impl ScanExec {
         }
     }
 
-    /// The same scan, not run yet, with these conditions that change while the query runs.
+    /// Returns a copy of the scan, not run yet, with these dynamic filters.
     fn with_dynamic(&self, dynamic: Vec<Arc<dyn PhysicalExpr>>) -> Arc<dyn ExecutionPlan> {
         Arc::new(ScanExec { dynamic, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() })
     }
@@ -116,7 +117,7 @@ impl ExecutionPlan for ScanExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        // A join finds out about its keys only if it finds somebody here who wants to know.
+        // A join computes bounds of its keys only if it finds its dynamic filter here.
         apply_expression_roots(&self.dynamic, f)
     }
 
@@ -128,7 +129,7 @@ impl ExecutionPlan for ScanExec {
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        // What it was narrowed by is about rows of the run before.
+        // Dynamic filters of the previous run do not apply to the next.
         Ok(self.with_dynamic(Vec::new()))
     }
 
@@ -140,7 +141,7 @@ impl ExecutionPlan for ScanExec {
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
         let conditions = pushed.parent_filters.iter().map(|pushed| pushed.filter.clone());
         let dynamic: Vec<_> = conditions.filter(Narrowing::is_dynamic).collect();
-        // Of none is it said that all rows will meet it.
+        // Report every filter as unsupported: the scan may return rows that do not match.
         let answer = FilterPushdownPropagation::all_unsupported(pushed);
         Ok(match phase == FilterPushdownPhase::Post && !dynamic.is_empty() {
             true => answer.with_updated_node(self.with_dynamic(dynamic)),
@@ -173,7 +174,7 @@ impl ExecutionPlan for ScanExec {
                     .table_snapshot_for(&scan.keyspace, &scan.table, Some(&viewer))
                     .and_then(|snapshot| snapshot.scan(&scan)),
             };
-            // If nobody else has them any more, they are freed where the scan is.
+            // The last owner drops the snapshots here, on the heavy lane.
             Ok((source?, snapshots))
         };
         let narrowing = Narrowing::new(self.def.clone(), &self.dynamic);
@@ -190,7 +191,7 @@ impl ExecutionPlan for ScanExec {
     }
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        // Keys are spread evenly over cores.
+        // Keys are distributed evenly over cores.
         Ok(match partition {
             None => self.statistics.clone(),
             Some(_) => Arc::new(share(&self.statistics, lanes::cores())),
@@ -205,7 +206,8 @@ fn share(statistics: &Statistics, parts: usize) -> Statistics {
     part
 }
 
-/// Takes the snapshot on core `partition`'s fast lane, and starts making batches on its heavy lane.
+/// Takes the snapshot on core `partition`'s fast lane, and starts making batches on its heavy
+/// lane.
 async fn start<S, W, Fut>(
     handles: &'static Handles,
     partition: usize,
@@ -226,7 +228,7 @@ where
     Ok((receiver, task))
 }
 
-/// What batches are made with.
+/// State of the task that makes batches.
 struct Making {
     schema: SchemaRef,
     narrowing: Narrowing,
@@ -266,10 +268,10 @@ impl Making {
     }
 }
 
-/// The batch with the schema that was planned with: a table altered since may say otherwise.
+/// Converts a batch to the planned schema. The table may have been altered since.
 fn fitted(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let options = datafusion::arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    // Points in time may be shown in another zone.
+    // Timestamps may be in another zone.
     let column = |(column, field): (&ArrayRef, &Arc<Field>)| match column.data_type() == field.data_type() {
         true => Ok(column.clone()),
         false => Ok(cast(column, field.data_type())?),
