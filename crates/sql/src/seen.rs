@@ -1,5 +1,6 @@
-//! A connection as others see it, from its first byte on: a row of `system.connections`, and what `CANCEL SESSION` ends. The
-//! connection's own task notes here what changes; the session itself stays with that task.
+//! State of a connection that is visible from outside its task, from its first byte on: its row of
+//! `system.connections`, and the flag that `CANCEL SESSION` sets. The connection's task updates
+//! it. The session itself belongs to that task alone.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,32 +22,32 @@ use crate::message::Frame;
 use crate::server::Here;
 use crate::settings::Settings;
 
-/// Time for the client of an ended session to take the answers that are on their way, and the last message.
+/// Time for the client of an ended session to read pending answers and the last message.
 const END_WITHIN: Duration = Duration::from_secs(1);
-/// Longest name of an application that is kept, bytes.
+/// Longest stored value of a setting that is shown, bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// See the head of this file.
+/// Visible state of one connection.
 pub(crate) struct Seen {
-    /// Names the session on all cores, as its process id does to clients.
+    /// Number of the session, unique over all cores. Clients get it as process id.
     pub(crate) number: i32,
     /// The client's address.
     pub(crate) peer: SocketAddr,
-    /// When it connected, milliseconds since 1970.
+    /// Time of connecting, milliseconds since 1970.
     connected_ms: i64,
-    /// The version of the protocol, once the client has sent its startup message.
+    /// Protocol version. `None` before the startup message.
     version: Cell<Option<&'static str>>,
     /// The connection is encrypted.
     pub(crate) is_encrypted: Cell<bool>,
     /// The common name of the client's certificate, which is a role's name.
     pub(crate) certificate_subject: RefCell<Option<Arc<str>>>,
-    /// Bytes of its buffers.
+    /// Memory of its buffers, bytes.
     pub(crate) buffer_bytes: Cell<u64>,
-    /// Statements and portals that were to run so far.
+    /// Query and Execute messages so far.
     requests: Cell<u64>,
-    /// A message is being worked on.
+    /// A message is being processed.
     is_busy: Cell<bool>,
-    /// When the client last sent a message, ns.
+    /// Time of the client's last message, ns of the monotonic clock.
     active_ns: Cell<u64>,
     session: RefCell<Option<SeenSession>>,
     /// The session is to end.
@@ -54,14 +55,14 @@ pub(crate) struct Seen {
     bell: Notify,
 }
 
-/// What is known once the client has logged in.
+/// State known after login.
 struct SeenSession {
     login: Login,
     account: Arc<Account>,
     chosen: Chosen,
 }
 
-/// Settings of a session that are shown.
+/// Settings that `system.connections` shows.
 #[derive(Default, PartialEq, Eq)]
 struct Chosen {
     application_name: String,
@@ -70,7 +71,7 @@ struct Chosen {
 }
 
 impl Seen {
-    /// A connection that has just been accepted.
+    /// Creates the state of a new connection.
     pub(crate) fn new(number: i32, peer: SocketAddr) -> Seen {
         Seen {
             number,
@@ -89,18 +90,18 @@ impl Seen {
         }
     }
 
-    /// The client has sent its startup message, for this minor version of the protocol.
+    /// Records the startup message, with the minor version of the protocol.
     pub(crate) fn started(&self, minor: u32) {
         self.version.set(Some(if minor >= 2 { "3.2" } else { "3.0" }));
     }
 
-    /// The client has logged in.
+    /// Records the login.
     pub(crate) fn logged_in(&self, login: Login, account: Arc<Account>, settings: &Settings) {
         *self.session.borrow_mut() = Some(SeenSession { login, account, chosen: Chosen::default() });
         self.note(settings);
     }
 
-    /// Work on a message begins.
+    /// Records that processing of a message begins.
     pub(crate) fn begin(&self, message: &Frame) {
         if matches!(message.kind, b'Q' | b'E') {
             self.requests.set(self.requests.get() + 1);
@@ -109,7 +110,7 @@ impl Seen {
         self.active_ns.set(lanes::time::monotonic_ns());
     }
 
-    /// Work on a message has ended. Settings may have changed.
+    /// Records that processing of a message has ended. Settings may have changed.
     pub(crate) fn rest(&self, settings: &Settings) {
         self.is_busy.set(false);
         self.note(settings);
@@ -130,17 +131,17 @@ impl Seen {
         }
     }
 
-    /// Whether the session is one of that role.
+    /// Returns true if the session belongs to `role`.
     fn is_of(&self, role: &str) -> bool {
         self.session.borrow().as_ref().is_some_and(|session| **session.login.role() == *role)
     }
 
-    /// Its role, once the client has logged in.
+    /// Returns its role. `None` before login.
     pub(crate) fn role(&self) -> Option<Arc<str>> {
         self.session.borrow().as_ref().map(|session| session.login.role().clone())
     }
 
-    /// Ends the session as soon as its task looks.
+    /// Ends the session at the next check of its task.
     fn end(&self) {
         self.ended.set(true);
         self.bell.notify_waiters();
@@ -149,7 +150,7 @@ impl Seen {
     /// Checks that the session may go on.
     ///
     /// # Errors
-    /// It is to end.
+    /// The session is to end.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.ended.get() {
             let text = "terminating connection due to administrator command";
@@ -158,10 +159,10 @@ impl Seen {
         Ok(())
     }
 
-    /// Does what can be left at any time, unless the session is to end.
+    /// Runs `work`, which may be dropped at any await, unless the session is to end.
     ///
     /// # Errors
-    /// It is to end.
+    /// The session is to end, or `work` failed.
     pub(crate) async fn unless_ended<T>(&self, work: impl Future<Output = Result<T, End>>) -> Result<T, End> {
         let mut work = pin!(work);
         loop {
@@ -173,7 +174,7 @@ impl Seen {
         }
     }
 
-    /// Writes to the client. One whose session ends has [`END_WITHIN`] to read it.
+    /// Writes to the client. The client of an ended session has [`END_WITHIN`] to read it.
     pub(crate) async fn writing(&self, write: impl Future<Output = io::Result<()>>) -> Result<(), End> {
         let mut write = pin!(write);
         while !self.ended.get() {
@@ -188,7 +189,7 @@ impl Seen {
         }
     }
 
-    /// The connection's row.
+    /// Returns the connection's row.
     fn described(&self, here: &Here) -> ClientSession {
         let session = self.session.borrow();
         let session = session.as_ref();
@@ -235,12 +236,12 @@ impl Seen {
     }
 }
 
-/// The id of a session, which is also that of its running statement.
+/// Returns the id of a session, which is also that of its running statement.
 pub(crate) fn id(number: i32) -> String {
     format!("sql-{number}")
 }
 
-/// The table `system.connections`, for a core's registry.
+/// Returns the table `system.connections`, for a core's registry.
 pub(crate) fn table(here: &Rc<Here>) -> engine::VirtualTable {
     let (listing, looking) = (Rc::downgrade(here), Rc::downgrade(here));
     let list = move || listing.upgrade().map_or_else(Vec::new, |here| here.connections());
@@ -251,7 +252,7 @@ pub(crate) fn table(here: &Rc<Here>) -> engine::VirtualTable {
     )
 }
 
-/// Ends a session of the core, for `CANCEL SESSION`.
+/// Ends a session of this core, for `CANCEL SESSION`.
 pub(crate) fn cancel(here: &Here, wanted: &str, role: Option<&str>) -> Cancelled {
     let number = wanted.strip_prefix("sql-").and_then(|number| number.parse().ok());
     let seen =

@@ -1,5 +1,5 @@
-//! The SQL door as a whole: made once, joined by every core, opened on core 0, stopped. One listener gives connections to the
-//! cores in turn.
+//! The SQL listener: created once, joined by every core, opened on core 0, stopped. One socket
+//! accepts connections and distributes them over the cores in turn.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -32,20 +32,20 @@ use crate::seen::{self, Seen};
 use crate::spill::SpillSpace;
 use crate::tasks::Handles;
 
-/// Connections that made room for others.
+/// Connections closed in favor of new ones.
 static CLOSED: Metric = Metric::counter(
     "fairlane_sql_connections_closed_before_login_total",
     "SQL connections closed before login to make room for others.",
 );
 
-/// Why the door could not open.
+/// Reason why the listener could not open.
 #[derive(Debug)]
 pub enum StartError {
-    /// Plain text beyond loopback, without being told to: no certificate was given.
+    /// Plain text on an address beyond loopback, without a certificate or permission for it.
     Plaintext(SocketAddr),
     /// The port cannot be listened on.
     Listen(SocketAddr, io::Error),
-    /// The folder to spill to cannot be made or emptied.
+    /// The spill folder cannot be created or emptied.
     Spill(PathBuf, io::Error),
 }
 
@@ -71,7 +71,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The SQL door. Cheap to clone, and usable from any thread; its methods say where they must be called.
+/// The SQL listener. Cheap to clone, and usable from any thread. Its methods state where they must
+/// be called.
 #[derive(Clone, Debug)]
 pub struct Sql {
     shared: Arc<Shared>,
@@ -97,7 +98,7 @@ impl Live {
     }
 }
 
-/// A query that runs, as `system.running_statements` shows it.
+/// A running query, as `system.running_statements` shows it.
 pub(crate) struct Query {
     pub(crate) level: Arc<str>,
     pub(crate) began: Instant,
@@ -106,7 +107,7 @@ pub(crate) struct Query {
     pub(crate) run: Option<Arc<Run>>,
 }
 
-/// Says something in the log.
+/// Writes a message to the log.
 struct Warn(Box<dyn Fn(&str) + Send + Sync>);
 
 impl fmt::Debug for Warn {
@@ -115,33 +116,33 @@ impl fmt::Debug for Warn {
     }
 }
 
-/// The door's state on one core.
+/// State of the listener on one core.
 pub(crate) struct Here {
     pub(crate) engine: Rc<dyn Engine>,
     pub(crate) access: Rc<Access>,
     pub(crate) admission: Rc<Admission>,
     pub(crate) counts: Rc<Counts>,
-    /// All connections, those included that have not logged in.
+    /// All connections, also before login.
     connections: RefCell<FxHashMap<i32, Rc<Seen>>>,
     sessions: RefCell<FxHashMap<i32, Rc<Live>>>,
     next_session: Cell<i32>,
     accepting: RefCell<Option<Task<()>>>,
 }
 
-/// What a session is to end.
+/// Queries of a session to be canceled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Cancel {
     #[default]
     Nothing,
     /// The running statement, as a client's cancel request asks.
     Running,
-    /// That, and what is suspended, as `CANCEL STATEMENT` does.
+    /// The running statement and the suspended ones, as `CANCEL STATEMENT` asks.
     All,
 }
 
-/// A session, as cancel requests and a stop see it.
+/// State of a session for cancel requests and for a stop.
 pub(crate) struct Live {
-    /// What cancel requests show.
+    /// Secret that a cancel request must contain.
     pub(crate) secret: Bytes,
     guesses: Guesses,
     role: String,
@@ -149,30 +150,31 @@ pub(crate) struct Live {
     pub(crate) peer: SocketAddr,
     /// The connection.
     pub(crate) seen: Rc<Seen>,
-    /// The query that runs, behind those that are suspended.
+    /// Its queries: suspended ones first, the running one last.
     pub(crate) queries: RefCell<Vec<Rc<RefCell<Query>>>>,
-    /// What is to end.
+    /// Requested cancellation.
     pub(crate) cancelled: Cell<Cancel>,
     /// The session is to end.
     pub(crate) killed: Cell<bool>,
-    /// Its role may not log in any more.
+    /// Its role lost the right to log in.
     pub(crate) role_ended: Cell<bool>,
     pub(crate) bell: Notify,
 }
 
 thread_local! {
-    /// By the door, since tests run several in one process.
+    /// Keyed by listener, since tests run several in one process.
     static HERE: RefCell<FxHashMap<usize, Rc<Here>>> = RefCell::default();
 }
 
 impl Sql {
-    /// A door, not open yet. What the log is to say is given to `warn`, on a fast lane.
+    /// Creates a listener that is not open yet. Messages for the log are passed to `warn`, on a
+    /// fast lane.
     #[must_use]
     pub fn new(config: SqlConfig, warn: impl Fn(&str) + Send + Sync + 'static) -> Sql {
         Sql::make(config, Warn(Box::new(warn)))
     }
 
-    /// Apart, so that it is compiled here and not again with each caller's `warn`.
+    /// Separate from `new`, so that it is compiled once and not for each caller's `warn`.
     fn make(config: SqlConfig, warn: Warn) -> Sql {
         let warn = Arc::new(warn);
         let to_log = warn.clone();
@@ -199,12 +201,12 @@ impl Sql {
         self.shared.planner.planner()
     }
 
-    /// The runtimes that work is entered into.
+    /// Returns the runtimes that heavy work enters.
     pub(crate) fn handles(&self) -> &'static Handles {
         self.shared.handles.get().expect("found before the door opens")
     }
 
-    /// Where queries spill, if they may.
+    /// Returns the space that queries spill to. `None`: they may not spill.
     pub(crate) fn space(&self) -> Option<Arc<SpillSpace>> {
         self.shared.space.get().cloned()
     }
@@ -217,12 +219,13 @@ impl Sql {
         Arc::as_ptr(&self.shared) as usize
     }
 
-    /// The door's state on this core, while it has one.
+    /// Returns the state on this core. `None` before `join` and after `stop`.
     pub(crate) fn here(&self) -> Option<Rc<Here>> {
         HERE.with_borrow(|here| here.get(&self.key()).cloned())
     }
 
-    /// Gives the door this core, on its fast lane. To be done on every core before [`Sql::open`].
+    /// Adds this core to the listener, on its fast lane. Every core must join before
+    /// [`Sql::open`].
     pub fn join(&self, engine: Rc<dyn Engine>, access: Rc<Access>) {
         let here = Here {
             engine,
@@ -240,7 +243,7 @@ impl Sql {
         let registry = here.engine.registry();
         registry.add_rows(RunningStatement::table(statements));
         let (counts, core) = (here.counts.clone(), lanes::current_core());
-        // What is planned is one for all cores.
+        // All cores share one plan cache. Core 0 reports it.
         let shared = Arc::downgrade(&self.shared);
         let plans = move || match (core, shared.upgrade()) {
             (0, Some(shared)) => shared.planner.planner().plans(),
@@ -250,7 +253,7 @@ impl Sql {
         registry.add_measures(move || counted.measures(planned()));
         registry.add_rows(HeldMemory::table(core, move || counts.held(plans())));
         let connections = self.shared.connections.clone();
-        // Counted for all cores, on the first.
+        // Counted for all cores. Core 0 reports it.
         let closed = move || if core == 0 { connections.closed() } else { 0 };
         registry.add_measures(move || vec![Measure { metric: &CLOSED, value: closed() as f64 }]);
         let weak = Rc::downgrade(&here);
@@ -263,10 +266,10 @@ impl Sql {
         HERE.with_borrow_mut(|all| all.insert(self.key(), here));
     }
 
-    /// Opens the port, on core 0's fast lane: where it is.
+    /// Opens the port, on core 0's fast lane. Returns its address.
     ///
     /// # Errors
-    /// The port is taken or may not be used; nothing is open then.
+    /// The port is taken or not allowed. Nothing is open then.
     pub async fn open(&self) -> Result<SocketAddr, StartError> {
         let (config, address) = (&self.shared.config, self.shared.config.listen);
         if !config.takes_plaintext() && config.tls.is_none() {
@@ -289,7 +292,7 @@ impl Sql {
         Ok(bound)
     }
 
-    /// Connections now.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.connections.open()
@@ -299,7 +302,7 @@ impl Sql {
         let connections = &self.shared.connections;
         let mut turn = 0;
         let take = |stream: TcpStream, peer: SocketAddr| {
-            // Answers are written whole.
+            // Messages are written whole, so Nagle's algorithm would only delay them.
             let _ = stream.set_nodelay(true);
             turn = (turn + 1) % lanes::cores();
             let sql = self.clone();
@@ -334,8 +337,8 @@ impl Sql {
         self.shared.stopping.load(SeqCst)
     }
 
-    /// Stops, on core 0's fast lane: accepts nobody, lets statements that run finish for at most `deadline`, then ends
-    /// all sessions. Whether everything ended.
+    /// Stops the listener, on core 0's fast lane: accepts no more connections, waits at most
+    /// `deadline` for running statements, then ends all sessions. Returns true if all have ended.
     pub async fn stop(&self, deadline: Duration) -> bool {
         self.shared.stopping.store(true, SeqCst);
         if let Some(here) = self.here() {
@@ -380,13 +383,13 @@ impl Sql {
 }
 
 impl Here {
-    /// Every table, as it is defined now.
+    /// Returns every table, as currently defined.
     pub(crate) fn tables(&self) -> Tables {
         let virtuals = self.engine.registry().all().into_iter().map(|table| table.def).collect();
         Tables { schema: self.engine.schema(), virtuals }
     }
 
-    /// Lists a connection, and gives it a number, which includes its core.
+    /// Registers a connection and gives it a number, from which its core follows.
     pub(crate) fn accept(&self, peer: SocketAddr) -> Rc<Seen> {
         let (cores, core) = (lanes::cores() as i32, lanes::current_core() as i32);
         let mut connections = self.connections.borrow_mut();
@@ -403,24 +406,24 @@ impl Here {
         seen
     }
 
-    /// This core's connections.
+    /// Returns this core's connections.
     pub(crate) fn connections(&self) -> Vec<Weak<Seen>> {
         self.connections.borrow().values().map(Rc::downgrade).collect()
     }
 
-    /// A connection by its number.
+    /// Returns the connection with this number. `None`: it has ended or belongs to another core.
     pub(crate) fn connection(&self, number: i32) -> Option<Rc<Seen>> {
         self.connections.borrow().get(&number).cloned()
     }
 
-    /// Has a session look whether it is to end.
+    /// Makes a session check whether it is to end.
     pub(crate) fn wake(&self, number: i32) {
         if let Some(live) = self.sessions.borrow().get(&number) {
             live.bell.notify();
         }
     }
 
-    /// Makes a session known to cancel requests, with a secret of `secret_bytes`.
+    /// Registers a session for cancel requests, with a secret of `secret_bytes` bytes.
     pub(crate) fn enter(&self, seen: &Rc<Seen>, role: String, secret_bytes: usize) -> Rc<Live> {
         let mut secret = vec![0; secret_bytes];
         lanes::random::fill(&mut secret);
@@ -440,7 +443,8 @@ impl Here {
         live
     }
 
-    /// Ends the queries of the session that has that number, if that role runs them.
+    /// Cancels the queries of the session with this id. If `role` is given, they must be that
+    /// role's.
     fn cancel(&self, id: &str, role: Option<&str>) -> Cancelled {
         let number = id.strip_prefix("sql-").and_then(|number| number.parse().ok());
         let live = number.and_then(|number: i32| self.sessions.borrow().get(&number).cloned());
@@ -454,7 +458,7 @@ impl Here {
         }
     }
 
-    /// The queries that run, or are suspended, of this core's sessions: of each the last one.
+    /// Returns the last query of each session on this core, running or suspended.
     fn running(&self) -> Vec<RunningStatement> {
         let core = lanes::current_core() as u32;
         let of = |(number, live): (&i32, &Rc<Live>)| {

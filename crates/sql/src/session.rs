@@ -1,5 +1,6 @@
-//! A client's session, on its core's fast lane: who it is, its settings, its prepared statements, and one statement at a time. What
-//! computes is handed to heavy lanes and waited for (`work`); here is only what goes between the client and that.
+//! A client's session, on its core's fast lane: its role, settings, prepared statements, and one
+//! statement at a time. Work that takes CPU runs on heavy lanes (`work`). This file handles
+//! messages to and from the client.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -31,24 +32,24 @@ use crate::table::ScanOptions;
 use crate::tasks::Kept;
 use crate::work::LOOK_EVERY;
 
-/// Memory of a portal, apart from its values, bytes.
+/// Memory of a portal without its parameter values, bytes.
 const PORTAL_BYTES: u64 = 1 << 10;
 /// Longest name of a prepared statement or a portal, bytes. Drivers use some tens.
 const NAME_BYTES_MAX: usize = 1 << 10;
-/// Work units of a statement of a Query message on the fast lane.
+/// Work units charged for a statement of a Query message on the fast lane.
 const UNITS_PER_STATEMENT: u32 = 50;
 
-/// A statement made ready by Parse.
+/// A statement prepared by Parse.
 pub(crate) struct Prepared {
     pub(crate) text: String,
     pub(crate) kind: Option<Statement>,
     pub(crate) planned: Option<Kept<Arc<Planned>>>,
     types: Vec<Type>,
-    /// The memory of its text and plan.
+    /// Memory of its text and plan.
     charges: Vec<Charge>,
 }
 
-/// See the head of this file.
+/// State of a client after login.
 pub(crate) struct Session {
     pub(crate) sql: Sql,
     pub(crate) here: Rc<Here>,
@@ -58,13 +59,13 @@ pub(crate) struct Session {
     pub(crate) transaction: TransactionStatus,
     pub(crate) prepared: HashMap<String, Rc<Prepared>>,
     pub(crate) portals: HashMap<String, Portal>,
-    /// An extended query failed: what follows is passed over until Sync.
+    /// An extended query failed: messages are skipped until Sync.
     skips: bool,
-    /// Whom the memory between its statements is charged to.
+    /// Account of memory held between statements.
     account: Arc<Account>,
 }
 
-/// What goes wrong with a statement: an answer to the client, or the end.
+/// Failure of a statement: reported to the client, or the end of the connection.
 pub(crate) enum Wrong {
     Statement(Failure),
     Connection(End),
@@ -105,13 +106,14 @@ impl Session {
         let mut settings = Settings::default();
         let database = client.parameters.get("database");
         for (name, value) in &client.parameters {
-            // What it does not know, a server passes over at the start.
+            // Postgres rejects unknown settings here. Clients may send some for other servers, so
+            // they are ignored.
             if !matches!(name.as_str(), "user" | "database" | "options" | "replication") {
                 let _ = settings.set(name, Some(value));
             }
         }
         let viewer = here.access.viewer(&client.login);
-        // A database that is a keyspace is where names without one are looked for.
+        // A database named like a keyspace becomes the keyspace of unqualified names.
         if let Some(keyspace) =
             database.filter(|name| viewer.sees(About::Keyspace(name)) && here.tables().has_keyspace(name))
         {
@@ -132,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Serves the client until one side ends it: why.
+    /// Serves the client until one side ends the session. Returns the reason.
     pub(crate) async fn run(mut self, connection: &mut Connection, number: i32) -> End {
         match self.serve(connection, number).await {
             Ok(()) => End::Gone,
@@ -148,7 +150,8 @@ impl Session {
         connection.put_parameter("is_superuser", "off")?;
         connection.put_key(number, self.live.secret.clone())?;
         self.ready(connection).await?;
-        // Leaves the `driver` level, also if the level that the client wants is refused: the client has authenticated.
+        // Leave the `driver` level, even if the level that the client wants is refused: the client
+        // has authenticated.
         let _ = self.enter_level().await;
         loop {
             let message = self.wait(connection).await?;
@@ -156,7 +159,7 @@ impl Session {
             if message.kind == b'X' {
                 return Ok(());
             }
-            // A request that came after what it was for.
+            // A cancel request that came after its statement had ended.
             if self.live.cancelled.get() == Cancel::Running {
                 self.live.cancelled.take();
             }
@@ -173,15 +176,16 @@ impl Session {
             if connection.is_full() {
                 connection.flush().await?;
             }
-            // A client that always has another message ready would otherwise keep the core.
+            // A client whose next message is always ready would otherwise keep the core.
             if lanes::spend(0) || lanes::should_yield() {
                 lanes::yield_now().await;
             }
         }
     }
 
-    /// Waits for the next message; a server that stops lets no client begin anything. Meanwhile suspended queries are looked after,
-    /// and a client that sends none within the session's limits is ended.
+    /// Waits for the next message. Meanwhile checks the limits of suspended queries, and ends the
+    /// session when it exceeds its idle limit. A stopping server ends the session here, before
+    /// another message begins.
     async fn wait(&mut self, connection: &mut Connection) -> Result<Frame, End> {
         let began = lanes::time::now();
         let of_server = self.sql.config().idle_timeout;
@@ -267,7 +271,7 @@ impl Session {
         }
     }
 
-    /// Does `f` here, or on a heavy lane in the session's level if it is about a large message.
+    /// Runs `f` here, or for a large message on a heavy lane in the session's level.
     async fn apart<T: Send + 'static>(
         &self,
         connection: &Connection,
@@ -281,7 +285,7 @@ impl Session {
         work.on_heavy_lane(self, connection, async move { f() }).await
     }
 
-    /// A Query message: statements one after the other, until one fails.
+    /// Executes a Query message: its statements one after the other, until one fails.
     async fn simple(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
         let Frame { body, charge, .. } = message.kept()?;
         let guardrails = self.guardrails();
@@ -330,7 +334,7 @@ impl Session {
             let text = "cannot insert multiple commands into a prepared statement";
             return Err(Failure::new(state::SYNTAX, text).into());
         }
-        // The unnamed statement is replaced, so its memory is free for the next.
+        // The unnamed statement is replaced, so free its memory before preparing the next.
         if name.is_empty() {
             self.prepared.remove(&name);
         }
@@ -339,7 +343,7 @@ impl Session {
         Ok(connection.put(&ParseComplete::new())?)
     }
 
-    /// Names are kept as they are, so they are short.
+    /// Checks the length of a name, which the session stores.
     fn check_name(&self, name: &str) -> Result<(), Failure> {
         if name.len() <= NAME_BYTES_MAX {
             return Ok(());
@@ -352,7 +356,7 @@ impl Session {
         self.here.engine.registry().guardrails().clone()
     }
 
-    /// Prepares a statement: plans it, if it is a query.
+    /// Prepares a statement. Plans it if it is a query.
     async fn prepare(
         &mut self,
         connection: &mut Connection,
@@ -385,7 +389,7 @@ impl Session {
         Ok(prepared)
     }
 
-    /// After an error nothing runs but the end of the transaction.
+    /// Checks that a failed transaction runs nothing but its end.
     fn may_run(&self, kind: &Statement) -> Result<(), Failure> {
         let ends = matches!(kind, Statement::Own(Own::Commit | Own::Rollback));
         if self.transaction == TransactionStatus::Error && !ends {
@@ -453,12 +457,12 @@ impl Session {
         Ok(())
     }
 
-    /// What holds for the session's statements now.
+    /// Returns the level's settings for the session's statements.
     pub(crate) fn effective(&self) -> Result<Rc<Effective>, Failure> {
         self.effective_with(self.settings.service_level())
     }
 
-    /// What holds now for statements for which a level was chosen, or else that of the role.
+    /// Returns the settings of the chosen level, or of the role's if `level` is `None`.
     pub(crate) fn effective_with(&self, level: Option<&str>) -> Result<Rc<Effective>, Failure> {
         match level {
             Some(level) => Ok(self.here.access.effective_using(&self.login, level)?),
@@ -466,18 +470,18 @@ impl Session {
         }
     }
 
-    /// What it says about its scans.
+    /// Returns the session's options for scans.
     pub(crate) fn scan_options(&self) -> ScanOptions {
         ScanOptions { bypass_cache: self.settings.bypass_cache() }
     }
 
-    /// All settings, by their names in lower case.
+    /// Returns all settings, by name in lower case.
     pub(crate) fn all_set(&self) -> BTreeMap<String, String> {
         self.settings.all().map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect()
     }
 
-    /// The level's group, which the session's task moves to if it is in another. A session that may not use the level that it
-    /// wants goes to that of its role, where the refusal is paid for.
+    /// Moves the session's task to the group of its level. If the session may not use the level it
+    /// chose, moves to that of its role, which pays for the refusal.
     pub(crate) async fn enter_level(&self) -> Result<(Rc<Effective>, Group), Failure> {
         let effective = self.effective();
         let group = match &effective {

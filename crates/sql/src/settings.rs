@@ -1,25 +1,25 @@
-//! A session's settings: what `SET`, `SHOW` and `RESET` are about. Most exist because clients set them when they connect; those with an
-//! effect here are `service_level`, `bypass_cache`, `statement_timeout`, `idle_session_timeout`,
-//! `idle_in_transaction_session_timeout`, `search_path` and `TimeZone`.
+//! Settings of a session, for `SET`, `SHOW` and `RESET`. Most exist because clients set them when
+//! they connect. These have an effect: `service_level`, `bypass_cache`, `statement_timeout`,
+//! `idle_session_timeout`, `idle_in_transaction_session_timeout`, `search_path` and `TimeZone`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::failure::{Failure, state};
 
-/// Longest value, bytes.
+/// Longest value of a setting, bytes.
 const VALUE_BYTES_MAX: usize = 1024;
 
-/// What may be said about a setting.
+/// Values that a setting accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Text,
     Switch,
-    /// Milliseconds unless a unit is given.
+    /// A duration, in milliseconds unless it has a unit.
     Time,
-    /// Only this is accepted.
+    /// This value only.
     Only(&'static str),
-    /// It cannot be set.
+    /// None: the setting is read-only.
     Fixed,
 }
 
@@ -27,7 +27,7 @@ struct Setting {
     name: &'static str,
     default: &'static str,
     kind: Kind,
-    /// Clients are told when they connect and when it changes.
+    /// Clients are informed when they connect and when it changes.
     is_reported: bool,
 }
 
@@ -35,7 +35,7 @@ const fn setting(name: &'static str, default: &'static str, kind: Kind, is_repor
     Setting { name, default, kind, is_reported }
 }
 
-/// The version of Postgres whose protocol and catalog clients may expect.
+/// Version of Postgres that determines the protocol and catalog that clients expect.
 pub(crate) const SERVER_VERSION: &str = "16.6";
 
 const SETTINGS: [Setting; 30] = [
@@ -77,15 +77,16 @@ fn find(name: &str) -> Result<&'static Setting, Failure> {
     })
 }
 
-/// The settings of one session: those that are not at their defaults.
+/// Settings of one session that differ from their defaults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings(BTreeMap<&'static str, String>);
 
 impl Settings {
-    /// Sets, or with `None` resets: what clients are to be told of it.
+    /// Sets a setting, or resets it if `value` is `None`. Returns the new value if clients must be
+    /// informed.
     ///
     /// # Errors
-    /// There is no such setting, or it takes no such value.
+    /// The setting does not exist, or does not accept the value.
     pub(crate) fn set(
         &mut self,
         name: &str,
@@ -102,33 +103,33 @@ impl Settings {
         Ok(setting.is_reported.then(|| (setting.name, self.get(setting.name).to_owned())))
     }
 
-    /// A value.
+    /// Returns the name and value of a setting.
     ///
     /// # Errors
-    /// There is no such setting.
+    /// The setting does not exist.
     pub(crate) fn show(&self, name: &str) -> Result<(&'static str, String), Failure> {
         let setting = find(name)?;
         Ok((setting.name, self.get(setting.name).to_owned()))
     }
 
-    /// All values.
+    /// Returns all settings with their values.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
         SETTINGS.iter().map(|setting| (setting.name, self.get(setting.name)))
     }
 
-    /// What clients are told when they connect.
+    /// Returns the settings to send to clients when they connect.
     pub(crate) fn reported(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let reported = SETTINGS.iter().filter(|setting| setting.is_reported);
         reported.map(|setting| (setting.name, self.get(setting.name)))
     }
 
-    /// A known setting's value.
+    /// Returns the value of a known setting.
     fn get(&self, name: &str) -> &str {
         let default = || SETTINGS.iter().find(|setting| setting.name == name).map_or("", |s| s.default);
         self.0.get(name).map_or_else(default, String::as_str)
     }
 
-    /// The level chosen, if any.
+    /// Returns the chosen level. `None`: the role's level applies.
     pub(crate) fn service_level(&self) -> Option<&str> {
         Some(self.get("service_level")).filter(|level| !level.is_empty())
     }
@@ -137,7 +138,7 @@ impl Settings {
         self.get("bypass_cache") == "on"
     }
 
-    /// A time limit, if it is set.
+    /// Returns a time limit. `None` if it is 0, which means unlimited.
     fn time(&self, name: &str) -> Option<Duration> {
         let ms: u64 = self.get(name).parse().unwrap_or(0);
         (ms > 0).then(|| Duration::from_millis(ms))
@@ -147,7 +148,8 @@ impl Settings {
         self.time("statement_timeout")
     }
 
-    /// How long the session may send nothing, in or outside of a transaction, and the failure that it ends with afterwards.
+    /// Returns how long the session may be idle, in or outside of a transaction, and the failure
+    /// that ends it afterwards. `of_server` applies if the session has no limit of its own.
     pub(crate) fn idle_limit(
         &self,
         in_transaction: bool,
@@ -161,7 +163,7 @@ impl Settings {
         self.time(name).or(of_server).map(|limit| (limit, failure))
     }
 
-    /// Where names without a keyspace are looked for: the first of the path.
+    /// Returns the keyspace of unqualified names: the first of the search path.
     pub(crate) fn schema(&self) -> String {
         first_of(self.search_path()).to_owned()
     }
@@ -174,18 +176,18 @@ impl Settings {
         self.get("application_name")
     }
 
-    /// The zone in which texts and dates become points in time.
+    /// Returns the zone for converting texts and dates to timestamps.
     pub(crate) fn time_zone(&self) -> String {
         self.get("TimeZone").to_owned()
     }
 }
 
-/// The first name of a search path.
+/// Returns the first name of a search path.
 pub(crate) fn first_of(path: &str) -> &str {
     path.split(',').next().unwrap_or_default().trim().trim_matches('"')
 }
 
-/// The value as it is kept.
+/// Validates and normalizes a value.
 fn accepted(setting: &Setting, value: &str) -> Result<String, Failure> {
     let invalid = || {
         let text = format!("invalid value for parameter \"{}\": \"{value}\"", setting.name);

@@ -1,7 +1,8 @@
-//! Of tables that a query reads more than once, what each core had of them when it was first asked: all its scans of such a table see one
-//! moment. Of other tables nothing is kept, so that what was written over meanwhile can go as soon as it is read.
+//! Snapshots of the tables that a query reads more than once, taken on each core by the first scan
+//! there. All scans of such a table see the same data. Other tables have none here, so that
+//! overwritten data is freed as soon as it is read.
 //!
-//! Found in a task's context, and dropped with it, on heavy lanes.
+//! Stored in a task's context and dropped with it, on heavy lanes.
 
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
@@ -13,33 +14,34 @@ use engine::scan::{BatchSource, TableScan, TableSnapshot};
 use engine::{Engine, Error, Viewer};
 use uuid::Uuid;
 
-/// What was taken on a core, which alone looks here until all is dropped.
+/// Snapshots of one core. Only that core accesses them, until all are dropped.
 type Taken = Mutex<HashMap<Uuid, Box<dyn TableSnapshot>>>;
 
-/// See the head of this file.
+/// Snapshots of one query.
 pub(crate) struct Snapshots {
-    /// The tables that are read more than once, by their ids.
+    /// Ids of the tables that are read more than once.
     repeated: Arc<HashSet<Uuid>>,
     /// By core.
     taken: Box<[Taken]>,
 }
 
 impl Snapshots {
-    /// To be made on a lane.
+    /// Creates an empty set. Must be called on a lane.
     pub(crate) fn new(repeated: Arc<HashSet<Uuid>>) -> Snapshots {
         let cores = if repeated.is_empty() { 0 } else { lanes::cores() };
         Snapshots { repeated, taken: (0..cores).map(|_| Taken::default()).collect() }
     }
 
-    /// Those of the query that a part of a plan belongs to.
+    /// Returns the snapshots of the query that an operator belongs to.
     pub(crate) fn of(context: &TaskContext) -> Option<Arc<Snapshots>> {
         context.session_config().get_extension()
     }
 
-    /// A scan of the table with this id on this core, on its fast lane, of the rows that `viewer` is shown.
+    /// Returns a scan of a table on this core, on its fast lane, of the rows that `viewer` may
+    /// see.
     ///
     /// # Errors
-    /// As the engine says.
+    /// Errors of the engine.
     pub(crate) fn scan(
         &self,
         engine: &dyn Engine,

@@ -1,8 +1,10 @@
-//! What a statement's operators put aside when they are refused memory: files in the data folder's `spill`, written and read
-//! through the disk's fair queue in the statement's group. The folder is emptied when the server starts.
+//! Spill files of statements whose operators are refused memory. They are in the data folder's
+//! `spill`, and read and written through the disk's fair queue in the statement's group. The
+//! folder is emptied when the server starts.
 //!
-//! Operators write without waiting, in the middle of a computation on a heavy lane, and a lane that waited there would hold up
-//! whoever else computes on its core. So what they write is kept, and charged to the statement, until a task has it on the disk:
+//! Operators write synchronously, in the middle of a computation on a heavy lane. Waiting there
+//! would block all other tasks on that lane. Therefore written data is kept in memory, charged to
+//! the statement, until a task has written it to the disk:
 //!
 //! ```text
 //!   operator ──write──▶ chunks in memory ──task──▶ file
@@ -10,7 +12,7 @@
 //!   operator ◀──read_stream──┴──────────────────────┘   what is not on the disk yet is read from memory
 //! ```
 //!
-//! Who feeds the operators waits while much is under way ([`Spills::room`]).
+//! The scans that feed the operators wait while too much data is in flight ([`Spills::room`]).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -32,12 +34,12 @@ use workload::Account;
 
 use crate::memory::StatementMemory;
 
-/// Written and read at once, bytes.
+/// Unit of reads and writes, bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// What a statement may have under way to the disk before those who feed its operators wait, bytes.
+/// Data of a statement in flight to the disk from which on its scans wait, bytes.
 const UNDER_WAY_BYTES: u64 = 8 << 20;
 
-/// Room for the files of all statements.
+/// Disk space for the spill files of all statements.
 #[derive(Debug)]
 pub(crate) struct SpillSpace {
     folder: PathBuf,
@@ -47,11 +49,11 @@ pub(crate) struct SpillSpace {
 }
 
 impl SpillSpace {
-    /// Room for so many bytes in a folder (else for a quarter of what is free there), which is made, and emptied of what an earlier
-    /// server left.
+    /// Creates and empties `folder`. It may hold `max_bytes`, by default a quarter of the disk's
+    /// free space.
     ///
     /// # Errors
-    /// As the disk says.
+    /// Errors of the disk.
     pub(crate) async fn open(folder: &Path, max_bytes: Option<u64>) -> io::Result<Arc<SpillSpace>> {
         disk::create_dir_all(folder).await?;
         for name in disk::list_dir(folder).await? {
@@ -81,14 +83,14 @@ impl SpillSpace {
     }
 }
 
-/// What one statement has put aside.
+/// Spilled data of one statement.
 #[derive(Debug)]
 pub(crate) struct Spills {
     space: Arc<SpillSpace>,
     account: Arc<Account>,
-    /// Bytes that wait for the disk.
+    /// Bytes in flight to the disk.
     under_way: AtomicU64,
-    /// Less is under way.
+    /// Notified when fewer bytes are in flight.
     freed: Notify,
     written: AtomicU64,
 }
@@ -99,7 +101,7 @@ impl Spills {
         Arc::new(Spills { space, account, under_way, freed: Notify::new(), written })
     }
 
-    /// Returns when little enough is under way.
+    /// Waits until less than the limit is in flight.
     pub(crate) async fn room(&self) {
         while self.under_way.load(SeqCst) >= UNDER_WAY_BYTES {
             let mut freed = pin!(self.freed.notified());
@@ -111,7 +113,7 @@ impl Spills {
         }
     }
 
-    /// Bytes put aside so far.
+    /// Returns the bytes spilled so far.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Relaxed)
     }
@@ -129,10 +131,10 @@ impl Spills {
     }
 }
 
-/// What DataFusion asks for files.
+/// Creates spill files for DataFusion.
 pub(crate) struct Files {
     pub(crate) spills: Arc<Spills>,
-    /// Which says whether they may be had.
+    /// Decides whether the statement may spill.
     pub(crate) memory: Arc<StatementMemory>,
 }
 
@@ -151,23 +153,23 @@ impl TempFileFactory for Files {
 
 struct Handle(Arc<Aside>);
 
-/// A file.
+/// A spill file.
 struct Aside {
     spills: Arc<Spills>,
     path: PathBuf,
     group: Group,
     state: Mutex<State>,
-    /// There is more to read, or it has failed.
+    /// Notified when there is more to read, or the file has failed.
     more: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// What is not on the disk yet, each with its place in the file, in order.
+    /// Chunks not on the disk yet, in order, each with its offset in the file.
     chunks: VecDeque<(u64, Bytes)>,
-    /// What comes behind them.
+    /// Data after the chunks.
     tail: BytesMut,
-    /// Of the file, the tail included.
+    /// Length of the file including the tail, bytes.
     len: u64,
     file: Option<File>,
     is_writing: bool,
@@ -175,10 +177,10 @@ struct State {
     failed: Option<String>,
 }
 
-/// What a reader gets next.
+/// Next step of a reader.
 enum Next {
     Bytes(Bytes),
-    /// So many from the file.
+    /// Read this many bytes from the file.
     Read(File, usize),
     Wait,
     End,
@@ -212,7 +214,7 @@ impl Aside {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the tail on its way to the disk.
+    /// Queues the tail for the disk.
     fn send(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         if state.tail.is_empty() {
             return Ok(());
@@ -228,7 +230,7 @@ impl Aside {
         Ok(())
     }
 
-    /// Writes the first chunk: whether there was one.
+    /// Writes the first chunk. Returns false if there is none or the write failed.
     async fn write_one(&self) -> bool {
         let (file, chunk) = {
             let mut state = self.state();
@@ -275,7 +277,8 @@ impl Aside {
     }
 }
 
-/// Writes what there is. Between chunks nothing keeps a file that nobody wants any more.
+/// Writes all chunks. Holds no reference between them, so that a file without readers and writers
+/// is dropped.
 async fn write_out(file: Weak<Aside>) {
     while let Some(file) = file.upgrade() {
         if !file.write_one().await {
@@ -298,7 +301,7 @@ impl Drop for Aside {
             return;
         }
         let removal = async move {
-            // It may not have been made, or the disk may refuse: the next start empties the folder.
+            // The file may not exist, or the disk may fail: the next start empties the folder.
             let _ = disk::remove_paced(&path).await;
             spills.space.used_bytes.fetch_sub(sent, SeqCst);
         };
@@ -361,7 +364,7 @@ impl Write for Writer {
         Ok(len)
     }
 
-    /// What was written may be read.
+    /// Makes written data readable.
     fn flush(&mut self) -> io::Result<()> {
         self.0.more.notify_waiters();
         Ok(())

@@ -1,5 +1,6 @@
-//! What a statement is, by its first words: a query for DataFusion, one of the session's own, one about roles and levels (which the same
-//! code runs as over CQL), or one that would change something, which is refused.
+//! Classifies a statement by its first words: a query for DataFusion, a statement about the
+//! session, a statement about roles and levels (executed by the code that CQL uses), or a write,
+//! which is refused.
 
 use engine::{Guardrail, Guardrails};
 
@@ -7,43 +8,43 @@ use crate::extent::extent;
 use crate::failure::{Failure, state};
 use crate::text::{Word, split, words};
 
-/// Words looked at.
+/// Words examined at most.
 const WORDS_MAX: usize = 64;
 
-/// A statement, told from its words.
+/// Kind of a statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Statement {
-    /// For DataFusion.
+    /// A query for DataFusion.
     Query,
-    /// About roles, grants or service levels.
+    /// A statement about roles, grants or service levels.
     Access,
-    /// The session's own.
+    /// A statement about the session.
     Own(Own),
 }
 
-/// The session's own statements.
+/// Statements about the session itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Own {
     Begin,
     Commit,
     Rollback,
-    /// With `None`: to the default.
+    /// Sets a setting, or with `None` resets it.
     Set(String, Option<String>),
     Show(String),
     ShowAll,
     ResetAll,
-    /// All of the session's state goes.
+    /// Resets all state of the session.
     Discard,
-    /// A prepared statement goes, or all.
+    /// Removes a prepared statement, or with `None` all.
     Deallocate(Option<String>),
-    /// Queries that were left in the middle end.
+    /// Ends suspended queries.
     CloseAll,
-    /// Accepted, with nothing to do; what is said when it is done.
+    /// Accepted without effect. Holds the command tag.
     Nothing(&'static str),
 }
 
 impl Own {
-    /// What is said when it is done.
+    /// Returns the command tag.
     pub(crate) fn tag(&self) -> &'static str {
         match self {
             Own::Begin => "BEGIN",
@@ -60,11 +61,11 @@ impl Own {
     }
 }
 
-/// A statement as it was read from a client's message.
+/// A statement of a client's message.
 pub(crate) struct Read {
     pub(crate) text: String,
     pub(crate) kind: Result<Statement, Failure>,
-    /// Whether it names `current_setting`.
+    /// It contains `current_setting`.
     pub(crate) asks_settings: bool,
 }
 
@@ -75,7 +76,7 @@ impl Default for Read {
     }
 }
 
-/// Reads the statements of a text.
+/// Splits a text into statements and classifies them.
 ///
 /// # Errors
 /// It is longer than the guardrail `statement_bytes` allows, or has more statements than `batch_statements` does.
@@ -98,10 +99,10 @@ pub(crate) fn read(text: &str, guardrails: &Guardrails) -> Result<Vec<Read>, Fai
     Ok(statements.into_iter().map(one).collect())
 }
 
-/// Tells what a statement is.
+/// Classifies a statement.
 ///
 /// # Errors
-/// It would change something, or is of a kind that is not supported.
+/// The statement would write, or is not supported.
 pub(crate) fn classify(text: &str) -> Result<Statement, Failure> {
     let words = words(text, WORDS_MAX);
     let word = |place: usize| match words.get(place) {
@@ -143,7 +144,7 @@ pub(crate) fn classify(text: &str) -> Result<Statement, Failure> {
     }
 }
 
-/// A setting's name at the start of these words, and what comes behind it.
+/// Returns a setting's name at the start of `words`, and the words after it.
 fn name(words: &[Word]) -> (String, &[Word]) {
     if words.len() > 1 && words[0].is("time") && words[1].is("zone") {
         return ("TimeZone".to_owned(), &words[2..]);
@@ -164,7 +165,8 @@ fn set(words: &[Word]) -> Result<Statement, Failure> {
     let qualified = words.first().is_some_and(|word| word.is("session") || word.is("local"));
     let characteristics = words.get(1).is_some_and(|word| word.is("characteristics"));
     if characteristics || words.first().is_some_and(|word| word.is("transaction")) {
-        // Everything is read-only, and each statement is its own snapshot, whatever a transaction is said to be.
+        // Everything is read-only, and each statement has a snapshot of its own, in any kind of
+        // transaction.
         return Ok(Statement::Own(Own::Nothing("SET")));
     }
     let authorization = words.get(1).is_some_and(|word| word.is("authorization"));
@@ -175,7 +177,7 @@ fn set(words: &[Word]) -> Result<Statement, Failure> {
     }
     let (name, rest) = name(words);
     if name == "session_authorization" && !rest.is_empty() && rest.iter().all(|word| word.is("default")) {
-        return Ok(Statement::Own(Own::Nothing("SET"))); // there is no other
+        return Ok(Statement::Own(Own::Nothing("SET"))); // a session has one role
     }
     let rest = match rest.split_first() {
         Some((word, rest)) if word.is("to") || *word == Word::Sign('=') => rest,
@@ -190,7 +192,7 @@ fn set(words: &[Word]) -> Result<Statement, Failure> {
     Ok(Statement::Own(Own::Set(name, Some(value(rest)))))
 }
 
-/// The words of a value: a list keeps its commas, a signed number its sign.
+/// Joins the words of a value. A list keeps its commas, a signed number its sign.
 fn value(words: &[Word]) -> String {
     let mut text = String::new();
     for word in words {

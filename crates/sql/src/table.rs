@@ -1,4 +1,5 @@
-//! A CQL table as DataFusion sees it: its columns in Arrow's types, and a scan with one partition for each core.
+//! A CQL table as a table of DataFusion: its columns in Arrow's types, and a scan with one
+//! partition for each core.
 
 use std::sync::Arc;
 
@@ -18,13 +19,13 @@ use crate::filter;
 use crate::scan::ScanExec;
 use crate::server::Sql;
 
-/// What a session says about its scans.
+/// Options of a session for its scans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ScanOptions {
     pub(crate) bypass_cache: bool,
 }
 
-/// A table, real or virtual.
+/// A table, stored or virtual.
 #[derive(Debug)]
 pub(crate) struct CqlTable {
     sql: Sql,
@@ -38,7 +39,8 @@ impl CqlTable {
         CqlTable { sql, def, schema }
     }
 
-    /// The table with its points in time in another zone. None if there are none, or they are in that zone.
+    /// Returns the table with its timestamps in another zone. `None` if it has none, or all are in
+    /// that zone.
     pub(crate) fn in_zone(&self, zone: &str) -> Option<CqlTable> {
         let moved = |ty: &DataType| match ty {
             DataType::Timestamp(unit, Some(own)) if **own != *zone => {
@@ -59,7 +61,7 @@ impl CqlTable {
         Some(CqlTable { sql: self.sql.clone(), def: self.def.clone(), schema })
     }
 
-    /// Rows and bytes of all cores, as far as the engine knows them.
+    /// Returns the estimated rows and bytes on all cores. Unknown if any core has no estimate.
     async fn counted(&self) -> Statistics {
         let mut statistics = Statistics::new_unknown(&self.schema);
         let (mut rows, mut bytes) = (0_u64, 0_u64);
@@ -108,7 +110,7 @@ impl TableProvider for CqlTable {
             columns,
             tokens: i64::MIN..=i64::MAX,
             filters: filters.iter().flat_map(|condition| filter::filters(&self.def, condition)).collect(),
-            // DataFusion gives no limit where it filters afterwards: filters are inexact.
+            // DataFusion passes no limit if it filters afterwards, since filters are inexact.
             limit: limit.filter(|_| filters.is_empty()).map(|limit| limit as u64),
             batch_rows: state.config().batch_size(),
             decimals: self.sql.config().decimals,

@@ -1,11 +1,13 @@
-//! How DataFusion's work gets onto heavy lanes and stays there.
+//! Runs DataFusion's work on heavy lanes, including the tasks that it spawns.
 //!
-//! DataFusion spawns tasks with `tokio::spawn`, so there must be a tokio runtime at hand: while a heavy lane polls DataFusion's code it
-//! has entered the runtime of its core's fast lane. What is spawned goes through a tracer first, which DataFusion offers to wrap
-//! such tasks: it starts the task itself as a heavy task in the group of whoever spawned it, and leaves to tokio only a future that waits for
-//! its end. So tokio's part is a wake-up on the fast lane, a microsecond or so; the work is on heavy lanes and charged there.
+//! DataFusion calls `tokio::spawn`, which needs a tokio runtime. A heavy lane that polls
+//! DataFusion's code has therefore entered the runtime of its core's fast lane. DataFusion passes
+//! each future to a tracer before it spawns it. The tracer starts the future as a heavy task in
+//! the spawner's group, and leaves to tokio a future that waits for its end. Tokio's part is a
+//! wake-up on the fast lane, about a microsecond. The work is done by heavy lanes and charged
+//! there.
 //!
-//! An aborted tokio task drops what waits, and that cancels the heavy task.
+//! Aborting a tokio task drops that waiting future, which cancels the heavy task.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -23,39 +25,40 @@ pub(crate) use lanes::Panicked;
 use lanes::{Group, Task};
 use tokio::runtime::Handle;
 
-/// Hidden tables that are remembered of a statement, for the audit log.
+/// Hidden tables recorded for the audit log, for each statement.
 const HIDDEN_MAX: usize = 16;
 
 thread_local! {
-    /// Tasks spawned since the running poll began.
+    /// Tasks spawned by the current task poll.
     static SPAWNED: Cell<usize> = const { Cell::new(0) };
-    /// The runtime that the poll under way has entered, for tasks that it spawns.
+    /// Runtimes that the current task poll has entered, for tasks that it spawns.
     static RUNTIME: Cell<Option<&'static Handles>> = const { Cell::new(None) };
-    /// The statement that is being polled, for functions that take long, for the catalog, and for tasks that it spawns.
+    /// Statement of the current task poll: for slow functions, for the catalog, and for tasks that
+    /// it spawns.
     static STATEMENT: RefCell<Option<Arc<Polled>>> = const { RefCell::new(None) };
 }
 
-/// What code of DataFusion's finds out about the statement that it is polled for.
+/// State of a statement for code that DataFusion calls.
 #[derive(Debug)]
 struct Polled {
     has_ended: AtomicBool,
     viewer: Arc<dyn Viewer>,
-    /// Tables that it named and is not shown, at most [`HIDDEN_MAX`].
+    /// Hidden tables that it named, at most [`HIDDEN_MAX`].
     hidden: Mutex<Vec<(String, String)>>,
 }
 
-/// The end of a statement: when this is dropped, its functions stop at their next chunk. Its tasks end at their next yield by
-/// themselves.
+/// Guard of a running statement. When it is dropped, the statement's functions stop at their next
+/// chunk, its tasks at their next yield.
 #[derive(Debug)]
 pub(crate) struct End(Arc<Polled>);
 
 impl End {
-    /// The end of a statement of a role with this sight.
+    /// Creates the guard of a statement that sees what `viewer` allows.
     pub(crate) fn of(viewer: Arc<dyn Viewer>) -> End {
         End(Arc::new(Polled { has_ended: AtomicBool::new(false), viewer, hidden: Mutex::default() }))
     }
 
-    /// Returns the tables that the statement named and is not shown, by keyspace and name.
+    /// Returns the hidden tables that the statement named, by keyspace and name.
     pub(crate) fn hidden(&self) -> Vec<(String, String)> {
         self.0.hidden.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -71,12 +74,12 @@ fn polled() -> Option<Arc<Polled>> {
     STATEMENT.with_borrow(Clone::clone)
 }
 
-/// Decides what the statement that is being polled is shown. `None` outside of statements.
+/// Returns the viewer of the statement of the current task poll. `None` outside of statements.
 pub(crate) fn viewer() -> Option<Arc<dyn Viewer>> {
     polled().map(|polled| polled.viewer.clone())
 }
 
-/// Remembers that the statement that is being polled named a table that it is not shown.
+/// Records that the statement of the current task poll named a hidden table.
 pub(crate) fn hide(keyspace: &str, table: &str) {
     let Some(polled) = polled() else { return };
     let mut hidden = polled.hidden.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +88,7 @@ pub(crate) fn hide(keyspace: &str, table: &str) {
     }
 }
 
-/// Calls `f` as a statement of a role with this sight would.
+/// Calls `f` as a statement with this viewer would.
 #[cfg(test)]
 pub(crate) fn shown_to<T>(viewer: Option<Arc<dyn Viewer>>, f: impl FnOnce() -> T) -> T {
     let end = viewer.map(End::of);
@@ -95,34 +98,35 @@ pub(crate) fn shown_to<T>(viewer: Option<Arc<dyn Viewer>>, f: impl FnOnce() -> T
     result
 }
 
-/// Checks that the statement that is being polled has not ended.
+/// Checks that the statement of the current task poll has not ended.
 ///
 /// # Errors
-/// It has: its client was told already.
+/// The statement has ended. Its client has its answer already.
 pub(crate) fn check_end() -> Result<(), DataFusionError> {
     let has_ended =
         STATEMENT.with_borrow(|polled| polled.as_ref().is_some_and(|polled| polled.has_ended.load(Relaxed)));
     if has_ended { Err(DataFusionError::Execution("the statement has ended".to_owned())) } else { Ok(()) }
 }
 
-/// The runtime of each core's fast lane. Made once for a server and never freed: some hundred bytes.
+/// Runtimes of all cores' fast lanes. Created once for a server and never freed: some hundred
+/// bytes.
 #[derive(Debug)]
 pub(crate) struct Handles(pub(crate) Vec<Handle>);
 
 impl Handles {
-    /// Those of all cores. To be called on a fast lane.
+    /// Collects the runtimes of all cores. Must be called on a fast lane.
     pub(crate) async fn find() -> &'static Handles {
         let mut handles = Vec::with_capacity(lanes::cores());
         for core in 0..lanes::cores() {
             handles.push(lanes::call(core, || async { Handle::current() }).await);
         }
-        // Whether ours or that of an earlier server of this process, it is the same tracer.
+        // An earlier server of this process has set the same tracer.
         let _ = set_join_set_tracer(&ToHeavyLanes);
         Box::leak(Box::new(Handles(handles)))
     }
 }
 
-/// A future that is polled on heavy lanes within a runtime.
+/// A future that enters a runtime whenever a heavy lane polls it.
 struct Entered<F> {
     handles: &'static Handles,
     statement: Option<Arc<Polled>>,
@@ -144,7 +148,8 @@ impl<F: Future> Future for Entered<F> {
     }
 }
 
-/// Starts work of DataFusion's on the heavy lane of this core, for the statement that is being polled, if one is.
+/// Starts work of DataFusion on this core's heavy lane, for the statement of the current task
+/// poll, if any.
 pub(crate) fn heavy<F>(handles: &'static Handles, group: Group, work: F) -> Task<Result<F::Output, Panicked>>
 where
     F: Future + Send + 'static,
@@ -164,11 +169,11 @@ where
     F::Output: Send + 'static,
 {
     let entered = Entered { handles, statement, inner: Box::pin(work) };
-    // What a panic leaves half done belongs to the query, which ends.
+    // State that a panic leaves inconsistent belongs to the query, which ends.
     lanes::heavy(group, lanes::catch_panic(entered))
 }
 
-/// As [`heavy`], on that core, from either lane of any core; the task's handle comes back.
+/// Like [`heavy`], on core `core`, from either lane of any core. Returns the task's handle.
 pub(crate) async fn heavy_on<F>(
     core: usize,
     handles: &'static Handles,
@@ -182,7 +187,7 @@ where
     start_on(core, handles, group, polled(), work).await
 }
 
-/// As [`heavy_on`], for the statement that ends with `end`.
+/// Like [`heavy_on`], for the statement that ends with `end`.
 pub(crate) async fn heavy_of<F>(
     end: &End,
     core: usize,
@@ -215,7 +220,7 @@ where
     lanes::call(core, move || async move { heavy_until(handles, group, statement, work) }).await
 }
 
-/// The runtimes of the work that is being polled. Only within [`heavy`].
+/// Returns the runtimes of the current task poll. `None` outside of [`heavy`].
 pub(crate) fn handles() -> Option<&'static Handles> {
     RUNTIME.get()
 }
@@ -240,20 +245,22 @@ impl JoinSetTracer for ToHeavyLanes {
         .boxed()
     }
 
-    /// Not called: DataFusion spawns blocking work for stream tables only, of which there are none here, and for spill files of its own, whose
-    /// place ours take (`spill.rs`).
+    /// Not called. DataFusion spawns blocking work for stream tables, which do not exist here, and
+    /// for its own spill files, which ours replace (`spill.rs`).
     fn trace_block(&self, work: Box<dyn FnOnce() -> Erased + Send>) -> Box<dyn FnOnce() -> Erased + Send> {
         work
     }
 }
 
-/// How many cores further the nth task of a poll goes. A repartition starts two tasks for each of its inputs, one after the other: the first
-/// splits its batches, the second only waits for the first. In pairs, the splitting is spread over the cores.
+/// Returns the distance in cores from the spawner to its nth task of a task poll. A repartition
+/// starts two tasks for each input, one after the other: the first splits batches, the second
+/// waits for the first. Going by pairs distributes the splitting over the cores.
 fn turn(nth: usize) -> usize {
     nth / 2
 }
 
-/// What a session on a fast lane keeps of a statement: much to free perhaps, so that is done on a heavy lane.
+/// A value of a statement that a session on a fast lane keeps. Dropping it may take long, and
+/// therefore happens on a heavy lane.
 pub(crate) struct Kept<T: Send + 'static> {
     value: Option<T>,
     handles: &'static Handles,
@@ -261,12 +268,12 @@ pub(crate) struct Kept<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Kept<T> {
-    /// Keeps a value; whoever frees it pays in `group`.
+    /// Keeps a value. `group` pays for dropping it.
     pub(crate) fn new(value: T, handles: &'static Handles, group: Group) -> Kept<T> {
         Kept { value: Some(value), handles, group }
     }
 
-    /// The value, to be worked on.
+    /// Returns the value, to be used on a heavy lane.
     pub(crate) fn take(mut self) -> T {
         self.value.take().expect("there until dropped")
     }
@@ -278,7 +285,7 @@ impl<T: Send + 'static> Kept<T> {
 
 impl<T: Send + 'static> Drop for Kept<T> {
     fn drop(&mut self) {
-        // While the lanes shut down it does not matter who frees what.
+        // While the lanes shut down, any thread may drop it.
         if let Some(value) = self.value.take().filter(|_| lanes::on_lane()) {
             heavy(self.handles, self.group, async move { drop(value) }).detach();
         }

@@ -1,5 +1,6 @@
-//! The little that is read of a statement's text before DataFusion sees it: where statements end, and their words, so that the
-//! session's own statements (`SET`, `BEGIN`, those about levels …) are known without planning. `extent` measures the rest.
+//! Splits a text into statements and words without parsing it. Statements about the session
+//! (`SET`, `BEGIN`) and about levels are thus recognized without planning. `extent` measures the
+//! rest.
 
 /// Returns the statements of a text without their separators, and skips quotes, dollar quotes and comments. Of a text with more
 /// than `max` statements it returns `max + 1`.
@@ -22,7 +23,7 @@ pub(crate) fn split(text: &str, max: usize) -> Vec<&str> {
     statements
 }
 
-/// A text without blanks and comments before and blanks behind.
+/// Removes blanks and comments before a text, and blanks after it.
 fn trim(mut text: &str) -> &str {
     loop {
         text = text.trim();
@@ -41,14 +42,15 @@ pub(crate) fn blank_len(text: &str) -> usize {
     }
 }
 
-/// Length of what must not be taken apart at the start of a text: a quoted piece, a comment, or one character.
+/// Returns the length of the indivisible part at the start of a text: quoted text, a comment, a
+/// word, or one character.
 pub(crate) fn piece_len(text: &str) -> usize {
     let first = text.chars().next().map_or(0, char::len_utf8);
     match text.as_bytes()[0] {
         quote @ (b'\'' | b'"') => quoted_len(text, quote),
         b'$' => dollar_quoted_len(text).unwrap_or(first),
         b'-' | b'/' => comment_len(text).unwrap_or(first),
-        // A name may hold a `$`, which begins no quote then.
+        // A `$` within a name begins no quote.
         byte if byte.is_ascii_alphanumeric() || byte == b'_' => {
             text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$')).unwrap_or(text.len())
         }
@@ -56,7 +58,8 @@ pub(crate) fn piece_len(text: &str) -> usize {
     }
 }
 
-/// A doubled quote ends one piece and begins the next, which comes to the same.
+/// Treats a doubled quote as the end of one quoted text and the begin of the next: the length is
+/// the same in total.
 fn quoted_len(text: &str, quote: u8) -> usize {
     text.bytes().skip(1).position(|byte| byte == quote).map_or(text.len(), |end| end + 2)
 }
@@ -79,7 +82,7 @@ fn comment_len(text: &str) -> Option<usize> {
     if !text.starts_with("/*") {
         return None;
     }
-    // They nest.
+    // Comments nest.
     let (mut depth, mut at) = (0_usize, 0);
     let bytes = text.as_bytes();
     while at + 1 < bytes.len() {
@@ -98,21 +101,21 @@ fn comment_len(text: &str) -> Option<usize> {
 /// One word of a short statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
-    /// A name or number as it stands, in lower case.
+    /// An unquoted name or number, in lower case.
     Plain(String),
     /// A quoted text or name, without its quotes.
     Quoted(String),
-    /// Anything else, a character.
+    /// Any other character.
     Sign(char),
 }
 
 impl Word {
-    /// Whether it is that keyword.
+    /// Returns true if it is the keyword `keyword`.
     pub(crate) fn is(&self, keyword: &str) -> bool {
         matches!(self, Word::Plain(word) if word == keyword)
     }
 
-    /// What it says, quoted or not.
+    /// Returns its text without quotes.
     pub(crate) fn text(&self) -> String {
         match self {
             Word::Plain(text) | Word::Quoted(text) => text.clone(),
@@ -121,7 +124,7 @@ impl Word {
     }
 }
 
-/// The first words of a statement, at most so many.
+/// Returns the first words of a statement, at most `words_max`.
 pub(crate) fn words(text: &str, words_max: usize) -> Vec<Word> {
     let mut words = Vec::new();
     let mut rest = trim(text);

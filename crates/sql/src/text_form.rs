@@ -1,5 +1,5 @@
-//! Values as PostgreSQL writes them in text: in results, in casts to text, and when texts are joined with other values. Arrow's own
-//! text differs for floating point (`2.0` for `2`), for times, and for arrays and rows.
+//! Formats values as PostgreSQL does in text: in results, in casts to text, and in concatenations.
+//! Arrow's text differs for floating point (`2.0` for `2`), for times, and for arrays and rows.
 
 use std::fmt::Write;
 
@@ -15,13 +15,13 @@ use crate::interval;
 
 /// Nanoseconds in a second.
 const SECOND: i64 = 1_000_000_000;
-/// The number of 1970-01-01, where 0001-01-01 is 1.
+/// Day number of 1970-01-01, where 0001-01-01 is 1.
 const EPOCH_FROM_CE: i64 = 719_163;
 
-/// Returns a column as texts, null where it is null.
+/// Returns a column as texts, with its nulls.
 ///
 /// # Errors
-/// The type has no text.
+/// The type has no text form.
 pub(crate) fn texts(column: &ArrayRef) -> Result<StringArray, ArrowError> {
     let writer = Writer::new(column)?;
     let mut text = String::new();
@@ -36,33 +36,33 @@ pub(crate) fn texts(column: &ArrayRef) -> Result<StringArray, ArrowError> {
     (0..column.len()).map(one).collect()
 }
 
-/// Writes the values of one array.
+/// Formats the values of one array.
 pub(crate) struct Writer<'a>(Kind<'a>);
 
 enum Kind<'a> {
     Boolean(&'a ArrayRef),
     Float32(&'a ArrayRef),
     Float64(&'a ArrayRef),
-    /// Nanoseconds, and the zone.
+    /// Timestamps, and their zone.
     Timestamp(ArrayRef, Option<Tz>),
     /// Nanoseconds since midnight.
     Time(ArrayRef),
     Date(ArrayRef),
     Interval(&'a ArrayRef),
-    /// Arrays, whose elements have a writer for each.
+    /// Arrays. A writer is created for the elements of each.
     List(ArrayRef),
     Row(Vec<(Writer<'a>, ArrayRef)>),
-    /// Arrow's text is PostgreSQL's.
+    /// Arrow's text equals PostgreSQL's.
     Other(ArrayFormatter<'a>),
     Binary(ArrayRef),
     Null,
 }
 
 impl<'a> Writer<'a> {
-    /// A writer of a column's values.
+    /// Creates a writer for a column.
     ///
     /// # Errors
-    /// The type has no text.
+    /// The type has no text form.
     pub(crate) fn new(column: &'a ArrayRef) -> Result<Writer<'a>, ArrowError> {
         let nanoseconds = |ty: &DataType| cast(&cast(column, ty)?, &DataType::Int64);
         Ok(Writer(match column.data_type() {
@@ -102,7 +102,7 @@ impl<'a> Writer<'a> {
     /// Appends the value of a row that is not null.
     ///
     /// # Errors
-    /// The value has no text.
+    /// The value has no text form.
     pub(crate) fn write(&self, row: usize, out: &mut String) -> Result<(), ArrowError> {
         match &self.0 {
             Kind::Null => {}
@@ -155,7 +155,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Tells whether a value is null. A column of type null has no bits for that.
+/// Returns true if a value is null. A column of type null has no validity bits.
 fn is_null(column: &ArrayRef, row: usize) -> bool {
     *column.data_type() == DataType::Null || column.is_null(row)
 }
@@ -164,7 +164,7 @@ fn out_of_range() -> ArrowError {
     ArrowError::ComputeError("timestamp out of range".to_owned())
 }
 
-/// As `{1,NULL,"a b"}` (`array_out`).
+/// Writes an array as `{1,NULL,"a b"}` (`array_out`).
 fn array(items: &ArrayRef, out: &mut String) -> Result<(), ArrowError> {
     let writer = Writer::new(items)?;
     let is_nested = items.data_type().is_nested() && !matches!(items.data_type(), DataType::Struct(_));
@@ -201,7 +201,7 @@ fn quote_element(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// As a field of a row (`record_out`), which doubles quotes and backslashes.
+/// Writes a field of a row (`record_out`), where quotes and backslashes are doubled.
 fn quote_field(text: &str, out: &mut String) {
     let is_special = |c: char| matches!(c, '(' | ')' | ',' | '"' | '\\') || is_blank(c);
     if !text.is_empty() && !text.contains(is_special) {
@@ -226,7 +226,7 @@ fn date(day: NaiveDate, out: &mut String) {
     let _ = write!(out, "{year:04}-{:02}-{:02}{}", day.month(), day.day(), if is_ad { "" } else { " BC" });
 }
 
-/// Nanoseconds since midnight, shown to the microsecond.
+/// Writes nanoseconds since midnight, truncated to microseconds.
 fn time(nanoseconds: i64, out: &mut String) {
     let seconds = nanoseconds / SECOND;
     let _ = write!(out, "{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -280,7 +280,7 @@ fn of_day(time: NaiveTime) -> i64 {
     i64::from(time.num_seconds_from_midnight()) * SECOND + i64::from(time.nanosecond())
 }
 
-/// The shortest text that reads as the same number (`extra_float_digits` of 1).
+/// Writes the shortest text that reads as the same number (`extra_float_digits` of 1).
 pub(crate) fn float64(value: f64, out: &mut String) {
     if !special(value, out) {
         shortest(&format!("{value:e}"), 15, out);
@@ -306,7 +306,7 @@ fn special(value: f64, out: &mut String) -> bool {
     true
 }
 
-/// Writes `-1.25e-7` as PostgreSQL does: with an exponent below -4, and from `exponent_min` on.
+/// Writes `-1.25e-7` in PostgreSQL's form: with an exponent below -4 and from `exponent_min` on.
 fn shortest(text: &str, exponent_min: i32, out: &mut String) {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);

@@ -1,6 +1,7 @@
-//! Patterns of Postgres' `to_char` for points in time, as those that DataFusion's function of that name takes (chrono's).
+//! Translates patterns of Postgres' `to_char` for timestamps to those of DataFusion's `to_char`
+//! (chrono's).
 
-/// What stands in Postgres' patterns, the longer before what they begin with, and chrono's for it.
+/// Fields of Postgres' patterns with chrono's. A longer field precedes its prefixes.
 const WORDS: [(&str, &str); 39] = [
     ("FMMM", "%-m"),
     ("FMDDD", "%-j"),
@@ -43,11 +44,12 @@ const WORDS: [(&str, &str); 39] = [
     ("TZ", "%Z"),
 ];
 
-/// The pattern for chrono. One that has a `%` is taken for one of its own. What is in double quotes stands for itself, and so do
-/// signs. Names of months and days are taken with FM only: without it Postgres pads them to nine letters.
+/// Returns the pattern for chrono. A pattern with a `%` is taken for chrono's and returned
+/// unchanged. Double-quoted text and signs stand for themselves. Names of months and days need FM:
+/// without it Postgres pads them to nine letters.
 ///
 /// # Errors
-/// What of it has no like there.
+/// The pattern has a field without equivalent.
 pub(crate) fn pattern(text: &str) -> Result<String, String> {
     if text.contains('%') {
         return Ok(text.to_owned());
@@ -59,7 +61,7 @@ pub(crate) fn pattern(text: &str) -> Result<String, String> {
             out.push_str(&quoted[..end]);
             rest = quoted.get(end + 1..).unwrap_or("");
         } else if let Some((word, own)) = WORDS.iter().find(|(word, _)| rest.starts_with(word)) {
-            // `SSSS` and `Y,YYY` begin like others.
+            // `SSSS` and `Y,YYY` start with fields that are supported.
             out.push_str(own);
             rest = &rest[word.len()..];
             if word.starts_with(['S', 's']) && rest.starts_with(['S', 's']) {
