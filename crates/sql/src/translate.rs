@@ -1,10 +1,12 @@
-//! PostgreSQL's SQL that DataFusion plans otherwise than PostgreSQL, in the syntax tree: it is written as what DataFusion plans alike,
-//! or refused. A wrong answer is worse than an error.
+//! Rewrites PostgreSQL syntax that DataFusion plans with another meaning: to syntax that it plans
+//! as PostgreSQL does, or else refuses it. A wrong answer is worse than an error.
 //!
 //! - Refused: `TABLESAMPLE`, `INTERSECT ALL`, `EXCEPT ALL`, `timestamp(3)`, hexadecimal constants, `FETCH … WITH TIES`.
-//! - `SIMILAR TO` becomes a regular expression, `LIKE … ESCAPE` a pattern with backslashes: both of constant patterns only.
-//! - `varchar(n)` and `char(n)` cut texts off. Rows are compared field by field.
-//! - `numeric` without precision gets a type of its own, `timestamp` microseconds, `extract` a function of its own.
+//! - `SIMILAR TO` becomes a regular expression, `LIKE … ESCAPE` a pattern with backslashes. Both
+//!   need constant patterns.
+//! - `varchar(n)` and `char(n)` truncate texts. Rows are compared field by field.
+//! - `numeric` without precision gets a fixed precision, `timestamp` microseconds, `extract` a
+//!   function of its own.
 
 use std::ops::ControlFlow;
 
@@ -23,10 +25,10 @@ fn unsupported<T>(text: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::new(state::UNSUPPORTED, text))
 }
 
-/// Rewrites a statement: see the head of this file.
+/// Rewrites a statement.
 ///
 /// # Errors
-/// It has what is refused.
+/// It contains refused syntax.
 pub(crate) fn translate(statement: &mut Statement) -> Result<(), Failure> {
     match VisitMut::visit(statement, &mut Translate) {
         ControlFlow::Break(failure) => Err(failure),
@@ -51,7 +53,7 @@ impl VisitorMut for Translate {
         flow(if sampled { unsupported("TABLESAMPLE is not supported") } else { Ok(()) })
     }
 
-    /// DataFusion's functions that give rows take times in nanoseconds.
+    /// DataFusion's table functions expect timestamps in nanoseconds.
     fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Failure> {
         if let TableFactor::Table { args: Some(_), .. } = table {
             let _ = visit_expressions_mut(table, |expr| {
@@ -80,9 +82,10 @@ fn flow(result: Result<(), Failure>) -> ControlFlow<Failure> {
     }
 }
 
-/// DataFusion gives each row of `INTERSECT ALL` and `EXCEPT ALL` as often as the left side has it, or not at all.
+/// Refuses `INTERSECT ALL` and `EXCEPT ALL`: DataFusion returns a row as often as the left side
+/// has it, or not at all.
 fn set(body: &SetExpr) -> Result<(), Failure> {
-    // Chains of unions are long, and lean to the left.
+    // Chains of unions are long and nest on the left, so only the right side recurses.
     let mut left = body;
     while let SetExpr::SetOperation { left: next, op, set_quantifier, right } = left {
         if *set_quantifier == SetQuantifier::All && matches!(op, SetOperator::Intersect | SetOperator::Except)
@@ -97,7 +100,7 @@ fn set(body: &SetExpr) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `FETCH FIRST n ROWS ONLY` is `LIMIT n`.
+/// Rewrites `FETCH FIRST n ROWS ONLY` to `LIMIT n`.
 fn fetch(query: &mut Query) -> Result<(), Failure> {
     let Some(Fetch { with_ties, percent, quantity }) = query.fetch.take() else { return Ok(()) };
     if with_ties || percent {
@@ -156,7 +159,8 @@ fn expression(expr: &mut Expr) -> Result<(), Failure> {
                 *expr = call("left", vec![whole, number(&length.to_string())]);
             } else {
                 exact_type(data_type)?;
-                // Floating point has more digits before and behind the point than a numeric.
+                // Floating point covers a wider range than numeric, so parse the text and not a
+                // numeric constant.
                 if is_float(data_type)
                     && let Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) = &**inner
                 {
@@ -189,7 +193,7 @@ fn expression(expr: &mut Expr) -> Result<(), Failure> {
             *escape_char = None;
         }
         Expr::BinaryOp { left, op, right } => match op {
-            // A dot matches the end of a line as well.
+            // In PostgreSQL a dot also matches the end of a line.
             BinaryOperator::PGRegexMatch
             | BinaryOperator::PGRegexIMatch
             | BinaryOperator::PGRegexNotMatch
@@ -258,7 +262,8 @@ fn null_truth() -> Expr {
     }
 }
 
-/// Functions that have another name, or are an operator.
+/// Renames functions that DataFusion knows by another name. Returns an expression for those it has
+/// as an operator.
 fn function_of(function: &mut Function) -> Option<Expr> {
     for (name, other) in [("ceiling", "ceil"), ("every", "bool_and"), ("variance", "var_samp")] {
         if is_call_of(function, name) {
@@ -283,7 +288,7 @@ fn function_of(function: &mut Function) -> Option<Expr> {
     }
 }
 
-/// The characters to which a type cuts a text off.
+/// Returns the length, in characters, that a type truncates texts to. `None`: it does not.
 fn length(ty: &DataType) -> Result<Option<u64>, Failure> {
     let length = match ty {
         DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
@@ -319,7 +324,7 @@ fn is_float(ty: &DataType) -> bool {
     )
 }
 
-/// The type as DataFusion is to plan it.
+/// Rewrites a type to the one that DataFusion is to plan.
 fn exact_type(ty: &mut DataType) -> Result<(), Failure> {
     let datafusion::arrow::datatypes::DataType::Decimal128(digits, scale) = UNCONSTRAINED else {
         return Ok(());
@@ -354,7 +359,7 @@ fn exact_type(ty: &mut DataType) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The fields of a row that is written out.
+/// Returns the fields of a row constructor.
 fn row(expr: &Expr) -> Option<&[Expr]> {
     match expr {
         Expr::Tuple(fields) => Some(fields),
@@ -363,7 +368,7 @@ fn row(expr: &Expr) -> Option<&[Expr]> {
     }
 }
 
-/// Rows compared from left to right.
+/// Compares rows from left to right.
 fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr, Failure> {
     if left.len() != right.len() {
         return Err(Failure::new(state::SYNTAX, "unequal number of entries in row expressions"));
@@ -393,7 +398,7 @@ fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr, 
     Ok(nested(whole))
 }
 
-/// The character that escapes in a pattern: none for an empty text.
+/// Returns the escape character of a pattern. `None` for an empty text, a backslash by default.
 fn escape(written: Option<&ValueWithSpan>) -> Result<Option<char>, Failure> {
     let Some(written) = written else { return Ok(Some('\\')) };
     let (Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text)) = &written.value else {
@@ -406,7 +411,7 @@ fn escape(written: Option<&ValueWithSpan>) -> Result<Option<char>, Failure> {
     }
 }
 
-/// A pattern of LIKE whose escape is a backslash.
+/// Rewrites a LIKE pattern to one with a backslash as escape character.
 fn like(pattern: &str, escape: Option<char>) -> Result<String, Failure> {
     let (mut out, mut chars) = (String::new(), pattern.chars());
     while let Some(c) = chars.next() {
@@ -428,7 +433,7 @@ fn like(pattern: &str, escape: Option<char>) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// A pattern of SIMILAR TO as a regular expression (`similar_escape_internal`).
+/// Converts a SIMILAR TO pattern to a regular expression (`similar_escape_internal`).
 fn similar(pattern: &str, escape: Option<char>) -> Result<String, Failure> {
     let (mut out, mut chars, mut is_within) = ("(?s)^(?:".to_owned(), pattern.chars(), false);
     let literal = |c: char, out: &mut String| {
@@ -468,11 +473,11 @@ fn similar(pattern: &str, escape: Option<char>) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// Refuses a select list of the catalog whose value would be lost: the catalog's own rules take a subquery that depends on the row it
-/// stands in for NULL. That is right of relations that are empty here.
+/// Refuses catalog queries that would return a wrong NULL. The library's rules replace correlated
+/// subqueries of a select list by NULL. That is right only for relations that are empty here.
 ///
 /// # Errors
-/// There is such a subquery over another relation.
+/// A correlated subquery reads another relation.
 pub(crate) fn check_catalog(statement: &Statement) -> Result<(), Failure> {
     match Visit::visit(statement, &mut Lost) {
         ControlFlow::Break(failure) => Err(failure),
@@ -480,7 +485,7 @@ pub(crate) fn check_catalog(statement: &Statement) -> Result<(), Failure> {
     }
 }
 
-/// Relations of the catalog that have no rows here.
+/// Catalog relations that are empty here.
 const EMPTY: [&str; 4] = ["pg_attrdef", "pg_inherits", "pg_statistic_ext", "pg_trigger"];
 
 struct Lost;
@@ -507,7 +512,7 @@ impl Visitor for Lost {
     }
 }
 
-/// Tells whether a subquery names a column of a relation that it does not read, or a parameter.
+/// Returns true if a subquery names a column of a relation that it does not read, or a parameter.
 fn depends(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else { return false };
     let relations = select.from.iter().flat_map(|table| {
@@ -542,7 +547,7 @@ fn reads_nothing(query: &Query) -> bool {
             .is_some_and(|ident| EMPTY.contains(&ident.value.to_lowercase().as_str())),
         _ => false,
     };
-    // Of nothing, aggregates are NULL but for counts.
+    // Over no rows all aggregates but counts are NULL.
     let counts = datafusion::sql::sqlparser::ast::visit_expressions(&select.projection, |expr| match expr {
         Expr::Function(function) if is_call_of(function, "count") => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
@@ -552,8 +557,8 @@ fn reads_nothing(query: &Query) -> bool {
             || select.selection.as_ref().is_some_and(wants_other_collation))
 }
 
-/// Returns true if a condition, or a part of a conjunction, wants a column's collation to be another one than its type's, as
-/// clients ask: here no column has one.
+/// Returns true if a condition, or a part of a conjunction, requires a column's collation to
+/// differ from its type's, as clients write. Here no column has a collation of its own.
 fn wants_other_collation(condition: &Expr) -> bool {
     let is = |expr: &Expr, wanted: &str| match expr {
         Expr::CompoundIdentifier(idents) => {

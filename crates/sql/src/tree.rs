@@ -1,11 +1,14 @@
-//! A statement's syntax tree made flat where that is cheap, and bounded before planning touches it. Planning, printing, cloning and
-//! dropping recurse on a lane's stack of 2 MiB, and a query named by `WITH` is planned anew wherever it is used.
+//! Flattens a statement's syntax tree where that is cheap, and bounds it before planning.
+//! Planning, printing, cloning and dropping recurse on a lane's stack of 2 MiB. A query named by
+//! `WITH` is planned anew wherever it is used.
 //!
 //! 1. Chains of `x = 1 OR x = 2 …` become `x IN (1, 2, …)`, chains of `x <> 1 AND x <> 2 …` become `NOT IN`.
 //! 2. Chains of UNION become a balanced tree. DataFusion flattens it later, in the same order.
-//! 3. Depth and nodes are counted, with what `WITH` multiplies, and checked by the guardrails `sql_depth` and `sql_nodes`.
+//! 3. Depth and nodes are counted, including copies of `WITH` queries, and checked by the
+//!    guardrails `sql_depth` and `sql_nodes`.
 //!
-//! Other chains of AND and OR stay: DataFusion takes conditions apart and chains them again, so balancing them is of no use.
+//! Other chains of AND and OR stay: DataFusion splits conditions and chains them again, so
+//! balancing them would not help.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -18,13 +21,15 @@ use engine::{Guardrail, Guardrails};
 
 use crate::failure::{Failure, state};
 
-/// Shorter chains stay as they are.
+/// Operands from which on a chain is flattened.
 const CHAIN_MIN: usize = 16;
-/// Levels of a plan that a query adds: projection, filter, aggregation, window, sort, limit, alias, and a join.
+/// Plan levels added by a query: projection, filter, aggregation, window, sort, limit, alias, and
+/// a join.
 const QUERY_LEVELS: u64 = 8;
-/// Levels of a plan that a join or a set operation adds.
+/// Plan levels added by a join or a set operation.
 const JOIN_LEVELS: u64 = 2;
-/// Nodes that a query or a table weighs: its operators with their schemas take about as much as 50 literals.
+/// Weight of a query or a table in nodes: its operators with their schemas take about as much
+/// memory as 50 literals.
 const QUERY_NODES: u64 = 50;
 
 /// Size of a tree.
@@ -52,7 +57,7 @@ pub(crate) fn flatten(statement: &mut Statement) {
 }
 
 struct Flatten {
-    /// Nodes of the left spine of a chain that is flat already. They are visited next.
+    /// Remaining nodes on the left spine of a flattened chain. They are visited next and skipped.
     flattened: usize,
 }
 
@@ -77,7 +82,8 @@ fn null() -> Expr {
     Expr::Value(Value::Null.into())
 }
 
-/// Returns the operands that the chain at `expr` has afterwards; 0 if it is none, or a short one.
+/// Flattens the chain at `expr`. Returns its number of operands afterwards, or 0 if there is no
+/// chain.
 fn flatten_chain(expr: &mut Expr) -> usize {
     let (chain, compares) = match expr {
         Expr::BinaryOp { op: BinaryOperator::Or, .. } => (BinaryOperator::Or, BinaryOperator::Eq),
@@ -99,7 +105,8 @@ fn flatten_chain(expr: &mut Expr) -> usize {
     count
 }
 
-/// Comparisons of the same thing with literals of the same kind become one list, at the place of the first.
+/// Merges comparisons of the same expression with literals of the same kind into one list, at the
+/// place of the first.
 fn listed(operands: Vec<Expr>, compares: &BinaryOperator) -> Vec<Expr> {
     let mut places: HashMap<(String, Kind), usize> = HashMap::new();
     let mut result: Vec<Expr> = Vec::new();
@@ -127,7 +134,8 @@ fn listed(operands: Vec<Expr>, compares: &BinaryOperator) -> Vec<Expr> {
     result
 }
 
-/// Kinds of literals that lists do not mix, so that no value is compared as another type than by itself.
+/// Kinds of literals. Lists do not mix them, so that no value is compared as a type other than its
+/// own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Kind {
     Integer,
@@ -139,7 +147,8 @@ impl Kind {
     fn of(expr: &Expr) -> Option<Kind> {
         match expr {
             Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
-                // An integer beyond 64 bits is a float to the planner, which would make floats of all of a list.
+                // The planner reads an integer beyond 64 bits as a float, which would make the
+                // whole list floats.
                 Some(if digits.parse::<i64>().is_ok() { Kind::Integer } else { Kind::Number })
             }
             Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }) => Some(Kind::Text),
@@ -150,7 +159,7 @@ impl Kind {
         }
     }
 
-    /// As [`Kind::of`], without a sign.
+    /// Like [`Kind::of`], without a sign.
     fn of_literal(expr: &Expr) -> Option<Kind> {
         if matches!(expr, Expr::Value(_)) { Kind::of(expr) } else { None }
     }
@@ -160,7 +169,7 @@ fn is_simple(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) || Kind::of_literal(expr).is_some()
 }
 
-/// Makes chains of UNION, with the same quantifier throughout, balanced trees.
+/// Balances chains of UNION that have the same quantifier throughout.
 fn balance(body: &mut SetExpr) {
     let mut left = vec![body];
     while let Some(expr) = left.pop() {
@@ -176,7 +185,7 @@ fn balance(body: &mut SetExpr) {
     }
 }
 
-/// Stands where a part of a tree was taken out.
+/// Returns a substitute for a part taken out of the tree.
 fn placeholder() -> SetExpr {
     SetExpr::Values(datafusion::sql::sqlparser::ast::Values {
         explicit_row: false,
@@ -185,7 +194,7 @@ fn placeholder() -> SetExpr {
     })
 }
 
-/// Returns the quantifier and the operands of the chain of UNION at `expr`.
+/// Returns the quantifier and the number of operands of the chain of UNION at `expr`.
 fn union_chain(expr: &SetExpr) -> Option<(SetQuantifier, usize)> {
     let SetExpr::SetOperation { op: SetOperator::Union, set_quantifier: chain, .. } = expr else {
         return None;
@@ -219,7 +228,7 @@ fn operands_of_union(mut expr: SetExpr, chain: SetQuantifier) -> Vec<SetExpr> {
     }
 }
 
-/// A tree over `operands`, in their order, as deep as the logarithm of their number.
+/// Builds a balanced tree over `operands`, in their order.
 fn balanced(mut operands: Vec<SetExpr>, set_quantifier: SetQuantifier) -> SetExpr {
     if operands.len() <= 1 {
         return operands.pop().unwrap_or_else(placeholder);
@@ -229,7 +238,7 @@ fn balanced(mut operands: Vec<SetExpr>, set_quantifier: SetQuantifier) -> SetExp
     SetExpr::SetOperation { left, op: SetOperator::Union, set_quantifier, right }
 }
 
-/// Measures a statement. Counts saturate.
+/// Measures a statement. Counters saturate.
 pub(crate) fn size(statement: &Statement) -> Size {
     let mut measure = Measure { depth: 0, frames: vec![Frame::default()], selects: Vec::new() };
     let _ = statement.visit(&mut measure);
@@ -237,25 +246,27 @@ pub(crate) fn size(statement: &Statement) -> Size {
     Size { depth: frame.deepest, nodes: frame.nodes }
 }
 
-/// A query that is visited.
+/// A query being visited.
 #[derive(Default)]
 struct Frame {
-    /// Depth at which it begins, and the deepest within.
+    /// Depth at which it begins.
     base: u64,
+    /// Greatest depth within it.
     deepest: u64,
     nodes: u64,
     /// Levels of its set operations.
     sets: u64,
-    /// Names of its `WITH` that are not visited yet.
+    /// Names of its `WITH` queries that are not visited yet.
     pending: VecDeque<String>,
-    /// Those that are.
+    /// Sizes of those already visited.
     named: HashMap<String, Size>,
 }
 
 struct Measure {
     depth: u64,
     frames: Vec<Frame>,
-    /// For each SELECT that is visited, its tables and subqueries, and the deepest place before it.
+    /// For each SELECT being visited: its number of tables and subqueries, and the greatest depth
+    /// before it.
     selects: Vec<(u64, u64)>,
 }
 
@@ -271,7 +282,7 @@ impl Measure {
         frame.deepest = frame.deepest.max(depth);
     }
 
-    /// Counts a table or a subquery of the SELECT that is visited.
+    /// Counts a table or a subquery of the current SELECT.
     fn joined(&mut self) {
         if let Some((joined, _)) = self.selects.last_mut() {
             *joined += 1;
@@ -307,7 +318,7 @@ impl Visitor for Measure {
         let Some(frame) = self.frames.pop() else { return ControlFlow::Continue(()) };
         let depth = (frame.deepest - frame.base).saturating_add(frame.sets);
         let size = Size { depth, nodes: frame.nodes };
-        // A query of WITH counts where it is used.
+        // A WITH query counts where it is used.
         match self.frame().pending.pop_front() {
             Some(name) => drop(self.frame().named.insert(name, size)),
             None => {

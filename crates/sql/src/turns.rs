@@ -1,6 +1,7 @@
-//! Giving way within a plan. A heavy lane's turns end where tasks give way, and a query can be cancelled only there. Scans and exchanges
-//! do, but a join makes many batches out of one without asking anybody: so above every join there is a node that changes nothing, and
-//! gives way between batches when the turn is over, and follows its run to another group.
+//! Yields within a plan. A heavy lane's time slice ends where tasks yield, and a query can be
+//! canceled only there. Scans and exchanges yield, but a join makes many batches out of one
+//! without awaiting anything. A node above every join therefore passes batches on, yields between
+//! them when the time slice is over, and switches to its run's group.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,14 +22,14 @@ use crate::passage::{Passage, PassageExec};
 use crate::run::Run;
 use crate::wide;
 
-/// See the head of this file.
+/// Yields between batches of its input.
 #[derive(Debug)]
 struct Turn;
 
-/// The node, with what gives way above it if it makes much out of little, and what measures its inputs.
+/// Puts a node that yields above a join or UNNEST, and nodes that measure under it.
 ///
 /// # Errors
-/// Those of DataFusion.
+/// Errors of DataFusion.
 pub(crate) fn giving_way(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let makes_many = node.is::<CrossJoinExec>()
         || node.is::<NestedLoopJoinExec>()
@@ -63,7 +64,7 @@ struct Turns {
     input: SendableRecordBatchStream,
     run: Option<Arc<Run>>,
     gave_way: bool,
-    /// On its way to another group.
+    /// Switch to another group, in progress.
     moving: Option<BoxFuture<'static, ()>>,
 }
 
@@ -81,7 +82,8 @@ impl Stream for Turns {
                 return Poll::Pending;
             }
         }
-        // Once is enough: if nobody else wants the lane, the next turn is this one's too.
+        // Yield once only: if no other task wants the lane, the next time slice is this one's
+        // again.
         if lanes::slice_is_over() && !std::mem::replace(&mut self.gave_way, true) {
             cx.waker().wake_by_ref();
             return Poll::Pending;

@@ -1,11 +1,14 @@
-//! Rows of a batch, bounded by their bytes. A constant is written into every row of a batch, a join copies a value once for each row
-//! that it finds, and UNNEST once for each element: what is small once would be gigabytes in a batch of 8192 rows, which no operator
-//! asks its level for.
+//! Bounds the bytes of a batch by its number of rows. A constant is copied into every row of a
+//! batch. A join copies a value once for each matching row, UNNEST once for each element. A value
+//! that is small once can become gigabytes in a batch of 8192 rows, memory that no operator asks
+//! its level for.
 //!
-//! 1. Before a plan is made, the constants of the statement decide how many rows a batch has ([`rows_for`]).
-//! 2. While it runs, the inputs of joins and of UNNEST are measured ([`Measured`]). Values that are too wide for the rows of a batch
-//!    are charged as such a batch. Where there is no memory for it, the run ends: a query that has given nothing yet is begun again
-//!    with fewer rows a batch (`query`), others are out of memory.
+//! 1. Before a plan is made, the constants of the statement determine the rows of a batch
+//!    ([`rows_for`]).
+//! 2. While it runs, the inputs of joins and of UNNEST are measured ([`measured`]). Values too
+//!    wide for the rows of a batch are charged as a full batch of them. If there is no memory for
+//!    it, the run ends. A query that has returned no rows yet is restarted with fewer rows in a
+//!    batch (`query`). Others run out of memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,21 +32,24 @@ use crate::passage::{Passage, PassageExec};
 use crate::run::Run;
 use crate::scan::ScanExec;
 
-/// Bytes of constants and of wide values in a batch that rows are counted for. An operator has a few such batches at a time.
+/// Bytes of constants and wide values in a batch that the rows are computed for. An operator holds
+/// a few such batches at a time.
 const BATCH_BYTES: u64 = 16 << 20;
-/// Bytes of a batch in one input of a join, beyond which the run ends: both inputs are within the bound on functions. Well above
-/// [`BATCH_BYTES`], so that a run with fewer rows a batch does not end for values that are a little wider.
+/// Bytes of a batch in one input of a join, beyond which it is charged, or the run ends. Half of
+/// the bound on functions, since a join has two inputs. Well above [`BATCH_BYTES`], so that a
+/// restarted run does not end for values that are a little wider.
 const INPUT_BYTES_MAX: u64 = BATCH_BYTES_MAX / 2;
-/// Constants up to so many bytes do not count.
+/// Largest constant that is ignored, bytes.
 const SMALL_BYTES: usize = 64;
 
-/// Rows of a batch when each has so many bytes, at most `rows_max`.
+/// Returns the rows of a batch with rows of `row_bytes` bytes, at most `rows_max`.
 pub(crate) fn rows_for(row_bytes: u64, rows_max: usize) -> usize {
     let rows = BATCH_BYTES / row_bytes.max(1);
     usize::try_from(rows).unwrap_or(usize::MAX).clamp(1, rows_max)
 }
 
-/// Bytes that the constants of a plan add to a row, at most. Those of lists and of VALUES are in one row only.
+/// Returns the most bytes that the constants of a plan add to a row. Those of lists and of VALUES
+/// occur once only.
 pub(crate) fn constant_bytes(plan: &LogicalPlan) -> Result<u64> {
     let mut bytes = 0_u64;
     plan.apply_with_subqueries(|node| {
@@ -51,7 +57,7 @@ pub(crate) fn constant_bytes(plan: &LogicalPlan) -> Result<u64> {
             node.apply_expressions(|expr| {
                 expr.apply(|expr| {
                     match expr {
-                        // What is looked for is in every row, the list is not.
+                        // The operand is in every row, the list is not.
                         Expr::InList(list) if is_literals(&list.list) => {
                             bytes = bytes.saturating_add(literal_bytes(&list.expr));
                             return Ok(TreeNodeRecursion::Jump);
@@ -72,7 +78,7 @@ fn is_literals(list: &[Expr]) -> bool {
     list.iter().all(|expr| matches!(expr, Expr::Literal(..)))
 }
 
-/// Bytes of the literals in an expression, small ones left out.
+/// Returns the bytes of an expression's literals, without small ones.
 fn literal_bytes(expr: &Expr) -> u64 {
     let mut bytes = 0_u64;
     let counted = expr.apply(|expr| {
@@ -87,13 +93,13 @@ fn literal_bytes(expr: &Expr) -> u64 {
     counted.map_or(u64::MAX, |_| bytes)
 }
 
-/// A run ended since its values are too wide for the rows of a batch.
+/// Error of a run with values too wide for the rows of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooWide {
     pub(crate) row_bytes: u64,
-    /// Rows of a batch when it ended.
+    /// Rows of a batch in that run.
     pub(crate) rows: usize,
-    /// Bytes of such a batch.
+    /// Bytes of a batch of that many rows.
     batch_bytes: u64,
 }
 
@@ -111,7 +117,7 @@ impl fmt::Display for TooWide {
 impl std::error::Error for TooWide {}
 
 impl TooWide {
-    /// The error, if it is one.
+    /// Returns the `TooWide` that an error contains.
     pub(crate) fn of(error: &DataFusionError) -> Option<TooWide> {
         match error.find_root() {
             DataFusionError::External(inner) => inner.downcast_ref().copied(),
@@ -119,17 +125,15 @@ impl TooWide {
         }
     }
 
-    /// Rows of a batch with which the query may be begun again. `None`: one row is too much already.
+    /// Returns the rows of a batch for a restart of the query. `None`: a restart would not make
+    /// batches smaller.
     pub(crate) fn fewer_rows(self) -> Option<usize> {
         let rows = rows_for(self.row_bytes, self.rows);
         (rows < self.rows).then_some(rows)
     }
 }
 
-/// Puts what measures under a join or an UNNEST.
-///
-/// # Errors
-/// Those of DataFusion.
+/// Returns the inputs of a join or an UNNEST, each under a node that measures it.
 pub(crate) fn measured(node: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
     let is_unnest = node.is::<UnnestExec>();
     let over = |input: Arc<dyn ExecutionPlan>| match is_unnest {
@@ -139,22 +143,22 @@ pub(crate) fn measured(node: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPl
     node.children().into_iter().cloned().map(over).collect()
 }
 
-/// The node, under what splits its batches if it makes them of any number of rows.
+/// Puts a node that splits batches above one that makes them of any number of rows.
 pub(crate) fn split(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let is_leaf = node.children().is_empty() && !node.is::<ScanExec>();
     let is_window = node.is::<WindowAggExec>() || node.is::<BoundedWindowAggExec>();
     if is_leaf || is_window { PassageExec::<Split>::over(node) } else { node }
 }
 
-/// An input of a join.
+/// Measures an input of a join.
 #[derive(Debug)]
 struct Joined;
 
-/// The input of an UNNEST.
+/// Measures the input of an UNNEST.
 #[derive(Debug)]
 struct Unnested;
 
-/// Batches are split to the rows of a batch.
+/// Splits batches that have too many rows.
 #[derive(Debug)]
 struct Split;
 
@@ -196,8 +200,8 @@ impl Passage for Split {
     }
 }
 
-/// Runs a partition of the input and checks each batch. The batch that a wide one may be made into is charged until the next
-/// one comes. Where there is no memory for it, the run ends.
+/// Runs a partition of the input and checks each batch. Charges the full batch that a wide one may
+/// grow to, until the next one comes. If there is no memory for it, the run ends.
 fn checked(
     input: &Arc<dyn ExecutionPlan>,
     partition: usize,
@@ -233,13 +237,14 @@ fn joined(batch: &RecordBatch, rows: usize) -> Result<(), TooWide> {
     Err(TooWide { row_bytes, rows, batch_bytes })
 }
 
-/// Checks a batch whose rows are copied for each element of their lists: the longest list may have more than a batch has rows.
+/// Checks a batch whose rows UNNEST copies for each element of their lists. The longest list may
+/// have more elements than a batch has rows.
 fn unnested(batch: &RecordBatch, rows: usize) -> Result<(), TooWide> {
     let longest = |column: &ArrayRef| elements_max(column).max(1);
     let (mut copies, mut row_bytes) = (rows as u64, 0_u64);
     for column in batch.columns() {
         let elements = longest(column);
-        // A list is taken apart, or copied whole as any other value.
+        // UNNEST splits a list, or copies it whole like any other value.
         copies = copies.max(elements);
         row_bytes = row_bytes.saturating_add(widest(column) / elements);
     }
@@ -250,7 +255,7 @@ fn unnested(batch: &RecordBatch, rows: usize) -> Result<(), TooWide> {
     Err(TooWide { row_bytes, rows, batch_bytes })
 }
 
-/// Elements of the longest list; 0 for other types.
+/// Returns the elements of the longest list, or 0 for other types.
 fn elements_max(column: &ArrayRef) -> u64 {
     let longest = |lengths: &mut dyn Iterator<Item = i64>| lengths.max().unwrap_or(0);
     let length = match column.data_type() {

@@ -1,5 +1,6 @@
-//! A statement's way to heavy lanes and back: planned there, its rights checked here, run there a chunk at a time. While it is there, the session
-//! waits for what comes first: the work, a cancel request, the end of the time it has, or of the client.
+//! Runs a session's statements on heavy lanes: plans them, checks rights here, and executes them a
+//! chunk at a time. Meanwhile the session waits for the first of these: the work's result, a
+//! cancel request, the statement's time limit, or the end of the connection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,44 +24,45 @@ use crate::server::{Cancel, Live, Query};
 use crate::session::{Session, Wrong};
 use crate::tasks::{self, Kept, Panicked};
 
-/// How often it is looked at whether a statement has gone beyond its level's `query_limit`, and whether its level was altered.
+/// Interval of checks of a statement against its level's `query_limit`, and for changes of its
+/// level.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A statement at work, in its level.
+/// A statement in progress, in its level.
 pub(crate) struct Work {
     rules: RefCell<Rules>,
     group: Cell<Group>,
-    /// The core whose heavy lane plans it, or runs what is one part of its plan.
+    /// Core whose heavy lane plans it, and runs the unpartitioned part of its plan.
     core: usize,
     began: Instant,
-    /// When its client last asked for rows, or had them: its time is limited from then on.
+    /// Last time when its client asked for rows or got them. Its time limit counts from here.
     since: Instant,
-    /// How long it ran before that.
+    /// Time it had run before `since`.
     ran: Duration,
     is_suspended: bool,
-    /// What it computes with, once it runs.
+    /// Its run, once started.
     run: Option<Arc<Run>>,
-    /// How it is seen by others, if it is.
+    /// Its entry in `system.running_statements`, if it has one.
     shown: Option<Rc<RefCell<Query>>>,
-    /// Ends its functions with it.
+    /// Stops its functions when dropped.
     end: tasks::End,
     _in_flight: InFlight,
-    /// Its slot, if it runs a query: statements of CQL and SQL share a level's.
+    /// Its slot, if it runs a query. CQL and SQL statements share the slots of a level.
     slot: Option<Rc<Ticket>>,
 }
 
-/// What holds for a statement, as its level says now.
+/// Settings of the level that apply to a statement.
 struct Rules {
     effective: Rc<Effective>,
-    /// Of the catalog, which it was said in.
+    /// Version of the levels' catalog when `effective` was read.
     version: u64,
-    /// The level that the session had chosen when the statement began, and its own limit then.
+    /// Level chosen by the session when the statement began. `None`: the role's.
     chosen: Option<String>,
     own_limit: Option<Duration>,
-    /// The server's limits: where neither session nor level sets one, and the one that holds for all.
+    /// Server limits: the default if neither session nor level sets one, and the maximum.
     default_limit: Duration,
     limit_max: Duration,
-    /// The level's `query_limit`, unless the statement went beyond it already.
+    /// Watch over the level's `query_limit`. `None` without one.
     watch: Option<Watch>,
 }
 
@@ -74,13 +76,14 @@ impl Rules {
         Rules { effective, version, chosen, own_limit, default_limit, limit_max, watch }
     }
 
-    /// How long the statement may take. The session's limit cannot exceed that of its level.
+    /// Returns the time limit of the statement. The session's limit cannot exceed that of its
+    /// level.
     fn limit(&self) -> Duration {
         let limit = self.own_limit.into_iter().chain(self.effective.spec.timeout).min();
         limit.unwrap_or(self.default_limit).min(self.limit_max)
     }
 
-    /// Why a statement that took too long was ended.
+    /// Returns the message for a statement that exceeded its time limit.
     fn late(&self) -> String {
         let limit = self.limit();
         let ms = limit.as_millis();
@@ -94,7 +97,7 @@ impl Rules {
 }
 
 impl Session {
-    /// Begins work in the level that holds for the session now.
+    /// Begins work in the session's current level.
     pub(crate) async fn begin_work(&self) -> Result<Work, Failure> {
         let version = self.here.access.version();
         let (effective, group) = self.enter_level().await?;
@@ -122,7 +125,7 @@ impl Session {
         })
     }
 
-    /// Plans a query, and checks that the role may read what it reads.
+    /// Plans a query, and checks that the role may read its tables.
     pub(crate) async fn plan(
         &self,
         connection: &mut Connection,
@@ -147,7 +150,7 @@ impl Session {
         Ok(planned)
     }
 
-    /// Logs reads of tables that the role is not shown, of which it was told that they do not exist.
+    /// Audits reads of hidden tables, which the client was told do not exist.
     fn audit_hidden(&self, hidden: &[(String, String)]) {
         let targets: Vec<Target> = hidden.iter().map(selected).collect();
         if let Err(denied) = self.here.access.authorize(&self.login, &targets) {
@@ -155,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Checks the rights on what a query reads. `begins`: it runs next.
+    /// Checks the rights to a query's tables. `begins`: the query runs next, so audit it.
     fn authorize(&self, planned: &Planned, begins: bool) -> Result<(), Failure> {
         let targets: Vec<Target> = planned.tables.iter().map(selected).collect();
         let allowed = self.here.access.authorize(&self.login, &targets);
@@ -163,7 +166,8 @@ impl Session {
             self.sql.audit_query(self.live.peer, self.login.role(), &targets, allowed.as_ref().err());
         }
         let Err(denied) = allowed else { return Ok(()) };
-        // It was planned while the role was shown this keyspace. Now it is as one that does not exist.
+        // The keyspace was visible when the query was planned. It is hidden now, so report it as
+        // missing.
         let viewer = self.here.access.viewer(&self.login);
         match planned.tables.iter().find(|(keyspace, _)| !viewer.sees(About::Keyspace(keyspace))) {
             Some((keyspace, table)) => Err(Failure::no_table(keyspace, table)),
@@ -171,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Runs a statement about roles, grants or levels.
+    /// Executes a statement about roles, grants or levels.
     pub(crate) async fn access(&self, text: &str) -> Result<Outcome, Wrong> {
         let work = self.begin_work().await?;
         let outcome = self.here.access.execute_text(&self.login, text).await;
@@ -182,7 +186,7 @@ impl Session {
 }
 
 impl Work {
-    /// Has the statement seen among those that run, as one that waits for a slot.
+    /// Lists the statement in `system.running_statements`, waiting for a slot.
     pub(crate) fn show(&mut self, live: &Live, what: String) {
         let (level, began) = (self.effective().level.name().clone(), self.began);
         let query = Query { level, began, state: StatementState::Queued, what, run: None };
@@ -197,14 +201,14 @@ impl Work {
         }
     }
 
-    /// Its client has the rows it asked for, and may ask for more.
+    /// Suspends the statement: its client has the rows it asked for.
     pub(crate) fn suspend(&mut self) {
         self.is(StatementState::Suspended);
         (self.ran, self.is_suspended) = (self.ran_for(), true);
         self.since = lanes::time::now();
     }
 
-    /// Its client asks for more.
+    /// Resumes the statement: its client asks for more rows.
     pub(crate) async fn resume(&mut self, live: &Live) {
         self.is(StatementState::Running);
         if let Some(own) = &self.shown {
@@ -218,12 +222,12 @@ impl Work {
         }
     }
 
-    /// How long it has run, without what its client took to come back.
+    /// Returns how long it has run, without the time it was suspended.
     fn ran_for(&self) -> Duration {
         self.ran + if self.is_suspended { Duration::ZERO } else { self.since.elapsed() }
     }
 
-    /// Its slot, if that is one of the level.
+    /// Returns its slot, if that belongs to `level`.
     pub(crate) fn slot_of(&self, level: &Arc<Level>) -> Option<Rc<Ticket>> {
         self.slot.clone().filter(|_| Arc::ptr_eq(&self.rules.borrow().effective.level, level))
     }
@@ -232,7 +236,7 @@ impl Work {
         self.rules.borrow().effective.clone()
     }
 
-    /// Waits for a slot of the level, if the level has so many only.
+    /// Waits for a slot of the level, if `max_concurrency` limits them.
     pub(crate) async fn enter(&mut self, session: &Session, connection: &Connection) -> Result<(), Wrong> {
         let effective = self.effective();
         self.slot = session.lent_slot(&effective.level);
@@ -244,11 +248,11 @@ impl Work {
         let admitted = self.attend(session, connection, admitting).await?;
         let slot = admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?;
         self.slot = Some(Rc::new(slot));
-        self.core = lanes::least_loaded_core(); // that may have been a while
+        self.core = lanes::least_loaded_core(); // waiting may have taken long
         Ok(())
     }
 
-    /// Starts a planned query; rights may have changed since it was planned.
+    /// Starts a planned query. Checks rights again, since they may have changed.
     pub(crate) async fn start(
         &mut self,
         session: &Session,
@@ -267,7 +271,8 @@ impl Work {
         Ok(Kept::new(running, session.sql.handles(), self.group.get()))
     }
 
-    /// Adds a chunk of rows to the connection's output: the query again, how many, and how far it is.
+    /// Adds a chunk of rows to the connection's output. Returns the query, the number of rows, and
+    /// the progress.
     pub(crate) async fn chunk(
         &mut self,
         session: &Session,
@@ -288,7 +293,7 @@ impl Work {
         Ok((running, rows, progress))
     }
 
-    /// Has work done on the statement's core, and waits for it.
+    /// Runs work on the statement's core and waits for it.
     pub(crate) async fn on_heavy_lane<F>(
         &self,
         session: &Session,
@@ -305,7 +310,7 @@ impl Work {
         done.map_err(|Panicked| Failure::new(state::INTERNAL, "the query failed inside the server").into())
     }
 
-    /// Waits for work. If something else comes first, the work is cancelled.
+    /// Waits for work. Cancels it if the statement must end first.
     async fn attend<F: Future + Unpin>(
         &self,
         session: &Session,
@@ -325,15 +330,16 @@ impl Work {
         }
     }
 
-    /// The time it still has, suspended or not: no client keeps a slot for ever without asking for more.
+    /// Returns the time left, suspended or not: a client must not keep a slot for ever without
+    /// asking for more rows.
     fn left(&self) -> Duration {
         self.rules.borrow().limit().saturating_sub(self.since.elapsed())
     }
 
-    /// Whether it may go on, unless somebody has cancelled it.
+    /// Checks that the statement may go on.
     ///
     /// # Errors
-    /// Why it may not.
+    /// It was canceled, has exceeded a limit, or its session is to end.
     pub(crate) async fn check(&self, session: &Session, is_cancelled: bool) -> Result<(), Wrong> {
         session.live.seen.check()?;
         if session.live.killed.get() {
@@ -350,7 +356,8 @@ impl Work {
         }
     }
 
-    /// Takes over what was altered about its level since it was last looked. A statement stays in the level that it began in.
+    /// Applies changes of its level since the last check. A statement stays in the level that it
+    /// began in.
     fn follow_level(&self, session: &Session) {
         let version = session.here.access.version();
         let rules = &mut *self.rules.borrow_mut();
@@ -360,23 +367,23 @@ impl Work {
         rules.version = version;
         let same = |now: &Rc<Effective>| Arc::ptr_eq(&now.level, &rules.effective.level);
         let now = session.effective_with(rules.chosen.as_deref()).ok().filter(same).or_else(|| {
-            // Others of the role or the session have another by now.
+            // The role or session has another level by now.
             let levels = session.here.access.levels().catalog();
             let entry = levels.get(rules.effective.level.name())?;
             Some(Rc::new(Effective::of(entry))).filter(same)
         });
-        // A level that was dropped goes on as it was for those it has.
+        // After DROP, running statements keep the last settings of their level.
         let Some(effective) = now else { return };
         self.run.iter().for_each(|run| run.let_spill(effective.spec.spill));
         let is_other_limit = effective.spec.query_limit != rules.effective.spec.query_limit;
-        // What it was told of once it is not told of again.
+        // A watch acts once. Keep it unless the limit changed, so that it does not act again.
         if is_other_limit {
             rules.watch = watch_of(&effective);
         }
         rules.effective = effective;
     }
 
-    /// Looks whether the statement has gone too far, and does what is to be done then.
+    /// Checks the statement against its level's `query_limit`, and performs the limit's action.
     async fn look(&self, session: &Session) -> Result<(), Failure> {
         self.follow_level(session);
         let (rows, bytes) = self.run.as_ref().map_or((0, 0), |run| (run.rows(), run.bytes()));
@@ -393,7 +400,7 @@ impl Work {
             }
             Consequence::Log => Ok(()),
             Consequence::Demote(level) => {
-                // One that was dropped since has nobody to go to.
+                // The target level may have been dropped: the statement then stays.
                 let entry = session.here.access.levels().catalog().get(level).cloned();
                 if let Some(entry) = entry {
                     let group = entry.level.group();
@@ -409,7 +416,8 @@ impl Work {
         }
     }
 
-    /// Counts the statement for its level; nobody sees it any more.
+    /// Records the statement in its level's metrics, and removes it from
+    /// `system.running_statements`.
     pub(crate) fn end(self, live: &Live, failed: bool) {
         if let Some(own) = &self.shown {
             live.queries.borrow_mut().retain(|query| !Rc::ptr_eq(query, own));
@@ -419,12 +427,12 @@ impl Work {
     }
 }
 
-/// A read of a table, as rights are checked for it.
+/// Returns the read of a table, for a check of rights.
 fn selected((keyspace, table): &(String, String)) -> Target {
     Target { keyspace: keyspace.clone(), table: Some(table.clone()), action: Action::Select }
 }
 
-/// What looks after a statement of a level with a `query_limit`.
+/// Returns a watch over the level's `query_limit`. `None` without one.
 fn watch_of(effective: &Effective) -> Option<Watch> {
     let limit = effective.spec.query_limit.clone()?;
     Some(Watch::new(effective.level.name().clone(), limit))

@@ -1,4 +1,5 @@
-//! A real SQL door on loopback over an engine in memory, and a Postgres client outside of the lanes.
+//! A SQL listener on loopback over an engine in memory, and a Postgres client outside of the
+//! lanes.
 #![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part of this")]
 
@@ -15,13 +16,13 @@ use lanes::{Config, Group, Lanes};
 use sql::{Sql, SqlConfig};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-/// The administrator's name and password.
+/// Name and password of the administrator.
 pub const ADMIN: (&str, &str) = ("admin", "secret");
 
-/// Nothing here takes as long; what does has failed.
+/// Timeout of a test's client. A test that takes longer has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A door that closes with the test.
+/// A listener that stops with the test.
 pub struct TestDoor {
     pub lanes: Lanes,
     pub sql: Sql,
@@ -30,7 +31,7 @@ pub struct TestDoor {
 }
 
 thread_local! {
-    /// Keeps a core's engine for as long as its thread lives.
+    /// Keeps a core's engine as long as its thread lives.
     static KEPT: RefCell<Vec<Rc<Embedded>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -67,7 +68,7 @@ impl TestDoor {
         TestDoor::start_with(cores, 1 << 30, SqlConfig::default())
     }
 
-    /// A door over so many cores, with so many bytes of query memory, on a free port.
+    /// Starts a listener on a free port, with `cores` cores and `memory` bytes of query memory.
     pub fn start_with(cores: usize, memory: u64, config: SqlConfig) -> TestDoor {
         let of_lanes = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
         let lanes = Lanes::start(of_lanes).expect("lanes start");
@@ -87,7 +88,7 @@ impl TestDoor {
         TestDoor { at: at.expect("the port opens"), lanes, sql, levels }
     }
 
-    /// From now on there is so much query memory, bytes.
+    /// Sets the query memory, bytes.
     pub fn set_memory(&self, bytes: u64) {
         self.levels.memory().set_total(bytes);
     }
@@ -97,17 +98,18 @@ impl TestDoor {
         usage.iter().find(|usage| &*usage.name == level).expect("a level").lanes
     }
 
-    /// CPU that a level has had on heavy lanes.
+    /// Returns the CPU that a level has used on heavy lanes, ns.
     pub fn heavy_ns(&self, level: &str) -> u64 {
         self.usage(level).cpu_heavy_ns
     }
 
-    /// Bytes that a level has written: of an engine in memory, what its queries put aside.
+    /// Returns the bytes that a level has written. With an engine in memory these are spilled
+    /// data.
     pub fn written_bytes(&self, level: &str) -> u64 {
         self.usage(level).disk_write_bytes
     }
 
-    /// What the cores count of a metric, together.
+    /// Returns the sum of a metric over all cores.
     pub fn counted(&self, metric: &'static str) -> u64 {
         let of = |core| {
             self.lanes.block_on(core, Group::CONTROL, move || async move {
@@ -119,7 +121,7 @@ impl TestDoor {
         (0..self.lanes.cores()).map(of).sum()
     }
 
-    /// Waits until something is so.
+    /// Waits until `so` returns true. Panics with `what` after [`PATIENCE`].
     pub fn until(&self, what: &str, so: impl Fn() -> bool) {
         let began = std::time::Instant::now();
         while !so() {
@@ -128,7 +130,7 @@ impl TestDoor {
         }
     }
 
-    /// Runs CQL statements on core 0, each of which must succeed.
+    /// Runs CQL statements on core 0. Each must succeed.
     pub fn cql(&self, statements: &[&str]) {
         for text in statements {
             let statement = cql::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -140,14 +142,14 @@ impl TestDoor {
         }
     }
 
-    /// Runs a client's part of a test.
+    /// Runs the client's part of a test.
     pub fn client<F: Future<Output = ()>>(&self, run: F) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let within = async { tokio::time::timeout(PATIENCE, run).await.expect("within its time") };
         runtime.block_on(within);
     }
 
-    /// A session of a role. To be called within [`TestDoor::client`].
+    /// Opens a session. Must be called within [`TestDoor::client`].
     pub async fn connect(&self, (user, password): (&str, &str)) -> Result<Client, tokio_postgres::Error> {
         let mut config = tokio_postgres::Config::new();
         config.host("127.0.0.1").port(self.at.port()).user(user).password(password).dbname("fairlane");
@@ -169,7 +171,7 @@ impl Drop for TestDoor {
     }
 }
 
-/// The rows of a statement, as texts: columns by `|`, null as `-`.
+/// Returns the rows of a statement as texts, with columns joined by `|` and null as `-`.
 pub async fn rows(client: &Client, text: &str) -> Vec<String> {
     let answer = client.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
     let row = |message: &SimpleQueryMessage| match message {
@@ -182,7 +184,7 @@ pub async fn rows(client: &Client, text: &str) -> Vec<String> {
     answer.iter().filter_map(row).collect()
 }
 
-/// The SQLSTATE and message with which a statement fails.
+/// Returns the SQLSTATE and message of a statement that must fail.
 pub async fn refused(client: &Client, text: &str) -> (String, String) {
     match client.simple_query(text).await {
         Ok(_) => panic!("{text} should fail"),

@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 const LONG: &str = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b";
 const SHUTDOWN: (&str, &str) = ("57P01", "terminating connection due to administrator command");
 
-/// The id of the client's session, by the name that it gave its application.
+/// Returns the id of the client's session, after naming its application.
 async fn id(admin: &Client, client: &Client, name: &str) -> String {
     rows(client, &format!("SET application_name = '{name}'")).await;
     let text = format!("SELECT id FROM system.connections WHERE application_name = '{name}'");
@@ -30,14 +30,14 @@ fn connections_are_shown_with_their_settings() {
         let of_report = format!("SELECT {columns} FROM system.connections WHERE application_name = 'report'");
         let shown = rows(&admin, &of_report).await;
         assert_eq!(shown, ["admin|sql|ready|reports|3.0|shop|1|0|f|127.0.0.1|-"]);
-        // A connection that has not logged in is there too.
+        // A connection before login is listed too.
         let mut early = TcpStream::connect(door.at).expect("connects");
         early.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).expect("sent");
         let mut answer = [0];
         early.read_exact(&mut answer).expect("an answer");
         let early = "SELECT count(*) FROM system.connections WHERE stage = 'login' AND role IS NULL";
         assert_eq!(rows(&admin, early).await, ["1"]);
-        // One query sees one moment, however often it names the table.
+        // A query reads one snapshot of a table that it names twice.
         let twice = "SELECT count(*) FROM system.connections a JOIN system.connections b ON a.id = b.id AND a.requests = b.requests";
         assert_eq!(rows(&admin, twice).await, ["3"]);
     });
@@ -60,7 +60,7 @@ fn sessions_are_ended_by_their_role_and_by_superusers() {
         }
         assert_eq!(rows(&idle, "SELECT 1").await, ["1"], "it goes on");
         let end = async {
-            // This query is shown too.
+            // The result also contains this query.
             while !rows(&admin, "SELECT id FROM system.running_statements").await.contains(&of_busy) {
                 tokio::task::yield_now().await;
             }
@@ -71,7 +71,7 @@ fn sessions_are_ended_by_their_role_and_by_superusers() {
         rows(&admin, &format!("CANCEL SESSION '{of_idle}'")).await;
         let error = idle.simple_query("SELECT 1").await.expect_err("it has ended");
         assert!(error.is_closed() || error.code().is_some_and(|code| code.code() == SHUTDOWN.0), "{error}");
-        // A role ends its own.
+        // A role may end its own sessions.
         let second = door.connect(("ann", "pw")).await.expect("let in");
         let of_second = id(&admin, &second, "second").await;
         rows(&ann, &format!("CANCEL SESSION '{of_second}'")).await;
@@ -86,7 +86,7 @@ fn sessions_are_ended_by_their_role_and_by_superusers() {
     });
 }
 
-/// A startup message of the protocol's version 3.0.
+/// Returns a startup message of protocol version 3.0.
 fn startup(user: &str) -> Vec<u8> {
     let body = format!("\0\x03\0\0user\0{user}\0\0");
     let mut bytes = u32::try_from(body.len() + 4).expect("short").to_be_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! Bounds on what a client can ask for: messages, statements, functions, and memory between statements.
+//! Limits on clients: messages, statements, functions, and memory between statements.
 #![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
 
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind], &length[..], body].concat()
 }
 
-/// Sends bytes on a new connection and returns what is answered until it is closed.
+/// Sends bytes on a new connection and returns all answers until it is closed.
 fn answer(door: &TestDoor, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(door.at).expect("connects");
     stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
@@ -65,7 +65,7 @@ fn malformed_messages_end_with_a_protocol_error() {
 #[test]
 fn floods_of_messages_yield() {
     let door = open_door(SqlConfig::default());
-    // Without a Sync, answers to Close may still wait when the client goes.
+    // Without a Sync, answers to Close may still be buffered when the client closes.
     let end = [message(b'S', b""), message(b'X', b"")].concat();
     let flood = |one: &[u8], count: usize| answer(&door, &[STARTUP, &one.repeat(count), &end].concat()).len();
     let check = |kind: u8, body: &[u8], least: usize| {
@@ -95,7 +95,7 @@ fn complex_statements_are_refused_and_harm_nobody() {
         ] {
             assert_eq!(refused(&admin, &text).await.0, "54001", "{what}");
         }
-        // At the bound they run, or fail as any statement does.
+        // At the limit they run.
         let ors = vec!["1 = 2"; 2_000].join(" OR ");
         assert!(rows(&admin, &format!("SELECT 1 WHERE {ors}")).await.is_empty());
         let unions = vec!["SELECT 1"; 300].join(" UNION ALL ");
@@ -209,7 +209,7 @@ fn words_nested_too_deeply_are_not_taken_for_columns() {
 fn failed_logins_get_the_same_code_when_there_are_too_many() {
     let door = TestDoor::start(1);
     door.client(async {
-        // A name has 20 failures at once, and one more each second.
+        // A role name has 20 failed logins at once, and one more each second.
         for n in 0..200 {
             let error = door.connect(("nobody", "wrong")).await.expect_err("refused");
             let error = error.as_db_error().unwrap_or_else(|| panic!("{n}: {error}"));
@@ -222,7 +222,7 @@ fn failed_logins_get_the_same_code_when_there_are_too_many() {
     });
 }
 
-/// Each of these would be gigabytes in a batch of 8192 rows, or more than an array can have.
+/// Each of these would need gigabytes in a batch of 8192 rows, or exceed an array's size.
 #[test]
 fn wide_values_get_batches_of_few_rows() {
     let door = TestDoor::start_with(2, 64 << 20, SqlConfig::default());

@@ -1,5 +1,5 @@
-//! Postgres clients at a real listener, over an engine in memory. One program: linking DataFusion takes
-//! minutes for each.
+//! Postgres clients of a SQL listener over an engine in memory. All tests are one program, since
+//! linking DataFusion takes minutes for each.
 
 mod common;
 mod ended_sessions;

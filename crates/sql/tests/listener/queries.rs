@@ -1,4 +1,4 @@
-//! Queries over tables that CQL filled: what comes back, who may ask, where it runs.
+//! Queries over tables written by CQL: results, rights, and the lanes and levels they run in.
 
 mod corpus;
 mod dialect;
@@ -10,7 +10,7 @@ use lanes::Group;
 
 const ROWS: i64 = 300;
 
-/// A table of 10 partitions with 30 rows each.
+/// Starts a listener with a table of 10 partitions of 30 rows each.
 fn filled(cores: usize) -> TestDoor {
     let door = TestDoor::start(cores);
     door.cql(&[
@@ -81,7 +81,7 @@ fn the_first_rows_in_some_order_are_those_of_all_rows_sorted() {
             "note DESC NULLS LAST, id",
         ];
         for order in orders {
-            // Without a limit nothing is left out.
+            // Without a limit there is no dynamic filter.
             let all = rows(&admin, &format!("SELECT id FROM shop.orders ORDER BY {order}")).await;
             assert_eq!(all.len(), 310);
             for limit in [1, 7, 50, 305] {
@@ -94,7 +94,7 @@ fn the_first_rows_in_some_order_are_those_of_all_rows_sorted() {
         }
         let plan = rows(&admin, "EXPLAIN SELECT id FROM shop.orders ORDER BY price LIMIT 3").await.join("\n");
         assert!(plan.contains("narrowed by=DynamicFilter"), "{plan}");
-        // Each round of a recursion begins anew: what narrowed the one before says nothing about it.
+        // Each round of a recursion resets dynamic filters.
         let recursive = "WITH RECURSIVE r(n, id) AS (SELECT 0, 1000 UNION ALL SELECT n + 1, (SELECT min(id) FROM \
                          (SELECT id FROM shop.orders ORDER BY price DESC NULLS LAST LIMIT 3) x) FROM r WHERE n < 3) \
                          SELECT n, id FROM r ORDER BY n";
@@ -109,7 +109,7 @@ fn parameters_and_portals() {
         let mut admin = door.admin().await;
         let select = "SELECT id, note FROM shop.orders WHERE customer = $1 AND price >= $2 ORDER BY id";
         let statement = admin.prepare(select).await.expect("prepared");
-        // After an error nothing runs until the transaction ends, prepared or not.
+        // After an error a transaction runs nothing but its end, prepared or not.
         rows(&admin, "BEGIN").await;
         refused(&admin, "SELECT nothing").await;
         let error =
@@ -160,7 +160,7 @@ fn a_text_sent_again_is_planned_once_for_each_user_and_schema() {
         door.cql(&["ALTER TABLE shop.people ADD more int"]);
         assert_eq!(found(everything, &["2|-|-|-|-"]).await, 0, "the table is another one");
         assert_eq!(found(count, &["271|5000"]).await, 0);
-        // What asks for the time, or for what the server itself tells, is not taken for what it was.
+        // Plans with the current time, and of virtual tables, are not cached.
         assert_eq!(found("SELECT 1", &["1"]).await + found("SELECT 1", &["1"]).await, 0);
         let told = "SELECT count(*) > 0 FROM information_schema.tables";
         assert_eq!(found(told, &["t"]).await + found(told, &["t"]).await, 0);
@@ -178,7 +178,7 @@ fn a_text_sent_again_is_planned_once_for_each_user_and_schema() {
         assert_eq!(refused(&ann, everything).await.0, "42501");
         admin.simple_query("REVOKE SELECT ON shop.orders FROM ann").await.expect("revoked");
         assert_eq!(refused(&ann, mine).await.0, "42P01", "the plan is kept, not the right");
-        // Far more statements than are kept.
+        // Far more statements than the plan cache holds.
         for n in 0..100 {
             assert_eq!(
                 found(&format!("SELECT {n} FROM shop.people WHERE id = 1"), &[&n.to_string()]).await,
@@ -338,7 +338,7 @@ fn roles_read_what_they_were_granted() {
         let statement = ann.prepare("SELECT count(*) FROM shop.orders").await.expect("prepared");
         admin.simple_query("REVOKE SELECT ON shop.orders FROM ann").await.expect("revoked");
         let error = ann.query(&statement, &[]).await.expect_err("no longer");
-        // It was the last right on the keyspace, which is hidden now.
+        // It was the last right to the keyspace, which is hidden now.
         assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("42P01"));
     });
 }
@@ -363,7 +363,7 @@ fn work_is_on_heavy_lanes_in_the_levels_group() {
     });
 }
 
-/// Takes longer than any test waits: billions of rows, each made, none kept.
+/// Runs longer than any test waits: computes billions of rows and keeps none.
 const LONG: &str = "SELECT sum(x.p * y.p) FROM (SELECT a.price + b.price AS p FROM shop.orders a, shop.orders b) x, \
                     (SELECT c.price - d.price AS p FROM shop.orders c, shop.orders d) y";
 
@@ -386,7 +386,7 @@ fn a_running_statement_is_shown_and_cancelled_by_its_id() {
             assert_eq!(rest, "default|admin|running|read shop.orders|t");
             rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
             let again = format!("CANCEL STATEMENT '{id}'");
-            // It may take a moment to be gone.
+            // It may take a moment to end.
             while admin.simple_query(&again).await.is_ok() {}
         };
         let ((code, _), ()) = tokio::join!(refused(&runner, LONG), cancel);
@@ -417,7 +417,7 @@ fn a_query_that_goes_too_far_is_ended_or_goes_on_elsewhere() {
     });
 }
 
-/// What becomes of a statement whose level is altered once it reads.
+/// Alters the level of a statement that has read rows. Returns the statement's error.
 async fn altered(door: &TestDoor, before: &str, after: &str) -> (String, String) {
     let (admin, runner) = (door.admin().await, door.admin().await);
     rows(&admin, &format!("CREATE SERVICE LEVEL changing WITH {before}")).await;
@@ -475,7 +475,7 @@ fn a_demoted_statement_is_shown_where_it_went() {
     });
 }
 
-/// What is shown of the statements of a level.
+/// Returns the states of a level's statements.
 async fn shown(client: &tokio_postgres::Client, level: &str) -> Vec<String> {
     let text = "SELECT state FROM system.running_statements WHERE service_level = ";
     rows(client, &format!("{text}'{level}'")).await
@@ -496,7 +496,7 @@ fn a_query_left_in_the_middle_keeps_its_slot_and_its_limits() {
         let first = transaction.query_portal(&portal, 10).await.expect("ten rows");
         assert_eq!((first.len(), first[9].get::<_, i32>(0)), (10, 9));
         assert_eq!(shown(&admin, "few").await, ["suspended"]);
-        // The slot is taken for others, and not for the session itself.
+        // Other sessions do not get the slot. The session itself may use it.
         let (code, message) = refused(&other, text).await;
         assert!(code == "53300" || code == "53400" || message.contains("few"), "{code} {message}");
         let count = transaction.query_one("SELECT count(*) FROM shop.orders", &[]).await.expect("its own");
@@ -506,7 +506,8 @@ fn a_query_left_in_the_middle_keeps_its_slot_and_its_limits() {
         assert!(shown(&admin, "few").await.is_empty());
         assert_eq!(rows(&other, text).await.len(), 300);
 
-        // One whose client forgets it is ended when its time is over, and says so when it is asked for more.
+        // A suspended query ends at its time limit. Its client gets the error when it asks for
+        // more rows.
         let portal = transaction.bind(text, &[]).await.expect("bound");
         transaction.query_portal(&portal, 10).await.expect("ten rows");
         rows(&admin, "ALTER SERVICE LEVEL few WITH timeout = 50ms").await;
@@ -519,7 +520,8 @@ fn a_query_left_in_the_middle_keeps_its_slot_and_its_limits() {
         );
         drop(transaction);
 
-        // Of two that are open the one that runs is shown; a client's request to cancel, with nothing running, ends neither.
+        // Of two suspended queries the last one used is listed. A client's cancel request ends
+        // neither, since no statement runs.
         rows(&admin, "ALTER SERVICE LEVEL few WITH timeout = null").await;
         let transaction = runner.transaction().await.expect("begun");
         let (one, other_one) = (transaction.bind(text, &[]).await, transaction.bind(text, &[]).await);
@@ -530,12 +532,12 @@ fn a_query_left_in_the_middle_keeps_its_slot_and_its_limits() {
         transaction.cancel_token().cancel_query(tokio_postgres::NoTls).await.expect("asked");
         let found = transaction.query_portal(&one, 0).await.expect("the rest");
         assert_eq!((found.len(), shown(&admin, "few").await), (280, vec!["suspended".to_owned()]));
-        // The end of the transaction closes what is open.
+        // The end of the transaction closes its portals.
         transaction.simple_query("COMMIT").await.expect("ended");
         assert!(shown(&admin, "few").await.is_empty());
         drop((one, other_one, transaction));
 
-        // So is one that is cancelled, and one whose portal is closed.
+        // A canceled query, and one whose portal is closed, release the slot too.
         for cancel in [true, false] {
             let transaction = runner.transaction().await.expect("begun");
             let portal = transaction.bind(text, &[]).await.expect("bound");
@@ -554,7 +556,7 @@ fn a_query_left_in_the_middle_keeps_its_slot_and_its_limits() {
     });
 }
 
-/// Rows that scans gave, as `EXPLAIN ANALYZE` says.
+/// Returns the rows read by scans, from `EXPLAIN ANALYZE`.
 async fn scanned(client: &tokio_postgres::Client, text: &str) -> u64 {
     let explained = rows(client, &format!("EXPLAIN ANALYZE {text}")).await.join("\n");
     let scans = explained.lines().filter(|line| line.contains("ScanExec"));
@@ -585,7 +587,7 @@ fn of_partitions_that_are_named_no_others_are_read() {
         check("customer IN (98, 99)", 0, 0).await;
         check("customer NOT IN (7, 3)", 240, 300).await;
         check("customer = 7 OR price = 9", 31, 300).await;
-        // Those that the other side of a join leaves: one row of people, and the orders of one customer.
+        // A dynamic filter of the join: one row of people, and the orders of one customer.
         let joined =
             "SELECT count(*) FROM shop.people p JOIN shop.orders o ON o.customer = p.id WHERE p.name = 'Ada'";
         assert_eq!(rows(&admin, joined).await, ["30"]);
@@ -603,7 +605,7 @@ fn of_partitions_that_are_named_no_others_are_read() {
 #[test]
 fn a_table_that_is_read_several_times_is_read_at_one_moment() {
     let door = filled(2);
-    /// Says so when it goes out of scope, however that comes.
+    /// Sets the flag when it is dropped, also by a panic.
     struct Ends<'a>(&'a AtomicBool);
     impl Drop for Ends<'_> {
         fn drop(&mut self) {
@@ -615,7 +617,7 @@ fn a_table_that_is_read_several_times_is_read_at_one_moment() {
         let ends = Ends(&stop);
         scope.spawn(|| {
             let mut id = 1000;
-            // Bounded, so that a busy machine does not count ever more rows.
+            // Bounded, so that the table does not grow without end on a busy machine.
             while !stop.load(Relaxed) && id < 2000 {
                 let insert = |customer: i32| {
                     format!("INSERT INTO shop.orders (customer, id, price) VALUES ({customer}, {id}, 1)")
@@ -642,7 +644,7 @@ fn a_table_that_is_read_several_times_is_read_at_one_moment() {
                  SELECT count(DISTINCT c) = 1 AND count(*) = 5 FROM r"
             );
             check(rounds).await;
-            // Which the optimizer makes two subqueries of.
+            // The optimizer makes two subqueries of this one.
             check("SELECT true WHERE 1000000 > ALL (SELECT count(*) FROM shop.orders)".to_owned()).await;
             let written: i64 = rows(&admin, "SELECT count(*) FROM shop.orders").await[0].parse().expect("a number");
             assert!(written > ROWS + 1000, "{written} rows: nobody wrote meanwhile");
@@ -659,7 +661,7 @@ fn a_statement_can_be_ended() {
         let long = LONG;
         let token = admin.cancel_token();
         let canceling = async {
-            // Asked again until it meets the running statement.
+            // Repeated until a request meets the running statement.
             loop {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                 token.cancel_query(tokio_postgres::NoTls).await.expect("asked");
@@ -670,7 +672,8 @@ fn a_statement_can_be_ended() {
             () = canceling => unreachable!("it asks for ever"),
         };
         assert!(code == "57014" && message.contains("user request"), "{code} {message}");
-        // Another connection: a request still on its way would meet the next statement of this one.
+        // Another connection, since a late cancel request would end the next statement of this
+        // one.
         let admin = door.admin().await;
         rows(&admin, "SET statement_timeout = '30ms'").await;
         let (code, message) = refused(&admin, long).await;

@@ -1,4 +1,5 @@
-//! Sessions: the catalog that clients ask for, settings, statements about levels, bad input, and the end.
+//! Sessions: catalogs that clients query, settings, statements about levels, invalid input, and
+//! the end of a session.
 #![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
 
 use std::io::{Read, Write};
@@ -71,7 +72,7 @@ fn settings_and_levels() {
     });
 }
 
-/// So many sessions, and none reserved for superusers.
+/// Allows `sessions_max` sessions, and reserves none for superusers.
 fn limited_to(sessions_max: usize) -> SqlConfig {
     let connections = Limits { reserved_max: 0, ..Limits::of_sessions(sessions_max) };
     SqlConfig { connections, ..SqlConfig::default() }
@@ -97,7 +98,7 @@ fn what_clients_do_is_counted() {
         assert!(door.connect(crate::common::ADMIN).await.is_err());
         check("connections_accepted_total", 5);
         check("connections_refused_total", 1);
-        // The password and the connection that was one too many.
+        // The wrong password, and the connection over the limit.
         check("errors_total", 2);
         check("statements_total", 0);
         assert_eq!(rows(&two, "SELECT 1; SHOW timezone; SELECT count(*) FROM system_auth.roles").await.len(), 3);
@@ -120,17 +121,17 @@ fn what_clients_do_is_counted() {
         let [buffers, plans] = held[..] else { panic!("buffers, plans: {held:?}") };
         assert!((3 * 1024..10 << 20).contains(&buffers) && plans > 0, "{held:?}");
     });
-    // With their runtime the clients are gone.
+    // Dropping the runtime closes the clients.
     check("connections", 0);
 }
 
-/// Sends bytes on a new connection: all that is answered until it is closed.
+/// Sends bytes on a new connection. Returns all answers until it is closed.
 fn answer(door: &TestDoor, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(door.at).expect("connects");
     stream.set_read_timeout(Some(crate::common::PATIENCE)).expect("a bound");
     stream.write_all(bytes).expect("sent");
     let mut answer = Vec::new();
-    // A reset says no more than a close.
+    // A reset counts as a close.
     let _ = stream.read_to_end(&mut answer);
     answer
 }
@@ -157,7 +158,7 @@ fn bad_input_is_refused_and_harms_nobody() {
     said(&answer(&door, &[0, 0, 0, 3]), "invalid message length");
     said(&answer(&door, &[0x16, 3, 1, 2, 0, 1]), "longer than this server takes");
     said(&answer(&door, &[0, 0, 0, 8, 0, 9, 0, 0]), "Invalid startup message");
-    // One that says nothing is closed, and so is one that stops in the middle.
+    // A connection that sends nothing, or part of a message, is closed.
     assert_eq!(answer(&door, &[]), b"");
     assert_eq!(answer(&door, &[0, 0]), b"");
     let wishes_encryption = answer(&door, &[0, 0, 0, 8, 4, 210, 22, 47]);
@@ -212,7 +213,7 @@ fn sessions_end_with_their_role() {
             let session = door.connect((name, "secret")).await.expect("logs in");
             assert_eq!(rows(&session, "SELECT 1").await, ["1"]);
             rows(&admin, change).await;
-            // It sends nothing, and is closed all the same.
+            // The idle session is closed too.
             while !session.is_closed() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

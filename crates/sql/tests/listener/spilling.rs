@@ -1,12 +1,12 @@
-//! Queries that want more memory than their level may have: they spill where they may, and say why they fail where they may not. The
-//! answers are those they give with plenty.
+//! Queries that need more memory than their level allows. They spill if the level permits it, or
+//! else fail with the reason. Results are the same as with enough memory.
 
 use crate::common::{TestDoor, refused, rows};
 use sql::SqlConfig;
 
 const MIB: u64 = 1 << 20;
 
-/// A folder of the test's own, gone with it.
+/// Temporary folder of a test.
 struct Folder(std::path::PathBuf);
 
 impl Folder {
@@ -29,10 +29,12 @@ impl Drop for Folder {
     }
 }
 
-/// What a level may use in these tests, bytes: a tenth of all. Every operator has 4 MiB without asking, on each of two cores.
+/// Memory limit of a level in these tests, bytes: a tenth of the total. Each operator gets 4 MiB
+/// in any case, on each of two cores.
 const LIMIT: u64 = 16 * MIB;
 
-/// More than five times as much: 1,200,000 rows of two numbers, and a text of 41 to 47 bytes with a view of 16 on it.
+/// Over five times [`LIMIT`]: 1,200,000 rows of two numbers and a text of 41 to 47 bytes with a
+/// view of 16 bytes.
 const WIDE: &str = "(SELECT value AS n, value * 7919 % 1200007 AS k, repeat('x', 40) || value AS t FROM generate_series(1, 1200000)) ";
 
 fn queries() -> [(&'static str, String); 3] {
@@ -56,7 +58,7 @@ fn queries() -> [(&'static str, String); 3] {
     ]
 }
 
-/// A door whose administrator's statements have a level with [`LIMIT`].
+/// Starts a listener with a level `narrow` that has [`LIMIT`].
 fn limited(folder: &Folder) -> TestDoor {
     let config = SqlConfig { spill_dir: Some(folder.0.clone()), ..SqlConfig::default() };
     let door = TestDoor::start_with(2, 10 * LIMIT, config);
@@ -113,7 +115,7 @@ fn a_level_that_may_not_spill_says_so() {
     assert_eq!(folder.files(), 0);
 }
 
-/// Ten at once of one kind after the other, beside a neighbour that has its memory for sure.
+/// Runs ten queries of one kind at once, for each kind, beside a level with reserved memory.
 #[test]
 fn many_finish_together_and_a_neighbour_with_a_minimum_never_fails() {
     let folder = Folder::new("many");
@@ -144,7 +146,7 @@ fn many_finish_together_and_a_neighbour_with_a_minimum_never_fails() {
             };
             assert!(answers.windows(2).all(|two| two[0] == two[1]), "{what}: {answers:?}");
         }
-        // One that was cut off in the middle of an answer is of no use any more.
+        // A client dropped in the middle of an answer cannot be used any more.
         drop(neighbour);
         assert!(door.written_bytes("narrow") > 0);
         assert_eq!(door.written_bytes("sure"), 0, "what it has for sure it need not spill");

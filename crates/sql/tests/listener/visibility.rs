@@ -1,4 +1,4 @@
-//! What a role finds out about keyspaces that it has no rights on: nothing, whichever way it asks.
+//! Keyspaces without rights for a role are invisible to it, in every catalog and error.
 #![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
 
 use crate::common::{ADMIN, TestDoor, refused, rows};
@@ -6,10 +6,11 @@ use tokio_postgres::{Client, NoTls};
 
 const ANN: (&str, &str) = ("ann", "annspassword");
 
-/// What no answer to ann may contain.
+/// Texts that no answer to ann may contain.
 const HIDDEN: [&str; 3] = ["tenant", "ledger", "balance"];
 
-/// A keyspace that ann may read a table of, and one that she has no rights on.
+/// Starts a listener with a keyspace in which ann may read a table, and one without rights for
+/// her.
 fn filled() -> TestDoor {
     let door = TestDoor::start(2);
     let keyspace = |name: &str| {
@@ -102,11 +103,11 @@ fn a_hidden_table_is_as_one_that_does_not_exist() {
                 assert_eq!(refused(&ann, &text).await, expected, "{text}");
             }
         }
-        // Of a keyspace that it is shown a role is told which tables it may not read.
+        // In a visible keyspace a role sees which tables it may not read.
         door.cql(&["CREATE TABLE shop.people (id int PRIMARY KEY)"]);
         assert_eq!(refused(&ann, "SELECT * FROM shop.people").await.0, "42501");
         assert!(rows(&admin, "SELECT * FROM tenant.ledger").await.is_empty());
-        // A plan from before its rights were taken hides the table too.
+        // A plan from before the revocation hides the table too.
         let statement = ann.prepare("SELECT * FROM shop.orders").await.expect("prepared");
         admin.simple_query("REVOKE SELECT ON shop.orders FROM ann").await.expect("revoked");
         let error = ann.query(&statement, &[]).await.expect_err("no longer");

@@ -1,5 +1,6 @@
-//! Statements whose answers PostgreSQL gave (`tests/corpus`, recorded by `record.py` there) beside ours: names and types of columns,
-//! rows as text, or the SQLSTATE. What is refused here is marked so, and what differs on purpose has its reason in `docs/sql.md`.
+//! Compares results with those recorded from PostgreSQL (`tests/corpus`, by `record.py`): names
+//! and types of columns, and rows as text, or the SQLSTATE. Marks in the corpus list refused
+//! statements, and intended differences, whose reasons are in `docs/sql.md`.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,7 @@ const GROUPS: [(&str, &str, &str); 13] = groups![
 const TABLES: &str = include_str!("../../corpus/tables.txt");
 const DOCUMENT: &str = include_str!("../../../../../docs/sql.md");
 
-/// A statement with what is expected of it.
+/// A statement with its expected result.
 struct Case<'a> {
     place: String,
     text: &'a str,
@@ -28,11 +29,11 @@ struct Case<'a> {
 }
 
 enum Expected<'a> {
-    /// PostgreSQL's lines.
+    /// The lines of PostgreSQL.
     Same(Vec<&'a str>),
-    /// This SQLSTATE.
+    /// An error with this SQLSTATE.
     Refused(&'a str),
-    /// These lines, for a reason.
+    /// Other lines, with the reason.
     Other(&'a str, Vec<&'a str>),
 }
 
@@ -66,7 +67,7 @@ fn cases<'a>((name, statements, recorded): &(&'a str, &'a str, &'a str)) -> Vec<
     found
 }
 
-/// The type as it is shown here: several of PostgreSQL's are texts.
+/// Replaces types that are texts here by `text`.
 fn shown(line: &str) -> String {
     let texts = ["varchar", "bpchar", "name", "json", "uuid"];
     let column = |column: &str| match column.rsplit_once(' ') {
@@ -116,7 +117,7 @@ fn is_expected(expected: &Expected, given: &[String]) -> bool {
         Expected::Refused(wanted) => code_given.as_deref() == Some(*wanted),
         Expected::Other(_, lines) => given == lines,
         Expected::Same(lines) => match (lines.first().and_then(|line| code(line)), code_given) {
-            // Which of its faults a statement is refused for may differ.
+            // A statement with several errors may report another one than PostgreSQL.
             (Some(wanted), Some(found)) => {
                 wanted == found || (wanted.starts_with("42") && (found.starts_with("42") || found == "0A000"))
             }
@@ -140,7 +141,7 @@ fn answers_are_those_of_postgres() {
     let count: usize = groups.iter().map(Vec::len).sum();
     assert!(count >= 900, "{count} statements");
     let mut wrong = Vec::new();
-    // A session for each group: each has its own time.
+    // A session for each group, since the timeout applies to each.
     for group in &groups {
         door.client(async {
             let admin = door.admin().await;

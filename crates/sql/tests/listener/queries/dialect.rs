@@ -1,4 +1,5 @@
-//! What programs written for Postgres rely on: names and types of columns, functions, parameters.
+//! Behavior that programs written for Postgres rely on: names and types of columns, functions,
+//! parameters.
 
 use std::time::SystemTime;
 
@@ -100,7 +101,7 @@ fn times_are_told_in_other_zones() {
         check("date_trunc('day', at AT TIME ZONE 'Asia/Tokyo')", &["2026-01-02 00:00:00", "-"]).await;
         check("timezone('UTC', at)", &["2026-01-01 20:30:00.125", "-"]).await;
         check("timezone(NULL, at)", &["-", "-"]).await;
-        // Local time there and back.
+        // To local time and back.
         check("at AT TIME ZONE 'America/New_York' AT TIME ZONE 'America/New_York' = at", &["t", "-"]).await;
         check("to_char(at, 'YYYY-MM-DD HH24:MI:SS.MS')", &["2026-01-01 20:30:00.125", "-"]).await;
         let (code, message) = refused(&admin, "SELECT at AT TIME ZONE 'Nowhere' FROM shop.events").await;
@@ -133,7 +134,7 @@ fn parameters_have_the_types_of_their_places() {
         let within = "SELECT s.name FROM (SELECT p.name, o.* FROM shop.people p JOIN shop.orders o ON o.customer = p.id) s \
                       WHERE s.id = 1";
         assert_eq!(rows(&admin, within).await, ["Ada"]);
-        // What cannot be planned is said, and not taken for NULL.
+        // A subquery that cannot be planned fails, and is not replaced by NULL.
         assert_eq!(refused(&admin, "SELECT v.x, (SELECT v.x + 1) FROM (VALUES (1)) AS v(x)").await.0, "0A000");
     });
 }
@@ -146,7 +147,7 @@ fn pools_and_drivers_find_what_they_call() {
         let check = async |text: &str, expected: &[&str]| {
             assert_eq!(rows(&admin, text).await, expected, "{text}");
         };
-        // asyncpg, when a connection goes back to its pool.
+        // asyncpg, when it returns a connection to its pool.
         check("SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL;", &["-"]).await;
         // Npgsql.
         check(
@@ -212,7 +213,7 @@ fn information_schema_says_what_postgres_would() {
     });
 }
 
-/// What tools ask, shortened to what tells their statements from others.
+/// Queries of tools, shortened to the parts that identify them.
 #[test]
 fn tools_find_types_columns_and_keys() {
     let door = filled(1);
@@ -225,13 +226,13 @@ fn tools_find_types_columns_and_keys() {
         let keys = "select ta.attname, ia.attnum, ic.relname, n.nspname, tc.relname from pg_catalog.pg_index i \
                     where tc.relname = 'orders' AND n.nspname = 'shop' AND ta.attnum = i.indkey[ia.attnum-1]";
         check(keys, &["customer|1|orders_pkey|shop|orders", "id|2|orders_pkey|shop|orders"]).await;
-        // Npgsql: types, of which each array has its elements'.
+        // Npgsql: types. Each array has its elements' type.
         let types = "SELECT ns.nspname, t.oid, t.typname, t.typtype, t.typnotnull, t.elemtypoid FROM (SELECT \
                      CASE WHEN elemproc.proname='array_recv' THEN 'a' END FROM pg_type) AS t";
         let found = rows(&admin, types).await;
         assert!(found.contains(&"pg_catalog|1007|_int4|a|f|23".to_owned()), "{found:?}");
         assert!(found.contains(&"pg_catalog|25|text|b|f|-".to_owned()), "{found:?}");
-        // asyncpg: the type of a list, by a parameter whose type it insists on.
+        // asyncpg: the type of a list, by a parameter whose type it requires.
         let tree = "WITH typeinfo_tree(oid) AS (SELECT oid FROM pg_type AS ti WHERE ti.oid = any($1::oid[])) SELECT 1";
         let statement = admin.prepare(tree).await.expect("known");
         assert_eq!(statement.params(), [Type::OID_ARRAY]);
@@ -249,7 +250,7 @@ fn tools_find_types_columns_and_keys() {
         };
         let expected = ["customer int4 true", "id int4 true", "note text false", "price int4 false"];
         assert_eq!(found.iter().map(field).collect::<Vec<_>>(), expected);
-        // A setting by a parameter.
+        // A setting given as a parameter.
         admin.query("SELECT set_config('jit', $1, false)", &[&"on"]).await.expect("set");
         check("SHOW jit", &["on"]).await;
     });
