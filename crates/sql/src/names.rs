@@ -131,7 +131,7 @@ fn name_items(items: &mut [SelectItem], is_outermost: bool, ordered_by: &HashSet
     let mut seen = HashSet::new();
     for (place, item) in items.iter_mut().enumerate() {
         let Some((name, is_qualified)) = own_name(item) else { continue };
-        let is_told_apart = match used.get_mut(&name) {
+        let is_distinct = match used.get_mut(&name) {
             None => {
                 used.insert(name.clone(), is_qualified);
                 true
@@ -146,10 +146,10 @@ fn name_items(items: &mut [SelectItem], is_outermost: bool, ordered_by: &HashSet
             SelectItem::ExprWithAlias { alias, .. } if alias.value.starts_with("__alias_") => {
                 *alias = marked(place, alias.value.trim_start_matches("__alias_"));
             }
-            SelectItem::ExprWithAlias { alias, .. } if !is_told_apart => *alias = marked(place, &name),
+            SelectItem::ExprWithAlias { alias, .. } if !is_distinct => *alias = marked(place, &name),
             SelectItem::UnnamedExpr(expr) => {
                 let is_new = seen.insert(expr.to_string());
-                if beside_wildcard || !is_told_apart || !is_new {
+                if beside_wildcard || !is_distinct || !is_new {
                     *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: marked(place, &name) };
                 }
             }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_there_are_left_alone() {
+    fn only_duplicate_names_get_marks() {
         assert_eq!(names("SELECT a.id, b.id, x AS y FROM a, b"), ["id", "id", "y"]);
         assert_eq!(names("SELECT id, b.id FROM a, b"), ["id", "id\u{1}1"]);
         assert_eq!(names("SELECT id, name AS id FROM a"), ["id", "id\u{1}1"]);

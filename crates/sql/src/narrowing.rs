@@ -30,23 +30,23 @@ use crate::filter::{any_of, compared, one_of};
 
 /// The dynamic filters of one partition of a scan.
 #[derive(Debug)]
-pub(crate) struct Narrowing {
+pub(crate) struct DynamicFilters {
     def: Arc<TableDef>,
     watched: Vec<(Arc<dyn PhysicalExpr>, DynamicFilterTracking)>,
     /// No check so far: the first one reports what is known already.
     is_new: bool,
 }
 
-impl Narrowing {
+impl DynamicFilters {
     /// Returns true if a condition may change while a query runs.
     pub(crate) fn is_dynamic(condition: &Arc<dyn PhysicalExpr>) -> bool {
         DynamicFilterTracking::classify(condition).contains_dynamic_filter()
     }
 
-    pub(crate) fn new(def: Arc<TableDef>, conditions: &[Arc<dyn PhysicalExpr>]) -> Narrowing {
+    pub(crate) fn new(def: Arc<TableDef>, conditions: &[Arc<dyn PhysicalExpr>]) -> DynamicFilters {
         let watched = conditions.iter().map(|c| (c.clone(), DynamicFilterTracking::classify(c))).collect();
         let is_new = !conditions.is_empty();
-        Narrowing { def, watched, is_new }
+        DynamicFilters { def, watched, is_new }
     }
 
     /// Returns filters that every row still needed meets. `None` if nothing has changed since the
@@ -103,8 +103,8 @@ fn one_of_cases(def: &TableDef, case: &CaseExpr) -> Vec<Filter> {
 
 /// Returns true if the condition is `IS NULL` of a column that cannot be null.
 fn is_never(def: &TableDef, condition: &Arc<dyn PhysicalExpr>) -> bool {
-    let asked = condition.downcast_ref::<IsNullExpr>().and_then(|is_null| column(is_null.arg()));
-    let Some(kind) = asked.and_then(|name| Some(def.column(name)?.1.kind)) else { return false };
+    let tested = condition.downcast_ref::<IsNullExpr>().and_then(|is_null| column(is_null.arg()));
+    let Some(kind) = tested.and_then(|name| Some(def.column(name)?.1.kind)) else { return false };
     match kind {
         ColumnKind::PartitionKey(_) => true,
         // A partition with static cells only yields a row whose clustering columns are null.
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_operators_find_out_bounds_columns() {
+    fn conditions_of_operators_bound_columns() {
         use Bound::{Excluded, Included, Unbounded};
         use Operator::{And, Eq, Gt, GtEq, Lt, LtEq, Or};
         check(&is("price", Lt, 7), &[(1, Unbounded, Excluded(7))]);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_cases_what_holds_in_each_is_used() {
+    fn filters_hold_in_every_case() {
         use Bound::{Included, Unbounded};
         use Operator::{GtEq, LtEq};
         let case = |parts: &[Expr], otherwise: Expr| -> Expr {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nulls_are_wanted_too_nothing_is_left_out() {
+    fn is_null_prevents_filters() {
         use Operator::{Gt, Or};
         check(&both(null("price"), Or, is("price", Gt, 7)), &[]);
         // A partition key is never null.
@@ -226,21 +226,21 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamic_filter_counts_as_it_is_when_it_has_changed() {
+    fn changed_dynamic_filter_is_reported_once() {
         let schema = engine::scan::schema_of(&def(), 6);
         let price = col("price", &schema).expect("a column");
         let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![price], lit(true)));
         let condition: Expr = dynamic.clone();
-        assert!(Narrowing::is_dynamic(&condition) && !Narrowing::is_dynamic(&lit(true)));
-        let mut narrowing = Narrowing::new(def(), &[condition]);
-        assert_eq!(narrowing.changed(), Some(vec![]), "as it is");
-        assert_eq!(narrowing.changed(), None);
+        assert!(DynamicFilters::is_dynamic(&condition) && !DynamicFilters::is_dynamic(&lit(true)));
+        let mut filters = DynamicFilters::new(def(), &[condition]);
+        assert_eq!(filters.changed(), Some(vec![]), "as it is");
+        assert_eq!(filters.changed(), None);
         dynamic.update(is("price", Operator::Lt, 7)).expect("updated");
-        assert_eq!(narrowing.changed().map(|filters| filters.len()), Some(1));
-        assert_eq!(narrowing.changed(), None);
+        assert_eq!(filters.changed().map(|filters| filters.len()), Some(1));
+        assert_eq!(filters.changed(), None);
         // A filter that is complete before the scan starts.
         dynamic.mark_complete();
-        let mut late = Narrowing::new(def(), &[dynamic]);
+        let mut late = DynamicFilters::new(def(), &[dynamic]);
         assert_eq!(late.changed().map(|filters| filters.len()), Some(1));
         assert_eq!(late.changed(), None);
     }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_send_is_read_exactly() {
+    fn sent_numerics_parse_exactly() {
         let widest = "99999999999999999999999999999999999999";
         for (sent, expected) in [
             ("2.5", Some((25, 1))),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_decimals_keep_all_their_digits() {
+    fn widest_decimals_keep_all_digits() {
         let widest = Decimal128Array::from(vec![Some(-(10_i128.pow(38) - 1)), None, Some(5)]);
         let column: ArrayRef = Arc::new(widest.with_precision_and_scale(38, 18).expect("it fits"));
         let texts = encoded(&column, FieldFormat::Text).expect("decimals");

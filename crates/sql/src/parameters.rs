@@ -20,11 +20,11 @@ use crate::numeric;
 
 /// Returns the parameter types to report to the client. A type specified by the client takes
 /// precedence over the plan's. The default is text.
-pub(crate) fn types(inferred: &[Option<DataType>], said: &[u32]) -> Vec<Type> {
+pub(crate) fn types(inferred: &[Option<DataType>], specified: &[u32]) -> Vec<Type> {
     let one = |place: usize, ty: &Option<DataType>| {
-        let said = said.get(place).copied().filter(|oid| *oid != 0).and_then(Type::from_oid);
+        let specified = specified.get(place).copied().filter(|oid| *oid != 0).and_then(Type::from_oid);
         let own = || ty.as_ref().and_then(|ty| into_pg_type(ty).ok());
-        said.or_else(own).unwrap_or(Type::TEXT)
+        specified.or_else(own).unwrap_or(Type::TEXT)
     };
     inferred.iter().enumerate().map(|(place, ty)| one(place, ty)).collect()
 }

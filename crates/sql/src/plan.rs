@@ -95,7 +95,7 @@ pub(crate) struct Planned {
     /// Types of its parameters from `$1`. `None` if unknown.
     pub(crate) parameters: Vec<Option<DataType>>,
     /// Postgres' ids of parameter types, where a known client requires them.
-    pub(crate) told: &'static [u32],
+    pub(crate) required_types: &'static [u32],
     /// First word of its command tag.
     pub(crate) tag: &'static str,
     /// Settings that it changes by `set_config`.
@@ -272,7 +272,7 @@ impl Planner {
         let plan = bounded::bound(exact::exact(plan, &options.time_zone)?, guardrails)?;
         let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
         let mut parameters = parameters_of(&plan)?;
-        let told = known.as_ref().map_or(&[][..], |answer| answer.types);
+        let required_types = known.as_ref().map_or(&[][..], |answer| answer.types);
         if let Some(answer) = known {
             parameters.resize(parameters.len().max(answer.parameters), None);
         }
@@ -286,7 +286,7 @@ impl Planner {
             lasts,
             tables: reads,
             parameters,
-            told,
+            required_types,
             tag,
             sets,
         });
@@ -404,12 +404,12 @@ fn lasts(plan: &LogicalPlan) -> Result<bool> {
 
 /// Calls `visit` for each scanned table, also in subqueries. `None` for a table that is not a
 /// [`CqlTable`].
-fn each_scanned(plan: &LogicalPlan, mut look: impl FnMut(Option<&CqlTable>)) -> Result<()> {
+fn each_scanned(plan: &LogicalPlan, mut visit: impl FnMut(Option<&CqlTable>)) -> Result<()> {
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
             let provider = source_as_provider(&scan.source).ok();
             let provider = provider.as_deref().map(|provider| provider as &dyn std::any::Any);
-            look(provider.and_then(|provider| provider.downcast_ref()));
+            visit(provider.and_then(|provider| provider.downcast_ref()));
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
@@ -444,8 +444,8 @@ fn repeated(plan: &LogicalPlan) -> Result<HashSet<Uuid>> {
 
 /// Infers parameter types that DataFusion leaves open: operands of casts, LIMIT and OFFSET, and
 /// the list of ANY.
-fn told_by_place(plan: &LogicalPlan, types: &mut HashMap<String, Option<DataType>>) -> Result<()> {
-    let mut tell = |expr: &Expr, ty: DataType| {
+fn infer_parameters(plan: &LogicalPlan, types: &mut HashMap<String, Option<DataType>>) -> Result<()> {
+    let mut infer = |expr: &Expr, ty: DataType| {
         if let Expr::Placeholder(parameter) = expr
             && let Some(none @ None) = types.get_mut(&parameter.id)
         {
@@ -454,19 +454,19 @@ fn told_by_place(plan: &LogicalPlan, types: &mut HashMap<String, Option<DataType
     };
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::Limit(limit) = node {
-            limit.skip.iter().chain(&limit.fetch).for_each(|expr| tell(expr, DataType::Int64));
+            limit.skip.iter().chain(&limit.fetch).for_each(|expr| infer(expr, DataType::Int64));
         }
         let inputs = node.inputs();
         let type_of = |expr: &Expr| inputs.iter().find_map(|input| expr.get_type(input.schema()).ok());
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
                 match expr {
-                    Expr::Cast(cast) => tell(&cast.expr, cast.field.data_type().clone()),
+                    Expr::Cast(cast) => infer(&cast.expr, cast.field.data_type().clone()),
                     Expr::ScalarFunction(call) if call.func.name() == "array_has" => {
                         if let [list, item] = &call.args[..]
                             && let Some(ty) = type_of(item)
                         {
-                            tell(list, DataType::List(Arc::new(Field::new_list_field(ty, true))));
+                            infer(list, DataType::List(Arc::new(Field::new_list_field(ty, true))));
                         }
                     }
                     _ => {}
@@ -481,7 +481,7 @@ fn told_by_place(plan: &LogicalPlan, types: &mut HashMap<String, Option<DataType
 /// Returns the types of the parameters `$1` … `$n` of a plan.
 fn parameters_of(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, Failure> {
     let mut found = plan.get_parameter_types()?;
-    told_by_place(plan, &mut found)?;
+    infer_parameters(plan, &mut found)?;
     let mut parameters = Vec::new();
     for (name, ty) in found {
         let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());

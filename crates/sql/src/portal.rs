@@ -53,7 +53,7 @@ impl Session {
     /// Ends suspended queries that exceed their limits, or all of them after `CANCEL STATEMENT`.
     /// Returns true if suspended queries remain. Clears the session's cancel request: a running
     /// statement that it was for has ended.
-    pub(crate) async fn look_after_suspended(&mut self) -> Result<bool, End> {
+    pub(crate) async fn check_suspended(&mut self) -> Result<bool, End> {
         let all = self.live.cancelled.take() == Cancel::All;
         let mut portals = std::mem::take(&mut self.portals);
         let mut any = false;

@@ -17,7 +17,7 @@ use crate::run::Run;
 use crate::wide::TooWide;
 
 /// Rows encoded between checks for a yield: some tens of microseconds.
-const ROWS_A_PIECE: u64 = 128;
+const ROWS_PER_CHECK: u64 = 128;
 
 /// A query that was started.
 pub(crate) struct Running {
@@ -26,13 +26,13 @@ pub(crate) struct Running {
     /// Rows of the last batch that are not encoded yet.
     rows: Option<Rows>,
     pub(crate) run: Arc<Run>,
-    again: Option<Again>,
+    restart: Option<Restart>,
 }
 
 /// State to restart a query that has returned no rows yet, for two failures. Hash joins keep one
 /// side in memory: if it does not fit, the joins are sorted, which can spill. Values too wide for
 /// the rows of a batch get batches of fewer rows.
-struct Again {
+struct Restart {
     planned: Arc<Planned>,
     values: Option<ParamValues>,
     joins: Joins,
@@ -40,7 +40,7 @@ struct Again {
     rows_max: usize,
 }
 
-impl Again {
+impl Restart {
     /// Adjusts the plan to avoid the failure. Returns false if a restart would not help.
     fn after(&mut self, error: &DataFusionError, run: &Run) -> bool {
         if let Some(rows) = TooWide::of(error).and_then(TooWide::fewer_rows) {
@@ -80,8 +80,8 @@ pub(crate) async fn start(
     lanes::heavy_yield().await;
     let can_sort = run.can_spill() && has_hash_join(&physical.plan);
     let batches = run.execute(&physical)?;
-    let again = Some(Again { planned, values, joins, can_sort, rows_max });
-    Ok(Running { batches, shape, rows: None, run, again })
+    let restart = Some(Restart { planned, values, joins, can_sort, rows_max });
+    Ok(Running { batches, shape, rows: None, run, restart })
 }
 
 fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -113,7 +113,7 @@ impl Running {
                     break;
                 }
                 count += 1;
-                if count % ROWS_A_PIECE == 0 {
+                if count % ROWS_PER_CHECK == 0 {
                     lanes::heavy_yield().await;
                 }
             }
@@ -137,16 +137,16 @@ impl Running {
 
     async fn next(&mut self) -> Result<Option<Rows>, Failure> {
         let mut next = self.batches.next().await;
-        if let Some(mut again) = self.again.take() {
+        if let Some(mut restart) = self.restart.take() {
             // This ends: each restart has fewer rows in a batch, and joins become sorted once.
             while let Some(Err(error)) = &next
-                && again.after(error, &self.run)
+                && restart.after(error, &self.run)
             {
                 // Free the memory of the failed attempt first.
                 self.batches = Box::pin(EmptyRecordBatchStream::new(self.batches.schema()));
-                let Again { planned, values, joins, rows_max, .. } = &again;
+                let Restart { planned, values, joins, rows_max, .. } = &restart;
                 let physical = planned.physical(values.clone(), *joins, *rows_max).await?;
-                self.run.begin_again();
+                self.run.reset_counts();
                 self.batches = self.run.execute(&physical)?;
                 next = self.batches.next().await;
             }

@@ -118,7 +118,7 @@ impl Run {
         self.rows.fetch_add(rows as u64, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
         if let Some(spills) = &self.spills {
-            spills.room().await;
+            spills.backpressure().await;
         }
         self.follow().await;
     }
@@ -129,7 +129,7 @@ impl Run {
     }
 
     /// Resets the counters, for another attempt.
-    pub(crate) fn begin_again(&self) {
+    pub(crate) fn reset_counts(&self) {
         for count in [&self.rows, &self.bytes, &self.expected_rows] {
             count.store(0, Relaxed);
         }

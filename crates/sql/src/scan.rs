@@ -29,7 +29,7 @@ use engine::Error;
 use engine::scan::{BatchSource, TableScan};
 
 use crate::exchange::{Sender, Started, channel, elsewhere};
-use crate::narrowing::Narrowing;
+use crate::narrowing::DynamicFilters;
 use crate::run::Run;
 use crate::server::Sql;
 use crate::snapshots::Snapshots;
@@ -140,7 +140,7 @@ impl ExecutionPlan for ScanExec {
         _config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
         let conditions = pushed.parent_filters.iter().map(|pushed| pushed.filter.clone());
-        let dynamic: Vec<_> = conditions.filter(Narrowing::is_dynamic).collect();
+        let dynamic: Vec<_> = conditions.filter(DynamicFilters::is_dynamic).collect();
         // Report every filter as unsupported: the scan may return rows that do not match.
         let answer = FilterPushdownPropagation::all_unsupported(pushed);
         Ok(match phase == FilterPushdownPhase::Post && !dynamic.is_empty() {
@@ -177,8 +177,8 @@ impl ExecutionPlan for ScanExec {
             // The last owner drops the snapshots here, on the heavy lane.
             Ok((source?, snapshots))
         };
-        let narrowing = Narrowing::new(self.def.clone(), &self.dynamic);
-        let making = Making { schema, narrowing, metrics, run: run.clone() };
+        let filters = DynamicFilters::new(self.def.clone(), &self.dynamic);
+        let making = Making { schema, filters, metrics, run: run.clone() };
         let work = move |(source, snapshots), sender| async move {
             let _snapshots = snapshots;
             making.run(source, sender).await;
@@ -231,7 +231,7 @@ where
 /// State of the task that makes batches.
 struct Making {
     schema: SchemaRef,
-    narrowing: Narrowing,
+    filters: DynamicFilters,
     metrics: BaselineMetrics,
     run: Option<Arc<Run>>,
 }
@@ -259,7 +259,7 @@ impl Making {
 
     async fn next(&mut self, source: &mut Box<dyn BatchSource>) -> Result<Option<RecordBatch>, Error> {
         let timer = self.metrics.elapsed_compute().timer();
-        if let Some(filters) = self.narrowing.changed() {
+        if let Some(filters) = self.filters.changed() {
             source.narrow(&filters)?;
         }
         let next = source.next().await;

@@ -63,7 +63,7 @@ impl fmt::Display for StartError {
             }
             StartError::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             StartError::Spill(folder, error) => {
-                write!(f, "cannot use {} for what queries put aside on disk: {error}", folder.display())
+                write!(f, "cannot use {} for spill files: {error}", folder.display())
             }
         }
     }
@@ -316,8 +316,9 @@ impl Sql {
         frontdoor::accept(listener, take, failed).await;
     }
 
-    /// Ends the running statement of the session that a client's cancel request names, if it shows that session's secret.
-    /// Returns false if it does not, or if there is no such session.
+    /// Cancels the running statement of the session that a client's cancel request names, if the
+    /// request has that session's secret. Returns false if it does not, or if there is no such
+    /// session.
     pub(crate) async fn cancel(&self, session: i32, secret: Bytes) -> bool {
         let Ok(number) = usize::try_from(session) else { return false };
         let sql = self.clone();

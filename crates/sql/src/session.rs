@@ -30,7 +30,7 @@ use crate::settings::Settings;
 use crate::statement::{Own, Read, Statement, read};
 use crate::table::ScanOptions;
 use crate::tasks::Kept;
-use crate::work::LOOK_EVERY;
+use crate::work::CHECK_INTERVAL;
 
 /// Memory of a portal without its parameter values, bytes.
 const PORTAL_BYTES: u64 = 1 << 10;
@@ -200,14 +200,14 @@ impl Session {
                 let text = "terminating connection: the server is stopping";
                 return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));
             }
-            let any = self.look_after_suspended().await?;
+            let any = self.check_suspended().await?;
             let in_transaction = self.transaction != TransactionStatus::Idle;
             let limit = self.settings.idle_limit(in_transaction, of_server);
             let left = limit.as_ref().map(|(limit, _)| limit.saturating_sub(began.elapsed()));
             tokio::select! { biased;
                 () = self.live.bell.notified() => {}
                 message = connection.next() => return message,
-                () = lanes::time::sleep(LOOK_EVERY), if any => {}
+                () = lanes::time::sleep(CHECK_INTERVAL), if any => {}
                 () = lanes::time::sleep(left.unwrap_or(Duration::MAX)), if left.is_some() => {
                     let Some((_, failure)) = limit else { continue };
                     return Err(End::Failed(failure));
@@ -361,7 +361,7 @@ impl Session {
         &mut self,
         connection: &mut Connection,
         statement: Read,
-        said: &[u32],
+        specified: &[u32],
     ) -> Result<Prepared, Wrong> {
         let Read { text, kind, asks_settings } = statement;
         let mut prepared =
@@ -375,8 +375,8 @@ impl Session {
         if kind == Statement::Query {
             let planned = self.plan(connection, &prepared.text, asks_settings).await?;
             prepared.charges.push(self.account.charge(planned.get().bytes)?);
-            let said = if said.is_empty() { planned.get().told } else { said };
-            prepared.types = parameters::types(&planned.get().parameters, said);
+            let specified = if specified.is_empty() { planned.get().required_types } else { specified };
+            prepared.types = parameters::types(&planned.get().parameters, specified);
             prepared.planned = Some(planned);
         }
         if kind == Statement::Access && prepared.text.len() > LARGE_BYTES {

@@ -12,7 +12,8 @@
 //!   operator ◀──read_stream──┴──────────────────────┘   what is not on the disk yet is read from memory
 //! ```
 //!
-//! The scans that feed the operators wait while too much data is in flight ([`Spills::room`]).
+//! The scans that feed the operators wait while too much data is in flight
+//! ([`Spills::backpressure`]).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -37,7 +38,7 @@ use crate::memory::StatementMemory;
 /// Unit of reads and writes, bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Data of a statement in flight to the disk from which on its scans wait, bytes.
-const UNDER_WAY_BYTES: u64 = 8 << 20;
+const IN_FLIGHT_BYTES_MAX: u64 = 8 << 20;
 
 /// Disk space for the spill files of all statements.
 #[derive(Debug)]
@@ -75,8 +76,8 @@ impl SpillSpace {
         Err(io::Error::new(
             io::ErrorKind::StorageFull,
             format!(
-                "the queries that run have put {} MiB aside on disk, which is the limit: ask for less at a time, or allow \
-                 more with --spill-limit",
+                "spilled data of running queries has reached the limit of {} MiB: read less data at a time, or \
+                 raise --spill-limit",
                 self.max_bytes >> 20
             ),
         ))
@@ -89,7 +90,7 @@ pub(crate) struct Spills {
     space: Arc<SpillSpace>,
     account: Arc<Account>,
     /// Bytes in flight to the disk.
-    under_way: AtomicU64,
+    in_flight: AtomicU64,
     /// Notified when fewer bytes are in flight.
     freed: Notify,
     written: AtomicU64,
@@ -97,16 +98,16 @@ pub(crate) struct Spills {
 
 impl Spills {
     pub(crate) fn new(space: Arc<SpillSpace>, account: Arc<Account>) -> Arc<Spills> {
-        let (under_way, written) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Spills { space, account, under_way, freed: Notify::new(), written })
+        let (in_flight, written) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Spills { space, account, in_flight, freed: Notify::new(), written })
     }
 
     /// Waits until less than the limit is in flight.
-    pub(crate) async fn room(&self) {
-        while self.under_way.load(SeqCst) >= UNDER_WAY_BYTES {
+    pub(crate) async fn backpressure(&self) {
+        while self.in_flight.load(SeqCst) >= IN_FLIGHT_BYTES_MAX {
             let mut freed = pin!(self.freed.notified());
             freed.as_mut().enable();
-            if self.under_way.load(SeqCst) < UNDER_WAY_BYTES {
+            if self.in_flight.load(SeqCst) < IN_FLIGHT_BYTES_MAX {
                 return;
             }
             freed.await;
@@ -120,13 +121,13 @@ impl Spills {
 
     fn begin(&self, bytes: u64) {
         self.account.grow(bytes);
-        self.under_way.fetch_add(bytes, SeqCst);
+        self.in_flight.fetch_add(bytes, SeqCst);
         self.written.fetch_add(bytes, Relaxed);
     }
 
     fn end(&self, bytes: u64) {
         self.account.shrink(bytes);
-        self.under_way.fetch_sub(bytes, SeqCst);
+        self.in_flight.fetch_sub(bytes, SeqCst);
         self.freed.notify_waiters();
     }
 }
@@ -146,15 +147,15 @@ impl TempFileFactory for Files {
         let (spills, group) = (self.spills.clone(), lanes::current_group());
         let number = spills.space.files.fetch_add(1, Relaxed);
         let path = spills.space.folder.join(format!("{number}.arrow"));
-        let aside = Aside { spills, path, group, state: Mutex::default(), more: Notify::new() };
-        Ok(Arc::new(Handle(Arc::new(aside))))
+        let file = SharedFile { spills, path, group, state: Mutex::default(), more: Notify::new() };
+        Ok(Arc::new(Handle(Arc::new(file))))
     }
 }
 
-struct Handle(Arc<Aside>);
+struct Handle(Arc<SharedFile>);
 
 /// A spill file.
-struct Aside {
+struct SharedFile {
     spills: Arc<Spills>,
     path: PathBuf,
     group: Group,
@@ -189,7 +190,7 @@ enum Next {
 impl State {
     fn next(&self, at: u64) -> Result<Next> {
         if let Some(failed) = &self.failed {
-            return Err(exec_datafusion_err!("what a query put aside on disk is not there: {failed}"));
+            return Err(exec_datafusion_err!("cannot read data that a query spilled: {failed}"));
         }
         if at == self.len {
             return Ok(if self.finished { Next::End } else { Next::Wait });
@@ -209,7 +210,7 @@ impl State {
     }
 }
 
-impl Aside {
+impl SharedFile {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,7 +280,7 @@ impl Aside {
 
 /// Writes all chunks. Holds no reference between them, so that a file without readers and writers
 /// is dropped.
-async fn write_out(file: Weak<Aside>) {
+async fn write_out(file: Weak<SharedFile>) {
     while let Some(file) = file.upgrade() {
         if !file.write_one().await {
             return;
@@ -287,7 +288,7 @@ async fn write_out(file: Weak<Aside>) {
     }
 }
 
-impl Drop for Aside {
+impl Drop for SharedFile {
     fn drop(&mut self) {
         let path = std::mem::take(&mut self.path);
         let mut state = std::mem::take(&mut *self.state());
@@ -309,9 +310,9 @@ impl Drop for Aside {
     }
 }
 
-impl fmt::Debug for Aside {
+impl fmt::Debug for SharedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Aside").field(&self.path).finish()
+        f.debug_tuple("SharedFile").field(&self.path).finish()
     }
 }
 
@@ -344,13 +345,13 @@ impl SpillFile for Handle {
     }
 }
 
-struct Writer(Arc<Aside>);
+struct Writer(Arc<SharedFile>);
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.0.state();
         if let Some(failed) = &state.failed {
-            return Err(io::Error::other(format!("a query cannot put more aside on disk: {failed}")));
+            return Err(io::Error::other(format!("cannot spill more data of a query: {failed}")));
         }
         if state.tail.capacity() == 0 {
             state.tail.reserve(CHUNK_BYTES);

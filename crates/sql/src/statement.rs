@@ -79,7 +79,8 @@ impl Default for Read {
 /// Splits a text into statements and classifies them.
 ///
 /// # Errors
-/// It is longer than the guardrail `statement_bytes` allows, or has more statements than `batch_statements` does.
+/// The text is longer than the guardrail `statement_bytes` allows, or has more statements than
+/// `batch_statements` allows.
 pub(crate) fn read(text: &str, guardrails: &Guardrails) -> Result<Vec<Read>, Failure> {
     let checked = guardrails.check(Guardrail::StatementBytes, text.len() as u64);
     checked.map_err(|error| Failure::new(state::LIMIT, error.to_string()))?;
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_are_told_by_their_first_words() {
+    fn first_words_classify_a_statement() {
         let own = |own: Own| Ok(Statement::Own(own));
         let set = |name: &str, value: &str| own(Own::Set(name.to_owned(), Some(value.to_owned())));
         check("SELECT 1", Ok(Statement::Query));

@@ -2,8 +2,8 @@
 //! (`SET`, `BEGIN`) and about levels are thus recognized without planning. `extent` measures the
 //! rest.
 
-/// Returns the statements of a text without their separators, and skips quotes, dollar quotes and comments. Of a text with more
-/// than `max` statements it returns `max + 1`.
+/// Returns the statements of a text without their separators. Skips quotes, dollar quotes and
+/// comments. If a text has more than `max` statements, returns `max + 1`.
 pub(crate) fn split(text: &str, max: usize) -> Vec<&str> {
     let mut statements = Vec::new();
     let (mut begin, mut at) = (0, 0);

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_quoted_where_they_must_be() {
+    fn special_elements_are_quoted() {
         let items: ArrayRef = Arc::new(StringArray::from(vec![
             Some("a"),
             Some("b c"),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_like_is_said() {
+    fn unsupported_patterns_are_refused() {
         for text in ["YYYY-\"Q\"Q", "MONTH", "Month", "Day", "SSSS", "Y,YYY", "J", "DAY", "TZH"] {
             check(text, Err("is not supported"));
         }

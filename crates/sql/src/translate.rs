@@ -1,7 +1,8 @@
 //! Rewrites PostgreSQL syntax that DataFusion plans with another meaning: to syntax that it plans
 //! as PostgreSQL does, or else refuses it. A wrong answer is worse than an error.
 //!
-//! - Refused: `TABLESAMPLE`, `INTERSECT ALL`, `EXCEPT ALL`, `timestamp(3)`, hexadecimal constants, `FETCH … WITH TIES`.
+//! - Refused: `TABLESAMPLE`, `INTERSECT ALL`, `EXCEPT ALL`, `timestamp(3)`, hexadecimal constants,
+//!   `FETCH … WITH TIES`.
 //! - `SIMILAR TO` becomes a regular expression, `LIKE … ESCAPE` a pattern with backslashes. Both
 //!   need constant patterns.
 //! - `varchar(n)` and `char(n)` truncate texts. Rows are compared field by field.
@@ -600,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn subqueries_that_depend_on_their_row_are_refused_unless_they_find_nothing() {
+    fn correlated_subqueries_are_refused_unless_empty() {
         for (subquery, is_refused) in [
             ("SELECT adbin FROM pg_attrdef d WHERE d.adrelid = a.attrelid", false),
             ("SELECT count(*) FROM pg_attrdef d WHERE d.adrelid = a.attrelid", true),

@@ -2,7 +2,8 @@
 //! Planning, printing, cloning and dropping recurse on a lane's stack of 2 MiB. A query named by
 //! `WITH` is planned anew wherever it is used.
 //!
-//! 1. Chains of `x = 1 OR x = 2 …` become `x IN (1, 2, …)`, chains of `x <> 1 AND x <> 2 …` become `NOT IN`.
+//! 1. Chains of `x = 1 OR x = 2 …` become `x IN (1, 2, …)`, chains of `x <> 1 AND x <> 2 …` become
+//!    `NOT IN`.
 //! 2. Chains of UNION become a balanced tree. DataFusion flattens it later, in the same order.
 //! 3. Depth and nodes are counted, including copies of `WITH` queries, and checked by the
 //!    guardrails `sql_depth` and `sql_nodes`.

@@ -24,7 +24,7 @@ use crate::wide;
 
 /// Yields between batches of its input.
 #[derive(Debug)]
-struct Turn;
+struct Yielding;
 
 /// Puts a node that yields above a join or UNNEST, and nodes that measure under it.
 ///
@@ -41,10 +41,10 @@ pub(crate) fn giving_way(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Executi
     }
     let inputs = wide::measured(&node);
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
-    Ok(PassageExec::<Turn>::over(node.replace_children(inputs, options)?))
+    Ok(PassageExec::<Yielding>::over(node.replace_children(inputs, options)?))
 }
 
-impl Passage for Turn {
+impl Passage for Yielding {
     const NAME: &'static str = "TurnExec";
 
     fn run(
@@ -55,20 +55,20 @@ impl Passage for Turn {
         let run = Run::of(&context);
         let input = input.execute(partition, context)?;
         let schema = input.schema();
-        let turns = Turns { input, run, gave_way: false, moving: None };
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, turns)))
+        let yielding = YieldingStream { input, run, has_yielded: false, moving: None };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, yielding)))
     }
 }
 
-struct Turns {
+struct YieldingStream {
     input: SendableRecordBatchStream,
     run: Option<Arc<Run>>,
-    gave_way: bool,
+    has_yielded: bool,
     /// Switch to another group, in progress.
     moving: Option<BoxFuture<'static, ()>>,
 }
 
-impl Stream for Turns {
+impl Stream for YieldingStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -84,11 +84,11 @@ impl Stream for Turns {
         }
         // Yield once only: if no other task wants the lane, the next time slice is this one's
         // again.
-        if lanes::slice_is_over() && !std::mem::replace(&mut self.gave_way, true) {
+        if lanes::slice_is_over() && !std::mem::replace(&mut self.has_yielded, true) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.gave_way = false;
+        self.has_yielded = false;
         self.input.as_mut().poll_next(cx)
     }
 }

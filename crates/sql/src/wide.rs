@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wide_value_counts_for_all_rows_that_a_join_may_copy_it_to() {
+    fn wide_value_counts_for_every_row_of_a_join() {
         let texts: StringArray = [Some("x".repeat(1 << 20)), Some("y".into()), None].into_iter().collect();
         let columns: Vec<ArrayRef> = vec![Arc::new(texts), Arc::new(Int64Array::from(vec![1, 2, 3]))];
         let wide = joined(&batch(columns.clone()), 8192).expect_err("8 GiB");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_the_longest_list_copy_the_values_beside_it() {
+    fn unnest_copies_values_for_the_longest_list() {
         let list = |length: i64| -> ArrayRef {
             let items = Some((0..length).map(Some).collect::<Vec<_>>());
             Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(vec![items]))

@@ -26,7 +26,7 @@ use crate::tasks::{self, Kept, Panicked};
 
 /// Interval of checks of a statement against its level's `query_limit`, and for changes of its
 /// level.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A statement in progress, in its level.
 pub(crate) struct Work {
@@ -84,7 +84,7 @@ impl Rules {
     }
 
     /// Returns the message for a statement that exceeded its time limit.
-    fn late(&self) -> String {
+    fn timeout_message(&self) -> String {
         let limit = self.limit();
         let ms = limit.as_millis();
         match (&self.effective.timeout_from, self.effective.spec.timeout) {
@@ -150,7 +150,7 @@ impl Session {
         Ok(planned)
     }
 
-    /// Audits reads of hidden tables, which the client was told do not exist.
+    /// Audits reads of hidden tables, which were reported to the client as missing.
     fn audit_hidden(&self, hidden: &[(String, String)]) {
         let targets: Vec<Target> = hidden.iter().map(selected).collect();
         if let Err(denied) = self.here.access.authorize(&self.login, &targets) {
@@ -243,8 +243,8 @@ impl Work {
         if self.slot.is_some() {
             return Ok(());
         }
-        let patience = self.rules.borrow().limit();
-        let admitting = Box::pin(async move { workload::admit(&effective, patience).await });
+        let time_limit = self.rules.borrow().limit();
+        let admitting = Box::pin(async move { workload::admit(&effective, time_limit).await });
         let admitted = self.attend(session, connection, admitting).await?;
         let slot = admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?;
         self.slot = Some(Rc::new(slot));
@@ -325,7 +325,7 @@ impl Work {
                 () = session.live.bell.notified() => {}
                 () = connection.gone() => return Err(End::Gone.into()),
                 () = lanes::time::sleep(left) => {}
-                () = lanes::time::sleep(LOOK_EVERY) => {}
+                () = lanes::time::sleep(CHECK_INTERVAL) => {}
             }
         }
     }
@@ -349,9 +349,11 @@ impl Work {
         if is_cancelled {
             return Err(Failure::new(state::CANCELED, "canceling statement due to user request").into());
         }
-        self.look(session).await?;
+        self.check_query_limit(session).await?;
         match self.left() {
-            Duration::ZERO => Err(Failure::new(state::CANCELED, self.rules.borrow().late()).into()),
+            Duration::ZERO => {
+                Err(Failure::new(state::CANCELED, self.rules.borrow().timeout_message()).into())
+            }
             _ => Ok(()),
         }
     }
@@ -384,7 +386,7 @@ impl Work {
     }
 
     /// Checks the statement against its level's `query_limit`, and performs the limit's action.
-    async fn look(&self, session: &Session) -> Result<(), Failure> {
+    async fn check_query_limit(&self, session: &Session) -> Result<(), Failure> {
         self.follow_level(session);
         let (rows, bytes) = self.run.as_ref().map_or((0, 0), |run| (run.rows(), run.bytes()));
         let exceeded = match &mut self.rules.borrow_mut().watch {

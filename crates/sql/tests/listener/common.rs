@@ -23,7 +23,7 @@ pub const ADMIN: (&str, &str) = ("admin", "secret");
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A listener that stops with the test.
-pub struct TestDoor {
+pub struct TestListener {
     pub lanes: Lanes,
     pub sql: Sql,
     levels: Arc<workload::Levels>,
@@ -63,13 +63,13 @@ async fn join(
     access.shared()
 }
 
-impl TestDoor {
-    pub fn start(cores: usize) -> TestDoor {
-        TestDoor::start_with(cores, 1 << 30, SqlConfig::default())
+impl TestListener {
+    pub fn start(cores: usize) -> TestListener {
+        TestListener::start_with(cores, 1 << 30, SqlConfig::default())
     }
 
     /// Starts a listener on a free port, with `cores` cores and `memory` bytes of query memory.
-    pub fn start_with(cores: usize, memory: u64, config: SqlConfig) -> TestDoor {
+    pub fn start_with(cores: usize, memory: u64, config: SqlConfig) -> TestListener {
         let of_lanes = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
         let lanes = Lanes::start(of_lanes).expect("lanes start");
         let levels = workload::Levels::new(lanes.clone());
@@ -85,7 +85,7 @@ impl TestDoor {
         }
         let opening = sql.clone();
         let at = lanes.block_on(0, Group::CONTROL, move || async move { opening.open().await });
-        TestDoor { at: at.expect("the port opens"), lanes, sql, levels }
+        TestListener { at: at.expect("the port opens"), lanes, sql, levels }
     }
 
     /// Sets the query memory, bytes.
@@ -149,7 +149,7 @@ impl TestDoor {
         runtime.block_on(within);
     }
 
-    /// Opens a session. Must be called within [`TestDoor::client`].
+    /// Opens a session. Must be called within [`TestListener::client`].
     pub async fn connect(&self, (user, password): (&str, &str)) -> Result<Client, tokio_postgres::Error> {
         let mut config = tokio_postgres::Config::new();
         config.host("127.0.0.1").port(self.at.port()).user(user).password(password).dbname("fairlane");
@@ -163,7 +163,7 @@ impl TestDoor {
     }
 }
 
-impl Drop for TestDoor {
+impl Drop for TestListener {
     fn drop(&mut self) {
         let sql = self.sql.clone();
         self.lanes.block_on(0, Group::CONTROL, move || async move { sql.stop(Duration::ZERO).await });

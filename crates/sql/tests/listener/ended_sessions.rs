@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::common::{ADMIN, TestDoor, refused, rows};
+use crate::common::{ADMIN, TestListener, refused, rows};
 use tokio_postgres::Client;
 
 const LONG: &str = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b";
@@ -18,12 +18,12 @@ async fn id(admin: &Client, client: &Client, name: &str) -> String {
 }
 
 #[test]
-fn connections_are_shown_with_their_settings() {
-    let door = TestDoor::start(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn connections_table_shows_settings() {
+    let listener = TestListener::start(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         rows(&admin, "CREATE SERVICE LEVEL reports WITH shares = 100").await;
-        let other = door.admin().await;
+        let other = listener.admin().await;
         rows(&other, "SET application_name = 'report'; SET search_path = shop, public; SET service_level = reports").await;
         let columns = "role, protocol, stage, service_level, protocol_version, keyspace_name, requests, requests_in_flight, \
                        encrypted, address, driver_name";
@@ -31,7 +31,7 @@ fn connections_are_shown_with_their_settings() {
         let shown = rows(&admin, &of_report).await;
         assert_eq!(shown, ["admin|sql|ready|reports|3.0|shop|1|0|f|127.0.0.1|-"]);
         // A connection before login is listed too.
-        let mut early = TcpStream::connect(door.at).expect("connects");
+        let mut early = TcpStream::connect(listener.at).expect("connects");
         early.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).expect("sent");
         let mut answer = [0];
         early.read_exact(&mut answer).expect("an answer");
@@ -44,13 +44,13 @@ fn connections_are_shown_with_their_settings() {
 }
 
 #[test]
-fn sessions_are_ended_by_their_role_and_by_superusers() {
-    let door = TestDoor::start(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn roles_and_superusers_cancel_sessions() {
+    let listener = TestListener::start(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         rows(&admin, "CREATE ROLE ann WITH PASSWORD = 'pw' AND LOGIN = true").await;
-        let ann = door.connect(("ann", "pw")).await.expect("let in");
-        let (idle, busy) = (door.admin().await, door.admin().await);
+        let ann = listener.connect(("ann", "pw")).await.expect("let in");
+        let (idle, busy) = (listener.admin().await, listener.admin().await);
         let (of_idle, of_busy) = (id(&admin, &idle, "idle").await, id(&admin, &busy, "busy").await);
         for id in [&*of_idle, "sql-99999", "0-1", "x"] {
             let (code, message) = refused(&ann, &format!("CANCEL SESSION '{id}'")).await;
@@ -72,7 +72,7 @@ fn sessions_are_ended_by_their_role_and_by_superusers() {
         let error = idle.simple_query("SELECT 1").await.expect_err("it has ended");
         assert!(error.is_closed() || error.code().is_some_and(|code| code.code() == SHUTDOWN.0), "{error}");
         // A role may end its own sessions.
-        let second = door.connect(("ann", "pw")).await.expect("let in");
+        let second = listener.connect(("ann", "pw")).await.expect("let in");
         let of_second = id(&admin, &second, "second").await;
         rows(&ann, &format!("CANCEL SESSION '{of_second}'")).await;
         while !rows(&admin, "SELECT id FROM system.connections WHERE application_name = 'second'")
@@ -95,15 +95,15 @@ fn startup(user: &str) -> Vec<u8> {
 }
 
 #[test]
-fn connection_before_login_is_told_why_it_ends() {
-    let door = TestDoor::start(1);
-    let mut early = TcpStream::connect(door.at).expect("connects");
+fn connection_before_login_gets_the_reason_of_its_end() {
+    let listener = TestListener::start(1);
+    let mut early = TcpStream::connect(listener.at).expect("connects");
     early.set_read_timeout(Some(crate::common::PATIENCE)).expect("a bound");
     early.write_all(&startup(ADMIN.0)).expect("sent");
     let mut kind = [0];
     early.read_exact(&mut kind).expect("the request for a password");
-    door.client(async {
-        let admin = door.admin().await;
+    listener.client(async {
+        let admin = listener.admin().await;
         let id = rows(&admin, "SELECT id FROM system.connections WHERE stage = 'login'").await.remove(0);
         rows(&admin, &format!("CANCEL SESSION '{id}'")).await;
     });
@@ -114,18 +114,21 @@ fn connection_before_login_is_told_why_it_ends() {
 }
 
 #[test]
-fn ended_session_closes_though_its_client_reads_nothing() {
-    let door =
-        TestDoor::start_with(1, 1 << 30, sql::SqlConfig { authenticate: false, ..sql::SqlConfig::default() });
-    let mut idle = TcpStream::connect(door.at).expect("connects");
+fn ended_session_closes_though_its_client_does_not_read() {
+    let listener = TestListener::start_with(
+        1,
+        1 << 30,
+        sql::SqlConfig { authenticate: false, ..sql::SqlConfig::default() },
+    );
+    let mut idle = TcpStream::connect(listener.at).expect("connects");
     idle.write_all(&startup("any")).expect("sent");
     let text = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)\0";
     let mut query = vec![b'Q'];
     query.extend_from_slice(&u32::try_from(text.len() + 4).expect("short").to_be_bytes());
     query.extend_from_slice(text.as_bytes());
     idle.write_all(&query).expect("sent");
-    door.client(async {
-        let admin = door.admin().await;
+    listener.client(async {
+        let admin = listener.admin().await;
         let of_idle = "SELECT id FROM system.connections WHERE requests_in_flight = 1 AND bytes_held > 60000";
         let id = loop {
             if let Some(id) = rows(&admin, of_idle).await.first() {

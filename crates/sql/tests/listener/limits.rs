@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::common::{PATIENCE, TestDoor, refused, rows};
+use crate::common::{PATIENCE, TestListener, refused, rows};
 use frontdoor::Accounts;
 use sql::SqlConfig;
 
@@ -16,8 +16,8 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// Sends bytes on a new connection and returns all answers until it is closed.
-fn answer(door: &TestDoor, bytes: &[u8]) -> String {
-    let mut stream = TcpStream::connect(door.at).expect("connects");
+fn answer(listener: &TestListener, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(listener.at).expect("connects");
     stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
     let mut reading = stream.try_clone().expect("a second handle");
     let reader = std::thread::spawn(move || {
@@ -29,15 +29,15 @@ fn answer(door: &TestDoor, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&reader.join().expect("read")).into_owned()
 }
 
-fn open_door(config: SqlConfig) -> TestDoor {
-    TestDoor::start_with(1, 1 << 30, SqlConfig { authenticate: false, ..config })
+fn open_listener(config: SqlConfig) -> TestListener {
+    TestListener::start_with(1, 1 << 30, SqlConfig { authenticate: false, ..config })
 }
 
 #[test]
 fn malformed_messages_end_with_a_protocol_error() {
-    let door = TestDoor::start(1);
+    let listener = TestListener::start(1);
     for kind in *b"DECPBQ" {
-        let answer = answer(&door, &[STARTUP, &message(kind, b"")].concat());
+        let answer = answer(&listener, &[STARTUP, &message(kind, b"")].concat());
         assert!(
             answer.contains("FATAL") && answer.contains("C08P01"),
             "{} before login: {answer}",
@@ -45,29 +45,30 @@ fn malformed_messages_end_with_a_protocol_error() {
         );
     }
     let gss = [0, 0, 0, 8, 4, 210, 22, 48];
-    let answers = answer(&door, &gss.repeat(1000));
+    let answers = answer(&listener, &gss.repeat(1000));
     assert!(answers.starts_with("NE") && answers.contains("08P01"), "{answers}");
-    drop(door);
-    let door = open_door(SqlConfig::default());
+    drop(listener);
+    let listener = open_listener(SqlConfig::default());
     for kind in *b"DECPBQX?" {
         let bytes = [STARTUP, &message(kind, b"\0x"), &message(b'S', b"")].concat();
         if kind != b'X' {
-            let answer = answer(&door, &bytes);
+            let answer = answer(&listener, &bytes);
             assert!(answer.contains("08P01"), "{} in a session: {answer}", kind as char);
         }
     }
     let swallows = message(b'B', b"\0\0\0\0\0\x01\0\0\0\x40");
-    let answer = answer(&door, &[STARTUP, &swallows, &message(b'Q', &[b'x'; 80])].concat());
+    let answer = answer(&listener, &[STARTUP, &swallows, &message(b'Q', &[b'x'; 80])].concat());
     assert!(answer.contains("08P01"), "{answer}");
-    door.client(async { assert_eq!(rows(&door.admin().await, "SELECT 1").await, ["1"]) });
+    listener.client(async { assert_eq!(rows(&listener.admin().await, "SELECT 1").await, ["1"]) });
 }
 
 #[test]
 fn floods_of_messages_yield() {
-    let door = open_door(SqlConfig::default());
+    let listener = open_listener(SqlConfig::default());
     // Without a Sync, answers to Close may still be buffered when the client closes.
     let end = [message(b'S', b""), message(b'X', b"")].concat();
-    let flood = |one: &[u8], count: usize| answer(&door, &[STARTUP, &one.repeat(count), &end].concat()).len();
+    let flood =
+        |one: &[u8], count: usize| answer(&listener, &[STARTUP, &one.repeat(count), &end].concat()).len();
     let check = |kind: u8, body: &[u8], least: usize| {
         let length = flood(&message(kind, body), 20_000);
         assert!(length > least, "{}: {length} bytes of answers, expected more than {least}", kind as char);
@@ -77,15 +78,15 @@ fn floods_of_messages_yield() {
     check(b'C', b"Sname\0", 5 * 20_000);
     let show = [&b"SHOW timezone;".repeat(10_000)[..], b"\0"].concat();
     assert!(flood(&message(b'Q', &show), 1) > 20 * 10_000);
-    let most = door.lanes.most_units(0);
+    let most = listener.lanes.most_units(0);
     assert!(most <= lanes::UNITS_MAX, "{most} units in one task poll");
 }
 
 #[test]
-fn complex_statements_are_refused_and_harm_nobody() {
-    let door = TestDoor::start(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn complex_statements_are_refused() {
+    let listener = TestListener::start(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         for (what, text) in [
             ("sums", format!("SELECT {}", vec!["1"; 3_000].join(" + "))),
             ("conditions", format!("SELECT 1 WHERE {}", vec!["1 > 2"; 3_000].join(" OR "))),
@@ -108,10 +109,10 @@ fn complex_statements_are_refused_and_harm_nobody() {
 }
 
 #[test]
-fn functions_without_bound_are_refused() {
-    let door = TestDoor::start(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn functions_with_unbounded_results_are_refused() {
+    let listener = TestListener::start(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         for text in [
             "SELECT length(repeat(arrow_cast('x', 'LargeUtf8'), 4000000000000000000))",
             "SELECT length(repeat('x', 2147483647))",
@@ -131,13 +132,13 @@ fn functions_without_bound_are_refused() {
 
 #[test]
 fn memory_between_statements_is_bounded() {
-    let door = TestDoor::start_with(
+    let listener = TestListener::start_with(
         1,
         1 << 30,
         SqlConfig { accounts: Accounts::new(4 << 20, 0), ..SqlConfig::default() },
     );
-    door.client(async {
-        let admin = door.admin().await;
+    listener.client(async {
+        let admin = listener.admin().await;
         let mut kept = Vec::new();
         let error = loop {
             let text = format!("SELECT '{}{}'", "x".repeat(200_000), kept.len());
@@ -154,12 +155,12 @@ fn memory_between_statements_is_bounded() {
 }
 
 #[test]
-fn idle_sessions_end_when_they_want_to() {
-    let door = TestDoor::start(1);
-    door.client(async {
-        let admin = door.admin().await;
+fn idle_session_timeout_ends_the_session() {
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let admin = listener.admin().await;
         rows(&admin, "SET idle_session_timeout = '20ms'").await;
-        while door.sql.connections() > 0 {
+        while listener.sql.connections() > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         assert!(admin.simple_query("SELECT 1").await.is_err());
@@ -168,22 +169,24 @@ fn idle_sessions_end_when_they_want_to() {
 
 #[test]
 fn a_message_without_memory_is_skipped_and_refused() {
-    let door = open_door(SqlConfig { accounts: Accounts::new(4 << 20, 0), ..SqlConfig::default() });
+    let listener = open_listener(SqlConfig { accounts: Accounts::new(4 << 20, 0), ..SqlConfig::default() });
     let long = |kind: u8, head: &[u8], tail: &[u8]| message(kind, &[head, &[b' '; 2 << 20], tail].concat());
     let parse = long(b'P', b"\0SELECT 7", b"\0\0\0");
     let query = long(b'Q', b"SELECT 8", b"\0");
     let next = message(b'Q', b"SELECT 9\0");
-    let answer =
-        answer(&door, &[STARTUP, &parse, &message(b'S', b""), &query, &next, &message(b'X', b"")].concat());
+    let answer = answer(
+        &listener,
+        &[STARTUP, &parse, &message(b'S', b""), &query, &next, &message(b'X', b"")].concat(),
+    );
     assert_eq!(answer.matches("C53200").count(), 2, "{answer}");
     assert!(!answer.contains("FATAL") && answer.matches("SELECT 1").count() == 1, "{answer}");
 }
 
 #[test]
 fn a_message_has_a_bounded_number_of_statements() {
-    let door = TestDoor::start(1);
-    door.client(async {
-        let admin = door.admin().await;
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let admin = listener.admin().await;
         let (code, message) = refused(&admin, &"SELECT 1;".repeat(70_000)).await;
         assert!(code == "54000" && message.contains("batch_statements"), "{code} {message}");
         assert_eq!(rows(&admin, "SELECT 1;;SELECT 2;").await, ["1", "2"]);
@@ -191,10 +194,10 @@ fn a_message_has_a_bounded_number_of_statements() {
 }
 
 #[test]
-fn words_nested_too_deeply_are_not_taken_for_columns() {
-    let door = TestDoor::start(1);
-    door.client(async {
-        let admin = door.admin().await;
+fn keywords_nested_too_deeply_are_refused() {
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let admin = listener.admin().await;
         let case = |n: usize| format!("SELECT {}1{}", "CASE WHEN true THEN ".repeat(n), " END".repeat(n));
         assert_eq!(rows(&admin, &case(44)).await, ["1"]);
         for n in 45..60 {
@@ -206,12 +209,12 @@ fn words_nested_too_deeply_are_not_taken_for_columns() {
 }
 
 #[test]
-fn failed_logins_get_the_same_code_when_there_are_too_many() {
-    let door = TestDoor::start(1);
-    door.client(async {
+fn throttled_logins_fail_with_the_usual_code() {
+    let listener = TestListener::start(1);
+    listener.client(async {
         // A role name has 20 failed logins at once, and one more each second.
         for n in 0..200 {
-            let error = door.connect(("nobody", "wrong")).await.expect_err("refused");
+            let error = listener.connect(("nobody", "wrong")).await.expect_err("refused");
             let error = error.as_db_error().unwrap_or_else(|| panic!("{n}: {error}"));
             assert_eq!(error.code().code(), "28P01", "{n}: {}", error.message());
             if error.message().contains("Too many logins") {
@@ -225,9 +228,9 @@ fn failed_logins_get_the_same_code_when_there_are_too_many() {
 /// Each of these would need gigabytes in a batch of 8192 rows, or exceed an array's size.
 #[test]
 fn wide_values_get_batches_of_few_rows() {
-    let door = TestDoor::start_with(2, 64 << 20, SqlConfig::default());
-    door.client(async {
-        let admin = door.admin().await;
+    let listener = TestListener::start_with(2, 64 << 20, SqlConfig::default());
+    listener.client(async {
+        let admin = listener.admin().await;
         let million = "repeat('x', 1000000)";
         let values: Vec<String> = (0..3000).map(|n| format!("({n})")).collect();
         for (text, expected) in [

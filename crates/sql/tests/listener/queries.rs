@@ -5,15 +5,15 @@ mod dialect;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::common::{TestDoor, refused, rows};
+use crate::common::{TestListener, refused, rows};
 use lanes::Group;
 
 const ROWS: i64 = 300;
 
 /// Starts a listener with a table of 10 partitions of 30 rows each.
-fn filled(cores: usize) -> TestDoor {
-    let door = TestDoor::start(cores);
-    door.cql(&[
+fn filled(cores: usize) -> TestListener {
+    let listener = TestListener::start(cores);
+    listener.cql(&[
         "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE shop.orders (customer int, id int, price int, note text, PRIMARY KEY (customer, id))",
         "CREATE TABLE shop.people (id int PRIMARY KEY, name text, tags set<text>, ages map<text, int>)",
@@ -26,16 +26,16 @@ fn filled(cores: usize) -> TestDoor {
             format!("INSERT INTO shop.orders (customer, id, price, note) VALUES {values}")
         })
         .collect();
-    door.cql(&inserts.iter().map(String::as_str).collect::<Vec<_>>());
-    door
+    listener.cql(&inserts.iter().map(String::as_str).collect::<Vec<_>>());
+    listener
 }
 
 #[test]
-fn answers_are_those_of_sql() {
+fn queries_return_the_expected_rows() {
     for cores in [1, 2, 3] {
-        let door = filled(cores);
-        door.client(async {
-            let admin = door.admin().await;
+        let listener = filled(cores);
+        listener.client(async {
+            let admin = listener.admin().await;
             let check = async |text: &str, expected: &[&str]| {
                 assert_eq!(rows(&admin, text).await, expected, "{text} on {cores} cores");
             };
@@ -61,14 +61,14 @@ fn answers_are_those_of_sql() {
 }
 
 #[test]
-fn the_first_rows_in_some_order_are_those_of_all_rows_sorted() {
-    let door = filled(2);
+fn limit_returns_the_first_rows_of_the_sorted_result() {
+    let listener = filled(2);
     let nulls: Vec<String> = (300..310)
         .map(|n| format!("INSERT INTO shop.orders (customer, id) VALUES ({}, {n})", n % 10))
         .collect();
-    door.cql(&nulls.iter().map(String::as_str).collect::<Vec<_>>());
-    door.client(async {
-        let admin = door.admin().await;
+    listener.cql(&nulls.iter().map(String::as_str).collect::<Vec<_>>());
+    listener.client(async {
+        let admin = listener.admin().await;
         let orders = [
             "price, id",
             "price DESC, id",
@@ -103,10 +103,10 @@ fn the_first_rows_in_some_order_are_those_of_all_rows_sorted() {
 }
 
 #[test]
-fn parameters_and_portals() {
-    let door = filled(2);
-    door.client(async {
-        let mut admin = door.admin().await;
+fn prepared_queries_and_portals_return_all_rows() {
+    let listener = filled(2);
+    listener.client(async {
+        let mut admin = listener.admin().await;
         let select = "SELECT id, note FROM shop.orders WHERE customer = $1 AND price >= $2 ORDER BY id";
         let statement = admin.prepare(select).await.expect("prepared");
         // After an error a transaction runs nothing but its end, prepared or not.
@@ -137,19 +137,19 @@ fn parameters_and_portals() {
 }
 
 #[test]
-fn a_text_sent_again_is_planned_once_for_each_user_and_schema() {
-    let door = filled(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn repeated_text_is_planned_once_for_each_user_and_schema() {
+    let listener = filled(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         let found = async |text: &str, expected: &[&str]| {
-            let before = door.counted("fairlane_sql_plans_found_total");
+            let before = listener.counted("fairlane_sql_plans_found_total");
             assert_eq!(rows(&admin, text).await, expected, "{text}");
-            door.counted("fairlane_sql_plans_found_total") - before
+            listener.counted("fairlane_sql_plans_found_total") - before
         };
         let count = "SELECT count(*), max(price) FROM shop.orders WHERE customer < 9";
         assert_eq!(found(count, &["270|894"]).await, 0);
         assert_eq!(found(count, &["270|894"]).await, 1);
-        door.cql(&["INSERT INTO shop.orders (customer, id, price) VALUES (8, 1000, 5000)"]);
+        listener.cql(&["INSERT INTO shop.orders (customer, id, price) VALUES (8, 1000, 5000)"]);
         assert_eq!(found(count, &["271|5000"]).await, 1, "the plan is kept, not its answer");
         admin.simple_query("SET search_path TO shop").await.expect("set");
         assert_eq!(found(count, &["271|5000"]).await, 0, "names may mean something else");
@@ -157,7 +157,7 @@ fn a_text_sent_again_is_planned_once_for_each_user_and_schema() {
         let everything = "SELECT * FROM shop.people WHERE id = 2";
         assert_eq!(found(everything, &["2|-|-|-"]).await, 0);
         assert_eq!(found(everything, &["2|-|-|-"]).await, 1);
-        door.cql(&["ALTER TABLE shop.people ADD more int"]);
+        listener.cql(&["ALTER TABLE shop.people ADD more int"]);
         assert_eq!(found(everything, &["2|-|-|-|-"]).await, 0, "the table is another one");
         assert_eq!(found(count, &["271|5000"]).await, 0);
         // Plans with the current time, and of virtual tables, are not cached.
@@ -170,7 +170,7 @@ fn a_text_sent_again_is_planned_once_for_each_user_and_schema() {
         ] {
             admin.simple_query(text).await.expect(text);
         }
-        let ann = door.connect(("ann", "annspassword")).await.expect("let in");
+        let ann = listener.connect(("ann", "annspassword")).await.expect("let in");
         let mine = "SELECT current_user, count(*) FROM shop.orders";
         assert_eq!(rows(&admin, mine).await, ["admin|301"]);
         assert_eq!(rows(&ann, mine).await, ["ann|301"]);
@@ -191,17 +191,18 @@ fn a_text_sent_again_is_planned_once_for_each_user_and_schema() {
 }
 
 #[test]
-fn decimals_have_as_many_digits_behind_the_point_as_the_server_was_told() {
+fn decimals_have_the_configured_scale() {
     for (decimals, expected) in [(6, None), (18, Some("0.000000000000000001|2.500000000000000000"))] {
-        let door = TestDoor::start_with(1, 1 << 30, sql::SqlConfig { decimals, ..sql::SqlConfig::default() });
-        door.cql(&[
+        let listener =
+            TestListener::start_with(1, 1 << 30, sql::SqlConfig { decimals, ..sql::SqlConfig::default() });
+        listener.cql(&[
             "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
             "CREATE TABLE shop.coins (id int PRIMARY KEY, price decimal, paid list<decimal>)",
             "INSERT INTO shop.coins (id, price, paid) VALUES (1, 0.000000000000000001, [1.5, 1E-18])",
             "INSERT INTO shop.coins (id, price) VALUES (2, 2.5)",
         ]);
-        door.client(async {
-            let admin = door.admin().await;
+        listener.client(async {
+            let admin = listener.admin().await;
             let text = "SELECT min(price), max(price) FROM shop.coins";
             let Some(expected) = expected else {
                 let (code, message) = refused(&admin, text).await;
@@ -230,10 +231,10 @@ fn decimals_have_as_many_digits_behind_the_point_as_the_server_was_told() {
 }
 
 #[test]
-fn now_is_when_a_statement_runs() {
-    let door = filled(1);
-    door.client(async {
-        let admin = door.admin().await;
+fn now_returns_the_time_of_execution() {
+    let listener = filled(1);
+    listener.client(async {
+        let admin = listener.admin().await;
         for text in ["SELECT now()::text", "SELECT now()::text FROM shop.people WHERE id = 1"] {
             let statement = admin.prepare(text).await.expect("prepared");
             let mut times = Vec::new();
@@ -248,11 +249,11 @@ fn now_is_when_a_statement_runs() {
 }
 
 #[test]
-fn functions_are_told_the_sessions_settings_whatever_else_is_asked_for() {
-    let door = filled(1);
-    door.cql(&["INSERT INTO shop.people (id, name) VALUES (3, '2026-01-01T00:00:00')"]);
-    door.client(async {
-        let admin = door.admin().await;
+fn functions_use_the_sessions_settings() {
+    let listener = filled(1);
+    listener.cql(&["INSERT INTO shop.people (id, name) VALUES (3, '2026-01-01T00:00:00')"]);
+    listener.client(async {
+        let admin = listener.admin().await;
         for (zone, expected) in [("UTC", "1767225600"), ("+02:00", "1767218400")] {
             admin.simple_query(&format!("SET TimeZone = '{zone}'")).await.expect("set");
             let seconds = "SELECT to_unixtime(name) FROM shop.people WHERE id = 3";
@@ -265,10 +266,10 @@ fn functions_are_told_the_sessions_settings_whatever_else_is_asked_for() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
-    let door = filled(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn failing_statements_report_code_and_cause() {
+    let listener = filled(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         let check = async |text: &str, code: &str, part: &str| {
             let (found, message) = refused(&admin, text).await;
             assert!(found == code && message.contains(part), "{text}: {found} {message}");
@@ -293,10 +294,10 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
-fn memory_is_bounded_and_says_so() {
-    let door = TestDoor::start_with(2, 1 << 20, sql::SqlConfig::default());
-    door.client(async {
-        let admin = door.admin().await;
+fn query_without_memory_fails_with_the_reason() {
+    let listener = TestListener::start_with(2, 1 << 20, sql::SqlConfig::default());
+    listener.client(async {
+        let admin = listener.admin().await;
         let sorted = "SELECT a.n FROM generate_series(1, 400000) AS a(n) ORDER BY a.n % 1000, a.n";
         let (code, message) = refused(&admin, sorted).await;
         assert!(code == "53200" && message.contains("memory"), "{code} {message}");
@@ -305,10 +306,10 @@ fn memory_is_bounded_and_says_so() {
 }
 
 #[test]
-fn roles_read_what_they_were_granted() {
-    let door = filled(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn roles_read_only_granted_tables() {
+    let listener = filled(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         for text in [
             "CREATE ROLE ann WITH PASSWORD = 'annspassword' AND LOGIN = true",
             "CREATE ROLE bob WITH PASSWORD = 'bobspassword' AND LOGIN = false",
@@ -318,10 +319,10 @@ fn roles_read_what_they_were_granted() {
             admin.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
         }
         for login in [("ann", "wrong"), ("nobody", "x"), ("bob", "bobspassword")] {
-            let error = door.connect(login).await.expect_err("refused");
+            let error = listener.connect(login).await.expect_err("refused");
             assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("28P01"), "{login:?}");
         }
-        let ann = door.connect(("ann", "annspassword")).await.expect("let in");
+        let ann = listener.connect(("ann", "annspassword")).await.expect("let in");
         assert_eq!(rows(&ann, "SELECT count(*), current_user FROM shop.orders").await, ["300|ann"]);
         for text in [
             "SELECT * FROM shop.people",
@@ -344,11 +345,11 @@ fn roles_read_what_they_were_granted() {
 }
 
 #[test]
-fn work_is_on_heavy_lanes_in_the_levels_group() {
-    let door = filled(2);
-    let levels = door.lanes.clone();
-    door.client(async {
-        let admin = door.admin().await;
+fn queries_run_on_heavy_lanes_in_the_levels_group() {
+    let listener = filled(2);
+    let levels = listener.lanes.clone();
+    listener.client(async {
+        let admin = listener.admin().await;
         let before = levels.usage(Group::DEFAULT).cpu_heavy_ns;
         let text = "SELECT count(*) FROM shop.orders a, shop.orders b WHERE a.price + b.price > 10";
         rows(&admin, text).await;
@@ -368,10 +369,10 @@ const LONG: &str = "SELECT sum(x.p * y.p) FROM (SELECT a.price + b.price AS p FR
                     (SELECT c.price - d.price AS p FROM shop.orders c, shop.orders d) y";
 
 #[test]
-fn a_running_statement_is_shown_and_cancelled_by_its_id() {
-    let door = filled(2);
-    door.client(async {
-        let (admin, runner) = (door.admin().await, door.admin().await);
+fn running_statement_is_listed_and_canceled_by_id() {
+    let listener = filled(2);
+    listener.client(async {
+        let (admin, runner) = (listener.admin().await, listener.admin().await);
         let cancel = async {
             let shown = "SELECT id, service_level, role, state, statement, rows_read > 0 FROM system.running_statements \
                          WHERE rows_read > 0 AND statement <> 'read system.running_statements'";
@@ -396,10 +397,10 @@ fn a_running_statement_is_shown_and_cancelled_by_its_id() {
 }
 
 #[test]
-fn a_query_that_goes_too_far_is_ended_or_goes_on_elsewhere() {
-    let door = filled(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn query_beyond_its_limit_is_canceled_or_demoted() {
+    let listener = filled(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         for text in [
             "CREATE SERVICE LEVEL slow WITH shares = 10",
             "CREATE SERVICE LEVEL short WITH query_limit = {'elapsed': '30ms', 'action': 'cancel'}",
@@ -413,13 +414,13 @@ fn a_query_that_goes_too_far_is_ended_or_goes_on_elsewhere() {
         rows(&admin, "SET service_level = moving; SET statement_timeout = '2s'").await;
         let (code, message) = refused(&admin, LONG).await;
         assert!(code == "57014" && message.contains("2000 ms"), "{code} {message}");
-        assert!(door.heavy_ns("slow") > 1_000_000, "it ran there: {} ns", door.heavy_ns("slow"));
+        assert!(listener.heavy_ns("slow") > 1_000_000, "it ran there: {} ns", listener.heavy_ns("slow"));
     });
 }
 
 /// Alters the level of a statement that has read rows. Returns the statement's error.
-async fn altered(door: &TestDoor, before: &str, after: &str) -> (String, String) {
-    let (admin, runner) = (door.admin().await, door.admin().await);
+async fn altered(listener: &TestListener, before: &str, after: &str) -> (String, String) {
+    let (admin, runner) = (listener.admin().await, listener.admin().await);
     rows(&admin, &format!("CREATE SERVICE LEVEL changing WITH {before}")).await;
     rows(&runner, "SET service_level = changing").await;
     let alter = async {
@@ -436,24 +437,24 @@ async fn altered(door: &TestDoor, before: &str, after: &str) -> (String, String)
 }
 
 #[test]
-fn what_is_altered_acts_on_statements_that_run() {
-    let door = filled(2);
-    door.client(async {
-        let (code, message) = altered(&door, "shares = 100", "timeout = 10ms").await;
+fn altered_level_applies_to_running_statements() {
+    let listener = filled(2);
+    listener.client(async {
+        let (code, message) = altered(&listener, "shares = 100", "timeout = 10ms").await;
         assert!(code == "57014" && message.contains("'changing' (10 ms)"), "{code} {message}");
-        let (code, message) = altered(&door, "timeout = 1h", "timeout = 20ms").await;
+        let (code, message) = altered(&listener, "timeout = 1h", "timeout = 20ms").await;
         assert!(code == "57014" && message.contains("'changing' (20 ms)"), "{code} {message}");
         let limit = "query_limit = {'rows': 10, 'action': 'cancel'}";
-        let (code, message) = altered(&door, "shares = 100", limit).await;
+        let (code, message) = altered(&listener, "shares = 100", limit).await;
         assert!(code == "57014" && message.contains("query_limit"), "{code} {message}");
     });
 }
 
 #[test]
-fn a_demoted_statement_is_shown_where_it_went() {
-    let door = filled(2);
-    door.client(async {
-        let (admin, runner) = (door.admin().await, door.admin().await);
+fn demoted_statement_is_listed_in_its_new_level() {
+    let listener = filled(2);
+    listener.client(async {
+        let (admin, runner) = (listener.admin().await, listener.admin().await);
         for text in [
             "CREATE SERVICE LEVEL slow WITH shares = 10",
             "CREATE SERVICE LEVEL moving WITH query_limit = {'rows': 100, 'action': 'demote:slow'}",
@@ -482,10 +483,11 @@ async fn shown(client: &tokio_postgres::Client, level: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_query_left_in_the_middle_keeps_its_slot_and_its_limits() {
-    let door = filled(2);
-    door.client(async {
-        let (admin, mut runner, other) = (door.admin().await, door.admin().await, door.admin().await);
+fn suspended_query_keeps_its_slot_and_its_limits() {
+    let listener = filled(2);
+    listener.client(async {
+        let (admin, mut runner, other) =
+            (listener.admin().await, listener.admin().await, listener.admin().await);
         rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 1 AND queue_timeout = 100ms").await;
         for client in [&runner, &other] {
             rows(client, "SET service_level = few").await;
@@ -520,7 +522,7 @@ fn a_query_left_in_the_middle_keeps_its_slot_and_its_limits() {
         );
         drop(transaction);
 
-        // Of two suspended queries the last one used is listed. A client's cancel request ends
+        // The last used one of two suspended queries is listed. A client's cancel request ends
         // neither, since no statement runs.
         rows(&admin, "ALTER SERVICE LEVEL few WITH timeout = null").await;
         let transaction = runner.transaction().await.expect("begun");
@@ -569,10 +571,10 @@ async fn scanned(client: &tokio_postgres::Client, text: &str) -> u64 {
 }
 
 #[test]
-fn of_partitions_that_are_named_no_others_are_read() {
-    let door = filled(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn scan_reads_only_the_named_partitions() {
+    let listener = filled(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         let check = async |condition: &str, expected: u64, read: u64| {
             let text = format!("SELECT count(*) FROM shop.orders WHERE {condition}");
             assert_eq!(rows(&admin, &text).await, [expected.to_string()], "{condition}");
@@ -603,8 +605,8 @@ fn of_partitions_that_are_named_no_others_are_read() {
 }
 
 #[test]
-fn a_table_that_is_read_several_times_is_read_at_one_moment() {
-    let door = filled(2);
+fn query_reads_one_snapshot_of_each_table() {
+    let listener = filled(2);
     /// Sets the flag when it is dropped, also by a panic.
     struct Ends<'a>(&'a AtomicBool);
     impl Drop for Ends<'_> {
@@ -623,12 +625,12 @@ fn a_table_that_is_read_several_times_is_read_at_one_moment() {
                     format!("INSERT INTO shop.orders (customer, id, price) VALUES ({customer}, {id}, 1)")
                 };
                 let inserts: Vec<String> = (0..10).map(insert).collect();
-                door.cql(&inserts.iter().map(String::as_str).collect::<Vec<_>>());
+                listener.cql(&inserts.iter().map(String::as_str).collect::<Vec<_>>());
                 id += 1;
             }
         });
-        door.client(async {
-            let admin = door.admin().await;
+        listener.client(async {
+            let admin = listener.admin().await;
             let count = "(SELECT count(*) FROM shop.orders)";
             let check = async |text: String| {
                 for _ in 0..40 {
@@ -654,10 +656,10 @@ fn a_table_that_is_read_several_times_is_read_at_one_moment() {
 }
 
 #[test]
-fn a_statement_can_be_ended() {
-    let door = filled(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn cancel_and_timeouts_end_a_statement() {
+    let listener = filled(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         let long = LONG;
         let token = admin.cancel_token();
         let canceling = async {
@@ -674,7 +676,7 @@ fn a_statement_can_be_ended() {
         assert!(code == "57014" && message.contains("user request"), "{code} {message}");
         // Another connection, since a late cancel request would end the next statement of this
         // one.
-        let admin = door.admin().await;
+        let admin = listener.admin().await;
         rows(&admin, "SET statement_timeout = '30ms'").await;
         let (code, message) = refused(&admin, long).await;
         assert!(code == "57014" && message.contains("30 ms"), "{code} {message}");

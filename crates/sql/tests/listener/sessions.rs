@@ -6,19 +6,19 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::common::{TestDoor, refused, rows};
+use crate::common::{TestListener, refused, rows};
 use frontdoor::Limits;
 use sql::SqlConfig;
 
 #[test]
-fn tables_are_in_the_catalogs() {
-    let door = TestDoor::start(2);
-    door.cql(&[
+fn catalogs_list_tables() {
+    let listener = TestListener::start(2);
+    listener.cql(&[
         "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE shop.orders (customer int, id int, note text, PRIMARY KEY (customer, id))",
     ]);
-    door.client(async {
-        let admin = door.admin().await;
+    listener.client(async {
+        let admin = listener.admin().await;
         let check = async |text: &str, expected: &[&str]| {
             assert_eq!(rows(&admin, text).await, expected, "{text}");
         };
@@ -39,18 +39,18 @@ fn tables_are_in_the_catalogs() {
         .await;
         check("SELECT current_database(), current_user", &["fairlane|admin"]).await;
         check("SET search_path = shop; SELECT count(*) FROM orders", &["0"]).await;
-        door.cql(&["CREATE TABLE shop.more (id int PRIMARY KEY)"]);
+        listener.cql(&["CREATE TABLE shop.more (id int PRIMARY KEY)"]);
         check("SELECT count(*) FROM more", &["0"]).await;
-        door.cql(&["DROP TABLE shop.more"]);
+        listener.cql(&["DROP TABLE shop.more"]);
         assert_eq!(refused(&admin, "SELECT count(*) FROM more").await.0, "42P01");
     });
 }
 
 #[test]
-fn settings_and_levels() {
-    let door = TestDoor::start(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn settings_and_levels_change_by_statements() {
+    let listener = TestListener::start(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         let check = async |text: &str, expected: &[&str]| {
             assert_eq!(rows(&admin, text).await, expected, "{text}");
         };
@@ -79,23 +79,23 @@ fn limited_to(sessions_max: usize) -> SqlConfig {
 }
 
 #[test]
-fn what_clients_do_is_counted() {
-    let door = TestDoor::start_with(2, 1 << 30, limited_to(3));
+fn metrics_count_sessions_and_statements() {
+    let listener = TestListener::start_with(2, 1 << 30, limited_to(3));
     let check = |metric: &'static str, expected: u64| {
         let name = format!("fairlane_sql_{metric}");
         let name: &'static str = name.leak();
-        door.until(&format!("{name} is {}, not {expected}", door.counted(name)), || {
-            door.counted(name) == expected
+        listener.until(&format!("{name} is {}, not {expected}", listener.counted(name)), || {
+            listener.counted(name) == expected
         });
     };
-    door.client(async {
-        let one = door.admin().await;
-        let two = door.admin().await;
+    listener.client(async {
+        let one = listener.admin().await;
+        let two = listener.admin().await;
         check("connections", 2);
-        assert!(door.connect(("admin", "wrong")).await.is_err());
+        assert!(listener.connect(("admin", "wrong")).await.is_err());
         check("auth_failures_total", 1);
-        let three = door.admin().await;
-        assert!(door.connect(crate::common::ADMIN).await.is_err());
+        let three = listener.admin().await;
+        assert!(listener.connect(crate::common::ADMIN).await.is_err());
         check("connections_accepted_total", 5);
         check("connections_refused_total", 1);
         // The wrong password, and the connection over the limit.
@@ -108,13 +108,13 @@ fn what_clients_do_is_counted() {
         check("errors_total", 3);
         check("plans_kept", 1);
         let (received, sent) = (
-            door.counted("fairlane_sql_bytes_received_total"),
-            door.counted("fairlane_sql_bytes_sent_total"),
+            listener.counted("fairlane_sql_bytes_received_total"),
+            listener.counted("fairlane_sql_bytes_sent_total"),
         );
         let long = "x".repeat(100_000);
         assert_eq!(rows(&one, &format!("SELECT '{long}'")).await, [long.as_str()]);
-        assert!(door.counted("fairlane_sql_bytes_received_total") - received > 100_000);
-        assert!(door.counted("fairlane_sql_bytes_sent_total") - sent > 100_000);
+        assert!(listener.counted("fairlane_sql_bytes_received_total") - received > 100_000);
+        assert!(listener.counted("fairlane_sql_bytes_sent_total") - sent > 100_000);
         let held = "SELECT sum(bytes) FROM system.memory WHERE purpose LIKE '%SQL%' GROUP BY purpose ORDER BY purpose";
         let held: Vec<u64> =
             rows(&one, held).await.iter().map(|bytes| bytes.parse().expect("a number")).collect();
@@ -126,8 +126,8 @@ fn what_clients_do_is_counted() {
 }
 
 /// Sends bytes on a new connection. Returns all answers until it is closed.
-fn answer(door: &TestDoor, bytes: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(door.at).expect("connects");
+fn answer(listener: &TestListener, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(listener.at).expect("connects");
     stream.set_read_timeout(Some(crate::common::PATIENCE)).expect("a bound");
     stream.write_all(bytes).expect("sent");
     let mut answer = Vec::new();
@@ -144,55 +144,56 @@ fn startup(user: &str) -> Vec<u8> {
 }
 
 #[test]
-fn bad_input_is_refused_and_harms_nobody() {
+fn invalid_input_is_refused() {
     let config = SqlConfig { startup_timeout: Duration::from_millis(300), ..SqlConfig::default() };
-    let door = TestDoor::start_with(1, 1 << 30, config);
-    let said = |answer: &[u8], text: &str| {
+    let listener = TestListener::start_with(1, 1 << 30, config);
+    let check = |answer: &[u8], text: &str| {
         assert!(
             String::from_utf8_lossy(answer).contains(text),
             "{text}: {:?}",
             String::from_utf8_lossy(answer)
         );
     };
-    said(&answer(&door, b"GET / HTTP/1.1\r\n\r\n"), "longer than this server takes");
-    said(&answer(&door, &[0, 0, 0, 3]), "invalid message length");
-    said(&answer(&door, &[0x16, 3, 1, 2, 0, 1]), "longer than this server takes");
-    said(&answer(&door, &[0, 0, 0, 8, 0, 9, 0, 0]), "Invalid startup message");
+    check(&answer(&listener, b"GET / HTTP/1.1\r\n\r\n"), "longer than this server takes");
+    check(&answer(&listener, &[0, 0, 0, 3]), "invalid message length");
+    check(&answer(&listener, &[0x16, 3, 1, 2, 0, 1]), "longer than this server takes");
+    check(&answer(&listener, &[0, 0, 0, 8, 0, 9, 0, 0]), "Invalid startup message");
     // A connection that sends nothing, or part of a message, is closed.
-    assert_eq!(answer(&door, &[]), b"");
-    assert_eq!(answer(&door, &[0, 0]), b"");
-    let wishes_encryption = answer(&door, &[0, 0, 0, 8, 4, 210, 22, 47]);
+    assert_eq!(answer(&listener, &[]), b"");
+    assert_eq!(answer(&listener, &[0, 0]), b"");
+    let wishes_encryption = answer(&listener, &[0, 0, 0, 8, 4, 210, 22, 47]);
     assert_eq!(wishes_encryption, b"N");
     let mut unexpected = startup("admin");
     unexpected.extend_from_slice(b"Q\0\0\0\x0dSELECT 1\0");
-    said(&answer(&door, &unexpected), "unexpected message");
+    check(&answer(&listener, &unexpected), "unexpected message");
     let mut malformed = startup("admin");
     malformed.extend_from_slice(b"p\0\0\0\x1aSCRAM-SHA-256\0\0\0\0\x04n,,x");
-    said(&answer(&door, &malformed), "malformed SCRAM message");
-    door.client(async {
-        let admin = door.admin().await;
+    check(&answer(&listener, &malformed), "malformed SCRAM message");
+    listener.client(async {
+        let admin = listener.admin().await;
         assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
     });
 }
 
 #[test]
-fn silent_connections_keep_no_login_out() {
+fn silent_connections_do_not_block_logins() {
     let connections = Limits { logins_max: 8, logins_per_address_max: 8, ..Limits::of_sessions(4) };
-    let door = TestDoor::start_with(2, 1 << 30, SqlConfig { connections, ..SqlConfig::default() });
-    let silent: Vec<_> = (0..50).map(|_| std::net::TcpStream::connect(door.at).expect("connects")).collect();
-    door.client(async {
-        assert_eq!(rows(&door.admin().await, "SELECT 1").await, ["1"]);
+    let listener = TestListener::start_with(2, 1 << 30, SqlConfig { connections, ..SqlConfig::default() });
+    let silent: Vec<_> =
+        (0..50).map(|_| std::net::TcpStream::connect(listener.at).expect("connects")).collect();
+    listener.client(async {
+        assert_eq!(rows(&listener.admin().await, "SELECT 1").await, ["1"]);
     });
-    assert!(door.counted("fairlane_sql_connections_closed_before_login_total") >= 42);
+    assert!(listener.counted("fairlane_sql_connections_closed_before_login_total") >= 42);
     drop(silent);
 }
 
 #[test]
 fn idle_session_is_closed() {
     let idle_timeout = Some(Duration::from_millis(50));
-    let door = TestDoor::start_with(1, 1 << 30, SqlConfig { idle_timeout, ..SqlConfig::default() });
-    door.client(async {
-        let admin = door.admin().await;
+    let listener = TestListener::start_with(1, 1 << 30, SqlConfig { idle_timeout, ..SqlConfig::default() });
+    listener.client(async {
+        let admin = listener.admin().await;
         while !admin.is_closed() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -201,16 +202,16 @@ fn idle_session_is_closed() {
 
 #[test]
 fn sessions_end_with_their_role() {
-    let door = TestDoor::start(2);
-    door.client(async {
-        let admin = door.admin().await;
+    let listener = TestListener::start(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         for (name, change) in [
             ("ann", "DROP ROLE ann"),
             ("bob", "ALTER ROLE bob WITH LOGIN = false"),
             ("cid", "ALTER ROLE cid WITH PASSWORD = 'another'"),
         ] {
             rows(&admin, &format!("CREATE ROLE {name} WITH PASSWORD = 'secret' AND LOGIN = true")).await;
-            let session = door.connect((name, "secret")).await.expect("logs in");
+            let session = listener.connect((name, "secret")).await.expect("logs in");
             assert_eq!(rows(&session, "SELECT 1").await, ["1"]);
             rows(&admin, change).await;
             // The idle session is closed too.
@@ -225,18 +226,19 @@ fn sessions_end_with_their_role() {
 #[test]
 fn logins_and_audited_queries_are_in_the_audit_log() {
     let (audit, lines) = access::audit_log(vec!["shop".into()], false);
-    let door = TestDoor::start_with(1, 1 << 30, SqlConfig { audit: Some(audit), ..SqlConfig::default() });
-    door.cql(&[
+    let listener =
+        TestListener::start_with(1, 1 << 30, SqlConfig { audit: Some(audit), ..SqlConfig::default() });
+    listener.cql(&[
         "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE shop.orders (id int PRIMARY KEY, note text)",
     ]);
-    door.client(async {
-        let admin = door.admin().await;
+    listener.client(async {
+        let admin = listener.admin().await;
         rows(&admin, "CREATE ROLE ann WITH PASSWORD = 'secret' AND LOGIN = true").await;
         rows(&admin, "SELECT * FROM shop.orders WHERE note = 'hidden'").await;
         rows(&admin, "CREATE SERVICE LEVEL reports WITH shares = 100").await;
-        assert!(door.connect(("ann", "a wrong one")).await.is_err());
-        let ann = door.connect(("ann", "secret")).await.expect("logs in");
+        assert!(listener.connect(("ann", "a wrong one")).await.is_err());
+        let ann = listener.connect(("ann", "secret")).await.expect("logs in");
         assert_eq!(refused(&ann, "SELECT * FROM shop.orders").await.0, "42P01");
     });
     let shown: Vec<String> = lines
@@ -265,33 +267,33 @@ fn logins_and_audited_queries_are_in_the_audit_log() {
 }
 
 #[test]
-fn connections_are_bounded() {
-    let door = TestDoor::start_with(2, 1 << 30, limited_to(2));
-    door.client(async {
-        let (first, second) = (door.admin().await, door.admin().await);
-        let error = door.connect(crate::common::ADMIN).await.expect_err("refused");
+fn connections_beyond_the_limit_are_refused() {
+    let listener = TestListener::start_with(2, 1 << 30, limited_to(2));
+    listener.client(async {
+        let (first, second) = (listener.admin().await, listener.admin().await);
+        let error = listener.connect(crate::common::ADMIN).await.expect_err("refused");
         assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("53300"), "{error}");
         drop(first);
         assert_eq!(rows(&second, "SELECT 1").await, ["1"]);
-        while door.sql.connections() > 1 {
+        while listener.sql.connections() > 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(rows(&door.admin().await, "SELECT 1").await, ["1"]);
+        assert_eq!(rows(&listener.admin().await, "SELECT 1").await, ["1"]);
     });
 }
 
 #[test]
-fn a_stop_ends_sessions_and_says_so() {
-    let door = TestDoor::start(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn stop_ends_sessions_and_returns_true() {
+    let listener = TestListener::start(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
-        let sql = door.sql.clone();
-        let stopped = door.lanes.block_on(0, lanes::Group::CONTROL, move || async move {
+        let sql = listener.sql.clone();
+        let stopped = listener.lanes.block_on(0, lanes::Group::CONTROL, move || async move {
             sql.stop(Duration::from_secs(5)).await
         });
         assert!(stopped);
         assert!(admin.simple_query("SELECT 1").await.is_err());
-        assert!(door.connect(crate::common::ADMIN).await.is_err());
+        assert!(listener.connect(crate::common::ADMIN).await.is_err());
     });
 }

@@ -1,7 +1,7 @@
 //! Queries that need more memory than their level allows. They spill if the level permits it, or
 //! else fail with the reason. Results are the same as with enough memory.
 
-use crate::common::{TestDoor, refused, rows};
+use crate::common::{TestListener, refused, rows};
 use sql::SqlConfig;
 
 const MIB: u64 = 1 << 20;
@@ -59,48 +59,48 @@ fn queries() -> [(&'static str, String); 3] {
 }
 
 /// Starts a listener with a level `narrow` that has [`LIMIT`].
-fn limited(folder: &Folder) -> TestDoor {
+fn limited(folder: &Folder) -> TestListener {
     let config = SqlConfig { spill_dir: Some(folder.0.clone()), ..SqlConfig::default() };
-    let door = TestDoor::start_with(2, 10 * LIMIT, config);
-    door.client(async {
-        let admin = door.admin().await;
+    let listener = TestListener::start_with(2, 10 * LIMIT, config);
+    listener.client(async {
+        let admin = listener.admin().await;
         rows(&admin, "CREATE SERVICE LEVEL narrow WITH memory_limit = '10%' AND memory_overcommit = false")
             .await;
         rows(&admin, "CREATE SERVICE LEVEL sure WITH memory_min = '70%'").await;
         rows(&admin, "CREATE SERVICE LEVEL plenty WITH memory_limit = '100%'").await;
     });
-    door
+    listener
 }
 
 #[test]
-fn what_takes_five_times_its_levels_memory_spills() {
+fn query_of_five_times_its_memory_spills() {
     let folder = Folder::new("spills");
-    let door = limited(&folder);
-    door.client(async {
-        let admin = door.admin().await;
+    let listener = limited(&folder);
+    listener.client(async {
+        let admin = listener.admin().await;
         for (what, query) in queries() {
-            door.set_memory(8 << 30);
+            listener.set_memory(8 << 30);
             rows(&admin, "SET service_level = plenty").await;
             let expected = rows(&admin, &query).await;
-            assert_eq!((expected.len(), door.written_bytes("plenty")), (1, 0), "{what}");
-            door.set_memory(10 * LIMIT);
+            assert_eq!((expected.len(), listener.written_bytes("plenty")), (1, 0), "{what}");
+            listener.set_memory(10 * LIMIT);
             rows(&admin, "SET service_level = narrow").await;
-            let before = door.written_bytes("narrow");
+            let before = listener.written_bytes("narrow");
             assert_eq!(rows(&admin, &query).await, expected, "{what}");
-            let aside = door.written_bytes("narrow") - before;
-            assert!(aside > LIMIT, "{what}: {aside} bytes were put aside");
+            let spilled = listener.written_bytes("narrow") - before;
+            assert!(spilled > LIMIT, "{what}: {spilled} bytes were spilled");
         }
     });
-    door.until("files are gone", || folder.files() == 0);
+    listener.until("files are gone", || folder.files() == 0);
 }
 
 #[test]
-fn a_level_that_may_not_spill_says_so() {
+fn level_without_spilling_fails_with_its_name() {
     let folder = Folder::new("refused");
     let config = SqlConfig { spill_dir: Some(folder.0.clone()), ..SqlConfig::default() };
-    let door = TestDoor::start_with(2, LIMIT, config);
-    door.client(async {
-        let admin = door.admin().await;
+    let listener = TestListener::start_with(2, LIMIT, config);
+    listener.client(async {
+        let admin = listener.admin().await;
         for text in ["CREATE SERVICE LEVEL narrow WITH spill = false", "ATTACH SERVICE LEVEL narrow TO admin"]
         {
             admin.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
@@ -117,15 +117,15 @@ fn a_level_that_may_not_spill_says_so() {
 
 /// Runs ten queries of one kind at once, for each kind, beside a level with reserved memory.
 #[test]
-fn many_finish_together_and_a_neighbour_with_a_minimum_never_fails() {
+fn concurrent_spills_spare_a_level_with_memory_min() {
     let folder = Folder::new("many");
-    let door = limited(&folder);
-    door.client(async {
-        let neighbour = door.admin().await;
+    let listener = limited(&folder);
+    listener.client(async {
+        let neighbour = listener.admin().await;
         rows(&neighbour, "SET service_level = sure").await;
         let mut clients = Vec::new();
         for _ in 0..10 {
-            let client = door.admin().await;
+            let client = listener.admin().await;
             rows(&client, "SET service_level = narrow").await;
             clients.push(client);
         }
@@ -148,8 +148,8 @@ fn many_finish_together_and_a_neighbour_with_a_minimum_never_fails() {
         }
         // A client dropped in the middle of an answer cannot be used any more.
         drop(neighbour);
-        assert!(door.written_bytes("narrow") > 0);
-        assert_eq!(door.written_bytes("sure"), 0, "what it has for sure it need not spill");
+        assert!(listener.written_bytes("narrow") > 0);
+        assert_eq!(listener.written_bytes("sure"), 0, "what it has for sure it need not spill");
     });
 }
 
@@ -161,13 +161,13 @@ fn spilling_is_bounded_and_says_so() {
         spill_bytes_max: Some(2 * MIB),
         ..SqlConfig::default()
     };
-    let door = TestDoor::start_with(2, LIMIT, config);
-    door.client(async {
-        let admin = door.admin().await;
+    let listener = TestListener::start_with(2, LIMIT, config);
+    listener.client(async {
+        let admin = listener.admin().await;
         let [(_, query), ..] = queries();
         let (code, message) = refused(&admin, &query).await;
         assert!(code == "53100" && message.contains("--spill-limit"), "{code} {message}");
         assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
     });
-    door.until("files are gone", || folder.files() == 0);
+    listener.until("files are gone", || folder.files() == 0);
 }

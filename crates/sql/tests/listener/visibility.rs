@@ -1,7 +1,7 @@
 //! Keyspaces without rights for a role are invisible to it, in every catalog and error.
 #![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
 
-use crate::common::{ADMIN, TestDoor, refused, rows};
+use crate::common::{ADMIN, TestListener, refused, rows};
 use tokio_postgres::{Client, NoTls};
 
 const ANN: (&str, &str) = ("ann", "annspassword");
@@ -11,38 +11,38 @@ const HIDDEN: [&str; 3] = ["tenant", "ledger", "balance"];
 
 /// Starts a listener with a keyspace in which ann may read a table, and one without rights for
 /// her.
-fn filled() -> TestDoor {
-    let door = TestDoor::start(2);
+fn filled() -> TestListener {
+    let listener = TestListener::start(2);
     let keyspace = |name: &str| {
         let strategy = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
         format!("CREATE KEYSPACE {name} WITH replication = {strategy}")
     };
-    door.cql(&[
+    listener.cql(&[
         &keyspace("shop"),
         &keyspace("tenant"),
         "CREATE TABLE shop.orders (id int PRIMARY KEY, note text)",
         "CREATE TABLE tenant.ledger (id int PRIMARY KEY, balance int)",
     ]);
-    door
+    listener
 }
 
-async fn sessions(door: &TestDoor) -> (Client, Client) {
-    let admin = door.admin().await;
+async fn sessions(listener: &TestListener) -> (Client, Client) {
+    let admin = listener.admin().await;
     for text in [
         "CREATE ROLE ann WITH PASSWORD = 'annspassword' AND LOGIN = true",
         "GRANT SELECT ON shop.orders TO ann",
     ] {
         admin.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
     }
-    let ann = door.connect(ANN).await.expect("let in");
+    let ann = listener.connect(ANN).await.expect("let in");
     (admin, ann)
 }
 
 #[test]
 fn catalogs_show_a_role_its_own_keyspaces() {
-    let door = filled();
-    door.client(async {
-        let (admin, ann) = sessions(&door).await;
+    let listener = filled();
+    listener.client(async {
+        let (admin, ann) = sessions(&listener).await;
         for (text, own) in [
             ("SELECT schema_name FROM information_schema.schemata", "shop"),
             ("SELECT table_schema, table_name FROM information_schema.tables", "shop|orders"),
@@ -73,10 +73,10 @@ fn catalogs_show_a_role_its_own_keyspaces() {
 }
 
 #[test]
-fn numbers_of_tables_stay_when_others_look() {
-    let door = filled();
-    door.client(async {
-        let (admin, ann) = sessions(&door).await;
+fn table_oids_are_stable_across_roles() {
+    let listener = filled();
+    listener.client(async {
+        let (admin, ann) = sessions(&listener).await;
         let number = "SELECT oid FROM pg_catalog.pg_class WHERE relname = 'ledger'";
         let before = rows(&admin, number).await;
         assert_eq!(before.len(), 1);
@@ -88,10 +88,10 @@ fn numbers_of_tables_stay_when_others_look() {
 }
 
 #[test]
-fn a_hidden_table_is_as_one_that_does_not_exist() {
-    let door = filled();
-    door.client(async {
-        let (admin, ann) = sessions(&door).await;
+fn hidden_table_is_reported_as_missing() {
+    let listener = filled();
+    listener.client(async {
+        let (admin, ann) = sessions(&listener).await;
         for name in ["tenant.ledger", "tenant.nothing", "nowhere.nothing"] {
             let expected = ("42P01".to_owned(), format!("table 'fairlane.{name}' not found"));
             for text in [
@@ -104,7 +104,7 @@ fn a_hidden_table_is_as_one_that_does_not_exist() {
             }
         }
         // In a visible keyspace a role sees which tables it may not read.
-        door.cql(&["CREATE TABLE shop.people (id int PRIMARY KEY)"]);
+        listener.cql(&["CREATE TABLE shop.people (id int PRIMARY KEY)"]);
         assert_eq!(refused(&ann, "SELECT * FROM shop.people").await.0, "42501");
         assert!(rows(&admin, "SELECT * FROM tenant.ledger").await.is_empty());
         // A plan from before the revocation hides the table too.
@@ -120,13 +120,13 @@ fn a_hidden_table_is_as_one_that_does_not_exist() {
 }
 
 #[test]
-fn a_hidden_keyspace_is_no_database() {
-    let door = filled();
-    door.client(async {
-        let _admin = sessions(&door).await;
+fn hidden_keyspace_is_ignored_as_database() {
+    let listener = filled();
+    listener.client(async {
+        let _admin = sessions(&listener).await;
         let path = async |(user, password): (&str, &str), database: &str| {
             let mut config = tokio_postgres::Config::new();
-            config.host("127.0.0.1").port(door.at.port()).user(user).password(password).dbname(database);
+            config.host("127.0.0.1").port(listener.at.port()).user(user).password(password).dbname(database);
             let (client, connection) = config.connect(NoTls).await.expect("a session");
             tokio::spawn(connection);
             rows(&client, "SHOW search_path").await

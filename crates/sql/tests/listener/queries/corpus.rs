@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
-use crate::common::TestDoor;
+use crate::common::TestListener;
 
 macro_rules! groups {
     ($($name:literal),*) => {
@@ -86,7 +86,7 @@ fn escaped(value: Option<&str>) -> String {
 }
 
 async fn answer(client: &Client, text: &str) -> Vec<String> {
-    let asked = async {
+    let answered = async {
         let (setting, query) = text.split_once("; ").unwrap_or(("", text));
         client.simple_query(setting).await?;
         let prepared = client.prepare(query).await?;
@@ -102,7 +102,7 @@ async fn answer(client: &Client, text: &str) -> Vec<String> {
         }
         Ok::<_, Error>(lines)
     };
-    let lines = asked.await.unwrap_or_else(|error| match error.as_db_error() {
+    let lines = answered.await.unwrap_or_else(|error| match error.as_db_error() {
         Some(error) => vec![format!("! {} {}", error.code().code(), error.message().replace('\n', " "))],
         None => panic!("{text}: {error}"),
     });
@@ -129,22 +129,22 @@ fn is_expected(expected: &Expected, given: &[String]) -> bool {
 
 #[test]
 fn answers_are_those_of_postgres() {
-    let door = TestDoor::start(2);
-    door.cql(&[
+    let listener = TestListener::start(2);
+    listener.cql(&[
         "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE shop.items (id int PRIMARY KEY, name text, kind text, price decimal, qty int, big bigint, \
          small smallint, ratio double, weight float, sold boolean, at timestamp, day date)",
         "CREATE TABLE shop.sales (item int, day date, amount int, price decimal, PRIMARY KEY (item, day))",
     ]);
-    door.cql(&TABLES.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>());
+    listener.cql(&TABLES.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>());
     let groups: Vec<Vec<Case>> = GROUPS.iter().map(cases).collect();
     let count: usize = groups.iter().map(Vec::len).sum();
     assert!(count >= 900, "{count} statements");
     let mut wrong = Vec::new();
     // A session for each group, since the timeout applies to each.
     for group in &groups {
-        door.client(async {
-            let admin = door.admin().await;
+        listener.client(async {
+            let admin = listener.admin().await;
             for case in group {
                 let given = answer(&admin, case.text).await;
                 if !is_expected(&case.expected, &given) {
@@ -165,7 +165,7 @@ fn answers_are_those_of_postgres() {
 }
 
 #[test]
-fn each_difference_has_its_reason_in_the_documentation() {
+fn documentation_lists_every_difference() {
     let cases: Vec<Case> = GROUPS.iter().flat_map(cases).collect();
     let used: BTreeSet<&str> = cases
         .iter()

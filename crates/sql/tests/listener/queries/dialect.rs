@@ -6,13 +6,13 @@ use std::time::SystemTime;
 use tokio_postgres::types::Type;
 
 use super::filled;
-use crate::common::{TestDoor, refused, rows};
+use crate::common::{TestListener, refused, rows};
 
 #[test]
-fn columns_have_the_names_that_postgres_gives_them() {
-    let door = filled(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn columns_have_postgres_names() {
+    let listener = filled(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         let check = async |text: &str, names: &str, expected: &str| {
             let statement = admin.prepare(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
             let found: Vec<&str> = statement.columns().iter().map(tokio_postgres::Column::name).collect();
@@ -41,10 +41,10 @@ fn columns_have_the_names_that_postgres_gives_them() {
 }
 
 #[test]
-fn subqueries_are_asked_for_each_row() {
-    let door = filled(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn correlated_subqueries_run_for_each_row() {
+    let listener = filled(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         let of_each = "SELECT p.id, (SELECT max(o.price) FROM shop.orders o WHERE o.customer = p.id) AS most \
                        FROM shop.people p ORDER BY p.id";
         assert_eq!(rows(&admin, of_each).await, ["1|873", "2|876"]);
@@ -55,16 +55,16 @@ fn subqueries_are_asked_for_each_row() {
 }
 
 #[test]
-fn values_have_the_types_that_are_announced() {
-    let door = TestDoor::start(1);
-    door.cql(&[
+fn values_have_the_described_types() {
+    let listener = TestListener::start(1);
+    listener.cql(&[
         "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE shop.small (id int PRIMARY KEY, a tinyint, b list<tinyint>, c duration, d frozen<tuple<tinyint, int>>)",
         "INSERT INTO shop.small (id, a, b, c, d) VALUES (1, -128, [1, -2], 1mo2d3h, (7, 8))",
         "INSERT INTO shop.small (id) VALUES (2)",
     ]);
-    door.client(async {
-        let admin = door.admin().await;
+    listener.client(async {
+        let admin = listener.admin().await;
         let found = admin.query("SELECT a, b FROM shop.small ORDER BY id", &[]).await.expect("binary");
         assert_eq!(found[0].columns()[0].type_(), &Type::INT2);
         assert_eq!((found[0].get::<_, i16>(0), found[0].get::<_, Vec<i16>>(1)), (-128, vec![1, -2]));
@@ -83,16 +83,16 @@ fn values_have_the_types_that_are_announced() {
 }
 
 #[test]
-fn times_are_told_in_other_zones() {
-    let door = TestDoor::start(1);
-    door.cql(&[
+fn times_convert_to_other_zones() {
+    let listener = TestListener::start(1);
+    listener.cql(&[
         "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE shop.events (id int PRIMARY KEY, at timestamp)",
         "INSERT INTO shop.events (id, at) VALUES (1, '2026-01-01T20:30:00.125Z')",
         "INSERT INTO shop.events (id) VALUES (2)",
     ]);
-    door.client(async {
-        let admin = door.admin().await;
+    listener.client(async {
+        let admin = listener.admin().await;
         let check = async |what: &str, expected: &[&str]| {
             let text = format!("SELECT {what} FROM shop.events ORDER BY id");
             assert_eq!(rows(&admin, &text).await, expected, "{text}");
@@ -112,10 +112,10 @@ fn times_are_told_in_other_zones() {
 }
 
 #[test]
-fn parameters_have_the_types_of_their_places() {
-    let door = filled(2);
-    door.client(async {
-        let admin = door.admin().await;
+fn parameter_types_follow_from_the_context() {
+    let listener = filled(2);
+    listener.client(async {
+        let admin = listener.admin().await;
         let limited = "SELECT id FROM shop.orders WHERE customer = $1 ORDER BY id LIMIT $2 OFFSET $3";
         let statement = admin.prepare(limited).await.expect("prepared");
         assert_eq!(statement.params(), [Type::INT4, Type::INT8, Type::INT8]);
@@ -140,10 +140,10 @@ fn parameters_have_the_types_of_their_places() {
 }
 
 #[test]
-fn pools_and_drivers_find_what_they_call() {
-    let door = filled(1);
-    door.client(async {
-        let admin = door.admin().await;
+fn pools_and_drivers_find_their_functions() {
+    let listener = filled(1);
+    listener.client(async {
+        let admin = listener.admin().await;
         let check = async |text: &str, expected: &[&str]| {
             assert_eq!(rows(&admin, text).await, expected, "{text}");
         };
@@ -174,11 +174,11 @@ fn pools_and_drivers_find_what_they_call() {
 }
 
 #[test]
-fn information_schema_says_what_postgres_would() {
-    let door = filled(2);
-    door.cql(&["CREATE TABLE shop.kinds (a timestamp, b uuid, c list<int>, d map<int, int>, e decimal, PRIMARY KEY (b, a))"]);
-    door.client(async {
-        let admin = door.admin().await;
+fn information_schema_matches_postgres() {
+    let listener = filled(2);
+    listener.cql(&["CREATE TABLE shop.kinds (a timestamp, b uuid, c list<int>, d map<int, int>, e decimal, PRIMARY KEY (b, a))"]);
+    listener.client(async {
+        let admin = listener.admin().await;
         let check = async |text: &str, expected: &[&str]| {
             assert_eq!(rows(&admin, text).await, expected, "{text}");
         };
@@ -216,9 +216,9 @@ fn information_schema_says_what_postgres_would() {
 /// Queries of tools, shortened to the parts that identify them.
 #[test]
 fn tools_find_types_columns_and_keys() {
-    let door = filled(1);
-    door.client(async {
-        let admin = door.admin().await;
+    let listener = filled(1);
+    listener.client(async {
+        let admin = listener.admin().await;
         let check = async |text: &str, expected: &[&str]| {
             assert_eq!(rows(&admin, text).await, expected, "{text}");
         };
