@@ -74,7 +74,10 @@ fn name_query(query: &mut Query, is_outermost: bool) {
         && let Some(orders) = orders
     {
         for order in orders {
-            let is_it = |item: &&SelectItem| matches!(item, SelectItem::ExprWithAlias { expr, .. } if *expr == order.expr);
+            let is_it = |item: &&SelectItem| match item {
+                SelectItem::ExprWithAlias { expr, .. } => *expr == order.expr,
+                _ => false,
+            };
             if let Some(SelectItem::ExprWithAlias { alias, .. }) = select.projection.iter().find(is_it) {
                 order.expr = Expr::Identifier(alias.clone());
             }

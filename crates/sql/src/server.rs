@@ -203,7 +203,7 @@ impl Sql {
 
     /// Returns the runtimes that heavy work enters.
     pub(crate) fn handles(&self) -> &'static Handles {
-        self.shared.handles.get().expect("found before the door opens")
+        self.shared.handles.get().expect("found before the listener opens")
     }
 
     /// Returns the space that queries spill to. `None`: they may not spill.
@@ -281,10 +281,10 @@ impl Sql {
         if let Some(folder) = &self.shared.config.spill_dir {
             let space = SpillSpace::open(folder, self.shared.config.spill_bytes_max).await;
             let space = space.map_err(|error| StartError::Spill(folder.clone(), error))?;
-            self.shared.space.set(space).expect("the door is opened once");
+            self.shared.space.set(space).expect("the listener is opened once");
         }
         let handles = Handles::find().await;
-        self.shared.handles.set(handles).expect("the door is opened once");
+        self.shared.handles.set(handles).expect("the listener is opened once");
         self.shared.connections.begin();
         let task = lanes::spawn(Group::CONTROL, self.clone().accept(listener));
         let here = self.here().expect("core 0 has joined");

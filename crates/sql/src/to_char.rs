@@ -69,8 +69,8 @@ pub(crate) fn pattern(text: &str) -> Result<String, String> {
             }
         } else if next.is_ascii_alphabetic() {
             return Err(format!(
-                "to_char: `{rest}` is not supported in a pattern; put text in double quotes, or use the patterns of chrono, such \
-                 as %Y-%m-%d"
+                "to_char: `{rest}` is not supported in a pattern; put text in double quotes, or use the \
+                 patterns of chrono, such as %Y-%m-%d"
             ));
         } else {
             out.push(next);

@@ -212,8 +212,7 @@ fn expression(expr: &mut Expr) -> Result<(), Failure> {
                 }
             }
         },
-        Expr::IsNull(inner) | Expr::IsNotNull(inner) if matches!(&**inner, Expr::Function(function) if is_call_of(function, "row")) =>
-        {
+        Expr::IsNull(inner) | Expr::IsNotNull(inner) if is_row_call(inner) => {
             return unsupported("IS NULL of ROW(…) is not supported: write the row in parentheses alone");
         }
         Expr::IsNull(inner) | Expr::IsNotNull(inner) if row(inner).is_some() => {
@@ -358,6 +357,11 @@ fn exact_type(ty: &mut DataType) -> Result<(), Failure> {
         _ => {}
     }
     Ok(())
+}
+
+/// Returns true for a call of `ROW(…)`.
+fn is_row_call(expr: &Expr) -> bool {
+    matches!(expr, Expr::Function(function) if is_call_of(function, "row"))
 }
 
 /// Returns the fields of a row constructor.
@@ -505,7 +509,8 @@ impl Visitor for Lost {
             };
             if depends(inner) && !reads_nothing(inner) {
                 return flow(unsupported(
-                    "a subquery that depends on the row it stands in is not supported in a query of the catalog: join instead",
+                    "a subquery that depends on the row it stands in is not supported in a query of the \
+                     catalog: join instead",
                 ));
             }
         }

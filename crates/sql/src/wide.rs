@@ -108,8 +108,8 @@ impl fmt::Display for TooWide {
         let TooWide { row_bytes, batch_bytes, .. } = self;
         write!(
             f,
-            "expected at most {INPUT_BYTES_MAX} bytes in a batch of a join or UNNEST, got {batch_bytes}, with values of up \
-             to {row_bytes} bytes in a row: join first and build long values afterwards"
+            "expected at most {INPUT_BYTES_MAX} bytes in a batch of a join or UNNEST, got {batch_bytes}, \
+             with values of up to {row_bytes} bytes in a row: join first and build long values afterwards"
         )
     }
 }

@@ -24,9 +24,14 @@ fn connections_table_shows_settings() {
         let admin = listener.admin().await;
         rows(&admin, "CREATE SERVICE LEVEL reports WITH shares = 100").await;
         let other = listener.admin().await;
-        rows(&other, "SET application_name = 'report'; SET search_path = shop, public; SET service_level = reports").await;
-        let columns = "role, protocol, stage, service_level, protocol_version, keyspace_name, requests, requests_in_flight, \
-                       encrypted, address, driver_name";
+        rows(
+            &other,
+            "SET application_name = 'report'; SET search_path = shop, public; \
+             SET service_level = reports",
+        )
+        .await;
+        let columns = "role, protocol, stage, service_level, protocol_version, keyspace_name, requests, \
+                       requests_in_flight, encrypted, address, driver_name";
         let of_report = format!("SELECT {columns} FROM system.connections WHERE application_name = 'report'");
         let shown = rows(&admin, &of_report).await;
         assert_eq!(shown, ["admin|sql|ready|reports|3.0|shop|1|0|f|127.0.0.1|-"]);
@@ -38,7 +43,8 @@ fn connections_table_shows_settings() {
         let early = "SELECT count(*) FROM system.connections WHERE stage = 'login' AND role IS NULL";
         assert_eq!(rows(&admin, early).await, ["1"]);
         // A query reads one snapshot of a table that it names twice.
-        let twice = "SELECT count(*) FROM system.connections a JOIN system.connections b ON a.id = b.id AND a.requests = b.requests";
+        let twice = "SELECT count(*) FROM system.connections a JOIN system.connections b \
+                     ON a.id = b.id AND a.requests = b.requests";
         assert_eq!(rows(&admin, twice).await, ["3"]);
     });
 }

@@ -44,12 +44,15 @@ fn queries_return_the_expected_rows() {
             check("SELECT note FROM shop.orders WHERE customer = 7 AND id = 17", &["n17"]).await;
             check("SELECT id FROM shop.orders WHERE note = 'n8'", &["8"]).await;
             check("SELECT id FROM shop.orders ORDER BY price DESC LIMIT 2", &["299", "298"]).await;
-            let grouped = "SELECT customer, count(*) FROM shop.orders GROUP BY 1 HAVING customer < 3 ORDER BY 1";
+            let grouped =
+                "SELECT customer, count(*) FROM shop.orders GROUP BY 1 HAVING customer < 3 ORDER BY 1";
             check(grouped, &["0|30", "1|30", "2|30"]).await;
-            let joined = "SELECT o.id, p.name FROM shop.orders o JOIN shop.people p ON o.customer = p.id WHERE o.id < 13 ORDER BY 1";
+            let joined = "SELECT o.id, p.name FROM shop.orders o JOIN shop.people p ON o.customer = p.id \
+                          WHERE o.id < 13 ORDER BY 1";
             check(joined, &["1|Ada", "2|-", "11|Ada", "12|-"]).await;
             let wide = "-99999999999999999999.999999999999999999";
-            check(&format!("SELECT CAST('{wide}' AS decimal(38, 18)), 1.50"), &[&format!("{wide}|1.50")]).await;
+            check(&format!("SELECT CAST('{wide}' AS decimal(38, 18)), 1.50"), &[&format!("{wide}|1.50")])
+                .await;
             let list = format!("SELECT make_array(CAST('{wide}' AS decimal(38, 18)), NULL)");
             check(&list, &[&format!("{{{wide},NULL}}")]).await;
             check("SELECT tags, ages FROM shop.people ORDER BY id", &["{a,b}|{\"x\":36}", "-|-"]).await;
@@ -374,7 +377,8 @@ fn running_statement_is_listed_and_canceled_by_id() {
     listener.client(async {
         let (admin, runner) = (listener.admin().await, listener.admin().await);
         let cancel = async {
-            let shown = "SELECT id, service_level, role, state, statement, rows_read > 0 FROM system.running_statements \
+            let shown = "SELECT id, service_level, role, state, statement, rows_read > 0 \
+                         FROM system.running_statements \
                          WHERE rows_read > 0 AND statement <> 'read system.running_statements'";
             let row = loop {
                 let found = rows(&admin, shown).await;
@@ -638,17 +642,26 @@ fn query_reads_one_snapshot_of_each_table() {
                 }
             };
             check(format!("SELECT {count} = {count}")).await;
-            check(format!("SELECT count(DISTINCT n) = 1 FROM (SELECT * FROM {count} AS a(n) UNION ALL SELECT * FROM {count} AS b(n)) AS u")).await;
+            check(format!(
+                "SELECT count(DISTINCT n) = 1 FROM (SELECT * FROM {count} AS a(n) UNION ALL \
+                 SELECT * FROM {count} AS b(n)) AS u"
+            ))
+            .await;
             let all = "(SELECT customer, id FROM shop.orders)";
-            check(format!("SELECT count(*) = 0 FROM {all} AS a FULL JOIN {all} AS b ON a.customer = b.customer AND a.id = b.id WHERE a.id IS NULL OR b.id IS NULL")).await;
+            check(format!(
+                "SELECT count(*) = 0 FROM {all} AS a FULL JOIN {all} AS b \
+                 ON a.customer = b.customer AND a.id = b.id WHERE a.id IS NULL OR b.id IS NULL"
+            ))
+            .await;
             let rounds = format!(
-                "WITH RECURSIVE r AS (SELECT 1 AS n, x.c FROM {count} AS x(c) UNION ALL SELECT r.n + 1, x.c FROM r CROSS JOIN {count} AS x(c) WHERE r.n < 5) \
-                 SELECT count(DISTINCT c) = 1 AND count(*) = 5 FROM r"
+                "WITH RECURSIVE r AS (SELECT 1 AS n, x.c FROM {count} AS x(c) UNION ALL SELECT r.n + 1, x.c \
+                 FROM r CROSS JOIN {count} AS x(c) WHERE r.n < 5) SELECT count(DISTINCT c) = 1 AND count(*) = 5 FROM r"
             );
             check(rounds).await;
             // The optimizer makes two subqueries of this one.
             check("SELECT true WHERE 1000000 > ALL (SELECT count(*) FROM shop.orders)".to_owned()).await;
-            let written: i64 = rows(&admin, "SELECT count(*) FROM shop.orders").await[0].parse().expect("a number");
+            let written: i64 =
+                rows(&admin, "SELECT count(*) FROM shop.orders").await[0].parse().expect("a number");
             assert!(written > ROWS + 1000, "{written} rows: nobody wrote meanwhile");
         });
         drop(ends);

@@ -28,12 +28,14 @@ fn catalogs_list_tables() {
         )
         .await;
         check(
-            "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'orders' ORDER BY ordinal_position",
+            "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'orders' \
+             ORDER BY ordinal_position",
             &["customer|integer", "id|integer", "note|text"],
         )
         .await;
         check(
-            "SELECT a.attname FROM pg_catalog.pg_attribute a WHERE a.attrelid = 'shop.orders'::regclass ORDER BY attnum",
+            "SELECT a.attname FROM pg_catalog.pg_attribute a WHERE a.attrelid = 'shop.orders'::regclass \
+             ORDER BY attnum",
             &["customer", "id", "note"],
         )
         .await;

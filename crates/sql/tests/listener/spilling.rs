@@ -35,7 +35,8 @@ const LIMIT: u64 = 16 * MIB;
 
 /// Over five times [`LIMIT`]: 1,200,000 rows of two numbers and a text of 41 to 47 bytes with a
 /// view of 16 bytes.
-const WIDE: &str = "(SELECT value AS n, value * 7919 % 1200007 AS k, repeat('x', 40) || value AS t FROM generate_series(1, 1200000)) ";
+const WIDE: &str = "(SELECT value AS n, value * 7919 % 1200007 AS k, repeat('x', 40) || value AS t \
+                    FROM generate_series(1, 1200000)) ";
 
 fn queries() -> [(&'static str, String); 3] {
     [

@@ -10,7 +10,11 @@ use crate::common::TestListener;
 
 macro_rules! groups {
     ($($name:literal),*) => {
-        [$(($name, include_str!(concat!("../../corpus/", $name, ".sql")), include_str!(concat!("../../corpus/", $name, ".expected")))),*]
+        [$((
+            $name,
+            include_str!(concat!("../../corpus/", $name, ".sql")),
+            include_str!(concat!("../../corpus/", $name, ".expected")),
+        )),*]
     };
 }
 

@@ -23,20 +23,30 @@ fn columns_have_postgres_names() {
         check(&format!("SELECT count(*), sum(price), 1 {of_one}"), "count sum ?column?", "30|13140|1").await;
         check(&format!("SELECT max(price)::varchar, min(id) {of_one}"), "max min", "873|1").await;
         check("SELECT 1, 1, NULL, NULL", "?column? ?column? ?column? ?column?", "1|1|-|-").await;
-        check("SELECT id, id, id AS x, name AS x FROM shop.people WHERE id = 2", "id id x x", "2|2|2|-").await;
-        check("SELECT id, *, id FROM shop.people WHERE id = 2", "id id ages name tags id", "2|2|-|-|-|2").await;
+        check("SELECT id, id, id AS x, name AS x FROM shop.people WHERE id = 2", "id id x x", "2|2|2|-")
+            .await;
+        check("SELECT id, *, id FROM shop.people WHERE id = 2", "id id ages name tags id", "2|2|-|-|-|2")
+            .await;
         let joined = "SELECT a.id, b.id FROM shop.people a JOIN shop.people b ON a.id = b.id ORDER BY b.id";
         check(joined, "id id", "1|1,2|2").await;
         check("SELECT count FROM (SELECT count(*) FROM shop.people) AS s", "count", "2").await;
-        check("WITH w AS (SELECT max(price) FROM shop.orders) SELECT max + 1 FROM w", "?column?", "898").await;
-        let grouped = "SELECT upper(name), count(*) FROM shop.people GROUP BY upper(name) ORDER BY upper(name), count(*)";
+        check("WITH w AS (SELECT max(price) FROM shop.orders) SELECT max + 1 FROM w", "?column?", "898")
+            .await;
+        let grouped = "SELECT upper(name), count(*) FROM shop.people GROUP BY upper(name) \
+                       ORDER BY upper(name), count(*)";
         check(grouped, "upper count", "ADA|1,-|1").await;
         let distinct = "SELECT DISTINCT customer % 2 FROM shop.orders ORDER BY customer % 2";
         check(distinct, "?column?", "0,1").await;
-        let united = "SELECT count(*), count(*) FROM shop.people HAVING count(*) > 0 UNION ALL SELECT 0, 0 ORDER BY 1";
+        let united =
+            "SELECT count(*), count(*) FROM shop.people HAVING count(*) > 0 UNION ALL SELECT 0, 0 ORDER BY 1";
         check(united, "count count", "0|0,2|2").await;
         check("SELECT name::text FROM shop.people GROUP BY name ORDER BY name", "name", "Ada,-").await;
-        check("SELECT relname, relname FROM pg_class WHERE relname = 'people'", "relname relname", "people|people").await;
+        check(
+            "SELECT relname, relname FROM pg_class WHERE relname = 'people'",
+            "relname relname",
+            "people|people",
+        )
+        .await;
     });
 }
 
@@ -59,7 +69,8 @@ fn values_have_the_described_types() {
     let listener = TestListener::start(1);
     listener.cql(&[
         "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-        "CREATE TABLE shop.small (id int PRIMARY KEY, a tinyint, b list<tinyint>, c duration, d frozen<tuple<tinyint, int>>)",
+        "CREATE TABLE shop.small (id int PRIMARY KEY, a tinyint, b list<tinyint>, c duration, \
+         d frozen<tuple<tinyint, int>>)",
         "INSERT INTO shop.small (id, a, b, c, d) VALUES (1, -128, [1, -2], 1mo2d3h, (7, 8))",
         "INSERT INTO shop.small (id) VALUES (2)",
     ]);
@@ -129,13 +140,17 @@ fn parameter_types_follow_from_the_context() {
         assert_eq!(cast.params(), [Type::INT8, Type::TEXT]);
         let row = admin.query_one(&cast, &[&41_i64, &"x"]).await.expect("a row");
         assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1)), (42, "x"));
-        let sorted = "SELECT price::bigint FROM shop.orders o WHERE customer = 0 ORDER BY abs(price - 40), o.price LIMIT 2";
+        let sorted = "SELECT price::bigint FROM shop.orders o WHERE customer = 0 \
+                      ORDER BY abs(price - 40), o.price LIMIT 2";
         assert_eq!(rows(&admin, sorted).await, ["30", "60"]);
-        let within = "SELECT s.name FROM (SELECT p.name, o.* FROM shop.people p JOIN shop.orders o ON o.customer = p.id) s \
-                      WHERE s.id = 1";
+        let within = "SELECT s.name FROM (SELECT p.name, o.* FROM shop.people p JOIN shop.orders o \
+                      ON o.customer = p.id) s WHERE s.id = 1";
         assert_eq!(rows(&admin, within).await, ["Ada"]);
         // A subquery that cannot be planned fails, and is not replaced by NULL.
-        assert_eq!(refused(&admin, "SELECT v.x, (SELECT v.x + 1) FROM (VALUES (1)) AS v(x)").await.0, "0A000");
+        assert_eq!(
+            refused(&admin, "SELECT v.x, (SELECT v.x + 1) FROM (VALUES (1)) AS v(x)").await.0,
+            "0A000"
+        );
     });
 }
 
@@ -176,7 +191,8 @@ fn pools_and_drivers_find_their_functions() {
 #[test]
 fn information_schema_matches_postgres() {
     let listener = filled(2);
-    listener.cql(&["CREATE TABLE shop.kinds (a timestamp, b uuid, c list<int>, d map<int, int>, e decimal, PRIMARY KEY (b, a))"]);
+    let columns = "a timestamp, b uuid, c list<int>, d map<int, int>, e decimal";
+    listener.cql(&[&format!("CREATE TABLE shop.kinds ({columns}, PRIMARY KEY (b, a))")]);
     listener.client(async {
         let admin = listener.admin().await;
         let check = async |text: &str, expected: &[&str]| {
@@ -207,7 +223,8 @@ fn information_schema_matches_postgres() {
             &["kinds|BASE TABLE", "orders|BASE TABLE", "people|BASE TABLE"],
         )
         .await;
-        check("SELECT count(*) FROM information_schema.schemata WHERE schema_name IN ('shop', 'pg_catalog')", &["2"]).await;
+        let both = "SELECT count(*) FROM information_schema.schemata WHERE schema_name IN ('shop', 'pg_catalog')";
+        check(both, &["2"]).await;
         check("SELECT character_set_name FROM information_schema.character_sets", &["UTF8"]).await;
         check("SELECT count(*) FROM information_schema.referential_constraints", &["0"]).await;
     });
@@ -242,7 +259,8 @@ fn tools_find_types_columns_and_keys() {
         let fields = "SELECT c.ordinal_position - 1 AS \"database-position\", false AS \"database-is-auto-increment\" \
                       FROM \"information_schema\".\"columns\" AS \"c\" LEFT JOIN pk ON (\"c\".\"table_schema\" = pk.s) \
                       AND (\"c\".\"table_name\" = \"pk\".\"table_name\") WHERE c.table_schema !~ 'pg_' \
-                      AND (\"c\".\"table_schema\" IN ($1)) AND (\"c\".\"table_name\" IN ($2)) AND \"pn\".\"nspname\" IN ($3)";
+                      AND (\"c\".\"table_schema\" IN ($1)) AND (\"c\".\"table_name\" IN ($2)) \
+                      AND \"pn\".\"nspname\" IN ($3)";
         let found = admin.query(fields, &[&"shop", &"orders", &"shop"]).await.expect("fields");
         let field = |row: &tokio_postgres::Row| {
             let (name, ty, is_key): (&str, &str, bool) = (row.get("name"), row.get("database-type"), row.get("pk?"));
