@@ -1,7 +1,7 @@
 //! Postgres' SQL as DataFusion can plan it. The crate that also makes `pg_catalog` has rules for what Postgres' clients write; here are those that
 //! it has not, or has otherwise:
 //!
-//! - Columns are named as Postgres names them ([`names`]).
+//! - Columns are named as Postgres names them ([`column_names`]).
 //! - `AT TIME ZONE` is Postgres' function `timezone`: a point in time becomes local time, and local time a point in time.
 //! - `OPERATOR(pg_catalog.=)` is `=`, and types that are texts here (`uuid`, `json`, `inet`, `name`) are texts.
 //! - Patterns of `to_char` are translated.
@@ -31,9 +31,9 @@ use datafusion_pg_catalog::sql::rules::{
 };
 use engine::Guardrails;
 
+use crate::column_names::{self, last_part};
 use crate::extent::extent;
 use crate::failure::{Failure, state};
-use crate::names::{self, last_part};
 use crate::tree::{self, Size};
 use crate::{to_char, translate};
 
@@ -96,7 +96,7 @@ impl Dialect {
             false => (statements, &self.of_tables[..]),
         };
         let rewritten = |mut statement: Statement| {
-            names::name_columns(&mut statement);
+            column_names::name_columns(&mut statement);
             statement = rules.iter().fold(statement, |statement, rule| rule.rewrite(statement));
             translate::translate(&mut statement)?;
             let wrong = visit_expressions_mut(&mut statement, |expression| match rewrite(expression) {

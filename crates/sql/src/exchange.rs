@@ -5,7 +5,7 @@
 //! partition's work would otherwise move to another core.
 //!
 //! ```text
-//!   SortPreservingMerge                     on the statement's core (`Work`)
+//!   SortPreservingMerge                     on the statement's core (`StatementContext`)
 //!     LaneExchange                          ─── i on core i
 //!       Sort
 //!         Aggregate (final)
@@ -37,8 +37,8 @@ use crate::passage::{Passage, PassageExec};
 use crate::run::Run;
 use crate::scan::ScanExec;
 use crate::tasks::{self, Handles};
-use crate::turns::giving_way;
 use crate::wide;
+use crate::yields::yielding;
 
 /// Batches on their way between two lanes: one being worked on, one ready. Heavy lanes share a short lock here, never a fast one.
 const BATCHES_MAX: usize = 2;
@@ -180,7 +180,7 @@ impl PhysicalOptimizerRule for PlaceOnLanes {
         let placed = plan.transform_up(|node: Arc<dyn ExecutionPlan>| {
             if !brings_together(&node) {
                 let node = if is_narrowed { wide::split(node) } else { node };
-                return Ok(Transformed::yes(giving_way(node)?));
+                return Ok(Transformed::yes(yielding(node)?));
             }
             let children: Vec<_> = node.children().into_iter().cloned().map(place).collect();
             let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);

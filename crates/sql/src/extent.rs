@@ -2,7 +2,7 @@
 //! of operators in a loop and reads some arguments several times, so a short text can become a tree too deep to drop, or work
 //! without end. The tree that is parsed has bounds of its own (`tree`).
 
-use crate::text::{blank_len, piece_len};
+use crate::text::{blank_len, token_len};
 
 /// Deepest nesting of parentheses, CASE, and of data types in angle brackets. The parser itself refuses 50 levels of expressions.
 const NESTING_MAX: usize = 100;
@@ -221,7 +221,7 @@ pub(crate) fn extent(text: &str) -> Extent {
             extent.tokens += 1;
             continue;
         }
-        let piece = &rest[..piece_len(rest)];
+        let piece = &rest[..token_len(rest)];
         at += piece.len();
         extent.tokens += 1;
         extent.steps = extent.steps.saturating_add(levels.last().reads);

@@ -12,7 +12,7 @@ use pgwire::messages::response::ErrorResponse;
 
 use crate::bounded::Exceeded;
 use crate::catalog::CATALOG;
-use crate::names;
+use crate::column_names;
 use crate::wide::TooWide;
 
 /// An error of a statement or of the whole connection.
@@ -137,7 +137,7 @@ impl From<Error> for Failure {
 impl From<DataFusionError> for Failure {
     fn from(error: DataFusionError) -> Failure {
         let failure = plain(&error);
-        let message = names::unmarked(&failure.message).into_owned();
+        let message = column_names::unmarked(&failure.message).into_owned();
         Failure { message, ..failure }
     }
 }

@@ -16,7 +16,7 @@ use pgwire::messages::Message;
 use pgwire::messages::data::{DataRow, RowDescription};
 
 use crate::failure::{Failure, state};
-use crate::{interval, names, numeric, text_form};
+use crate::{column_names, interval, numeric, text_form};
 
 /// The columns of a result, in the formats that one client requested.
 #[derive(Clone, Debug)]
@@ -230,7 +230,7 @@ fn internal(error: datafusion::arrow::error::ArrowError) -> Failure {
 /// Arrow type, or else text.
 fn as_converted(schema: &Schema, converted: &[(usize, To)]) -> Schema {
     let one = |(place, field): (usize, &Arc<Field>)| {
-        let name = names::shown(field.name());
+        let name = column_names::shown(field.name());
         match converted.iter().find(|(converted, _)| *converted == place) {
             Some((_, To::Wide(ty))) => Field::new(name, ty.clone(), true),
             Some(_) => Field::new(name, DataType::Utf8, true),

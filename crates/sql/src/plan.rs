@@ -1,6 +1,6 @@
 //! Plans a statement's text: parses and rewrites Postgres' dialect (`dialect`), then calls
-//! DataFusion. All of it runs on a heavy lane. The plan cache (`kept_plans`) keeps the plan for
-//! the next statement with the same text.
+//! DataFusion. All of it runs on a heavy lane. `plan_cache` keeps the plan for the next
+//! statement with the same text.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -32,12 +32,12 @@ use crate::counts::Plans;
 use crate::dialect::{Dialect, SetTo, set_configs};
 use crate::exchange::PlaceOnLanes;
 use crate::failure::{Failure, state as class};
-use crate::kept_plans::KeptPlans;
 use crate::pg_catalog::{self, PgCatalog};
+use crate::plan_cache::PlanCache;
 use crate::server::Sql;
 use crate::settings::SERVER_VERSION;
 use crate::table::{CqlTable, ScanOptions};
-use crate::{bounded, exact, functions, known, wide};
+use crate::{bounded, catalog_queries, exact, functions, wide};
 
 /// Memory of a syntax tree node in both plans, logical and optimized, bytes. A literal takes about
 /// 200 in each (the size of `Expr` and of its text, 2026-11-24).
@@ -59,7 +59,7 @@ pub(crate) struct PlanOptions {
 pub(crate) struct Planner {
     shared: OnceLock<Result<(SessionContext, Arc<Catalog>), String>>,
     dialect: OnceLock<Dialect>,
-    kept: KeptPlans,
+    kept: PlanCache,
 }
 
 impl fmt::Debug for Planner {
@@ -211,7 +211,7 @@ fn with_batches(state: &SessionState, rows: usize) -> SessionState {
 
 impl Planner {
     pub(crate) fn new() -> Planner {
-        Planner { shared: OnceLock::new(), dialect: OnceLock::new(), kept: KeptPlans::default() }
+        Planner { shared: OnceLock::new(), dialect: OnceLock::new(), kept: PlanCache::default() }
     }
 
     /// Returns the metrics of the plan cache.
@@ -236,7 +236,7 @@ impl Planner {
             return Ok(planned);
         }
         let dialect = self.dialect.get_or_init(Dialect::new);
-        let known = known::answer(text);
+        let known = catalog_queries::answer(text);
         let read = known.as_ref().map_or(text, |answer| &answer.text);
         let (mut statements, size) = dialect.parse(read, guardrails)?;
         let (Some(statement), None) = (statements.pop(), statements.pop()) else {

@@ -18,11 +18,11 @@ use crate::output::Shape;
 use crate::plan::Planned;
 use crate::query::{Progress, Running};
 use crate::server::{Cancel, Live};
-use crate::session::{Prepared, Session, Wrong};
-use crate::statement::{Own, Statement};
-use crate::tasks::Kept;
+use crate::session::{Prepared, RequestError, Session};
+use crate::statement::{SessionCommand, Statement};
+use crate::statement_context::StatementContext;
+use crate::tasks::HeavyDrop;
 use crate::text;
-use crate::work::Work;
 
 /// A bound statement, and how far it has come.
 pub(crate) struct Portal {
@@ -45,8 +45,8 @@ pub(crate) struct Portal {
 /// A query whose client has not asked for more rows yet. It keeps its slot, its memory and its
 /// limits.
 pub(crate) struct Suspended {
-    work: Work,
-    running: Kept<Running>,
+    context: StatementContext,
+    running: HeavyDrop<Running>,
 }
 
 impl Session {
@@ -59,16 +59,16 @@ impl Session {
         let mut any = false;
         for portal in portals.values_mut() {
             let Some(suspended) = portal.suspended.take() else { continue };
-            match suspended.work.check(self, all).await {
+            match suspended.context.check(self, all).await {
                 Ok(()) => {
                     any = true;
                     portal.suspended = Some(suspended);
                 }
-                Err(Wrong::Statement(failure)) => {
-                    suspended.work.end(&self.live, true);
+                Err(RequestError::Statement(failure)) => {
+                    suspended.context.end(&self.live, true);
                     portal.failure = Some(failure);
                 }
-                Err(Wrong::Connection(end)) => return Err(end),
+                Err(RequestError::Connection(end)) => return Err(end),
             }
         }
         self.portals = portals;
@@ -77,7 +77,7 @@ impl Session {
 
     /// Returns the slot of a suspended query of the level. The session's next query borrows it.
     pub(crate) fn lent_slot(&self, level: &Arc<Level>) -> Option<Rc<Ticket>> {
-        self.portals.values().find_map(|portal| portal.suspended.as_ref()?.work.slot_of(level))
+        self.portals.values().find_map(|portal| portal.suspended.as_ref()?.context.slot_of(level))
     }
 
     pub(crate) fn close_portal(&mut self, name: &str) {
@@ -95,17 +95,17 @@ impl Session {
         connection: &mut Connection,
         portal: &mut Portal,
         is_asked: bool,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), RequestError> {
         let shape = match &portal.prepared.kind {
             Some(Statement::Query) => {
                 let planned = portal.prepared.planned.as_ref().expect("queries are planned");
                 Some(Shape::new(planned.get().schema(), &portal.formats)?)
             }
-            Some(Statement::Own(Own::Show(name))) => {
+            Some(Statement::Session(SessionCommand::Show(name))) => {
                 let (name, _) = self.show(name)?;
                 Some(Shape::text(name))
             }
-            Some(Statement::Own(Own::ShowAll)) => Some(self.all_settings().1),
+            Some(Statement::Session(SessionCommand::ShowAll)) => Some(self.all_settings().1),
             // Among these only LIST returns rows. Its columns are known after execution.
             Some(Statement::Access) if text::words(&portal.prepared.text, 1)[0].is("list") => {
                 let rows = self.list(&portal.prepared.text).await?;
@@ -123,7 +123,7 @@ impl Session {
         Ok(())
     }
 
-    async fn list(&mut self, text: &str) -> Result<engine::Rows, Wrong> {
+    async fn list(&mut self, text: &str) -> Result<engine::Rows, RequestError> {
         match self.access(text).await? {
             engine::Outcome::Rows(rows) => Ok(rows),
             _ => Err(Failure::new(state::INTERNAL, "a LIST without rows").into()),
@@ -135,14 +135,14 @@ impl Session {
         connection: &mut Connection,
         portal: &mut Portal,
         rows_max: u64,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), RequestError> {
         let prepared = portal.prepared.clone();
         if prepared.kind.is_some() && portal.suspended.is_none() {
             add(&self.here.counts.statements, 1);
         }
         match &prepared.kind {
             None => Ok(connection.put(&EmptyQueryResponse::new())?),
-            Some(Statement::Own(own)) => self.own(connection, own),
+            Some(Statement::Session(command)) => self.run_command(connection, command),
             Some(Statement::Access) => {
                 let outcome = match portal.listed.take() {
                     Some(rows) => engine::Outcome::Rows(rows),
@@ -196,30 +196,31 @@ impl Session {
         values: Option<datafusion::common::ParamValues>,
         shape: Shape,
         rows_max: u64,
-    ) -> Result<(u64, Option<Suspended>), Wrong> {
-        let (mut work, begun) = match begun {
-            Some(Suspended { mut work, running }) => {
-                work.resume(&self.live).await;
-                (work, Some(running))
+    ) -> Result<(u64, Option<Suspended>), RequestError> {
+        let (mut context, begun) = match begun {
+            Some(Suspended { mut context, running }) => {
+                context.resume(&self.live).await;
+                (context, Some(running))
             }
             None => {
-                let mut work = self.begin_work().await?;
+                let mut context = self.begin_statement().await?;
                 let reads = planned.tables.iter().map(|(keyspace, table)| format!(" {keyspace}.{table}"));
-                work.show(&self.live, reads.fold("read".to_owned(), |all, one| all + &one));
-                (work, None)
+                context.show(&self.live, reads.fold("read".to_owned(), |all, one| all + &one));
+                (context, None)
             }
         };
         let result = async {
             let mut running = match begun {
                 Some(running) => running,
                 None => {
-                    work.enter(self, connection).await?;
-                    work.start(self, connection, planned, values, shape).await?
+                    context.enter(self, connection).await?;
+                    context.start(self, connection, planned, values, shape).await?
                 }
             };
             let mut sent = 0;
             loop {
-                let (left, rows, progress) = work.chunk(self, connection, running, rows_max - sent).await?;
+                let (left, rows, progress) =
+                    context.chunk(self, connection, running, rows_max - sent).await?;
                 sent += rows;
                 running = left;
                 match progress {
@@ -229,12 +230,12 @@ impl Session {
                 }
             }
         };
-        let result: Result<_, Wrong> = result.await;
+        let result: Result<_, RequestError> = result.await;
         if let Ok((sent, Some(running))) = result {
-            work.suspend();
-            return Ok((sent, Some(Suspended { work, running })));
+            context.suspend();
+            return Ok((sent, Some(Suspended { context, running })));
         }
-        work.end(&self.live, result.is_err());
+        context.end(&self.live, result.is_err());
         result.map(|(sent, _)| (sent, None))
     }
 }
@@ -261,7 +262,7 @@ impl Portal {
 
     /// Ends the suspended query, if any.
     fn close(self, live: &Live) {
-        self.suspended.into_iter().for_each(|suspended| suspended.work.end(live, false));
+        self.suspended.into_iter().for_each(|suspended| suspended.context.end(live, false));
     }
 }
 

@@ -28,8 +28,8 @@ use datafusion::physical_plan::{
 use engine::Error;
 use engine::scan::{BatchSource, TableScan};
 
+use crate::dynamic_filters::DynamicFilters;
 use crate::exchange::{Sender, Started, channel, elsewhere};
-use crate::narrowing::DynamicFilters;
 use crate::run::Run;
 use crate::server::Sql;
 use crate::snapshots::Snapshots;

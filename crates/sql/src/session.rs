@@ -1,6 +1,6 @@
 //! A client's session, on its core's fast lane: its role, settings, prepared statements, and one
-//! statement at a time. Work that takes CPU runs on heavy lanes (`work`). This file handles
-//! messages to and from the client.
+//! statement at a time. Work that takes CPU runs on heavy lanes (`statement_context`). This file
+//! handles messages to and from the client.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -27,10 +27,10 @@ use crate::plan::Planned;
 use crate::portal::{Portal, no_portal};
 use crate::server::{Cancel, Here, Live, Sql};
 use crate::settings::Settings;
-use crate::statement::{Own, Read, Statement, read};
+use crate::statement::{Read, SessionCommand, Statement, read};
+use crate::statement_context::CHECK_INTERVAL;
 use crate::table::ScanOptions;
-use crate::tasks::Kept;
-use crate::work::CHECK_INTERVAL;
+use crate::tasks::HeavyDrop;
 
 /// Memory of a portal without its parameter values, bytes.
 const PORTAL_BYTES: u64 = 1 << 10;
@@ -43,7 +43,7 @@ const UNITS_PER_STATEMENT: u32 = 50;
 pub(crate) struct Prepared {
     pub(crate) text: String,
     pub(crate) kind: Option<Statement>,
-    pub(crate) planned: Option<Kept<Arc<Planned>>>,
+    pub(crate) planned: Option<HeavyDrop<Arc<Planned>>>,
     types: Vec<Type>,
     /// Memory of its text and plan.
     charges: Vec<Charge>,
@@ -66,32 +66,36 @@ pub(crate) struct Session {
 }
 
 /// Failure of a statement: reported to the client, or the end of the connection.
-pub(crate) enum Wrong {
+pub(crate) enum RequestError {
     Statement(Failure),
     Connection(End),
 }
 
-impl From<Full> for Wrong {
-    fn from(full: Full) -> Wrong {
-        Wrong::from(Failure::from(full))
+impl From<Full> for RequestError {
+    fn from(full: Full) -> RequestError {
+        RequestError::from(Failure::from(full))
     }
 }
 
-impl From<Failure> for Wrong {
-    fn from(failure: Failure) -> Wrong {
-        if failure.is_fatal { Wrong::Connection(End::Failed(failure)) } else { Wrong::Statement(failure) }
+impl From<Failure> for RequestError {
+    fn from(failure: Failure) -> RequestError {
+        if failure.is_fatal {
+            RequestError::Connection(End::Failed(failure))
+        } else {
+            RequestError::Statement(failure)
+        }
     }
 }
 
-impl From<End> for Wrong {
-    fn from(end: End) -> Wrong {
-        Wrong::Connection(end)
+impl From<End> for RequestError {
+    fn from(end: End) -> RequestError {
+        RequestError::Connection(end)
     }
 }
 
-impl From<engine::Error> for Wrong {
-    fn from(error: engine::Error) -> Wrong {
-        Wrong::Statement(error.into())
+impl From<engine::Error> for RequestError {
+    fn from(error: engine::Error) -> RequestError {
+        RequestError::Statement(error.into())
     }
 }
 
@@ -165,8 +169,8 @@ impl Session {
             }
             if let Err(wrong) = self.handle(connection, message).await {
                 let failure = match wrong {
-                    Wrong::Connection(end) => return Err(end),
-                    Wrong::Statement(failure) => failure,
+                    RequestError::Connection(end) => return Err(end),
+                    RequestError::Statement(failure) => failure,
                 };
                 connection.put_failure(&failure)?;
                 connection.flush().await?;
@@ -231,12 +235,12 @@ impl Session {
         }
     }
 
-    async fn handle(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
+    async fn handle(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
         match message.kind {
             b'Q' => {
                 self.skips = false;
                 match self.simple(connection, message).await {
-                    Err(Wrong::Statement(failure)) => {
+                    Err(RequestError::Statement(failure)) => {
                         connection.put_failure(&failure)?;
                         self.fail();
                     }
@@ -277,16 +281,16 @@ impl Session {
         connection: &Connection,
         is_large: bool,
         f: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Wrong> {
+    ) -> Result<T, RequestError> {
         if !is_large {
             return Ok(f());
         }
-        let work = self.begin_work().await?;
-        work.on_heavy_lane(self, connection, async move { f() }).await
+        let context = self.begin_statement().await?;
+        context.on_heavy_lane(self, connection, async move { f() }).await
     }
 
     /// Executes a Query message: its statements one after the other, until one fails.
-    async fn simple(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
+    async fn simple(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
         let Frame { body, charge, .. } = message.kept()?;
         let guardrails = self.guardrails();
         let reading = move || read(&body.query()?, &guardrails);
@@ -313,7 +317,7 @@ impl Session {
         Ok(())
     }
 
-    async fn parse(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
+    async fn parse(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
         let Frame { body, charge, .. } = message.kept()?;
         let guardrails = self.guardrails();
         let reading = move || {
@@ -362,7 +366,7 @@ impl Session {
         connection: &mut Connection,
         statement: Read,
         specified: &[u32],
-    ) -> Result<Prepared, Wrong> {
+    ) -> Result<Prepared, RequestError> {
         let Read { text, kind, asks_settings } = statement;
         let mut prepared =
             Prepared { text, kind: None, planned: None, types: Vec::new(), charges: Vec::new() };
@@ -391,7 +395,7 @@ impl Session {
 
     /// Checks that a failed transaction runs nothing but its end.
     fn may_run(&self, kind: &Statement) -> Result<(), Failure> {
-        let ends = matches!(kind, Statement::Own(Own::Commit | Own::Rollback));
+        let ends = matches!(kind, Statement::Session(SessionCommand::Commit | SessionCommand::Rollback));
         if self.transaction == TransactionStatus::Error && !ends {
             let text = "current transaction is aborted, commands ignored until end of transaction block";
             return Err(Failure::new(state::FAILED_TRANSACTION, text));
@@ -399,7 +403,7 @@ impl Session {
         Ok(())
     }
 
-    async fn bind(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
+    async fn bind(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
         let Frame { body, charge, .. } = message.kept()?;
         let (is_large, bytes) = (charge.is_some(), body.len() as u64);
         let bind = self.apart(connection, is_large, move || body.bind()).await??;
@@ -434,7 +438,11 @@ impl Session {
         })
     }
 
-    async fn describe(&mut self, connection: &mut Connection, describe: &Describe) -> Result<(), Wrong> {
+    async fn describe(
+        &mut self,
+        connection: &mut Connection,
+        describe: &Describe,
+    ) -> Result<(), RequestError> {
         if describe.target_type == b'S' {
             let prepared = self.find_prepared(describe.name.as_deref())?;
             connection.put(&ParameterDescription::new(prepared.types.iter().map(Type::oid).collect()))?;
@@ -448,7 +456,7 @@ impl Session {
         described
     }
 
-    async fn execute(&mut self, connection: &mut Connection, execute: &Execute) -> Result<(), Wrong> {
+    async fn execute(&mut self, connection: &mut Connection, execute: &Execute) -> Result<(), RequestError> {
         let name = execute.name.clone().unwrap_or_default();
         let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
         let rows_max = u64::try_from(execute.max_rows).ok().filter(|max| *max > 0).unwrap_or(u64::MAX);

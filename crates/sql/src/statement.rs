@@ -19,12 +19,12 @@ pub(crate) enum Statement {
     /// A statement about roles, grants or service levels.
     Access,
     /// A statement about the session.
-    Own(Own),
+    Session(SessionCommand),
 }
 
 /// Statements about the session itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Own {
+pub(crate) enum SessionCommand {
     Begin,
     Commit,
     Rollback,
@@ -43,20 +43,20 @@ pub(crate) enum Own {
     Nothing(&'static str),
 }
 
-impl Own {
+impl SessionCommand {
     /// Returns the command tag.
     pub(crate) fn tag(&self) -> &'static str {
         match self {
-            Own::Begin => "BEGIN",
-            Own::Commit => "COMMIT",
-            Own::Rollback => "ROLLBACK",
-            Own::Set(_, Some(_)) => "SET",
-            Own::Set(_, None) | Own::ResetAll => "RESET",
-            Own::Show(_) | Own::ShowAll => "SHOW",
-            Own::Discard => "DISCARD ALL",
-            Own::Deallocate(_) => "DEALLOCATE",
-            Own::CloseAll => "CLOSE CURSOR ALL",
-            Own::Nothing(tag) => tag,
+            SessionCommand::Begin => "BEGIN",
+            SessionCommand::Commit => "COMMIT",
+            SessionCommand::Rollback => "ROLLBACK",
+            SessionCommand::Set(_, Some(_)) => "SET",
+            SessionCommand::Set(_, None) | SessionCommand::ResetAll => "RESET",
+            SessionCommand::Show(_) | SessionCommand::ShowAll => "SHOW",
+            SessionCommand::Discard => "DISCARD ALL",
+            SessionCommand::Deallocate(_) => "DEALLOCATE",
+            SessionCommand::CloseAll => "CLOSE CURSOR ALL",
+            SessionCommand::Nothing(tag) => tag,
         }
     }
 }
@@ -111,23 +111,23 @@ pub(crate) fn classify(text: &str) -> Result<Statement, Failure> {
         _ => "",
     };
     let (first, second) = (word(0), word(1));
-    let own = |own: Own| Ok(Statement::Own(own));
+    let command = |command: SessionCommand| Ok(Statement::Session(command));
     match first {
-        "begin" | "start" => own(Own::Begin),
-        "commit" | "end" => own(Own::Commit),
-        "rollback" if second == "to" || word(2) == "to" => own(Own::Nothing("ROLLBACK")),
-        "rollback" | "abort" => own(Own::Rollback),
-        "savepoint" => own(Own::Nothing("SAVEPOINT")),
-        "release" => own(Own::Nothing("RELEASE")),
-        "unlisten" => own(Own::Nothing("UNLISTEN")),
+        "begin" | "start" => command(SessionCommand::Begin),
+        "commit" | "end" => command(SessionCommand::Commit),
+        "rollback" if second == "to" || word(2) == "to" => command(SessionCommand::Nothing("ROLLBACK")),
+        "rollback" | "abort" => command(SessionCommand::Rollback),
+        "savepoint" => command(SessionCommand::Nothing("SAVEPOINT")),
+        "release" => command(SessionCommand::Nothing("RELEASE")),
+        "unlisten" => command(SessionCommand::Nothing("UNLISTEN")),
         "set" => set(&words[1..]),
         "show" => Ok(show(&words[1..])),
-        "reset" if second == "all" => own(Own::ResetAll),
-        "reset" if second == "session" => own(Own::Nothing("RESET")),
-        "reset" => own(Own::Set(name(&words[1..]).0, None)),
-        "discard" => own(Own::Discard),
-        "close" if second == "all" => own(Own::CloseAll),
-        "deallocate" => own(Own::Deallocate(deallocated(&words[1..]))),
+        "reset" if second == "all" => command(SessionCommand::ResetAll),
+        "reset" if second == "session" => command(SessionCommand::Nothing("RESET")),
+        "reset" => command(SessionCommand::Set(name(&words[1..]).0, None)),
+        "discard" => command(SessionCommand::Discard),
+        "close" if second == "all" => command(SessionCommand::CloseAll),
+        "deallocate" => command(SessionCommand::Deallocate(deallocated(&words[1..]))),
         "create" | "alter" | "drop" if matches!(second, "role" | "user" | "service" | "service_level") => {
             Ok(Statement::Access)
         }
@@ -168,17 +168,17 @@ fn set(words: &[Word]) -> Result<Statement, Failure> {
     if characteristics || words.first().is_some_and(|word| word.is("transaction")) {
         // Everything is read-only, and each statement has a snapshot of its own, in any kind of
         // transaction.
-        return Ok(Statement::Own(Own::Nothing("SET")));
+        return Ok(Statement::Session(SessionCommand::Nothing("SET")));
     }
     let authorization = words.get(1).is_some_and(|word| word.is("authorization"));
     let words = if qualified && !authorization { &words[1..] } else { words };
     if words.first().is_some_and(|word| word.is("names")) {
         let value = words.get(1).map_or_else(String::new, Word::text);
-        return Ok(Statement::Own(Own::Set("client_encoding".to_owned(), Some(value))));
+        return Ok(Statement::Session(SessionCommand::Set("client_encoding".to_owned(), Some(value))));
     }
     let (name, rest) = name(words);
     if name == "session_authorization" && !rest.is_empty() && rest.iter().all(|word| word.is("default")) {
-        return Ok(Statement::Own(Own::Nothing("SET"))); // a session has one role
+        return Ok(Statement::Session(SessionCommand::Nothing("SET"))); // a session has one role
     }
     let rest = match rest.split_first() {
         Some((word, rest)) if word.is("to") || *word == Word::Sign('=') => rest,
@@ -188,9 +188,9 @@ fn set(words: &[Word]) -> Result<Statement, Failure> {
         return Err(Failure::new(state::SYNTAX, format!("SET {name} needs a value")));
     }
     if rest.len() == 1 && (rest[0].is("default") || (name == "TimeZone" && rest[0].is("local"))) {
-        return Ok(Statement::Own(Own::Set(name, None)));
+        return Ok(Statement::Session(SessionCommand::Set(name, None)));
     }
-    Ok(Statement::Own(Own::Set(name, Some(value(rest)))))
+    Ok(Statement::Session(SessionCommand::Set(name, Some(value(rest)))))
 }
 
 /// Joins the words of a value. A list keeps its commas, a signed number its sign.
@@ -207,9 +207,9 @@ fn value(words: &[Word]) -> String {
 
 fn show(words: &[Word]) -> Statement {
     match name(words).0.as_str() {
-        "all" => Statement::Own(Own::ShowAll),
+        "all" => Statement::Session(SessionCommand::ShowAll),
         "tables" | "columns" => Statement::Query,
-        name => Statement::Own(Own::Show(name.to_owned())),
+        name => Statement::Session(SessionCommand::Show(name.to_owned())),
     }
 }
 
@@ -229,29 +229,36 @@ mod tests {
 
     #[test]
     fn first_words_classify_a_statement() {
-        let own = |own: Own| Ok(Statement::Own(own));
-        let set = |name: &str, value: &str| own(Own::Set(name.to_owned(), Some(value.to_owned())));
+        let command = |command: SessionCommand| Ok(Statement::Session(command));
+        let set =
+            |name: &str, value: &str| command(SessionCommand::Set(name.to_owned(), Some(value.to_owned())));
         check("SELECT 1", Ok(Statement::Query));
         check("(SELECT 1)", Ok(Statement::Query));
         check("explain analyze select 1", Ok(Statement::Query));
         check("whatever", Ok(Statement::Query));
-        check("BEGIN READ ONLY", own(Own::Begin));
-        check("START TRANSACTION", own(Own::Begin));
-        check("rollback to savepoint a", own(Own::Nothing("ROLLBACK")));
+        check("BEGIN READ ONLY", command(SessionCommand::Begin));
+        check("START TRANSACTION", command(SessionCommand::Begin));
+        check("rollback to savepoint a", command(SessionCommand::Nothing("ROLLBACK")));
         check("SET service_level = 'olap'", set("service_level", "olap"));
         check("SET SESSION service_level TO olap", set("service_level", "olap"));
         check("SET LOCAL search_path TO shop, public", set("search_path", "shop, public"));
         check("SET TIME ZONE 'Europe/Rome'", set("TimeZone", "Europe/Rome"));
         check("SET extra_float_digits = -1", set("extra_float_digits", "-1"));
         check("SET NAMES 'UTF8'", set("client_encoding", "UTF8"));
-        check("SET bypass_cache TO DEFAULT", own(Own::Set("bypass_cache".to_owned(), None)));
-        check("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE", own(Own::Nothing("SET")));
+        check("SET bypass_cache TO DEFAULT", command(SessionCommand::Set("bypass_cache".to_owned(), None)));
+        check(
+            "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
+            command(SessionCommand::Nothing("SET")),
+        );
         check("SET x", Err(state::SYNTAX));
-        check("SHOW TRANSACTION ISOLATION LEVEL", own(Own::Show("transaction_isolation".to_owned())));
-        check("SHOW ALL", own(Own::ShowAll));
+        check(
+            "SHOW TRANSACTION ISOLATION LEVEL",
+            command(SessionCommand::Show("transaction_isolation".to_owned())),
+        );
+        check("SHOW ALL", command(SessionCommand::ShowAll));
         check("SHOW TABLES", Ok(Statement::Query));
-        check("DEALLOCATE PREPARE a", own(Own::Deallocate(Some("a".to_owned()))));
-        check("DEALLOCATE ALL", own(Own::Deallocate(None)));
+        check("DEALLOCATE PREPARE a", command(SessionCommand::Deallocate(Some("a".to_owned()))));
+        check("DEALLOCATE ALL", command(SessionCommand::Deallocate(None)));
         check("CREATE SERVICE LEVEL a WITH shares = 1", Ok(Statement::Access));
         check("LIST ALL SERVICE LEVELS", Ok(Statement::Access));
         check("DROP TABLE a", Err(state::READ_ONLY));

@@ -261,16 +261,16 @@ fn turn(nth: usize) -> usize {
 
 /// A value of a statement that a session on a fast lane keeps. Dropping it may take long, and
 /// therefore happens on a heavy lane.
-pub(crate) struct Kept<T: Send + 'static> {
+pub(crate) struct HeavyDrop<T: Send + 'static> {
     value: Option<T>,
     handles: &'static Handles,
     group: Group,
 }
 
-impl<T: Send + 'static> Kept<T> {
+impl<T: Send + 'static> HeavyDrop<T> {
     /// Keeps a value. `group` pays for dropping it.
-    pub(crate) fn new(value: T, handles: &'static Handles, group: Group) -> Kept<T> {
-        Kept { value: Some(value), handles, group }
+    pub(crate) fn new(value: T, handles: &'static Handles, group: Group) -> HeavyDrop<T> {
+        HeavyDrop { value: Some(value), handles, group }
     }
 
     /// Returns the value, to be used on a heavy lane.
@@ -283,7 +283,7 @@ impl<T: Send + 'static> Kept<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Kept<T> {
+impl<T: Send + 'static> Drop for HeavyDrop<T> {
     fn drop(&mut self) {
         // While the lanes shut down, any thread may drop it.
         if let Some(value) = self.value.take().filter(|_| lanes::on_lane()) {

@@ -13,7 +13,7 @@ pub(crate) fn split(text: &str, max: usize) -> Vec<&str> {
             at += 1;
             begin = at;
         } else {
-            at += piece_len(&text[at..]);
+            at += token_len(&text[at..]);
         }
     }
     let last = trim(&text[begin..]);
@@ -44,7 +44,7 @@ pub(crate) fn blank_len(text: &str) -> usize {
 
 /// Returns the length of the indivisible part at the start of a text: quoted text, a comment, a
 /// word, or one character.
-pub(crate) fn piece_len(text: &str) -> usize {
+pub(crate) fn token_len(text: &str) -> usize {
     let first = text.chars().next().map_or(0, char::len_utf8);
     match text.as_bytes()[0] {
         quote @ (b'\'' | b'"') => quoted_len(text, quote),
@@ -129,7 +129,7 @@ pub(crate) fn words(text: &str, words_max: usize) -> Vec<Word> {
     let mut words = Vec::new();
     let mut rest = trim(text);
     while !rest.is_empty() && words.len() < words_max {
-        let len = piece_len(rest);
+        let len = token_len(rest);
         let piece = &rest[..len];
         words.push(match piece.as_bytes()[0] {
             b'\'' | b'"' => {

@@ -21,15 +21,15 @@ use crate::plan::{PlanOptions, Planned};
 use crate::query::{self, Progress, Running};
 use crate::run::Run;
 use crate::server::{Cancel, Live, Query};
-use crate::session::{Session, Wrong};
-use crate::tasks::{self, Kept, Panicked};
+use crate::session::{RequestError, Session};
+use crate::tasks::{self, HeavyDrop, Panicked};
 
 /// Interval of checks of a statement against its level's `query_limit`, and for changes of its
 /// level.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A statement in progress, in its level.
-pub(crate) struct Work {
+pub(crate) struct StatementContext {
     rules: RefCell<Rules>,
     group: Cell<Group>,
     /// Core whose heavy lane plans it, and runs the unpartitioned part of its plan.
@@ -98,7 +98,7 @@ impl Rules {
 
 impl Session {
     /// Begins work in the session's current level.
-    pub(crate) async fn begin_work(&self) -> Result<Work, Failure> {
+    pub(crate) async fn begin_statement(&self) -> Result<StatementContext, Failure> {
         let version = self.here.access.version();
         let (effective, group) = self.enter_level().await?;
         let in_flight = self.here.admission.admit(&effective).map_err(|refused| match refused {
@@ -109,7 +109,7 @@ impl Session {
             }
         })?;
         let now = lanes::time::now();
-        Ok(Work {
+        Ok(StatementContext {
             rules: RefCell::new(Rules::new(self, version, effective)),
             group: Cell::new(group),
             core: lanes::least_loaded_core(),
@@ -131,8 +131,8 @@ impl Session {
         connection: &mut Connection,
         text: &str,
         asks_settings: bool,
-    ) -> Result<Kept<Arc<Planned>>, Wrong> {
-        let work = self.begin_work().await?;
+    ) -> Result<HeavyDrop<Arc<Planned>>, RequestError> {
+        let context = self.begin_statement().await?;
         let options = PlanOptions {
             schema: self.settings.schema(),
             user: self.login.role().to_string(),
@@ -143,9 +143,9 @@ impl Session {
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
         let guardrails = self.guardrails();
         let planning = async move { sql.planner().plan(&sql, &text, tables, &options, &guardrails).await };
-        let planned = work.on_heavy_lane(self, connection, planning).await?;
-        let planned = planned.inspect_err(|_| self.audit_hidden(&work.end.hidden()))?;
-        let planned = Kept::new(planned, self.sql.handles(), work.group.get());
+        let planned = context.on_heavy_lane(self, connection, planning).await?;
+        let planned = planned.inspect_err(|_| self.audit_hidden(&context.end.hidden()))?;
+        let planned = HeavyDrop::new(planned, self.sql.handles(), context.group.get());
         self.authorize(planned.get(), false)?;
         Ok(planned)
     }
@@ -176,16 +176,16 @@ impl Session {
     }
 
     /// Executes a statement about roles, grants or levels.
-    pub(crate) async fn access(&self, text: &str) -> Result<Outcome, Wrong> {
-        let work = self.begin_work().await?;
+    pub(crate) async fn access(&self, text: &str) -> Result<Outcome, RequestError> {
+        let context = self.begin_statement().await?;
         let outcome = self.here.access.execute_text(&self.login, text).await;
-        work.end(&self.live, outcome.is_err());
+        context.end(&self.live, outcome.is_err());
         self.sql.audit_access(self.live.peer, self.login.role(), text, outcome.as_ref().err());
         Ok(outcome?)
     }
 }
 
-impl Work {
+impl StatementContext {
     /// Lists the statement in `system.running_statements`, waiting for a slot.
     pub(crate) fn show(&mut self, live: &Live, what: String) {
         let (level, began) = (self.effective().level.name().clone(), self.began);
@@ -237,7 +237,11 @@ impl Work {
     }
 
     /// Waits for a slot of the level, if `max_concurrency` limits them.
-    pub(crate) async fn enter(&mut self, session: &Session, connection: &Connection) -> Result<(), Wrong> {
+    pub(crate) async fn enter(
+        &mut self,
+        session: &Session,
+        connection: &Connection,
+    ) -> Result<(), RequestError> {
         let effective = self.effective();
         self.slot = session.lent_slot(&effective.level);
         if self.slot.is_some() {
@@ -260,7 +264,7 @@ impl Work {
         planned: &Arc<Planned>,
         values: Option<ParamValues>,
         shape: Shape,
-    ) -> Result<Kept<Running>, Wrong> {
+    ) -> Result<HeavyDrop<Running>, RequestError> {
         session.authorize(planned, true)?;
         let run = Run::new(&self.effective(), session.sql.space());
         self.is(StatementState::Running);
@@ -268,7 +272,7 @@ impl Work {
         self.run = Some(run.clone());
         let starting = query::start(planned.clone(), values, shape, run);
         let running = self.on_heavy_lane(session, connection, starting).await??;
-        Ok(Kept::new(running, session.sql.handles(), self.group.get()))
+        Ok(HeavyDrop::new(running, session.sql.handles(), self.group.get()))
     }
 
     /// Adds a chunk of rows to the connection's output. Returns the query, the number of rows, and
@@ -277,9 +281,9 @@ impl Work {
         &mut self,
         session: &Session,
         connection: &mut Connection,
-        running: Kept<Running>,
+        running: HeavyDrop<Running>,
         rows_max: u64,
-    ) -> Result<(Kept<Running>, u64, Progress), Wrong> {
+    ) -> Result<(HeavyDrop<Running>, u64, Progress), RequestError> {
         let mut running = running.take();
         let mut output = connection.take_output();
         let encoding = async move {
@@ -288,7 +292,7 @@ impl Work {
         };
         let (running, output, result) = self.on_heavy_lane(session, connection, encoding).await?;
         connection.give_output(output);
-        let running = Kept::new(running, session.sql.handles(), self.group.get());
+        let running = HeavyDrop::new(running, session.sql.handles(), self.group.get());
         let (rows, progress) = result?;
         Ok((running, rows, progress))
     }
@@ -299,7 +303,7 @@ impl Work {
         session: &Session,
         connection: &Connection,
         work: F,
-    ) -> Result<F::Output, Wrong>
+    ) -> Result<F::Output, RequestError>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
@@ -316,7 +320,7 @@ impl Work {
         session: &Session,
         connection: &Connection,
         mut work: F,
-    ) -> Result<F::Output, Wrong> {
+    ) -> Result<F::Output, RequestError> {
         loop {
             self.check(session, session.live.cancelled.get() != Cancel::Nothing).await?;
             let left = self.left();
@@ -340,7 +344,7 @@ impl Work {
     ///
     /// # Errors
     /// It was canceled, has exceeded a limit, or its session is to end.
-    pub(crate) async fn check(&self, session: &Session, is_cancelled: bool) -> Result<(), Wrong> {
+    pub(crate) async fn check(&self, session: &Session, is_cancelled: bool) -> Result<(), RequestError> {
         session.live.seen.check()?;
         if session.live.killed.get() {
             let text = "terminating connection: the server is stopping";

@@ -7,17 +7,21 @@ use pgwire::messages::response::{CommandComplete, TransactionStatus};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::{Shape, texts};
-use crate::session::{Session, Wrong};
+use crate::session::{RequestError, Session};
 use crate::settings::Settings;
-use crate::statement::Own;
+use crate::statement::SessionCommand;
 
 impl Session {
     /// Executes a statement about the session itself.
-    pub(crate) fn own(&mut self, connection: &mut Connection, own: &Own) -> Result<(), Wrong> {
-        let mut tag = own.tag().to_owned();
-        match own {
-            Own::Begin => self.transaction = TransactionStatus::Transaction,
-            Own::Commit | Own::Rollback => {
+    pub(crate) fn run_command(
+        &mut self,
+        connection: &mut Connection,
+        command: &SessionCommand,
+    ) -> Result<(), RequestError> {
+        let mut tag = command.tag().to_owned();
+        match command {
+            SessionCommand::Begin => self.transaction = TransactionStatus::Transaction,
+            SessionCommand::Commit | SessionCommand::Rollback => {
                 // A failed transaction is rolled back, even by COMMIT.
                 if self.transaction == TransactionStatus::Error {
                     tag = "ROLLBACK".to_owned();
@@ -25,25 +29,25 @@ impl Session {
                 self.transaction = TransactionStatus::Idle;
                 self.close_portals();
             }
-            Own::Set(name, value) => self.set(connection, name, value.as_deref())?,
-            Own::Show(name) => {
+            SessionCommand::Set(name, value) => self.set(connection, name, value.as_deref())?,
+            SessionCommand::Show(name) => {
                 let (name, value) = self.show(name)?;
                 self.put_texts(connection, &Shape::text(name), &[vec![value]])?;
             }
-            Own::ShowAll => {
+            SessionCommand::ShowAll => {
                 let (rows, shape) = self.all_settings();
                 self.put_texts(connection, &shape, &rows)?;
             }
-            Own::ResetAll => self.settings = Settings::default(),
-            Own::Discard => {
+            SessionCommand::ResetAll => self.settings = Settings::default(),
+            SessionCommand::Discard => {
                 self.settings = Settings::default();
                 self.prepared.clear();
                 self.close_portals();
             }
-            Own::Deallocate(Some(name)) => drop(self.prepared.remove(name)),
-            Own::Deallocate(None) => self.prepared.clear(),
-            Own::CloseAll => self.close_portals(),
-            Own::Nothing(_) => {}
+            SessionCommand::Deallocate(Some(name)) => drop(self.prepared.remove(name)),
+            SessionCommand::Deallocate(None) => self.prepared.clear(),
+            SessionCommand::CloseAll => self.close_portals(),
+            SessionCommand::Nothing(_) => {}
         }
         Ok(connection.put(&CommandComplete::new(tag))?)
     }
@@ -53,7 +57,7 @@ impl Session {
         connection: &mut Connection,
         name: &str,
         value: Option<&str>,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), RequestError> {
         if name.eq_ignore_ascii_case("service_level")
             && let Some(level) = value.filter(|level| !level.is_empty())
         {
@@ -85,7 +89,7 @@ impl Session {
         connection: &mut Connection,
         shape: &Shape,
         rows: &[Vec<String>],
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), RequestError> {
         self.put_rows(connection, shape, texts(rows)?)
     }
 
@@ -94,7 +98,7 @@ impl Session {
         connection: &mut Connection,
         shape: &Shape,
         batch: RecordBatch,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), RequestError> {
         let mut rows = shape.rows(batch)?;
         let mut output = connection.take_output();
         let mut encoded = Ok(true);

@@ -33,7 +33,7 @@ impl Entry {
 
 /// See the head of this file. Heavy lanes share a short lock here.
 #[derive(Default)]
-pub(crate) struct KeptPlans {
+pub(crate) struct PlanCache {
     /// Most recently used last.
     entries: Mutex<Vec<Entry>>,
     found: AtomicU64,
@@ -50,7 +50,7 @@ pub(crate) struct Found {
     pub(crate) state: Option<Arc<SessionState>>,
 }
 
-impl KeptPlans {
+impl PlanCache {
     /// The plan of a statement, if it is kept.
     pub(crate) fn find(&self, text: &str, options: &PlanOptions, tables: &Tables) -> Found {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);

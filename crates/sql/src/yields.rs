@@ -30,7 +30,7 @@ struct Yielding;
 ///
 /// # Errors
 /// Errors of DataFusion.
-pub(crate) fn giving_way(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) fn yielding(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let makes_many = node.is::<CrossJoinExec>()
         || node.is::<NestedLoopJoinExec>()
         || node.is::<HashJoinExec>()
