@@ -1,5 +1,6 @@
-//! Events of SQL sessions for the audit log (`access::AuditLog`): logins, statements about roles, rights and levels with their
-//! outcome, and queries that read audited keyspaces or were denied. A query is shown as the tables that it reads: its text may hold data.
+//! Events of SQL sessions for the audit log (`access::AuditLog`): logins, statements about roles,
+//! rights and levels with their outcome, and queries that read audited keyspaces or were denied.
+//! A query is logged as the tables that it reads, because its text may contain data.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,7 +10,7 @@ use engine::{Error, Target};
 
 use crate::server::Sql;
 
-/// The tables of a query.
+/// Tables of a query, printed for the log.
 struct Reads<'a>(&'a [Target]);
 
 impl fmt::Display for Reads<'_> {
@@ -65,7 +66,7 @@ mod tests {
     use engine::Action;
 
     #[test]
-    fn queries_are_shown_as_their_tables() {
+    fn query_is_logged_as_its_tables() {
         let target = |table: &str| Target {
             keyspace: "shop".into(),
             table: Some(table.into()),

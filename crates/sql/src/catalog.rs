@@ -1,9 +1,10 @@
-//! The tables as SQL finds them: one catalog, a schema for each keyspace, beside it `pg_catalog` (from its own crate) and
+//! The catalog of DataFusion: a schema for each keyspace, `pg_catalog` (from its own crate) and
 //! `information_schema`.
 //!
-//! There is one catalog for all sessions, since `pg_catalog` hands out object ids that must mean the same in a client's next
-//! query. Which tables there are is one immutable value, put in by each statement from its core's schema before it is planned.
-//! A statement finds the keyspaces that its role is shown ([`shows`]). A hidden one is as one that does not exist.
+//! All sessions share one catalog, because the object ids of `pg_catalog` must stay valid for a
+//! client's next query. The list of tables is one immutable value. Each statement replaces it by
+//! the schema of its core before planning. A statement finds only the keyspaces that its role may
+//! see ([`shows`]). Hidden keyspaces are reported as missing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,10 +21,10 @@ use crate::server::Sql;
 use crate::table::CqlTable;
 use crate::{pg_catalog, tasks};
 
-/// The catalog's name, and so the database's.
+/// Name of the catalog and of the database.
 pub(crate) const CATALOG: &str = "fairlane";
 
-/// Every table, as it is defined at one time.
+/// All table definitions at one time.
 #[derive(Clone)]
 pub(crate) struct Tables {
     pub(crate) schema: Arc<engine::Schema>,
@@ -37,17 +38,17 @@ impl fmt::Debug for Tables {
 }
 
 impl Tables {
-    /// Whether these are the same, with nothing changed in between.
+    /// True if both values have the same version of the schema and the same virtual tables.
     pub(crate) fn are(&self, other: &Tables) -> bool {
         self.schema.version == other.schema.version && self.virtuals.len() == other.virtuals.len()
     }
 
-    /// Whether a table is one of the schema's, and not virtual, just as it is defined here.
+    /// True if the schema has the table with the same definition. False for virtual tables.
     pub(crate) fn store(&self, table: &TableDef) -> bool {
         self.schema.table(&table.keyspace, &table.name).is_some_and(|found| **found == *table)
     }
 
-    /// Whether there is such a keyspace, of virtual tables or real ones.
+    /// True if a keyspace of virtual or stored tables has this name.
     pub(crate) fn has_keyspace(&self, name: &str) -> bool {
         self.schema.keyspaces.contains_key(name) || self.virtuals.iter().any(|table| table.keyspace == name)
     }
@@ -66,7 +67,7 @@ impl Tables {
         real.chain(virtuals.map(|table| &table.name)).cloned().collect()
     }
 
-    /// Every table, by keyspace.
+    /// Returns all tables, ordered by keyspace.
     pub(crate) fn all(&self) -> impl Iterator<Item = Arc<TableDef>> {
         let of = move |keyspace: String| {
             let tables = self.tables(&keyspace).into_iter();
@@ -81,20 +82,21 @@ impl Tables {
     }
 }
 
-/// Whether the statement that is being polled is shown a schema. Outside of statements no keyspace is.
+/// True if the statement of the current task may see a schema. Outside of statements all keyspaces
+/// are hidden.
 pub(crate) fn shows(schema: &str) -> bool {
     [information_schema::NAME, pg_catalog::NAME].contains(&schema)
         || tasks::viewer().is_some_and(|viewer| viewer.sees(About::Keyspace(schema)))
 }
 
-/// The one catalog. Its locks are taken on heavy lanes only, for as long as a pointer is copied.
+/// Catalog of all sessions. Only heavy lanes take its locks, to copy a pointer.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     sql: Sql,
     tables: Arc<RwLock<Tables>>,
     /// Schemas that are not keyspaces.
     others: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
-    /// Whether every statement is shown all keyspaces.
+    /// Every statement sees all keyspaces.
     shows_all: bool,
 }
 
@@ -104,13 +106,13 @@ impl Catalog {
         Catalog { sql, tables, others: RwLock::default(), shows_all: false }
     }
 
-    /// The same tables, those of hidden keyspaces among them.
+    /// Returns a catalog of the same tables that hides no keyspace.
     pub(crate) fn of_all(&self) -> Catalog {
         let (sql, tables) = (self.sql.clone(), self.tables.clone());
         Catalog { sql, tables, others: RwLock::default(), shows_all: true }
     }
 
-    /// From now on these are the tables.
+    /// Replaces the list of tables, if it has changed.
     pub(crate) fn set(&self, tables: Tables) {
         let mut current = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         if !current.are(&tables) {
@@ -186,7 +188,8 @@ impl SchemaProvider for Keyspace {
     }
 }
 
-/// A keyspace that the statement is not shown. What it names there is remembered for the audit log.
+/// A keyspace hidden from the statement. Tables that the statement names in it are recorded for
+/// the audit log.
 #[derive(Debug)]
 struct Hidden {
     name: String,

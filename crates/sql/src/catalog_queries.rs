@@ -1,20 +1,29 @@
-//! What well-known clients ask of Postgres' catalog in ways that DataFusion cannot plan, and what answers it here: pgjdbc's metadata, with which JDBC
-//! programs and BI tools find their way, psql's commands, SQLAlchemy's reflection, what Metabase and psqlodbc ask for, the types that Npgsql and asyncpg load. Such a statement is told by words that it alone has;
-//! conditions on names are kept.
+//! Catalog queries of well-known clients that DataFusion cannot plan, with replacements that it
+//! can:
+//!
+//! - pgjdbc's metadata, which JDBC programs and BI tools use
+//! - psql's commands
+//! - SQLAlchemy's reflection
+//! - metadata queries of Metabase and psqlodbc
+//! - types that Npgsql, asyncpg and psycopg load
+//!
+//! A query is recognized by parts of its text that no other query has. The replacement keeps its
+//! conditions on names.
 
-/// A statement of a client.
-struct Known {
-    /// What is in it, with single spaces between words.
+/// A catalog query of a client.
+struct CatalogQuery {
+    /// Parts of its text, with single spaces between words.
     marks: &'static [&'static str],
-    /// Which of its columns are which of ours: where it compares one with something, so does the answer.
+    /// Columns of the query, each with a column of the replacement. Comparisons of the former are
+    /// copied to the latter.
     conditions: &'static [(&'static str, &'static str)],
-    /// Types of its parameters, by their numbers in Postgres, where the client insists.
+    /// Types of its parameters, as Postgres' ids, if the client requires them.
     parameters: &'static [u32],
-    /// What is planned in its stead; `{}` stands for the conditions, each with an AND before it.
+    /// Replacement. `{}` stands for the conditions, each with an AND before it.
     answer: &'static str,
 }
 
-/// The key columns of tables, in their order.
+/// Selects the key columns of tables in their order.
 const KEYS: &str = "SELECT NULL AS table_cat, schema AS table_schem, relation AS table_name, column_name, \
     CAST(row_number() OVER (PARTITION BY schema, relation ORDER BY kind DESC, position) AS SMALLINT) AS key_seq, \
     relation || '_pkey' AS pk_name \
@@ -22,16 +31,16 @@ const KEYS: &str = "SELECT NULL AS table_cat, schema AS table_schem, relation AS
     FROM system_schema.columns WHERE kind IN ('partition_key', 'clustering')) AS keys WHERE true{} \
     ORDER BY table_name, pk_name, key_seq";
 
-const KNOWN: [Known; 30] = [
+const QUERIES: [CatalogQuery; 30] = [
     // pgjdbc: getPrimaryKeys
-    Known {
+    CatalogQuery {
         marks: &["AS KEY_SEQ, ci.relname AS PK_NAME", "AND i.indisprimary"],
         conditions: &[("n.nspname", "schema"), ("ct.relname", "relation")],
         parameters: &[],
         answer: KEYS,
     },
     // pgjdbc: getIndexInfo; there are no indexes
-    Known {
+    CatalogQuery {
         marks: &["AS ORDINAL_POSITION, ci.reltuples AS CARDINALITY", "i.indoption AS I_INDOPTION"],
         conditions: &[],
         parameters: &[],
@@ -40,15 +49,15 @@ const KNOWN: [Known; 30] = [
                  0::smallint AS ordinal_position, ''::text AS column_name, NULL::text AS asc_or_desc, \
                  0::bigint AS cardinality, 0::bigint AS pages, NULL::text AS filter_condition WHERE false",
     },
-    // pgjdbc: how many columns a key may have
-    Known {
+    // pgjdbc: maximum number of columns of a key
+    CatalogQuery {
         marks: &["SELECT setting FROM pg_catalog.pg_settings WHERE name='max_index_keys'"],
         conditions: &[],
         parameters: &[],
         answer: "SELECT '32' AS setting",
     },
     // pgjdbc: getImportedKeys, getExportedKeys, getCrossReference; there are no foreign keys
-    Known {
+    CatalogQuery {
         marks: &["AS PKTABLE_CAT", "AS FKTABLE_CAT", "con.contype = 'f'"],
         conditions: &[],
         parameters: &[],
@@ -59,7 +68,7 @@ const KNOWN: [Known; 30] = [
                  0::smallint AS deferrability WHERE false",
     },
     // pgjdbc: getTypeInfo
-    Known {
+    CatalogQuery {
         marks: &[
             "SELECT t.typname,t.oid FROM pg_catalog.pg_type t",
             "(t.typrelid = 0 OR (SELECT c.relkind = 'c'",
@@ -69,7 +78,7 @@ const KNOWN: [Known; 30] = [
         answer: "SELECT typname, oid FROM pg_catalog.pg_type WHERE typrelid = 0",
     },
     // pgjdbc: getFunctions
-    Known {
+    CatalogQuery {
         marks: &["AS FUNCTION_SCHEM", "AS FUNCTION_NAME", "AS SPECIFIC_NAME FROM pg_catalog.pg_proc p"],
         conditions: &[],
         parameters: &[],
@@ -77,7 +86,7 @@ const KNOWN: [Known; 30] = [
                  NULL::text AS remarks, 1::smallint AS function_type, ''::text AS specific_name WHERE false",
     },
     // pgjdbc: getProcedures
-    Known {
+    CatalogQuery {
         marks: &[
             "AS PROCEDURE_SCHEM",
             "AS PROCEDURE_NAME",
@@ -89,29 +98,29 @@ const KNOWN: [Known; 30] = [
                  NULL::text AS a, NULL::text AS b, NULL::text AS c, NULL::text AS remarks, \
                  2::smallint AS procedure_type, ''::text AS specific_name WHERE false",
     },
-    // pgjdbc: getTablePrivileges; what a role may do is told by `LIST ALL PERMISSIONS`
-    Known {
+    // pgjdbc: getTablePrivileges; `LIST ALL PERMISSIONS` returns the rights of a role
+    CatalogQuery {
         marks: &["SELECT n.nspname,c.relname,r.rolname,c.relacl"],
         conditions: &[],
         parameters: &[],
         answer: "SELECT ''::text AS nspname, ''::text AS relname, ''::text AS rolname, NULL::text AS relacl WHERE false",
     },
-    // pgjdbc: the type behind a number
-    Known {
+    // pgjdbc: the type with an id
+    CatalogQuery {
         marks: &["SELECT typinput='pg_catalog.array_in'::regproc as is_array", "WHERE pg_type.oid = $1"],
         conditions: &[],
         parameters: &[],
         answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type WHERE oid = $1",
     },
-    // pgjdbc: the type of a name
-    Known {
+    // pgjdbc: the type with a name
+    CatalogQuery {
         marks: &["SELECT typinput='pg_catalog.array_in'::regproc as is_array", "WHERE typname = $1"],
         conditions: &[],
         parameters: &[],
         answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type WHERE typname = $1",
     },
     // pgjdbc: all types
-    Known {
+    CatalogQuery {
         marks: &[
             "SELECT typinput='pg_catalog.array_in'::regproc as is_array, typtype, typname, pg_type.oid FROM",
         ],
@@ -119,8 +128,8 @@ const KNOWN: [Known; 30] = [
         parameters: &[],
         answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type ORDER BY oid DESC",
     },
-    // psycopg: the type of a name
-    Known {
+    // psycopg: the type with a name
+    CatalogQuery {
         marks: &["typarray AS array_oid", "FROM pg_type t WHERE t.oid = to_regtype($1)"],
         conditions: &[],
         parameters: &[],
@@ -128,7 +137,7 @@ const KNOWN: [Known; 30] = [
                  FROM pg_catalog.pg_type WHERE typname = $1 ORDER BY oid",
     },
     // Npgsql: all types, when it connects
-    Known {
+    CatalogQuery {
         marks: &["elemproc.proname='array_recv'", "t.typnotnull, t.elemtypoid"],
         conditions: &[],
         parameters: &[],
@@ -142,7 +151,7 @@ const KNOWN: [Known; 30] = [
                  ORDER BY CASE WHEN t.typreceive = 'array_recv' THEN 1 ELSE 0 END",
     },
     // Npgsql until version 4: the same
-    Known {
+    CatalogQuery {
         marks: &["pg_proc.proname IN ('array_recv','oidvectorrecv') THEN 3", "ELSE a.typtype END AS type"],
         conditions: &[],
         parameters: &[],
@@ -155,8 +164,8 @@ const KNOWN: [Known; 30] = [
                  WHERE (t.typtype = 'b' AND (t.typreceive <> 'array_recv' OR e.typtype = 'b')) \
                  OR (t.typtype = 'p' AND t.typname IN ('record', 'void')) ORDER BY 8",
     },
-    // asyncpg: types by their numbers
-    Known {
+    // asyncpg: types by their ids
+    CatalogQuery {
         marks: &["typeinfo_tree(", "any($1::oid[])"],
         conditions: &[],
         parameters: &[1028], // oid[]
@@ -168,7 +177,7 @@ const KNOWN: [Known; 30] = [
                  LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem WHERE t.oid = ANY($1)",
     },
     // Metabase: columns
-    Known {
+    CatalogQuery {
         marks: &["AS \"database-position\"", "AS \"database-is-auto-increment\""],
         conditions: &[
             ("AND (\"c\".\"table_schema\"", "c.table_schema"),
@@ -184,7 +193,7 @@ const KNOWN: [Known; 30] = [
                  AND k.table_name = c.table_name AND k.column_name = c.column_name WHERE true{} ORDER BY 4, 5, 3",
     },
     // Metabase: foreign keys; there are none
-    Known {
+    CatalogQuery {
         marks: &["AS \"fk-table-schema\"", "AS \"pk-column-name\""],
         conditions: &[],
         parameters: &[],
@@ -192,14 +201,14 @@ const KNOWN: [Known; 30] = [
                  '' AS \"pk-table-schema\", '' AS \"pk-table-name\", '' AS \"pk-column-name\" WHERE false",
     },
     // Metabase: indexes; there are none
-    Known {
+    CatalogQuery {
         marks: &["_PG_EXPANDARRAY(\"i\".\"indkey\")", "AS \"field-name\""],
         conditions: &[],
         parameters: &[],
         answer: "SELECT '' AS \"table-schema\", '' AS \"table-name\", '' AS \"field-name\" WHERE false",
     },
     // psqlodbc: SQLPrimaryKeys
-    Known {
+    CatalogQuery {
         marks: &["select ta.attname, ia.attnum, ic.relname, n.nspname,", "i.indkey[ia.attnum-1]"],
         conditions: &[("tc.relname", "k.relation"), ("ic.relname", "k.key"), ("n.nspname", "k.schema")],
         parameters: &[],
@@ -210,7 +219,7 @@ const KNOWN: [Known; 30] = [
                  WHERE kind IN ('partition_key', 'clustering')) AS k WHERE true{} ORDER BY 4, 3, 2",
     },
     // psqlodbc: SQLForeignKeys; there are none
-    Known {
+    CatalogQuery {
         marks: &["as \"FKCOLUMN_NAME\"", "case ref.confupdtype"],
         conditions: &[],
         parameters: &[],
@@ -221,7 +230,7 @@ const KNOWN: [Known; 30] = [
                  '' AS \"PK_NAME\", 0::smallint AS \"DEFERRABILITY\" WHERE false",
     },
     // SQLAlchemy: get_schema_names
-    Known {
+    CatalogQuery {
         marks: &[
             "SELECT pg_catalog.pg_namespace.nspname FROM pg_catalog.pg_namespace",
             "NOT LIKE",
@@ -232,7 +241,7 @@ const KNOWN: [Known; 30] = [
         answer: "SELECT nspname FROM pg_catalog.pg_namespace WHERE NOT starts_with(nspname, 'pg_') ORDER BY nspname",
     },
     // SQLAlchemy: get_columns of a named schema
-    Known {
+    CatalogQuery {
         marks: &[
             "AS identity_options",
             "pg_catalog.pg_attribute.attidentity",
@@ -251,7 +260,7 @@ const KNOWN: [Known; 30] = [
                  ORDER BY c.relname, a.attnum",
     },
     // SQLAlchemy: get_table_options of a named schema
-    Known {
+    CatalogQuery {
         marks: &[
             "inherits.parent_table_names FROM pg_catalog.pg_class",
             "pg_catalog.pg_namespace.nspname = ",
@@ -266,7 +275,7 @@ const KNOWN: [Known; 30] = [
                  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE true{}",
     },
     // SQLAlchemy: get_pk_constraint, get_unique_constraints
-    Known {
+    CatalogQuery {
         marks: &[
             "AS indnullsnotdistinct FROM (SELECT con.conrelid AS conrelid",
             "unnest(pg_catalog.pg_index.indkey)",
@@ -283,7 +292,7 @@ const KNOWN: [Known; 30] = [
                  GROUP BY c.oid, c.relname ORDER BY 1, 3",
     },
     // SQLAlchemy: get_indexes
-    Known {
+    CatalogQuery {
         marks: &[
             "AS has_constraint, pg_catalog.pg_index.indoption",
             "idx_cols.elements_opclass FROM pg_catalog.pg_index",
@@ -296,7 +305,7 @@ const KNOWN: [Known; 30] = [
                  '' AS elements_opclass WHERE false",
     },
     // psql: \d+, of the relation itself
-    Known {
+    CatalogQuery {
         marks: &[
             "SELECT c.relchecks, c.relkind,",
             "array(select 'toast.' || x from pg_catalog.unnest(tc.reloptions) x)",
@@ -309,7 +318,7 @@ const KNOWN: [Known; 30] = [
                  FROM pg_catalog.pg_class c WHERE true{}",
     },
     // psql: \dn+
-    Known {
+    CatalogQuery {
         marks: &["pg_catalog.array_to_string(n.nspacl,", "pg_catalog.obj_description(n.oid, 'pg_namespace')"],
         conditions: &[("n.nspname", "n.nspname")],
         parameters: &[],
@@ -317,8 +326,8 @@ const KNOWN: [Known; 30] = [
                  NULL::text AS \"Access privileges\", NULL::text AS \"Description\" FROM pg_catalog.pg_namespace n \
                  WHERE NOT starts_with(n.nspname, 'pg_') AND n.nspname <> 'information_schema'{} ORDER BY 1",
     },
-    // psql: \dp, \z; what a role may do is told by `LIST ALL PERMISSIONS`
-    Known {
+    // psql: \dp, \z; `LIST ALL PERMISSIONS` returns the rights of a role
+    CatalogQuery {
         marks: &["pg_catalog.array_to_string(c.relacl,", "AS \"Column privileges\""],
         conditions: &[("n.nspname", "n.nspname"), ("c.relname", "c.relname")],
         parameters: &[],
@@ -330,7 +339,7 @@ const KNOWN: [Known; 30] = [
                  AND n.nspname <> 'information_schema'{} ORDER BY 1, 2",
     },
     // psql: \dT; CQL's user types are structs here, and have no names
-    Known {
+    CatalogQuery {
         marks: &[
             "pg_catalog.format_type(t.oid, NULL) AS \"Name\"",
             "pg_catalog.obj_description(t.oid, 'pg_type')",
@@ -340,7 +349,7 @@ const KNOWN: [Known; 30] = [
         answer: "SELECT '' AS \"Schema\", '' AS \"Name\", NULL::text AS \"Description\" WHERE false",
     },
     // psql: \du
-    Known {
+    CatalogQuery {
         marks: &["SELECT r.rolname, r.rolsuper, r.rolinherit,", "ARRAY(SELECT b.rolname", "as memberof"],
         conditions: &[("r.rolname", "r.role")],
         parameters: &[],
@@ -353,34 +362,35 @@ const KNOWN: [Known; 30] = [
     },
 ];
 
-/// What is planned in a statement's stead.
+/// Replacement of a catalog query.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Answer {
     pub(crate) text: String,
-    /// Parameters that the client gives, whether the answer looks at them or not.
+    /// Number of parameters of the client's query. The replacement may not use all.
     pub(crate) parameters: usize,
-    /// Their types, where the client insists.
+    /// Their types, if the client requires them.
     pub(crate) types: &'static [u32],
 }
 
-/// The answer to a statement, if it is one of these.
+/// Returns the replacement of a statement, if it is one of these queries.
 pub(crate) fn answer(text: &str) -> Option<Answer> {
-    // All of them ask Postgres' own catalog.
+    // Each of these queries names a table of `pg_catalog`.
     if !text.contains("pg_") {
         return None;
     }
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let known = KNOWN.iter().find(|known| known.marks.iter().all(|mark| text.contains(mark)))?;
-    let kept = known.conditions.iter().filter_map(|(theirs, ours)| condition(&text, theirs, ours));
-    let answer = known.answer.replace("{}", &kept.collect::<String>());
-    Some(Answer { text: answer, parameters: parameters(&text), types: known.parameters })
+    let query = QUERIES.iter().find(|query| query.marks.iter().all(|mark| text.contains(mark)))?;
+    let conditions = query.conditions.iter().filter_map(|(theirs, ours)| condition(&text, theirs, ours));
+    let answer = query.answer.replace("{}", &conditions.collect::<String>());
+    Some(Answer { text: answer, parameters: parameters(&text), types: query.parameters })
 }
 
-/// How a comparison is written, and what it is here. Equality comes last, as tables are joined by it as well.
+/// Operators of comparisons in the client's query, with those of the replacement. Equality is last,
+/// because it also joins tables.
 const OPERATORS: [(&str, &str); 5] =
     [("IN", "IN"), ("LIKE", "LIKE"), ("~", "~"), ("OPERATOR(pg_catalog.~)", "~"), ("=", "=")];
 
-/// ` AND ours = …`, where the statement compares its column so.
+/// Returns ` AND ours = …`, if the statement compares the column `theirs`.
 fn condition(text: &str, theirs: &str, ours: &str) -> Option<String> {
     OPERATORS.into_iter().find_map(|(written, operator)| {
         let (_, rest) = text.split_once(&format!("{theirs} {written} "))?;
@@ -388,14 +398,14 @@ fn condition(text: &str, theirs: &str, ours: &str) -> Option<String> {
     })
 }
 
-/// Where what a text begins with ends: a string, a list, or one word.
+/// Returns the length of the term at the start of a text: a string, a list, or a word.
 fn term(text: &str) -> Option<usize> {
     match text.as_bytes().first()? {
         b'\'' => {
             let mut end = 1;
             loop {
                 end += text[end..].find('\'')? + 1;
-                // A quote inside is written twice.
+                // A doubled quote is part of the string.
                 if !text[end..].starts_with('\'') {
                     return Some(end);
                 }
@@ -407,7 +417,7 @@ fn term(text: &str) -> Option<usize> {
     }
 }
 
-/// The number of the last parameter.
+/// Returns the number of the last parameter, or 0 if there is none.
 fn parameters(text: &str) -> usize {
     let number = |rest: &str| {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -422,7 +432,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_statement_is_told_whatever_its_spaces_and_its_conditions_are_kept() {
+    fn replacement_keeps_conditions_of_the_query() {
         let asked = "SELECT ... AS KEY_SEQ, ci.relname\n  AS PK_NAME FROM pg_catalog.pg_class ct WHERE true  AND n.nspname = 'it''s' \
                      AND ct.relname LIKE 'o%' AND i.indisprimary";
         let answer = answer(asked).map(|answer| answer.text).unwrap_or_default();
@@ -446,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_alone() {
+    fn other_queries_are_not_replaced() {
         for text in ["SELECT 1", "SELECT * FROM pg_catalog.pg_class", "SELECT 'AND i.indisprimary'"] {
             assert_eq!(answer(text), None, "{text}");
         }

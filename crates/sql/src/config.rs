@@ -1,4 +1,4 @@
-//! What the SQL door is told when it starts. Every bound that a client can run into is here.
+//! Settings of the SQL listener, including every bound that a client can reach.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,48 +9,50 @@ use access::AuditLog;
 use engine::scan::arrow::DECIMALS;
 use frontdoor::{Accounts, Limits, Tls};
 
-/// Settings of the SQL door. [`SqlConfig::default`] listens on loopback with authentication on.
+/// Settings of the SQL listener. [`SqlConfig::default`] listens on loopback, with authentication.
 #[derive(Clone, Debug)]
 pub struct SqlConfig {
-    /// Where the Postgres protocol is spoken. Port 0 takes a free one.
+    /// Address for clients of the Postgres protocol. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// What connections are encrypted with, if clients ask for it.
+    /// Certificates for encrypted connections. `None`: requests for encryption are declined.
     pub tls: Option<Tls>,
-    /// Whether plain text is spoken beyond loopback.
+    /// Accepts unencrypted connections on other addresses than loopback.
     pub allow_plaintext: bool,
-    /// Whether clients must log in. Without it every session is `anonymous` and may do everything.
+    /// Requires a login. Without it every session is `anonymous` and has all rights.
     pub authenticate: bool,
-    /// Where queries put aside what they are refused memory for. Emptied at the start; without it they cannot.
+    /// Folder of spill files, emptied at the start. `None` disables spilling.
     pub spill_dir: Option<PathBuf>,
-    /// The most that all queries have there, bytes; else a quarter of what is free at the start.
+    /// Maximum size of all spill files, bytes. `None`: a quarter of the disk space that is free at
+    /// the start.
     pub spill_bytes_max: Option<u64>,
-    /// Connections at once, before and after login. Each runs one statement at a time.
+    /// Maximum number of connections before and after login. Each runs one statement at a time.
     pub connections: Limits,
-    /// Sessions without a statement for so long are closed; `None` closes none.
+    /// Time without a statement after which a session is closed. `None`: never.
     pub idle_timeout: Option<Duration>,
-    /// Longest message of a client, bytes.
+    /// Maximum length of a client's message after login, bytes.
     pub message_bytes_max: usize,
-    /// Longest message of a client that has not logged in, bytes.
+    /// Maximum length of a client's message before login, bytes.
     pub startup_bytes_max: usize,
-    /// Prepared statements of one connection, and as many portals.
+    /// Maximum number of prepared statements of a connection, and of its portals.
     pub prepared_max: usize,
-    /// Accounts of what clients make the server hold, at all listeners: here prepared statements, portals, and messages while they
-    /// are received.
+    /// Accounts of the memory that clients of all listeners occupy. The SQL listener charges
+    /// prepared statements, portals, and messages while they are received.
     pub accounts: Accounts,
-    /// Time limit of statements for which neither the session nor its level sets one.
+    /// Time limit of statements if neither the session nor its level sets one.
     pub statement_time_default: Duration,
-    /// Time limit that no session may exceed.
+    /// Maximum time limit of a statement.
     pub statement_time_max: Duration,
-    /// Time from accepting a connection to its login.
+    /// Time limit from accepting a connection to its login.
     pub startup_timeout: Duration,
-    /// Wait before a wrong password is answered.
+    /// Delay of the answer to a wrong password.
     pub auth_failure_delay: Duration,
-    /// Takes logins and reads of audited keyspaces; `None` logs none.
+    /// Audit log of logins and of reads of audited keyspaces. `None` disables it.
     pub audit: Option<Arc<AuditLog>>,
-    /// Digits behind the point that a CQL `decimal` is read with, of 38, 0 to [`engine::scan::arrow::DECIMALS_MAX`]. A query that reads one
-    /// with more fails.
+    /// Scale with which a CQL `decimal` is read, 0 to [`engine::scan::arrow::DECIMALS_MAX`]. The
+    /// precision is 38. A query that reads a value with a larger scale fails.
     pub decimals: i8,
-    /// Rows of a batch, about: a few thousand, so that a batch is a piece of work of a millisecond or so.
+    /// Approximate number of rows of a batch: a few thousand, so that an operator takes about a
+    /// millisecond for it.
     pub batch_rows: usize,
 }
 
@@ -81,7 +83,7 @@ impl Default for SqlConfig {
 }
 
 impl SqlConfig {
-    /// Whether clients may come without encryption. Where they need a certificate, they may not.
+    /// True if clients may connect without encryption. False if every client needs a certificate.
     pub(crate) fn takes_plaintext(&self) -> bool {
         let encrypts_all = self.tls.as_ref().is_some_and(|tls| tls.files().client_required);
         !encrypts_all && (self.allow_plaintext || self.listen.ip().is_loopback())

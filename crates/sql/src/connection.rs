@@ -1,5 +1,6 @@
-//! A client's socket: messages in, split off by their length and bounded; messages out, gathered and written together, on a fast
-//! lane. `message` reads the bodies; the protocol's library writes them.
+//! A client's socket, used on a fast lane. Incoming messages are bounded and split off by their
+//! length. Outgoing messages are buffered and written together. `message` decodes the bodies of
+//! incoming messages; the library `pgwire` encodes outgoing ones.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,25 +23,26 @@ use crate::seen::Seen;
 use crate::server::{Here, Sql};
 use crate::session::Session;
 
-/// Bytes of answers gathered before they are written.
+/// Bytes of answers that are buffered before they are written.
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
-/// Room for reading, bytes.
+/// Free space reserved for a read, bytes.
 const INPUT_BYTES: usize = 8 << 10;
-/// Chunks that a large message is received in, bytes.
+/// Size of the chunks in which a large message is received, bytes.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Longest message of the types that carry names only, bytes, as in PostgreSQL.
+/// Maximum length of messages that contain only names, bytes, as in PostgreSQL.
 const SMALL_BYTES_MAX: usize = 10_000;
-/// Work units of a message, apart from its bytes: reading, answering and writing take some microseconds.
+/// Work units of a message, apart from its bytes: reading, answering and writing take a few
+/// microseconds.
 const UNITS_PER_MESSAGE: u32 = 50;
-/// Time for a client that is refused to take notice.
+/// Time limit for sending the last error to a client.
 const REFUSAL: Duration = Duration::from_secs(1);
 
-/// Why a connection ends.
+/// Reason for the end of a connection.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The client is gone, or said that it goes.
+    /// The client closed the connection or sent Terminate.
     Gone,
-    /// It is to be told why.
+    /// An error, to be sent to the client.
     Failed(Failure),
 }
 
@@ -50,31 +52,31 @@ impl From<io::Error> for End {
     }
 }
 
-/// Messages that a client may send now.
+/// Kinds of messages that a client may send in the current state of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Those without a type: the startup message, and what comes ahead of it.
+    /// Messages without a type: the startup message, and requests before it.
     Startup,
     /// Answers to the request for a password.
     Password,
-    /// Those of a session.
+    /// Messages of a session.
     Session,
 }
 
-/// A message of which a part has come.
+/// A large message that is being received.
 struct Large {
     kind: u8,
     chunks: Vec<Bytes>,
-    /// Bytes that are to come, those in the input among them.
+    /// Bytes that no chunk contains yet, including those in the input buffer.
     left: usize,
     charge: Option<Charge>,
-    /// Why there is no memory for it: its chunks are discarded as they come.
+    /// Error if its account is full. Chunks are then discarded on arrival.
     refused: Option<Failure>,
 }
 
 /// See the head of this file.
 pub(crate) struct Connection {
-    /// None if encryption was to begin, and did not.
+    /// `None` if the TLS handshake failed.
     stream: Option<Stream>,
     input: BytesMut,
     output: BytesMut,
@@ -82,12 +84,12 @@ pub(crate) struct Connection {
     message_bytes_max: usize,
     /// The large message that is being received.
     large: Option<Large>,
-    /// Whom large messages are charged to, once the client has logged in.
+    /// Account that large messages are charged to. `None` before login.
     account: Option<Arc<Account>>,
     counts: Rc<Counts>,
-    /// What others see of it.
+    /// State shown in system tables.
     seen: Rc<Seen>,
-    /// What is counted of its buffers.
+    /// Size of its buffers that `counts` includes.
     buffer_bytes: u64,
 }
 
@@ -119,19 +121,20 @@ impl Connection {
         self.stream.as_ref().is_some_and(Stream::is_encrypted)
     }
 
-    /// The role that the client's certificate names.
+    /// Returns the role that the client's certificate names.
     pub(crate) fn certificate(&self) -> Option<Arc<str>> {
         self.stream.as_ref().and_then(Stream::client)
     }
 
-    /// What channel binding takes, on an encrypted connection.
+    /// Returns the data of channel binding (`tls-server-end-point`). `None` without encryption.
     pub(crate) fn end_point(&self) -> Option<Arc<[u8]>> {
         self.stream.as_ref().and_then(Stream::end_point)
     }
 
-    /// Goes on encrypted, as the client has asked for and been told.
+    /// Begins encryption, after the client's request was accepted.
     pub(crate) async fn encrypt(&mut self, tls: &Tls) -> Result<(), End> {
-        // What came in clear must not pass for part of what comes encrypted.
+        // An attacker may have injected plain text behind the request. It must not count as
+        // encrypted input.
         if !self.input.is_empty() {
             let text = "received unencrypted data after the request for encryption";
             return Err(End::Failed(Failure::fatal(state::PROTOCOL, text)));
@@ -145,22 +148,24 @@ impl Connection {
         Ok(())
     }
 
-    /// The client has sent its startup message: messages have a type from now on, and only passwords are accepted.
+    /// Marks the startup message as received: later messages have a type, and only passwords are
+    /// accepted until login.
     pub(crate) fn started(&mut self, minor: u32) {
         self.seen.started(minor);
         self.phase = Phase::Password;
     }
 
-    /// The client has logged in: its messages may be longer, and large ones are charged to `account`.
+    /// Marks the client as logged in: its messages may have `message_bytes_max` bytes, and large
+    /// ones are charged to `account`.
     pub(crate) fn allow(&mut self, message_bytes_max: usize, account: Arc<Account>) {
         self.phase = Phase::Session;
         (self.message_bytes_max, self.account) = (message_bytes_max, Some(account));
     }
 
-    /// Waits for the next message. May be dropped while it waits; what has come is kept.
+    /// Waits for the next message. The future may be dropped: received bytes stay in the buffer.
     ///
     /// # Errors
-    /// The client is gone, or has sent what is no message.
+    /// The client is gone, or has sent an invalid message.
     pub(crate) async fn next(&mut self) -> Result<Frame, End> {
         loop {
             if let Some(frame) = self.split_off()? {
@@ -186,7 +191,7 @@ impl Connection {
         }
     }
 
-    /// Splits off the next message, if it has come whole.
+    /// Returns the next message, if it is complete.
     fn split_off(&mut self) -> Result<Option<Frame>, End> {
         if self.large.is_none() {
             let typed = usize::from(self.phase != Phase::Startup);
@@ -205,9 +210,11 @@ impl Connection {
                 let body = Body::new(vec![message.slice(typed + 4..)]);
                 return Ok(Some(Frame { kind, body, charge: None, refused: None }));
             }
-            // Charged from its header on; before login few messages of few bytes are accepted.
+            // Charged as soon as the header is known. Before login there is no account, but
+            // messages are few and short.
             let charge = self.account.as_ref().map(|account| account.charge(bytes as u64)).transpose();
-            // A connection that closed here would be reset by what is on its way, and the client would not be told why.
+            // Closing the connection now would reset it because of unread bytes, and the client
+            // would not receive the error.
             let (charge, refused) = match charge {
                 Ok(charge) => (charge, None),
                 Err(full) => (None, Some(Failure::from(full))),
@@ -216,7 +223,8 @@ impl Connection {
             self.large = Some(Large { kind, chunks: Vec::new(), left: bytes, charge, refused });
         }
         let Some(large) = &mut self.large else { return Ok(None) };
-        // Whole chunks only: one byte a packet must not take a chunk each.
+        // Only full chunks are split off: a client that sends single bytes would otherwise make a
+        // chunk of each.
         let chunk = large.left.min(CHUNK_BYTES);
         if self.input.len() < chunk {
             return Ok(None);
@@ -236,7 +244,7 @@ impl Connection {
         }))
     }
 
-    /// Checks the type of a message, ahead of its length.
+    /// Checks the type of a message, before its length has arrived.
     fn check_kind(&self, kind: u8) -> Result<(), End> {
         let known = match self.phase {
             Phase::Startup => true,
@@ -251,7 +259,7 @@ impl Connection {
         Err(End::Failed(Failure::fatal(state::PROTOCOL, text)))
     }
 
-    /// Returns the length of the body, if the message may be so long.
+    /// Returns the length of the body, if it is within the limit for the message's type.
     fn check_length(&self, kind: u8, length: i32) -> Result<usize, End> {
         let invalid = || End::Failed(Failure::fatal(state::PROTOCOL, "invalid message length"));
         let length = usize::try_from(length).ok().filter(|length| *length >= 4).ok_or_else(invalid)?;
@@ -267,7 +275,7 @@ impl Connection {
         Ok(length - 4)
     }
 
-    /// Gathers a message.
+    /// Appends a message to the output buffer.
     pub(crate) fn put<M: Message>(&mut self, message: &M) -> Result<(), End> {
         let too_long = |error: pgwire::error::PgWireError| {
             End::Failed(Failure::fatal(state::LIMIT, format!("an answer does not fit: {error}")))
@@ -288,12 +296,13 @@ impl Connection {
         self.put(&BackendKeyData::new(session, SecretKey::Bytes(secret)))
     }
 
-    /// One byte, outside of all messages: the answer to a wish for encryption.
+    /// Appends a byte outside of messages: the answer to a request for encryption.
     pub(crate) fn put_byte(&mut self, byte: u8) {
         self.output.extend_from_slice(&[byte]);
     }
 
-    /// Takes what was gathered, to be added to elsewhere and given back.
+    /// Takes the output buffer, to append to it elsewhere. [`give_output`](Self::give_output)
+    /// returns it.
     pub(crate) fn take_output(&mut self) -> BytesMut {
         std::mem::take(&mut self.output)
     }
@@ -306,7 +315,8 @@ impl Connection {
         self.output.len() >= OUTPUT_BYTES
     }
 
-    /// Writes what was gathered. A client that does not read holds its statement back here.
+    /// Writes the output buffer. If the client does not read, its statement waits here
+    /// (backpressure).
     pub(crate) async fn flush(&mut self) -> Result<(), End> {
         if !self.output.is_empty() {
             let bytes = self.output.len() as u64;
@@ -319,7 +329,7 @@ impl Connection {
             self.seen.writing(writing).await?;
             add(&self.counts.sent_bytes, bytes);
         }
-        // One long answer is no reason to keep its room.
+        // Do not keep the memory of one long answer.
         if self.output.capacity() > 4 * OUTPUT_BYTES {
             self.output = BytesMut::new();
         }
@@ -327,7 +337,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns when the client has closed its side. Never if it has sent something meanwhile: that is read later.
+    /// Returns when the client has closed its side. If unread input arrives first, never returns:
+    /// the input is read later.
     pub(crate) async fn gone(&self) {
         if let Some(stream) = &self.stream {
             stream.closed().await;
@@ -343,7 +354,7 @@ impl Drop for Connection {
     }
 }
 
-/// Serves a client until one side ends it.
+/// Serves a client until one side ends the connection.
 pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slot) {
     let config = sql.config();
     let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::new(slot.peer(), 0));
@@ -378,7 +389,7 @@ pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slo
     }
 }
 
-/// Takes a session off its core's list, whichever way it ends.
+/// Removes a session from its core's list when dropped.
 struct Left {
     here: Rc<Here>,
     number: i32,

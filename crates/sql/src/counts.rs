@@ -1,5 +1,5 @@
-//! What the door counts on a core, for `/metrics`, and the memory it holds, for `system.memory`. All of it is counted on the core's
-//! fast lane.
+//! Counters of the SQL listener on one core, for `/metrics`, and the memory that it occupies, for
+//! `system.memory`. The core's fast lane updates them.
 
 use std::cell::Cell;
 
@@ -16,18 +16,18 @@ pub(crate) struct Counts {
     pub(crate) errors: Cell<u64>,
     pub(crate) received_bytes: Cell<u64>,
     pub(crate) sent_bytes: Cell<u64>,
-    /// Room of what connections read into and gather answers in.
+    /// Capacity of the connections' input and output buffers.
     pub(crate) buffer_bytes: Cell<u64>,
 }
 
-/// What is counted for all cores, on the first of them.
+/// Counters of the plan cache, which all cores share. The first core reports them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Plans {
-    /// Statements so far whose plan was kept from an earlier one.
-    pub(crate) found: u64,
-    /// Plans kept now.
-    pub(crate) kept: u64,
-    /// What they take, about, bytes.
+pub(crate) struct PlanCacheCounts {
+    /// Statements whose plan was in the cache, since the start.
+    pub(crate) hits: u64,
+    /// Plans in the cache.
+    pub(crate) plans: u64,
+    /// Estimated size of these plans, bytes.
     pub(crate) bytes: u64,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn add(count: &Cell<u64>, more: u64) {
     count.set(count.get() + more);
 }
 
-type Row = (Metric, fn(&Counts, &Plans) -> u64);
+type Row = (Metric, fn(&Counts, &PlanCacheCounts) -> u64);
 
 static ROWS: [Row; 10] = [
     (
@@ -71,24 +71,23 @@ static ROWS: [Row; 10] = [
     ),
     (
         Metric::gauge("fairlane_sql_plans_kept", "Plans kept for those who send the same text again."),
-        |_, p| p.kept,
+        |_, p| p.plans,
     ),
-    (Metric::counter("fairlane_sql_plans_found_total", "SQL statements whose plan was kept."), |_, p| {
-        p.found
-    }),
+    (Metric::counter("fairlane_sql_plans_found_total", "SQL statements whose plan was kept."), |_, p| p.hits),
 ];
 
 impl Counts {
-    pub(crate) fn measures(&self, plans: Plans) -> Vec<Measure> {
+    pub(crate) fn measures(&self, plans: PlanCacheCounts) -> Vec<Measure> {
         let measure = |(metric, of): &'static Row| Measure { metric, value: of(self, &plans) as f64 };
         ROWS.iter().map(measure).collect()
     }
 
-    /// Memory for `system.memory`. What sessions hold between statements is in the accounts of all listeners.
-    pub(crate) fn held(&self, plans: Plans) -> Vec<HeldMemory> {
+    /// Returns the rows of `system.memory`. Memory of sessions between statements is not included:
+    /// the accounts of all listeners count it.
+    pub(crate) fn held(&self, plans: PlanCacheCounts) -> Vec<HeldMemory> {
         let mut held =
             vec![HeldMemory { purpose: "buffers of SQL connections", bytes: self.buffer_bytes.get() }];
-        if plans.kept > 0 {
+        if plans.plans > 0 {
             held.push(HeldMemory { purpose: "kept plans of SQL, about", bytes: plans.bytes });
         }
         held

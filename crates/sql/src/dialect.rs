@@ -1,15 +1,18 @@
-//! Postgres' SQL as DataFusion can plan it. The crate that also makes `pg_catalog` has rules for what Postgres' clients write; here are those that
-//! it has not, or has otherwise:
+//! Parses Postgres' SQL and rewrites it so that DataFusion can plan it. The crate
+//! `datafusion-pg-catalog` has rewrite rules for statements of Postgres' clients. This file adds
+//! rules that it lacks, and replaces some:
 //!
-//! - Columns are named as Postgres names them ([`column_names`]).
-//! - `AT TIME ZONE` is Postgres' function `timezone`: a point in time becomes local time, and local time a point in time.
-//! - `OPERATOR(pg_catalog.=)` is `=`, and types that are texts here (`uuid`, `json`, `inet`, `name`) are texts.
+//! - Columns get Postgres' names ([`column_names`]).
+//! - `AT TIME ZONE` becomes Postgres' function `timezone`. It converts a point in time to local
+//!   time, and local time to a point in time.
+//! - `OPERATOR(pg_catalog.=)` becomes `=`. Types stored as text here (`uuid`, `json`, `inet`,
+//!   `name`) become `TEXT`.
 //! - Patterns of `to_char` are translated.
+//! - Expressions with another meaning in DataFusion are rewritten or refused ([`translate`]).
 //!
-//! - What DataFusion plans otherwise than Postgres is written otherwise, or refused ([`translate`]).
-//!
-//! That crate takes subqueries for NULL that depend on the row they stand in, since DataFusion cannot plan those that clients
-//! ask of the catalog. Those whose value would be lost are refused. What reads tables goes without that rule.
+//! That crate replaces correlated subqueries by NULL, because DataFusion cannot plan those in the
+//! catalog queries of clients. Subqueries whose value matters are refused. Statements that read
+//! tables are parsed without that rule.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -39,7 +42,9 @@ use crate::{to_char, translate};
 
 /// See the head of this file.
 pub(crate) struct Dialect {
+    /// Parser for statements that read only Postgres' catalog.
     of_catalog: PostgresCompatibilityParser,
+    /// Rewrite rules for all other statements.
     of_tables: Vec<Box<dyn SqlStatementRewriteRule>>,
 }
 
@@ -61,10 +66,11 @@ impl Dialect {
         }
     }
 
-    /// Parses a text into its statements, which are bounded before anything but the parser touches them, and their size.
+    /// Returns the statements of a text and their total size. Checks the bounds on their size
+    /// right after parsing, before rewriting.
     ///
     /// # Errors
-    /// It is not SQL, or too complex.
+    /// The text is not SQL, or too complex.
     pub(crate) fn parse(
         &self,
         text: &str,
@@ -79,7 +85,7 @@ impl Dialect {
         let (mut statements, mut size) = (parsed.map_err(syntax)?, Size::default());
         let of_catalog = statements.iter().any(reads_catalog_only);
         for statement in &mut statements {
-            // The catalog's parser reads the text again, and rewrites trees as they are.
+            // The catalog's parser parses the text again, so flattening would have no effect.
             if !of_catalog {
                 tree::flatten(statement);
             }
@@ -99,11 +105,11 @@ impl Dialect {
             column_names::name_columns(&mut statement);
             statement = rules.iter().fold(statement, |statement, rule| rule.rewrite(statement));
             translate::translate(&mut statement)?;
-            let wrong = visit_expressions_mut(&mut statement, |expression| match rewrite(expression) {
+            let error = visit_expressions_mut(&mut statement, |expression| match rewrite(expression) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => ControlFlow::Break(error),
             });
-            match wrong {
+            match error {
                 ControlFlow::Continue(()) => Ok(statement),
                 ControlFlow::Break(error) => Err(syntax(ParserError::ParserError(error))),
             }
@@ -113,13 +119,13 @@ impl Dialect {
     }
 }
 
-/// Functions that give rows, which the parser takes for tables.
+/// Functions that return rows, which the parser treats as tables.
 const FUNCTIONS: [&str; 3] = ["generate_series", "string_to_array", "unnest"];
 
-/// Whether a statement reads Postgres' own catalog, and nothing else.
+/// True if a statement reads Postgres' catalog and no other table.
 fn reads_catalog_only(statement: &Statement) -> bool {
-    let mut own = WithNames::default();
-    let _ = statement.visit(&mut own);
+    let mut with_names = WithNames::default();
+    let _ = statement.visit(&mut with_names);
     let mut any = false;
     let others = visit_relations(statement, |name| {
         let parts: Vec<String> = name
@@ -134,13 +140,14 @@ fn reads_catalog_only(statement: &Statement) -> bool {
             None => last.starts_with("pg_"),
         };
         any |= of_catalog;
-        let is_neither = schema.is_none() && (own.0.contains(&last) || FUNCTIONS.contains(&last.as_str()));
+        let is_neither =
+            schema.is_none() && (with_names.0.contains(&last) || FUNCTIONS.contains(&last.as_str()));
         if of_catalog || is_neither { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     any && others.is_continue()
 }
 
-/// The names that `WITH` gives, anywhere in a statement.
+/// Names of all `WITH` queries in a statement.
 #[derive(Default)]
 struct WithNames(HashSet<String>);
 
@@ -205,7 +212,7 @@ fn plain_operator(name: &str) -> Option<BinaryOperator> {
     })
 }
 
-/// Types whose values are texts here.
+/// True for types whose values are stored as text here.
 fn is_text(ty: &DataType) -> bool {
     match ty {
         DataType::Uuid | DataType::JSON | DataType::JSONB => true,
@@ -217,7 +224,8 @@ fn is_text(ty: &DataType) -> bool {
     }
 }
 
-/// Takes the declared length off a type of arrays: PostgreSQL ignores it, and DataFusion would make room for so many elements.
+/// Removes the declared length from an array type. PostgreSQL ignores it, and DataFusion would
+/// allocate memory for that number of elements.
 fn without_length(mut ty: &mut DataType) {
     while let DataType::Array(ArrayElemTypeDef::SquareBracket(element, length)) = ty {
         *length = None;
@@ -229,7 +237,7 @@ pub(crate) fn is_call_of(function: &Function, name: &str) -> bool {
     last_part(&function.name).is_some_and(|ident| ident.value.eq_ignore_ascii_case(name))
 }
 
-/// The names of a qualified name.
+/// Returns a qualified name.
 pub(crate) fn of_names(names: &[&str]) -> ObjectName {
     ObjectName::from(names.iter().map(|name| Ident::new(*name)).collect::<Vec<_>>())
 }
@@ -252,19 +260,19 @@ pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     })
 }
 
-/// What a setting is set to.
+/// New value of a setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SetTo {
     Constant(String),
-    /// What the statement's parameter of that name, `$1` say, is.
+    /// Name of a parameter of the statement, such as `$1`.
     Parameter(String),
 }
 
 impl SetTo {
-    /// The value.
+    /// Returns the value.
     ///
     /// # Errors
-    /// The parameter has none.
+    /// The parameter has no value, or is null.
     pub(crate) fn value(&self, values: Option<&ParamValues>) -> Result<String, Failure> {
         let parameter = match self {
             SetTo::Constant(value) => return Ok(value.clone()),
@@ -278,17 +286,17 @@ impl SetTo {
     }
 }
 
-/// The settings that calls of `set_config` in a statement set: names and values. One for the transaction alone sets nothing, as a
-/// transaction here has no settings of its own.
+/// Returns names and values of the settings that calls of `set_config` in a statement set. Calls
+/// with `is_local` are ignored, because transactions have no settings here.
 ///
 /// # Errors
-/// They are not constants: which call.
+/// The call whose arguments are not constants.
 pub(crate) fn set_configs(statement: &Statement) -> Result<Vec<(String, SetTo)>, String> {
     let mut sets = Vec::new();
     if matches!(statement, Statement::Explain { .. }) {
         return Ok(sets);
     }
-    let wrong = visit_expressions(statement, |expr| {
+    let invalid = visit_expressions(statement, |expr| {
         let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
         if !is_call_of(function, "set_config") {
             return ControlFlow::Continue(());
@@ -315,7 +323,7 @@ pub(crate) fn set_configs(statement: &Statement) -> Result<Vec<(String, SetTo)>,
         }
         ControlFlow::Continue(())
     });
-    match wrong {
+    match invalid {
         ControlFlow::Break(call) => Err(call),
         ControlFlow::Continue(()) => Ok(sets),
     }
@@ -336,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_postgres_writes_otherwise_is_rewritten() {
+    fn syntax_of_postgres_is_rewritten() {
         check(
             "SELECT a AT TIME ZONE 'Asia/Tokyo' AS t FROM k.t WHERE b OPERATOR(pg_catalog.=) '1'::uuid",
             "SELECT timezone('Asia/Tokyo', a) AS t FROM k.t WHERE b = '1'::TEXT",
@@ -391,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_by_a_call_is_told() {
+    fn settings_of_set_config_calls_are_returned() {
         let of = |text: &str| set_configs(&parsed(text).expect(text)[0]);
         let expected = vec![("jit".to_owned(), SetTo::Constant("off".to_owned()))];
         assert_eq!(

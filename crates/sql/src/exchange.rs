@@ -1,8 +1,8 @@
-//! The lane exchange: a node of a plan that changes nothing but where its input runs. Partition i of the input is run on the heavy
-//! lane of core i, and its batches come over a bounded channel to whoever asked.
+//! The lane exchange: a plan node that runs partition i of its input on the heavy lane of core i.
+//! It passes the batches unchanged through a bounded channel to the consumer.
 //!
-//! A rule, the last of the optimizer's, puts one under every node that brings partitions together: there, and only there, a
-//! partition's work would otherwise move to another core.
+//! The last optimizer rule puts an exchange under every node that combines partitions. Without it,
+//! these nodes would run a partition's work on another core.
 //!
 //! ```text
 //!   SortPreservingMerge                     on the statement's core (`StatementContext`)
@@ -40,7 +40,8 @@ use crate::tasks::{self, Handles};
 use crate::wide;
 use crate::yields::yielding;
 
-/// Batches on their way between two lanes: one being worked on, one ready. Heavy lanes share a short lock here, never a fast one.
+/// Maximum number of batches in a channel between two lanes: one in use, one ready. The channel's
+/// short lock is shared by heavy lanes only.
 const BATCHES_MAX: usize = 2;
 
 /// See the head of this file.
@@ -65,10 +66,11 @@ impl Passage for LaneExchange {
     }
 }
 
-/// What sends batches into a channel until there are no more, or nobody wants them.
+/// Producer's end of a channel of batches.
 pub(crate) type Sender = mpsc::Sender<Result<RecordBatch>>;
 
-/// Runs a partition of the input, where it is polled.
+/// Returns a task that runs a partition of the input and sends its batches. The task ends with the
+/// last batch, at an error, or when the consumer is gone.
 fn pump(
     input: Arc<dyn ExecutionPlan>,
     partition: usize,
@@ -95,10 +97,10 @@ fn pump(
     }
 }
 
-/// The work and the end of its channel, once it has been started.
+/// A started producer: the consumer's end of its channel, and its task.
 pub(crate) type Started = (mpsc::Receiver<Result<RecordBatch>>, lanes::Task<Result<(), tasks::Panicked>>);
 
-/// Starts what feeds a channel on the heavy lane of a core, in the group of the caller.
+/// Starts a producer on the heavy lane of the partition's core, in the group of the caller.
 async fn on_core<F>(handles: &'static Handles, partition: usize, feed: F) -> Result<Started>
 where
     F: FnOnce(Sender) -> futures::future::BoxFuture<'static, ()> + Send + 'static,
@@ -109,12 +111,13 @@ where
     Ok((receiver, task))
 }
 
-/// A channel between the lanes, of the bound above.
+/// Returns a channel of [`BATCHES_MAX`] batches between lanes.
 pub(crate) fn channel() -> (Sender, mpsc::Receiver<Result<RecordBatch>>) {
     mpsc::channel(BATCHES_MAX)
 }
 
-/// The batches of work that is started somewhere else when they are first asked for. Dropping the stream cancels the work.
+/// Returns the batches of a producer. `make` starts it, on any lane, when the stream is first
+/// polled. Dropping the stream cancels it.
 pub(crate) fn elsewhere<M, Fut>(
     schema: datafusion::arrow::datatypes::SchemaRef,
     run: Option<Arc<Run>>,
@@ -162,10 +165,11 @@ where
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
-/// Puts lane exchanges where partitions come together, and makes a plan of several partitions one.
+/// Optimizer rule that puts lane exchanges under nodes that combine partitions. It also reduces
+/// the plan's result to one partition.
 #[derive(Debug)]
 pub(crate) struct PlaceOnLanes {
-    /// Rows of a batch, if a statement has no wide values.
+    /// Rows of a batch, for statements without wide values.
     pub(crate) batch_rows: usize,
 }
 
@@ -178,7 +182,7 @@ impl PhysicalOptimizerRule for PlaceOnLanes {
         let is_narrowed = config.execution.batch_size.get() < self.batch_rows;
         let plan = if partitions(&plan) > 1 { Arc::new(CoalescePartitionsExec::new(plan)) } else { plan };
         let placed = plan.transform_up(|node: Arc<dyn ExecutionPlan>| {
-            if !brings_together(&node) {
+            if !combines_partitions(&node) {
                 let node = if is_narrowed { wide::split(node) } else { node };
                 return Ok(Transformed::yes(yielding(node)?));
             }
@@ -202,14 +206,15 @@ fn partitions(plan: &Arc<dyn ExecutionPlan>) -> usize {
     plan.output_partitioning().partition_count()
 }
 
-fn brings_together(node: &Arc<dyn ExecutionPlan>) -> bool {
+fn combines_partitions(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.is::<RepartitionExec>()
         || node.is::<CoalescePartitionsExec>()
         || node.is::<SortPreservingMergeExec>()
         || node.is::<AnalyzeExec>()
 }
 
-/// One partition runs wherever it is asked for; a scan finds its cores by itself.
+/// Puts an exchange above an input. Inputs of one partition run on the consumer's core, and a scan
+/// selects its cores itself.
 fn place(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let stays = partitions(&input) == 1 || input.is::<ScanExec>() || input.is::<PassageExec<LaneExchange>>();
     if stays { input } else { PassageExec::<LaneExchange>::over(input) }

@@ -1,26 +1,36 @@
-//! Bounds on what the parser makes of a statement, measured on the text in one pass without memory. The parser builds chains
-//! of operators in a loop and reads some arguments several times, so a short text can become a tree too deep to drop, or work
-//! without end. The tree that is parsed has bounds of its own (`tree`).
+//! Bounds on the parser's work and on its syntax tree, measured on the text in one pass without
+//! allocating. They protect against two kinds of short texts:
+//!
+//! - The parser builds chains of operators in a loop. Their tree can be too deep to drop.
+//! - The parser reads some arguments several times. Nesting them takes exponential time.
+//!
+//! `tree` checks the bounds of the parsed tree.
 
 use crate::text::{blank_len, token_len};
 
-/// Deepest nesting of parentheses, CASE, and of data types in angle brackets. The parser itself refuses 50 levels of expressions.
+/// Maximum nesting of parentheses, CASE, and data types in angle brackets. The parser itself
+/// refuses more than 50 levels of expressions.
 const NESTING_MAX: usize = 100;
-/// Deepest nesting within CASE, or of NOT and other words ahead of an expression. Beyond 50 levels the parser gives up reading such
-/// a word as an expression, reads it as a column's name, and reports that there is no such column. It takes a few for the statement.
+/// Maximum nesting within CASE, or of prefix words such as NOT. Beyond 50 levels the parser reads
+/// such a word as a column's name and reports an unknown column. The statement around it uses a
+/// few of these levels.
 const WORDS_MAX: u64 = 44;
-/// Most words, signs and blanks. The parser keeps each as a token of about 100 bytes, blanks too, before it builds a tree: these
-/// are 40 MB. The tree itself is bounded by the guardrail `sql_nodes`, whose default of 100,000 nodes takes no more tokens.
+/// Maximum number of tokens, including blanks. The parser stores each token in about 100 bytes
+/// before it builds a tree: 40 MB in all. The guardrail `sql_nodes` bounds the tree. Its default
+/// of 100,000 nodes needs no more tokens.
 const TOKENS_MAX: u64 = 400_000;
-/// Longest chain of array brackets, such as `int[][]`. PostgreSQL has at most 6 dimensions.
+/// Maximum length of a chain of array brackets, such as `int[][]`. PostgreSQL has at most 6
+/// dimensions.
 const BRACKETS_MAX: u64 = 16;
-/// Most operators that are open at one place of a text, summed over its levels of nesting. A tree is at most this deep. Dropping
-/// a parsed tree of 20,000 levels takes less than the 2 MiB of a lane's stack (measured 2026-11-24 with sqlparser 0.62).
+/// Maximum number of operators that are open at one place of a text, over all levels of nesting.
+/// It bounds the depth of the tree. Dropping a parsed tree of 20,000 levels takes less than the
+/// 2 MiB of a lane's stack (measured 2026-11-24 with sqlparser 0.62).
 const OPERATORS_MAX: u64 = 8_000;
-/// Most steps of the parser, each at most 1 µs (measured 2026-11-24: 18 nested calls are 2^19 steps and take 0.46 s).
+/// Maximum number of steps of the parser, each at most 1 µs (measured 2026-11-24: 18 nested calls
+/// are 2^19 steps and take 0.46 s).
 const STEPS_MAX: u64 = 1 << 19;
 
-/// Words that the parser reads as a special expression first, and as a name after that failed.
+/// Words that the parser reads first as a special expression, and if that fails as a name.
 const TRIED_TWICE: [&str; 20] = [
     "array",
     "case",
@@ -73,29 +83,29 @@ const OPERATORS: [&str; 26] = [
     "union",
 ];
 
-/// Words that stand ahead of an expression and may stand in a row.
+/// Words before an expression that may be repeated.
 const PREFIXES: [&str; 3] = ["interval", "not", "prior"];
 
-/// Words before a parenthesis that make no call: the parser reads what follows once.
+/// Words before a parenthesis that make no call: the parser reads the parenthesis once.
 const NO_CALL: [&str; 14] = [
     "and", "as", "else", "from", "having", "in", "on", "or", "over", "then", "using", "values", "when",
     "where",
 ];
 
-/// Quantities of a text that bound what a parser makes of it.
+/// Quantities of a text that bound the parser's work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Extent {
     /// Words, quoted texts, signs, blanks and comments.
     pub(crate) tokens: u64,
-    /// Whether it names `current_setting`.
+    /// The text contains the name `current_setting`.
     pub(crate) asks_settings: bool,
-    /// Most operators open at one place.
+    /// Maximum number of operators open at one place.
     operators: u64,
-    /// Deepest nesting.
+    /// Maximum nesting.
     nesting: usize,
-    /// Longest chain of array brackets.
+    /// Maximum length of a chain of array brackets.
     brackets: u64,
-    /// Deepest nesting of the parser within a word that it might read as a name.
+    /// Maximum nesting within a word that the parser might read as a name.
     words: u64,
     /// Steps of the parser in the worst case.
     steps: u64,
@@ -120,16 +130,16 @@ impl Extent {
 #[derive(Clone, Copy, Default)]
 struct Level {
     operators: u64,
-    /// Times that the parser reads what is within.
+    /// Number of times that the parser reads its content.
     reads: u64,
     is_case: bool,
     /// Levels of the parser's recursion at this place.
     depth: u64,
-    /// Whether a CASE is open around it.
+    /// A CASE is open around it, or it is one.
     in_case: bool,
 }
 
-/// Levels of nesting around a place of the text, the outermost first.
+/// Levels of nesting around a place of the text, outermost first.
 struct Levels {
     all: Vec<Level>,
     /// Operators of all levels.
@@ -146,7 +156,7 @@ impl Levels {
         self.last().operators += 1;
     }
 
-    /// A comma ends an expression.
+    /// Ends an expression.
     fn comma(&mut self) {
         self.open -= std::mem::take(&mut self.last().operators);
     }
@@ -166,7 +176,7 @@ impl Levels {
 
     fn push(&mut self, reads: u64, is_case: bool) {
         let Level { depth, in_case, .. } = *self.last();
-        // What is deeper is refused anyway.
+        // Deeper levels are refused by `NESTING_MAX`.
         if self.all.len() <= 2 * NESTING_MAX {
             let in_case = in_case || is_case;
             self.all.push(Level { operators: 0, reads, is_case, depth: depth + 1, in_case });
@@ -185,7 +195,7 @@ impl Levels {
         }
     }
 
-    /// A parenthesis is closed, and each CASE in it that has no END.
+    /// Closes a parenthesis, and each CASE in it without END.
     fn leave(&mut self) {
         while self.last().is_case {
             self.pop();
@@ -204,14 +214,15 @@ impl Levels {
 ///
 /// 1. A comma ends an expression. A parenthesis opens a level within the operators around it.
 /// 2. Operators are counted by level: a chain of them becomes a tree as deep as the chain is long.
-/// 3. A word ahead of a parenthesis multiplies the parser's reads of what is within, by 2 to 6; parentheses in a row ahead of
-///    a subquery by their number.
-/// 4. CASE opens a level, whose parts between WHEN, THEN and ELSE are expressions of their own. A subquery is a level more.
+/// 3. A word before a parenthesis multiplies the parser's reads of its content by 2 to 6.
+///    Consecutive parentheses before a subquery multiply them by their number.
+/// 4. CASE opens a level. Its parts between WHEN, THEN and ELSE are separate expressions. A
+///    subquery adds a level.
 pub(crate) fn extent(text: &str) -> Extent {
     let mut extent = Extent::default();
     let mut levels = Levels { all: vec![Level { reads: 1, ..Level::default() }], open: 0 };
     let (mut brackets, mut prefixes, mut before, mut at) = (0, 0, "", 0);
-    // Parentheses opened in a row.
+    // Consecutive opening parentheses.
     let mut opened = 0;
     while at < text.len() {
         let rest = &text[at..];
@@ -221,11 +232,11 @@ pub(crate) fn extent(text: &str) -> Extent {
             extent.tokens += 1;
             continue;
         }
-        let piece = &rest[..token_len(rest)];
-        at += piece.len();
+        let token = &rest[..token_len(rest)];
+        at += token.len();
         extent.tokens += 1;
         extent.steps = extent.steps.saturating_add(levels.last().reads);
-        match piece {
+        match token {
             "," => levels.comma(),
             "(" | "[" | "{" => levels.enter(before),
             "<" if is_one_of(before, &["array", "struct", "map"]) => levels.enter(before),
@@ -241,7 +252,7 @@ pub(crate) fn extent(text: &str) -> Extent {
                     }
                     word if before == "(" && is_one_of(word, &["select", "with", "values"]) => {
                         levels.last().depth += 1;
-                        // As a subquery and as a join in parentheses: the parser tries both at each of them.
+                        // At each parenthesis the parser tries a subquery, then a join.
                         let level = levels.last();
                         level.reads = level.reads.saturating_mul(opened);
                     }
@@ -257,12 +268,12 @@ pub(crate) fn extent(text: &str) -> Extent {
             sign if sign.len() == 1 => levels.operator(),
             _ => {}
         }
-        brackets = match piece {
+        brackets = match token {
             "[" if before == "]" => brackets + 1,
             "]" | "[" => brackets,
             _ => 0,
         };
-        prefixes = if is_one_of(piece, &PREFIXES) { prefixes + 1 } else { 0 };
+        prefixes = if is_one_of(token, &PREFIXES) { prefixes + 1 } else { 0 };
         let Level { depth, in_case, .. } = *levels.last();
         if in_case || prefixes > 0 {
             extent.words = extent.words.max(depth + prefixes);
@@ -270,18 +281,18 @@ pub(crate) fn extent(text: &str) -> Extent {
         extent.brackets = extent.brackets.max(brackets);
         extent.operators = extent.operators.max(levels.open);
         extent.nesting = extent.nesting.max(levels.all.len() - 1);
-        opened = if piece == "(" { opened + 1 } else { 0 };
-        before = piece;
+        opened = if token == "(" { opened + 1 } else { 0 };
+        before = token;
     }
     extent
 }
 
-fn is_word(piece: &str) -> bool {
-    piece.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+fn is_word(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
-fn is_one_of(piece: &str, words: &[&str]) -> bool {
-    words.iter().any(|word| piece.eq_ignore_ascii_case(word))
+fn is_one_of(token: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| token.eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]
@@ -336,14 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_counted_with_the_blanks_between_them() {
+    fn blanks_count_as_tokens() {
         check(&format!("SELECT {}1", "1,".repeat(200_000)), Some("words, signs and blanks"));
         check(&format!("SELECT {}1", " ".repeat(400_000)), Some("words, signs and blanks"));
         check(&format!("SELECT /*{}*/ '{}'", " ".repeat(400_000), " ".repeat(400_000)), None);
     }
 
     #[test]
-    fn words_that_might_be_names_are_not_nested_beyond_the_parser() {
+    fn deep_case_and_not_are_refused() {
         let case = |n: usize| format!("SELECT {}1{}", "CASE WHEN true THEN ".repeat(n), " END".repeat(n));
         check(&case(45), Some("CASE"));
         check(&case(450), Some("nesting"));
@@ -364,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_asked_for_by_name_only() {
+    fn only_names_ask_for_settings() {
         assert!(extent("select Current_Setting('a')").asks_settings);
         assert!(extent("select pg_catalog.\"current_setting\"('a')").asks_settings);
         assert!(!extent("select 'current_setting'").asks_settings);

@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use crate::catalog::{CATALOG, Catalog, Tables};
 use crate::config::SqlConfig;
-use crate::counts::Plans;
+use crate::counts::PlanCacheCounts;
 use crate::dialect::{Dialect, SetTo, set_configs};
 use crate::exchange::PlaceOnLanes;
 use crate::failure::{Failure, state as class};
@@ -59,7 +59,7 @@ pub(crate) struct PlanOptions {
 pub(crate) struct Planner {
     shared: OnceLock<Result<(SessionContext, Arc<Catalog>), String>>,
     dialect: OnceLock<Dialect>,
-    kept: PlanCache,
+    cache: PlanCache,
 }
 
 impl fmt::Debug for Planner {
@@ -211,12 +211,12 @@ fn with_batches(state: &SessionState, rows: usize) -> SessionState {
 
 impl Planner {
     pub(crate) fn new() -> Planner {
-        Planner { shared: OnceLock::new(), dialect: OnceLock::new(), kept: PlanCache::default() }
+        Planner { shared: OnceLock::new(), dialect: OnceLock::new(), cache: PlanCache::default() }
     }
 
     /// Returns the metrics of the plan cache.
-    pub(crate) fn plans(&self) -> Plans {
-        self.kept.counted()
+    pub(crate) fn plans(&self) -> PlanCacheCounts {
+        self.cache.counted()
     }
 
     /// Plans one statement over `tables`, or returns its plan from the plan cache.
@@ -231,13 +231,13 @@ impl Planner {
         options: &PlanOptions,
         guardrails: &Arc<Guardrails>,
     ) -> Result<Arc<Planned>, Failure> {
-        let found = self.kept.find(text, options, &tables);
+        let found = self.cache.find(text, options, &tables);
         if let Some(planned) = found.planned {
             return Ok(planned);
         }
         let dialect = self.dialect.get_or_init(Dialect::new);
-        let known = catalog_queries::answer(text);
-        let read = known.as_ref().map_or(text, |answer| &answer.text);
+        let replacement = catalog_queries::answer(text);
+        let read = replacement.as_ref().map_or(text, |answer| &answer.text);
         let (mut statements, size) = dialect.parse(read, guardrails)?;
         let (Some(statement), None) = (statements.pop(), statements.pop()) else {
             return Err(Failure::new(
@@ -272,8 +272,8 @@ impl Planner {
         let plan = bounded::bound(exact::exact(plan, &options.time_zone)?, guardrails)?;
         let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
         let mut parameters = parameters_of(&plan)?;
-        let required_types = known.as_ref().map_or(&[][..], |answer| answer.types);
-        if let Some(answer) = known {
+        let required_types = replacement.as_ref().map_or(&[][..], |answer| answer.types);
+        if let Some(answer) = replacement {
             parameters.resize(parameters.len().max(answer.parameters), None);
         }
         let optimized = OnceLock::new();
@@ -291,7 +291,7 @@ impl Planner {
             sets,
         });
         if planned.reads_stored_tables(&tables)? {
-            self.kept.keep(text, options, tables, &planned);
+            self.cache.keep(text, options, tables, &planned);
         }
         Ok(planned)
     }

@@ -1,8 +1,9 @@
-//! Planned statements, kept for those who send the same text again: a dashboard, a driver that does not prepare. To plan a join of some tables
-//! takes a few milliseconds, as long as a short query itself.
+//! The plan cache, for clients that send the same text again: dashboards, and drivers that do not
+//! prepare. Planning a join of a few tables takes milliseconds, as long as a short query itself.
 //!
-//! A plan holds for a text, for what the session says of how it is to be read ([`PlanOptions`], the user among it), and for tables as they are
-//! defined then. Rights are looked at afterwards, each time.
+//! The key of a plan is the text, the session's options for planning ([`PlanOptions`], which
+//! include the user), and the version of the table definitions. Rights are checked after the
+//! lookup, each time.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,13 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use datafusion::execution::session_state::SessionState;
 
 use crate::catalog::Tables;
-use crate::counts::Plans;
+use crate::counts::PlanCacheCounts;
 use crate::plan::{PlanOptions, Planned};
 
-/// Plans kept: 25 MB of them at most.
+/// Maximum number of plans. They take at most 25 MB.
 const PLANS_MAX: usize = 64;
-/// Longer statements are not kept, bytes: mostly programs write a new one each time. The longest query of TPC-H and ClickBench has 1.4 KiB.
-const TEXT_MAX: usize = 4 << 10;
+/// Maximum length of a statement whose plan is kept, bytes. Longer ones are mostly generated and
+/// never repeated. The longest query of TPC-H and ClickBench has 1.4 KiB.
+const TEXT_BYTES_MAX: usize = 4 << 10;
 
 struct Entry {
     text: Box<str>,
@@ -36,28 +38,29 @@ impl Entry {
 pub(crate) struct PlanCache {
     /// Most recently used last.
     entries: Mutex<Vec<Entry>>,
-    found: AtomicU64,
-    /// How many entries there are, and what they take, for those who count them on a fast lane, where nobody is to wait for the lock.
-    kept: AtomicU64,
+    hits: AtomicU64,
+    /// Number and size of the entries, as copies for metrics: a fast lane must not wait for the
+    /// lock.
+    plans: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// What of a statement is there already.
+/// Result of a lookup.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) planned: Option<Arc<Planned>>,
-    /// What statements of sessions that say the same are planned in.
+    /// State of another statement with the same options, to plan this one in.
     pub(crate) state: Option<Arc<SessionState>>,
 }
 
 impl PlanCache {
-    /// The plan of a statement, if it is kept.
+    /// Looks up the plan of a statement.
     pub(crate) fn find(&self, text: &str, options: &PlanOptions, tables: &Tables) -> Found {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |entry: &Entry| entry.is_of(text, options) && entry.tables.are(tables);
         if let Some(at) = entries.iter().position(same) {
             entries[at..].rotate_left(1);
-            self.found.fetch_add(1, Relaxed);
+            self.hits.fetch_add(1, Relaxed);
             let planned = entries.last().map(|entry| entry.planned.clone());
             return Found { planned, state: None };
         }
@@ -65,16 +68,16 @@ impl PlanCache {
         Found { planned: None, state: alike.map(|entry| entry.planned.state().clone()) }
     }
 
-    /// What is counted of them.
-    pub(crate) fn counted(&self) -> Plans {
-        let [found, kept, bytes] = [&self.found, &self.kept, &self.bytes].map(|count| count.load(Relaxed));
-        Plans { found, kept, bytes }
+    /// Returns the metrics of the cache.
+    pub(crate) fn counted(&self) -> PlanCacheCounts {
+        let [hits, plans, bytes] = [&self.hits, &self.plans, &self.bytes].map(|count| count.load(Relaxed));
+        PlanCacheCounts { hits, plans, bytes }
     }
 
-    /// Keeps a plan, in place of the one that was not used for longest, of those for tables as they were once, and of one that another session
-    /// has made of the same meanwhile.
+    /// Keeps a plan. Evicts plans of outdated table definitions, a plan that another session has
+    /// made for the same key, and, if the cache is still full, the least recently used one.
     pub(crate) fn keep(&self, text: &str, options: &PlanOptions, tables: Tables, planned: &Arc<Planned>) {
-        if text.len() > TEXT_MAX {
+        if text.len() > TEXT_BYTES_MAX {
             return;
         }
         let entry = Entry { text: text.into(), options: options.clone(), tables, planned: planned.clone() };
@@ -86,9 +89,9 @@ impl PlanCache {
             gone.push(entries.remove(0));
         }
         entries.push(entry);
-        self.kept.store(entries.len() as u64, Relaxed);
+        self.plans.store(entries.len() as u64, Relaxed);
         self.bytes.store(entries.iter().map(|entry| entry.planned.bytes).sum(), Relaxed);
         drop(entries);
-        drop(gone); // what is much to free, without the lock
+        drop(gone); // after the lock: freeing plans takes long
     }
 }

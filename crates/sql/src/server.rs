@@ -24,7 +24,7 @@ use workload::Admission;
 use crate::catalog::Tables;
 use crate::config::SqlConfig;
 use crate::connection;
-use crate::counts::{Counts, Plans};
+use crate::counts::{Counts, PlanCacheCounts};
 use crate::guesses::Guesses;
 use crate::plan::{Planner, Planning};
 use crate::run::Run;
@@ -247,7 +247,7 @@ impl Sql {
         let shared = Arc::downgrade(&self.shared);
         let plans = move || match (core, shared.upgrade()) {
             (0, Some(shared)) => shared.planner.planner().plans(),
-            _ => Plans::default(),
+            _ => PlanCacheCounts::default(),
         };
         let (counted, planned) = (counts.clone(), plans.clone());
         registry.add_measures(move || counted.measures(planned()));

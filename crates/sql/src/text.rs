@@ -42,7 +42,7 @@ pub(crate) fn blank_len(text: &str) -> usize {
     }
 }
 
-/// Returns the length of the indivisible part at the start of a text: quoted text, a comment, a
+/// Returns the length of the token at the start of a text: quoted text, a comment, a
 /// word, or one character.
 pub(crate) fn token_len(text: &str) -> usize {
     let first = text.chars().next().map_or(0, char::len_utf8);
@@ -130,15 +130,15 @@ pub(crate) fn words(text: &str, words_max: usize) -> Vec<Word> {
     let mut rest = trim(text);
     while !rest.is_empty() && words.len() < words_max {
         let len = token_len(rest);
-        let piece = &rest[..len];
-        words.push(match piece.as_bytes()[0] {
+        let token = &rest[..len];
+        words.push(match token.as_bytes()[0] {
             b'\'' | b'"' => {
-                let quote = &piece[..1];
-                let inner = piece[1..].strip_suffix(quote).unwrap_or(&piece[1..]);
+                let quote = &token[..1];
+                let inner = token[1..].strip_suffix(quote).unwrap_or(&token[1..]);
                 Word::Quoted(inner.to_owned())
             }
-            byte if byte.is_ascii_alphanumeric() || byte == b'_' => Word::Plain(piece.to_lowercase()),
-            _ => Word::Sign(piece.chars().next().unwrap_or(' ')),
+            byte if byte.is_ascii_alphanumeric() || byte == b'_' => Word::Plain(token.to_lowercase()),
+            _ => Word::Sign(token.chars().next().unwrap_or(' ')),
         });
         rest = trim(&rest[len..]);
     }
