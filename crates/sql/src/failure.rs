@@ -1,4 +1,5 @@
-//! Why a statement has no answer, as clients of the Postgres protocol are told: a class they can act on, and a sentence.
+//! Errors of statements, as clients of the Postgres protocol receive them: an SQLSTATE, which
+//! programs check, and a message.
 
 use std::fmt;
 
@@ -26,7 +27,7 @@ pub(crate) struct Failure {
     pub(crate) is_fatal: bool,
 }
 
-/// The classes in use.
+/// SQLSTATEs in use.
 pub(crate) mod state {
     pub(crate) const PROTOCOL: &str = "08P01";
     pub(crate) const UNSUPPORTED: &str = "0A000";
@@ -76,14 +77,15 @@ impl Failure {
         Failure { hint: Some(hint.to_owned()), ..self }
     }
 
-    /// What a statement that would change something gets.
+    /// Returns the error of a statement that would change data. `word` is its first word.
     pub(crate) fn read_only(word: &str) -> Failure {
         let word = word.to_uppercase();
         Failure::new(state::READ_ONLY, format!("{word} is not possible over SQL: it is read-only for now"))
             .with_hint("Change data and tables through CQL, on this server's CQL port.")
     }
 
-    /// What a statement gets that reads a table which is not there, or hidden: the text of the planner.
+    /// Returns the error for a missing table, which is also used for hidden tables. The text is
+    /// that of DataFusion's planner.
     pub(crate) fn no_table(keyspace: &str, table: &str) -> Failure {
         Failure::new(state::NO_TABLE, format!("table '{CATALOG}.{keyspace}.{table}' not found"))
     }
@@ -96,7 +98,7 @@ impl Failure {
     }
 }
 
-/// A failure as DataFusion passes it on.
+/// Returns a failure in the form that DataFusion passes on unchanged.
 pub(crate) fn refusal(code: &'static str, message: impl Into<String>) -> DataFusionError {
     DataFusionError::External(Box::new(Failure::new(code, message)))
 }
@@ -109,7 +111,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An account of bytes that has no room.
+/// Converts the refusal of a full account of memory.
 impl From<Full> for Failure {
     fn from(full: Full) -> Failure {
         let hint = "Close prepared statements and portals that are not used, or send shorter statements.";
@@ -117,7 +119,7 @@ impl From<Full> for Failure {
     }
 }
 
-/// The engine's and access's own errors.
+/// Converts errors of the engine and of `access`.
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match &error {
@@ -133,23 +135,24 @@ impl From<Error> for Failure {
     }
 }
 
-/// DataFusion's errors, by their innermost cause. What comes from our own tables inside keeps its class.
+/// Converts DataFusion's errors by their innermost cause. Errors of this crate and of the engine
+/// keep their SQLSTATE.
 impl From<DataFusionError> for Failure {
     fn from(error: DataFusionError) -> Failure {
-        let failure = plain(&error);
+        let failure = of_root(&error);
         let message = column_names::unmarked(&failure.message).into_owned();
         Failure { message, ..failure }
     }
 }
 
-fn plain(error: &DataFusionError) -> Failure {
+fn of_root(error: &DataFusionError) -> Failure {
     match error.find_root() {
         DataFusionError::External(inner) => {
-            if let Some(own) = inner.downcast_ref::<Error>() {
-                return own.clone().into();
+            if let Some(error) = inner.downcast_ref::<Error>() {
+                return error.clone().into();
             }
-            if let Some(own) = inner.downcast_ref::<Failure>() {
-                return own.clone();
+            if let Some(failure) = inner.downcast_ref::<Failure>() {
+                return failure.clone();
             }
             if inner.is::<Exceeded>() || inner.is::<TooWide>() {
                 return Failure::new(state::LIMIT, inner.to_string());
@@ -179,14 +182,15 @@ fn plain(error: &DataFusionError) -> Failure {
     }
 }
 
-/// The failure of a regular expression that cannot be read: its library shows the place in several lines, the reason last.
+/// Returns the failure of an invalid regular expression. The message of its library shows the
+/// position in several lines, with the reason in the last one.
 fn of_expression(text: &str) -> Option<Failure> {
     let (_, shown) = text.split_once("regex parse error:")?;
     let (_, reason) = shown.rsplit_once("error: ")?;
     Some(Failure::new(state::REGEX, format!("invalid regular expression: {}", reason.trim())))
 }
 
-/// Arrow's errors of values that an operation does not take.
+/// Returns the SQLSTATE of Arrow's errors about values.
 fn class_of_value(error: &ArrowError) -> &'static str {
     match error {
         ArrowError::DivideByZero => state::ZERO,
@@ -197,7 +201,7 @@ fn class_of_value(error: &ArrowError) -> &'static str {
     }
 }
 
-/// DataFusion's errors of values, by their texts.
+/// Returns the SQLSTATE of DataFusion's errors during execution, by their texts.
 fn class_of_execution(text: &str) -> &'static str {
     const TEXTS: [(&str, &str); 6] = [
         ("returned more than one row", state::CARDINALITY),
@@ -210,7 +214,7 @@ fn class_of_execution(text: &str) -> &'static str {
     TEXTS.iter().find(|(part, _)| text.contains(part)).map_or(state::DATA, |(_, class)| class)
 }
 
-/// DataFusion tells kinds of planning errors apart by their texts only.
+/// Returns the SQLSTATE of DataFusion's planning errors. Only their texts differ.
 fn class_of_plan(text: &str) -> &'static str {
     if text.starts_with("table '") && text.ends_with("not found") {
         state::NO_TABLE
@@ -228,7 +232,7 @@ fn class_of_plan(text: &str) -> &'static str {
     }
 }
 
-/// What the protocol's library says of a message or a value.
+/// Converts errors of the protocol's library about a message or a value.
 impl From<PgWireError> for Failure {
     fn from(error: PgWireError) -> Failure {
         Failure::new(state::PROTOCOL, error.to_string())

@@ -1,5 +1,6 @@
-//! What of a query's conditions a scan can use: columns compared with constants. Rows that cannot match may be left out by
-//! the scan; DataFusion asks the condition again of those that come, so nothing hangs on this but speed.
+//! Conditions of a query that can be pushed down to a scan: columns compared with constants. The
+//! scan may skip rows that cannot match. DataFusion checks the conditions again on the returned
+//! rows, so this affects only speed.
 
 use std::ops::Bound;
 
@@ -13,10 +14,11 @@ use engine::scan::{Filter, arrow, columns_of};
 
 /// Microseconds in a day.
 const DAY_US: i64 = 86_400_000_000;
-/// How deep AND and OR may alternate in a condition that a scan has a use for.
+/// Maximum number of alternations of AND and OR in a condition. Deeper parts are ignored.
 const DEPTH_MAX: u32 = 16;
 
-/// Filters of which all hold where the condition does; none if a scan has no use for it.
+/// Returns filters that all hold for every row that the condition selects. Empty if no part of the
+/// condition can be pushed down.
 pub(crate) fn filters(def: &TableDef, condition: &Expr) -> Vec<Filter> {
     nested(def, condition, DEPTH_MAX)
 }
@@ -32,7 +34,8 @@ fn nested(def: &TableDef, condition: &Expr, depth: u32) -> Vec<Filter> {
     if *op == Operator::And { parts.flatten().collect() } else { any_of(def, parts) }
 }
 
-/// The operands of a chain of ANDs, or of ORs. It may be thousands long, and as deep.
+/// Returns the operands of a chain of ANDs or ORs. A loop, because a chain may be a tree thousands
+/// of levels deep.
 fn operands(condition: &Expr, chain: Operator) -> Vec<&Expr> {
     let (mut found, mut left) = (Vec::new(), vec![condition]);
     while let Some(part) = left.pop() {
@@ -72,7 +75,8 @@ fn filter(def: &TableDef, condition: &Expr) -> Option<Filter> {
     }
 }
 
-/// What a column, by its name, that is one of some constants comes to; none where one of them is none.
+/// Returns the filter for a column that equals one of the `values`. `None` if no filter can
+/// express it, or if one of the values is `None`, which means that it is not a constant.
 pub(crate) fn one_of<'v>(
     def: &TableDef,
     name: &str,
@@ -80,7 +84,7 @@ pub(crate) fn one_of<'v>(
 ) -> Option<Filter> {
     let mut all: Option<Filter> = None;
     for value in values {
-        // Nothing is equal to null.
+        // No value equals null.
         let Some(value) = Some(value?).filter(|value| !value.is_null()) else { continue };
         let one = compared(def, name, Operator::Eq, value)?;
         let ty = &columns_of(def)[one.column].ty;
@@ -92,7 +96,8 @@ pub(crate) fn one_of<'v>(
     all
 }
 
-/// What holds for rows for which all of one of these does: on each column that all of them bound, the wider bounds.
+/// Returns filters for rows that meet all filters of at least one part. For each column that every
+/// part bounds, they contain the union of the bounds.
 pub(crate) fn any_of(def: &TableDef, parts: impl Iterator<Item = Vec<Filter>>) -> Vec<Filter> {
     parts.reduce(|one, other| either(def, one, &other)).unwrap_or_default()
 }
@@ -106,7 +111,7 @@ fn either(def: &TableDef, one: Vec<Filter>, other: &[Filter]) -> Vec<Filter> {
     one.into_iter().filter_map(wider).collect()
 }
 
-/// A column, or one that is compared as another type.
+/// Returns the name of a column, or of a column cast to another type.
 fn column(side: &Expr) -> Option<&str> {
     match side {
         Expr::Column(column) => Some(&column.name),
@@ -118,7 +123,7 @@ fn column(side: &Expr) -> Option<&str> {
     }
 }
 
-/// What a column, by its name, compared with a constant comes to.
+/// Returns the filter for a column compared with a constant.
 pub(crate) fn compared(def: &TableDef, name: &str, op: Operator, value: &ScalarValue) -> Option<Filter> {
     let (place, column) = columns_of(def).iter().enumerate().find(|(_, column)| column.name == name)?;
     let ty = &column.ty;
@@ -128,7 +133,7 @@ pub(crate) fn compared(def: &TableDef, name: &str, op: Operator, value: &ScalarV
             let is_exact = low == high;
             (low, high, is_exact)
         }
-        // A time of that day, with which the day itself is compared.
+        // A date compared with a timestamp: bounded by the day of the timestamp, inclusive.
         (CqlType::Date, ScalarValue::TimestampMicrosecond(Some(value), None)) => {
             let day = ScalarValue::Date32(i32::try_from(value.div_euclid(DAY_US)).ok());
             (day.clone(), day, false)
@@ -151,12 +156,13 @@ pub(crate) fn compared(def: &TableDef, name: &str, op: Operator, value: &ScalarV
     Some(Filter::between(place, from, to))
 }
 
-/// The decimals beside a floating-point number, with which SQL compares a decimal written out in a query (`0.05`): a unit further than they
-/// need be, and further still for numbers of more digits than floating point has.
+/// Returns decimals below and above a floating-point number. DataFusion compares decimals with a
+/// number in a query (`0.05`) in floating point. The margin is one unit of the last place, plus
+/// the rounding error of the number.
 fn around(value: f64) -> Option<(ScalarValue, ScalarValue)> {
     let scaled = value * 10_f64.powi(arrow::DECIMALS.into());
     let margin = 1.0 + scaled.abs() * f64::EPSILON * 4.0;
-    // So far `as` gives the whole number itself.
+    // Up to this size the cast to `i128` does not saturate.
     if scaled.is_nan() || scaled.abs() >= 1e30 {
         return None;
     }
@@ -164,11 +170,11 @@ fn around(value: f64) -> Option<(ScalarValue, ScalarValue)> {
     Some((decimal((scaled - margin).floor()), decimal((scaled + margin).ceil())))
 }
 
-/// The constant as CQL writes it, if it is of the column's own type.
+/// Returns the constant in CQL's serialized form, if it has the column's type.
 fn serialized(ty: &::schema::CqlType, value: &ScalarValue) -> Option<Bytes> {
     let wanted = arrow::arrow_type(ty, arrow::DECIMALS);
     let is_text = |ty: &DataType| matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-    // A zone is how a point in time is shown.
+    // The time zone affects only the text form of a point in time.
     let is_point = |ty: &DataType| matches!(ty, DataType::Timestamp(_, Some(_)));
     let given = value.data_type();
     let is_alike = (is_text(&wanted) && is_text(&given)) || (is_point(&wanted) && is_point(&given));
@@ -186,7 +192,7 @@ mod tests {
     use datafusion::prelude::{col, lit};
 
     #[test]
-    fn a_decimal_compared_as_floating_point_is_bounded_beside_it() {
+    fn float_bounds_of_decimals_have_a_margin() {
         let def = engine::VirtualTable::new("k", "t", 1, 0, &[("price", CqlType::Decimal)], Vec::new).def;
         let cast = datafusion::prelude::cast(col("price"), DataType::Float64);
         let found = filter(&def, &cast.clone().between(lit(0.05), lit(0.07))).expect("of use");
@@ -194,7 +200,8 @@ mod tests {
             let value = ScalarValue::Decimal128(Some(millionths), arrow::DIGITS, arrow::DECIMALS);
             Bound::Included(serialized(&CqlType::Decimal, &value).expect("a decimal"))
         };
-        // A unit below 0.05, or two: 0.05 times a million need not be whole in floating point.
+        // One unit below 0.05, or two: in floating point, 0.05 times a million may not be an
+        // integer.
         assert!([49_998, 49_999].map(decimal).contains(&found.from), "{found:?}");
         assert!([70_001, 70_002].map(decimal).contains(&found.to), "{found:?}");
         assert_eq!(filter(&def, &cast.clone().lt(lit(f64::NAN))), None);
@@ -202,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_compared_with_a_time_is_bounded_by_the_day_of_the_time() {
+    fn timestamp_bounds_a_date_by_its_day() {
         let def = engine::VirtualTable::new("k", "t", 1, 0, &[("day", CqlType::Date)], Vec::new).def;
         let noon = ScalarValue::TimestampMicrosecond(Some(DAY_US * 3 / 2), None);
         let day = serialized(&CqlType::Date, &ScalarValue::Date32(Some(1))).expect("a day");
@@ -236,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_with_constants_are_used() {
+    fn comparisons_with_constants_become_filters() {
         use Bound::{Excluded, Included, Unbounded};
         check(col("id").eq(lit(7)), &[Filter::equal(0, bytes(7))]);
         check(lit(7).eq(col("id")), &[Filter::equal(0, bytes(7))]);
@@ -251,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_alternatives_are_used() {
+    fn lists_and_alternatives_become_filters() {
         use Bound::{Included, Unbounded};
         let (id, price) = (|value| col("id").eq(lit(value)), |value| col("price").eq(lit(value)));
         check(col("id").in_list(vec![lit(9), lit(3), lit(7)], false), &[listed(0, 3, 9, &[9, 3, 7])]);
@@ -264,15 +271,15 @@ mod tests {
         check(id(2).or(price(1)), &[]);
         check(price(5).or(col("price").gt(lit(7))), &[between(1, Included(5), Unbounded)]);
         check(col("price").lt(lit(5)).or(col("price").gt(lit(7))), &[]);
-        // Each holds wherever the whole does.
+        // Both filters hold for every selected row.
         let both = (id(1).and(price(5))).or(price(6).and(id(2)).and(col("price").lt(lit(9))));
         check(both, &[listed(0, 1, 2, &[1, 2]), listed(1, 5, 6, &[5, 6])]);
         check(id(1).and(price(5).or(price(6))), &[Filter::equal(0, bytes(1)), listed(1, 5, 6, &[5, 6])]);
-        // Ten thousand of them are no deeper than two.
+        // A long chain counts as one level.
         let many: Vec<i32> = (0..10_000).collect();
         let chain = many.iter().map(|value| id(*value)).reduce(Expr::or).expect("some");
         assert_eq!(filters(&def(), &chain), [listed(0, 0, 9_999, &many)]);
-        // That it goes out of scope is not for filters to survive.
+        // Dropping so deep a tree would overflow the stack.
         std::mem::forget(chain);
     }
 }

@@ -1,5 +1,6 @@
-//! Functions of Postgres that DataFusion has not: settings, quoting, time zones; and those about what is not here (comments, sizes, functions,
-//! places on disk), which clients ask beside what they want to know.
+//! Functions of Postgres that DataFusion lacks: settings, quoting, and time zones. Functions about
+//! objects that do not exist here (comments, sizes, tablespaces) return constants, because
+//! metadata queries of clients contain them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
-/// Gives the same value, whatever it is asked about.
+/// A function that returns the same value for all arguments.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Constant {
     name: String,
@@ -43,7 +44,7 @@ impl ScalarUDFImpl for Constant {
     }
 }
 
-/// A function without arguments that gives a text.
+/// Returns a function without arguments that returns `text`.
 pub(crate) fn text(name: &str, text: String) -> ScalarUDF {
     constant(name, Signature::nullary(Volatility::Stable), ScalarValue::Utf8(Some(text)))
 }
@@ -52,14 +53,14 @@ fn constant(name: &str, signature: Signature, value: ScalarValue) -> ScalarUDF {
     ScalarUDF::new_from_impl(Constant { name: name.to_owned(), signature, value })
 }
 
-/// `current_setting(name [, missing_ok])`: the value of a setting as it was when the statement was planned.
+/// `current_setting(name [, missing_ok])`: the value of a setting at the time of planning.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct CurrentSetting {
     signature: Signature,
     settings: BTreeMap<String, String>,
 }
 
-/// These settings, by their names in small letters.
+/// Returns `current_setting` over `settings`, whose names are in lower case.
 pub(crate) fn current_setting(settings: BTreeMap<String, String>) -> ScalarUDF {
     let signature = Signature::variadic_any(Volatility::Stable);
     ScalarUDF::new_from_impl(CurrentSetting { signature, settings })
@@ -98,7 +99,8 @@ impl ScalarUDFImpl for CurrentSetting {
     }
 }
 
-/// `set_config(name, value, is_local)`, which gives the value. It is set by the session, before the statement runs.
+/// `set_config(name, value, is_local)`. Returns `value`. The session sets it before the statement
+/// runs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct SetConfig(Signature);
 
@@ -167,12 +169,12 @@ impl ScalarUDFImpl for Quote {
     }
 }
 
-/// `timezone(zone, t)`, which is what `t AT TIME ZONE zone` means: the local time there of a point in time, or the point in time at
-/// which it is that local time there.
+/// `timezone(zone, t)`, the meaning of `t AT TIME ZONE zone`. Converts a point in time to the
+/// zone's local time, and a local time to a point in time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Timezone(Signature);
 
-/// What points in time are in, however they were come by.
+/// Time zone of all points in time.
 const UTC: &str = "UTC";
 
 impl ScalarUDFImpl for Timezone {
@@ -188,7 +190,8 @@ impl ScalarUDFImpl for Timezone {
         let [_, time] = arguments else { return plan_err!("timezone wants a zone and a time") };
         let time = match time {
             DataType::Timestamp(..) => time.clone(),
-            // Points in time, as they are to Postgres; days and texts are those of UTC here, whatever the session's zone is.
+            // As in Postgres, these become points in time. Unlike in Postgres, dates and texts are
+            // read in UTC instead of the session's zone.
             DataType::Date32
             | DataType::Date64
             | DataType::Utf8
@@ -222,7 +225,7 @@ impl ScalarUDFImpl for Timezone {
         let DataType::Timestamp(unit, given) = time.data_type() else {
             return exec_err!("timezone wants a zone and a time");
         };
-        // Offsets are whole seconds: what is less stays as it is.
+        // Offsets are whole seconds, so the fraction stays unchanged.
         let second = match unit {
             TimeUnit::Second => 1,
             TimeUnit::Millisecond => 1000,
@@ -242,7 +245,8 @@ impl ScalarUDFImpl for Timezone {
     }
 }
 
-/// A zone that is an offset counts to the west (POSIX), and to the east in Arrow.
+/// Inverts a zone that is an offset. Offsets of POSIX are positive to the west, those of Arrow to
+/// the east.
 fn eastward(zone: &str) -> String {
     match (zone.strip_prefix('+'), zone.strip_prefix('-')) {
         (Some(offset), _) => format!("-{offset}"),
@@ -251,13 +255,13 @@ fn eastward(zone: &str) -> String {
     }
 }
 
-/// How far a zone's clocks are ahead of UTC at a point in time, given in UTC, seconds.
+/// Returns the offset of a zone from UTC at a point in time, seconds.
 fn offset_at(zone: &Tz, utc: NaiveDateTime) -> i64 {
     i64::from(zone.offset_from_utc_datetime(&utc).fix().local_minus_utc())
 }
 
-/// How far they are ahead when they show a time. Of a time that they show twice it is the second one; of one that they leave out, what they showed before
-/// goes on: both as in Postgres.
+/// Returns the offset of a zone from UTC at a local time, seconds. As in Postgres, an ambiguous
+/// time is the second one. A time skipped by daylight saving has the offset before the change.
 fn offset_of_local(zone: &Tz, local: NaiveDateTime) -> i64 {
     let offset = match zone.offset_from_local_datetime(&local) {
         MappedLocalTime::Single(offset) | MappedLocalTime::Ambiguous(_, offset) => offset,
@@ -266,12 +270,12 @@ fn offset_of_local(zone: &Tz, local: NaiveDateTime) -> i64 {
     i64::from(offset.fix().local_minus_utc())
 }
 
-/// Registers those that nobody has registered before.
+/// Registers the functions of this file. Constants do not replace functions registered before.
 pub(crate) fn register(context: &SessionContext) {
     let (no_text, no_number, zero) =
         (ScalarValue::Utf8(None), ScalarValue::Int64(None), ScalarValue::Int32(Some(0)));
     let [truth, falsehood] = [true, false].map(|value| ScalarValue::Boolean(Some(value)));
-    let known = [
+    let constants = [
         ("col_description", &no_text),
         ("obj_description", &no_text),
         ("shobj_description", &no_text),
@@ -296,16 +300,17 @@ pub(crate) fn register(context: &SessionContext) {
         ("pg_export_snapshot", &no_text),
         ("has_function_privilege", &truth),
     ];
-    for own in [
+    for function in [
         ScalarUDF::new_from_impl(SetConfig(Signature::any(3, Volatility::Stable))),
         ScalarUDF::new_from_impl(Timezone(Signature::user_defined(Volatility::Immutable))),
         quote(false),
         quote(true),
     ] {
-        context.register_udf(own);
+        context.register_udf(function);
     }
     let state = context.state();
-    for (name, value) in known.into_iter().filter(|(name, _)| !state.scalar_functions().contains_key(*name)) {
+    let is_new = |(name, _): &(&str, &ScalarValue)| !state.scalar_functions().contains_key(*name);
+    for (name, value) in constants.into_iter().filter(is_new) {
         let signature =
             Signature::one_of(vec![TypeSignature::Nullary, TypeSignature::VariadicAny], Volatility::Stable);
         context.register_udf(constant(name, signature, value.clone()));
@@ -317,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn local_times_that_come_twice_or_never_are_taken_as_postgres_takes_them() {
+    fn ambiguous_and_skipped_times_match_postgres() {
         let zone: Tz = "America/New_York".parse().expect("a zone");
         let offset = |text: &str| offset_of_local(&zone, text.parse().expect("a time")) / 3600;
         assert_eq!(["2026-01-01T12:00:00", "2026-07-01T12:00:00"].map(offset), [-5, -4]);
@@ -326,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_texts_are_quoted_where_they_must_be() {
+    fn special_names_and_texts_are_quoted() {
         for (text, ident, literal) in [
             ("orders", "orders", "'orders'"),
             ("Orders", "\"Orders\"", "'Orders'"),

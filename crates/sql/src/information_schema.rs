@@ -1,6 +1,6 @@
-//! `information_schema`, in which programs look for tables, columns and keys: types are called as Postgres calls them, positions begin at 1. What
-//! there is nothing of here (views, foreign keys, routines) is there and empty. Rows are made of the tables that there are when a
-//! statement runs.
+//! `information_schema`, where programs look for tables, columns and keys. Types have Postgres'
+//! names, and positions begin at 1. Views about objects that do not exist here (views, foreign
+//! keys, routines) are empty. Rows are made from the table definitions when a statement runs.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -18,7 +18,7 @@ use engine::scan::schema_of;
 use crate::catalog::{CATALOG, Tables, shows};
 use crate::output::Shape;
 
-/// Its name.
+/// Name of the schema.
 pub(crate) const NAME: &str = "information_schema";
 
 /// A value.
@@ -37,7 +37,7 @@ impl From<&str> for Cell {
 
 type Row = Vec<Cell>;
 
-/// A view: its columns, those that are numbers with a `#` before their name, and its rows.
+/// A view. The names of numeric columns begin with `#`.
 #[derive(Debug)]
 struct View {
     name: &'static str,
@@ -295,7 +295,7 @@ pub(crate) struct InformationSchema {
 }
 
 impl InformationSchema {
-    /// Over these tables, whose `decimal`s have so many digits behind the point.
+    /// Creates the schema over `tables`. `decimals` is the scale of `decimal` columns.
     pub(crate) fn new(tables: Arc<RwLock<Tables>>, decimals: i8) -> InformationSchema {
         InformationSchema { tables, decimals }
     }
@@ -304,7 +304,7 @@ impl InformationSchema {
         self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The tables of the keyspaces that the statement is shown.
+    /// Returns the tables of the keyspaces that the statement may see.
     fn shown(&self) -> impl Iterator<Item = Arc<TableDef>> {
         let tables = self.now();
         let shown = tables.all().filter(|table| shows(&table.keyspace));
@@ -336,12 +336,12 @@ impl InformationSchema {
 
     fn columns_of(&self, table: &TableDef) -> Vec<Row> {
         let schema = schema_of(table, self.decimals);
-        // As clients are told the types of a result.
+        // The types that results have for clients.
         let Ok(shape) = Shape::new(&schema, &[]) else { return Vec::new() };
-        let row = |(place, (field, own_name)): (usize, (&Arc<Field>, &str))| {
-            let type_name = type_name(own_name);
-            let (precision, radix, scale) = number_of(own_name);
-            let time = match own_name {
+        let row = |(place, (field, udt_name)): (usize, (&Arc<Field>, &str))| {
+            let type_name = type_name(udt_name);
+            let (precision, radix, scale) = number_of(udt_name);
+            let time = match udt_name {
                 "date" => Cell::Number(0),
                 "time" | "timestamp" | "timestamptz" | "interval" => Cell::Number(6),
                 _ => Cell::Null,
@@ -353,7 +353,7 @@ impl InformationSchema {
                 vec![field.name().as_str().into(), position(place), Cell::Null, is_nullable.into()],
                 vec![type_name.into(), Cell::Null, Cell::Null, precision, radix, scale, time],
                 nulls(11),
-                vec![CATALOG.into(), "pg_catalog".into(), own_name.into()],
+                vec![CATALOG.into(), "pg_catalog".into(), udt_name.into()],
                 vec![Cell::Text((place + 1).to_string()), "NO".into(), "NO".into()],
                 nulls(3),
                 vec!["NEVER".into(), Cell::Null, "NO".into()],
@@ -363,7 +363,7 @@ impl InformationSchema {
         schema.fields().iter().zip(shape.type_names()).enumerate().map(row).collect()
     }
 
-    /// Each table has a primary key.
+    /// Returns the constraints: the primary key of each table.
     fn constraints(&self) -> Vec<Row> {
         let row = |table: Arc<TableDef>| {
             let end = ["PRIMARY KEY", "NO", "NO", "YES", "NO"].map(Cell::from);
@@ -385,7 +385,7 @@ impl InformationSchema {
     }
 }
 
-/// A place as it is counted in SQL, from 1.
+/// Returns an index as SQL's position, which counts from 1.
 fn position(place: usize) -> Cell {
     Cell::Number(i32::try_from(place + 1).unwrap_or(i32::MAX))
 }
@@ -398,9 +398,9 @@ fn constraint(table: &TableDef) -> Row {
     vec![CATALOG.into(), table.keyspace.as_str().into(), Cell::Text(format!("{}_pkey", table.name))]
 }
 
-/// What SQL calls a type that Postgres calls so.
-fn type_name(own_name: &str) -> &str {
-    match own_name {
+/// Returns the name in standard SQL of a type with Postgres' name `udt_name`.
+fn type_name(udt_name: &str) -> &str {
+    match udt_name {
         "bool" => "boolean",
         "int2" => "smallint",
         "int4" => "integer",
@@ -417,17 +417,17 @@ fn type_name(own_name: &str) -> &str {
     }
 }
 
-/// Precision, its base, and decimals of a type of numbers.
-fn number_of(own_name: &str) -> (Cell, Cell, Cell) {
+/// Returns precision, base and scale of a numeric type. Null for other types.
+fn number_of(udt_name: &str) -> (Cell, Cell, Cell) {
     let whole = |bits| (Cell::Number(bits), Cell::Number(2), Cell::Number(0));
     let floating = |bits| (Cell::Number(bits), Cell::Number(2), Cell::Null);
-    match own_name {
+    match udt_name {
         "int2" => whole(16),
         "int4" => whole(32),
         "int8" => whole(64),
         "float4" => floating(24),
         "float8" => floating(53),
-        // Unbounded, as Postgres' own.
+        // Unbounded, as in Postgres.
         "numeric" => (Cell::Null, Cell::Number(10), Cell::Null),
         _ => (Cell::Null, Cell::Null, Cell::Null),
     }
@@ -524,7 +524,7 @@ mod tests {
         let tables = Tables { schema: Arc::default(), virtuals: Arc::new([table]) };
         let schema = InformationSchema::new(Arc::new(RwLock::new(tables)), 6);
         let rows_of = |view: &View, viewer| tasks::shown_to(viewer, || (view.rows)(&schema));
-        assert!(rows_of(&VIEWS[1], None).is_empty(), "no statement is shown a table");
+        assert!(rows_of(&VIEWS[1], None).is_empty(), "outside of statements all tables are hidden");
         let viewer: Arc<dyn engine::Viewer> = Arc::new(SeesAll);
         for view in &VIEWS {
             let rows = rows_of(view, Some(viewer.clone()));
@@ -532,13 +532,13 @@ mod tests {
             assert_eq!(batch(view, &rows).expect(view.name).num_rows(), rows.len());
         }
         let columns = rows_of(&VIEWS[2], Some(viewer));
-        let told = |row: &Row, place: usize| match &row[place] {
+        let shown = |row: &Row, place: usize| match &row[place] {
             Cell::Text(text) => text.clone(),
             Cell::Number(number) => number.to_string(),
             Cell::Null => "-".to_owned(),
         };
-        let told: Vec<String> =
-            columns.iter().map(|row| [3, 4, 6, 7, 27].map(|at| told(row, at)).join(" ")).collect();
-        assert_eq!(told, ["id 1 NO integer int4", "at 2 YES timestamp with time zone timestamptz"]);
+        let shown: Vec<String> =
+            columns.iter().map(|row| [3, 4, 6, 7, 27].map(|at| shown(row, at)).join(" ")).collect();
+        assert_eq!(shown, ["id 1 NO integer int4", "at 2 YES timestamp with time zone timestamptz"]);
     }
 }

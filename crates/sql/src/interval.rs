@@ -1,4 +1,5 @@
-//! Intervals as Postgres writes them: months, days and microseconds, each for itself. (What the library offers takes null for none of them.)
+//! Encodes intervals as Postgres does: months, days and microseconds separately. The protocol's
+//! library cannot encode null in a column of intervals.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -7,10 +8,11 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryArray, StringArra
 use datafusion::arrow::datatypes::IntervalMonthDayNanoType;
 use pgwire::api::results::FieldFormat;
 
-/// A column of intervals as it is sent: texts, or bytes for the binary format. Of nanoseconds, what is no microsecond is cut off.
+/// Encodes a column of intervals: as text, or as bytes for the binary format. Truncates to whole
+/// microseconds.
 ///
 /// # Panics
-/// If it is no such column.
+/// Panics if the column has another type.
 pub(crate) fn encoded(column: &dyn Array, format: FieldFormat) -> ArrayRef {
     let intervals = column.as_primitive::<IntervalMonthDayNanoType>().iter();
     let parts = intervals.map(|interval| interval.map(|i| (i.months, i.days, i.nanoseconds / 1000)));
@@ -23,7 +25,7 @@ pub(crate) fn encoded(column: &dyn Array, format: FieldFormat) -> ArrayRef {
 /// Appends the text of a value that is not null.
 ///
 /// # Panics
-/// If it is no column of intervals.
+/// Panics if the column has another type.
 pub(crate) fn write(column: &dyn Array, row: usize, out: &mut String) {
     let interval = column.as_primitive::<IntervalMonthDayNanoType>().value(row);
     out.push_str(&text((interval.months, interval.days, interval.nanoseconds / 1000)));
@@ -33,7 +35,8 @@ fn bytes((months, days, microseconds): (i32, i32, i64)) -> Vec<u8> {
     [&microseconds.to_be_bytes()[..], &days.to_be_bytes(), &months.to_be_bytes()].concat()
 }
 
-/// As `IntervalStyle = postgres` has it (`EncodeInterval` there): `1 year 2 mons -3 days +04:05:06.7`.
+/// Returns the text form of `IntervalStyle = postgres`: `1 year 2 mons -3 days +04:05:06.7`.
+/// Follows `EncodeInterval` of PostgreSQL.
 fn text((months, days, microseconds): (i32, i32, i64)) -> String {
     let (mut out, mut was_negative) = (String::new(), false);
     for (value, unit) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
@@ -68,7 +71,7 @@ mod tests {
     use super::text;
 
     #[test]
-    fn intervals_are_written_as_postgres_writes_them() {
+    fn interval_text_matches_postgres() {
         let second = 1_000_000;
         for (parts, expected) in [
             ((0, 0, 0), "00:00:00"),

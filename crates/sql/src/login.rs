@@ -1,5 +1,5 @@
-//! From the first byte to a session: encryption begins or is declined, the role proves its password by SCRAM-SHA-256 or itself by a certificate, and a connection that
-//! only wants to cancel another's statement does so.
+//! A connection from its first byte to login. Accepts or declines encryption, and authenticates the
+//! role by SCRAM-SHA-256 or by its certificate. Executes cancel requests, which need no login.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,17 +18,18 @@ use crate::message::{First, Frame};
 use crate::server::{Here, Sql};
 
 const MECHANISM: &str = "SCRAM-SHA-256";
-/// With channel binding, for encrypted connections.
+/// Mechanism with channel binding, for encrypted connections.
 const BOUND_MECHANISM: &str = "SCRAM-SHA-256-PLUS";
-/// Length of the secret that cancel requests show, bytes: what protocol 3.0 has place for, and the recommendation of 3.2.
+/// Length of the secret in cancel requests, bytes: the maximum of protocol 3.0, and the
+/// recommendation of 3.2.
 const SECRET_BYTES: [usize; 2] = [4, 32];
 
-/// A client that was let in.
+/// A client after login.
 pub(crate) struct Client {
     pub(crate) login: Login,
-    /// What it said when it began: `user`, `database`, settings.
+    /// Parameters of its startup message: `user`, `database`, settings.
     pub(crate) parameters: BTreeMap<String, String>,
-    /// Length of the secret that its cancel requests show.
+    /// Length of the secret in its cancel requests, bytes.
     pub(crate) secret_bytes: usize,
 }
 
@@ -39,10 +40,10 @@ struct Startup {
     parameters: BTreeMap<String, String>,
 }
 
-/// Lets a client in.
+/// Authenticates a client.
 ///
 /// # Errors
-/// Why not.
+/// The client is refused or gone, or the connection was for a cancel request.
 pub(crate) async fn log_in(
     sql: &Sql,
     here: &Rc<Here>,
@@ -92,8 +93,8 @@ pub(crate) async fn log_in(
     })
 }
 
-/// Waits for the startup message. Each kind of encryption may be requested once ahead of it, so a login takes five messages of
-/// [`crate::SqlConfig::startup_bytes_max`] at most.
+/// Waits for the startup message. The client may request each kind of encryption once before it.
+/// A login thus takes at most five messages of [`crate::SqlConfig::startup_bytes_max`].
 async fn start(sql: &Sql, connection: &mut Connection) -> Result<Startup, End> {
     let (mut wanted_tls, mut wanted_gss) = (false, false);
     loop {
@@ -118,7 +119,7 @@ async fn start(sql: &Sql, connection: &mut Connection) -> Result<Startup, End> {
             }
             First::Cancel { session, secret } => {
                 if !sql.cancel(session, secret).await {
-                    // Guesses take their connections as long as wrong passwords do.
+                    // Slows down guessing, as for wrong passwords.
                     lanes::time::sleep(sql.config().auth_failure_delay).await;
                 }
                 return Err(End::Gone);
@@ -144,7 +145,7 @@ async fn authenticate(
     peer: SocketAddr,
 ) -> Result<Login, End> {
     let end_point = connection.end_point();
-    // The stronger one first, as clients take the first that they know.
+    // The stronger one first: clients use the first mechanism that they support.
     let mechanisms: &[&str] = if end_point.is_some() { &[BOUND_MECHANISM, MECHANISM] } else { &[MECHANISM] };
     connection.put(&Authentication::SASL(mechanisms.iter().map(|&name| name.to_owned()).collect()))?;
     connection.flush().await?;
@@ -165,10 +166,10 @@ async fn authenticate(
         Err(error) => {
             let text = error.to_string();
             sql.audit_login(peer, user, Some(&text));
-            // A name that failed too often is refused here, as slowly as a wrong password.
+            // A name with too many failures is refused here, as slowly as a wrong password.
             lanes::time::sleep(sql.config().auth_failure_delay).await;
             let code = match error {
-                // The code of a wrong password: pools stop at it instead of trying again.
+                // The code of a wrong password: connection pools then stop instead of retrying.
                 AuthError::Overloaded(_) => state::PASSWORD,
                 AuthError::Refused(_) => state::PROTOCOL,
             };
@@ -193,7 +194,7 @@ async fn authenticate(
     }
 }
 
-/// Before login everything that fails ends the connection.
+/// Makes a failure fatal: before login every error ends the connection.
 fn fatal(failure: Failure) -> End {
     End::Failed(Failure { is_fatal: true, ..failure })
 }

@@ -1,12 +1,15 @@
-//! A statement's memory, as DataFusion's operators ask for it: every byte is charged to the account of its level, which decides
-//! (`workload::Memory`). An operator that is refused spills, if it can and the level lets it.
+//! Query memory of a statement, as DataFusion's operators reserve it. Every byte is charged to the
+//! account of the statement's level, which grants or refuses it (`workload::Memory`). A refused
+//! operator spills, if it can and the level permits it.
 //!
-//! Operators ask when they want more, and nobody takes anything back, so they must leave room for each other:
+//! Memory cannot be taken back from an operator. Operators therefore share it by these rules:
 //!
-//! 1. up to half of what the statement may count on, whoever asks first gets it;
-//! 2. beyond that an operator that can spill has one part among all that can, of what those that cannot have left;
-//! 3. below [`FLOOR_BYTES`] an operator gets what its level refuses, since one that has nothing has nothing to spill either; but all
-//!    operators of a statement get at most [`OVERDRAFT_BYTES_MAX`] in this way, however many a client asks for.
+//! 1. Up to half of the statement's part, the first operator that requests memory gets it.
+//! 2. Above that, spillable operators share the rest of the memory equally. The rest is what
+//!    operators that cannot spill have left.
+//! 3. Below [`FLOOR_BYTES`], an operator gets memory even if its level refuses: without memory it
+//!    would have nothing to spill either. All operators of a statement together get at most
+//!    [`OVERDRAFT_BYTES_MAX`] in this way.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
@@ -16,29 +19,29 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use workload::{Account, Refusal};
 
-/// What every operator may have, bytes: some batches, to sort or to merge.
+/// Memory that every operator may have, bytes: a few batches, to sort or to merge.
 const FLOOR_BYTES: u64 = 4 << 20;
-/// Most that a statement has of what its level refused, bytes: the floors of 32 operators.
+/// Maximum memory of a statement beyond its level's limits, bytes: the floors of 32 operators.
 const OVERDRAFT_BYTES_MAX: u64 = 32 * FLOOR_BYTES;
 
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct StatementMemory {
     account: Arc<Account>,
-    /// Whether the level lets its queries spill, now.
+    /// The level currently permits spilling.
     spills: AtomicBool,
-    /// Operators that can spill, if they are let.
+    /// Number of operators that are able to spill.
     spillable: AtomicUsize,
-    /// What the others have, bytes.
+    /// Memory of the other operators, bytes.
     unspillable_bytes: AtomicU64,
-    /// What the statement has beyond its level's limits, bytes.
+    /// Memory of the statement beyond its level's limits, bytes.
     overdraft_bytes: AtomicU64,
-    /// Why an operator was refused last, and not by this room's own rules.
+    /// Message of the level's last refusal. Refusals by rule 2 are not stored.
     refusal: Mutex<Option<String>>,
 }
 
 impl StatementMemory {
-    /// Memory of which nothing spills yet.
+    /// Creates the memory of a statement, without spilling.
     pub(crate) fn new(account: Arc<Account>) -> StatementMemory {
         StatementMemory {
             account,
@@ -50,17 +53,18 @@ impl StatementMemory {
         }
     }
 
-    /// Whether its operators may spill.
+    /// True if the level permits spilling.
     pub(crate) fn spills(&self) -> bool {
         self.spills.load(Relaxed)
     }
 
-    /// Whether they may from now on.
-    pub(crate) fn let_spill(&self, may: bool) {
-        self.spills.store(may, Relaxed);
+    /// Permits or forbids spilling.
+    pub(crate) fn let_spill(&self, is_permitted: bool) {
+        self.spills.store(is_permitted, Relaxed);
     }
 
-    /// Whether an operator that has so much, and can spill, would leave too little for the others.
+    /// Checks rules 1 and 2 for a spillable operator that would have `after` bytes with `more`.
+    /// Returns true if it would exceed its part.
     fn is_greedy(&self, after: u64, more: u64) -> bool {
         let part = self.account.entitlement();
         if self.account.used() + more <= part / 2 {
@@ -69,18 +73,19 @@ impl StatementMemory {
         after > part.saturating_sub(self.unspillable_bytes.load(Relaxed)) / self.operators()
     }
 
-    /// Those that can spill.
+    /// Returns the number of spillable operators, at least 1.
     fn operators(&self) -> u64 {
         self.spillable.load(Relaxed).max(1) as u64
     }
 
-    /// What an operator is told that would spill and may not: why there is no more memory for it.
+    /// Returns the error of an operator that needs to spill without permission. Its message is the
+    /// level's last refusal.
     pub(crate) fn may_not_spill(&self) -> DataFusionError {
         let text = self.refusal().unwrap_or_else(|| "its service level does not let it spill".to_owned());
         DataFusionError::ResourcesExhausted(text)
     }
 
-    /// Why the level has no more memory for the statement, if that was ever said.
+    /// Returns the message of the level's last refusal.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -91,7 +96,8 @@ impl StatementMemory {
         DataFusionError::ResourcesExhausted(text)
     }
 
-    /// Takes `more` bytes beyond the level's limits; `None` if the statement has too many already.
+    /// Takes `more` bytes beyond the level's limits. `None` if that exceeds
+    /// [`OVERDRAFT_BYTES_MAX`].
     fn overdraw(&self, more: u64) -> Option<()> {
         let after = |overdraft: u64| Some(overdraft + more).filter(|after| *after <= OVERDRAFT_BYTES_MAX);
         self.overdraft_bytes.fetch_update(Relaxed, Relaxed, after).ok()?;
@@ -130,7 +136,7 @@ impl MemoryPool for StatementMemory {
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.account.shrink(shrink as u64);
-        // What was given beyond the limits is repaid first.
+        // Freed memory reduces the overdraft first.
         let less = |overdraft: u64| Some(overdraft.saturating_sub(shrink as u64));
         let _ = self.overdraft_bytes.fetch_update(Relaxed, Relaxed, less);
         if !reservation.consumer().can_spill() {
@@ -175,7 +181,7 @@ mod tests {
     use workload::{Memory, MemoryLimits};
 
     #[test]
-    fn first_memory_of_many_operators_comes_from_the_level() {
+    fn overdraft_of_many_operators_is_bounded() {
         let memory = Memory::new(16 * FLOOR_BYTES);
         let level = memory.add(&"level".into(), 100, &MemoryLimits::NONE);
         let pool: Arc<dyn MemoryPool> = Arc::new(StatementMemory::new(Arc::new(memory.account(&level))));
@@ -188,7 +194,7 @@ mod tests {
         let first = granted(&sorts);
         assert!((32..=48).contains(&first), "{first} of 1000 operators have their first memory");
         assert!(level.used() <= 16 * FLOOR_BYTES + OVERDRAFT_BYTES_MAX);
-        // What they give back others have.
+        // Freed memory is available to other operators.
         sorts.iter().for_each(|sort| _ = sort.free());
         assert_eq!((level.used(), granted(&sorts)), (0, first));
     }

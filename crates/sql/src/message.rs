@@ -1,5 +1,6 @@
-//! Messages of clients. A connection splits a message off by its length alone; here its body is read, with every length checked
-//! within the body. What a client sends can make this fail, never panic, and never touch the message behind it.
+//! Decodes messages of clients. A connection splits a message off by its length. This file decodes
+//! the body and checks every length against its end. Invalid input causes an error, never a
+//! panic, and never affects the next message.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +10,26 @@ use pgwire::messages::extendedquery::{Bind, Describe, Execute, Parse};
 
 use crate::failure::{Failure, state};
 
-/// Larger bodies are read, split, and classified on a heavy lane, bytes. 4 KiB of text take about 40 µs to read.
+/// Length in bytes above which bodies are decoded, split and classified on a heavy lane. 4 KiB of
+/// text take about 40 µs.
 pub(crate) const LARGE_BYTES: usize = 4 << 10;
 
-/// A message that came whole.
+/// A complete message.
 pub(crate) struct Frame {
-    /// Its type; 0 for a message before login that has none.
+    /// Its type, or 0 for messages without a type before login.
     pub(crate) kind: u8,
     pub(crate) body: Body,
-    /// What it takes of the memory of sessions, if it is large.
+    /// Its charge to the session's account, if it is large.
     pub(crate) charge: Option<Charge>,
-    /// Why its body was discarded: there was no memory for it.
+    /// Error if the account was full and the body was discarded.
     pub(crate) refused: Option<Failure>,
 }
 
 impl Frame {
-    /// Returns the message, if its body was kept.
+    /// Returns the message, unless its body was discarded.
     ///
     /// # Errors
-    /// 53200: it was discarded.
+    /// SQLSTATE 53200: the body was discarded.
     pub(crate) fn kept(self) -> Result<Frame, Failure> {
         match self.refused {
             Some(failure) => Err(failure),
@@ -36,7 +38,7 @@ impl Frame {
     }
 }
 
-/// The body of a message, in the chunks that it was received in.
+/// Body of a message, in the chunks in which it was received.
 pub(crate) struct Body(Vec<Bytes>);
 
 impl Body {
@@ -44,12 +46,12 @@ impl Body {
         Body(chunks)
     }
 
-    /// Length, bytes.
+    /// Returns the length, bytes.
     pub(crate) fn len(&self) -> usize {
         self.0.iter().map(Bytes::len).sum()
     }
 
-    /// The body in one, copied if it came in several chunks.
+    /// Returns the body as one buffer. Copies it if it has several chunks.
     fn joined(mut self) -> Bytes {
         if self.0.len() <= 1 {
             return self.0.pop().unwrap_or_default();
@@ -94,7 +96,7 @@ impl Body {
         })
     }
 
-    /// Reads what names a prepared statement or a portal: a Describe, or a Close, which has the same fields.
+    /// Reads a Describe, or a Close, which has the same fields.
     pub(crate) fn named(self) -> Result<Describe, Failure> {
         self.read(|reader| match reader.u8()? {
             target @ (b'S' | b'P') => Ok(Describe::new(target, Some(reader.text()?))),
@@ -112,12 +114,12 @@ impl Body {
         self.read(|reader| Ok((reader.text()?, reader.value()?.unwrap_or_default())))
     }
 
-    /// The data of any later message of a login by SASL.
+    /// Returns the data of a later message of a login by SASL.
     pub(crate) fn sasl_data(self) -> Bytes {
         self.joined()
     }
 
-    /// Reads a message of a client that is not logged in and has sent no startup message yet.
+    /// Reads the startup message, or a request that a client may send before it.
     pub(crate) fn first(self) -> Result<First, Failure> {
         let startup =
             |text: &str| Failure::fatal(state::PROTOCOL, format!("Invalid startup message: {text}"));
@@ -145,7 +147,7 @@ impl Body {
     }
 }
 
-/// A message ahead of the login.
+/// The startup message, or a request before it.
 pub(crate) enum First {
     WantsTls,
     WantsGss,
@@ -157,7 +159,7 @@ fn invalid(what: &str) -> Failure {
     Failure::fatal(state::PROTOCOL, format!("invalid message format: {what}"))
 }
 
-/// Reads fields, each within what is left.
+/// Reads fields. Fails at a field that exceeds the remaining bytes.
 struct Reader(Bytes);
 
 impl Reader {
@@ -181,7 +183,7 @@ impl Reader {
         Ok(self.take(4)?.get_u32())
     }
 
-    /// A text that ends with a zero.
+    /// Reads a text up to its terminating zero.
     fn text(&mut self) -> Result<String, Failure> {
         let end =
             self.0.iter().position(|byte| *byte == 0).ok_or_else(|| invalid("a text without its end"))?;
@@ -192,7 +194,7 @@ impl Reader {
         }
     }
 
-    /// Bytes ahead of which their number stands, or null.
+    /// Reads a length and as many bytes. `None` for null.
     fn value(&mut self) -> Result<Option<Bytes>, Failure> {
         match self.u32()?.cast_signed() {
             -1 => Ok(None),
@@ -224,9 +226,9 @@ mod tests {
         result.err().map_or("", |failure| failure.code)
     }
 
-    /// Every reader on every beginning of a valid message, and on the message with one byte more.
+    /// Checks every reader with every prefix of a valid message, and with one byte too many.
     #[test]
-    fn messages_cut_anywhere_are_refused() {
+    fn truncated_messages_are_refused() {
         fn check<T>(what: &str, valid: &[u8], read: impl Fn(Body) -> Result<T, Failure>) {
             assert_eq!(code(read(body(valid))), "", "{what}");
             for end in 0..valid.len() {
