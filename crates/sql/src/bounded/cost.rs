@@ -1,5 +1,6 @@
-//! Estimates of what functions return and do, from the sizes of their arguments, without calling them. Each is an upper bound, but
-//! for lists, whose elements count as of average size.
+//! Estimates the result size and work of functions from the sizes of their arguments, without
+//! calling them. The estimates are upper bounds, except for lists, whose elements count with their
+//! average size.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, GenericListArray, OffsetSizeTrait};
 use datafusion::arrow::compute::cast;
@@ -9,7 +10,7 @@ use datafusion::logical_expr::ColumnarValue;
 
 use super::string_concat;
 
-/// Bytes and steps.
+/// Size of a result in bytes, and work in steps of about 1 ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Estimate {
     pub(super) bytes: u64,
@@ -17,7 +18,7 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// Both together.
+    /// Returns the sum.
     pub(super) fn and(self, other: Estimate) -> Estimate {
         Estimate {
             bytes: self.bytes.saturating_add(other.bytes),
@@ -26,40 +27,40 @@ impl Estimate {
     }
 }
 
-/// How the cost of a function depends on its arguments. Sizes are in bytes.
+/// Dependence of a function's cost on its arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cost {
-    /// The first argument as often as the second says.
+    /// Returns the first argument, repeated as often as the second argument specifies.
     Repeat,
-    /// As many characters as the second argument says.
+    /// Returns a text of the length in the second argument.
     Pad,
-    /// A list of as many elements as the second argument says.
+    /// Returns a list of the length in the second argument.
     Resize,
-    /// The elements from a first to a last value.
+    /// Returns the elements from a first to a last value.
     Range,
-    /// The first argument with each occurrence of the second replaced by the third.
+    /// Returns the first argument with each occurrence of the second replaced by the third.
     Replace,
-    /// The same, of a pattern.
+    /// Returns the first argument with matches of a pattern replaced by the third.
     RegexpReplace,
-    /// A pattern is looked for.
+    /// Searches for a pattern.
     Regexp,
-    /// A list with elements replaced by the third argument.
+    /// Returns a list with elements replaced by the third argument.
     ListReplace,
-    /// The elements of a list with a text between each two.
+    /// Joins the elements of a list with a separator.
     Join,
-    /// All arguments.
+    /// Returns all arguments combined.
     Sum,
-    /// All arguments with the first between each two.
+    /// Joins all other arguments with the first as separator.
     SumWith,
-    /// A number, from each character of one argument with each of the other.
+    /// Returns a number. Compares each character of one argument with each of the other.
     Product,
-    /// A truth, from each element of one list with each of the other.
+    /// Compares each element of one list with each of the other.
     ListProduct,
-    /// A value of a type that the second argument names; the type is checked.
+    /// Returns a value of the type named in the second argument. The type is checked as well.
     Type,
 }
 
-/// The functions that are bounded, by their names in DataFusion.
+/// Functions with bounds, by their names in DataFusion.
 const COSTS: [(&str, Cost); 38] = [
     ("arrow_cast", Cost::Type),
     ("arrow_try_cast", Cost::Type),
@@ -101,35 +102,35 @@ const COSTS: [(&str, Cost); 38] = [
     ("array_except", Cost::ListProduct),
 ];
 
-/// Steps of compiling a pattern. One that is no constant is compiled for each row.
+/// Steps to compile a pattern. A pattern that is not constant is compiled for each row.
 const PATTERN_STEPS: u64 = 1 << 20;
-/// Bytes of what has no length of its own: numbers, times, the place of a list's element.
+/// Size of values of fixed size, such as numbers and times, and of an element's offset in a list,
+/// bytes.
 const WORD_BYTES: u64 = 16;
 
-/// Sizes of an argument, by row.
+/// Sizes of an argument, by row. A constant has one size for all rows.
 struct Sizes(Vec<u64>);
 
 impl Sizes {
     fn of(&self, row: usize) -> u64 {
-        // A constant has one for all rows.
         self.0.get(row).or(self.0.last()).copied().unwrap_or(0)
     }
 }
 
-/// Arguments of a call, measured.
+/// Measured arguments of a call.
 pub(super) struct Costs {
     cost: Cost,
     bytes: Vec<Sizes>,
     elements: Vec<Sizes>,
-    /// The number that a second argument gives.
+    /// Number or length in the second argument.
     times: Sizes,
-    /// The number of elements of a range.
+    /// Number of elements of a range.
     range: Sizes,
     is_constant_pattern: bool,
 }
 
 impl Cost {
-    /// The cost of a function, if it needs bounds.
+    /// Returns the cost of a function, if it needs bounds.
     pub(super) fn of(name: &str) -> Option<Cost> {
         COSTS.iter().find(|(function, _)| *function == name).map(|(_, cost)| *cost)
     }
@@ -137,7 +138,7 @@ impl Cost {
     /// Measures the arguments of a call.
     ///
     /// # Errors
-    /// A value is none that the function takes.
+    /// A value has the wrong type for the function.
     pub(super) fn of_rows(self, arguments: &[ColumnarValue], rows: usize) -> Result<Costs> {
         let arrays = arguments.iter().map(|value| match value {
             ColumnarValue::Array(array) => Ok(array.clone()),
@@ -162,7 +163,7 @@ impl Cost {
 }
 
 impl Costs {
-    /// The estimate for a row.
+    /// Returns the estimate for a row.
     pub(super) fn of(&self, row: usize) -> Estimate {
         let bytes = |place: usize| self.bytes.get(place).map_or(0, |sizes| sizes.of(row));
         let elements = |place: usize| self.elements.get(place).map_or(0, |sizes| sizes.of(row));
@@ -186,7 +187,8 @@ impl Costs {
                 linear(found.saturating_mul(bytes(2)).saturating_add(bytes(0)))
             }
             Cost::RegexpReplace => {
-                // Each place may be replaced, and half of a replacement's characters may name all that was found.
+                // Every position may match. Each reference in the replacement (`\0`, two
+                // characters) may insert the whole match.
                 let one = bytes(0).saturating_add(1).saturating_mul(bytes(2)).saturating_mul(2);
                 let one = if self.bytes.len() > 3 { one } else { one / 2 };
                 Estimate { bytes: one.saturating_add(bytes(0)), steps: pattern().saturating_add(one) }
@@ -209,7 +211,7 @@ impl Costs {
     }
 }
 
-/// Bytes of the longest value of a column, 0 if all have the same size.
+/// Returns the size of the longest value of a column, bytes. 0 if the type has a fixed size.
 pub(crate) fn widest(array: &ArrayRef) -> u64 {
     match array.data_type() {
         ty if ty.is_primitive() || matches!(ty, DataType::Boolean | DataType::Null) => 0,
@@ -217,7 +219,7 @@ pub(crate) fn widest(array: &ArrayRef) -> u64 {
     }
 }
 
-/// Sizes of values, bytes.
+/// Returns the sizes of values, bytes.
 fn sizes(array: &ArrayRef) -> Sizes {
     macro_rules! lengths {
         ($array:expr) => {{
@@ -238,7 +240,7 @@ fn sizes(array: &ArrayRef) -> Sizes {
         DataType::List(_) => list_bytes(array.as_list::<i32>()),
         DataType::LargeList(_) => list_bytes(array.as_list::<i64>()),
         _ => {
-            // Of equal size, or by their elements, of average size.
+            // Values of equal size, or nested values whose elements count with their average size.
             let all = array.to_data().get_slice_memory_size().map_or(u64::MAX, |bytes| bytes as u64);
             let counts = elements(array);
             let total: u64 = (0..array.len()).map(|row| counts.of(row).max(1)).sum();
@@ -248,7 +250,8 @@ fn sizes(array: &ArrayRef) -> Sizes {
     })
 }
 
-/// Bytes of lists, by their own elements: a slice of lists has all elements of the whole behind it.
+/// Returns the sizes of lists, bytes. Measures only elements of these rows: a slice of an array
+/// refers to the elements of the whole array.
 fn list_bytes<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> Vec<u64> {
     let offsets = lists.value_offsets();
     let (first, last) = (offsets[0].as_usize(), offsets[lists.len()].as_usize());
@@ -260,7 +263,7 @@ fn list_bytes<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> Vec<u64> {
         .collect()
 }
 
-/// Numbers of elements of lists; of a text its bytes, which bound its characters.
+/// Returns the numbers of elements of lists, and 1 for other values.
 fn elements(array: &ArrayRef) -> Sizes {
     macro_rules! lengths {
         ($array:expr) => {{
@@ -277,14 +280,15 @@ fn elements(array: &ArrayRef) -> Sizes {
     })
 }
 
-/// Whole numbers; null and negative ones are 0.
+/// Converts to whole numbers. Null and negative ones become 0.
 fn numbers(array: &ArrayRef) -> Result<Sizes> {
     let numbers = cast(array, &DataType::Int64)?;
     let numbers = numbers.as_primitive::<Int64Type>().iter();
     Ok(Sizes(numbers.map(|number| number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0)).collect()))
 }
 
-/// Numbers of elements from a first to a last value, by a step: of whole numbers, days, or points in time.
+/// Returns the numbers of elements from a first to a last value by a step. The values are whole
+/// numbers, dates, or timestamps.
 fn range(arguments: &[ArrayRef], rows: usize) -> Result<Sizes> {
     let whole = |array: &ArrayRef| -> Result<ArrayRef> {
         let array = match array.data_type() {
@@ -311,7 +315,7 @@ fn range(arguments: &[ArrayRef], rows: usize) -> Result<Sizes> {
             Some(step) => {
                 let step = step.value(row);
                 let days = i128::from(step.months) * 28 + i128::from(step.days);
-                // A day has 24 hours, or one less.
+                // A day has at least 23 hours.
                 let nanoseconds = days * 82_800_000_000_000 + i128::from(step.nanoseconds);
                 if is_of_days { days } else { nanoseconds }
             }

@@ -1,10 +1,13 @@
-//! Scalar functions whose result or work is not bounded by the size of their arguments: `repeat`, `range`, `levenshtein`, and others
-//! of the table in [`cost`]. DataFusion's own allocate what a client asks for, outside of every account, and a failed allocation ends
-//! the process; this is so while constants are folded too. Here each call is estimated before anything is allocated.
+//! Bounds on scalar functions whose result or work can be much larger than their arguments:
+//! `repeat`, `range`, `levenshtein`, and others in the table of [`cost`]. DataFusion's functions
+//! allocate the requested size outside of every account, even while constants are folded. A failed
+//! allocation ends the process. A wrapper therefore estimates each call before the function runs:
 //!
-//! 1. The result for a row is at most the guardrail `function_bytes`, and its work at most [`ROW_STEPS_MAX`].
-//! 2. Rows are passed on in chunks of at most [`CHUNK_BYTES`] and [`CHUNK_STEPS`]; a statement that was ended stops between them.
-//! 3. The result for a batch is at most [`BATCH_BYTES_MAX`].
+//! 1. The result for a row has at most the size of the guardrail `function_bytes`, and takes at
+//!    most [`ROW_STEPS_MAX`] steps.
+//! 2. The function is called with chunks of rows of at most [`CHUNK_BYTES`] and [`CHUNK_STEPS`]. A
+//!    canceled statement stops between chunks.
+//! 3. The result for a batch has at most [`BATCH_BYTES_MAX`].
 
 mod cost;
 mod string_concat;
@@ -32,18 +35,21 @@ pub(crate) use crate::bounded::cost::widest;
 use crate::bounded::cost::{Cost, Estimate};
 use crate::tasks;
 
-/// Most work for one row, steps of about a nanosecond: a statement can be ended only between rows.
+/// Maximum work for one row, in steps of about 1 ns. A statement can be canceled only between
+/// rows.
 const ROW_STEPS_MAX: u64 = 1 << 28;
-/// Work after which a call checks whether its statement was ended: about 20 ms.
+/// Maximum work of a chunk of several rows, in steps: about 20 ms. A call checks for cancellation
+/// between chunks.
 const CHUNK_STEPS: u64 = 1 << 24;
-/// Estimated result of one chunk, bytes, if it is more than one row.
+/// Maximum estimated result of a chunk of several rows, bytes.
 const CHUNK_BYTES: u64 = 32 << 20;
-/// Most that a call returns for a batch, bytes: 16 KiB a row on average.
+/// Maximum result of a call for a batch, bytes: 16 KiB a row on average.
 pub(crate) const BATCH_BYTES_MAX: u64 = 128 << 20;
-/// Most bytes of a value of a fixed size: [`BATCH_BYTES_MAX`] for a batch of 8192 rows, which are there for nulls too.
+/// Maximum size of values of a fixed size, bytes: a batch of 8192 rows then has at most
+/// [`BATCH_BYTES_MAX`]. Nulls occupy the same size.
 const FIXED_BYTES_MAX: u64 = BATCH_BYTES_MAX / 8192;
 
-/// A function was asked for more than it may return or do.
+/// Error of a call whose result or work exceeds a bound.
 #[derive(Debug)]
 pub(crate) struct Exceeded(pub(crate) String);
 
@@ -59,7 +65,7 @@ fn exceeded<T>(text: String) -> Result<T> {
     Err(DataFusionError::External(Box::new(Exceeded(text))))
 }
 
-/// A function with bounds.
+/// A function wrapped with bounds.
 #[derive(Clone, Debug)]
 struct Bounded {
     inner: ScalarUDF,
@@ -81,7 +87,7 @@ impl Hash for Bounded {
     }
 }
 
-/// The function with bounds, if it needs any and has none.
+/// Returns the function wrapped with bounds. `None` if it needs none or has them already.
 fn bounded(function: &ScalarUDF, guardrails: &Arc<Guardrails>) -> Option<Arc<ScalarUDF>> {
     if function.inner().is::<Bounded>() {
         return None;
@@ -91,7 +97,7 @@ fn bounded(function: &ScalarUDF, guardrails: &Arc<Guardrails>) -> Option<Arc<Sca
     Some(Arc::new(ScalarUDF::new_from_impl(Bounded { inner, cost, guardrails })))
 }
 
-/// Registers bounded functions in place of those that need bounds.
+/// Replaces registered functions that need bounds by bounded ones.
 pub(crate) fn register(context: &SessionContext, guardrails: &Arc<Guardrails>) {
     let state = context.state();
     for function in state.scalar_functions().values().filter_map(|function| bounded(function, guardrails)) {
@@ -99,10 +105,11 @@ pub(crate) fn register(context: &SessionContext, guardrails: &Arc<Guardrails>) {
     }
 }
 
-/// Bounds the functions of a plan that came into it by no name: operators on lists and texts.
+/// Bounds functions that DataFusion puts into a plan without a lookup by name: operators on lists
+/// and texts.
 ///
 /// # Errors
-/// Those of DataFusion.
+/// Errors of DataFusion.
 pub(crate) fn bound(plan: LogicalPlan, guardrails: &Arc<Guardrails>) -> Result<LogicalPlan> {
     let bounded = plan.transform_up_with_subqueries(|node| {
         node.map_expressions(|expr| expr.transform_up(|expr| Ok(bound_expr(expr, guardrails))))
@@ -171,7 +178,7 @@ impl Bounded {
     }
 }
 
-/// Checks that no value of a type has a fixed size beyond [`FIXED_BYTES_MAX`].
+/// Checks that the fixed size of a type's values is at most [`FIXED_BYTES_MAX`].
 fn check_type(function: &str, ty: &DataType) -> Result<()> {
     let bytes = fixed_bytes(ty);
     if bytes <= FIXED_BYTES_MAX {
@@ -183,7 +190,7 @@ fn check_type(function: &str, ty: &DataType) -> Result<()> {
     ))
 }
 
-/// Bytes that a value of a type has whatever it is, in lists those of an element.
+/// Returns the fixed size of a type's values, bytes. For lists, that of an element.
 fn fixed_bytes(ty: &DataType) -> u64 {
     let number = |number: i32| u64::try_from(number).unwrap_or(0);
     match ty {
@@ -208,7 +215,7 @@ fn fixed_bytes(ty: &DataType) -> u64 {
     }
 }
 
-/// Bytes of an array, of its own rows only.
+/// Returns the size of an array's rows, bytes. A slice does not count the rest of its array.
 fn bytes_of(array: &ArrayRef) -> u64 {
     array.to_data().get_slice_memory_size().map_or(u64::MAX, |bytes| bytes as u64)
 }
@@ -250,7 +257,7 @@ impl ScalarUDFImpl for Bounded {
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         match self.inner.inner().simplify(args, info)? {
             ExprSimplifyResult::Simplified(expr) => {
-                // The type of a cast that it becomes may not have been asked for before.
+                // The call became a cast, whose type may not have been checked yet.
                 match &expr {
                     Expr::Cast(cast) if self.cost == Cost::Type => {
                         check_type(self.name(), cast.field.data_type())?

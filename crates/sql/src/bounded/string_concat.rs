@@ -1,4 +1,4 @@
-//! The operator `||` on texts, as a function: an operator cannot be given bounds.
+//! The operator `||` on texts as a function, because only functions can be wrapped with bounds.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::scalar::ScalarValue;
 
-/// The function's name, in `EXPLAIN` too.
+/// Name of the function, also in `EXPLAIN`.
 pub(super) const NAME: &str = "||";
 
 /// See the head of this file.
@@ -31,7 +31,7 @@ impl ScalarUDFImpl for StringConcat {
         NAME
     }
 
-    /// That of the operator, so that columns keep their names.
+    /// Returns the name of the operator's column, so that columns keep their names.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         let names: Vec<String> = args.iter().map(|arg| arg.schema_name().to_string()).collect();
         Ok(names.join(" || "))

@@ -56,9 +56,9 @@ fn refused(name: &str, args: Vec<ColumnarValue>, rows: usize) -> String {
     }
 }
 
-/// None of these may be tried: each would take the process with it.
+/// Executing any of these calls would end the process.
 #[test]
-fn results_without_bound_are_refused_before_they_are_built() {
+fn huge_results_are_refused_before_allocation() {
     let list = || {
         let list = ScalarValue::new_list(&[ScalarValue::Int64(Some(1))], &DataType::Int64, true);
         ColumnarValue::Scalar(ScalarValue::List(list))
@@ -89,7 +89,7 @@ fn results_without_bound_are_refused_before_they_are_built() {
 }
 
 #[test]
-fn usual_calls_give_what_the_functions_give() {
+fn usual_calls_return_the_function_result() {
     let cases = [
         ("repeat", vec![text("ab"), number(3)], "ababab"),
         ("lpad", vec![text("x"), number(3), text("yz")], "yzx"),

@@ -1,5 +1,6 @@
-//! Arithmetic with PostgreSQL's types and errors. DataFusion's operators wrap around on overflow, also where constants are folded,
-//! divide floating point by zero, and cut quotients of decimals off. These are functions, so folding calls them as well.
+//! Arithmetic with PostgreSQL's types and errors. DataFusion's operators wrap around on overflow,
+//! even when constants are folded. They divide floating point by zero, and truncate quotients of
+//! decimals. The replacements are functions, which constant folding calls as well.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum, Decimal128Array, new_empty_array};
 use datafusion::arrow::compute::kernels::numeric;
@@ -18,12 +19,12 @@ use datafusion::physical_expr_common::datum::apply;
 use crate::exact::{as_type, decimal_of, is_int, refused, type_name};
 use crate::failure::state;
 
-/// Decimals of a quotient, unless an operand has more. PostgreSQL gives at least 16 significant digits.
+/// Minimum scale of a quotient of decimals. PostgreSQL returns at least 16 significant digits.
 pub(crate) const QUOTIENT_SCALE: i8 = 16;
-/// Digits of a decimal.
+/// Maximum precision of a decimal.
 pub(crate) const DIGITS_MAX: u8 = 38;
 
-/// `+`, `-`, `*`, `/` or `%` of two values of types that it was made for.
+/// The function for `+`, `-`, `*`, `/` or `%` with a result of the type `result`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Arithmetic {
     operator: Operator,
@@ -50,7 +51,7 @@ impl ScalarUDFImpl for Arithmetic {
         Ok(self.result.clone())
     }
 
-    /// Functions above ask for bounds of that type.
+    /// Returns bounds of the result's type, which interval arithmetic of the caller expects.
     fn evaluate_bounds(&self, _inputs: &[&Interval]) -> Result<Interval> {
         Interval::make_unbounded(&self.result)
     }
@@ -93,7 +94,8 @@ impl Arithmetic {
     }
 }
 
-/// Refuses what PostgreSQL refuses: division by zero, and infinite or vanished results of finite operands.
+/// Checks floating point as PostgreSQL does: refuses division by zero, and results of finite
+/// operands that overflow to infinity or underflow to zero.
 fn check_floats<T: ArrowPrimitiveType>(
     operator: Operator,
     left: &dyn Datum,
@@ -117,19 +119,19 @@ where
         if value.is_infinite() && left.is_finite() && right.is_finite() {
             return Err(ArrowError::ComputeError("value out of range: overflow".to_owned()));
         }
-        let vanished = match operator {
+        let must_not_be_zero = match operator {
             Operator::Multiply => left != 0.0 && right != 0.0,
             Operator::Divide => left != 0.0 && right.is_finite(),
             _ => false,
         };
-        if value == 0.0 && vanished {
+        if value == 0.0 && must_not_be_zero {
             return Err(ArrowError::ComputeError("value out of range: underflow".to_owned()));
         }
     }
     Ok(())
 }
 
-/// Quotients of decimals, rounded half away from zero.
+/// Divides decimals and rounds half away from zero.
 fn quotient(left: &dyn Datum, right: &dyn Datum, result: &DataType) -> Result<ArrayRef, ArrowError> {
     let ((left, left_is_one), (right, right_is_one)) = (left.get(), right.get());
     let scale = |ty: &DataType| match ty {
@@ -172,7 +174,7 @@ fn quotient(left: &dyn Datum, right: &dyn Datum, result: &DataType) -> Result<Ar
     Ok(std::sync::Arc::new(values?.with_data_type(result.clone())))
 }
 
-/// A quotient, rounded half away from zero.
+/// Divides and rounds half away from zero.
 pub(crate) fn rounded_quotient(value: i128, divisor: i128) -> i128 {
     let (whole, rest) = (value / divisor, value % divisor);
     if rest.unsigned_abs() >= divisor.unsigned_abs() - rest.unsigned_abs() {
@@ -182,7 +184,7 @@ pub(crate) fn rounded_quotient(value: i128, divisor: i128) -> i128 {
     }
 }
 
-/// The message for a decimal that has more digits than fit.
+/// Returns the message for a decimal with more than [`DIGITS_MAX`] digits.
 pub(crate) fn too_long() -> String {
     format!("numeric out of range: expected at most {DIGITS_MAX} digits")
 }
@@ -192,10 +194,10 @@ fn call(operator: Operator, left: Expr, right: Expr, result: DataType) -> Expr {
     ScalarUDF::new_from_impl(Arithmetic { operator, result, signature }).call(vec![left, right])
 }
 
-/// The operator for operands of these types, if it is one of these.
+/// Replaces an arithmetic operator by a checked function. Other operators stay.
 ///
 /// # Errors
-/// The types have no such operator.
+/// The operand types lack the operator.
 pub(crate) fn planned(binary: BinaryExpr, left: &DataType, right: &DataType) -> Result<Expr> {
     let BinaryExpr { left: a, op, right: b } = binary;
     let native = |a: Box<Expr>, b: Box<Expr>| Ok(Expr::BinaryExpr(BinaryExpr { left: a, op, right: b }));
@@ -233,7 +235,7 @@ pub(crate) fn planned(binary: BinaryExpr, left: &DataType, right: &DataType) -> 
             let ty = decimal_result(op, &of_left, &of_right)?;
             Ok(call(op, as_type(*a, left, &of_left), as_type(*b, right, &of_right), ty))
         }
-        // Days are counted.
+        // The difference of dates is a number of days.
         (left, right) if is_date(left) && is_date(right) && op == Operator::Minus => {
             let days = |expr: Expr, ty: &DataType| as_type(expr, ty, &DataType::Int32);
             Ok(call(op, days(*a, left), days(*b, right), DataType::Int32))
@@ -256,7 +258,7 @@ pub(crate) fn planned(binary: BinaryExpr, left: &DataType, right: &DataType) -> 
             );
             Ok(as_type(days, &DataType::Int32, &DataType::Date32))
         }
-        // A day with an interval is a time of that day.
+        // A date plus an interval is a timestamp.
         (left, DataType::Interval(IntervalUnit::MonthDayNano)) if is_date(left) => {
             let midnight = DataType::Timestamp(TimeUnit::Microsecond, None);
             native(Box::new(as_type(*a, left, &midnight)), b)
@@ -269,14 +271,15 @@ pub(crate) fn planned(binary: BinaryExpr, left: &DataType, right: &DataType) -> 
     }
 }
 
-/// The negative of a whole number.
+/// Negates a whole number.
 pub(crate) fn negative(expr: Expr, ty: &DataType) -> Result<Expr> {
     let ty = wider(ty, ty);
     let zero = datafusion::scalar::ScalarValue::new_zero(&ty)?;
     Ok(call(Operator::Minus, Expr::Literal(zero, None), expr, ty))
 }
 
-/// The type of an operation on whole numbers. Those that PostgreSQL does not have become the next wider one.
+/// Returns the type of an operation on whole numbers. Types that PostgreSQL lacks become the next
+/// wider one.
 fn wider(left: &DataType, right: &DataType) -> DataType {
     let width = |ty: &DataType| match ty {
         DataType::Int8 | DataType::UInt8 | DataType::Int16 => 2,

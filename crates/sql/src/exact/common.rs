@@ -1,5 +1,6 @@
-//! One type for what is one column: branches of `CASE`, arguments of `coalesce`, rows of `VALUES`, inputs of `UNION`. DataFusion makes texts
-//! of numbers and texts; in PostgreSQL a text that is a constant takes the type of the others, and texts of columns do not.
+//! Finds the common type of values in one column: branches of `CASE`, arguments of `coalesce`,
+//! rows of `VALUES`, inputs of `UNION`. DataFusion converts numbers to text if one value is text.
+//! PostgreSQL converts constant texts to the type of the other values, and refuses other texts.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use datafusion::scalar::ScalarValue;
 use crate::exact::{as_type, casts, is_int, is_text, refused, type_name};
 use crate::failure::state;
 
-/// The type of all of these together; None if they have none.
+/// Returns the common type of `types`. `None` if they have none.
 fn common_type<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType> {
     types.cloned().map(Some).reduce(|one, other| {
         let (one, other) = (one?, other?);
@@ -30,7 +31,7 @@ fn common_type<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType
     })?
 }
 
-/// The decimal that a whole number is beside a decimal.
+/// Returns the decimal type of a whole number if `other` is a decimal. Else returns `one`.
 fn numeric(one: &DataType, other: &DataType) -> DataType {
     match other {
         DataType::Decimal128(..) => super::decimal_of(one),
@@ -38,7 +39,7 @@ fn numeric(one: &DataType, other: &DataType) -> DataType {
     }
 }
 
-/// Whether a text is read as a value of the type.
+/// True for types that constant texts are converted to.
 fn is_read(ty: &DataType) -> bool {
     ty.is_numeric()
         || matches!(
@@ -62,10 +63,11 @@ fn is_constant(expr: &Expr) -> bool {
     }
 }
 
-/// The type of expressions, and whether each is of that type, once constants have taken it. None if it is DataFusion's business.
+/// Returns the common type of expressions. Constant texts do not affect it. `None` leaves the
+/// conversion to DataFusion.
 fn resolved(exprs: &[&Expr], schema: &DFSchema) -> Result<Option<DataType>> {
     let types: Result<Vec<DataType>> = exprs.iter().map(|expr| expr.get_type(schema)).collect();
-    // A parameter without a type.
+    // Parameters may have no type.
     let Ok(types) = types else { return Ok(None) };
     let others = || exprs.iter().zip(&types).filter(|(expr, ty)| !(is_text(ty) && is_constant(expr)));
     let others = || others().map(|(_, ty)| ty).filter(|ty| **ty != DataType::Null);
@@ -88,13 +90,14 @@ fn converted(expr: Expr, schema: &DFSchema, to: &DataType) -> Result<Expr> {
     })
 }
 
-/// Expressions with one type.
+/// Converts expressions to their common type.
 pub(super) fn one_type(exprs: Vec<Expr>, schema: &DFSchema) -> Result<Vec<Expr>> {
     let Some(ty) = resolved(&exprs.iter().collect::<Vec<_>>(), schema)? else { return Ok(exprs) };
     exprs.into_iter().map(|expr| converted(expr, schema, &ty)).collect()
 }
 
-/// An expression, and others with which it is compared. Types that can be compared stay as they are; constants of texts do not.
+/// Converts constant texts in a comparison of `first` with `others`. Other types can be compared
+/// and stay.
 pub(super) fn with_first(first: Expr, others: Vec<Expr>, schema: &DFSchema) -> Result<(Expr, Vec<Expr>)> {
     let mut all = vec![&first];
     all.extend(&others);
@@ -106,7 +109,7 @@ pub(super) fn with_first(first: Expr, others: Vec<Expr>, schema: &DFSchema) -> R
     Ok((one(first), others.into_iter().map(one).collect()))
 }
 
-/// A `CASE` whose branches have one type.
+/// Converts the branches of a `CASE` to their common type.
 pub(super) fn case(case: Case, schema: &DFSchema) -> Result<Case> {
     let Case { expr, when_then_expr, else_expr } = case;
     let results: Vec<&Expr> =
@@ -118,7 +121,7 @@ pub(super) fn case(case: Case, schema: &DFSchema) -> Result<Case> {
     Ok(Case { expr, when_then_expr: when_then_expr?, else_expr: else_expr.map(one).transpose()? })
 }
 
-/// Rows of constants and other expressions.
+/// Returns the `VALUES` of `rows`, with each column converted to its common type.
 pub(super) fn values(mut rows: Vec<Vec<Expr>>) -> Result<LogicalPlan> {
     let schema = DFSchema::empty();
     for column in 0..rows.first().map_or(0, Vec::len) {
@@ -132,7 +135,7 @@ pub(super) fn values(mut rows: Vec<Vec<Expr>>) -> Result<LogicalPlan> {
     LogicalPlanBuilder::values(rows)?.build()
 }
 
-/// A union whose inputs have the same types.
+/// Returns the union of `inputs`, with each column converted to its common type.
 pub(super) fn union(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
     let mut inputs: Vec<LogicalPlan> = inputs.into_iter().map(Arc::unwrap_or_clone).collect();
     let columns = inputs.first().map_or(0, |input| input.schema().fields().len());
@@ -147,13 +150,14 @@ pub(super) fn union(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
                 _ => Ok(input.schema().field(column).data_type().clone()),
             })
             .collect::<Result<_>>()?;
-        let is_open = |place: usize| is_text(&types[place]) && is_constant(&exprs[place]);
-        let settled = || (0..inputs.len()).filter(|place| !is_open(*place)).map(|place| &types[place]);
-        let settled = || settled().filter(|ty| **ty != DataType::Null);
-        if settled().any(is_text) && settled().any(|ty| !is_text(ty)) {
+        let is_constant_text = |place: usize| is_text(&types[place]) && is_constant(&exprs[place]);
+        let others =
+            || (0..inputs.len()).filter(|place| !is_constant_text(*place)).map(|place| &types[place]);
+        let others = || others().filter(|ty| **ty != DataType::Null);
+        if others().any(is_text) && others().any(|ty| !is_text(ty)) {
             return refused(state::TYPE, "UNION types text and another cannot be matched");
         }
-        let Some(ty) = common_type(settled()).filter(is_read) else { continue };
+        let Some(ty) = common_type(others()).filter(is_read) else { continue };
         for (place, input) in inputs.iter_mut().enumerate() {
             if types[place] == ty {
                 continue;
@@ -166,7 +170,7 @@ pub(super) fn union(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?))
 }
 
-/// Rows without the type that DataFusion's planner gave to nulls among whole numbers.
+/// Removes the type that DataFusion's planner gave to nulls in `VALUES` of whole numbers.
 pub(super) fn without_casts(node: LogicalPlan) -> LogicalPlan {
     let LogicalPlan::Values(mut values) = node else { return node };
     let is_number = |expr: &Expr| matches!(expr, Expr::Literal(ScalarValue::Int64(Some(_)), _));
@@ -187,7 +191,7 @@ pub(super) fn without_casts(node: LogicalPlan) -> LogicalPlan {
     LogicalPlan::Values(values)
 }
 
-/// The expression that a plan gives as a column, if it is a projection.
+/// Returns the expression of a plan's column: that of a projection, else the column itself.
 fn output_of(plan: &LogicalPlan, column: usize) -> Expr {
     match plan {
         LogicalPlan::Projection(projection) => projection.expr[column].clone(),
@@ -195,7 +199,7 @@ fn output_of(plan: &LogicalPlan, column: usize) -> Expr {
     }
 }
 
-/// The plan with a column as another type.
+/// Returns the plan with a column converted to another type.
 fn with_column(plan: LogicalPlan, column: usize, ty: &DataType) -> Result<LogicalPlan> {
     let schema = plan.schema().clone();
     let exprs = (0..schema.fields().len()).map(|place| {
@@ -211,7 +215,7 @@ fn with_column(plan: LogicalPlan, column: usize, ty: &DataType) -> Result<Logica
     Ok(LogicalPlan::Projection(Projection::try_new(exprs?, Arc::new(plan))?))
 }
 
-/// The plan with the types of a schema, where those can be converted.
+/// Converts the columns of a plan to the types of `schema`, where possible.
 pub(super) fn as_columns(plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
     coerce_plan_expr_for_schema(plan, schema)
 }

@@ -1,4 +1,4 @@
-//! Expressions of a plan: constants, operators, casts and calls.
+//! Replaces expressions of a plan: constants, operators, casts and calls.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::exact::{
 use crate::failure::state;
 
 impl Pass<'_> {
-    /// An expression whose parts are done already, over columns of a schema.
+    /// Replaces an expression over columns of `schema`. Its parts are replaced already.
     pub(super) fn expression(self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         let type_of = |expr: &Expr| expr.get_type(schema).ok().filter(|ty| *ty != DataType::Null);
         Ok(match expr {
@@ -72,7 +72,7 @@ impl Pass<'_> {
                     Err(_) => return refused(state::INTERNAL, "two bounds"),
                 }
             }
-            // Optimizer rules know `count(*)` by its argument.
+            // Optimizer rules recognize `count(*)` by its `bigint` argument 1.
             Expr::AggregateFunction(AggregateFunction { func, mut params }) => {
                 if func.name() == "count" {
                     restore_one(&mut params.args);
@@ -120,7 +120,7 @@ impl Pass<'_> {
 
     fn operator(self, mut binary: BinaryExpr, mut left: DataType, mut right: DataType) -> Result<Expr> {
         use DataType::{Interval, Timestamp};
-        // A text that is a constant has no type yet: it takes that of the other side.
+        // As in PostgreSQL, a constant text gets the type of the other side.
         let is_constant = |expr: &Expr, ty: &DataType| is_text(ty) && matches!(expr, Expr::Literal(..));
         let takes = |ty: &DataType| ty.is_numeric() || matches!(ty, DataType::Boolean | DataType::Date32);
         if binary.op != Operator::StringConcat {
@@ -154,7 +154,7 @@ impl Pass<'_> {
                 *binary.right = moments::span(*binary.right);
                 Ok(Expr::BinaryExpr(binary))
             }
-            // Texts that are constants are left to DataFusion, which reads them as the other type.
+            // Constant texts are left to DataFusion, which converts them to the other type.
             (text, other)
                 if compares && is_text(text) && is_no_text(other) && !is_constant(&binary.left, text) =>
             {
@@ -170,11 +170,10 @@ impl Pass<'_> {
     }
 
     fn cast(self, cast: Cast, from: &DataType) -> Result<Expr> {
-        // A point in time is shown in the session's zone.
         casts::planned(*cast.expr, from, &cast.field)
     }
 
-    /// Calls of functions that have a like here, or take texts of their arguments.
+    /// Replaces calls of functions whose types or results differ from PostgreSQL's.
     fn call(self, mut call: ScalarFunction, schema: &DFSchema) -> Result<Expr> {
         match call.func.name() {
             "concat" | "concat_ws" => {
@@ -193,7 +192,7 @@ impl Pass<'_> {
             "coalesce" | "nullif" | "greatest" | "least" | "nvl" => {
                 call.args = common::one_type(call.args, schema)?;
             }
-            // DataFusion's removes the first only.
+            // DataFusion's `array_remove` removes the first element only.
             "array_remove" => call.func = array_remove_all_udf(),
             "date_trunc" => {
                 if let [Expr::Literal(name, _), moment] = &mut call.args[..] {
@@ -212,7 +211,8 @@ impl Pass<'_> {
                     }
                 }
             }
-            // Of the bits of an integer, and not of those of the bigint that DataFusion makes of it.
+            // The bits of an `int4`. DataFusion converts it to `bigint`, which has other bits if
+            // negative.
             "to_hex"
                 if matches!(
                     call.args.first().map(|number| number.get_type(schema)),
@@ -239,7 +239,7 @@ impl Pass<'_> {
             }
             Ok(DataType::UInt64) if counts => {
                 let number = Expr::Cast(Cast::new(Box::new(expr), DataType::Int32));
-                // An empty array has no dimension.
+                // The length of an empty array is null.
                 let zero = Expr::Literal(ScalarValue::Int32(Some(0)), None);
                 if is_length {
                     datafusion::functions::core::nullif().call(vec![number, zero])
@@ -252,15 +252,15 @@ impl Pass<'_> {
     }
 }
 
-/// `item = ANY (list)`: where the item is not there, but null is, it is not known.
+/// Replaces `item = ANY (list)`: the result is null if the list contains null but not the item.
 fn any(call: ScalarFunction) -> Result<Expr> {
     let [list, _] = &call.args[..] else { return Ok(Expr::ScalarFunction(call)) };
     let is_constant = |expr: &Expr| matches!(expr, Expr::Literal(value, _) if !value.is_null());
-    let knows_all = match list {
+    let has_no_null = match list {
         Expr::ScalarFunction(made) if made.func.name() == "make_array" => made.args.iter().all(is_constant),
         _ => false,
     };
-    if knows_all {
+    if has_no_null {
         return Ok(Expr::ScalarFunction(call));
     }
     let null = Expr::Literal(ScalarValue::Null, None);
@@ -272,7 +272,7 @@ fn any(call: ScalarFunction) -> Result<Expr> {
     Ok(Expr::BinaryExpr(BinaryExpr::new(found, Operator::Or, Box::new(unknown))))
 }
 
-/// The subquery whose column may be null: of no row that is its value.
+/// Makes the column of a scalar subquery nullable: without a row its value is null.
 fn nullable(mut subquery: Subquery) -> Result<Subquery> {
     let plan = Arc::unwrap_or_clone(subquery.subquery);
     let plan = match plan.schema().fields().iter().next().is_some_and(|field| !field.is_nullable()) {
@@ -293,15 +293,15 @@ fn no_operator(left: &DataType, op: &Operator, right: &DataType) -> String {
     format!("operator does not exist: {} {op} {}", type_name(left), type_name(right))
 }
 
-/// True of types that PostgreSQL never compares with texts, constants apart.
+/// True for types that PostgreSQL never compares with texts, except constant ones.
 fn is_no_text(ty: &DataType) -> bool {
     ty.is_numeric() || ty.is_temporal() || *ty == DataType::Boolean
 }
 
-/// Arguments of an aggregate that compares them; others as they are.
+/// Replaces intervals by their lengths in the arguments of an aggregate that compares them.
 ///
 /// # Errors
-/// It would show the interval that it finds.
+/// The aggregate would return an interval, not its length.
 fn compared(name: &str, args: Vec<Expr>, is_distinct: bool, schema: &DFSchema) -> Result<Vec<Expr>> {
     match name {
         "count" if is_distinct => Ok(intervals::as_lengths(args, schema)),
@@ -321,11 +321,11 @@ fn restore_one(arguments: &mut [Expr]) {
     }
 }
 
-/// A constant with PostgreSQL's type, if DataFusion's is another.
+/// Returns a constant with PostgreSQL's type. `None` if DataFusion's type is the same.
 fn constant(value: &ScalarValue) -> Option<ScalarValue> {
     match value {
         ScalarValue::Int64(Some(number)) => Some(ScalarValue::Int32(Some(i32::try_from(*number).ok()?))),
-        // An exponent makes a scale below zero.
+        // DataFusion gives constants with an exponent a negative scale.
         ScalarValue::Decimal128(Some(number), _, scale @ ..0) => {
             let power = 10_i128.checked_pow(u32::from(scale.unsigned_abs()))?;
             let number =

@@ -1,14 +1,18 @@
-//! The types and errors of PostgreSQL in a plan of DataFusion. DataFusion plans SQL in a dialect of its own: a constant `1` is a
-//! `bigint`, arithmetic wraps around, casts cut decimals off. This pass over the plan, before DataFusion coerces types:
+//! Gives DataFusion's plans the types and errors of PostgreSQL. In DataFusion a constant `1` is a
+//! `bigint`, arithmetic wraps around, and casts truncate decimals. Before DataFusion coerces types,
+//! one pass over the plan:
 //!
-//! 1. Gives constants PostgreSQL's types: `int4` where it fits, `numeric` beyond `int8`.
-//! 2. Replaces arithmetic by functions that check ([`arithmetic`]), and casts by functions that round and refuse ([`casts`]).
-//! 3. Gives branches of `CASE`, arguments, rows and unions one type, which constants of texts take as well ([`common`]).
-//! 4. Shows points in time in the session's zone, so that their fields and days are those of that zone.
+//! 1. Gives constants PostgreSQL's types: `int4` if it fits, `numeric` beyond `int8`.
+//! 2. Replaces arithmetic by functions that check for overflow ([`arithmetic`]), and casts by
+//!    functions that round, or refuse invalid values ([`casts`]).
+//! 3. Gives branches of `CASE`, arguments, rows and unions a common type. Constant texts are
+//!    converted to it ([`common`]).
+//! 4. Converts points in time to the session's time zone, which decides on their fields and dates.
 //! 5. Compares intervals by their lengths ([`intervals`]).
-//! 6. Computes the schemas of the nodes again, bottom up. Names stay; types of outer columns in subqueries follow.
+//! 6. Computes the schemas of the nodes again, bottom up. Names stay. Types of outer columns in
+//!    subqueries are updated.
 //!
-//! `sum` and `avg` are functions of their own ([`totals`]). They are registered under those names.
+//! Functions of this crate replace `sum` and `avg` ([`totals`]) under the same names.
 
 mod arithmetic;
 mod casts;
@@ -37,19 +41,19 @@ pub(crate) use crate::exact::casts::UNCONSTRAINED;
 use crate::failure::{refusal, state};
 use crate::table::CqlTable;
 
-/// Registers the functions.
+/// Registers the functions with PostgreSQL's types and errors.
 pub(crate) fn register(context: &SessionContext) {
     totals::functions().into_iter().for_each(|function| context.register_udaf(function));
     numbers::functions().into_iter().for_each(|function| context.register_udf(function));
     moments::functions().into_iter().for_each(|function| context.register_udf(function));
 }
 
-/// A failure as DataFusion passes it on.
+/// Returns a failure in the form that DataFusion passes on unchanged.
 pub(crate) fn refused<T>(code: &'static str, message: impl Into<String>) -> Result<T> {
     Err(refusal(code, message))
 }
 
-/// The name that PostgreSQL has for a type.
+/// Returns PostgreSQL's name of a type.
 pub(crate) fn type_name(ty: &DataType) -> String {
     let name = match ty {
         DataType::Int8 | DataType::Int16 | DataType::UInt8 => "smallint",
@@ -79,7 +83,7 @@ pub(crate) fn is_text(ty: &DataType) -> bool {
     matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// The decimals that hold all values of a type of numbers.
+/// Returns the decimal type that contains all values of an integer type. Other types stay.
 fn decimal_of(ty: &DataType) -> DataType {
     let digits = match ty {
         DataType::Int8 | DataType::UInt8 | DataType::Int16 => 5,
@@ -91,7 +95,7 @@ fn decimal_of(ty: &DataType) -> DataType {
     DataType::Decimal128(digits, 0)
 }
 
-/// The expression as another type, to which all its values can be converted.
+/// Converts an expression to a type that contains all its values.
 fn as_type(expr: Expr, from: &DataType, to: &DataType) -> Expr {
     match (expr, from == to) {
         (expr, true) => expr,
@@ -104,15 +108,16 @@ fn as_type(expr: Expr, from: &DataType, to: &DataType) -> Expr {
     }
 }
 
-/// The plan with PostgreSQL's types and errors, for a session in that time zone: see the head of this file.
+/// Returns the plan with PostgreSQL's types and errors, for a session in the time zone `zone`. See
+/// the head of this file.
 ///
 /// # Errors
-/// PostgreSQL has no such operator, function or cast.
+/// The plan has an operator, function or cast that PostgreSQL lacks.
 pub(crate) fn exact(plan: LogicalPlan, zone: &str) -> Result<LogicalPlan> {
     Pass { zone }.plan(plan)
 }
 
-/// One pass.
+/// The pass over a plan.
 #[derive(Clone, Copy)]
 struct Pass<'a> {
     zone: &'a str,
@@ -123,7 +128,7 @@ impl Pass<'_> {
         Ok(plan.transform_down_up(|node| self.before(node), |node| self.after(node))?.data)
     }
 
-    /// Does a node whose children depend on each other with all that is below it.
+    /// Handles nodes whose children depend on each other, together with the plan below them.
     fn before(self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         let done = |plan| Ok(Transformed::new(plan, true, TreeNodeRecursion::Jump));
         match plan {
@@ -152,7 +157,7 @@ impl Pass<'_> {
             LogicalPlan::TableScan(scan) => {
                 return Ok(Transformed::yes(LogicalPlan::TableScan(self.in_zone(scan)?)));
             }
-            // Numbers of rows are no values.
+            // Numbers of rows keep DataFusion's type.
             node @ (LogicalPlan::Limit(_) | LogicalPlan::RecursiveQuery(_)) => node,
             node => {
                 let node = common::without_casts(node);
@@ -183,7 +188,7 @@ impl Pass<'_> {
         }))
     }
 
-    /// The scan of a table whose points in time are in the session's zone.
+    /// Returns a scan whose points in time are in the session's time zone.
     fn in_zone(self, scan: TableScan) -> Result<TableScan> {
         let provider = source_as_provider(&scan.source).ok();
         let table = provider.as_deref().map(|provider| provider as &dyn std::any::Any);
@@ -206,7 +211,7 @@ impl Pass<'_> {
     }
 }
 
-/// The scan of another table.
+/// Returns the same scan of another source.
 fn with_source(scan: TableScan, source: Arc<dyn TableSource>) -> Result<TableScan> {
     TableScanBuilder::new(scan.table_name, source)
         .with_projection(scan.projection)
@@ -219,7 +224,8 @@ fn is_lateral(plan: &LogicalPlan) -> Result<bool> {
     plan.exists(|node| Ok(matches!(node, LogicalPlan::Subquery(_))))
 }
 
-/// The plan of the recursive term of a query, which reads the table of that name with the types of the static term.
+/// Returns the plan of a query's recursive term, in which the work table `name` has the types of
+/// the static term `of`.
 fn with_work_table(plan: LogicalPlan, name: &str, of: &LogicalPlan) -> Result<LogicalPlan> {
     let fields = of.schema().fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
@@ -235,11 +241,11 @@ fn with_work_table(plan: LogicalPlan, name: &str, of: &LogicalPlan) -> Result<Lo
             _ => Ok(Transformed::no(LogicalPlan::TableScan(scan))),
         }
     })?;
-    // Schemas above the table follow when the term's own turn comes.
+    // Schemas above the work table are computed when the pass visits the term.
     Ok(replaced.data)
 }
 
-/// The plan of a subquery, in which columns of the outer query have the types that they have there.
+/// Returns the plan of a subquery in which outer columns have their types in the outer query.
 fn retyped(plan: LogicalPlan, outer: &DFSchema) -> Result<LogicalPlan> {
     let column = |expr: Expr| match expr {
         Expr::OuterReferenceColumn(field, column) => Ok(match outer.field_from_column(&column) {
