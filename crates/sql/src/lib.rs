@@ -1,4 +1,4 @@
-//! SQL over the live tables: DataFusion on heavy lanes, behind the Postgres protocol.
+//! SQL over the stored tables: DataFusion on heavy lanes, behind the Postgres protocol.
 //!
 //! ```text
 //!   client ──messages──▶ session (fast lane)            rights, level, time limit, cancel
@@ -10,9 +10,10 @@
 //!                        scan i: snapshot by a call to core i's fast lane, batches on core i's heavy lane
 //! ```
 //!
-//! No code of DataFusion runs on a fast lane. Tasks that it spawns are caught and put on heavy lanes (`tasks`). What its operators
-//! compute with is charged to the statement's level (`memory`); where the level has no more they spill (`spill`), in the level's
-//! turn at the disk. Statements only read.
+//! No code of DataFusion runs on a fast lane. Tasks that it spawns are caught and run on heavy lanes
+//! (`tasks`). Memory of its operators is charged to the statement's level (`memory`). If the level
+//! refuses more, they spill (`spill`), and the disk requests are scheduled by the level's shares.
+//! Statements are read-only.
 
 mod audit;
 mod bounded;

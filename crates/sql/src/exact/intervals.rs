@@ -1,8 +1,9 @@
-//! Intervals by their length, as PostgreSQL compares them: a month has 30 days and a day 24 hours. DataFusion compares the parts
-//! one after the other, so that a month comes after 31 days, and 24 hours differ from a day.
+//! Compares intervals by their length, as PostgreSQL does: a month has 30 days and a day 24 hours.
+//! DataFusion compares months, days and nanoseconds in this order, so that a month is longer than
+//! 31 days, and 24 hours differ from a day.
 //!
-//! An interval that is only compared is replaced by its length ([`moments::span`]). One whose value is shown as well, as in
-//! `GROUP BY` and `max`, is refused.
+//! Intervals that are only compared are replaced by their length ([`moments::span`]). Operations
+//! that also return the value, such as `GROUP BY` and `max`, are refused.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::{DFSchema, ExprSchema};
@@ -18,7 +19,7 @@ pub(super) fn is_interval(expr: &Expr, schema: &dyn ExprSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Interval(IntervalUnit::MonthDayNano)))
 }
 
-/// The refusal of what would compare intervals and show them.
+/// Refuses an operation that compares intervals and returns one of them.
 ///
 /// # Errors
 /// Always.
@@ -26,25 +27,25 @@ pub(super) fn not_supported<T>(what: &str) -> Result<T> {
     refused(state::UNSUPPORTED, format!("{what} of intervals is not supported: use extract(epoch FROM …)"))
 }
 
-/// The length of an interval; another expression as it is.
+/// Replaces an interval by its length. Other expressions stay.
 pub(super) fn as_length(expr: Expr, schema: &dyn ExprSchema) -> Expr {
     if is_interval(&expr, schema) { moments::span(expr) } else { expr }
 }
 
-/// Expressions of which one is an interval by their lengths, others as they are.
+/// Replaces intervals by their lengths. Other expressions stay.
 pub(super) fn as_lengths(exprs: Vec<Expr>, schema: &dyn ExprSchema) -> Vec<Expr> {
     exprs.into_iter().map(|expr| as_length(expr, schema)).collect()
 }
 
-/// Keys of an order.
+/// Replaces intervals in sort keys by their lengths.
 pub(super) fn as_keys(keys: Vec<Sort>, schema: &dyn ExprSchema) -> Vec<Sort> {
     keys.into_iter().map(|key| Sort { expr: as_length(key.expr, schema), ..key }).collect()
 }
 
-/// A node whose orders and joins compare intervals by their lengths.
+/// Replaces intervals by their lengths in the sort keys and join keys of a node.
 ///
 /// # Errors
-/// It groups by an interval, or makes rows with intervals distinct.
+/// The node groups by an interval, or makes rows with intervals distinct.
 pub(super) fn by_length(node: LogicalPlan) -> Result<LogicalPlan> {
     Ok(match node {
         LogicalPlan::Sort(mut sort) => {
@@ -88,7 +89,7 @@ pub(super) fn by_length(node: LogicalPlan) -> Result<LogicalPlan> {
     })
 }
 
-/// True of a key of a group, and of sets of keys with one.
+/// True if a group key, or a key of a grouping set, is an interval.
 fn groups_by_interval(key: &Expr, schema: &DFSchema) -> bool {
     match key {
         Expr::GroupingSet(set) => set.distinct_expr().into_iter().any(|key| is_interval(key, schema)),

@@ -1,5 +1,8 @@
-//! Fields of dates and times with PostgreSQL's types (`extract` gives a numeric, `date_part` floating point), differences of times in
-//! days and hours, and the order of intervals, in which a month has 30 days and a day 24 hours.
+//! Functions of dates, times and intervals as in PostgreSQL:
+//!
+//! - `extract` returns a field as `numeric`, `date_part` as `double precision`.
+//! - The difference of timestamps is an interval of days and hours.
+//! - Intervals are compared by their length: a month has 30 days and a day 24 hours.
 
 use std::sync::Arc;
 
@@ -20,12 +23,12 @@ use datafusion::scalar::ScalarValue;
 use crate::exact::{is_text, refused, type_name};
 use crate::failure::{refusal, state};
 
-/// Microseconds.
+/// Length of a second, in microseconds.
 const SECOND: i64 = 1_000_000;
 const HOUR: i64 = 3600 * SECOND;
 const DAY: i64 = 24 * HOUR;
 
-/// `extract(field FROM moment)` and `date_part(field, moment)`.
+/// Returns `extract(field FROM moment)` and `date_part(field, moment)`.
 pub(crate) fn functions() -> Vec<ScalarUDF> {
     let field = |is_numeric| {
         let signature = Signature::user_defined(Volatility::Immutable);
@@ -35,13 +38,13 @@ pub(crate) fn functions() -> Vec<ScalarUDF> {
     vec![field(true), field(false)]
 }
 
-/// The difference of two points in time, or of two local times: both are timestamps in microseconds.
+/// Returns the difference of two timestamps in microseconds, both with or both without time zone.
 pub(crate) fn difference(left: Expr, right: Expr) -> Expr {
     let signature = Signature::any(2, Volatility::Immutable);
     ScalarUDF::new_from_impl(Difference(signature)).call(vec![left, right])
 }
 
-/// The number by which an interval is compared.
+/// Returns the length of an interval in nanoseconds, by which it is compared.
 pub(crate) fn span(interval: Expr) -> Expr {
     ScalarUDF::new_from_impl(Span(Signature::any(1, Volatility::Immutable))).call(vec![interval])
 }
@@ -108,7 +111,7 @@ impl ScalarUDFImpl for Span {
     }
 }
 
-/// `extract`, which gives a numeric, or `date_part`.
+/// `extract`, which returns a `numeric`, or `date_part`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct FieldOf {
     is_numeric: bool,
@@ -116,7 +119,7 @@ struct FieldOf {
     signature: Signature,
 }
 
-/// Fields by their names.
+/// Fields of `extract`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unit {
     Millennium,
@@ -170,7 +173,7 @@ impl Unit {
         matches!(self, Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond | Unit::Microsecond)
     }
 
-    /// Decimals of the field of a type.
+    /// Returns the scale of the field of a type.
     fn scale(self, ty: &DataType) -> i8 {
         match (self, ty) {
             (Unit::Epoch, DataType::Date32) => 0,
@@ -181,13 +184,16 @@ impl Unit {
     }
 }
 
-/// The unit, if the type has it.
+/// Returns the unit with a name.
+///
+/// # Errors
+/// The name is unknown, or the type lacks the unit.
 fn unit(name: &str, ty: &DataType) -> Result<Unit> {
     let of_type = type_name(ty);
     let of_type = if of_type == "timestamp" { "timestamp without time zone" } else { &of_type };
     let Some(unit) = Unit::of(name) else {
         let text = format!("unit \"{name}\" not recognized for type {of_type}");
-        // Fields of time zones, which are not supported here.
+        // Fields of time zones are not supported.
         let code =
             if name.to_lowercase().starts_with("timezone") { state::UNSUPPORTED } else { state::INVALID };
         return refused(code, text);
@@ -198,7 +204,7 @@ fn unit(name: &str, ty: &DataType) -> Result<Unit> {
         DataType::Interval(_) | DataType::Duration(_) => {
             !matches!(unit, Unit::IsoYear | Unit::Week | Unit::Dow | Unit::IsoDow | Unit::Doy | Unit::Julian)
         }
-        // A day of the Julian calendar with its fraction is not supported.
+        // The Julian date of a timestamp has a fraction, which is not supported.
         _ => unit != Unit::Julian,
     };
     match has {
@@ -212,7 +218,7 @@ impl ScalarUDFImpl for FieldOf {
         if self.is_numeric { "extract" } else { "date_part" }
     }
 
-    /// The other name of DataFusion's function, which would come back under it otherwise.
+    /// Returns the alias of DataFusion's function, which would otherwise still be found under it.
     fn aliases(&self) -> &[String] {
         &self.aliases
     }
@@ -230,7 +236,7 @@ impl ScalarUDFImpl for FieldOf {
             DataType::Time32(_) | DataType::Time64(_) => DataType::Time64(TimeUnit::Microsecond),
             DataType::Date64 => DataType::Date32,
             DataType::Date32 | DataType::Interval(IntervalUnit::MonthDayNano) => moment.clone(),
-            // DataFusion's difference of times, before it is replaced.
+            // DataFusion's type of a difference of times, before this pass replaces it.
             DataType::Duration(_) => DataType::Interval(IntervalUnit::MonthDayNano),
             DataType::Null => DataType::Timestamp(TimeUnit::Microsecond, None),
             other => {
@@ -282,7 +288,7 @@ impl ScalarUDFImpl for FieldOf {
                 let days = days.as_primitive::<Int64Type>().iter();
                 let one = |days: i64| of_point(unit, days.checked_mul(DAY)?, None);
                 let values = days.map(|days| days.and_then(one));
-                // Days have no fraction.
+                // The epoch of a date is a whole number of seconds.
                 values
                     .map(|value| {
                         value
@@ -311,13 +317,13 @@ impl ScalarUDFImpl for FieldOf {
     }
 }
 
-/// A field of a time of day, microseconds, with the unit's decimals.
+/// Returns a field of a time of day in microseconds, as a number with the unit's scale.
 fn of_day(unit: Unit, time: i64) -> i128 {
     i128::from(match unit {
         Unit::Hour => time / HOUR,
         Unit::Minute => time / (60 * SECOND) % 60,
         Unit::Epoch => time,
-        // In seconds with six decimals, milliseconds with three, and microseconds.
+        // Seconds of scale 6, milliseconds of scale 3, and microseconds are the same number.
         _ => time % (60 * SECOND),
     })
 }
@@ -332,7 +338,7 @@ fn of_interval(unit: Unit, interval: IntervalMonthDayNano) -> i128 {
         Unit::Quarter => months % 12 / 3 + 1,
         Unit::Month => months % 12,
         Unit::Day => i128::from(interval.days),
-        // A year has 365.25 days here, a month 30.
+        // As in PostgreSQL, a year has 365.25 days and a month 30.
         Unit::Epoch => {
             let days = months / 12 * 36_525 + (months % 12 * 30 + i128::from(interval.days)) * 100;
             days * i128::from(DAY) / 100 + i128::from(time)
@@ -341,14 +347,14 @@ fn of_interval(unit: Unit, interval: IntervalMonthDayNano) -> i128 {
     }
 }
 
-/// A field of a point in time, microseconds since 1970: there, or in a zone.
+/// Returns a field of a point in time, given in microseconds since 1970: in a zone, or in UTC.
 fn of_point(unit: Unit, point: i64, zone: Option<&Tz>) -> Option<i128> {
     let seconds = point.div_euclid(SECOND);
     let nanoseconds = u32::try_from(point.rem_euclid(SECOND) * 1000).ok()?;
     let utc: NaiveDateTime = DateTime::from_timestamp(seconds, nanoseconds)?.naive_utc();
     let local = zone.map_or(utc, |zone| utc + zone.offset_from_utc_datetime(&utc).fix());
     let year = i128::from(local.year());
-    // There is no year 0: 1 BC, which chrono calls 0, is -1.
+    // PostgreSQL has no year 0: 1 BC, which is 0 in chrono, is -1.
     let shown = if year > 0 { year } else { year - 1 };
     let nth = |years: i128| if year > 0 { (year + years - 1) / years } else { -((years - year) / years) };
     let microseconds =
@@ -375,7 +381,7 @@ fn of_point(unit: Unit, point: i64, zone: Option<&Tz>) -> Option<i128> {
     })
 }
 
-/// The total of a column, for tests.
+/// Returns the first value of a column, for tests.
 #[cfg(test)]
 fn first(column: &ArrayRef) -> i128 {
     column.as_primitive::<datafusion::arrow::datatypes::Decimal128Type>().value(0)
@@ -386,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_a_point_in_time_are_those_of_its_zone() {
+    fn fields_are_those_of_the_time_zone() {
         // 2024-01-31 23:30:00.5 UTC.
         let point = 1_706_743_800 * SECOND + SECOND / 2;
         let zone: Tz = "Europe/Berlin".parse().expect("a zone");

@@ -1,5 +1,9 @@
-//! Functions of numbers with PostgreSQL's types and errors: `round`, `trunc`, `ceil`, `floor` and `sign` keep numerics and round
-//! floating point half to even; logarithms, roots and powers refuse what has no result; `concat` takes texts of its arguments.
+//! Functions of numbers with PostgreSQL's types and errors:
+//!
+//! - `round`, `trunc`, `ceil`, `floor` and `sign` of a `numeric` return a `numeric`. Floating point
+//!   rounds half to even.
+//! - Logarithms, roots and powers refuse arguments without a result.
+//! - `concat` converts its arguments to text as results are.
 
 use std::sync::Arc;
 
@@ -18,18 +22,18 @@ use crate::exact::{decimal_of, is_int, refused, type_name};
 use crate::failure::state;
 use crate::text_form;
 
-/// All functions here that have a name in SQL.
+/// Returns the functions that have a name in SQL.
 pub(crate) fn functions() -> Vec<ScalarUDF> {
-    let rounding = |how| {
+    let rounding = |mode| {
         let signature = Signature::user_defined(Volatility::Immutable);
-        ScalarUDF::new_from_impl(Rounding { how, signature })
+        ScalarUDF::new_from_impl(Rounding { mode, signature })
     };
     let guarded = |inner: Arc<ScalarUDF>| {
         let signature = Signature::user_defined(Volatility::Immutable);
         ScalarUDF::new_from_impl(Guarded { inner, signature })
     };
     let mut functions: Vec<ScalarUDF> =
-        [How::Round, How::Trunc, How::Ceil, How::Floor, How::Sign].map(rounding).into();
+        [Mode::Round, Mode::Trunc, Mode::Ceil, Mode::Floor, Mode::Sign].map(rounding).into();
     functions.extend(
         [math::ln(), math::log(), math::log10(), math::log2(), math::exp(), math::sqrt(), math::power()]
             .map(guarded),
@@ -37,7 +41,7 @@ pub(crate) fn functions() -> Vec<ScalarUDF> {
     functions
 }
 
-/// A value as it is written in a result, for `concat`: `t` for true.
+/// Returns the text form of a value in a result, for `concat`: `t` for true.
 pub(crate) fn output(expr: Expr) -> Expr {
     ScalarUDF::new_from_impl(Output(Signature::any(1, Volatility::Immutable))).call(vec![expr])
 }
@@ -70,7 +74,7 @@ impl ScalarUDFImpl for Output {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum How {
+enum Mode {
     Round,
     Trunc,
     Ceil,
@@ -81,34 +85,35 @@ enum How {
 /// `round`, `trunc`, `ceil`, `floor` or `sign`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Rounding {
-    how: How,
+    mode: Mode,
     signature: Signature,
 }
 
 impl Rounding {
     fn float(&self, value: f64) -> f64 {
-        match self.how {
-            How::Round => value.round_ties_even(),
-            How::Trunc => value.trunc(),
-            How::Ceil => value.ceil(),
-            How::Floor => value.floor(),
-            How::Sign if value == 0.0 || value.is_nan() => value,
-            How::Sign => value.signum(),
+        match self.mode {
+            Mode::Round => value.round_ties_even(),
+            Mode::Trunc => value.trunc(),
+            Mode::Ceil => value.ceil(),
+            Mode::Floor => value.floor(),
+            Mode::Sign if value == 0.0 || value.is_nan() => value,
+            Mode::Sign => value.signum(),
         }
     }
 
-    /// The value, of which `power` is one, as a whole number.
+    /// Rounds `value / power` to a whole number.
     fn whole(&self, value: i128, power: i128) -> i128 {
-        match self.how {
-            How::Round => rounded_quotient(value, power),
-            How::Trunc => value / power,
-            How::Ceil => -((-value).div_euclid(power)),
-            How::Floor => value.div_euclid(power),
-            How::Sign => value.signum(),
+        match self.mode {
+            Mode::Round => rounded_quotient(value, power),
+            Mode::Trunc => value / power,
+            Mode::Ceil => -((-value).div_euclid(power)),
+            Mode::Floor => value.div_euclid(power),
+            Mode::Sign => value.signum(),
         }
     }
 
-    /// Decimals of the result, and the decimals to which it is rounded, which may be fewer than none.
+    /// Returns the scale of the result, and the scale to which it is rounded, which may be
+    /// negative.
     fn places(&self, places: Option<&ScalarValue>, scale: i8) -> Result<(i8, i32)> {
         let places = match places {
             None => 0,
@@ -119,19 +124,19 @@ impl Rounding {
         let places = places.clamp(-i64::from(DIGITS_MAX), i64::from(DIGITS_MAX));
         let places = i32::try_from(places).unwrap_or(0);
         let shown = i8::try_from(places.max(0)).unwrap_or(0);
-        // Zeros are added behind the decimals that there are.
+        // A larger scale than that of the argument only appends zeros.
         Ok((shown, places.min(i32::from(scale))))
     }
 }
 
 impl ScalarUDFImpl for Rounding {
     fn name(&self) -> &'static str {
-        match self.how {
-            How::Round => "round",
-            How::Trunc => "trunc",
-            How::Ceil => "ceil",
-            How::Floor => "floor",
-            How::Sign => "sign",
+        match self.mode {
+            Mode::Round => "round",
+            Mode::Trunc => "trunc",
+            Mode::Ceil => "ceil",
+            Mode::Floor => "floor",
+            Mode::Sign => "sign",
         }
     }
 
@@ -140,7 +145,7 @@ impl ScalarUDFImpl for Rounding {
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        let takes_two = matches!(self.how, How::Round | How::Trunc);
+        let takes_two = matches!(self.mode, Mode::Round | Mode::Trunc);
         let types = || arguments.iter().map(type_name).collect::<Vec<_>>().join(", ");
         match arguments {
             [DataType::Decimal128(digits, scale)] => Ok(vec![DataType::Decimal128(*digits, *scale)]),
@@ -179,7 +184,7 @@ impl ScalarUDFImpl for Rounding {
         Ok(Arc::new(Field::new(self.name(), ty, true)))
     }
 
-    /// Functions above ask for bounds of that type.
+    /// Returns bounds of the result's type, which interval arithmetic of the caller expects.
     fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
         Interval::make_unbounded(&inputs.first().map_or(DataType::Float64, |input| input.data_type()))
     }
@@ -201,9 +206,9 @@ impl ScalarUDFImpl for Rounding {
         let is_null = places.is_some_and(ScalarValue::is_null);
         let (shown, to) = self.places(places, *scale)?;
         let power = |by: i32| 10_i128.checked_pow(u32::try_from(by).unwrap_or(0));
-        // Digits below the last that stays go, and zeros come.
-        let (below, zeros) = match self.how {
-            How::Sign => (Some(1), Some(1)),
+        // Divide by the power of the removed digits, then multiply by that of the added zeros.
+        let (below, zeros) = match self.mode {
+            Mode::Sign => (Some(1), Some(1)),
             _ => (power(i32::from(*scale) - to), power(i32::from(shown) - to)),
         };
         let one = |value: i128| {
@@ -220,7 +225,7 @@ impl ScalarUDFImpl for Rounding {
     }
 }
 
-/// A function of floating point that has no result for some arguments.
+/// A function of floating point that refuses arguments without a result.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Guarded {
     inner: Arc<ScalarUDF>,
@@ -253,7 +258,7 @@ impl ScalarUDFImpl for Guarded {
         Ok(DataType::Float64)
     }
 
-    /// Functions above ask for bounds of that type.
+    /// Returns bounds of the result's type, which interval arithmetic of the caller expects.
     fn evaluate_bounds(&self, _inputs: &[&Interval]) -> Result<Interval> {
         Interval::make_unbounded(&DataType::Float64)
     }
@@ -263,7 +268,7 @@ impl ScalarUDFImpl for Guarded {
         let arguments: Result<Vec<ArrayRef>> = arguments.iter().map(|value| value.to_array(rows)).collect();
         let arguments = arguments?;
         let columns: Vec<&Float64Array> = arguments.iter().map(|column| column.as_primitive()).collect();
-        // What the function refuses by itself it does with an error of its own.
+        // Checked before the call, because DataFusion's function returns other errors.
         let values = |row: usize| columns.iter().map(move |column| column.value(row));
         let is_null = |row: usize| columns.iter().any(|column| column.is_null(row));
         let is_logarithm = matches!(self.name(), "ln" | "log" | "log10" | "log2");
@@ -306,14 +311,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_round_as_postgres_rounds_them() {
-        let rounding = |how| Rounding { how, signature: Signature::user_defined(Volatility::Immutable) };
-        let round = rounding(How::Round);
+    fn rounding_matches_postgres() {
+        let rounding = |mode| Rounding { mode, signature: Signature::user_defined(Volatility::Immutable) };
+        let round = rounding(Mode::Round);
         assert_eq!([2.5, -2.5, 3.5, 0.5].map(|value| round.float(value)), [2.0, -2.0, 4.0, 0.0]);
         assert_eq!([25, -25, 35, 4].map(|value| round.whole(value, 10)), [3, -3, 4, 0]);
-        assert_eq!([21, -21, 20].map(|value| rounding(How::Ceil).whole(value, 10)), [3, -2, 2]);
-        assert_eq!([29, -29, 20].map(|value| rounding(How::Floor).whole(value, 10)), [2, -3, 2]);
-        assert_eq!([27, -27].map(|value| rounding(How::Trunc).whole(value, 10)), [2, -2]);
+        assert_eq!([21, -21, 20].map(|value| rounding(Mode::Ceil).whole(value, 10)), [3, -2, 2]);
+        assert_eq!([29, -29, 20].map(|value| rounding(Mode::Floor).whole(value, 10)), [2, -3, 2]);
+        assert_eq!([27, -27].map(|value| rounding(Mode::Trunc).whole(value, 10)), [2, -2]);
         let places = |places: i64, scale| round.places(Some(&ScalarValue::Int64(Some(places))), scale).ok();
         assert_eq!(places(2, 3), Some((2, 2)));
         assert_eq!(places(-2, 3), Some((0, -2)));

@@ -1,6 +1,7 @@
-//! `sum` and `avg` with PostgreSQL's types: of `bigint` and `numeric` they are numerics, and `avg` of any whole number is one.
-//! DataFusion's `sum` of `bigint` wraps around, and its `avg` is floating point. Here totals of 128 bits are added with a check.
-//! All other types go to DataFusion's functions.
+//! `sum` and `avg` with PostgreSQL's types. Both return `numeric` for `bigint` and `numeric`, and
+//! `avg` also for smaller whole numbers. DataFusion's `sum` of `bigint` wraps around, and its `avg`
+//! is floating point. These functions add in 128 bits and check for overflow. DataFusion's
+//! functions handle all other types.
 
 use std::collections::HashSet;
 use std::mem::size_of;
@@ -23,10 +24,10 @@ use crate::exact::arithmetic::{DIGITS_MAX, QUOTIENT_SCALE, rounded_quotient, too
 use crate::exact::{is_int, refused, type_name};
 use crate::failure::{refusal, state};
 
-/// Digits of a `bigint`.
+/// Maximum number of digits of a `bigint`.
 const BIGINT_DIGITS: u8 = 19;
 
-/// The two functions.
+/// Returns `sum` and `avg`.
 pub(crate) fn functions() -> [AggregateUDF; 2] {
     [(false, sum_udaf()), (true, avg_udaf())].map(|(is_average, other)| {
         let signature = Signature::user_defined(Volatility::Immutable);
@@ -43,13 +44,13 @@ struct Total {
     signature: Signature,
 }
 
-/// What a decimal total is made of.
+/// Kind and scales of a decimal total.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     is_average: bool,
-    /// Decimals of the values.
+    /// Scale of the values.
     scale: i8,
-    /// Decimals of the result.
+    /// Scale of the result.
     result_scale: i8,
 }
 
@@ -58,7 +59,8 @@ impl Shape {
         DataType::Decimal128(DIGITS_MAX, self.scale)
     }
 
-    /// The values as decimals: of a window over an aggregate, whole numbers come as they are.
+    /// Converts values to decimals. In a window over an aggregate, DataFusion passes whole numbers
+    /// without conversion.
     fn values(self, column: &ArrayRef) -> Result<ArrayRef> {
         match column.data_type() {
             DataType::Decimal128(..) => Ok(column.clone()),
@@ -85,7 +87,7 @@ impl Shape {
         if let Some(scaled) = scaled {
             return Ok(rounded_quotient(scaled, i128::from(count)));
         }
-        // The whole part first, so that a total that is wide is no wider.
+        // Divide before multiplying, so that a wide total does not overflow.
         let (count, power) = (i128::from(count), 10_i128.pow(shift));
         let whole = (total / count).checked_mul(power);
         let rest = (total % count).checked_mul(power).map(|rest| rounded_quotient(rest, count));
@@ -96,7 +98,7 @@ impl Shape {
 }
 
 impl Total {
-    /// None if DataFusion's function does it.
+    /// Returns `None` if DataFusion's function handles the type.
     fn shape(&self, argument: &DataType) -> Option<Shape> {
         let DataType::Decimal128(_, scale) = argument else { return None };
         let result_scale = if self.is_average { QUOTIENT_SCALE.max(*scale) } else { *scale };
@@ -113,7 +115,8 @@ impl AggregateUDFImpl for Total {
         self.other.name()
     }
 
-    /// Those of DataFusion's function, which would come back under them otherwise.
+    /// Returns the aliases of DataFusion's function, which would otherwise still be found under
+    /// them.
     fn aliases(&self) -> &[String] {
         self.other.aliases()
     }
@@ -202,7 +205,7 @@ impl AggregateUDFImpl for Total {
     }
 }
 
-/// One total. A window's frame takes values out again.
+/// One total. A window's frame also removes values.
 #[derive(Debug)]
 struct Running {
     shape: Shape,
@@ -260,7 +263,7 @@ impl Accumulator for Running {
     }
 }
 
-/// Each value once.
+/// A total of distinct values.
 #[derive(Debug)]
 struct Distinct {
     shape: Shape,
@@ -304,7 +307,7 @@ impl Accumulator for Distinct {
     }
 }
 
-/// A total for each group.
+/// Totals of groups.
 struct Groups {
     shape: Shape,
     totals: Vec<i128>,
@@ -398,7 +401,7 @@ mod tests {
     const AVERAGE: Shape = Shape { is_average: true, scale: 0, result_scale: QUOTIENT_SCALE };
 
     #[test]
-    fn totals_beyond_the_digits_are_refused() {
+    fn totals_beyond_38_digits_are_refused() {
         let widest = 10_i128.pow(DIGITS_MAX.into()) - 1;
         let mut running = Running { shape: SUM, total: 0, count: 0 };
         running.update_batch(&[decimals(&[Some(widest), None])]).expect("it fits");
@@ -408,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn averages_of_groups_are_rounded_and_null_where_nothing_is() {
+    fn averages_are_rounded_and_null_for_empty_groups() {
         let mut groups = Groups { shape: AVERAGE, totals: Vec::new(), counts: Vec::new() };
         let values = [decimals(&[Some(1), Some(2), None, Some(2)])];
         groups.update_batch(&values, &[0, 0, 1, 0], None, 2).expect("values");
@@ -423,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_take_values_out_again() {
+    fn retracted_values_leave_the_total() {
         let mut running = Running { shape: SUM, total: 0, count: 0 };
         running.update_batch(&[decimals(&[Some(5), Some(7)])]).expect("values");
         running.retract_batch(&[decimals(&[Some(5)])]).expect("values");

@@ -1,5 +1,9 @@
-//! Casts that PostgreSQL does otherwise than Arrow: numbers round, half away from zero or half to even; texts may have blanks around
-//! them and must be whole; texts of floating point and times are PostgreSQL's; and what does not fit has PostgreSQL's error.
+//! Casts whose result in PostgreSQL differs from Arrow's:
+//!
+//! - Numbers are rounded: `numeric` half away from zero, floating point half to even.
+//! - Texts may have blanks around a value, but nothing else.
+//! - Text forms of floating point and of times are PostgreSQL's.
+//! - Values out of range cause PostgreSQL's errors.
 
 mod texts;
 
@@ -27,12 +31,12 @@ use crate::exact::{decimal_of, is_int, is_text, refused, type_name};
 use crate::failure::{refusal, state};
 use crate::text_form;
 
-/// The type that stands for `numeric` without precision: a value keeps its decimals.
+/// Placeholder in plans for `numeric` without precision: a value keeps its scale.
 pub(crate) const UNCONSTRAINED: DataType = DataType::Decimal128(DIGITS_MAX, 37);
-/// Decimals of a `numeric` without precision whose value is not known when it is planned.
+/// Scale of a `numeric` without precision whose value is unknown at planning.
 const UNKNOWN_SCALE: i8 = 18;
 
-/// A cast of a column to a type.
+/// The function for a cast to a type.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Convert {
     to: FieldRef,
@@ -57,7 +61,7 @@ impl ScalarUDFImpl for Convert {
         Ok(Arc::new(Field::new("cast", self.to.data_type().clone(), is_nullable)))
     }
 
-    /// Functions above ask for bounds of that type.
+    /// Returns bounds of the result's type, which interval arithmetic of the caller expects.
     fn evaluate_bounds(&self, _inputs: &[&Interval]) -> Result<Interval> {
         Interval::make_unbounded(self.to.data_type())
     }
@@ -74,10 +78,10 @@ impl ScalarUDFImpl for Convert {
     }
 }
 
-/// The cast of an expression of a type to another type.
+/// Returns the cast of an expression with the type `from`.
 ///
 /// # Errors
-/// PostgreSQL has no such cast.
+/// PostgreSQL lacks the cast.
 pub(crate) fn planned(expr: Expr, from: &DataType, to: &FieldRef) -> Result<Expr> {
     let (from, target) = (from.clone(), to.data_type().clone());
     let target = match target {
@@ -96,23 +100,24 @@ pub(crate) fn planned(expr: Expr, from: &DataType, to: &FieldRef) -> Result<Expr
         let types = format!("cannot cast type {} to {}", type_name(&from), type_name(&target));
         return refused("42846", types);
     }
-    Ok(match is_own(&from, &target) {
+    Ok(match is_replaced(&from, &target) {
         true => convert(expr, &target),
         false => Expr::Cast(datafusion::logical_expr::Cast::new(Box::new(expr), target)),
     })
 }
 
-/// The cast of an expression, which is one of these.
+/// Returns the cast of an expression by the function of this file.
 pub(crate) fn convert(expr: Expr, to: &DataType) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     let to = Arc::new(Field::new("cast", to.clone(), true));
     ScalarUDF::new_from_impl(Convert { to, signature }).call(vec![expr])
 }
 
-/// The cast of an expression, done at once if it is a constant: what is wrong with it is said whether it is needed or not.
+/// Returns the cast of an expression. Converts constants at once, so that an invalid constant is
+/// an error even if its value is never used.
 ///
 /// # Errors
-/// The constant has no like in the type.
+/// The constant has no value in the type.
 pub(crate) fn convert_now(expr: Expr, to: &DataType) -> Result<Expr> {
     match expr {
         Expr::Literal(value, metadata) => {
@@ -123,8 +128,9 @@ pub(crate) fn convert_now(expr: Expr, to: &DataType) -> Result<Expr> {
     }
 }
 
-/// Tells whether a cast is done here. All others Arrow does as PostgreSQL does.
-fn is_own(from: &DataType, to: &DataType) -> bool {
+/// True if the function of this file replaces a cast. Arrow's results of all other casts are those
+/// of PostgreSQL.
+fn is_replaced(from: &DataType, to: &DataType) -> bool {
     let is_float = |ty: &DataType| matches!(ty, DataType::Float32 | DataType::Float64);
     let is_decimal = |ty: &DataType| matches!(ty, DataType::Decimal128(..));
     match (from, to) {
@@ -147,12 +153,12 @@ fn is_own(from: &DataType, to: &DataType) -> bool {
         (
             DataType::List(from) | DataType::LargeList(from) | DataType::FixedSizeList(from, _),
             DataType::List(to),
-        ) => is_own(from.data_type(), to.data_type()),
+        ) => is_replaced(from.data_type(), to.data_type()),
         _ => false,
     }
 }
 
-/// The type that a value has as a `numeric` without precision.
+/// Returns the type of a value cast to `numeric` without precision.
 fn unconstrained(expr: &Expr, from: &DataType) -> Result<DataType> {
     match expr {
         Expr::Literal(value, _) if is_text(from) => match value.try_as_str().flatten() {
@@ -179,7 +185,7 @@ fn invalid(ty: &str, text: &str) -> String {
 /// Converts a column.
 ///
 /// # Errors
-/// A value has no like in the type.
+/// A value cannot be represented in the type.
 pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let from = column.data_type();
     match (from, to) {
@@ -190,7 +196,8 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             Ok(cast(&(Arc::new(texts.collect::<StringArray>()) as ArrayRef), to)?)
         }
         (_, to) if is_text(to) => Ok(cast(&(Arc::new(text_form::texts(column)?) as ArrayRef), to)?),
-        // The nearest number: the digits are divided by a power that is exact, or read.
+        // The nearest number. Small values are divided by an exact power of ten, others parsed
+        // from text.
         (DataType::Decimal128(_, scale), DataType::Float32 | DataType::Float64) => {
             let power = 10_f64.powi(i32::from(*scale));
             let is_exact = (0..=22).contains(scale);
@@ -205,7 +212,7 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
                 decimals.map(|(row, value)| value.map(|value| one(row, value))).collect();
             converted_float(&floats, to)
         }
-        // The time that the zone's clocks show.
+        // The local time of the zone.
         (
             DataType::Timestamp(_, Some(zone)),
             DataType::Timestamp(_, None) | DataType::Time64(_) | DataType::Date32,
@@ -231,7 +238,7 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             let floats = floats.as_primitive::<Float64Type>().iter();
             let one = |value: f64| {
                 let value = value.round_ties_even();
-                // 2^63 itself is one too many, and is exact.
+                // 2^63 is out of range, and exact in floating point.
                 let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value);
                 if fits { Ok(value as i64) } else { refused(state::RANGE, out_of_range(to)) }
             };
@@ -241,11 +248,11 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         (DataType::Float64, DataType::Float32) => {
             let floats = column.as_primitive::<Float64Type>();
             let overflows = |value: f64| value.is_finite() && (value as f32).is_infinite();
-            let vanishes = |value: f64| value != 0.0 && (value as f32) == 0.0;
+            let underflows = |value: f64| value != 0.0 && (value as f32) == 0.0;
             if floats.iter().flatten().any(overflows) {
                 return refused(state::RANGE, "value out of range: overflow");
             }
-            if floats.iter().flatten().any(vanishes) {
+            if floats.iter().flatten().any(underflows) {
                 return refused(state::RANGE, "value out of range: underflow");
             }
             Ok(cast(column, to)?)
@@ -275,7 +282,10 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// A decimal with another scale, rounded half away from zero.
+/// Changes the scale of a decimal from `scale` to `wanted`, and rounds half away from zero.
+///
+/// # Errors
+/// The result has more than `digits` digits.
 fn rescaled(value: i128, scale: i8, digits: u8, wanted: i8) -> Result<i128> {
     let power = |by: i8| 10_i128.checked_pow(u32::try_from(by).unwrap_or(0));
     let rescaled = if wanted >= scale {
@@ -287,7 +297,7 @@ fn rescaled(value: i128, scale: i8, digits: u8, wanted: i8) -> Result<i128> {
     rescaled.filter(fits).ok_or_else(|| refusal(state::RANGE, "numeric field overflow"))
 }
 
-/// Whole numbers as others, or as decimals.
+/// Converts whole numbers to another type of whole numbers, or to decimals.
 fn narrowed(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(column, to, &options).map_err(|_| match to {
@@ -300,7 +310,8 @@ fn out_of_range(to: &DataType) -> String {
     format!("{} out of range", type_name(to))
 }
 
-/// Floating point as PostgreSQL makes a `numeric` of it: with 15 significant digits, or 6.
+/// Returns floating point as text with the significant digits that PostgreSQL's cast to `numeric`
+/// keeps: 15, or 6 for `real`.
 fn float_digits(column: &ArrayRef) -> Result<ArrayRef> {
     let places = if *column.data_type() == DataType::Float32 { 5 } else { 14 };
     let floats = cast(column, &DataType::Float64)?;
@@ -360,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_whole_numbers_or_refused() {
+    fn texts_are_converted_to_integers_or_refused() {
         check(text(" 12 "), DataType::Int32, Ok("12"));
         check(text("+12"), DataType::Int32, Ok("12"));
         check(text("1.5"), DataType::Int32, Err(state::TEXT));
@@ -370,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_round_as_postgres_rounds_them() {
+    fn rounding_matches_postgres() {
         check(float(2.5), DataType::Int32, Ok("2"));
         check(float(3.5), DataType::Int32, Ok("4"));
         check(float(1e10), DataType::Int32, Err(state::RANGE));
@@ -390,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_decimals_or_refused() {
+    fn texts_are_converted_to_decimals_or_refused() {
         check(text(" -1.505e1 "), DataType::Decimal128(10, 2), Ok("-15.05"));
         check(text("1e-3"), DataType::Decimal128(10, 3), Ok("0.001"));
         check(text("1.5x"), DataType::Decimal128(10, 2), Err(state::TEXT));
@@ -401,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_truths_floats_and_arrays_or_refused() {
+    fn texts_are_converted_to_other_types_or_refused() {
         check(text(" Tr "), DataType::Boolean, Ok("t"));
         check(text("o"), DataType::Boolean, Err(state::TEXT));
         check(text("1e400"), DataType::Float64, Err(state::RANGE));
@@ -415,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_days_and_times_or_refused() {
+    fn texts_are_converted_to_times_or_refused() {
         check(text("2024-1-5"), DataType::Date32, Ok("2024-01-05"));
         check(text("2024-02-30"), DataType::Date32, Err(state::TIME_RANGE));
         check(text("abc"), DataType::Date32, Err(state::TIME));

@@ -1,4 +1,5 @@
-//! Texts as values of other types, as PostgreSQL reads them: blanks around are skipped, and the whole text must be a value.
+//! Parses texts as PostgreSQL does: skips blanks around a value, and refuses other extra
+//! characters.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::exact::arithmetic::{DIGITS_MAX, too_long};
 use crate::exact::{is_int, is_text, refused, type_name};
 use crate::failure::{refusal, state};
 
-/// Texts as values of a type.
+/// Parses texts as values of a type.
 pub(super) fn parsed(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let texts = cast(column, &DataType::Utf8)?;
     let texts = texts.as_string::<i32>();
@@ -71,7 +72,7 @@ fn whole(text: &str, to: &DataType) -> Result<i64> {
     trimmed.parse().or_else(|_| out())
 }
 
-/// Whole words and their beginnings, as far as they are the only ones (`parse_bool_with_len`).
+/// Parses words and their unique prefixes, as `parse_bool_with_len` of PostgreSQL.
 fn boolean(text: &str) -> Result<bool> {
     let word = text.trim().to_lowercase();
     let begins = |whole: &str| !word.is_empty() && whole.starts_with(&word);
@@ -91,18 +92,18 @@ pub(super) fn float(text: &str, to: &DataType) -> Result<f64> {
         return refused(state::TEXT, invalid(&type_name(to), text));
     }
     let value: f64 = trimmed.parse().or_else(|_| refused(state::TEXT, invalid(&type_name(to), text)))?;
-    let vanished = value == 0.0
+    let is_underflow = value == 0.0
         && trimmed
             .split(['e', 'E'])
             .next()
             .is_some_and(|digits| digits.contains(|c: char| ('1'..='9').contains(&c)));
-    if (value.is_infinite() && is_number(trimmed)) || vanished {
+    if (value.is_infinite() && is_number(trimmed)) || is_underflow {
         return refused(state::RANGE, format!("\"{trimmed}\" is out of range for type {}", type_name(to)));
     }
     Ok(value)
 }
 
-/// Tells whether a text is a decimal number, perhaps with an exponent.
+/// True if a text is a decimal number, with or without an exponent.
 pub(super) fn is_number(text: &str) -> bool {
     let (mantissa, exponent) = text.split_once(['e', 'E']).map_or((text, None), |(m, e)| (m, Some(e)));
     let mantissa = mantissa.strip_prefix(['-', '+']).unwrap_or(mantissa);
@@ -116,7 +117,8 @@ pub(super) fn is_number(text: &str) -> bool {
         && exponent.is_none_or(|e| !e.is_empty() && is_digits(e))
 }
 
-/// The digits of a decimal number as one number, and its scale. None for one of more than 38 digits, and for what is none.
+/// Returns the digits of a decimal number as an integer, and its scale. `None` if the text is no
+/// number, or has more than 38 digits.
 pub(super) fn decimal(text: &str) -> Option<(i128, i8)> {
     if !is_number(text) {
         return None;
@@ -139,7 +141,7 @@ pub(super) fn decimal(text: &str) -> Option<(i128, i8)> {
     fits.then_some((if is_negative { -value } else { value }, scale))
 }
 
-/// A decimal number with digits and a scale. More decimals than fit are rounded.
+/// Parses a decimal number of at most `digits` digits, and rounds it to the scale.
 fn numeric(text: &str, digits: u8, scale: i8) -> Result<i128> {
     let trimmed = text.trim();
     if matches!(trimmed.to_lowercase().trim_start_matches(['-', '+']), "nan" | "inf" | "infinity") {
@@ -153,7 +155,7 @@ fn numeric(text: &str, digits: u8, scale: i8) -> Result<i128> {
     }
     match decimal(trimmed) {
         Some((value, of_text)) => rescaled(value, of_text, digits, scale),
-        // Floating point far below one has more decimals than a decimal can.
+        // A number far below one may have more digits than a decimal, but rounds to 0.
         None => match trimmed.parse::<f64>() {
             Ok(value) if value.abs() < 10_f64.powi(-i32::from(scale) - 1) => Ok(0),
             _ => refused(state::RANGE, too_long()),
@@ -161,16 +163,16 @@ fn numeric(text: &str, digits: u8, scale: i8) -> Result<i128> {
     }
 }
 
-/// Bytes as `\\x00ff`, or with escapes: `a\\\\b\\101`.
+/// Parses bytes in hexadecimal, `\x00ff`, or with escapes, `a\\b\101`.
 fn bytes(text: &str) -> Result<Vec<u8>> {
-    let wrong = || refusal(state::TEXT, "invalid input syntax for type bytea");
+    let invalid = || refusal(state::TEXT, "invalid input syntax for type bytea");
     if let Some(digits) = text.strip_prefix("\\x") {
         let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
         let pairs = digits.chunks(2).map(|pair| {
             let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
             u8::from_str_radix(pair, 16).ok()
         });
-        return pairs.map(|byte| byte.ok_or_else(wrong)).collect();
+        return pairs.map(|byte| byte.ok_or_else(invalid)).collect();
     }
     let (mut out, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, after @ ..] = rest {
@@ -180,7 +182,7 @@ fn bytes(text: &str) -> Result<Vec<u8>> {
             (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
                 (after, (a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
             }
-            (b'\\', _) => return Err(wrong()),
+            (b'\\', _) => return Err(invalid()),
             (byte, after) => (after, *byte),
         };
         out.push(byte);
@@ -188,7 +190,7 @@ fn bytes(text: &str) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Arrays as PostgreSQL writes them, of one dimension: `{1,NULL,"a b"}`.
+/// Parses arrays of one dimension: `{1,NULL,"a b"}`.
 fn lists(texts: &StringArray, item: &FieldRef) -> Result<ArrayRef> {
     let (mut values, mut lengths, mut nulls) = (Vec::new(), Vec::with_capacity(texts.len()), Vec::new());
     for text in texts {
@@ -236,7 +238,7 @@ fn list_items(text: &str) -> Result<Vec<Option<String>>> {
                 return refused(state::UNSUPPORTED, "arrays of several dimensions are not supported");
             }
             c if was_quoted && !is_quoted => {
-                // Blanks only may follow a quote.
+                // Only blanks may follow a quote.
                 if !c.is_whitespace() {
                     return Err(malformed());
                 }
@@ -251,7 +253,7 @@ fn list_items(text: &str) -> Result<Vec<Option<String>>> {
     Ok(items)
 }
 
-/// Dates, times and intervals.
+/// Parses dates, times and intervals.
 fn times(texts: &StringArray, to: &DataType) -> Result<ArrayRef> {
     let trimmed: StringArray = texts.iter().map(|text| text.map(|text| padded(text.trim(), to))).collect();
     let trimmed: ArrayRef = Arc::new(trimmed);
@@ -260,26 +262,26 @@ fn times(texts: &StringArray, to: &DataType) -> Result<ArrayRef> {
         Ok(values) => return Ok(values),
         Err(error) => error,
     };
-    // The first text that is none.
+    // Find the first invalid text.
     let safe = CastOptions { safe: true, ..CastOptions::default() };
     let values = match to {
         DataType::Interval(IntervalUnit::MonthDayNano) => None,
         to => cast_with_options(&trimmed, to, &safe).ok(),
     };
-    let wrong = (0..texts.len())
+    let first_invalid = (0..texts.len())
         .find(|row| !texts.is_null(*row) && values.as_ref().is_none_or(|values| values.is_null(*row)))
         .map(|row| texts.value(row));
-    let Some(text) = wrong else { return Err(DataFusionError::from(error)) };
-    let looks_right = text.contains(|c: char| c.is_ascii_digit())
+    let Some(text) = first_invalid else { return Err(DataFusionError::from(error)) };
+    let is_well_formed = text.contains(|c: char| c.is_ascii_digit())
         && !matches!(to, DataType::Interval(_))
         && text.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | ':' | '.' | ' ' | '+' | 'T' | 'Z'));
-    match looks_right {
+    match is_well_formed {
         true => refused(state::TIME_RANGE, format!("date/time field value out of range: \"{text}\"")),
         false => refused(state::TIME, invalid(&type_name(to), text)),
     }
 }
 
-/// A text of a day or a time with two digits for each part, as Arrow wants them.
+/// Pads each part of a date to two digits, and the year to four, as Arrow requires.
 fn padded(text: &str, to: &DataType) -> String {
     let is_point = matches!(to, DataType::Date32 | DataType::Timestamp(..));
     let (day, rest) = text.split_once([' ', 'T']).map_or((text, None), |(day, rest)| (day, Some(rest)));
@@ -291,7 +293,7 @@ fn padded(text: &str, to: &DataType) -> String {
     }
     let day = format!("{:0>4}-{:0>2}-{:0>2}", parts[0], parts[1], parts[2]);
     match (rest, to) {
-        // A day of a longer text.
+        // A cast to a date ignores the time.
         (_, DataType::Date32) | (None, _) => day,
         (
             Some(rest),
@@ -300,7 +302,7 @@ fn padded(text: &str, to: &DataType) -> String {
                 None,
             ),
         ) => {
-            // A zone means nothing to a time without one.
+            // As in PostgreSQL, a timestamp without time zone ignores a zone in its text.
             let end = rest.find(['+', 'Z']).or_else(|| rest.find('-')).unwrap_or(rest.len());
             format!("{day} {}", rest[..end].trim_end())
         }
