@@ -28,6 +28,7 @@ const CONVERTED: [&str; 14] = [
     "sched",
     "schema",
     "server",
+    "sql",
     "wire",
     "workload",
 ];

@@ -103,7 +103,8 @@ const QUERIES: [CatalogQuery; 30] = [
         marks: &["SELECT n.nspname,c.relname,r.rolname,c.relacl"],
         conditions: &[],
         parameters: &[],
-        answer: "SELECT ''::text AS nspname, ''::text AS relname, ''::text AS rolname, NULL::text AS relacl WHERE false",
+        answer: "SELECT ''::text AS nspname, ''::text AS relname, ''::text AS rolname, NULL::text AS relacl \
+                 WHERE false",
     },
     // pgjdbc: the type with an id
     CatalogQuery {
@@ -117,7 +118,8 @@ const QUERIES: [CatalogQuery; 30] = [
         marks: &["SELECT typinput='pg_catalog.array_in'::regproc as is_array", "WHERE typname = $1"],
         conditions: &[],
         parameters: &[],
-        answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type WHERE typname = $1",
+        answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type \
+                 WHERE typname = $1",
     },
     // pgjdbc: all types
     CatalogQuery {
@@ -353,8 +355,9 @@ const QUERIES: [CatalogQuery; 30] = [
         marks: &["SELECT r.rolname, r.rolsuper, r.rolinherit,", "ARRAY(SELECT b.rolname", "as memberof"],
         conditions: &[("r.rolname", "r.role")],
         parameters: &[],
-        answer: "SELECT r.role AS rolname, is_superuser AS rolsuper, true AS rolinherit, is_superuser AS rolcreaterole, \
-                 is_superuser AS rolcreatedb, can_login AS rolcanlogin, -1 AS rolconnlimit, \
+        answer: "SELECT r.role AS rolname, is_superuser AS rolsuper, true AS rolinherit, \
+                 is_superuser AS rolcreaterole, is_superuser AS rolcreatedb, can_login AS rolcanlogin, \
+                 -1 AS rolconnlimit, \
                  NULL::timestamp AS rolvaliduntil, '{' || coalesce(g.granted, '') || '}' AS memberof, \
                  false AS rolreplication, false AS rolbypassrls FROM system_auth.roles r LEFT JOIN \
                  (SELECT member, array_to_string(array_agg(role), ',') AS granted FROM system_auth.role_members \
@@ -433,8 +436,8 @@ mod tests {
 
     #[test]
     fn replacement_keeps_conditions_of_the_query() {
-        let asked = "SELECT ... AS KEY_SEQ, ci.relname\n  AS PK_NAME FROM pg_catalog.pg_class ct WHERE true  AND n.nspname = 'it''s' \
-                     AND ct.relname LIKE 'o%' AND i.indisprimary";
+        let asked = "SELECT ... AS KEY_SEQ, ci.relname\n  AS PK_NAME FROM pg_catalog.pg_class ct WHERE true  \
+                     AND n.nspname = 'it''s' AND ct.relname LIKE 'o%' AND i.indisprimary";
         let answer = answer(asked).map(|answer| answer.text).unwrap_or_default();
         assert!(
             answer.contains("WHERE true AND schema = 'it''s' AND relation LIKE 'o%' ORDER BY"),

@@ -10,9 +10,9 @@
 //! - Patterns of `to_char` are translated.
 //! - Expressions with another meaning in DataFusion are rewritten or refused ([`translate`]).
 //!
-//! That crate replaces correlated subqueries by NULL, because DataFusion cannot plan those in the
-//! catalog queries of clients. Subqueries whose value matters are refused. Statements that read
-//! tables are parsed without that rule.
+//! The parser of that crate replaces correlated subqueries by NULL, because DataFusion cannot plan
+//! those in the catalog queries of clients. Subqueries whose value matters are refused. Statements
+//! that read tables are parsed without that rule.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -367,7 +367,8 @@ mod tests {
         );
         check(
             "WITH w AS (SELECT count(*) FROM t) SELECT s.sum FROM (SELECT sum(count) FROM w) AS s",
-            "WITH w AS (SELECT count(*) AS \"count\" FROM t) SELECT s.sum FROM (SELECT sum(count) AS \"sum\" FROM w) AS s",
+            "WITH w AS (SELECT count(*) AS \"count\" FROM t) \
+             SELECT s.sum FROM (SELECT sum(count) AS \"sum\" FROM w) AS s",
         );
     }
 

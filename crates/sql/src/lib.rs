@@ -10,9 +10,9 @@
 //!                        scan i: snapshot by a call to core i's fast lane, batches on core i's heavy lane
 //! ```
 //!
-//! No code of DataFusion runs on a fast lane. Tasks that it spawns are caught and run on heavy lanes
-//! (`tasks`). Memory of its operators is charged to the statement's level (`memory`). If the level
-//! refuses more, they spill (`spill`), and the disk requests are scheduled by the level's shares.
+//! No code of DataFusion runs on a fast lane. Tasks that it spawns are caught and run on heavy
+//! lanes (`tasks`). Memory of its operators is charged to the statement's level (`memory`). If the
+//! level refuses more, they spill (`spill`). The shares of the level schedule the disk requests.
 //! Statements are read-only.
 
 mod audit;

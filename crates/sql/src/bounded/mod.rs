@@ -185,8 +185,8 @@ fn check_type(function: &str, ty: &DataType) -> Result<()> {
         return Ok(());
     }
     exceeded(format!(
-        "function {function}: expected a type of at most {FIXED_BYTES_MAX} bytes of fixed size, got {bytes}: use a list, or a type of \
-         variable length"
+        "function {function}: expected a type of at most {FIXED_BYTES_MAX} bytes of fixed size, got {bytes}: \
+         use a list, or a type of variable length"
     ))
 }
 
