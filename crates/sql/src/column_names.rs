@@ -129,7 +129,7 @@ fn name_items(items: &mut [SelectItem], is_outermost: bool, ordered_by: &HashSet
     // outer queries refer to them.
     let beside_wildcard = is_outermost && items.iter().any(is_wildcard);
     let marked = |place: usize, name: &str| Ident::with_quote('"', format!("{name}{MARK}{place}"));
-    // Names so far. True if only qualified columns have the name: DataFusion tells these apart.
+    // Names so far. True if only qualified columns have the name: DataFusion distinguishes these.
     let mut used: HashMap<String, bool> = HashMap::new();
     let mut seen = HashSet::new();
     for (place, item) in items.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
 //! The SQL listener: created once, joined by every core, opened on core 0, stopped. One socket
-//! accepts connections and distributes them over the cores in turn.
+//! accepts connections and distributes them over the cores round robin.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -300,13 +300,13 @@ impl Sql {
 
     async fn accept(self, listener: TcpListener) {
         let connections = &self.shared.connections;
-        let mut turn = 0;
+        let mut core = 0;
         let take = |stream: TcpStream, peer: SocketAddr| {
             // Messages are written whole, so Nagle's algorithm would only delay them.
             let _ = stream.set_nodelay(true);
-            turn = (turn + 1) % lanes::cores();
+            core = (core + 1) % lanes::cores();
             let sql = self.clone();
-            connections.hand_over(turn, stream, connections.accept(peer.ip()), move |stream, slot| {
+            connections.hand_over(core, stream, connections.accept(peer.ip()), move |stream, slot| {
                 if let Some(here) = sql.here() {
                     lanes::spawn(Group::DRIVER, connection::serve(sql, here, stream, slot)).detach();
                 }

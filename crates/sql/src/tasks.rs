@@ -233,7 +233,7 @@ impl JoinSetTracer for ToHeavyLanes {
     fn trace_future(&self, future: BoxFuture<'static, Erased>) -> BoxFuture<'static, Erased> {
         let Some(handles) = RUNTIME.get().filter(|_| lanes::on_heavy_lane()) else { return future };
         let nth = SPAWNED.replace(SPAWNED.get() + 1);
-        let core = (lanes::current_core() + turn(nth)) % lanes::cores();
+        let core = (lanes::current_core() + core_offset(nth)) % lanes::cores();
         let group = lanes::current_group();
         let statement = polled();
         async move {
@@ -255,7 +255,7 @@ impl JoinSetTracer for ToHeavyLanes {
 /// Returns the distance in cores from the spawner to its nth task of a task poll. A repartition
 /// starts two tasks for each input, one after the other: the first splits batches, the second
 /// waits for the first. Going by pairs distributes the splitting over the cores.
-fn turn(nth: usize) -> usize {
+fn core_offset(nth: usize) -> usize {
     nth / 2
 }
 

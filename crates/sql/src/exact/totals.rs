@@ -153,8 +153,10 @@ impl AggregateUDFImpl for Total {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match self.shape_of(&args) {
-            Some(shape) if args.is_distinct => Ok(Box::new(Distinct { shape, values: HashSet::new() })),
-            Some(shape) => Ok(Box::new(Running { shape, total: 0, count: 0 })),
+            Some(shape) if args.is_distinct => {
+                Ok(Box::new(DistinctAccumulator { shape, values: HashSet::new() }))
+            }
+            Some(shape) => Ok(Box::new(TotalAccumulator { shape, total: 0, count: 0 })),
             None => self.other.accumulator(args),
         }
     }
@@ -183,14 +185,14 @@ impl AggregateUDFImpl for Total {
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
         match self.shape_of(&args) {
-            Some(shape) => Ok(Box::new(Groups { shape, totals: Vec::new(), counts: Vec::new() })),
+            Some(shape) => Ok(Box::new(GroupTotals { shape, totals: Vec::new(), counts: Vec::new() })),
             None => self.other.create_groups_accumulator(args),
         }
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match self.shape_of(&args) {
-            Some(shape) if !args.is_distinct => Ok(Box::new(Running { shape, total: 0, count: 0 })),
+            Some(shape) if !args.is_distinct => Ok(Box::new(TotalAccumulator { shape, total: 0, count: 0 })),
             Some(_) => refused(state::UNSUPPORTED, "DISTINCT is not supported in a window's frame"),
             None => self.other.create_sliding_accumulator(args),
         }
@@ -207,13 +209,13 @@ impl AggregateUDFImpl for Total {
 
 /// One total. A window's frame also removes values.
 #[derive(Debug)]
-struct Running {
+struct TotalAccumulator {
     shape: Shape,
     total: i128,
     count: i64,
 }
 
-impl Accumulator for Running {
+impl Accumulator for TotalAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let values = self.shape.values(&values[0])?;
         for value in values.as_primitive::<Decimal128Type>().iter().flatten() {
@@ -259,18 +261,18 @@ impl Accumulator for Running {
     }
 
     fn size(&self) -> usize {
-        size_of::<Running>()
+        size_of::<TotalAccumulator>()
     }
 }
 
 /// A total of distinct values.
 #[derive(Debug)]
-struct Distinct {
+struct DistinctAccumulator {
     shape: Shape,
     values: HashSet<i128>,
 }
 
-impl Accumulator for Distinct {
+impl Accumulator for DistinctAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.values.extend(values[0].as_primitive::<Decimal128Type>().iter().flatten());
         Ok(())
@@ -303,18 +305,18 @@ impl Accumulator for Distinct {
     }
 
     fn size(&self) -> usize {
-        size_of::<Distinct>() + self.values.capacity() * (size_of::<i128>() + 1)
+        size_of::<DistinctAccumulator>() + self.values.capacity() * (size_of::<i128>() + 1)
     }
 }
 
 /// Totals of groups.
-struct Groups {
+struct GroupTotals {
     shape: Shape,
     totals: Vec<i128>,
     counts: Vec<i64>,
 }
 
-impl Groups {
+impl GroupTotals {
     fn resize(&mut self, groups: usize) {
         self.totals.resize(groups, 0);
         self.counts.resize(groups, 0);
@@ -325,7 +327,7 @@ fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
     filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
 }
 
-impl GroupsAccumulator for Groups {
+impl GroupsAccumulator for GroupTotals {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -403,20 +405,20 @@ mod tests {
     #[test]
     fn totals_beyond_38_digits_are_refused() {
         let widest = 10_i128.pow(DIGITS_MAX.into()) - 1;
-        let mut running = Running { shape: SUM, total: 0, count: 0 };
-        running.update_batch(&[decimals(&[Some(widest), None])]).expect("it fits");
-        assert!(running.update_batch(&[decimals(&[Some(1)])]).is_err());
-        let mut groups = Groups { shape: SUM, totals: Vec::new(), counts: Vec::new() };
+        let mut accumulator = TotalAccumulator { shape: SUM, total: 0, count: 0 };
+        accumulator.update_batch(&[decimals(&[Some(widest), None])]).expect("it fits");
+        assert!(accumulator.update_batch(&[decimals(&[Some(1)])]).is_err());
+        let mut groups = GroupTotals { shape: SUM, totals: Vec::new(), counts: Vec::new() };
         assert!(groups.update_batch(&[decimals(&[Some(widest), Some(1)])], &[0, 0], None, 1).is_err());
     }
 
     #[test]
     fn averages_are_rounded_and_null_for_empty_groups() {
-        let mut groups = Groups { shape: AVERAGE, totals: Vec::new(), counts: Vec::new() };
+        let mut groups = GroupTotals { shape: AVERAGE, totals: Vec::new(), counts: Vec::new() };
         let values = [decimals(&[Some(1), Some(2), None, Some(2)])];
         groups.update_batch(&values, &[0, 0, 1, 0], None, 2).expect("values");
         let state = groups.state(EmitTo::All).expect("a state");
-        let mut merged = Groups { shape: AVERAGE, totals: Vec::new(), counts: Vec::new() };
+        let mut merged = GroupTotals { shape: AVERAGE, totals: Vec::new(), counts: Vec::new() };
         merged.merge_batch(&state, &[0, 1], 2).expect("merged");
         let found = merged.evaluate(EmitTo::All).expect("averages");
         let found: Vec<_> = found.as_primitive::<Decimal128Type>().iter().collect();
@@ -427,9 +429,9 @@ mod tests {
 
     #[test]
     fn retracted_values_leave_the_total() {
-        let mut running = Running { shape: SUM, total: 0, count: 0 };
-        running.update_batch(&[decimals(&[Some(5), Some(7)])]).expect("values");
-        running.retract_batch(&[decimals(&[Some(5)])]).expect("values");
-        assert_eq!(running.evaluate().expect("a sum"), ScalarValue::Decimal128(Some(7), DIGITS_MAX, 0));
+        let mut accumulator = TotalAccumulator { shape: SUM, total: 0, count: 0 };
+        accumulator.update_batch(&[decimals(&[Some(5), Some(7)])]).expect("values");
+        accumulator.retract_batch(&[decimals(&[Some(5)])]).expect("values");
+        assert_eq!(accumulator.evaluate().expect("a sum"), ScalarValue::Decimal128(Some(7), DIGITS_MAX, 0));
     }
 }

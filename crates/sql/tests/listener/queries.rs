@@ -161,12 +161,12 @@ fn repeated_text_is_planned_once_for_each_user_and_schema() {
         assert_eq!(found(everything, &["2|-|-|-"]).await, 0);
         assert_eq!(found(everything, &["2|-|-|-"]).await, 1);
         listener.cql(&["ALTER TABLE shop.people ADD more int"]);
-        assert_eq!(found(everything, &["2|-|-|-|-"]).await, 0, "the table is another one");
+        assert_eq!(found(everything, &["2|-|-|-|-"]).await, 0, "the definition of the table changed");
         assert_eq!(found(count, &["271|5000"]).await, 0);
         // Plans with the current time, and of virtual tables, are not cached.
         assert_eq!(found("SELECT 1", &["1"]).await + found("SELECT 1", &["1"]).await, 0);
-        let told = "SELECT count(*) > 0 FROM information_schema.tables";
-        assert_eq!(found(told, &["t"]).await + found(told, &["t"]).await, 0);
+        let uncached = "SELECT count(*) > 0 FROM information_schema.tables";
+        assert_eq!(found(uncached, &["t"]).await + found(uncached, &["t"]).await, 0);
         for text in [
             "CREATE ROLE ann WITH PASSWORD = 'annspassword' AND LOGIN = true",
             "GRANT SELECT ON shop.orders TO ann",
@@ -189,7 +189,7 @@ fn repeated_text_is_planned_once_for_each_user_and_schema() {
             );
         }
         assert_eq!(found("SELECT 99 FROM shop.people WHERE id = 1", &["99"]).await, 1);
-        assert_eq!(found(count, &["271|5000"]).await, 0, "the oldest make room");
+        assert_eq!(found(count, &["271|5000"]).await, 0, "the least recently used plan was evicted");
     });
 }
 
@@ -662,7 +662,7 @@ fn query_reads_one_snapshot_of_each_table() {
             check("SELECT true WHERE 1000000 > ALL (SELECT count(*) FROM shop.orders)".to_owned()).await;
             let written: i64 =
                 rows(&admin, "SELECT count(*) FROM shop.orders").await[0].parse().expect("a number");
-            assert!(written > ROWS + 1000, "{written} rows: nobody wrote meanwhile");
+            assert!(written > ROWS + 1000, "expected concurrent writes, got {written} rows");
         });
         drop(ends);
     });

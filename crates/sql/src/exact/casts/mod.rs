@@ -243,7 +243,7 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
                 if fits { Ok(value as i64) } else { refused(state::RANGE, out_of_range(to)) }
             };
             let whole: Result<Int64Array> = floats.map(|value| value.map(one).transpose()).collect();
-            narrowed(&(Arc::new(whole?) as ArrayRef), to)
+            converted_int(&(Arc::new(whole?) as ArrayRef), to)
         }
         (DataType::Float64, DataType::Float32) => {
             let floats = column.as_primitive::<Float64Type>();
@@ -265,7 +265,7 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             };
             let decimals = column.as_primitive::<Decimal128Type>().iter();
             let whole: Result<Int64Array> = decimals.map(|value| value.map(one).transpose()).collect();
-            narrowed(&(Arc::new(whole?) as ArrayRef), to)
+            converted_int(&(Arc::new(whole?) as ArrayRef), to)
         }
         (DataType::Decimal128(_, scale), DataType::Decimal128(digits, wanted)) => {
             let decimals = column.as_primitive::<Decimal128Type>().iter();
@@ -277,7 +277,7 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         (DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..), DataType::List(item)) => {
             elements(column, item)
         }
-        (from, to) if is_int(from) => narrowed(column, to),
+        (from, to) if is_int(from) => converted_int(column, to),
         _ => Ok(cast_with_options(column, to, &CastOptions { safe: false, ..CastOptions::default() })?),
     }
 }
@@ -298,7 +298,7 @@ fn rescaled(value: i128, scale: i8, digits: u8, wanted: i8) -> Result<i128> {
 }
 
 /// Converts whole numbers to another type of whole numbers, or to decimals.
-fn narrowed(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+fn converted_int(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(column, to, &options).map_err(|_| match to {
         DataType::Decimal128(..) => refusal(state::RANGE, "numeric field overflow"),
