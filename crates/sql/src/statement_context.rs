@@ -97,7 +97,7 @@ impl Rules {
 }
 
 impl Session {
-    /// Begins work in the session's current level.
+    /// Begins a statement in the session's current level.
     pub(crate) async fn begin_statement(&self) -> Result<StatementContext, Failure> {
         let version = self.here.access.version();
         let (effective, group) = self.enter_level().await?;
