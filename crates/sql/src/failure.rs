@@ -11,10 +11,10 @@ use frontdoor::Full;
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::response::ErrorResponse;
 
-use crate::bounded::Exceeded;
 use crate::catalog::CATALOG;
-use crate::column_names;
-use crate::wide::TooWide;
+use crate::engine::bounded::Exceeded;
+use crate::engine::column_names;
+use crate::engine::wide::TooWide;
 
 /// An error of a statement or of the whole connection.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,0 +1,219 @@
+//! The catalog of DataFusion: a schema for each keyspace, `pg_catalog` (from its own crate) and
+//! `information_schema`.
+//!
+//! All sessions share one catalog, because the object ids of `pg_catalog` must stay valid for a
+//! client's next query. The list of tables is one immutable value. Each statement replaces it by
+//! the schema of its core before planning. A statement finds only the keyspaces that its role may
+//! see ([`shows`]). Hidden keyspaces are reported as missing.
+
+pub(crate) mod catalog_queries;
+pub(crate) mod information_schema;
+pub(crate) mod pg_catalog;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ::schema::TableDef;
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::error::{DataFusionError, Result};
+use engine::About;
+
+use crate::catalog::information_schema::InformationSchema;
+use crate::engine::table::CqlTable;
+use crate::engine::tasks;
+use crate::postgres::server::Sql;
+
+/// Name of the catalog and of the database.
+pub(crate) const CATALOG: &str = "fairlane";
+
+/// All table definitions at one time.
+#[derive(Clone)]
+pub(crate) struct Tables {
+    pub(crate) schema: Arc<engine::Schema>,
+    pub(crate) virtuals: Arc<[Arc<TableDef>]>,
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tables").field("version", &self.schema.version).finish_non_exhaustive()
+    }
+}
+
+impl Tables {
+    /// True if both values have the same version of the schema and the same virtual tables.
+    pub(crate) fn are(&self, other: &Tables) -> bool {
+        self.schema.version == other.schema.version && self.virtuals.len() == other.virtuals.len()
+    }
+
+    /// True if the schema has the table with the same definition. False for virtual tables.
+    pub(crate) fn store(&self, table: &TableDef) -> bool {
+        self.schema.table(&table.keyspace, &table.name).is_some_and(|found| **found == *table)
+    }
+
+    /// True if a keyspace of virtual or stored tables has this name.
+    pub(crate) fn has_keyspace(&self, name: &str) -> bool {
+        self.schema.keyspaces.contains_key(name) || self.virtuals.iter().any(|table| table.keyspace == name)
+    }
+
+    pub(crate) fn keyspaces(&self) -> Vec<String> {
+        let virtuals = self.virtuals.iter().map(|table| &table.keyspace);
+        let mut names: Vec<String> = self.schema.keyspaces.keys().chain(virtuals).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn tables(&self, keyspace: &str) -> Vec<String> {
+        let virtuals = self.virtuals.iter().filter(|table| table.keyspace == keyspace);
+        let real = self.schema.keyspaces.get(keyspace).into_iter().flat_map(|found| found.tables.keys());
+        real.chain(virtuals.map(|table| &table.name)).cloned().collect()
+    }
+
+    /// Returns all tables, ordered by keyspace.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Arc<TableDef>> {
+        let of = move |keyspace: String| {
+            let tables = self.tables(&keyspace).into_iter();
+            tables.filter_map(move |name| self.table(&keyspace, &name)).collect::<Vec<_>>()
+        };
+        self.keyspaces().into_iter().flat_map(of)
+    }
+
+    fn table(&self, keyspace: &str, name: &str) -> Option<Arc<TableDef>> {
+        let is_it = |table: &&Arc<TableDef>| table.keyspace == keyspace && table.name == name;
+        self.schema.table(keyspace, name).or_else(|| self.virtuals.iter().find(is_it)).cloned()
+    }
+}
+
+/// True if the statement of the current task may see a schema. Outside of statements all keyspaces
+/// are hidden.
+pub(crate) fn shows(schema: &str) -> bool {
+    [information_schema::NAME, pg_catalog::NAME].contains(&schema)
+        || tasks::viewer().is_some_and(|viewer| viewer.sees(About::Keyspace(schema)))
+}
+
+/// Catalog of all sessions. Only heavy lanes take its locks, to copy a pointer.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    sql: Sql,
+    tables: Arc<RwLock<Tables>>,
+    /// Schemas that are not keyspaces.
+    others: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
+    /// Every statement sees all keyspaces.
+    shows_all: bool,
+}
+
+impl Catalog {
+    pub(crate) fn new(sql: Sql, tables: Tables) -> Catalog {
+        let tables = Arc::new(RwLock::new(tables));
+        Catalog { sql, tables, others: RwLock::default(), shows_all: false }
+    }
+
+    /// Returns a catalog of the same tables that hides no keyspace.
+    pub(crate) fn of_all(&self) -> Catalog {
+        let (sql, tables) = (self.sql.clone(), self.tables.clone());
+        Catalog { sql, tables, others: RwLock::default(), shows_all: true }
+    }
+
+    /// Replaces the list of tables, if it has changed.
+    pub(crate) fn set(&self, tables: Tables) {
+        let mut current = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        if !current.are(&tables) {
+            *current = tables;
+        }
+    }
+
+    fn tables(&self) -> Tables {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl CatalogProvider for Catalog {
+    fn schema_names(&self) -> Vec<String> {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.tables().keyspaces();
+        names.push(information_schema::NAME.to_owned());
+        names.extend(others.keys().cloned());
+        names.retain(|name| self.shows_all || shows(name));
+        names
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = others.get(name) {
+            return Some(other.clone());
+        }
+        if name == information_schema::NAME {
+            let tables = self.tables.clone();
+            return Some(Arc::new(InformationSchema::new(tables, self.sql.config().decimals)));
+        }
+        let tables = self.tables();
+        if !tables.has_keyspace(name) {
+            return None;
+        }
+        let name = name.to_owned();
+        if !self.shows_all && !shows(&name) {
+            return Some(Arc::new(Hidden { name, tables }));
+        }
+        Some(Arc::new(Keyspace { sql: self.sql.clone(), name, tables }))
+    }
+
+    fn register_schema(
+        &self,
+        name: &str,
+        schema: Arc<dyn SchemaProvider>,
+    ) -> Result<Option<Arc<dyn SchemaProvider>>> {
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(others.insert(name.to_owned(), schema))
+    }
+}
+
+#[derive(Debug)]
+struct Keyspace {
+    sql: Sql,
+    name: String,
+    tables: Tables,
+}
+
+#[async_trait]
+impl SchemaProvider for Keyspace {
+    fn table_names(&self) -> Vec<String> {
+        self.tables.tables(&self.name)
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        let found = self.tables.table(&self.name, name);
+        Ok(found.map(|def| Arc::new(CqlTable::new(self.sql.clone(), def)) as Arc<dyn TableProvider>))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.tables.table(&self.name, name).is_some()
+    }
+}
+
+/// A keyspace hidden from the statement. Tables that the statement names in it are recorded for
+/// the audit log.
+#[derive(Debug)]
+struct Hidden {
+    name: String,
+    tables: Tables,
+}
+
+#[async_trait]
+impl SchemaProvider for Hidden {
+    fn table_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        if self.tables.table(&self.name, name).is_some() {
+            tasks::hide(&self.name, name);
+        }
+        Ok(None)
+    }
+
+    fn table_exist(&self, _name: &str) -> bool {
+        false
+    }
+}

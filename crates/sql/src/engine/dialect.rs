@@ -1,0 +1,417 @@
+//! Parses Postgres' SQL and rewrites it so that DataFusion can plan it. The crate
+//! `datafusion-pg-catalog` has rewrite rules for statements of Postgres' clients. This file adds
+//! rules that it lacks, and replaces some:
+//!
+//! - Columns get Postgres' names ([`column_names`]).
+//! - `AT TIME ZONE` becomes Postgres' function `timezone`. It converts a point in time to local
+//!   time, and local time to a point in time.
+//! - `OPERATOR(pg_catalog.=)` becomes `=`. Types stored as text here (`uuid`, `json`, `inet`,
+//!   `name`) become `TEXT`.
+//! - Patterns of `to_char` are translated.
+//! - Expressions with another meaning in DataFusion are rewritten or refused ([`translate`]).
+//!
+//! The parser of that crate replaces correlated subqueries by NULL, because DataFusion cannot plan
+//! those in the catalog queries of clients. Subqueries whose value matters are refused. Statements
+//! that read tables are parsed without that rule.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion::common::ParamValues;
+use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::ast::{
+    ArrayElemTypeDef, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query, Statement, Value, ValueWithSpan,
+    Visit, Visitor, visit_expressions, visit_expressions_mut, visit_relations,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+use datafusion_pg_catalog::sql::rules::{
+    CurrentUserVariableToSessionUserFunctionCall, FixArrayLiteral, PrependUnqualifiedPgTableName,
+    ResolveUnqualifiedIdentifier, RewriteArrayAnyAllOperation, RewritePgCatalogOperator,
+    RewriteRegCastToSubquery, SqlStatementRewriteRule, StripCallableQualifier, StripCollate,
+};
+use engine::Guardrails;
+
+use crate::engine::column_names::{self, last_part};
+use crate::engine::extent::extent;
+use crate::engine::tree::{self, Size};
+use crate::engine::{to_char, translate};
+use crate::failure::{Failure, state};
+
+/// See the head of this file.
+pub(crate) struct Dialect {
+    /// Parser for statements that read only Postgres' catalog.
+    of_catalog: PostgresCompatibilityParser,
+    /// Rewrite rules for all other statements.
+    of_tables: Vec<Box<dyn SqlStatementRewriteRule>>,
+}
+
+impl Dialect {
+    pub(crate) fn new() -> Dialect {
+        Dialect {
+            of_catalog: PostgresCompatibilityParser::new(),
+            of_tables: vec![
+                Box::new(ResolveUnqualifiedIdentifier),
+                Box::new(RewriteArrayAnyAllOperation),
+                Box::new(PrependUnqualifiedPgTableName),
+                Box::new(StripCallableQualifier),
+                Box::new(FixArrayLiteral),
+                Box::new(CurrentUserVariableToSessionUserFunctionCall),
+                Box::new(StripCollate),
+                Box::new(RewritePgCatalogOperator),
+                Box::new(RewriteRegCastToSubquery::new()),
+            ],
+        }
+    }
+
+    /// Returns the statements of a text and their total size. Checks the bounds on their size
+    /// right after parsing, before rewriting.
+    ///
+    /// # Errors
+    /// The text is not SQL, or too complex.
+    pub(crate) fn parse(
+        &self,
+        text: &str,
+        guardrails: &Guardrails,
+    ) -> Result<(Vec<Statement>, Size), Failure> {
+        let syntax = |error: ParserError| Failure::from(DataFusionError::from(error));
+        if let Some(excess) = extent(text).excess() {
+            return Err(Failure::new(state::COMPLEX, excess));
+        }
+        let parsed =
+            Parser::new(&PostgreSqlDialect {}).try_with_sql(text).map_err(syntax)?.parse_statements();
+        let (mut statements, mut size) = (parsed.map_err(syntax)?, Size::default());
+        let of_catalog = statements.iter().any(reads_catalog_only);
+        for statement in &mut statements {
+            // The catalog's parser parses the text again, so flattening would have no effect.
+            if !of_catalog {
+                tree::flatten(statement);
+            }
+            let of_statement = tree::size(statement);
+            of_statement.check(guardrails)?;
+            size.nodes += of_statement.nodes;
+            size.depth = size.depth.max(of_statement.depth);
+        }
+        if of_catalog {
+            statements.iter().try_for_each(translate::check_catalog)?;
+        }
+        let (statements, rules) = match of_catalog {
+            true => (self.of_catalog.parse(text).map_err(syntax)?, &[][..]),
+            false => (statements, &self.of_tables[..]),
+        };
+        let rewritten = |mut statement: Statement| {
+            column_names::name_columns(&mut statement);
+            statement = rules.iter().fold(statement, |statement, rule| rule.rewrite(statement));
+            translate::translate(&mut statement)?;
+            let error = visit_expressions_mut(&mut statement, |expression| match rewrite(expression) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => ControlFlow::Break(error),
+            });
+            match error {
+                ControlFlow::Continue(()) => Ok(statement),
+                ControlFlow::Break(error) => Err(syntax(ParserError::ParserError(error))),
+            }
+        };
+        let statements: Result<Vec<Statement>, Failure> = statements.into_iter().map(rewritten).collect();
+        Ok((statements?, size))
+    }
+}
+
+/// Functions that return rows, which the parser treats as tables.
+const FUNCTIONS: [&str; 3] = ["generate_series", "string_to_array", "unnest"];
+
+/// True if a statement reads Postgres' catalog and no other table.
+fn reads_catalog_only(statement: &Statement) -> bool {
+    let mut with_names = WithNames::default();
+    let _ = statement.visit(&mut with_names);
+    let mut any = false;
+    let others = visit_relations(statement, |name| {
+        let parts: Vec<String> = name
+            .0
+            .iter()
+            .filter_map(|part| part.as_ident())
+            .map(|ident| ident.value.to_lowercase())
+            .collect();
+        let (last, schema) = (parts.last().cloned().unwrap_or_default(), parts.iter().rev().nth(1));
+        let of_catalog = match schema {
+            Some(schema) => matches!(schema.as_str(), "pg_catalog" | "information_schema"),
+            None => last.starts_with("pg_"),
+        };
+        any |= of_catalog;
+        let is_neither =
+            schema.is_none() && (with_names.0.contains(&last) || FUNCTIONS.contains(&last.as_str()));
+        if of_catalog || is_neither { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    any && others.is_continue()
+}
+
+/// Names of all `WITH` queries in a statement.
+#[derive(Default)]
+struct WithNames(HashSet<String>);
+
+impl Visitor for WithNames {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let tables = query.with.iter().flat_map(|with| &with.cte_tables);
+        self.0.extend(tables.map(|table| table.alias.name.value.to_lowercase()));
+        ControlFlow::Continue(())
+    }
+}
+
+fn rewrite(expr: &mut Expr) -> Result<(), String> {
+    match expr {
+        Expr::BinaryOp { op, .. } => {
+            if let BinaryOperator::PGCustomBinaryOperator(name) = op
+                && let [.., name] = &name[..]
+                && let Some(plain) = plain_operator(name)
+            {
+                *op = plain;
+            }
+        }
+        Expr::Cast { data_type, .. } if is_text(data_type) => *data_type = DataType::Text,
+        Expr::Cast { data_type, .. } => without_length(data_type),
+        Expr::AtTimeZone { timestamp, time_zone } => {
+            *expr = call("timezone", vec![(**time_zone).clone(), (**timestamp).clone()]);
+        }
+        Expr::Function(function) if is_call_of(function, "to_char") => translate_pattern(function)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn translate_pattern(function: &mut Function) -> Result<(), String> {
+    let FunctionArguments::List(list) = &mut function.args else { return Ok(()) };
+    match list.args.get_mut(1) {
+        None => {}
+        Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(ValueWithSpan {
+            value: Value::SingleQuotedString(pattern),
+            ..
+        })))) => *pattern = to_char::pattern(pattern)?,
+        Some(_) => return Err("to_char wants a pattern that is a constant".to_owned()),
+    }
+    Ok(())
+}
+
+fn plain_operator(name: &str) -> Option<BinaryOperator> {
+    Some(match name {
+        "=" => BinaryOperator::Eq,
+        "<>" | "!=" => BinaryOperator::NotEq,
+        "<" => BinaryOperator::Lt,
+        "<=" => BinaryOperator::LtEq,
+        ">" => BinaryOperator::Gt,
+        ">=" => BinaryOperator::GtEq,
+        "+" => BinaryOperator::Plus,
+        "-" => BinaryOperator::Minus,
+        "*" => BinaryOperator::Multiply,
+        "/" => BinaryOperator::Divide,
+        "||" => BinaryOperator::StringConcat,
+        _ => return None,
+    })
+}
+
+/// True for types whose values are stored as text here.
+fn is_text(ty: &DataType) -> bool {
+    match ty {
+        DataType::Uuid | DataType::JSON | DataType::JSONB => true,
+        DataType::Custom(name, _) => {
+            let last = last_part(name).map(|ident| ident.value.to_lowercase()).unwrap_or_default();
+            matches!(last.as_str(), "name" | "char" | "inet" | "cidr" | "citext" | "bpchar" | "xml")
+        }
+        _ => false,
+    }
+}
+
+/// Removes the declared length from an array type. PostgreSQL ignores it, and DataFusion would
+/// allocate memory for that number of elements.
+fn without_length(mut ty: &mut DataType) {
+    while let DataType::Array(ArrayElemTypeDef::SquareBracket(element, length)) = ty {
+        *length = None;
+        ty = element;
+    }
+}
+
+pub(crate) fn is_call_of(function: &Function, name: &str) -> bool {
+    last_part(&function.name).is_some_and(|ident| ident.value.eq_ignore_ascii_case(name))
+}
+
+/// Returns a qualified name.
+pub(crate) fn of_names(names: &[&str]) -> ObjectName {
+    ObjectName::from(names.iter().map(|name| Ident::new(*name)).collect::<Vec<_>>())
+}
+
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
+    Expr::Function(Function {
+        name: of_names(&[name]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: arguments.into_iter().map(argument).collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
+
+/// New value of a setting.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum SetTo {
+    Constant(String),
+    /// Name of a parameter of the statement, such as `$1`.
+    Parameter(String),
+}
+
+impl SetTo {
+    /// Returns the value.
+    ///
+    /// # Errors
+    /// The parameter has no value, or is null.
+    pub(crate) fn value(&self, values: Option<&ParamValues>) -> Result<String, Failure> {
+        let parameter = match self {
+            SetTo::Constant(value) => return Ok(value.clone()),
+            SetTo::Parameter(parameter) => parameter,
+        };
+        let value = values.and_then(|values| values.get_placeholders_with_values(parameter).ok());
+        match value.map(|value| value.value).filter(|value| !value.is_null()) {
+            Some(value) => Ok(value.to_string()),
+            None => Err(Failure::new(state::INVALID, format!("set_config: {parameter} is null"))),
+        }
+    }
+}
+
+/// Returns names and values of the settings that calls of `set_config` in a statement set. Calls
+/// with `is_local` are ignored, because transactions have no settings here.
+///
+/// # Errors
+/// The call whose arguments are not constants.
+pub(crate) fn set_configs(statement: &Statement) -> Result<Vec<(String, SetTo)>, String> {
+    let mut sets = Vec::new();
+    if matches!(statement, Statement::Explain { .. }) {
+        return Ok(sets);
+    }
+    let invalid = visit_expressions(statement, |expr| {
+        let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
+        if !is_call_of(function, "set_config") {
+            return ControlFlow::Continue(());
+        }
+        let FunctionArguments::List(list) = &function.args else {
+            return ControlFlow::Break(expr.to_string());
+        };
+        let constant = |place: usize| match list.args.get(place) {
+            Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))) => match &value.value {
+                Value::SingleQuotedString(text) => Some(SetTo::Constant(text.clone())),
+                Value::Boolean(value) => Some(SetTo::Constant(value.to_string())),
+                Value::Placeholder(parameter) => Some(SetTo::Parameter(parameter.clone())),
+                _ => None,
+            },
+            _ => None,
+        };
+        let (Some(SetTo::Constant(name)), Some(value), Some(SetTo::Constant(local))) =
+            (constant(0), constant(1), constant(2))
+        else {
+            return ControlFlow::Break(expr.to_string());
+        };
+        if local == "false" {
+            sets.push((name, value));
+        }
+        ControlFlow::Continue(())
+    });
+    match invalid {
+        ControlFlow::Break(call) => Err(call),
+        ControlFlow::Continue(()) => Ok(sets),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Vec<Statement>, Failure> {
+        Ok(Dialect::new().parse(text, &Guardrails::default())?.0)
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let statements = parsed(text).expect(text);
+        assert_eq!(statements[0].to_string(), expected);
+    }
+
+    #[test]
+    fn syntax_of_postgres_is_rewritten() {
+        check(
+            "SELECT a AT TIME ZONE 'Asia/Tokyo' AS t FROM k.t WHERE b OPERATOR(pg_catalog.=) '1'::uuid",
+            "SELECT timezone('Asia/Tokyo', a) AS t FROM k.t WHERE b = '1'::TEXT",
+        );
+        check(
+            "SELECT s.name FROM (SELECT p.name, o.* FROM p, o) AS s WHERE EXISTS (SELECT count(*) FROM o)",
+            "SELECT s.name FROM (SELECT p.name, o.* FROM p, o) AS s WHERE EXISTS (SELECT count(*) AS \"count\" FROM o)",
+        );
+        check(
+            "WITH w AS (SELECT 1 AS n) SELECT (SELECT max(w.n) FROM w) AS m",
+            "WITH w AS (SELECT 1 AS n) SELECT (SELECT max(w.n) AS \"max\" FROM w) AS m",
+        );
+        check("SELECT a::int[2000000000][3] AS b FROM t", "SELECT a::INT[][] AS b FROM t");
+        assert!(parsed("SELECT to_char(a, 'Q') FROM t").is_err());
+        assert!(parsed("SELECT to_char(a, b) FROM t").is_err());
+        check("SELECT to_char(a, 'YYYY-MM') AS m FROM t", "SELECT to_char(a, '%Y-%m') AS m FROM t");
+        check(
+            "SELECT (SELECT max(b.x) FROM b WHERE b.y = a.y) AS m FROM a",
+            "SELECT (SELECT max(b.x) AS \"max\" FROM b WHERE b.y = a.y) AS m FROM a",
+        );
+        check(
+            "WITH w AS (SELECT count(*) FROM t) SELECT s.sum FROM (SELECT sum(count) FROM w) AS s",
+            "WITH w AS (SELECT count(*) AS \"count\" FROM t) \
+             SELECT s.sum FROM (SELECT sum(count) AS \"sum\" FROM w) AS s",
+        );
+    }
+
+    #[test]
+    fn deep_and_large_statements_are_too_complex() {
+        let check = |what: &str, text: &str| {
+            let failure = parsed(text).expect_err(what);
+            assert_eq!(failure.code, state::COMPLEX, "{what}: {failure}");
+        };
+        check("sums", &format!("SELECT {}", vec!["a"; 2_000].join(" + ")));
+        check("conditions", &format!("SELECT 1 WHERE {}", vec!["a > b"; 2_000].join(" OR ")));
+        check("casts", &format!("SELECT 1{}", "::int".repeat(2_000)));
+        check(
+            "a chain without end, with an error behind it",
+            &format!("SELECT {} )", vec!["1"; 50_000].join("+")),
+        );
+        check("set operations", &vec!["SELECT 1"; 2_000].join(" EXCEPT "));
+        check("unions", &vec!["SELECT 1"; 7_000].join(" UNION ALL "));
+        check("nested calls", &format!("SELECT {}1{}", "f(".repeat(40), ")".repeat(40)));
+        let names = vec!["relname = 'a'"; 2_000].join(" OR ");
+        check("of the catalog", &format!("SELECT 1 FROM pg_catalog.pg_class WHERE {names}"));
+        for text in [
+            format!("SELECT 1 WHERE {}", vec!["1 = 2"; 2_000].join(" OR ")),
+            vec!["SELECT 1"; 1_000].join(" UNION ALL "),
+            format!("SELECT {}", vec!["a"; 300].join(" || ")),
+        ] {
+            assert!(parsed(&text).is_ok(), "{}", &text[..40]);
+        }
+    }
+
+    #[test]
+    fn settings_of_set_config_calls_are_returned() {
+        let of = |text: &str| set_configs(&parsed(text).expect(text)[0]);
+        let expected = vec![("jit".to_owned(), SetTo::Constant("off".to_owned()))];
+        assert_eq!(
+            of("SELECT current_setting('jit') AS cur, pg_catalog.set_config('jit', 'off', false) AS new"),
+            Ok(expected)
+        );
+        assert_eq!(of("SELECT set_config('jit', 'off', true)"), Ok(Vec::new()));
+        let expected = vec![("jit".to_owned(), SetTo::Parameter("$1".to_owned()))];
+        assert_eq!(of("SELECT set_config('jit', $1, false)"), Ok(expected));
+        assert!(of("SELECT set_config('jit', name, false)").is_err());
+        assert_eq!(of("SELECT 1"), Ok(Vec::new()));
+        assert_eq!(of("EXPLAIN SELECT set_config('jit', 'off', false)"), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,311 @@
+//! Parses texts as PostgreSQL does: skips blanks around a value, and refuses other extra
+//! characters.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, Float64Array, Int64Array,
+    ListArray, StringArray,
+};
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
+use datafusion::arrow::datatypes::{DataType, FieldRef, IntervalUnit, TimeUnit};
+use datafusion::error::{DataFusionError, Result};
+
+use super::{converted_float, invalid, rescaled};
+use crate::engine::exact::arithmetic::{DIGITS_MAX, too_long};
+use crate::engine::exact::{is_int, is_text, refused, type_name};
+use crate::failure::{refusal, state};
+
+/// Parses texts as values of a type.
+pub(super) fn parsed(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let texts = cast(column, &DataType::Utf8)?;
+    let texts = texts.as_string::<i32>();
+    let each = || texts.iter();
+    match to {
+        to if is_int(to) => {
+            let one = |text: &str| whole(text, to);
+            let numbers: Result<Int64Array> = each().map(|text| text.map(one).transpose()).collect();
+            let out = |text: &str| format!("value \"{text}\" is out of range for type {}", type_name(to));
+            let numbers: ArrayRef = Arc::new(numbers?);
+            let options = CastOptions { safe: true, ..CastOptions::default() };
+            let narrow = cast_with_options(&numbers, to, &options)?;
+            match (0..texts.len()).find(|row| narrow.is_null(*row) && !texts.is_null(*row)) {
+                Some(row) => refused(state::RANGE, out(texts.value(row))),
+                None => Ok(narrow),
+            }
+        }
+        DataType::Boolean => {
+            let values: Result<BooleanArray> = each().map(|text| text.map(boolean).transpose()).collect();
+            Ok(Arc::new(values?))
+        }
+        DataType::Float64 | DataType::Float32 => {
+            let one = |text: &str| float(text, to);
+            let values: Result<Float64Array> = each().map(|text| text.map(one).transpose()).collect();
+            converted_float(&values?, to)
+        }
+        DataType::Decimal128(digits, scale) => {
+            let one = |text: &str| numeric(text, *digits, *scale);
+            let values: Result<Decimal128Array> = each().map(|text| text.map(one).transpose()).collect();
+            Ok(Arc::new(values?.with_data_type(to.clone())))
+        }
+        DataType::List(item) => lists(texts, item),
+        DataType::Binary => {
+            let values: Result<Vec<Option<Vec<u8>>>> =
+                each().map(|text| text.map(bytes).transpose()).collect();
+            Ok(Arc::new(values?.iter().map(|value| value.as_deref()).collect::<BinaryArray>()))
+        }
+        DataType::Date32 | DataType::Timestamp(..) | DataType::Time64(_) | DataType::Interval(_) => {
+            times(texts, to)
+        }
+        to => Ok(cast_with_options(column, to, &CastOptions { safe: false, ..CastOptions::default() })?),
+    }
+}
+
+fn whole(text: &str, to: &DataType) -> Result<i64> {
+    let trimmed = text.trim();
+    let digits = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return refused(state::TEXT, invalid(&type_name(to), text));
+    }
+    let out =
+        || refused(state::RANGE, format!("value \"{text}\" is out of range for type {}", type_name(to)));
+    trimmed.parse().or_else(|_| out())
+}
+
+/// Parses words and their unique prefixes, as `parse_bool_with_len` of PostgreSQL.
+fn boolean(text: &str) -> Result<bool> {
+    let word = text.trim().to_lowercase();
+    let begins = |whole: &str| !word.is_empty() && whole.starts_with(&word);
+    if begins("true") || begins("yes") || word == "on" || word == "1" {
+        Ok(true)
+    } else if begins("false") || begins("no") || word == "off" || word == "of" || word == "0" {
+        Ok(false)
+    } else {
+        refused(state::TEXT, invalid("boolean", text))
+    }
+}
+
+pub(super) fn float(text: &str, to: &DataType) -> Result<f64> {
+    let trimmed = text.trim();
+    let unsigned = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed).to_lowercase();
+    if !is_number(trimmed) && !matches!(unsigned.as_str(), "inf" | "infinity" | "nan") {
+        return refused(state::TEXT, invalid(&type_name(to), text));
+    }
+    let value: f64 = trimmed.parse().or_else(|_| refused(state::TEXT, invalid(&type_name(to), text)))?;
+    let is_underflow = value == 0.0
+        && trimmed
+            .split(['e', 'E'])
+            .next()
+            .is_some_and(|digits| digits.contains(|c: char| ('1'..='9').contains(&c)));
+    if (value.is_infinite() && is_number(trimmed)) || is_underflow {
+        return refused(state::RANGE, format!("\"{trimmed}\" is out of range for type {}", type_name(to)));
+    }
+    Ok(value)
+}
+
+/// True if a text is a decimal number, with or without an exponent.
+pub(super) fn is_number(text: &str) -> bool {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).map_or((text, None), |(m, e)| (m, Some(e)));
+    let mantissa = mantissa.strip_prefix(['-', '+']).unwrap_or(mantissa);
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let has_digits = !whole.is_empty() || !fraction.is_empty();
+    let exponent = exponent.map(|exponent| exponent.strip_prefix(['-', '+']).unwrap_or(exponent));
+    has_digits
+        && is_digits(whole)
+        && is_digits(fraction)
+        && exponent.is_none_or(|e| !e.is_empty() && is_digits(e))
+}
+
+/// Returns the digits of a decimal number as an integer, and its scale. `None` if the text is no
+/// number, or has more than 38 digits.
+pub(super) fn decimal(text: &str) -> Option<(i128, i8)> {
+    if !is_number(text) {
+        return None;
+    }
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let exponent: i32 = exponent.parse().ok()?;
+    let (is_negative, mantissa) = match mantissa.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, mantissa.strip_prefix('+').unwrap_or(mantissa)),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let scale = i32::try_from(fraction.len()).ok()?.checked_sub(exponent)?;
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    let value: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    let power = 10_i128.checked_pow(u32::try_from((-scale).max(0)).ok()?);
+    let value = power.and_then(|power| value.checked_mul(power)).or((value == 0).then_some(0))?;
+    let scale = i8::try_from(scale.max(0)).ok().filter(|scale| *scale <= DIGITS_MAX as i8)?;
+    let fits = value.unsigned_abs() < 10_u128.pow(DIGITS_MAX.into());
+    fits.then_some((if is_negative { -value } else { value }, scale))
+}
+
+/// Parses a decimal number of at most `digits` digits, and rounds it to the scale.
+fn numeric(text: &str, digits: u8, scale: i8) -> Result<i128> {
+    let trimmed = text.trim();
+    if matches!(trimmed.to_lowercase().trim_start_matches(['-', '+']), "nan" | "inf" | "infinity") {
+        return refused(
+            state::UNSUPPORTED,
+            format!("numeric {trimmed} is not supported: use double precision"),
+        );
+    }
+    if !is_number(trimmed) {
+        return refused(state::TEXT, invalid("numeric", text));
+    }
+    match decimal(trimmed) {
+        Some((value, of_text)) => rescaled(value, of_text, digits, scale),
+        // A number far below one may have more digits than a decimal, but rounds to 0.
+        None => match trimmed.parse::<f64>() {
+            Ok(value) if value.abs() < 10_f64.powi(-i32::from(scale) - 1) => Ok(0),
+            _ => refused(state::RANGE, too_long()),
+        },
+    }
+}
+
+/// Parses bytes in hexadecimal, `\x00ff`, or with escapes, `a\\b\101`.
+fn bytes(text: &str) -> Result<Vec<u8>> {
+    let invalid = || refusal(state::TEXT, "invalid input syntax for type bytea");
+    if let Some(digits) = text.strip_prefix("\\x") {
+        let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let pairs = digits.chunks(2).map(|pair| {
+            let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+            u8::from_str_radix(pair, 16).ok()
+        });
+        return pairs.map(|byte| byte.ok_or_else(invalid)).collect();
+    }
+    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, after @ ..] = rest {
+        let byte;
+        (rest, byte) = match (first, after) {
+            (b'\\', [b'\\', after @ ..]) => (after, b'\\'),
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                (after, (a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
+            }
+            (b'\\', _) => return Err(invalid()),
+            (byte, after) => (after, *byte),
+        };
+        out.push(byte);
+    }
+    Ok(out)
+}
+
+/// Parses arrays of one dimension: `{1,NULL,"a b"}`.
+fn lists(texts: &StringArray, item: &FieldRef) -> Result<ArrayRef> {
+    let (mut values, mut lengths, mut nulls) = (Vec::new(), Vec::with_capacity(texts.len()), Vec::new());
+    for text in texts {
+        let items = text.map(list_items).transpose()?;
+        nulls.push(items.is_some());
+        let items = items.unwrap_or_default();
+        lengths.push(items.len());
+        values.extend(items);
+    }
+    let values: ArrayRef = Arc::new(values.into_iter().collect::<StringArray>());
+    let values = match is_text(item.data_type()) {
+        true => cast(&values, item.data_type())?,
+        false => parsed(&values, item.data_type())?,
+    };
+    let offsets = datafusion::arrow::buffer::OffsetBuffer::from_lengths(lengths);
+    Ok(Arc::new(ListArray::try_new(item.clone(), offsets, values, Some(nulls.into()))?))
+}
+
+fn list_items(text: &str) -> Result<Vec<Option<String>>> {
+    let malformed = || refusal(state::TEXT, format!("malformed array literal: \"{text}\""));
+    let inner =
+        text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
+    if inner.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let (mut items, mut item, mut was_quoted, mut is_quoted) = (Vec::new(), String::new(), false, false);
+    let mut chars = inner.chars();
+    let mut take = |item: &mut String, was_quoted: &mut bool| {
+        let text = std::mem::take(item);
+        let value = match *was_quoted {
+            true => Some(text),
+            false => Some(text.trim().to_owned()).filter(|text| !text.eq_ignore_ascii_case("null")),
+        };
+        let is_empty = !*was_quoted && value.as_deref() == Some("");
+        *was_quoted = false;
+        items.push(value);
+        if is_empty { Err(malformed()) } else { Ok(()) }
+    };
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => item.push(chars.next().ok_or_else(malformed)?),
+            '"' => (is_quoted, was_quoted) = (!is_quoted, true),
+            ',' if !is_quoted => take(&mut item, &mut was_quoted)?,
+            '{' | '}' if !is_quoted => {
+                return refused(state::UNSUPPORTED, "arrays of several dimensions are not supported");
+            }
+            c if was_quoted && !is_quoted => {
+                // Only blanks may follow a quote.
+                if !c.is_whitespace() {
+                    return Err(malformed());
+                }
+            }
+            c => item.push(c),
+        }
+    }
+    if is_quoted {
+        return Err(malformed());
+    }
+    take(&mut item, &mut was_quoted)?;
+    Ok(items)
+}
+
+/// Parses dates, times and intervals.
+fn times(texts: &StringArray, to: &DataType) -> Result<ArrayRef> {
+    let trimmed: StringArray = texts.iter().map(|text| text.map(|text| padded(text.trim(), to))).collect();
+    let trimmed: ArrayRef = Arc::new(trimmed);
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let error = match cast_with_options(&trimmed, to, &options) {
+        Ok(values) => return Ok(values),
+        Err(error) => error,
+    };
+    // Find the first invalid text.
+    let safe = CastOptions { safe: true, ..CastOptions::default() };
+    let values = match to {
+        DataType::Interval(IntervalUnit::MonthDayNano) => None,
+        to => cast_with_options(&trimmed, to, &safe).ok(),
+    };
+    let first_invalid = (0..texts.len())
+        .find(|row| !texts.is_null(*row) && values.as_ref().is_none_or(|values| values.is_null(*row)))
+        .map(|row| texts.value(row));
+    let Some(text) = first_invalid else { return Err(DataFusionError::from(error)) };
+    let is_well_formed = text.contains(|c: char| c.is_ascii_digit())
+        && !matches!(to, DataType::Interval(_))
+        && text.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | ':' | '.' | ' ' | '+' | 'T' | 'Z'));
+    match is_well_formed {
+        true => refused(state::TIME_RANGE, format!("date/time field value out of range: \"{text}\"")),
+        false => refused(state::TIME, invalid(&type_name(to), text)),
+    }
+}
+
+/// Pads each part of a date to two digits, and the year to four, as Arrow requires.
+fn padded(text: &str, to: &DataType) -> String {
+    let is_point = matches!(to, DataType::Date32 | DataType::Timestamp(..));
+    let (day, rest) = text.split_once([' ', 'T']).map_or((text, None), |(day, rest)| (day, Some(rest)));
+    let parts: Vec<&str> = day.split('-').collect();
+    let is_day = parts.len() == 3
+        && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    if !is_point || !is_day {
+        return text.to_owned();
+    }
+    let day = format!("{:0>4}-{:0>2}-{:0>2}", parts[0], parts[1], parts[2]);
+    match (rest, to) {
+        // A cast to a date ignores the time.
+        (_, DataType::Date32) | (None, _) => day,
+        (
+            Some(rest),
+            DataType::Timestamp(
+                TimeUnit::Nanosecond | TimeUnit::Microsecond | TimeUnit::Millisecond | TimeUnit::Second,
+                None,
+            ),
+        ) => {
+            // As in PostgreSQL, a timestamp without time zone ignores a zone in its text.
+            let end = rest.find(['+', 'Z']).or_else(|| rest.find('-')).unwrap_or(rest.len());
+            format!("{day} {}", rest[..end].trim_end())
+        }
+        (Some(rest), _) => format!("{day} {rest}"),
+    }
+}

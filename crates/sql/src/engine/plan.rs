@@ -1,0 +1,501 @@
+//! Plans a statement's text: parses and rewrites Postgres' dialect (`dialect`), then calls
+//! DataFusion. All of it runs on a heavy lane. `plan_cache` keeps the plan for the next
+//! statement with the same text.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProviderList};
+use datafusion::common::ParamValues;
+use datafusion::common::format::ExplainStatementOptions;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::source_as_provider;
+use datafusion::error::Result;
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Volatility};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::parser::{ExplainStatement, Statement};
+use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
+use datafusion_pg_catalog::setup_pg_catalog;
+use engine::Guardrails;
+use uuid::Uuid;
+
+use crate::catalog::catalog_queries;
+use crate::catalog::pg_catalog::{self, PgCatalog};
+use crate::catalog::{CATALOG, Catalog, Tables};
+use crate::config::SqlConfig;
+use crate::engine::dialect::{Dialect, SetTo, set_configs};
+use crate::engine::exchange::PlaceOnLanes;
+use crate::engine::plan_cache::PlanCache;
+use crate::engine::table::{CqlTable, ScanOptions};
+use crate::engine::{bounded, exact, functions, wide};
+use crate::failure::{Failure, state as class};
+use crate::postgres::counts::PlanCacheCounts;
+use crate::postgres::server::Sql;
+use crate::postgres::settings::SERVER_VERSION;
+
+/// Memory of a syntax tree node in both plans, logical and optimized, bytes. A literal takes about
+/// 200 in each (the size of `Expr` and of its text, 2026-11-24).
+const NODE_BYTES: u64 = 400;
+
+/// Properties of a session that its plans depend on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PlanOptions {
+    /// The keyspace of unqualified names.
+    pub(crate) schema: String,
+    pub(crate) user: String,
+    pub(crate) time_zone: String,
+    pub(crate) scan: ScanOptions,
+    /// All settings, if the statement reads them. Empty otherwise.
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+/// State shared by all statements. The first one creates it.
+pub(crate) struct Planner {
+    shared: OnceLock<Result<(SessionContext, Arc<Catalog>), String>>,
+    dialect: OnceLock<Dialect>,
+    cache: PlanCache,
+}
+
+impl fmt::Debug for Planner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Planner")
+    }
+}
+
+/// A planner that other crates cannot see. Otherwise each program and test that drops a [`Sql`]
+/// would compile the destructors of all of DataFusion again.
+pub(crate) trait Planning: fmt::Debug + Send + Sync {
+    fn planner(&self) -> &Planner;
+}
+
+impl Planning for Planner {
+    fn planner(&self) -> &Planner {
+        self
+    }
+}
+
+/// A planned statement. Its parameters have no values yet.
+pub(crate) struct Planned {
+    /// State it is planned with. Sessions with equal options share it.
+    state: Arc<SessionState>,
+    plan: LogicalPlan,
+    /// Approximate memory, bytes: the text, and [`NODE_BYTES`] for each node.
+    pub(crate) bytes: u64,
+    /// The optimized plan, set by the first execution if `lasts`.
+    optimized: OnceLock<Optimized>,
+    lasts: bool,
+    /// Tables it reads, by keyspace and name.
+    pub(crate) tables: Vec<(String, String)>,
+    /// Types of its parameters from `$1`. `None` if unknown.
+    pub(crate) parameters: Vec<Option<DataType>>,
+    /// Postgres' ids of parameter types, where a known client requires them.
+    pub(crate) required_types: &'static [u32],
+    /// First word of its command tag.
+    pub(crate) tag: &'static str,
+    /// Settings that it changes by `set_config`.
+    pub(crate) sets: Vec<(String, SetTo)>,
+}
+
+/// An optimized plan.
+#[derive(Clone)]
+struct Optimized {
+    plan: LogicalPlan,
+    repeated: Arc<HashSet<Uuid>>,
+}
+
+impl Optimized {
+    fn new(state: &SessionState, plan: &LogicalPlan) -> Result<Optimized> {
+        let plan = state.optimize(plan)?;
+        let repeated = Arc::new(repeated(&plan)?);
+        Ok(Optimized { plan, repeated })
+    }
+}
+
+/// A plan to be executed.
+pub(crate) struct Physical {
+    /// Plan with one partition.
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// State it was planned with.
+    pub(crate) state: Arc<SessionState>,
+    /// Ids of the tables that it reads more than once.
+    pub(crate) repeated: Arc<HashSet<Uuid>>,
+}
+
+impl Planned {
+    /// Returns the state it is planned with.
+    pub(crate) fn state(&self) -> &Arc<SessionState> {
+        &self.state
+    }
+
+    /// Returns true if it reads tables, and all of them are stored ones. The rows of virtual
+    /// tables may be fixed by planning.
+    fn reads_stored_tables(&self, tables: &Tables) -> Result<bool> {
+        let (mut any, mut all) = (false, true);
+        each_scanned(&self.plan, |table| {
+            any = true;
+            all &= table.is_some_and(|table| tables.store(&table.def));
+        })?;
+        Ok(any && all)
+    }
+
+    /// Returns the columns of its rows.
+    pub(crate) fn schema(&self) -> &datafusion::arrow::datatypes::Schema {
+        self.plan.schema().as_arrow()
+    }
+
+    /// Returns the physical plan, for batches of at most `rows_max` rows.
+    pub(crate) async fn physical(
+        &self,
+        values: Option<ParamValues>,
+        joins: Joins,
+        rows_max: usize,
+    ) -> Result<Physical> {
+        let mut state = match joins {
+            Joins::Hashed => self.state.clone(),
+            Joins::Sorted => Arc::new(sorting(&self.state)),
+        };
+        if !self.lasts {
+            // `now()` is the time of execution, not of preparation.
+            Arc::make_mut(&mut state).mark_start_execution();
+        }
+        let optimized = match values {
+            Some(values) => Optimized::new(&state, &self.plan.clone().replace_params_with_values(&values)?)?,
+            None if !self.lasts || joins == Joins::Sorted => Optimized::new(&state, &self.plan)?,
+            None => match self.optimized.get() {
+                Some(optimized) => optimized.clone(),
+                None => {
+                    let optimized = Optimized::new(&state, &self.plan)?;
+                    self.optimized.get_or_init(|| optimized).clone()
+                }
+            },
+        };
+        let rows = wide::rows_for(wide::constant_bytes(&optimized.plan)?, rows_max);
+        if rows < state.config().batch_size() {
+            state = Arc::new(with_batches(&state, rows));
+        }
+        lanes::heavy_yield().await;
+        let plan = state.query_planner().create_physical_plan(&optimized.plan, state.as_ref()).await?;
+        Ok(Physical { plan, state, repeated: optimized.repeated })
+    }
+}
+
+/// Algorithm for equi-joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Joins {
+    /// A hash table of one side in memory.
+    Hashed,
+    /// A merge of both sides, sorted.
+    Sorted,
+}
+
+/// Returns the state with sort-merge joins, which DataFusion plans for at least two partitions
+/// only.
+fn sorting(state: &SessionState) -> SessionState {
+    let partitions = state.config().target_partitions().max(2);
+    let mut config = state.config().clone().with_target_partitions(partitions);
+    config.options_mut().optimizer.prefer_hash_join = false;
+    SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build()
+}
+
+/// Returns the state with batches of `rows` rows.
+fn with_batches(state: &SessionState, rows: usize) -> SessionState {
+    let config = state.config().clone().with_batch_size(rows);
+    SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build()
+}
+
+impl Planner {
+    pub(crate) fn new() -> Planner {
+        Planner { shared: OnceLock::new(), dialect: OnceLock::new(), cache: PlanCache::default() }
+    }
+
+    /// Returns the metrics of the plan cache.
+    pub(crate) fn plans(&self) -> PlanCacheCounts {
+        self.cache.counted()
+    }
+
+    /// Plans one statement over `tables`, or returns its plan from the plan cache.
+    ///
+    /// # Errors
+    /// The statement is invalid, unsupported, or exceeds a guardrail.
+    pub(crate) async fn plan(
+        &self,
+        sql: &Sql,
+        text: &str,
+        tables: Tables,
+        options: &PlanOptions,
+        guardrails: &Arc<Guardrails>,
+    ) -> Result<Arc<Planned>, Failure> {
+        let found = self.cache.find(text, options, &tables);
+        if let Some(planned) = found.planned {
+            return Ok(planned);
+        }
+        let dialect = self.dialect.get_or_init(Dialect::new);
+        let replacement = catalog_queries::answer(text);
+        let read = replacement.as_ref().map_or(text, |answer| &answer.text);
+        let (mut statements, size) = dialect.parse(read, guardrails)?;
+        let (Some(statement), None) = (statements.pop(), statements.pop()) else {
+            return Err(Failure::new(
+                class::SYNTAX,
+                "cannot insert multiple commands into a prepared statement",
+            ));
+        };
+        let sets = set_configs(&statement).map_err(|call| {
+            Failure::new(
+                class::UNSUPPORTED,
+                format!("set_config takes constants or parameters here, which these are not: {call}"),
+            )
+        })?;
+        let make = || make(sql, tables.clone(), guardrails).map_err(|error| error.to_string());
+        let shared = self.shared.get_or_init(make);
+        let (context, catalog) =
+            shared.as_ref().map_err(|error| Failure::new(class::INTERNAL, error.clone()))?;
+        catalog.set(tables.clone());
+        let state = found.state.unwrap_or_else(|| Arc::new(state(context, options)));
+        lanes::heavy_yield().await;
+        let plan = state.statement_to_plan(explained(statement)?).await?;
+        let reads =
+            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+        if reads.verify_plan(&plan).is_err() {
+            return Err(Failure::read_only("this statement"));
+        }
+        let tag = if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
+            "EXPLAIN"
+        } else {
+            "SELECT"
+        };
+        let plan = bounded::bound(exact::exact(plan, &options.time_zone)?, guardrails)?;
+        let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
+        let mut parameters = parameters_of(&plan)?;
+        let required_types = replacement.as_ref().map_or(&[][..], |answer| answer.types);
+        if let Some(answer) = replacement {
+            parameters.resize(parameters.len().max(answer.parameters), None);
+        }
+        let optimized = OnceLock::new();
+        let bytes = (text.len() as u64).saturating_add(size.nodes.saturating_mul(NODE_BYTES));
+        let planned = Arc::new(Planned {
+            state,
+            plan,
+            bytes,
+            optimized,
+            lasts,
+            tables: reads,
+            parameters,
+            required_types,
+            tag,
+            sets,
+        });
+        if planned.reads_stored_tables(&tables)? {
+            self.cache.keep(text, options, tables, &planned);
+        }
+        Ok(planned)
+    }
+}
+
+/// Creates the shared state: functions, rules, the catalog.
+fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(SessionContext, Arc<Catalog>)> {
+    let SqlConfig { batch_rows, .. } = *sql.config();
+    let mut config = SessionConfig::new()
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(CATALOG, "public")
+        .with_target_partitions(lanes::cores())
+        .with_batch_size(batch_rows);
+    let options = config.options_mut();
+    options.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
+    options.sql_parser.parse_float_as_decimal = true;
+    // For planning only. Each run has a runtime of its own (`run`).
+    let runtime = RuntimeEnvBuilder::new()
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
+        .build_arc()?;
+    let state = SessionStateBuilder::new_with_default_features()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_physical_optimizer_rule(Arc::new(PlaceOnLanes { batch_rows }))
+        .build();
+    let context = SessionContext::new_with_state(state);
+    let catalog = Arc::new(Catalog::new(sql.clone(), tables));
+    context.register_catalog(CATALOG, catalog.clone());
+    setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
+    let all = Arc::new(catalog.of_all());
+    let list: Arc<dyn CatalogProviderList> = Arc::new(MemoryCatalogProviderList::new());
+    list.register_catalog(CATALOG.to_owned(), all.clone());
+    let shown = Arc::new(PgCatalog::new(list)?);
+    all.register_schema(pg_catalog::NAME, shown.clone())?;
+    catalog.register_schema(pg_catalog::NAME, shown)?;
+    context.register_udf(functions::text("version", version()));
+    functions::register(&context);
+    exact::register(&context);
+    bounded::register(&context, guardrails);
+    Ok((context, catalog))
+}
+
+/// Converts `EXPLAIN (…)` with its options, which DataFusion's planner would ignore otherwise.
+fn explained(statement: datafusion::sql::sqlparser::ast::Statement) -> Result<Statement, Failure> {
+    use datafusion::sql::sqlparser::ast::{Expr, Ident, Statement as Parsed};
+    let (statement, mut given) = match statement {
+        Parsed::Explain { statement, options: Some(given), analyze: false, verbose: false, .. } => {
+            (statement, given)
+        }
+        other => return Ok(Statement::Statement(Box::new(other))),
+    };
+    for option in given.iter_mut().filter(|option| option.name.value.eq_ignore_ascii_case("format")) {
+        let format = option.arg.as_ref().map(|format| format.to_string().trim_matches('\'').to_lowercase());
+        let own = match format.as_deref() {
+            Some("text") => "indent",
+            Some("json") => "pgjson",
+            _ => return Err(Failure::new(class::UNSUPPORTED, "EXPLAIN knows the formats TEXT and JSON")),
+        };
+        option.arg = Some(Expr::Identifier(Ident::new(own)));
+    }
+    let options = ExplainStatementOptions::from_utility_options(&given)
+        .map_err(|error| Failure::new(class::UNSUPPORTED, error.strip_backtrace()))?;
+    let statement = Box::new(Statement::Statement(statement));
+    Ok(Statement::Explain(ExplainStatement { options, statement }))
+}
+
+/// Returns the text in which clients search for the version of Postgres.
+fn version() -> String {
+    format!("PostgreSQL {SERVER_VERSION} (fairlane {})", env!("CARGO_PKG_VERSION"))
+}
+
+/// Returns the shared state with the session's options.
+fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
+    let state = context.state();
+    let mut config = state.config().clone().with_extension(Arc::new(options.scan));
+    config.options_mut().catalog.default_schema = options.schema.clone();
+    config.options_mut().execution.time_zone = Some(options.time_zone.clone());
+    let mut state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
+    // Functions that get the settings during execution get a copy made here. Otherwise it would be
+    // that of the shared state.
+    state.mark_start_execution();
+    // These replace functions that return `postgres` and `public`. Registering them cannot fail.
+    for (name, text) in [("session_user", &options.user), ("current_schema", &options.schema)] {
+        let _ = state.register_udf(Arc::new(functions::text(name, text.clone())));
+    }
+    let _ = state.register_udf(Arc::new(functions::current_setting(options.settings.clone())));
+    state
+}
+
+/// Returns true if a plan means the same whenever it runs: it calls only immutable functions, and
+/// is not EXPLAIN.
+fn lasts(plan: &LogicalPlan) -> Result<bool> {
+    let mut lasts = !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                let constant = match expr {
+                    Expr::ScalarFunction(call) => call.func.signature().volatility == Volatility::Immutable,
+                    Expr::ScalarVariable(..) => false,
+                    _ => true,
+                };
+                lasts &= constant;
+                Ok(if constant { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+            })
+        })?;
+        Ok(if lasts { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(lasts)
+}
+
+/// Calls `visit` for each scanned table, also in subqueries. `None` for a table that is not a
+/// [`CqlTable`].
+fn each_scanned(plan: &LogicalPlan, mut visit: impl FnMut(Option<&CqlTable>)) -> Result<()> {
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node {
+            let provider = source_as_provider(&scan.source).ok();
+            let provider = provider.as_deref().map(|provider| provider as &dyn std::any::Any);
+            visit(provider.and_then(|provider| provider.downcast_ref()));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+/// Returns the tables that a plan reads, by keyspace and name.
+fn tables_of(plan: &LogicalPlan) -> Result<Vec<(String, String)>> {
+    let mut tables = Vec::new();
+    each_scanned(plan, |table| {
+        tables.extend(table.map(|table| (table.def.keyspace.clone(), table.def.name.clone())));
+    })?;
+    tables.sort_unstable();
+    tables.dedup();
+    Ok(tables)
+}
+
+/// Returns the ids of the tables that a plan reads more than once.
+fn repeated(plan: &LogicalPlan) -> Result<HashSet<Uuid>> {
+    // A recursive query reads its tables again in each round.
+    let mut is_recursive = false;
+    plan.apply_with_subqueries(|node| {
+        is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let (mut seen, mut repeated) = (HashSet::new(), HashSet::new());
+    each_scanned(plan, |table| {
+        repeated.extend(table.map(|table| table.def.id).filter(|id| !seen.insert(*id) || is_recursive));
+    })?;
+    Ok(repeated)
+}
+
+/// Infers parameter types that DataFusion leaves open: operands of casts, LIMIT and OFFSET, and
+/// the list of ANY.
+fn infer_parameters(plan: &LogicalPlan, types: &mut HashMap<String, Option<DataType>>) -> Result<()> {
+    let mut infer = |expr: &Expr, ty: DataType| {
+        if let Expr::Placeholder(parameter) = expr
+            && let Some(none @ None) = types.get_mut(&parameter.id)
+        {
+            *none = Some(ty);
+        }
+    };
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Limit(limit) = node {
+            limit.skip.iter().chain(&limit.fetch).for_each(|expr| infer(expr, DataType::Int64));
+        }
+        let inputs = node.inputs();
+        let type_of = |expr: &Expr| inputs.iter().find_map(|input| expr.get_type(input.schema()).ok());
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                match expr {
+                    Expr::Cast(cast) => infer(&cast.expr, cast.field.data_type().clone()),
+                    Expr::ScalarFunction(call) if call.func.name() == "array_has" => {
+                        if let [list, item] = &call.args[..]
+                            && let Some(ty) = type_of(item)
+                        {
+                            infer(list, DataType::List(Arc::new(Field::new_list_field(ty, true))));
+                        }
+                    }
+                    _ => {}
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(())
+}
+
+/// Returns the types of the parameters `$1` … `$n` of a plan.
+fn parameters_of(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, Failure> {
+    let mut found = plan.get_parameter_types()?;
+    infer_parameters(plan, &mut found)?;
+    let mut parameters = Vec::new();
+    for (name, ty) in found {
+        let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+        let Some(place) = number.filter(|number| (1..=u16::MAX.into()).contains(number)) else {
+            return Err(Failure::new(
+                class::SYNTAX,
+                format!("there is no parameter {name}: parameters are $1, $2, …"),
+            ));
+        };
+        if parameters.len() < place {
+            parameters.resize(place, None);
+        }
+        parameters[place - 1] = ty;
+    }
+    Ok(parameters)
+}

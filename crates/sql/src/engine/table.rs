@@ -1,0 +1,142 @@
+//! A CQL table as a table of DataFusion: its columns in Arrow's types, and a scan with one
+//! partition for each core.
+
+use std::sync::Arc;
+
+use ::schema::TableDef;
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{Statistics, not_impl_err};
+use datafusion::datasource::TableType;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_plan::ExecutionPlan;
+use engine::scan::{TableScan, schema_of};
+
+use crate::engine::filter;
+use crate::engine::scan::ScanExec;
+use crate::postgres::server::Sql;
+
+/// Options of a session for its scans.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ScanOptions {
+    pub(crate) bypass_cache: bool,
+}
+
+/// A table, stored or virtual.
+#[derive(Debug)]
+pub(crate) struct CqlTable {
+    sql: Sql,
+    pub(crate) def: Arc<TableDef>,
+    schema: SchemaRef,
+}
+
+impl CqlTable {
+    pub(crate) fn new(sql: Sql, def: Arc<TableDef>) -> CqlTable {
+        let schema = schema_of(&def, sql.config().decimals);
+        CqlTable { sql, def, schema }
+    }
+
+    /// Returns the table with its timestamps in another zone. `None` if it has none, or all are in
+    /// that zone.
+    pub(crate) fn in_zone(&self, zone: &str) -> Option<CqlTable> {
+        let moved = |ty: &DataType| match ty {
+            DataType::Timestamp(unit, Some(own)) if **own != *zone => {
+                Some(DataType::Timestamp(*unit, Some(Arc::from(zone))))
+            }
+            _ => None,
+        };
+        let fields = self.schema.fields().iter();
+        if !fields.clone().any(|field| moved(field.data_type()).is_some()) {
+            return None;
+        }
+        let fields = fields.map(|field| match moved(field.data_type()) {
+            Some(ty) => Arc::new(field.as_ref().clone().with_data_type(ty)),
+            None => field.clone(),
+        });
+        let schema =
+            Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), self.schema.metadata().clone()));
+        Some(CqlTable { sql: self.sql.clone(), def: self.def.clone(), schema })
+    }
+
+    /// Returns the estimated rows and bytes on all cores. Unknown if any core has no estimate.
+    async fn counted(&self) -> Statistics {
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        let (mut rows, mut bytes) = (0_u64, 0_u64);
+        for core in 0..lanes::cores() {
+            let (sql, def) = (self.sql.clone(), self.def.clone());
+            let count =
+                lanes::call(
+                    core,
+                    move || async move { sql.here()?.engine.statistics(&def.keyspace, &def.name) },
+                );
+            let Some(counted) = count.await else { return statistics };
+            rows = rows.saturating_add(counted.rows);
+            bytes = bytes.saturating_add(counted.bytes);
+        }
+        let inexact = |count: u64| Precision::Inexact(usize::try_from(count).unwrap_or(usize::MAX));
+        statistics.num_rows = inexact(rows);
+        statistics.total_byte_size = inexact(bytes);
+        statistics
+    }
+}
+
+#[async_trait]
+impl TableProvider for CqlTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = state.config().get_extension::<ScanOptions>().unwrap_or_default();
+        let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let schema = Arc::new(self.schema.project(&columns)?);
+        let statistics = self.counted().await.project(Some(&columns));
+        let scan = TableScan {
+            keyspace: self.def.keyspace.clone(),
+            table: self.def.name.clone(),
+            columns,
+            tokens: i64::MIN..=i64::MAX,
+            filters: filters.iter().flat_map(|condition| filter::filters(&self.def, condition)).collect(),
+            // DataFusion passes no limit if it filters afterwards, since filters are inexact.
+            limit: limit.filter(|_| filters.is_empty()).map(|limit| limit as u64),
+            batch_rows: state.config().batch_size(),
+            decimals: self.sql.config().decimals,
+            bypass_cache: options.bypass_cache,
+        };
+        let statistics = match scan.filters.is_empty() {
+            true => statistics,
+            false => statistics.to_inexact(),
+        };
+        Ok(Arc::new(ScanExec::new(self.sql.clone(), self.def.clone(), scan, schema, statistics)))
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let judge = |condition: &&Expr| match filter::filters(&self.def, condition).is_empty() {
+            false => TableProviderFilterPushDown::Inexact,
+            true => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(judge).collect())
+    }
+
+    async fn insert_into(
+        &self,
+        _state: &dyn Session,
+        _input: Arc<dyn ExecutionPlan>,
+        _op: datafusion::logical_expr::dml::InsertOp,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        not_impl_err!("SQL is read-only for now: change data through CQL")
+    }
+}

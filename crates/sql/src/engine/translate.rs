@@ -1,0 +1,648 @@
+//! Rewrites PostgreSQL syntax that DataFusion plans with another meaning: to syntax that it plans
+//! as PostgreSQL does, or else refuses it. A wrong answer is worse than an error.
+//!
+//! - Refused: `TABLESAMPLE`, `INTERSECT ALL`, `EXCEPT ALL`, `timestamp(3)`, hexadecimal constants,
+//!   `FETCH … WITH TIES`.
+//! - `SIMILAR TO` becomes a regular expression, `LIKE … ESCAPE` a pattern with backslashes. Both
+//!   need constant patterns.
+//! - `varchar(n)` and `char(n)` truncate texts. Rows are compared field by field.
+//! - `numeric` without precision gets a fixed precision, `timestamp` microseconds, `extract` a
+//!   function of its own.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Fetch, Function, FunctionArg,
+    FunctionArgExpr, FunctionArguments, LimitClause, Query, SetExpr, SetOperator, SetQuantifier, Statement,
+    TableFactor, UnaryOperator, Value, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
+    visit_expressions_mut,
+};
+
+use crate::engine::dialect::{call, is_call_of, of_names};
+use crate::engine::exact::UNCONSTRAINED;
+use crate::failure::{Failure, state};
+
+fn unsupported<T>(text: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::new(state::UNSUPPORTED, text))
+}
+
+/// Rewrites a statement.
+///
+/// # Errors
+/// It contains refused syntax.
+pub(crate) fn translate(statement: &mut Statement) -> Result<(), Failure> {
+    match VisitMut::visit(statement, &mut Translate) {
+        ControlFlow::Break(failure) => Err(failure),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct Translate;
+
+impl VisitorMut for Translate {
+    type Break = Failure;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Failure> {
+        flow(set(&query.body).and_then(|()| fetch(query)))
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Failure> {
+        let sampled = match table {
+            TableFactor::Table { sample, .. } | TableFactor::Derived { sample, .. } => sample.is_some(),
+            _ => false,
+        };
+        flow(if sampled { unsupported("TABLESAMPLE is not supported") } else { Ok(()) })
+    }
+
+    /// DataFusion's table functions expect timestamps in nanoseconds.
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Failure> {
+        if let TableFactor::Table { args: Some(_), .. } = table {
+            let _ = visit_expressions_mut(table, |expr| {
+                if let Expr::Cast { data_type: DataType::Timestamp(precision, _), .. } = expr {
+                    *precision = None;
+                } else if let Expr::TypedString(typed) = expr
+                    && let DataType::Timestamp(precision, _) = &mut typed.data_type
+                {
+                    *precision = None;
+                }
+                ControlFlow::<()>::Continue(())
+            });
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Failure> {
+        flow(expression(expr))
+    }
+}
+
+fn flow(result: Result<(), Failure>) -> ControlFlow<Failure> {
+    match result {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(failure) => ControlFlow::Break(failure),
+    }
+}
+
+/// Refuses `INTERSECT ALL` and `EXCEPT ALL`: DataFusion returns a row as often as the left side
+/// has it, or not at all.
+fn set(body: &SetExpr) -> Result<(), Failure> {
+    // Chains of unions are long and nest on the left, so only the right side recurses.
+    let mut left = body;
+    while let SetExpr::SetOperation { left: next, op, set_quantifier, right } = left {
+        if *set_quantifier == SetQuantifier::All && matches!(op, SetOperator::Intersect | SetOperator::Except)
+        {
+            return unsupported(format!("{op} ALL is not supported"));
+        }
+        if matches!(**right, SetExpr::SetOperation { .. }) {
+            set(right)?;
+        }
+        left = next;
+    }
+    Ok(())
+}
+
+/// Rewrites `FETCH FIRST n ROWS ONLY` to `LIMIT n`.
+fn fetch(query: &mut Query) -> Result<(), Failure> {
+    let Some(Fetch { with_ties, percent, quantity }) = query.fetch.take() else { return Ok(()) };
+    if with_ties || percent {
+        return unsupported("FETCH takes a number of rows here, without ties");
+    }
+    let number = quantity.unwrap_or_else(|| number("1"));
+    match &mut query.limit_clause {
+        Some(LimitClause::LimitOffset { limit: limit @ None, .. }) => *limit = Some(number),
+        clause @ None => {
+            *clause =
+                Some(LimitClause::LimitOffset { limit: Some(number), offset: None, limit_by: Vec::new() });
+        }
+        Some(_) => return Err(Failure::new(state::SYNTAX, "multiple LIMIT clauses not allowed")),
+    }
+    Ok(())
+}
+
+fn number(digits: &str) -> Expr {
+    Expr::Value(Value::Number(digits.to_owned(), false).with_empty_span())
+}
+
+fn text(text: String) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text).with_empty_span())
+}
+
+fn constant_text(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(ValueWithSpan { value, .. }) => match value {
+            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => Some(text),
+            Value::DollarQuotedString(text) => Some(&text.value),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+}
+
+fn nested(expr: Expr) -> Expr {
+    Expr::Nested(Box::new(expr))
+}
+
+fn expression(expr: &mut Expr) -> Result<(), Failure> {
+    match expr {
+        Expr::Cast { kind, expr: inner, data_type, .. } => {
+            if let Some(length) = length(data_type)? {
+                let whole = Expr::Cast {
+                    kind: kind.clone(),
+                    expr: inner.clone(),
+                    data_type: DataType::Text,
+                    array: false,
+                    format: None,
+                };
+                *expr = call("left", vec![whole, number(&length.to_string())]);
+            } else {
+                exact_type(data_type)?;
+                // Floating point covers a wider range than numeric, so parse the text and not a
+                // numeric constant.
+                if is_float(data_type)
+                    && let Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) = &**inner
+                {
+                    **inner = text(digits.clone());
+                }
+            }
+        }
+        Expr::TypedString(typed) => exact_type(&mut typed.data_type)?,
+        Expr::SimilarTo { negated, expr: left, pattern, escape_char } => {
+            let escape = escape(escape_char.as_ref())?;
+            if let Some(pattern) = constant_text(pattern) {
+                let op = match negated {
+                    true => BinaryOperator::PGRegexNotMatch,
+                    false => BinaryOperator::PGRegexMatch,
+                };
+                *expr = nested(binary((**left).clone(), op, text(similar(pattern, escape)?)));
+            } else if !matches!(&**pattern, Expr::Value(ValueWithSpan { value: Value::Null, .. })) {
+                return unsupported("SIMILAR TO takes a pattern that is a constant");
+            } else {
+                *expr = null_truth();
+            }
+        }
+        Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
+            let escape = escape(escape_char.as_ref())?;
+            match constant_text(pattern) {
+                Some(written) => **pattern = text(like(written, escape)?),
+                None if escape == Some('\\') => {}
+                None => return unsupported("ESCAPE takes a pattern that is a constant"),
+            }
+            *escape_char = None;
+        }
+        Expr::BinaryOp { left, op, right } => match op {
+            // In PostgreSQL a dot also matches the end of a line.
+            BinaryOperator::PGRegexMatch
+            | BinaryOperator::PGRegexIMatch
+            | BinaryOperator::PGRegexNotMatch
+            | BinaryOperator::PGRegexNotIMatch => {
+                if let Some(pattern) = constant_text(right)
+                    && pattern.contains('.')
+                    && !pattern.starts_with("(?")
+                {
+                    **right = text(format!("(?s){pattern}"));
+                }
+            }
+            op => {
+                if let (Some(left), Some(right)) = (row(left), row(right)) {
+                    *expr = compared(left, op, right)?;
+                }
+            }
+        },
+        Expr::IsNull(inner) | Expr::IsNotNull(inner) if is_row_call(inner) => {
+            return unsupported("IS NULL of ROW(…) is not supported: write the row in parentheses alone");
+        }
+        Expr::IsNull(inner) | Expr::IsNotNull(inner) if row(inner).is_some() => {
+            let fields = row(inner).unwrap_or_default().to_vec();
+            let is_null = matches!(expr, Expr::IsNull(_));
+            let each = fields.into_iter().map(|field| match is_null {
+                true => Expr::IsNull(Box::new(field)),
+                false => Expr::IsNotNull(Box::new(field)),
+            });
+            let all = each.reduce(|all, one| binary(all, BinaryOperator::And, one));
+            *expr = nested(all.unwrap_or_else(null_truth));
+        }
+        Expr::Extract { field, expr: inner, .. } => {
+            *expr = call("extract", vec![text(field.to_string().to_lowercase()), (**inner).clone()]);
+        }
+        Expr::UnaryOp { op: UnaryOperator::PGAbs, expr: inner } => {
+            *expr = call("abs", vec![(**inner).clone()]);
+        }
+        Expr::UnaryOp { op: UnaryOperator::PGSquareRoot, expr: inner } => {
+            *expr = call("sqrt", vec![(**inner).clone()]);
+        }
+        Expr::UnaryOp { op: UnaryOperator::PGCubeRoot, expr: inner } => {
+            *expr = call("cbrt", vec![(**inner).clone()]);
+        }
+        Expr::Value(ValueWithSpan { value: Value::HexStringLiteral(digits), .. }) => {
+            return unsupported(format!(
+                "the constant x'{digits}' is not supported: write bytes as '\\x{digits}'::bytea"
+            ));
+        }
+        Expr::Function(function) => {
+            if let Some(other) = function_of(function) {
+                *expr = other;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn null_truth() -> Expr {
+    Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(Expr::Value(Value::Null.with_empty_span())),
+        data_type: DataType::Boolean,
+        array: false,
+        format: None,
+    }
+}
+
+/// Renames functions that DataFusion knows by another name. Returns an expression for those it has
+/// as an operator.
+fn function_of(function: &mut Function) -> Option<Expr> {
+    for (name, other) in [("ceiling", "ceil"), ("every", "bool_and"), ("variance", "var_samp")] {
+        if is_call_of(function, name) {
+            function.name = of_names(&[other]);
+        }
+    }
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let arguments: Option<Vec<&Expr>> = list
+        .args
+        .iter()
+        .map(|argument| match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+            _ => None,
+        })
+        .collect();
+    match arguments?[..] {
+        [value, divisor] if is_call_of(function, "mod") => {
+            let (value, divisor) = (nested(value.clone()), nested(divisor.clone()));
+            Some(nested(binary(value, BinaryOperator::Modulo, divisor)))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the length, in characters, that a type truncates texts to. `None`: it does not.
+fn length(ty: &DataType) -> Result<Option<u64>, Failure> {
+    let length = match ty {
+        DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
+            length
+        }
+        DataType::Char(length) | DataType::Character(length) => {
+            return match length {
+                Some(CharacterLength::IntegerLength { length, .. }) => Ok(Some(*length)),
+                Some(CharacterLength::Max) => Ok(None),
+                None => Ok(Some(1)),
+            };
+        }
+        _ => return Ok(None),
+    };
+    Ok(match length {
+        Some(CharacterLength::IntegerLength { length: 0, .. }) => {
+            return Err(Failure::new(state::INVALID, "length for type varchar must be at least 1"));
+        }
+        Some(CharacterLength::IntegerLength { length, .. }) => Some(*length),
+        _ => None,
+    })
+}
+
+fn is_float(ty: &DataType) -> bool {
+    matches!(
+        ty,
+        DataType::Float8
+            | DataType::Double(_)
+            | DataType::DoublePrecision
+            | DataType::Real
+            | DataType::Float4
+            | DataType::Float(_)
+    )
+}
+
+/// Rewrites a type to the one that DataFusion is to plan.
+fn exact_type(ty: &mut DataType) -> Result<(), Failure> {
+    let datafusion::arrow::datatypes::DataType::Decimal128(digits, scale) = UNCONSTRAINED else {
+        return Ok(());
+    };
+    match ty {
+        DataType::Varchar(_) | DataType::CharacterVarying(_) | DataType::CharVarying(_) => {
+            *ty = DataType::Text
+        }
+        DataType::Numeric(info @ ExactNumberInfo::None)
+        | DataType::Decimal(info @ ExactNumberInfo::None)
+        | DataType::Dec(info @ ExactNumberInfo::None) => {
+            *info = ExactNumberInfo::PrecisionAndScale(digits.into(), scale.into());
+        }
+        DataType::Numeric(ExactNumberInfo::PrecisionAndScale(digits, scale))
+        | DataType::Decimal(ExactNumberInfo::PrecisionAndScale(digits, scale))
+            if *digits > 38 || *scale < 0 || u64::try_from(*scale).is_ok_and(|scale| scale > *digits) =>
+        {
+            return unsupported(format!("numeric({digits},{scale}) is not supported: at most 38 digits"));
+        }
+        DataType::Timestamp(precision @ None, _) => *precision = Some(6),
+        DataType::Timestamp(Some(precision), _) if *precision != 6 => {
+            return unsupported(format!(
+                "timestamp({precision}) is not supported: timestamps have microseconds"
+            ));
+        }
+        DataType::Time(Some(precision), _) if *precision != 6 => {
+            return unsupported(format!("time({precision}) is not supported: times have microseconds"));
+        }
+        DataType::Time(precision @ Some(_), _) => *precision = None,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Returns true for a call of `ROW(…)`.
+fn is_row_call(expr: &Expr) -> bool {
+    matches!(expr, Expr::Function(function) if is_call_of(function, "row"))
+}
+
+/// Returns the fields of a row constructor.
+fn row(expr: &Expr) -> Option<&[Expr]> {
+    match expr {
+        Expr::Tuple(fields) => Some(fields),
+        Expr::Nested(inner) => row(inner),
+        _ => None,
+    }
+}
+
+/// Compares rows from left to right.
+fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr, Failure> {
+    if left.len() != right.len() {
+        return Err(Failure::new(state::SYNTAX, "unequal number of entries in row expressions"));
+    }
+    let strict = match op {
+        BinaryOperator::Eq | BinaryOperator::NotEq => None,
+        BinaryOperator::Lt | BinaryOperator::LtEq => Some(BinaryOperator::Lt),
+        BinaryOperator::Gt | BinaryOperator::GtEq => Some(BinaryOperator::Gt),
+        _ => return unsupported(format!("rows have no operator {op}")),
+    };
+    let mut pairs = left.iter().cloned().zip(right.iter().cloned()).rev();
+    let Some(strict) = strict else {
+        let joined = if *op == BinaryOperator::Eq { BinaryOperator::And } else { BinaryOperator::Or };
+        let each = left.iter().cloned().zip(right.iter().cloned());
+        let each = each.map(|(left, right)| binary(left, op.clone(), right));
+        return Ok(nested(
+            each.reduce(|all, one| binary(all, joined.clone(), one)).unwrap_or_else(null_truth),
+        ));
+    };
+    let Some((last, other)) = pairs.next() else { return Ok(null_truth()) };
+    let last = binary(last, op.clone(), other);
+    let whole = pairs.fold(last, |rest, (left, right)| {
+        let equal = binary(left.clone(), BinaryOperator::Eq, right.clone());
+        let later = nested(binary(equal, BinaryOperator::And, rest));
+        nested(binary(binary(left, strict.clone(), right), BinaryOperator::Or, later))
+    });
+    Ok(nested(whole))
+}
+
+/// Returns the escape character of a pattern. `None` for an empty text, a backslash by default.
+fn escape(written: Option<&ValueWithSpan>) -> Result<Option<char>, Failure> {
+    let Some(written) = written else { return Ok(Some('\\')) };
+    let (Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text)) = &written.value else {
+        return unsupported("ESCAPE takes a constant");
+    };
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (first, None) => Ok(first),
+        _ => Err(Failure::new("22025", "invalid escape string: it must be empty or one character")),
+    }
+}
+
+/// Rewrites a LIKE pattern to one with a backslash as escape character.
+fn like(pattern: &str, escape: Option<char>) -> Result<String, Failure> {
+    let (mut out, mut chars) = (String::new(), pattern.chars());
+    while let Some(c) = chars.next() {
+        if Some(c) == escape {
+            let Some(next) = chars.next() else {
+                return Err(Failure::new("22025", "LIKE pattern must not end with escape character"));
+            };
+            if matches!(next, '%' | '_' | '\\') {
+                out.push('\\');
+            }
+            out.push(next);
+        } else {
+            if c == '\\' {
+                out.push('\\');
+            }
+            out.push(c);
+        }
+    }
+    Ok(out)
+}
+
+/// Converts a SIMILAR TO pattern to a regular expression (`similar_escape_internal`).
+fn similar(pattern: &str, escape: Option<char>) -> Result<String, Failure> {
+    let (mut out, mut chars, mut is_within) = ("(?s)^(?:".to_owned(), pattern.chars(), false);
+    let literal = |c: char, out: &mut String| {
+        if !c.is_alphanumeric() && !c.is_whitespace() && c.is_ascii() {
+            out.push('\\');
+        }
+        out.push(c);
+    };
+    while let Some(c) = chars.next() {
+        if Some(c) == escape {
+            match chars.next() {
+                Some('"') => return unsupported("SIMILAR TO with parts of a pattern is not supported"),
+                Some(next) => literal(next, &mut out),
+                None => return Err(Failure::new("22025", "invalid escape sequence")),
+            }
+            continue;
+        }
+        match c {
+            ']' if is_within => {
+                out.push(']');
+                is_within = false;
+            }
+            '[' if !is_within => {
+                out.push('[');
+                is_within = true;
+            }
+            '\\' | '[' => literal(c, &mut out),
+            c if is_within => out.push(c),
+            '%' => out.push_str(".*"),
+            '_' => out.push('.'),
+            '(' => out.push_str("(?:"),
+            '.' | '^' | '$' => literal(c, &mut out),
+            c => out.push(c),
+        }
+    }
+    out.push_str(")$");
+    Ok(out)
+}
+
+/// Refuses catalog queries that would return a wrong NULL. The library's rules replace correlated
+/// subqueries of a select list by NULL. That is right only for relations that are empty here.
+///
+/// # Errors
+/// A correlated subquery reads another relation.
+pub(crate) fn check_catalog(statement: &Statement) -> Result<(), Failure> {
+    match Visit::visit(statement, &mut Lost) {
+        ControlFlow::Break(failure) => Err(failure),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// Catalog relations that are empty here.
+const EMPTY: [&str; 4] = ["pg_attrdef", "pg_inherits", "pg_statistic_ext", "pg_trigger"];
+
+struct Lost;
+
+impl Visitor for Lost {
+    type Break = Failure;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Failure> {
+        use datafusion::sql::sqlparser::ast::SelectItem;
+        let SetExpr::Select(select) = &*query.body else { return ControlFlow::Continue(()) };
+        for item in &select.projection {
+            let (SelectItem::UnnamedExpr(Expr::Subquery(inner))
+            | SelectItem::ExprWithAlias { expr: Expr::Subquery(inner), .. }) = item
+            else {
+                continue;
+            };
+            if depends(inner) && !reads_nothing(inner) {
+                return flow(unsupported(
+                    "a subquery that depends on the row it stands in is not supported in a query of the \
+                     catalog: join instead",
+                ));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Returns true if a subquery names a column of a relation that it does not read, or a parameter.
+fn depends(query: &Query) -> bool {
+    let SetExpr::Select(select) = &*query.body else { return false };
+    let relations = select.from.iter().flat_map(|table| {
+        std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
+    });
+    let names: Vec<String> = relations
+        .filter_map(|relation| match relation {
+            TableFactor::Table { alias: Some(alias), .. }
+            | TableFactor::Derived { alias: Some(alias), .. } => Some(alias.name.value.clone()),
+            TableFactor::Table { name, .. } => name.0.last()?.as_ident().map(|ident| ident.value.clone()),
+            _ => None,
+        })
+        .collect();
+    let found = datafusion::sql::sqlparser::ast::visit_expressions(query, |expr| match expr {
+        Expr::CompoundIdentifier(idents) if idents.len() > 1 => {
+            let relation = &idents[idents.len() - 2].value;
+            if names.contains(relation) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        }
+        Expr::Value(ValueWithSpan { value: Value::Placeholder(_), .. }) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+fn reads_nothing(query: &Query) -> bool {
+    let SetExpr::Select(select) = &*query.body else { return false };
+    let is_empty = |table: &TableFactor| match table {
+        TableFactor::Table { name, .. } => name
+            .0
+            .last()
+            .and_then(|part| part.as_ident())
+            .is_some_and(|ident| EMPTY.contains(&ident.value.to_lowercase().as_str())),
+        _ => false,
+    };
+    // Over no rows all aggregates but counts are NULL.
+    let counts = datafusion::sql::sqlparser::ast::visit_expressions(&select.projection, |expr| match expr {
+        Expr::Function(function) if is_call_of(function, "count") => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    counts.is_continue()
+        && (select.from.iter().any(|table| table.joins.is_empty() && is_empty(&table.relation))
+            || select.selection.as_ref().is_some_and(wants_other_collation))
+}
+
+/// Returns true if a condition, or a part of a conjunction, requires a column's collation to
+/// differ from its type's, as clients write. Here no column has a collation of its own.
+fn wants_other_collation(condition: &Expr) -> bool {
+    let is = |expr: &Expr, wanted: &str| match expr {
+        Expr::CompoundIdentifier(idents) => {
+            idents.last().is_some_and(|ident| ident.value.eq_ignore_ascii_case(wanted))
+        }
+        _ => false,
+    };
+    match condition {
+        Expr::Nested(inner) => wants_other_collation(inner),
+        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+            wants_other_collation(left) || wants_other_collation(right)
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::NotEq, right } => {
+            is(left, "attcollation") && is(right, "typcollation")
+                || is(left, "typcollation") && is(right, "attcollation")
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_become_regular_expressions() {
+        for (pattern, escape, expected) in [
+            ("a%", Some('\\'), "(?s)^(?:a.*)$"),
+            ("a.c", Some('\\'), "(?s)^(?:a\\.c)$"),
+            ("%(b|d)%", Some('\\'), "(?s)^(?:.*(?:b|d).*)$"),
+            ("[a_%.]+", Some('\\'), "(?s)^(?:[a_%.]+)$"),
+            ("a\\%", Some('\\'), "(?s)^(?:a\\%)$"),
+            ("a#%\\", Some('#'), "(?s)^(?:a\\%\\\\)$"),
+        ] {
+            assert_eq!(similar(pattern, escape).expect(pattern), expected);
+        }
+        assert!(similar("a\\", Some('\\')).is_err());
+        assert!(similar("a\\\"b\\\"c", Some('\\')).is_err());
+    }
+
+    #[test]
+    fn correlated_subqueries_are_refused_unless_empty() {
+        for (subquery, is_refused) in [
+            ("SELECT adbin FROM pg_attrdef d WHERE d.adrelid = a.attrelid", false),
+            ("SELECT count(*) FROM pg_attrdef d WHERE d.adrelid = a.attrelid", true),
+            ("SELECT description FROM pg_description d WHERE d.objoid = a.attrelid", true),
+            ("SELECT collname FROM pg_collation c WHERE c.oid = a.attcollation", true),
+            (
+                "SELECT c.collname FROM pg_collation c, pg_type t WHERE c.oid = a.attcollation AND t.oid = a.atttypid \
+                 AND a.attcollation <> t.typcollation",
+                false,
+            ),
+            (
+                "SELECT c.collname FROM pg_collation c, pg_type t WHERE c.oid = a.attcollation OR \
+                 a.attcollation <> t.typcollation",
+                true,
+            ),
+        ] {
+            let text = format!("SELECT a.attname, ({subquery}) FROM pg_attribute a");
+            let dialect = datafusion::sql::sqlparser::dialect::PostgreSqlDialect {};
+            let parsed =
+                datafusion::sql::sqlparser::parser::Parser::parse_sql(&dialect, &text).expect("parses");
+            assert_eq!(Visit::visit(&parsed[0], &mut Lost).is_break(), is_refused, "{subquery}");
+        }
+    }
+
+    #[test]
+    fn other_escapes_become_backslashes() {
+        for (pattern, escape, expected) in [
+            ("a#%_c", Some('#'), "a\\%_c"),
+            ("a\\b", Some('#'), "a\\\\b"),
+            ("a\\b", None, "a\\\\b"),
+            ("a##", Some('#'), "a#"),
+            ("a\\%", Some('\\'), "a\\%"),
+            ("a\\b", Some('\\'), "ab"),
+        ] {
+            assert_eq!(like(pattern, escape).expect(pattern), expected, "{pattern}");
+        }
+        assert!(like("a#", Some('#')).is_err());
+    }
+}

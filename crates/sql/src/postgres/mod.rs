@@ -1,0 +1,21 @@
+//! The Postgres protocol: the listener, connections, sessions, statements and results.
+
+pub(crate) mod audit;
+pub(crate) mod connection;
+pub(crate) mod counts;
+pub(crate) mod guesses;
+pub(crate) mod login;
+pub(crate) mod message;
+pub(crate) mod numeric;
+pub(crate) mod outcome;
+pub(crate) mod output;
+pub(crate) mod parameters;
+pub(crate) mod portal;
+pub(crate) mod query;
+pub(crate) mod seen;
+pub(crate) mod server;
+pub(crate) mod session;
+pub(crate) mod session_commands;
+pub(crate) mod settings;
+pub(crate) mod statement;
+pub(crate) mod statement_context;

@@ -1,0 +1,504 @@
+//! A client's session, on its core's fast lane: its role, settings, prepared statements, and one
+//! statement at a time. Work that takes CPU runs on heavy lanes (`statement_context`). This file
+//! handles messages to and from the client.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::Login;
+use engine::About;
+use frontdoor::{Account, Charge, Full};
+use lanes::Group;
+use pgwire::api::Type;
+use pgwire::messages::data::ParameterDescription;
+use pgwire::messages::extendedquery::{BindComplete, CloseComplete, Describe, Execute, ParseComplete};
+use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
+use workload::Effective;
+
+use crate::engine::plan::Planned;
+use crate::engine::table::ScanOptions;
+use crate::engine::tasks::HeavyDrop;
+use crate::failure::{Failure, state};
+use crate::postgres::connection::{Connection, End};
+use crate::postgres::login::Client;
+use crate::postgres::message::{Frame, LARGE_BYTES};
+use crate::postgres::output::Shape;
+use crate::postgres::parameters;
+use crate::postgres::portal::{Portal, no_portal};
+use crate::postgres::server::{Cancel, Here, Live, Sql};
+use crate::postgres::settings::Settings;
+use crate::postgres::statement::{Read, SessionCommand, Statement, read};
+use crate::postgres::statement_context::CHECK_INTERVAL;
+
+/// Memory of a portal without its parameter values, bytes.
+const PORTAL_BYTES: u64 = 1 << 10;
+/// Longest name of a prepared statement or a portal, bytes. Drivers use some tens.
+const NAME_BYTES_MAX: usize = 1 << 10;
+/// Work units charged for a statement of a Query message on the fast lane.
+const UNITS_PER_STATEMENT: u32 = 50;
+
+/// A statement prepared by Parse.
+pub(crate) struct Prepared {
+    pub(crate) text: String,
+    pub(crate) kind: Option<Statement>,
+    pub(crate) planned: Option<HeavyDrop<Arc<Planned>>>,
+    types: Vec<Type>,
+    /// Memory of its text and plan.
+    charges: Vec<Charge>,
+}
+
+/// State of a client after login.
+pub(crate) struct Session {
+    pub(crate) sql: Sql,
+    pub(crate) here: Rc<Here>,
+    pub(crate) login: Login,
+    pub(crate) live: Rc<Live>,
+    pub(crate) settings: Settings,
+    pub(crate) transaction: TransactionStatus,
+    pub(crate) prepared: HashMap<String, Rc<Prepared>>,
+    pub(crate) portals: HashMap<String, Portal>,
+    /// An extended query failed: messages are skipped until Sync.
+    skips: bool,
+    /// Account of memory held between statements.
+    account: Arc<Account>,
+}
+
+/// Failure of a statement: reported to the client, or the end of the connection.
+pub(crate) enum RequestError {
+    Statement(Failure),
+    Connection(End),
+}
+
+impl From<Full> for RequestError {
+    fn from(full: Full) -> RequestError {
+        RequestError::from(Failure::from(full))
+    }
+}
+
+impl From<Failure> for RequestError {
+    fn from(failure: Failure) -> RequestError {
+        if failure.is_fatal {
+            RequestError::Connection(End::Failed(failure))
+        } else {
+            RequestError::Statement(failure)
+        }
+    }
+}
+
+impl From<End> for RequestError {
+    fn from(end: End) -> RequestError {
+        RequestError::Connection(end)
+    }
+}
+
+impl From<engine::Error> for RequestError {
+    fn from(error: engine::Error) -> RequestError {
+        RequestError::Statement(error.into())
+    }
+}
+
+impl Session {
+    pub(crate) fn new(
+        sql: Sql,
+        here: Rc<Here>,
+        client: Client,
+        live: Rc<Live>,
+        account: Arc<Account>,
+    ) -> Session {
+        let mut settings = Settings::default();
+        let database = client.parameters.get("database");
+        for (name, value) in &client.parameters {
+            // Postgres rejects unknown settings here. Clients may send some for other servers, so
+            // they are ignored.
+            if !matches!(name.as_str(), "user" | "database" | "options" | "replication") {
+                let _ = settings.set(name, Some(value));
+            }
+        }
+        let viewer = here.access.viewer(&client.login);
+        // A database named like a keyspace becomes the keyspace of unqualified names.
+        if let Some(keyspace) =
+            database.filter(|name| viewer.sees(About::Keyspace(name)) && here.tables().has_keyspace(name))
+        {
+            let _ = settings.set("search_path", Some(keyspace));
+        }
+        live.seen.logged_in(client.login.clone(), account.clone(), &settings);
+        Session {
+            sql,
+            here,
+            login: client.login,
+            live,
+            settings,
+            transaction: TransactionStatus::Idle,
+            prepared: HashMap::new(),
+            portals: HashMap::new(),
+            skips: false,
+            account,
+        }
+    }
+
+    /// Serves the client until one side ends the session. Returns the reason.
+    pub(crate) async fn run(mut self, connection: &mut Connection, number: i32) -> End {
+        match self.serve(connection, number).await {
+            Ok(()) => End::Gone,
+            Err(end) => end,
+        }
+    }
+
+    async fn serve(&mut self, connection: &mut Connection, number: i32) -> Result<(), End> {
+        for (name, value) in self.settings.reported() {
+            connection.put_parameter(name, value)?;
+        }
+        connection.put_parameter("session_authorization", self.login.role())?;
+        connection.put_parameter("is_superuser", "off")?;
+        connection.put_key(number, self.live.secret.clone())?;
+        self.ready(connection).await?;
+        // Leave the `driver` level, even if the level that the client wants is refused: the client
+        // has authenticated.
+        let _ = self.enter_level().await;
+        loop {
+            let message = self.wait(connection).await?;
+            self.live.seen.begin(&message);
+            if message.kind == b'X' {
+                return Ok(());
+            }
+            // A cancel request that came after its statement had ended.
+            if self.live.cancelled.get() == Cancel::Running {
+                self.live.cancelled.take();
+            }
+            if let Err(wrong) = self.handle(connection, message).await {
+                let failure = match wrong {
+                    RequestError::Connection(end) => return Err(end),
+                    RequestError::Statement(failure) => failure,
+                };
+                connection.put_failure(&failure)?;
+                connection.flush().await?;
+                self.skips = true;
+                self.fail();
+            }
+            if connection.is_full() {
+                connection.flush().await?;
+            }
+            // A client whose next message is always ready would otherwise keep the core.
+            if lanes::spend(0) || lanes::should_yield() {
+                lanes::yield_now().await;
+            }
+        }
+    }
+
+    /// Waits for the next message. Meanwhile checks the limits of suspended queries, and ends the
+    /// session when it exceeds its idle limit. A stopping server ends the session here, before
+    /// another message begins.
+    async fn wait(&mut self, connection: &mut Connection) -> Result<Frame, End> {
+        let began = lanes::time::now();
+        let of_server = self.sql.config().idle_timeout;
+        self.live.seen.rest(&self.settings);
+        loop {
+            self.live.seen.check().map_err(End::Failed)?;
+            if self.live.role_ended.get() {
+                let text = "terminating connection: the role was dropped, lost LOGIN or got another password";
+                return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));
+            }
+            if self.live.killed.get() || self.sql.is_stopping() {
+                let text = "terminating connection: the server is stopping";
+                return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));
+            }
+            let any = self.check_suspended().await?;
+            let in_transaction = self.transaction != TransactionStatus::Idle;
+            let limit = self.settings.idle_limit(in_transaction, of_server);
+            let left = limit.as_ref().map(|(limit, _)| limit.saturating_sub(began.elapsed()));
+            tokio::select! { biased;
+                () = self.live.bell.notified() => {}
+                message = connection.next() => return message,
+                () = lanes::time::sleep(CHECK_INTERVAL), if any => {}
+                () = lanes::time::sleep(left.unwrap_or(Duration::MAX)), if left.is_some() => {
+                    let Some((_, failure)) = limit else { continue };
+                    return Err(End::Failed(failure));
+                }
+            }
+        }
+    }
+
+    async fn ready(&mut self, connection: &mut Connection) -> Result<(), End> {
+        if self.transaction == TransactionStatus::Idle {
+            self.close_portals();
+        }
+        connection.put(&ReadyForQuery::new(self.transaction))?;
+        connection.flush().await
+    }
+
+    fn fail(&mut self) {
+        self.close_portals();
+        if self.transaction == TransactionStatus::Transaction {
+            self.transaction = TransactionStatus::Error;
+        }
+    }
+
+    async fn handle(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
+        match message.kind {
+            b'Q' => {
+                self.skips = false;
+                match self.simple(connection, message).await {
+                    Err(RequestError::Statement(failure)) => {
+                        connection.put_failure(&failure)?;
+                        self.fail();
+                    }
+                    other => other?,
+                }
+                Ok(self.ready(connection).await?)
+            }
+            b'S' => {
+                message.body.nothing()?;
+                self.skips = false;
+                Ok(self.ready(connection).await?)
+            }
+            _ if self.skips => Ok(()),
+            b'P' => self.parse(connection, message).await,
+            b'B' => self.bind(connection, message).await,
+            b'D' => self.describe(connection, &message.body.named()?).await,
+            b'E' => self.execute(connection, &message.body.execute()?).await,
+            b'C' => {
+                let close = message.body.named()?;
+                let name = close.name.unwrap_or_default();
+                match close.target_type {
+                    b'S' => drop(self.prepared.remove(&name)),
+                    _ => self.close_portal(&name),
+                }
+                Ok(connection.put(&CloseComplete::new())?)
+            }
+            b'H' => {
+                message.body.nothing()?;
+                Ok(connection.flush().await?)
+            }
+            _ => Err(Failure::fatal(state::PROTOCOL, "unexpected message").into()),
+        }
+    }
+
+    /// Runs `f` here, or for a large message on a heavy lane in the session's level.
+    async fn apart<T: Send + 'static>(
+        &self,
+        connection: &Connection,
+        is_large: bool,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, RequestError> {
+        if !is_large {
+            return Ok(f());
+        }
+        let context = self.begin_statement().await?;
+        context.on_heavy_lane(self, connection, async move { f() }).await
+    }
+
+    /// Executes a Query message: its statements one after the other, until one fails.
+    async fn simple(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
+        let Frame { body, charge, .. } = message.kept()?;
+        let guardrails = self.guardrails();
+        let reading = move || read(&body.query()?, &guardrails);
+        let statements = self.apart(connection, charge.is_some(), reading).await??;
+        if statements.is_empty() {
+            connection.put(&EmptyQueryResponse::new())?;
+        }
+        for statement in statements {
+            let prepared = Rc::new(self.prepare(connection, statement, &[]).await?);
+            if !prepared.types.is_empty() {
+                let text = format!("there is no parameter ${}", prepared.types.len());
+                return Err(Failure::new(state::SYNTAX, text).into());
+            }
+            let mut portal = Portal::of(prepared, None, Vec::new(), None);
+            self.describe_portal(connection, &mut portal, false).await?;
+            self.execute_portal(connection, &mut portal, u64::MAX).await?;
+            if connection.is_full() {
+                connection.flush().await?;
+            }
+            if lanes::spend(UNITS_PER_STATEMENT) || lanes::should_yield() {
+                lanes::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn parse(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
+        let Frame { body, charge, .. } = message.kept()?;
+        let guardrails = self.guardrails();
+        let reading = move || {
+            let parse = body.parse()?;
+            let statements = read(&parse.query, &guardrails)?;
+            Ok::<_, Failure>((parse.name.unwrap_or_default(), parse.type_oids, statements))
+        };
+        let (name, types, mut statements) = self.apart(connection, charge.is_some(), reading).await??;
+        drop(charge); // its text is charged below
+        let max = self.sql.config().prepared_max;
+        if self.prepared.len() >= max && !self.prepared.contains_key(&name) {
+            let text = format!("this session has {max} prepared statements, which is the limit");
+            return Err(Failure::new(state::LIMIT, text).into());
+        }
+        self.check_name(&name)?;
+        let statement = statements.pop().unwrap_or_default();
+        if !statements.is_empty() {
+            let text = "cannot insert multiple commands into a prepared statement";
+            return Err(Failure::new(state::SYNTAX, text).into());
+        }
+        // The unnamed statement is replaced, so free its memory before preparing the next.
+        if name.is_empty() {
+            self.prepared.remove(&name);
+        }
+        let prepared = self.prepare(connection, statement, &types).await?;
+        self.prepared.insert(name, Rc::new(prepared));
+        Ok(connection.put(&ParseComplete::new())?)
+    }
+
+    /// Checks the length of a name, which the session stores.
+    fn check_name(&self, name: &str) -> Result<(), Failure> {
+        if name.len() <= NAME_BYTES_MAX {
+            return Ok(());
+        }
+        let text = format!("expected a name of at most {NAME_BYTES_MAX} bytes, got {}", name.len());
+        Err(Failure::new(state::LIMIT, text))
+    }
+
+    pub(crate) fn guardrails(&self) -> Arc<engine::Guardrails> {
+        self.here.engine.registry().guardrails().clone()
+    }
+
+    /// Prepares a statement. Plans it if it is a query.
+    async fn prepare(
+        &mut self,
+        connection: &mut Connection,
+        statement: Read,
+        specified: &[u32],
+    ) -> Result<Prepared, RequestError> {
+        let Read { text, kind, asks_settings } = statement;
+        let mut prepared =
+            Prepared { text, kind: None, planned: None, types: Vec::new(), charges: Vec::new() };
+        if prepared.text.is_empty() {
+            return Ok(prepared);
+        }
+        let kind = kind?;
+        self.may_run(&kind)?;
+        prepared.charges.push(self.account.charge(prepared.text.len() as u64)?);
+        if kind == Statement::Query {
+            let planned = self.plan(connection, &prepared.text, asks_settings).await?;
+            prepared.charges.push(self.account.charge(planned.get().bytes)?);
+            let specified = if specified.is_empty() { planned.get().required_types } else { specified };
+            prepared.types = parameters::types(&planned.get().parameters, specified);
+            prepared.planned = Some(planned);
+        }
+        if kind == Statement::Access && prepared.text.len() > LARGE_BYTES {
+            let (max, got) = (LARGE_BYTES, prepared.text.len());
+            let text =
+                format!("expected a statement about roles or levels of at most {max} bytes, got {got}");
+            return Err(Failure::new(state::LIMIT, text).into());
+        }
+        prepared.kind = Some(kind);
+        Ok(prepared)
+    }
+
+    /// Checks that a failed transaction runs nothing but its end.
+    fn may_run(&self, kind: &Statement) -> Result<(), Failure> {
+        let ends = matches!(kind, Statement::Session(SessionCommand::Commit | SessionCommand::Rollback));
+        if self.transaction == TransactionStatus::Error && !ends {
+            let text = "current transaction is aborted, commands ignored until end of transaction block";
+            return Err(Failure::new(state::FAILED_TRANSACTION, text));
+        }
+        Ok(())
+    }
+
+    async fn bind(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
+        let Frame { body, charge, .. } = message.kept()?;
+        let (is_large, bytes) = (charge.is_some(), body.len() as u64);
+        let bind = self.apart(connection, is_large, move || body.bind()).await??;
+        let name = bind.portal_name.clone().unwrap_or_default();
+        self.check_name(&name)?;
+        let prepared = self.find_prepared(bind.statement_name.as_deref())?;
+        prepared.kind.iter().try_for_each(|kind| self.may_run(kind))?;
+        if self.portals.len() >= self.sql.config().prepared_max && !self.portals.contains_key(&name) {
+            return Err(Failure::new(state::LIMIT, "this session has too many portals").into());
+        }
+        let planned = prepared.planned.as_ref().map(|planned| planned.get().clone());
+        let (formats, types) = (bind.result_column_format_codes.clone(), prepared.types.clone());
+        let reading = move || {
+            let inferred = planned.as_ref().map_or(&[][..], |planned| &planned.parameters);
+            parameters::values(&bind, inferred, &types)
+        };
+        let values = self.apart(connection, is_large, reading).await??;
+        if let Some(planned) = &prepared.planned {
+            Shape::new(planned.get().schema(), &formats)?;
+        }
+        drop(charge);
+        self.close_portal(&name);
+        let charge = self.account.charge(bytes + PORTAL_BYTES)?;
+        self.portals.insert(name, Portal::of(prepared, values, formats, Some(charge)));
+        Ok(connection.put(&BindComplete::new())?)
+    }
+
+    fn find_prepared(&self, name: Option<&str>) -> Result<Rc<Prepared>, Failure> {
+        let name = name.unwrap_or_default();
+        self.prepared.get(name).cloned().ok_or_else(|| {
+            Failure::new(state::NO_STATEMENT, format!("prepared statement \"{name}\" does not exist"))
+        })
+    }
+
+    async fn describe(
+        &mut self,
+        connection: &mut Connection,
+        describe: &Describe,
+    ) -> Result<(), RequestError> {
+        if describe.target_type == b'S' {
+            let prepared = self.find_prepared(describe.name.as_deref())?;
+            connection.put(&ParameterDescription::new(prepared.types.iter().map(Type::oid).collect()))?;
+            let mut portal = Portal::of(prepared, None, Vec::new(), None);
+            return self.describe_portal(connection, &mut portal, true).await;
+        }
+        let name = describe.name.clone().unwrap_or_default();
+        let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
+        let described = self.describe_portal(connection, &mut portal, true).await;
+        self.portals.insert(name, portal);
+        described
+    }
+
+    async fn execute(&mut self, connection: &mut Connection, execute: &Execute) -> Result<(), RequestError> {
+        let name = execute.name.clone().unwrap_or_default();
+        let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
+        let rows_max = u64::try_from(execute.max_rows).ok().filter(|max| *max > 0).unwrap_or(u64::MAX);
+        self.execute_portal(connection, &mut portal, rows_max).await?;
+        self.portals.insert(name, portal);
+        Ok(())
+    }
+
+    /// Returns the level's settings for the session's statements.
+    pub(crate) fn effective(&self) -> Result<Rc<Effective>, Failure> {
+        self.effective_with(self.settings.service_level())
+    }
+
+    /// Returns the settings of the chosen level, or of the role's if `level` is `None`.
+    pub(crate) fn effective_with(&self, level: Option<&str>) -> Result<Rc<Effective>, Failure> {
+        match level {
+            Some(level) => Ok(self.here.access.effective_using(&self.login, level)?),
+            None => Ok(self.here.access.effective(&self.login)),
+        }
+    }
+
+    /// Returns the session's options for scans.
+    pub(crate) fn scan_options(&self) -> ScanOptions {
+        ScanOptions { bypass_cache: self.settings.bypass_cache() }
+    }
+
+    /// Returns all settings, by name in lower case.
+    pub(crate) fn all_set(&self) -> BTreeMap<String, String> {
+        self.settings.all().map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect()
+    }
+
+    /// Moves the session's task to the group of its level. If the session may not use the level it
+    /// chose, moves to that of its role, which pays for the refusal.
+    pub(crate) async fn enter_level(&self) -> Result<(Rc<Effective>, Group), Failure> {
+        let effective = self.effective();
+        let group = match &effective {
+            Ok(effective) => effective.group(),
+            Err(_) => self.here.access.effective(&self.login).group(),
+        };
+        if group != lanes::current_group() {
+            lanes::switch_group(group).await;
+        }
+        Ok((effective?, group))
+    }
+}

@@ -1,0 +1,445 @@
+//! Runs a session's statements on heavy lanes: plans them, checks rights here, and executes them a
+//! chunk at a time. Meanwhile the session waits for the first of these: the work's result, a
+//! cancel request, the statement's time limit, or the end of the connection.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::common::ParamValues;
+use engine::{About, Action, Outcome, StatementState, Target};
+use lanes::Group;
+use workload::{Action as Consequence, Effective, InFlight, Kind, Level, Refused, Ticket, Watch};
+
+use crate::config::SqlConfig;
+use crate::engine::plan::{PlanOptions, Planned};
+use crate::engine::run::Run;
+use crate::engine::tasks::{self, HeavyDrop, Panicked};
+use crate::failure::{Failure, state};
+use crate::postgres::connection::{Connection, End};
+use crate::postgres::output::Shape;
+use crate::postgres::query::{self, Progress, Running};
+use crate::postgres::server::{Cancel, Live, Query};
+use crate::postgres::session::{RequestError, Session};
+
+/// Interval of checks of a statement against its level's `query_limit`, and for changes of its
+/// level.
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A statement in progress, in its level.
+pub(crate) struct StatementContext {
+    rules: RefCell<Rules>,
+    group: Cell<Group>,
+    /// Core whose heavy lane plans it, and runs the unpartitioned part of its plan.
+    core: usize,
+    began: Instant,
+    /// Last time when its client asked for rows or got them. Its time limit counts from here.
+    since: Instant,
+    /// Time it had run before `since`.
+    ran: Duration,
+    is_suspended: bool,
+    /// Its run, once started.
+    run: Option<Arc<Run>>,
+    /// Its entry in `system.running_statements`, if it has one.
+    shown: Option<Rc<RefCell<Query>>>,
+    /// Stops its functions when dropped.
+    end: tasks::End,
+    _in_flight: InFlight,
+    /// Its slot, if it runs a query. CQL and SQL statements share the slots of a level.
+    slot: Option<Rc<Ticket>>,
+}
+
+/// Settings of the level that apply to a statement.
+struct Rules {
+    effective: Rc<Effective>,
+    /// Version of the levels' catalog when `effective` was read.
+    version: u64,
+    /// Level chosen by the session when the statement began. `None`: the role's.
+    chosen: Option<String>,
+    own_limit: Option<Duration>,
+    /// Server limits: the default if neither session nor level sets one, and the maximum.
+    default_limit: Duration,
+    limit_max: Duration,
+    /// Watch over the level's `query_limit`. `None` without one.
+    watch: Option<Watch>,
+}
+
+impl Rules {
+    fn new(session: &Session, version: u64, effective: Rc<Effective>) -> Rules {
+        let chosen = session.settings.service_level().map(str::to_owned);
+        let own_limit = session.settings.statement_timeout();
+        let watch = watch_of(&effective);
+        let SqlConfig { statement_time_default: default_limit, statement_time_max: limit_max, .. } =
+            *session.sql.config();
+        Rules { effective, version, chosen, own_limit, default_limit, limit_max, watch }
+    }
+
+    /// Returns the time limit of the statement. The session's limit cannot exceed that of its
+    /// level.
+    fn limit(&self) -> Duration {
+        let limit = self.own_limit.into_iter().chain(self.effective.spec.timeout).min();
+        limit.unwrap_or(self.default_limit).min(self.limit_max)
+    }
+
+    /// Returns the message for a statement that exceeded its time limit.
+    fn timeout_message(&self) -> String {
+        let limit = self.limit();
+        let ms = limit.as_millis();
+        match (&self.effective.timeout_from, self.effective.spec.timeout) {
+            (Some(level), Some(timeout)) if timeout == limit => {
+                format!("canceling statement due to the timeout of service level '{level}' ({ms} ms)")
+            }
+            _ => format!("canceling statement due to statement timeout ({ms} ms)"),
+        }
+    }
+}
+
+impl Session {
+    /// Begins a statement in the session's current level.
+    pub(crate) async fn begin_statement(&self) -> Result<StatementContext, Failure> {
+        let version = self.here.access.version();
+        let (effective, group) = self.enter_level().await?;
+        let in_flight = self.here.admission.admit(&effective).map_err(|refused| match refused {
+            Refused::Overloaded(text) => Failure::new(state::OVERLOADED, text),
+            Refused::Hold => {
+                let text = format!("The service level '{}' has too much to do.", effective.level.name());
+                Failure::new(state::OVERLOADED, text)
+            }
+        })?;
+        let now = lanes::time::now();
+        Ok(StatementContext {
+            rules: RefCell::new(Rules::new(self, version, effective)),
+            group: Cell::new(group),
+            core: lanes::least_loaded_core(),
+            began: now,
+            since: now,
+            ran: Duration::ZERO,
+            is_suspended: false,
+            run: None,
+            shown: None,
+            end: tasks::End::of(self.here.access.viewer(&self.login)),
+            _in_flight: in_flight,
+            slot: None,
+        })
+    }
+
+    /// Plans a query, and checks that the role may read its tables.
+    pub(crate) async fn plan(
+        &self,
+        connection: &mut Connection,
+        text: &str,
+        asks_settings: bool,
+    ) -> Result<HeavyDrop<Arc<Planned>>, RequestError> {
+        let context = self.begin_statement().await?;
+        let options = PlanOptions {
+            schema: self.settings.schema(),
+            user: self.login.role().to_string(),
+            time_zone: self.settings.time_zone(),
+            scan: self.scan_options(),
+            settings: if asks_settings { self.all_set() } else { BTreeMap::new() },
+        };
+        let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
+        let guardrails = self.guardrails();
+        let planning = async move { sql.planner().plan(&sql, &text, tables, &options, &guardrails).await };
+        let planned = context.on_heavy_lane(self, connection, planning).await?;
+        let planned = planned.inspect_err(|_| self.audit_hidden(&context.end.hidden()))?;
+        let planned = HeavyDrop::new(planned, self.sql.handles(), context.group.get());
+        self.authorize(planned.get(), false)?;
+        Ok(planned)
+    }
+
+    /// Audits reads of hidden tables, which were reported to the client as missing.
+    fn audit_hidden(&self, hidden: &[(String, String)]) {
+        let targets: Vec<Target> = hidden.iter().map(selected).collect();
+        if let Err(denied) = self.here.access.authorize(&self.login, &targets) {
+            self.sql.audit_query(self.live.peer, self.login.role(), &targets, Some(&denied));
+        }
+    }
+
+    /// Checks the rights to a query's tables. `begins`: the query runs next, so audit it.
+    fn authorize(&self, planned: &Planned, begins: bool) -> Result<(), Failure> {
+        let targets: Vec<Target> = planned.tables.iter().map(selected).collect();
+        let allowed = self.here.access.authorize(&self.login, &targets);
+        if begins || allowed.is_err() {
+            self.sql.audit_query(self.live.peer, self.login.role(), &targets, allowed.as_ref().err());
+        }
+        let Err(denied) = allowed else { return Ok(()) };
+        // The keyspace was visible when the query was planned. It is hidden now, so report it as
+        // missing.
+        let viewer = self.here.access.viewer(&self.login);
+        match planned.tables.iter().find(|(keyspace, _)| !viewer.sees(About::Keyspace(keyspace))) {
+            Some((keyspace, table)) => Err(Failure::no_table(keyspace, table)),
+            None => Err(denied.into()),
+        }
+    }
+
+    /// Executes a statement about roles, grants or levels.
+    pub(crate) async fn access(&self, text: &str) -> Result<Outcome, RequestError> {
+        let context = self.begin_statement().await?;
+        let outcome = self.here.access.execute_text(&self.login, text).await;
+        context.end(&self.live, outcome.is_err());
+        self.sql.audit_access(self.live.peer, self.login.role(), text, outcome.as_ref().err());
+        Ok(outcome?)
+    }
+}
+
+impl StatementContext {
+    /// Lists the statement in `system.running_statements`, waiting for a slot.
+    pub(crate) fn show(&mut self, live: &Live, what: String) {
+        let (level, began) = (self.effective().level.name().clone(), self.began);
+        let query = Query { level, began, state: StatementState::Queued, what, run: None };
+        let query = Rc::new(RefCell::new(query));
+        live.queries.borrow_mut().push(query.clone());
+        self.shown = Some(query);
+    }
+
+    fn is(&self, state: StatementState) {
+        if let Some(query) = &self.shown {
+            query.borrow_mut().state = state;
+        }
+    }
+
+    /// Suspends the statement: its client has the rows it asked for.
+    pub(crate) fn suspend(&mut self) {
+        self.is(StatementState::Suspended);
+        (self.ran, self.is_suspended) = (self.ran_for(), true);
+        self.since = lanes::time::now();
+    }
+
+    /// Resumes the statement: its client asks for more rows.
+    pub(crate) async fn resume(&mut self, live: &Live) {
+        self.is(StatementState::Running);
+        if let Some(own) = &self.shown {
+            let mut queries = live.queries.borrow_mut();
+            queries.retain(|query| !Rc::ptr_eq(query, own));
+            queries.push(own.clone());
+        }
+        (self.since, self.is_suspended) = (lanes::time::now(), false);
+        if self.group.get() != lanes::current_group() {
+            lanes::switch_group(self.group.get()).await;
+        }
+    }
+
+    /// Returns how long it has run, without the time it was suspended.
+    fn ran_for(&self) -> Duration {
+        self.ran + if self.is_suspended { Duration::ZERO } else { self.since.elapsed() }
+    }
+
+    /// Returns its slot, if that belongs to `level`.
+    pub(crate) fn slot_of(&self, level: &Arc<Level>) -> Option<Rc<Ticket>> {
+        self.slot.clone().filter(|_| Arc::ptr_eq(&self.rules.borrow().effective.level, level))
+    }
+
+    fn effective(&self) -> Rc<Effective> {
+        self.rules.borrow().effective.clone()
+    }
+
+    /// Waits for a slot of the level, if `max_concurrency` limits them.
+    pub(crate) async fn enter(
+        &mut self,
+        session: &Session,
+        connection: &Connection,
+    ) -> Result<(), RequestError> {
+        let effective = self.effective();
+        self.slot = session.lent_slot(&effective.level);
+        if self.slot.is_some() {
+            return Ok(());
+        }
+        let time_limit = self.rules.borrow().limit();
+        let admitting = Box::pin(async move { workload::admit(&effective, time_limit).await });
+        let admitted = self.attend(session, connection, admitting).await?;
+        let slot = admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?;
+        self.slot = Some(Rc::new(slot));
+        self.core = lanes::least_loaded_core(); // waiting may have taken long
+        Ok(())
+    }
+
+    /// Starts a planned query. Checks rights again, since they may have changed.
+    pub(crate) async fn start(
+        &mut self,
+        session: &Session,
+        connection: &mut Connection,
+        planned: &Arc<Planned>,
+        values: Option<ParamValues>,
+        shape: Shape,
+    ) -> Result<HeavyDrop<Running>, RequestError> {
+        session.authorize(planned, true)?;
+        let run = Run::new(&self.effective(), session.sql.space());
+        self.is(StatementState::Running);
+        self.shown.iter().for_each(|query| query.borrow_mut().run = Some(run.clone()));
+        self.run = Some(run.clone());
+        let starting = query::start(planned.clone(), values, shape, run);
+        let running = self.on_heavy_lane(session, connection, starting).await??;
+        Ok(HeavyDrop::new(running, session.sql.handles(), self.group.get()))
+    }
+
+    /// Adds a chunk of rows to the connection's output. Returns the query, the number of rows, and
+    /// the progress.
+    pub(crate) async fn chunk(
+        &mut self,
+        session: &Session,
+        connection: &mut Connection,
+        running: HeavyDrop<Running>,
+        rows_max: u64,
+    ) -> Result<(HeavyDrop<Running>, u64, Progress), RequestError> {
+        let mut running = running.take();
+        let mut output = connection.take_output();
+        let encoding = async move {
+            let result = running.chunk(&mut output, rows_max).await;
+            (running, output, result)
+        };
+        let (running, output, result) = self.on_heavy_lane(session, connection, encoding).await?;
+        connection.give_output(output);
+        let running = HeavyDrop::new(running, session.sql.handles(), self.group.get());
+        let (rows, progress) = result?;
+        Ok((running, rows, progress))
+    }
+
+    /// Runs work on the statement's core and waits for it.
+    pub(crate) async fn on_heavy_lane<F>(
+        &self,
+        session: &Session,
+        connection: &Connection,
+        work: F,
+    ) -> Result<F::Output, RequestError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let starting = tasks::heavy_of(&self.end, self.core, session.sql.handles(), self.group.get(), work);
+        let task = self.attend(session, connection, Box::pin(starting)).await?;
+        let done = self.attend(session, connection, task).await?;
+        done.map_err(|Panicked| Failure::new(state::INTERNAL, "the query failed inside the server").into())
+    }
+
+    /// Waits for work. Cancels it if the statement must end first.
+    async fn attend<F: Future + Unpin>(
+        &self,
+        session: &Session,
+        connection: &Connection,
+        mut work: F,
+    ) -> Result<F::Output, RequestError> {
+        loop {
+            self.check(session, session.live.cancelled.get() != Cancel::Nothing).await?;
+            let left = self.left();
+            tokio::select! { biased;
+                done = &mut work => return Ok(done),
+                () = session.live.bell.notified() => {}
+                () = connection.gone() => return Err(End::Gone.into()),
+                () = lanes::time::sleep(left) => {}
+                () = lanes::time::sleep(CHECK_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Returns the time left, suspended or not: a client must not keep a slot for ever without
+    /// asking for more rows.
+    fn left(&self) -> Duration {
+        self.rules.borrow().limit().saturating_sub(self.since.elapsed())
+    }
+
+    /// Checks that the statement may go on.
+    ///
+    /// # Errors
+    /// It was canceled, has exceeded a limit, or its session is to end.
+    pub(crate) async fn check(&self, session: &Session, is_cancelled: bool) -> Result<(), RequestError> {
+        session.live.seen.check()?;
+        if session.live.killed.get() {
+            let text = "terminating connection: the server is stopping";
+            return Err(Failure::fatal(state::SHUTDOWN, text).into());
+        }
+        if is_cancelled {
+            return Err(Failure::new(state::CANCELED, "canceling statement due to user request").into());
+        }
+        self.check_query_limit(session).await?;
+        match self.left() {
+            Duration::ZERO => {
+                Err(Failure::new(state::CANCELED, self.rules.borrow().timeout_message()).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Applies changes of its level since the last check. A statement stays in the level that it
+    /// began in.
+    fn follow_level(&self, session: &Session) {
+        let version = session.here.access.version();
+        let rules = &mut *self.rules.borrow_mut();
+        if rules.version == version {
+            return;
+        }
+        rules.version = version;
+        let same = |now: &Rc<Effective>| Arc::ptr_eq(&now.level, &rules.effective.level);
+        let now = session.effective_with(rules.chosen.as_deref()).ok().filter(same).or_else(|| {
+            // The role or session has another level by now.
+            let levels = session.here.access.levels().catalog();
+            let entry = levels.get(rules.effective.level.name())?;
+            Some(Rc::new(Effective::of(entry))).filter(same)
+        });
+        // After DROP, running statements keep the last settings of their level.
+        let Some(effective) = now else { return };
+        self.run.iter().for_each(|run| run.let_spill(effective.spec.spill));
+        let is_other_limit = effective.spec.query_limit != rules.effective.spec.query_limit;
+        // A watch acts once. Keep it unless the limit changed, so that it does not act again.
+        if is_other_limit {
+            rules.watch = watch_of(&effective);
+        }
+        rules.effective = effective;
+    }
+
+    /// Checks the statement against its level's `query_limit`, and performs the limit's action.
+    async fn check_query_limit(&self, session: &Session) -> Result<(), Failure> {
+        self.follow_level(session);
+        let (rows, bytes) = self.run.as_ref().map_or((0, 0), |run| (run.rows(), run.bytes()));
+        let exceeded = match &mut self.rules.borrow_mut().watch {
+            Some(watch) => watch.check(self.ran_for(), rows, bytes),
+            None => None,
+        };
+        let Some(exceeded) = exceeded else { return Ok(()) };
+        let role = session.login.role();
+        session.sql.warn(&format!("{exceeded}, by role {role} over SQL: {}", exceeded.action));
+        match &exceeded.action {
+            Consequence::Cancel => {
+                Err(Failure::new(state::CANCELED, format!("{exceeded}. It was cancelled.")))
+            }
+            Consequence::Log => Ok(()),
+            Consequence::Demote(level) => {
+                // The target level may have been dropped: the statement then stays.
+                let entry = session.here.access.levels().catalog().get(level).cloned();
+                if let Some(entry) = entry {
+                    let group = entry.level.group();
+                    self.group.set(group);
+                    self.run.iter().for_each(|run| run.move_to(group));
+                    if let Some(query) = &self.shown {
+                        query.borrow_mut().level = entry.level.name().clone();
+                    }
+                    lanes::switch_group(group).await;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Records the statement in its level's metrics, and removes it from
+    /// `system.running_statements`.
+    pub(crate) fn end(self, live: &Live, failed: bool) {
+        if let Some(own) = &self.shown {
+            live.queries.borrow_mut().retain(|query| !Rc::ptr_eq(query, own));
+        }
+        let service_ns = u64::try_from(self.ran_for().as_nanos()).unwrap_or(u64::MAX);
+        self.effective().level.record(lanes::current_core(), Kind::Read, service_ns, 0, failed);
+    }
+}
+
+/// Returns the read of a table, for a check of rights.
+fn selected((keyspace, table): &(String, String)) -> Target {
+    Target { keyspace: keyspace.clone(), table: Some(table.clone()), action: Action::Select }
+}
+
+/// Returns a watch over the level's `query_limit`. `None` without one.
+fn watch_of(effective: &Effective) -> Option<Watch> {
+    let limit = effective.spec.query_limit.clone()?;
+    Some(Watch::new(effective.level.name().clone(), limit))
+}
