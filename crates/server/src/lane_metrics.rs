@@ -10,7 +10,10 @@ type OfServer = fn(&Lanes) -> u64;
 
 const SERVER: [(Metric, OfServer); 2] = [
     (Metric::counter("fairlane_stalls_total", "Task polls of fast lanes over 200 us."), Lanes::stalls),
-    (Metric::counter("fairlane_overruns_total", "Heavy time slices that overran by 10 ms."), Lanes::slice_overruns),
+    (
+        Metric::counter("fairlane_overruns_total", "Heavy time slices that overran by 10 ms."),
+        Lanes::slice_overruns,
+    ),
 ];
 
 /// A counter of one core. `None` if there is no value.
