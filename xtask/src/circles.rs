@@ -30,7 +30,6 @@ const LARGER: &[(&str, usize)] = &[
     ("embedded", 6),
     ("engine", 4),
     ("fairlane", 13),
-    ("schema", 6),
     ("sql", 38),
     ("storage", 25),
     ("wire", 5),

@@ -15,8 +15,9 @@ mod literal;
 mod order;
 mod text;
 mod timeuuid;
+mod varint;
 
-pub use check::{NUMBER_BYTES_MAX, canonical, check};
+pub use check::{canonical, check};
 pub use collection::{
     Components, Elements, Pairs, components, elements, encode_list, encode_map, encode_tuple, pairs,
 };
@@ -27,6 +28,7 @@ pub use literal::{Literal, from_literal, parse_text};
 pub use order::compare;
 pub use text::to_text;
 pub use timeuuid::{max_timeuuid, min_timeuuid, timeuuid, unix_ms_of_timeuuid};
+pub use varint::NUMBER_BYTES_MAX;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,8 @@
 
 use std::fmt::Write;
 
+/// Nanoseconds of a day, the exclusive upper bound of `time`.
+pub(super) const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
 const DAY_MS: i64 = 86_400_000;
 /// Value of a `date` on 1970-01-01: a `date` counts days from 2³¹ days before it.
 const DATE_OF_EPOCH: i64 = 1 << 31;
@@ -154,7 +156,7 @@ pub(super) fn date_text(date: u32) -> String {
 pub(super) fn parse_time(text: &str) -> Option<i64> {
     let text = text.trim();
     if let Ok(nanoseconds) = text.parse() {
-        return (0..super::check::DAY_NANOSECONDS).contains(&nanoseconds).then_some(nanoseconds);
+        return (0..DAY_NANOSECONDS).contains(&nanoseconds).then_some(nanoseconds);
     }
     let mut cursor = Cursor::new(text);
     let nanoseconds = cursor.time(true)?;

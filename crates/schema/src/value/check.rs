@@ -4,17 +4,12 @@
 
 use std::borrow::Cow;
 
+use super::calendar::DAY_NANOSECONDS;
 use super::collection::{components, elements, encode_list, encode_map, encode_tuple, pairs};
 use super::duration::Duration;
+use super::varint::NUMBER_BYTES_MAX;
 use super::{ValueError, compare};
 use crate::CqlType;
-
-/// Most bytes of the integer in a `varint` or `decimal`. Conversion to digits takes time quadratic
-/// in the length. 1024 bytes, about 2,466 digits, take only microseconds.
-pub const NUMBER_BYTES_MAX: usize = 1024;
-
-/// Nanoseconds of a day, the exclusive upper bound of `time`.
-pub(super) const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
 
 /// Checks that `bytes` are a value of type `ty`. Empty bytes are valid for `text`, `ascii` and
 /// `blob` only.

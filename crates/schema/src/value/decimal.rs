@@ -11,9 +11,8 @@ use std::cmp::Ordering;
 
 use num_bigint::{BigInt, Sign};
 
-use super::check::NUMBER_BYTES_MAX;
-use super::key::InvalidKey;
-use super::order;
+use super::error::InvalidKey;
+use super::varint::{self, NUMBER_BYTES_MAX};
 
 /// Most digits of a whole number that a key returns with scale 0.
 const PLAIN_DIGITS_MAX: i64 = 38;
@@ -91,7 +90,7 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     if let (Some((x, a)), Some((y, b))) = (a.split_first_chunk::<4>(), b.split_first_chunk::<4>())
         && x == y
     {
-        return order::varint(a, b);
+        return varint::compare(a, b);
     }
     let (a, b) = (Digits::from_bytes(a), Digits::from_bytes(b));
     let magnitude = a.exponent.cmp(&b.exponent).then_with(|| a.digits.cmp(&b.digits));

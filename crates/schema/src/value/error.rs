@@ -95,3 +95,6 @@ impl fmt::Display for ValueError {
 }
 
 impl std::error::Error for ValueError {}
+
+/// Error of invalid encoded key bytes. It has no fields, so that decoding moves no large errors.
+pub(super) struct InvalidKey;

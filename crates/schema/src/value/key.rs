@@ -27,9 +27,11 @@
 
 use super::collection::{components, elements, pairs};
 use super::decimal::Digits;
+use super::error::InvalidKey;
 use super::order::{
-    double_rank, float_rank, is_true, timeuuid_of_rank, timeuuid_rank, trimmed, uuid_of_rank, uuid_rank,
+    double_rank, float_rank, is_true, timeuuid_of_rank, timeuuid_rank, uuid_of_rank, uuid_rank,
 };
+use super::varint::trimmed;
 use super::{ValueError, decimal};
 use crate::CqlType;
 
@@ -192,9 +194,6 @@ fn encode_decimal(value: &[u8], out: &mut Vec<u8>) {
     }
     out.push(END ^ mask);
 }
-
-/// Error of invalid encoded bytes. It has no fields, so that decoding does not move large errors.
-pub(super) struct InvalidKey;
 
 /// Cursor over encoded bytes. XORs the bytes with `mask`, which is FF for a descending part.
 struct Source<'a> {

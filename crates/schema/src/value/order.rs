@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use super::collection::{components, elements, pairs};
-use super::decimal;
+use super::{decimal, varint};
 use crate::CqlType;
 
 /// Compares two values of type `ty`.
@@ -39,7 +39,7 @@ pub fn compare(ty: &CqlType, a: &[u8], b: &[u8]) -> Ordering {
         CqlType::Double => by_rank(a, b, |bytes| double_rank(u64::from_be_bytes(bytes))),
         CqlType::Uuid => by_rank(a, b, uuid_rank),
         CqlType::TimeUuid => by_rank(a, b, timeuuid_rank),
-        CqlType::Varint => varint(a, b),
+        CqlType::Varint => varint::compare(a, b),
         CqlType::Decimal => decimal::compare(a, b),
         CqlType::List(element) | CqlType::Set(element) => {
             sequences(elements(a), elements(b), |x, y| compare(element, x, y))
@@ -137,30 +137,6 @@ fn time_first(high: u64) -> u64 {
 
 fn time_last(high: u64) -> u64 {
     (high << 32) | ((high >> 16) & 0xffff_0000) | (high >> 48)
-}
-
-/// Returns a two's-complement integer without redundant leading bytes. At least one byte remains if
-/// there was one.
-pub(super) fn trimmed(mut bytes: &[u8]) -> &[u8] {
-    while let [first, second, ..] = bytes {
-        let is_redundant = (*first == 0 && *second < 0x80) || (*first == 0xff && *second >= 0x80);
-        if !is_redundant {
-            break;
-        }
-        bytes = &bytes[1..];
-    }
-    bytes
-}
-
-pub(super) fn varint(a: &[u8], b: &[u8]) -> Ordering {
-    let (a, b) = (trimmed(a), trimmed(b));
-    let negative = |bytes: &[u8]| bytes.first().is_some_and(|&byte| byte >= 0x80);
-    match (negative(a), negative(b)) {
-        (true, false) => Ordering::Less,
-        (false, true) => Ordering::Greater,
-        (false, false) => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
-        (true, true) => b.len().cmp(&a.len()).then_with(|| a.cmp(b)),
-    }
 }
 
 fn sequences<T, E>(
