@@ -26,7 +26,6 @@ const FILES_MAX: usize = 3;
 /// shrinks, and remove the entry at [`FILES_MAX`].
 const LARGER: &[(&str, usize)] = &[
     ("access", 5),
-    ("cql", 4),
     ("embedded", 6),
     ("engine", 4),
     ("fairlane", 13),

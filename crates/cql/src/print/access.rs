@@ -3,8 +3,7 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use super::schema::types_in_parentheses;
-use super::{IfExists, IfNotExists, Secrets, joined, option_map, with_options};
+use super::parts::{IfExists, IfNotExists, Secrets, joined, option_map, types_in_parentheses, with_options};
 use crate::ast::{
     AlterUser, CreateUser, Datacenters, Grant, ListPermissions, ListRoles, ListServiceLevels, Permissions,
     Resource, RoleOptions, Statement,

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use schema::ClusteringOrder;
 
-use super::{commas, identifiers, joined};
+use super::parts::{commas, identifiers, joined};
 use crate::ast::{
     Assignment, Batch, BatchKind, Change, CompareOp, Condition, Delete, IfClause, InValues, Insert, Relation,
     Select, Target, Test, Update, Using,

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
+use super::parts::{commas, joined};
 use super::term::function_name;
-use super::{commas, joined};
 use crate::ast::{
     Arithmetic, ArithmeticOp, Literal, SelectCall, SelectExpr, Selection, Selector, Term, TypeHint, TypeName,
 };

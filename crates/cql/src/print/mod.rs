@@ -8,23 +8,18 @@ mod access;
 mod data;
 mod definition;
 mod expression;
+mod parts;
 mod schema;
 mod term;
 
 use std::cell::Cell;
-use std::fmt::{self, Display, Formatter, Write};
+use std::fmt::{self, Display, Formatter};
 
-use crate::ast::{Describe, DescribeTarget, OptionValue, QualifiedName, Statement};
-use crate::words::{Identifier, Quoted};
+use crate::ast::{Describe, DescribeTarget, QualifiedName, Statement};
+use crate::words::Identifier;
+use parts::{IfExists, Secrets};
 
 pub use definition::{create_keyspace, create_table, create_type};
-
-/// Display of passwords.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Secrets {
-    Shown,
-    Masked,
-}
 
 impl Display for Statement {
     /// Writes the statement as CQL with `*****` for passwords, for logs.
@@ -122,82 +117,6 @@ impl Display for QualifiedName {
         }
         Identifier(&self.name).fmt(f)
     }
-}
-
-/// Writes items with a separator between them.
-fn joined<T>(
-    f: &mut Formatter<'_>,
-    items: &[T],
-    between: &str,
-    mut item: impl FnMut(&mut Formatter<'_>, &T) -> fmt::Result,
-) -> fmt::Result {
-    for (i, one) in items.iter().enumerate() {
-        if i > 0 {
-            f.write_str(between)?;
-        }
-        item(f, one)?;
-    }
-    Ok(())
-}
-
-fn commas<T: Display>(f: &mut Formatter<'_>, items: &[T]) -> fmt::Result {
-    joined(f, items, ", ", |f, item| item.fmt(f))
-}
-
-fn identifiers(f: &mut Formatter<'_>, names: &[String]) -> fmt::Result {
-    joined(f, names, ", ", |f, name| Identifier(name).fmt(f))
-}
-
-/// Display of `IF NOT EXISTS `, or of nothing.
-struct IfNotExists(bool);
-
-impl Display for IfNotExists {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0 { "IF NOT EXISTS " } else { "" })
-    }
-}
-
-/// Display of `IF EXISTS `, or of nothing.
-struct IfExists(bool);
-
-impl Display for IfExists {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0 { "IF EXISTS " } else { "" })
-    }
-}
-
-/// Writes ` WITH a = b AND …`, or nothing.
-fn with_options(f: &mut Formatter<'_>, options: &[(String, OptionValue)]) -> fmt::Result {
-    if options.is_empty() {
-        return Ok(());
-    }
-    f.write_str(" WITH ")?;
-    joined(f, options, " AND ", option)
-}
-
-fn option(f: &mut Formatter<'_>, (name, value): &(String, OptionValue)) -> fmt::Result {
-    write!(f, "{} = {value}", Identifier(name))
-}
-
-impl Display for OptionValue {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            OptionValue::Null => f.write_str("null"),
-            OptionValue::Integer(number) => number.fmt(f),
-            // Debug always writes a point or an exponent. The text therefore stays a float.
-            OptionValue::Float(number) => write!(f, "{number:?}"),
-            OptionValue::Boolean(value) => value.fmt(f),
-            OptionValue::String(text) => Quoted(text).fmt(f),
-            OptionValue::Duration(duration) => duration.fmt(f),
-            OptionValue::Map(entries) => option_map(f, entries),
-        }
-    }
-}
-
-fn option_map(f: &mut Formatter<'_>, entries: &[(String, OptionValue)]) -> fmt::Result {
-    f.write_char('{')?;
-    joined(f, entries, ", ", |f, (key, value)| write!(f, "{}: {value}", Quoted(key)))?;
-    f.write_char('}')
 }
 
 fn describe(f: &mut Formatter<'_>, describe: &Describe) -> fmt::Result {

@@ -3,7 +3,9 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::data::{ordering, where_clause};
-use super::{IfExists, IfNotExists, commas, identifiers, joined, option, with_options};
+use super::parts::{
+    IfExists, IfNotExists, commas, identifiers, joined, option, types_in_parentheses, with_options,
+};
 use crate::ast::{
     AlterKeyspace, AlterMaterializedView, AlterTable, AlterType, ColumnDefinition, CreateAggregate,
     CreateFunction, CreateIndex, CreateKeyspace, CreateMaterializedView, CreateTable, CreateTrigger,
@@ -205,12 +207,6 @@ pub(super) fn drop_function(f: &mut Formatter<'_>, what: &str, drop: &DropFuncti
         Some(arguments) => types_in_parentheses(f, arguments),
         None => Ok(()),
     }
-}
-
-pub(super) fn types_in_parentheses(f: &mut Formatter<'_>, types: &[TypeName]) -> fmt::Result {
-    f.write_char('(')?;
-    commas(f, types)?;
-    f.write_char(')')
 }
 
 impl Display for CreateAggregate {

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use schema::CqlType;
 
-use super::{commas, joined};
+use super::parts::{commas, joined};
 use crate::ast::{
     Arithmetic, ArithmeticOp, BindMarker, FunctionCall, Literal, QualifiedName, Term, TypeName,
 };
