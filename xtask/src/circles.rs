@@ -31,7 +31,6 @@ const LARGER: &[(&str, usize)] = &[
     ("fairlane", 13),
     ("sql", 38),
     ("storage", 25),
-    ("wire", 5),
 ];
 
 /// Checks the files of every crate.

@@ -84,8 +84,11 @@ pub use frame::{BODY_BYTES_MAX, Direction, Envelope, Flags, HEADER_BYTES, Header
 pub use large::Large;
 pub use params::{BatchParams, QueryParams};
 pub use prelude::{CustomPayload, Prelude};
+pub use read::Value;
 pub use request::{Execute, Prepare, Query, Request};
 pub use response::{Prepared, PreparedHead, Response};
 pub use rows::{ResultMetadata, Rows, RowsHead, RowsWriter};
-pub use types::TYPE_DEPTH_MAX;
-pub use values::{Value, Values, ValuesBuf};
+pub use values::{Values, ValuesBuf};
+
+/// The deepest nesting of a type description. Bounds the stack of the recursive parser.
+pub const TYPE_DEPTH_MAX: usize = 32;

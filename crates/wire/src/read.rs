@@ -3,7 +3,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::{Error, Value};
+use crate::Error;
+
+/// One bound value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// Null. A write deletes the column.
+    Null,
+    /// Not set. A write leaves the column unchanged.
+    Unset,
+    /// A value in the encoding of its type, possibly empty.
+    Bytes(&'a [u8]),
+}
 
 /// A cursor over one body.
 #[derive(Debug, Clone)]

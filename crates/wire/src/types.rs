@@ -7,10 +7,7 @@ use schema::{CqlType, UdtType};
 
 use crate::body::Body;
 use crate::read::Reader;
-use crate::{Error, Version};
-
-/// The deepest nesting of a type description. Bounds the stack of the recursive parser.
-pub const TYPE_DEPTH_MAX: usize = 32;
+use crate::{Error, TYPE_DEPTH_MAX, Version};
 
 const CUSTOM: u16 = 0x00;
 const LIST: u16 = 0x20;

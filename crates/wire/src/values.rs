@@ -1,19 +1,9 @@
 //! Bound values of a request, as a validated slice of the body with an iterator over it. Decoding a
 //! request therefore allocates nothing, whatever its number of values.
 
+use crate::body::Body;
 use crate::read::Reader;
-use crate::{Consistency, Error};
-
-/// One bound value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value<'a> {
-    /// Null. A write deletes the column.
-    Null,
-    /// Not set. A write leaves the column unchanged.
-    Unset,
-    /// A value in the encoding of its type, possibly empty.
-    Bytes(&'a [u8]),
-}
+use crate::{Consistency, Error, Value};
 
 /// The encoded values of a request, validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,7 +28,7 @@ impl<'a> Values<'a> {
         Ok(Values { bytes: &bytes[..used], count, named: named && count > 0 })
     }
 
-    pub(crate) fn write(&self, body: &mut crate::Body<'_>) {
+    pub(crate) fn write(&self, body: &mut Body<'_>) {
         body.short(self.count);
         body.raw(self.bytes);
     }
