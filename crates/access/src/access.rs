@@ -1,28 +1,26 @@
-//! Entry point of the crate on one core: opens sessions, returns their levels, checks their rights,
-//! and runs statements about roles and levels.
+//! Entry point of the crate on one core: opens sessions, and returns their levels and rights.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
 use cql::ast::Permission;
-use engine::{Engine, Error, Outcome, SchemaChange, VirtualTable};
+use engine::{Engine, Error, VirtualTable};
 use lanes::PerCore;
 use workload::{Effective, Levels};
 
-use crate::Snapshot;
 use crate::attempts::Attempts;
-use crate::cancel::{CancelFn, Target};
-use crate::change::{Job, Writer};
-use crate::login::{Identity, Login, Rights, View, ended};
-use crate::plan::{Actor, EMPTY_PASSWORD, denied, missing_level};
-use crate::resource::Resource;
-use crate::roles::{Edit, RoleName, Roles};
-use crate::scram::{ITERATIONS, Key, PASSWORD_BYTES_MAX, Verifier};
+use crate::cancel::CancelFn;
+use crate::change::Writer;
+use crate::login::{Identity, Login, View};
+use crate::plan::{Actor, denied, missing_level};
+use crate::published::{Published, Snapshot};
+use crate::resource::{Resource, is_system};
+use crate::rights::Rights;
+use crate::roles::{Edit, RoleName};
+use crate::scram::{ITERATIONS, Key, Verifier};
 use crate::store::Store;
 
 /// The first superuser. The server creates it if there is no superuser that can log in.
@@ -42,9 +40,7 @@ impl fmt::Debug for Admin {
 /// State that all cores share.
 pub struct Shared {
     pub(crate) levels: Arc<Levels>,
-    pub(crate) current: ArcSwap<Snapshot>,
-    /// Increments after every change. Cores then drop their cached views.
-    pub(crate) version: AtomicU64,
+    pub(crate) published: Arc<Published>,
     /// Secret from which decoy verifiers are derived, for names without a verifier.
     pub(crate) decoy_secret: Key,
     /// Verifier used while a statement with a new password is checked. The password is hashed only
@@ -58,7 +54,7 @@ pub struct Shared {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("version", &self.version).finish_non_exhaustive()
+        f.debug_struct("Shared").field("version", &self.published.version()).finish_non_exhaustive()
     }
 }
 
@@ -93,8 +89,7 @@ impl Access {
         let decoy_secret = store.decoy_secret().await?;
         let shared = Arc::new(Shared {
             levels,
-            current: ArcSwap::from_pointee(Snapshot { roles: Roles::default() }),
-            version: AtomicU64::new(1),
+            published: Arc::new(Published::new()),
             placeholder: Arc::new(Verifier::decoy(&decoy_secret, "", ITERATIONS)),
             decoy_secret,
             cores: PerCore::new(),
@@ -143,14 +138,14 @@ impl Access {
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
-        self.shared.current.load_full()
+        self.shared.published.snapshot()
     }
 
     /// Returns the version of roles, grants and levels. Results of checks may be cached until it
     /// changes. Costs one atomic load.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.shared.version.load(Ordering::Acquire)
+        self.shared.published.version()
     }
 
     /// Returns the service levels.
@@ -177,7 +172,7 @@ impl Access {
         let levels = self.shared.levels.catalog();
         // Version 0 is never current, so that the first use replaces this view.
         let stale = Rc::new(View::without_role(self.next_number(), actor.anonymous, &levels));
-        let login = Login::new(actor, verifier, self.shared.clone(), (0, stale));
+        let login = Login::new(actor, verifier, self.shared.published.clone(), (0, stale));
         if !login.actor().anonymous {
             self.remember(&login);
         }
@@ -307,142 +302,4 @@ impl Access {
         };
         Some(id.as_u128())
     }
-
-    /// True for a statement that [`Access::execute`] runs.
-    #[must_use]
-    pub fn handles(statement: &cql::Statement) -> bool {
-        use cql::Statement::*;
-        matches!(
-            statement,
-            CreateRole(_)
-                | AlterRole(_)
-                | DropRole(_)
-                | CreateUser(_)
-                | AlterUser(_)
-                | DropUser(_)
-                | GrantRole(_)
-                | RevokeRole(_)
-                | Grant(_)
-                | Revoke(_)
-                | ListRoles(_)
-                | ListUsers
-                | ListPermissions(_)
-                | CreateServiceLevel(_)
-                | AlterServiceLevel(_)
-                | DropServiceLevel(_)
-                | AttachServiceLevel(_)
-                | DetachServiceLevel(_)
-                | ListServiceLevels(_)
-                | CancelStatement(_)
-                | CancelSession(_)
-        )
-    }
-
-    /// Runs a statement about roles, grants or levels. `keyspace` is that of the session. When this
-    /// returns, changes are in the tables and visible on all cores.
-    ///
-    /// # Errors
-    /// Returns the errors of the statement, which then changes nothing. Also returns the errors of
-    /// the engine. The tables may then have part of the change, and the state in memory follows the
-    /// tables.
-    pub async fn execute(
-        &self,
-        login: &Login,
-        statement: &cql::Statement,
-        keyspace: Option<&str>,
-    ) -> Result<Outcome, Error> {
-        if !login.is_current() {
-            return Err(ended(login.role()));
-        }
-        match statement {
-            cql::Statement::CancelStatement(id) => return self.cancel(login, Target::Statement, id).await,
-            cql::Statement::CancelSession(id) => return self.cancel(login, Target::Session, id).await,
-            _ => {}
-        }
-        let actor = login.actor();
-        // Plan with a placeholder verifier first. Statements that are forbidden or invalid then
-        // cause no hashing.
-        let answer = self.with_planner(actor, keyspace, Some(&self.shared.placeholder), |planner| {
-            planner.list(statement).or_else(|| planner.plan(statement).err().map(Err))
-        });
-        if let Some(answer) = answer {
-            return answer;
-        }
-        let verifier = match password_of(statement) {
-            Some(password) => Some(hash(password).await?),
-            None => None,
-        };
-        if let Some(given) = hashed_password_of(statement).and_then(Verifier::parse) {
-            let accepts_empty = async move { given.accepts("").await };
-            if lanes::heavy_urgent(lanes::current_group(), accepts_empty).await {
-                return Err(Error::Invalid(EMPTY_PASSWORD.to_owned()));
-            }
-        }
-        let (statement, keyspace) = (Box::new(statement.clone()), keyspace.map(str::to_owned));
-        self.change(actor.clone(), Job::Statement { statement, keyspace, verifier }).await?;
-        Ok(Outcome::Void)
-    }
-
-    /// Parses and runs a statement about roles, grants or levels. For listeners with a language
-    /// other than CQL. Names without a keyspace have none.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Access::execute`], and [`Error::Invalid`] for any other text.
-    pub async fn execute_text(&self, login: &Login, text: &str) -> Result<Outcome, Error> {
-        let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
-        if !Access::handles(&statement) {
-            return Err(Error::Invalid(
-                "expected a statement about roles, grants or service levels".to_owned(),
-            ));
-        }
-        self.execute(login, &statement, None).await
-    }
-
-    /// Follows a schema change of a session. The creator of a keyspace or table gets all
-    /// permissions on it. Grants on dropped objects are removed. Callers call this after every
-    /// schema change.
-    ///
-    /// # Errors
-    /// Returns the errors of the engine.
-    pub async fn schema_changed(&self, login: &Login, change: &SchemaChange) -> Result<(), Error> {
-        self.change(login.actor().clone(), Job::SchemaChange(change.clone())).await
-    }
-}
-
-/// True for keyspaces of the server.
-pub(crate) fn is_system(keyspace: &str) -> bool {
-    keyspace == "system" || keyspace.starts_with("system_")
-}
-
-/// Returns the password in a statement.
-fn password_of(statement: &cql::Statement) -> Option<&str> {
-    use cql::Statement::{AlterRole, AlterUser, CreateRole, CreateUser};
-    match statement {
-        CreateRole(s) => s.options.password.as_deref(),
-        AlterRole(s) => s.options.password.as_deref(),
-        CreateUser(s) => s.password.as_deref(),
-        AlterUser(s) => s.password.as_deref(),
-        _ => None,
-    }
-}
-
-/// Returns the verifier in a statement.
-fn hashed_password_of(statement: &cql::Statement) -> Option<&str> {
-    use cql::Statement::{AlterRole, AlterUser, CreateRole, CreateUser};
-    match statement {
-        CreateRole(s) => s.options.hashed_password.as_deref(),
-        AlterRole(s) => s.options.hashed_password.as_deref(),
-        CreateUser(s) => s.hashed_password.as_deref(),
-        AlterUser(s) => s.hashed_password.as_deref(),
-        _ => None,
-    }
-}
-
-async fn hash(password: &str) -> Result<Arc<Verifier>, Error> {
-    if password.len() > PASSWORD_BYTES_MAX {
-        return Err(Error::Invalid(format!("A password can't be longer than {PASSWORD_BYTES_MAX} bytes")));
-    }
-    let password = password.to_owned();
-    let hashing = async move { Verifier::of(&password).await };
-    Ok(Arc::new(lanes::heavy_urgent(lanes::current_group(), hashing).await))
 }

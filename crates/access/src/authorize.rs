@@ -1,8 +1,10 @@
-//! Checks of what a session may do with data.
+//! Checks of what a session may do with data, and see.
+
+use std::sync::Arc;
 
 use cql::Statement;
 use cql::ast::{DescribeTarget, Permission, QualifiedName};
-use engine::{Action, Error, SchemaChange, SchemaTarget, Target};
+use engine::{About, Action, Error, SchemaChange, SchemaTarget, Target, Viewer};
 
 use crate::access::Access;
 use crate::change::Job;
@@ -156,6 +158,27 @@ impl Access {
         .detach();
         Err(Error::Overloaded(format!(
             "Grants on an earlier keyspace {keyspace} are still being removed. Try again in a second."
+        )))
+    }
+
+    /// Returns the visibility of rows in virtual tables for a session.
+    #[must_use]
+    pub fn viewer(&self, login: &Login) -> Arc<dyn Viewer> {
+        self.view(login).visibility()
+    }
+
+    /// Checks that the session may see a keyspace. Does not check that it exists.
+    ///
+    /// # Errors
+    /// Returns [`Error::Unauthorized`].
+    pub fn authorize_sight(&self, login: &Login, keyspace: &str) -> Result<(), Error> {
+        if self.viewer(login).sees(About::Keyspace(keyspace)) {
+            return Ok(());
+        }
+        Err(Error::Unauthorized(format!(
+            "User {} has no permission on {} or any of its parents",
+            login.role(),
+            Resource::Keyspace(keyspace.to_owned())
         )))
     }
 }

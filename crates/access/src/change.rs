@@ -15,13 +15,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use engine::{Error, SchemaChange, SchemaTarget};
 use lanes::sync::oneshot;
 use workload::LevelSpec;
 
-use crate::Snapshot;
 use crate::access::{Access, Shared};
 use crate::login::{Identity, Login, ended};
 use crate::plan::{Actor, Planner};
@@ -278,7 +276,7 @@ impl Access {
                 edit => roles.apply(&edit),
             }
         }
-        self.publish(roles);
+        self.shared.published.publish(roles);
         Ok(())
     }
 
@@ -289,13 +287,8 @@ impl Access {
         let (roles, levels): (Roles, Vec<LevelSpec>) =
             self.writer().store.load(&before.roles, &table_id).await?;
         self.shared.levels.replace(levels);
-        self.publish(roles);
+        self.shared.published.publish(roles);
         Ok(())
-    }
-
-    fn publish(&self, roles: Roles) {
-        self.shared.current.store(Arc::new(Snapshot { roles }));
-        self.shared.version.fetch_add(1, Ordering::Release);
     }
 }
 

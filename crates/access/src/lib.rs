@@ -18,12 +18,15 @@ mod authorize;
 mod cancel;
 mod change;
 mod exchange;
+mod execute;
 mod listing;
 mod login;
 mod needs;
 mod options;
 mod plan;
+mod published;
 mod resource;
+mod rights;
 mod roles;
 mod scram;
 mod store;
@@ -37,8 +40,3 @@ pub use cancel::{Cancelled, Target as CancelTarget};
 pub use exchange::{Exchange, ScramStart};
 pub use login::Login;
 pub use needs::{Kind, NEEDS, Need, On, Right, Unless};
-
-/// Roles in the tables at one time.
-struct Snapshot {
-    roles: roles::Roles,
-}

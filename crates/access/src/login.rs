@@ -14,91 +14,16 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use cql::ast::Permission;
 use engine::Error;
-use rustc_hash::FxHashMap;
 use workload::{Catalog, Effective};
 
-use crate::access::Shared;
 use crate::plan::Actor;
-use crate::resource::{PermissionSet, Resource};
-use crate::roles::{Role, RoleName, Roles};
+use crate::published::Published;
+use crate::rights::Rights;
+use crate::roles::{RoleName, Roles};
 use crate::scram::Verifier;
 use crate::visibility::Visibility;
-
-/// Most tables whose permissions are cached, per role and core. Above that, the cache is cleared.
-const TABLES_MAX: usize = 10_000;
-
-/// Identity of a table and the permissions on it, by table name.
-type ByTable = FxHashMap<String, (u128, PermissionSet)>;
-
-/// Rights of a role, derived from itself and its granted roles.
-pub(crate) struct Rights {
-    /// A number that no other rights have had on this core.
-    pub(crate) number: u64,
-    pub(crate) is_superuser: bool,
-    /// The role and all roles granted to it. Empty for a session without a role.
-    roles: Vec<(RoleName, Arc<Role>)>,
-    /// Cached permissions, by keyspace and table, with the identity of the table.
-    tables: RefCell<FxHashMap<String, ByTable>>,
-}
-
-impl Rights {
-    fn new(number: u64, is_superuser: bool, roles: Vec<(RoleName, Arc<Role>)>) -> Rights {
-        Rights { number, is_superuser, roles, tables: RefCell::default() }
-    }
-
-    pub(crate) fn of(number: u64, role: &str, roles: &Roles) -> Rights {
-        let own = roles.with_granted(role).into_iter().map(|(name, role)| (name.clone(), role.clone()));
-        Rights::new(number, roles.is_superuser(role), own.collect())
-    }
-
-    /// Returns the role and all roles granted to it.
-    pub(crate) fn roles(&self) -> &[(RoleName, Arc<Role>)] {
-        &self.roles
-    }
-
-    /// True if none of the roles has changed since.
-    fn is_current(&self, roles: &Roles) -> bool {
-        let same =
-            |(name, role): &(RoleName, Arc<Role>)| roles.get(name).is_some_and(|now| Arc::ptr_eq(now, role));
-        self.roles.iter().all(same)
-    }
-
-    /// Returns the permissions on a table. Calls `roles` only if they are not cached.
-    pub(crate) fn on_table(
-        &self,
-        role: &str,
-        (keyspace, table, id): (&str, &str, u128),
-        roles: impl FnOnce() -> Arc<crate::Snapshot>,
-    ) -> PermissionSet {
-        let known = self.tables.borrow().get(keyspace).and_then(|tables| tables.get(table)).copied();
-        if let Some((_, permissions)) = known.filter(|(of, _)| *of == id) {
-            return permissions;
-        }
-        let resource = Resource::Table(keyspace.to_owned(), table.to_owned(), id);
-        let permissions = roles().roles.permissions(role, &resource);
-        let mut known = self.tables.borrow_mut();
-        if known.values().map(FxHashMap::len).sum::<usize>() >= TABLES_MAX {
-            known.clear();
-        }
-        known.entry(keyspace.to_owned()).or_default().insert(table.to_owned(), (id, permissions));
-        permissions
-    }
-
-    /// True if these rights include a permission on a table.
-    pub(crate) fn may(
-        &self,
-        role: &str,
-        permission: Permission,
-        table: (&str, &str, u128),
-        roles: impl FnOnce() -> Arc<crate::Snapshot>,
-    ) -> bool {
-        self.is_superuser || self.on_table(role, table, roles).contains(permission)
-    }
-}
 
 /// State that the sessions of a role on a core share.
 pub(crate) struct View {
@@ -178,7 +103,7 @@ impl Identity {
 #[derive(Clone)]
 pub struct Login {
     pub(crate) identity: Rc<Identity>,
-    shared: Arc<Shared>,
+    published: Arc<Published>,
     /// The latest version at which [`Login::is_current`] was checked, and its result.
     current: Cell<(u64, bool)>,
     /// The cached view and its version.
@@ -189,11 +114,11 @@ impl Login {
     pub(crate) fn new(
         actor: Actor,
         verifier: Option<Arc<Verifier>>,
-        shared: Arc<Shared>,
+        published: Arc<Published>,
         cached_view: (u64, Rc<View>),
     ) -> Login {
         let identity = Rc::new(Identity { actor, verifier, on_end: RefCell::default() });
-        Login { identity, shared, current: Cell::new((0, true)), cached_view: RefCell::new(cached_view) }
+        Login { identity, published, current: Cell::new((0, true)), cached_view: RefCell::new(cached_view) }
     }
 
     /// Returns the role.
@@ -211,12 +136,12 @@ impl Login {
     /// changes anywhere.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        let version = self.shared.version.load(Ordering::Acquire);
+        let version = self.published.version();
         let (known, is_current) = self.current.get();
         if known == version || !is_current {
             return is_current;
         }
-        let is_current = self.identity.is_current(&self.shared.current.load().roles);
+        let is_current = self.identity.is_current(&self.published.load().roles);
         self.current.set((version, is_current));
         is_current
     }

@@ -196,6 +196,11 @@ impl fmt::Display for Resource {
     }
 }
 
+/// True for keyspaces of the server.
+pub(crate) fn is_system(keyspace: &str) -> bool {
+    keyspace == "system" || keyspace.starts_with("system_")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

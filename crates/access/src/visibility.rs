@@ -15,14 +15,12 @@
 //! Both hide the statements of other roles.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use cql::ast::Permission;
-use engine::{About, Error, Viewer};
+use engine::{About, Viewer};
 
-use crate::access::{Access, is_system};
-use crate::login::{Login, Rights};
-use crate::resource::Resource;
+use crate::resource::{Resource, is_system};
+use crate::rights::Rights;
 use crate::roles::RoleName;
 
 /// Rights of a role that decide visibility.
@@ -135,27 +133,4 @@ impl Visibility {
 /// True for keyspaces whose tables are the same in every server, and therefore not secret.
 fn is_public(keyspace: &str) -> bool {
     is_system(keyspace) || engine::system_schema::VIRTUAL_KEYSPACES.contains(&keyspace)
-}
-
-impl Access {
-    /// Returns the visibility of rows in virtual tables for a session.
-    #[must_use]
-    pub fn viewer(&self, login: &Login) -> Arc<dyn Viewer> {
-        self.view(login).visibility()
-    }
-
-    /// Checks that the session may see a keyspace. Does not check that it exists.
-    ///
-    /// # Errors
-    /// Returns [`Error::Unauthorized`].
-    pub fn authorize_sight(&self, login: &Login, keyspace: &str) -> Result<(), Error> {
-        if self.viewer(login).sees(About::Keyspace(keyspace)) {
-            return Ok(());
-        }
-        Err(Error::Unauthorized(format!(
-            "User {} has no permission on {} or any of its parents",
-            login.role(),
-            Resource::Keyspace(keyspace.to_owned())
-        )))
-    }
 }

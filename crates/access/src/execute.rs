@@ -1,0 +1,147 @@
+//! Statements about roles, grants and levels.
+
+use std::sync::Arc;
+
+use engine::{Error, Outcome, SchemaChange};
+
+use crate::access::Access;
+use crate::cancel::Target;
+use crate::change::Job;
+use crate::login::{Login, ended};
+use crate::plan::EMPTY_PASSWORD;
+use crate::scram::{PASSWORD_BYTES_MAX, Verifier};
+
+impl Access {
+    /// True for a statement that [`Access::execute`] runs.
+    #[must_use]
+    pub fn handles(statement: &cql::Statement) -> bool {
+        use cql::Statement::*;
+        matches!(
+            statement,
+            CreateRole(_)
+                | AlterRole(_)
+                | DropRole(_)
+                | CreateUser(_)
+                | AlterUser(_)
+                | DropUser(_)
+                | GrantRole(_)
+                | RevokeRole(_)
+                | Grant(_)
+                | Revoke(_)
+                | ListRoles(_)
+                | ListUsers
+                | ListPermissions(_)
+                | CreateServiceLevel(_)
+                | AlterServiceLevel(_)
+                | DropServiceLevel(_)
+                | AttachServiceLevel(_)
+                | DetachServiceLevel(_)
+                | ListServiceLevels(_)
+                | CancelStatement(_)
+                | CancelSession(_)
+        )
+    }
+
+    /// Runs a statement about roles, grants or levels. `keyspace` is that of the session. When this
+    /// returns, changes are in the tables and visible on all cores.
+    ///
+    /// # Errors
+    /// Returns the errors of the statement, which then changes nothing. Also returns the errors of
+    /// the engine. The tables may then have part of the change, and the state in memory follows the
+    /// tables.
+    pub async fn execute(
+        &self,
+        login: &Login,
+        statement: &cql::Statement,
+        keyspace: Option<&str>,
+    ) -> Result<Outcome, Error> {
+        if !login.is_current() {
+            return Err(ended(login.role()));
+        }
+        match statement {
+            cql::Statement::CancelStatement(id) => return self.cancel(login, Target::Statement, id).await,
+            cql::Statement::CancelSession(id) => return self.cancel(login, Target::Session, id).await,
+            _ => {}
+        }
+        let actor = login.actor();
+        // Plan with a placeholder verifier first. Statements that are forbidden or invalid then
+        // cause no hashing.
+        let answer = self.with_planner(actor, keyspace, Some(&self.shared.placeholder), |planner| {
+            planner.list(statement).or_else(|| planner.plan(statement).err().map(Err))
+        });
+        if let Some(answer) = answer {
+            return answer;
+        }
+        let verifier = match password_of(statement) {
+            Some(password) => Some(hash(password).await?),
+            None => None,
+        };
+        if let Some(given) = hashed_password_of(statement).and_then(Verifier::parse) {
+            let accepts_empty = async move { given.accepts("").await };
+            if lanes::heavy_urgent(lanes::current_group(), accepts_empty).await {
+                return Err(Error::Invalid(EMPTY_PASSWORD.to_owned()));
+            }
+        }
+        let (statement, keyspace) = (Box::new(statement.clone()), keyspace.map(str::to_owned));
+        self.change(actor.clone(), Job::Statement { statement, keyspace, verifier }).await?;
+        Ok(Outcome::Void)
+    }
+
+    /// Parses and runs a statement about roles, grants or levels. For listeners with a language
+    /// other than CQL. Names without a keyspace have none.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Access::execute`], and [`Error::Invalid`] for any other text.
+    pub async fn execute_text(&self, login: &Login, text: &str) -> Result<Outcome, Error> {
+        let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
+        if !Access::handles(&statement) {
+            return Err(Error::Invalid(
+                "expected a statement about roles, grants or service levels".to_owned(),
+            ));
+        }
+        self.execute(login, &statement, None).await
+    }
+
+    /// Follows a schema change of a session. The creator of a keyspace or table gets all
+    /// permissions on it. Grants on dropped objects are removed. Callers call this after every
+    /// schema change.
+    ///
+    /// # Errors
+    /// Returns the errors of the engine.
+    pub async fn schema_changed(&self, login: &Login, change: &SchemaChange) -> Result<(), Error> {
+        self.change(login.actor().clone(), Job::SchemaChange(change.clone())).await
+    }
+}
+
+/// Returns the password in a statement.
+fn password_of(statement: &cql::Statement) -> Option<&str> {
+    use cql::Statement::{AlterRole, AlterUser, CreateRole, CreateUser};
+    match statement {
+        CreateRole(s) => s.options.password.as_deref(),
+        AlterRole(s) => s.options.password.as_deref(),
+        CreateUser(s) => s.password.as_deref(),
+        AlterUser(s) => s.password.as_deref(),
+        _ => None,
+    }
+}
+
+/// Returns the verifier in a statement.
+fn hashed_password_of(statement: &cql::Statement) -> Option<&str> {
+    use cql::Statement::{AlterRole, AlterUser, CreateRole, CreateUser};
+    match statement {
+        CreateRole(s) => s.options.hashed_password.as_deref(),
+        AlterRole(s) => s.options.hashed_password.as_deref(),
+        CreateUser(s) => s.hashed_password.as_deref(),
+        AlterUser(s) => s.hashed_password.as_deref(),
+        _ => None,
+    }
+}
+
+async fn hash(password: &str) -> Result<Arc<Verifier>, Error> {
+    if password.len() > PASSWORD_BYTES_MAX {
+        return Err(Error::Invalid(format!("A password can't be longer than {PASSWORD_BYTES_MAX} bytes")));
+    }
+    let password = password.to_owned();
+    let hashing = async move { Verifier::of(&password).await };
+    Ok(Arc::new(lanes::heavy_urgent(lanes::current_group(), hashing).await))
+}
