@@ -13,33 +13,25 @@
 //! A write to one core is one record of that core's log, and costs nothing here. A write that spans
 //! cores costs one more disk write, of at most 16 MiB.
 
-use std::cell::{Cell, RefCell};
+mod entry;
+
 use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use engine::Error;
 use schema::Sharding;
-use storage::{
-    CellRef, Change, Deletion, Event, Liveness, Mutation, PartitionView, RowBuilder, StorageError, TableId,
-};
+use storage::{Event, Mutation, StorageError, TableId};
 
 use crate::heavy_lane::{heavy, run_to_completion};
-use crate::{Embedded, storage_error, term};
+use crate::own_tables::BATCH_TABLE;
+use crate::{Embedded, storage_error};
+use entry::{deletion, entry_of, rows_of, stored_entry};
 
-/// Table of the batch log on every core. It cannot collide with a user's table, whose identity is
-/// random.
-pub(crate) const BATCH_TABLE: TableId = TableId(2);
-
-/// Version of the entry format: the first byte of an entry.
-const VERSION: u8 = 1;
+pub(crate) use entry::{BatchLog, mutations_of};
 
 /// First and longest pause before retrying a part on an overloaded core.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
-
-/// Bytes of an entry per row. Above this an entry has several rows, which are written with yields
-/// in between.
-const ROW_BYTES: usize = 64 << 10;
 
 /// Entries with more bytes are split into rows on a heavy lane.
 const BYTES_AT_ONCE: usize = 256 << 10;
@@ -59,83 +51,6 @@ impl Spread {
         let entry = (is_atomic && cores > 1).then(|| entry_of(by_core.iter().flatten()));
         Spread { by_core, entry }
     }
-}
-
-fn entry_of<'m>(mutations: impl Iterator<Item = &'m Mutation>) -> Bytes {
-    let all: Vec<&Mutation> = mutations.collect();
-    let mut entry = vec![VERSION];
-    entry.append(&mut storage::encode_mutations(all.into_iter()));
-    entry.into()
-}
-
-/// Decodes the mutations of an entry.
-///
-/// # Errors
-/// Returns an error if the entry is damaged, or if another version wrote it.
-pub(crate) fn mutations_of(entry: &Bytes) -> Result<Vec<Mutation>, Error> {
-    let damaged = || Error::Server("an entry of the batch log cannot be read: it is damaged".to_owned());
-    match entry.first() {
-        Some(&VERSION) => storage::decode_mutations(entry.slice(1..)).ok_or_else(damaged),
-        Some(version) => Err(Error::Server(format!(
-            "an entry of the batch log has form {version}, which this version does not know: \
-             start the version that wrote it, and stop it in order"
-        ))),
-        None => Err(damaged()),
-    }
-}
-
-/// Keys of this core's entries. Keys are reused, so that the table has no more partitions than the
-/// peak number of concurrent entries.
-#[derive(Debug)]
-pub(crate) struct BatchLog {
-    /// Random prefix: distinguishes the keys of this start from those of others, also if shards
-    /// were joined.
-    start: [u8; 8],
-    free: RefCell<Vec<u32>>,
-    next: Cell<u32>,
-}
-
-impl Default for BatchLog {
-    fn default() -> BatchLog {
-        let random = term::random_uuid().into_bytes();
-        let start = random[..8].try_into().expect("a UUID has 16 bytes");
-        BatchLog { start, free: RefCell::default(), next: Cell::new(0) }
-    }
-}
-
-impl BatchLog {
-    fn acquire(&self) -> u32 {
-        self.free.borrow_mut().pop().unwrap_or_else(|| self.next.replace(self.next.get() + 1))
-    }
-
-    fn release(&self, number: u32) {
-        self.free.borrow_mut().push(number);
-    }
-
-    fn key(&self, number: u32) -> Bytes {
-        Bytes::from([&self.start[..], &number.to_be_bytes()].concat())
-    }
-}
-
-/// Returns the mutations that write an entry: one row per [`ROW_BYTES`], so that no row is large.
-/// They are one record of the log.
-fn rows_of(key: &Bytes, timestamp: i64, entry: &[u8]) -> Vec<Mutation> {
-    let row = |(number, part): (usize, &[u8])| {
-        let mut row = RowBuilder::new(&[], &(number as u32).to_be_bytes(), timestamp);
-        row.marker(Some(Liveness { timestamp, expiry: None }));
-        row.push(CellRef::live(0, timestamp, part));
-        of_table(key, Change::Row(row.finish()))
-    };
-    entry.chunks(ROW_BYTES).enumerate().map(row).collect()
-}
-
-fn deletion(key: &Bytes, timestamp: i64) -> Mutation {
-    let deleted_at_s = u32::try_from(timestamp / 1_000_000).unwrap_or(0);
-    of_table(key, Change::DeletePartition(Deletion { timestamp, deleted_at_s }))
-}
-
-fn of_table(key: &Bytes, change: Change) -> Mutation {
-    Mutation { table: BATCH_TABLE, token: schema::token::token(key), key: key.clone(), changes: vec![change] }
 }
 
 impl Embedded {
@@ -265,17 +180,6 @@ impl Embedded {
         let failed = apply_parts(by_core(all, self.sharding), &entry, self.sharding).await;
         Ok(failed.into_iter().next().map_or(Ok(()), |(_, error)| Err(error)))
     }
-}
-
-/// Assembles an entry from its rows. Returns it with its timestamp.
-fn stored_entry(view: &PartitionView) -> (Bytes, i64) {
-    let (mut entry, mut timestamp) = (Vec::new(), i64::MIN);
-    for row in view.rows() {
-        let Some(cell) = row.cell(0) else { continue };
-        entry.extend_from_slice(cell.value().unwrap_or_default());
-        timestamp = timestamp.max(cell.timestamp);
-    }
-    (entry.into(), timestamp)
 }
 
 /// Groups mutations by the core that owns their partition.

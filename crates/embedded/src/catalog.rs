@@ -16,16 +16,12 @@ use engine::{Error, Guardrail, Guardrails, Outcome, Schema, SchemaChange, Warnin
 use schema::TableDef;
 use storage::{Event, Mutation, TableId};
 
-use crate::batch_log::BATCH_TABLE;
-use crate::clock::FLOORS;
 use crate::definition::{self, Step, storage_options};
 use crate::heavy_lane::heavy;
+use crate::own_tables::{BATCH_TABLE, FLOORS, SCHEMA_TABLE};
 use crate::table_scan::bounds::layouts;
 use crate::write::Times;
 use crate::{Embedded, storage_error, term};
-
-/// Table of the schema. It cannot collide with a user's table, whose identity is random.
-pub(crate) const SCHEMA_TABLE: TableId = TableId(1);
 
 /// Partition of the rows.
 const ROWS_KEY: &[u8] = b"definitions";

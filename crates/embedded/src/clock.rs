@@ -28,16 +28,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{Error, Schema};
-use storage::{CellRef, Change, Event, Mutation, RowBuilder, StorageError, TableId};
+use storage::{CellRef, Change, Event, Mutation, RowBuilder};
 
-use crate::definition::is_server_keyspace;
-use crate::write::Times;
-use crate::{Embedded, storage_error};
-
-/// Table of floors: one row for each core that wrote. It cannot collide with a user's table, whose
-/// identity is random.
-pub(crate) const FLOORS: TableId = TableId(3);
+use crate::own_tables::FLOORS;
 
 /// Distance of a floor from the timestamp that needs it, in microseconds. After a crash the clock
 /// may be ahead of the wall clock by this much. A smaller step would write more floors.
@@ -93,7 +86,7 @@ impl Clock {
 
     /// Returns the first of `count` consecutive timestamps above all earlier ones, and the wall
     /// clock's time, both in microseconds.
-    fn take(&self, count: usize) -> (i64, i64) {
+    pub(crate) fn take(&self, count: usize) -> (i64, i64) {
         let now_us = (self.wall.0)();
         let more = i64::try_from(count).unwrap_or(i64::MAX).saturating_sub(1).max(0);
         let mut last_us = self.last_us.load(Relaxed);
@@ -107,13 +100,18 @@ impl Clock {
         }
     }
 
+    /// Returns the last timestamp, or the highest floor.
+    pub(crate) fn last_us(&self) -> i64 {
+        self.last_us.load(Relaxed)
+    }
+
     /// Makes all later timestamps exceed `floor_us`.
-    fn raise(&self, floor_us: i64) {
+    pub(crate) fn raise(&self, floor_us: i64) {
         self.last_us.fetch_max(floor_us, Relaxed);
     }
 
     /// Reports once if the wall clock is behind.
-    fn report(&self, event_sink: &storage::Teller) {
+    pub(crate) fn report(&self, event_sink: &storage::Teller) {
         let behind_us = self.last_us.load(Relaxed).saturating_sub((self.wall.0)());
         // After a quick restart the wall clock is behind by up to [`STEP_US`].
         if behind_us > 2 * STEP_US && !self.has_reported.swap(true, Relaxed) {
@@ -137,7 +135,7 @@ impl Floor {
     }
 
     /// Returns the floor to write before a write at `now_us`, or `None` if the last floor suffices.
-    fn needed(&self, now_us: i64) -> Option<(i64, Mutation)> {
+    pub(crate) fn needed(&self, now_us: i64) -> Option<(i64, Mutation)> {
         if now_us <= self.floor_us.get() {
             return None;
         }
@@ -147,58 +145,9 @@ impl Floor {
         let changes = vec![Change::Row(row.finish())];
         Some((floor_us, Mutation { table: FLOORS, token: self.token, key: self.key.clone(), changes }))
     }
-}
 
-impl Embedded {
-    /// Returns the timestamps of a statement, which exceed those of all earlier statements on any
-    /// core.
-    pub(crate) fn times(&self) -> Times {
-        self.times_of(1)
-    }
-
-    /// Returns the same, with `count` consecutive timestamps for list elements.
-    pub(crate) fn times_of(&self, count: usize) -> Times {
-        let (now_us, wall_us) = self.clock.take(count);
-        Times { now_us, list_us: now_us, now_s: u32::try_from(wall_us / 1_000_000).unwrap_or(0) }
-    }
-
-    /// Logs a new floor if a timestamp exceeds the last one. Call it before passing a write with a
-    /// server timestamp to this core's shard, in the same task poll.
-    ///
-    /// # Errors
-    /// Returns an error if the shard rejects writes.
-    pub(crate) fn keep_floor(&self) -> Result<(), StorageError> {
-        if let Some((floor_us, mutation)) = self.floor.needed(self.clock.last_us.load(Relaxed)) {
-            // Do not wait for its commit: it is durable before the write that follows.
-            drop(self.shard.apply_few_vital(vec![mutation])?);
-            self.floor.floor_us.set(floor_us);
-        }
-        Ok(())
-    }
-
-    /// Raises the clock to this core's floors, or else to the timestamps of the system tables.
-    pub(crate) async fn read_floors(&self, schema: &Schema) -> Result<(), Error> {
-        let every = i64::MIN..=i64::MAX;
-        let mut floors = self.shard.scan(FLOORS, every, None, 0);
-        let mut highest = i64::MIN;
-        while let Some((_, _, view)) = floors.next().await.map_err(storage_error)? {
-            let times = view.rows().filter_map(|row| row.cell(0).map(|cell| cell.timestamp));
-            highest = times.fold(highest, i64::max);
-        }
-        if highest == i64::MIN {
-            let own = schema.keyspaces.iter().filter(|(name, _)| is_server_keyspace(name));
-            for def in own.flat_map(|(_, keyspace)| keyspace.tables.values()) {
-                let newest = self.shard.newest_timestamp(TableId(def.data_id().as_u128())).await;
-                highest = highest.max(newest.map_err(storage_error)?);
-            }
-        }
-        self.raise_clock(highest);
-        self.clock.report(&self.event_sink);
-        Ok(())
-    }
-
-    /// Makes all later timestamps exceed `floor_us`, a timestamp of the server.
-    pub(crate) fn raise_clock(&self, floor_us: i64) {
-        self.clock.raise(floor_us);
+    /// Remembers a floor that was passed to the log.
+    pub(crate) fn set(&self, floor_us: i64) {
+        self.floor_us.set(floor_us);
     }
 }

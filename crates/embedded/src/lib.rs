@@ -23,6 +23,7 @@ mod metrics;
 mod modify;
 mod names;
 mod ordered;
+mod own_tables;
 mod owned;
 mod paging;
 mod plan;
@@ -37,6 +38,7 @@ mod show;
 mod slice;
 mod snapshot;
 mod table_scan;
+mod table_uses;
 mod table_view;
 mod task_tables;
 mod term;
@@ -45,6 +47,7 @@ mod testing;
 mod truncate;
 mod virtual_select;
 mod write;
+mod write_times;
 mod writing;
 
 use std::cell::{Cell, RefCell};
@@ -103,7 +106,7 @@ pub struct Embedded {
     /// Entries of this core's writes that span cores.
     batch_log: BatchLog,
     /// Latencies of the tables on this core.
-    uses: table_view::Uses,
+    uses: table_uses::Uses,
     /// Event sink for panics of schema changes, and for the batches replayed after a crash.
     event_sink: storage::Teller,
 }
@@ -156,7 +159,7 @@ impl Embedded {
             auto_snapshot: Cell::default(),
             cut: RefCell::default(),
             batch_log: BatchLog::default(),
-            uses: table_view::Uses::default(),
+            uses: table_uses::Uses::default(),
             event_sink,
         });
         let schema = match lanes::current_core() {

@@ -383,8 +383,8 @@ impl Embedded {
             BoundKind::Write { plans, is_atomic } => Kind::Write { plans, is_atomic },
         };
         let latencies = match (&kind, &tables[..]) {
-            (Kind::Select(_), [def]) => Some(self.uses.of(def, self).reads.clone()),
-            (Kind::Write { .. }, [def]) => Some(self.uses.of(def, self).writes.clone()),
+            (Kind::Select(_), [def]) => Some(self.uses.of(def, || self.current.schema()).reads.clone()),
+            (Kind::Write { .. }, [def]) => Some(self.uses.of(def, || self.current.schema()).writes.clone()),
             _ => None,
         };
         let bound_to = BoundTo::new(self.current.clone(), tables);

@@ -146,7 +146,7 @@ impl Chunk {
         }
         self.dead += dead;
         let engine = Embedded::local();
-        engine.uses.of(def, &engine).count_dead(dead, self.dead);
+        engine.uses.of(def, || engine.current.schema()).count_dead(dead, self.dead);
         engine.guardrails().check_growth(Guardrail::Tombstones, self.dead - dead, self.dead)
     }
 

@@ -20,10 +20,10 @@ use schema::{ColumnDef, ColumnKind, KeyspaceDef, TableDef};
 use storage::TableId;
 use uuid::Uuid;
 
-use crate::batch_log::{BATCH_TABLE, by_core, mutations_of};
-use crate::catalog::{Defined, SCHEMA_TABLE, drop_data};
-use crate::clock::FLOORS;
+use crate::batch_log::{by_core, mutations_of};
+use crate::catalog::{Defined, drop_data};
 use crate::definition::Step;
+use crate::own_tables::{BATCH_TABLE, FLOORS, SCHEMA_TABLE};
 use crate::{Embedded, storage_error, term};
 
 impl Embedded {

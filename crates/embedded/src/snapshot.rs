@@ -24,10 +24,8 @@ use lanes::disk;
 use schema::TableDef;
 use storage::TableId;
 
-use crate::batch_log::BATCH_TABLE;
-use crate::catalog::SCHEMA_TABLE;
-use crate::clock::FLOORS;
 use crate::definition::Step;
+use crate::own_tables::{BATCH_TABLE, FLOORS, SCHEMA_TABLE};
 use crate::{Embedded, storage_error};
 
 /// Configuration of automatic snapshots.

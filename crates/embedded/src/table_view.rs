@@ -5,14 +5,12 @@
 //! connection. Their latency lasts from the start of their work to their result. Batches over
 //! several tables and SQL queries are not counted.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::{Rc, Weak};
+use std::rc::Weak;
 use std::sync::Arc;
 
 use engine::{
-    Latencies, LatencySummary, LaterMeasures, LaterRows, Measure, Metric, Subject, TableMeasures, Viewer,
-    VirtualRow, VirtualTable,
+    LatencySummary, LaterMeasures, LaterRows, Measure, Metric, Subject, TableMeasures, Viewer, VirtualRow,
+    VirtualTable,
 };
 use schema::{CqlType, TableDef};
 use storage::{TableId, TableStats};
@@ -33,54 +31,6 @@ const KEY_CHARS_MAX: usize = 256;
 
 /// Work units of gathering one core's statistics of a table.
 const TABLE_UNITS: u32 = 20;
-
-/// Statistics of statements on a table, on one core.
-#[derive(Debug, Default)]
-pub(crate) struct Use {
-    pub(crate) reads: Rc<Latencies>,
-    pub(crate) writes: Rc<Latencies>,
-    /// Dead rows and partitions that reads skipped: in total, and the maximum of one read.
-    dead: Cell<u64>,
-    dead_max: Cell<u64>,
-}
-
-impl Use {
-    /// Counts `dead` more dead rows and partitions; `all` is the sum for the read so far.
-    pub(crate) fn count_dead(&self, dead: u64, all: u64) {
-        self.dead.set(self.dead.get() + dead);
-        self.dead_max.set(self.dead_max.get().max(all));
-    }
-}
-
-/// Table uses by the identity of the table, about 2 KiB each.
-#[derive(Default)]
-pub(crate) struct Uses {
-    of: RefCell<HashMap<Uuid, Rc<Use>>>,
-    /// Number of uses at which those of dropped tables are removed.
-    cleanup_at: Cell<usize>,
-}
-
-/// Minimum number of uses before dropped tables are searched for.
-const CLEANUP_MIN: usize = 256;
-
-impl Uses {
-    /// Returns the use of a table.
-    pub(crate) fn of(&self, def: &TableDef, engine: &Embedded) -> Rc<Use> {
-        if let Some(found) = self.of.borrow().get(&def.id) {
-            return found.clone();
-        }
-        let uses = &mut *self.of.borrow_mut();
-        if uses.len() >= self.cleanup_at.get().max(CLEANUP_MIN) {
-            let schema = engine.current.schema();
-            let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-            let known: std::collections::HashSet<Uuid> = tables.map(|def| def.id).collect();
-            uses.retain(|id, _| known.contains(id));
-            // Doubling the threshold makes the amortized cost of a new table constant.
-            self.cleanup_at.set(2 * uses.len());
-        }
-        uses.entry(def.id).or_default().clone()
-    }
-}
 
 /// Statistics of a table.
 #[derive(Clone, Default)]
@@ -139,11 +89,11 @@ async fn gather_local(tables: Vec<(Uuid, Uuid)>) -> Vec<TableTotals> {
     for (id, data) in tables {
         let stats = engine.shard.table_stats(TableId(data.as_u128()));
         let mut totals = TableTotals { stats, ..TableTotals::default() };
-        let of_table = engine.uses.of.borrow().get(&id).cloned();
+        let of_table = engine.uses.get(id);
         if let Some(of_table) = of_table {
             totals.reads = LatencySummary::of(&of_table.reads);
             totals.writes = LatencySummary::of(&of_table.writes);
-            (totals.dead, totals.dead_max) = (of_table.dead.get(), of_table.dead_max.get());
+            (totals.dead, totals.dead_max) = of_table.dead();
         }
         all.push(totals);
         if lanes::spend(TABLE_UNITS) {

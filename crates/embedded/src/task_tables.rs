@@ -14,9 +14,7 @@ use schema::{CqlType, TableDef};
 use storage::{Compacted, Task, TaskKind};
 
 use crate::Embedded;
-use crate::batch_log::BATCH_TABLE;
-use crate::catalog::SCHEMA_TABLE;
-use crate::clock::FLOORS;
+use crate::own_tables::{BATCH_TABLE, FLOORS, SCHEMA_TABLE};
 use crate::table_view;
 
 /// Table definitions processed between two yields.

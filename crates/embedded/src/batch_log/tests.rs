@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use engine::Outcome;
 use lanes::Group;
+use storage::{CellRef, Change, Liveness, RowBuilder};
 
 use super::*;
 use crate::testing::{Folder, count, keys, make_table, run, session};
