@@ -132,5 +132,5 @@ impl Visibility {
 
 /// True for keyspaces whose tables are the same in every server, and therefore not secret.
 fn is_public(keyspace: &str) -> bool {
-    is_system(keyspace) || engine::system_schema::VIRTUAL_KEYSPACES.contains(&keyspace)
+    is_system(keyspace) || engine::VIRTUAL_KEYSPACES.contains(&keyspace)
 }

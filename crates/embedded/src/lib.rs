@@ -37,6 +37,7 @@ mod select;
 mod show;
 mod slice;
 mod snapshot;
+mod system_schema;
 mod table_scan;
 mod table_uses;
 mod table_view;
@@ -266,7 +267,7 @@ impl Embedded {
             let all = tables.upgrade().map(|e| e.registry.all()).unwrap_or_default();
             all.into_iter().map(|table| table.def).collect()
         };
-        for table in engine::system_schema::tables(schema, tables) {
+        for table in system_schema::tables(schema, tables) {
             self.registry.add(table);
         }
     }

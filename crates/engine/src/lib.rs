@@ -21,7 +21,6 @@ mod outcome;
 mod running;
 pub mod scan;
 mod schema;
-pub mod system_schema;
 mod viewer;
 mod virtual_table;
 mod warnings;
@@ -44,7 +43,8 @@ pub use running::{Progress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
 pub use viewer::{About, Subject, Viewer};
 pub use virtual_table::{
-    ChunkedSource, LaterMeasures, LaterRows, Registry, RowSource, Source, VirtualRow, VirtualTable,
+    ChunkedSource, LaterMeasures, LaterRows, Registry, RowSource, Source, VIRTUAL_KEYSPACES, VirtualRow,
+    VirtualTable,
 };
 pub use warnings::{Collect, Warnings, Within};
 

@@ -17,6 +17,9 @@ use crate::guardrails::Guardrails;
 use crate::metric::{Measure, TableMeasures};
 use crate::viewer::{Subject, Viewer};
 
+/// Keyspaces shown to clients as virtual. All others are shown as real.
+pub const VIRTUAL_KEYSPACES: [&str; 3] = ["fairlane", "system_views", "system_virtual_schema"];
+
 /// A row of a virtual table: one cell per column, in the order of the definition.
 pub type VirtualRow = Vec<Option<Bytes>>;
 

@@ -1,9 +1,8 @@
 //! Columns of each table, and the function that creates its rows. Key columns are first, the others
 //! are sorted by name.
 
-use ::schema::CqlType;
-
-use super::{Chunks, Snapshot, options, rows};
+use super::options;
+use super::rows::{self, Chunks, Snapshot};
 
 /// A table that shows the schema. Its partition key is the first column.
 pub(super) struct Layout {
@@ -29,11 +28,6 @@ const COLUMNS: [(&str, &str); 8] = [
     ("position", "int"),
     ("type", "text"),
 ];
-
-/// Parses a type of a layout.
-pub(super) fn column_type(text: &str) -> CqlType {
-    CqlType::parse(text, &|_| None).expect("the layouts name built-in types")
-}
 
 /// Returns all tables.
 pub(super) fn layouts() -> Vec<Layout> {

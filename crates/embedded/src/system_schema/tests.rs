@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::schema::{ClusteringOrder, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions, UdtType, value};
+use engine::{Keyspace, Schema, VirtualTable};
+use schema::{ClusteringOrder, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions, UdtType, value};
 use uuid::Uuid;
 
-use super::{Row, Snapshot, layout, options};
-use crate::{Keyspace, Schema, VirtualTable};
+use super::rows::{Row, Snapshot};
+use super::{layout, options};
 
 fn ty(text: &str) -> CqlType {
     CqlType::parse(text, &|_| None).unwrap()
@@ -13,8 +14,7 @@ fn ty(text: &str) -> CqlType {
 
 /// Returns a schema of a keyspace `ks` with a user type `u` and a table `t`.
 fn schema() -> Arc<Schema> {
-    let column =
-        |id, name: &str, text, kind| ::schema::ColumnDef { id, name: name.into(), ty: ty(text), kind };
+    let column = |id, name: &str, text, kind| schema::ColumnDef { id, name: name.into(), ty: ty(text), kind };
     let other = [
         ("compaction", "{'class': 'LeveledCompactionStrategy', 'sstable_size_in_mb': 160}"),
         ("bloom_filter_fp_chance", "0.1"),
@@ -216,7 +216,7 @@ fn types_show_their_fields() {
 #[test]
 fn first_column_of_each_table_is_the_keyspace() {
     for table in super::tables(Arc::default, Vec::new) {
-        assert_eq!(table.subject, crate::Subject::Keyspace(0));
+        assert_eq!(table.subject, engine::Subject::Keyspace(0));
         assert_eq!(table.def.columns[0].name, "keyspace_name", "{}", table.def.name);
     }
 }

@@ -4,11 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use ::schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, UdtType, value};
 use bytes::Bytes;
+use engine::{Keyspace, Schema, VIRTUAL_KEYSPACES};
+use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, UdtType, value};
 
-use super::{Chunks, Row, Snapshot, VIRTUAL_KEYSPACES, options};
-use crate::{Keyspace, Schema};
+use super::options::{self, text_map};
+
+/// A row: one cell per column.
+pub(super) type Row = Vec<Option<Bytes>>;
+
+/// Iterator over the rows, one definition at a time, each created on request.
+pub(super) type Chunks = Box<dyn Iterator<Item = Vec<Row>> + Send>;
+
+/// Definitions for one query.
+#[derive(Clone)]
+pub(super) struct Snapshot {
+    pub(super) schema: Arc<Schema>,
+    pub(super) registry_defs: Arc<[Arc<TableDef>]>,
+    /// Defaults of the options of `system_schema.tables`, in the order of [`options::ALL`].
+    pub(super) option_defaults: Arc<[Option<Bytes>]>,
+}
 
 const LOCATOR: &str = "org.apache.cassandra.locator";
 
@@ -174,9 +189,4 @@ fn type_text(ty: &CqlType) -> String {
 
 fn text(value: &str) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(value.as_bytes()))
-}
-
-/// Serializes a `map<text, text>`.
-pub(super) fn text_map(map: &BTreeMap<String, String>) -> Bytes {
-    value::encode_map(map.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()))).into()
 }

@@ -3,13 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use ::schema::{CqlType, TableDef, value};
 use bytes::Bytes;
 use cql::Statement;
 use cql::ast::OptionValue;
-
-use super::layout::column_type;
-use super::rows::text_map;
+use schema::{CqlType, TableDef, value};
 
 /// An option: one column of `system_schema.tables`.
 pub(super) struct TableOption {
@@ -150,4 +147,14 @@ fn package(option: &str) -> &'static str {
 /// names.
 pub(super) fn full_class(package: &str, class: &str) -> String {
     if class.contains('.') { class.to_owned() } else { format!("{package}.{class}") }
+}
+
+/// Serializes a `map<text, text>`.
+pub(super) fn text_map(map: &BTreeMap<String, String>) -> Bytes {
+    value::encode_map(map.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()))).into()
+}
+
+/// Parses the type of a column.
+pub(super) fn column_type(text: &str) -> CqlType {
+    CqlType::parse(text, &|_| None).expect("the layouts name built-in types")
 }

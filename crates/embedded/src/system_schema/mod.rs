@@ -3,9 +3,9 @@
 //!
 //! Columns, types and keys are those of Cassandra 5.0. As there, `system`, `system_schema` and
 //! similar keyspaces count as real, with the replication class `LocalStrategy`, although their rows
-//! are created on request. Only the keyspaces in [`VIRTUAL_KEYSPACES`] are shown as virtual.
-//! Features that this database lacks (functions, triggers, indexes, views, …) have an empty table,
-//! because drivers query it.
+//! are created on request. Only the keyspaces in [`VIRTUAL_KEYSPACES`](engine::VIRTUAL_KEYSPACES)
+//! are shown as virtual. Features that this database lacks (functions, triggers, indexes, views, …)
+//! have an empty table, because drivers query it.
 
 mod layout;
 mod options;
@@ -15,31 +15,14 @@ mod tests;
 
 use std::sync::Arc;
 
-use ::schema::{CqlType, TableDef};
 use bytes::Bytes;
+use engine::{LaterRows, Schema, Subject, Viewer, VirtualTable};
+use schema::{CqlType, TableDef};
 
-use crate::{LaterRows, Schema, Subject, Viewer, VirtualTable};
-
-/// Keyspaces shown to clients as virtual. All others are shown as real.
-pub const VIRTUAL_KEYSPACES: [&str; 3] = ["fairlane", "system_views", "system_virtual_schema"];
+use rows::{Chunks, Row, Snapshot};
 
 /// Index of the column `keyspace_name`, in each of these tables.
 const KEYSPACE_COLUMN: usize = 0;
-
-/// A row: one cell per column.
-type Row = Vec<Option<Bytes>>;
-
-/// Iterator over the rows, one definition at a time, each created on request.
-type Chunks = Box<dyn Iterator<Item = Vec<Row>> + Send>;
-
-/// Definitions for one query.
-#[derive(Clone)]
-struct Snapshot {
-    schema: Arc<Schema>,
-    registry_defs: Arc<[Arc<TableDef>]>,
-    /// Defaults of the options of `system_schema.tables`, in the order of [`options::ALL`].
-    option_defaults: Arc<[Option<Bytes>]>,
-}
 
 /// Rows created on the fast lane. A heavy lane creates the rest. Clients thus read a small schema
 /// without a lane switch.
@@ -70,7 +53,7 @@ async fn create_rows(mut chunks: Chunks, subject: Subject, viewer: Option<Arc<dy
 /// Returns the tables of `system_schema` and `system_virtual_schema`. `schema` returns the
 /// keyspaces of the engine. `registry_defs` returns the definitions of all virtual tables,
 /// including these once they are registered.
-pub fn tables(
+pub(crate) fn tables(
     schema: impl Fn() -> Arc<Schema> + Clone + 'static,
     registry_defs: impl Fn() -> Vec<Arc<TableDef>> + Clone + 'static,
 ) -> Vec<VirtualTable> {
@@ -84,7 +67,7 @@ pub fn tables(
         .into_iter()
         .map(|layout| {
             let columns: Vec<(&str, CqlType)> =
-                layout.columns.iter().map(|(name, ty)| (*name, layout::column_type(ty))).collect();
+                layout.columns.iter().map(|(name, ty)| (*name, options::column_type(ty))).collect();
             let (snapshot, subject) = (snapshot.clone(), Subject::Keyspace(KEYSPACE_COLUMN));
             let rows = move |viewer| -> LaterRows {
                 Box::pin(create_rows((layout.rows)(&snapshot()), subject, viewer))
