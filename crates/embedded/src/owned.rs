@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{AnswerMemory, AnswerRoom, Request, Value, Viewer};
+use engine::{AnswerGrant, AnswerMemory, Request, Value, Viewer};
 
 /// Location of a value in the buffer.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ pub(crate) struct OwnedRequest {
     pub(crate) values: Arc<OwnedValues>,
     page_size: Option<u32>,
     page_bytes_max: usize,
-    room: Option<Arc<dyn AnswerRoom>>,
+    grant: Option<Arc<dyn AnswerGrant>>,
     paging_state: Option<Vec<u8>>,
     pub(crate) timestamp_us: Option<i64>,
     pub(crate) now_s: Option<u32>,
@@ -89,7 +89,7 @@ impl OwnedRequest {
             values: Arc::new(values),
             page_size: request.page_size,
             page_bytes_max: request.page_bytes_max,
-            room: request.room.map(AnswerMemory::open),
+            grant: request.room.map(AnswerMemory::open),
             paging_state: request.paging_state.map(<[u8]>::to_vec),
             timestamp_us: request.timestamp_us,
             now_s: request.now_s,
@@ -104,7 +104,7 @@ impl OwnedRequest {
             values,
             page_size: self.page_size,
             page_bytes_max: self.page_bytes_max,
-            room: self.room.as_ref().map(|room| room as &dyn AnswerMemory),
+            room: self.grant.as_ref().map(|grant| grant as &dyn AnswerMemory),
             paging_state: self.paging_state.as_deref(),
             timestamp_us: self.timestamp_us,
             now_s: self.now_s,

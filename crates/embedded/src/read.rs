@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{AnswerRoom, Error, Guardrail, Rows};
+use engine::{AnswerGrant, Error, Guardrail, Rows};
 use schema::TableDef;
 use storage::{PartitionView, ScanPiece, Shard, TableId};
 
@@ -83,14 +83,14 @@ const GRANT_BYTES: usize = 64 << 10;
 /// Memory granted to a result without pages as it grows.
 #[derive(Debug)]
 pub(crate) struct Grants {
-    room: Option<Arc<dyn AnswerRoom>>,
+    answer: Option<Arc<dyn AnswerGrant>>,
     granted: usize,
 }
 
 impl Grants {
-    /// Returns grants from `room`; without it every request is granted.
-    pub(crate) fn of(room: Option<Arc<dyn AnswerRoom>>) -> Grants {
-        Grants { room, granted: GRANT_BYTES }
+    /// Returns grants from `answer`; without it every request is granted.
+    pub(crate) fn of(answer: Option<Arc<dyn AnswerGrant>>) -> Grants {
+        Grants { answer, granted: GRANT_BYTES }
     }
 
     /// Requests grants for `bytes` of the result.
@@ -99,10 +99,10 @@ impl Grants {
     /// Returns an error if there is no memory for them.
     pub(crate) fn cover(&mut self, bytes: usize) -> Result<(), Error> {
         if bytes > self.granted
-            && let Some(room) = &self.room
+            && let Some(answer) = &self.answer
         {
             let granted = bytes.next_multiple_of(GRANT_BYTES);
-            room.grow(granted as u64)?;
+            answer.grow(granted as u64)?;
             self.granted = granted;
         }
         Ok(())

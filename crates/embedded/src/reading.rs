@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cql::ast::CompareOp;
 use engine::{
-    AnswerMemory, AnswerRoom, Error, Execution, Guardrail, Outcome, PAGE_BYTES_MAX, Request, Rows, Value,
+    AnswerGrant, AnswerMemory, Error, Execution, Guardrail, Outcome, PAGE_BYTES_MAX, Request, Rows, Value,
 };
 
 use crate::choice::{Cost, plus, times};
@@ -115,7 +115,7 @@ struct Reading {
     /// Bytes of cells at which a page ends early.
     page_bytes_max: usize,
     /// Memory for a result without pages.
-    room: Option<Arc<dyn AnswerRoom>>,
+    grant: Option<Arc<dyn AnswerGrant>>,
     counting: bool,
     /// Rows must be durable before the client gets them.
     serial: bool,
@@ -181,7 +181,7 @@ impl Reading {
             position,
             page: if counting || merged { None } else { request.page_size },
             page_bytes_max: request.page_bytes_max.min(PAGE_BYTES_MAX),
-            room: request.room.map(AnswerMemory::open),
+            grant: request.room.map(AnswerMemory::open),
             counting,
             serial: request.serial,
         })
@@ -200,7 +200,7 @@ impl Reading {
         guardrails.check(Guardrail::PageRows, self.page.unwrap_or(0).into())?;
         let mut chunk = Chunk::new(Rows::new(self.plan.columns.clone()), page, bytes_max);
         chunk.room = self.plan.room();
-        chunk.grants = Grants::of(self.room.take().filter(|_| self.page.is_none()));
+        chunk.grants = Grants::of(self.grant.take().filter(|_| self.page.is_none()));
         let read_cores: Option<BTreeSet<usize>> = match &self.keys {
             Some(keys) if self.serial => Some(keys.iter().map(|(token, _)| engine.owner(*token)).collect()),
             None if self.serial => Some((0..lanes::cores()).collect()),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use engine::{
-    AnswerMemory, AnswerRoom, Error, Execution, Outcome, Request, Rows, Subject, Viewer, VirtualRow,
+    AnswerGrant, AnswerMemory, Error, Execution, Outcome, Request, Rows, Subject, Viewer, VirtualRow,
     VirtualTable, Warnings,
 };
 use schema::value;
@@ -34,7 +34,7 @@ struct PendingSelect {
     /// Bytes of cells at which a page ends.
     bytes_max: usize,
     /// Memory for a result without pages.
-    room: Option<Arc<dyn AnswerRoom>>,
+    grant: Option<Arc<dyn AnswerGrant>>,
 }
 
 /// Runs a SELECT over a virtual table.
@@ -131,7 +131,7 @@ impl PendingSelect {
             start,
             page: request.page_size.map_or(usize::MAX, |n| n as usize),
             bytes_max: if request.page_size.is_some() { request.page_bytes_max } else { usize::MAX },
-            room: request.room.filter(|_| request.page_size.is_none()).map(AnswerMemory::open),
+            grant: request.room.filter(|_| request.page_size.is_none()).map(AnswerMemory::open),
         })
     }
 
@@ -168,7 +168,7 @@ impl PendingSelect {
         };
         rows.truncate(self.limit);
         let start = self.start.min(rows.len());
-        let mut grants = Grants::of(self.room.clone());
+        let mut grants = Grants::of(self.grant.clone());
         let mut end = start.saturating_add(self.page).min(rows.len());
         for (at, row) in rows.iter().enumerate().take(end).skip(start) {
             for show in shows {

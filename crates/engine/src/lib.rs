@@ -36,7 +36,7 @@ pub use client_session::{ClientSession, SessionStage, session_rows, shortened};
 pub use error::Error;
 pub use guardrails::{GUARDRAILS, Guardrail, GuardrailSpec, Guardrails, Passed};
 pub use latency::{Latencies, LatencySummary};
-pub use memory_table::HeldMemory;
+pub use memory_table::MemoryUsage;
 pub use metric::{Measure, Metric, MetricKind, TableMeasures};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
 pub use running::{Progress, RunningStatement, StatementState};
@@ -66,17 +66,17 @@ pub const PAGE_BYTES_MAX: usize = 1 << 20;
 pub trait AnswerMemory {
     /// Opens the memory of one answer. Called only for reads that may return many rows, so that
     /// short reads cost nothing.
-    fn open(&self) -> Arc<dyn AnswerRoom>;
+    fn open(&self) -> Arc<dyn AnswerGrant>;
 }
 
-impl AnswerMemory for Arc<dyn AnswerRoom> {
-    fn open(&self) -> Arc<dyn AnswerRoom> {
+impl AnswerMemory for Arc<dyn AnswerGrant> {
+    fn open(&self) -> Arc<dyn AnswerGrant> {
         self.clone()
     }
 }
 
 /// Memory of one answer, granted as the answer grows.
-pub trait AnswerRoom: std::fmt::Debug + Send + Sync {
+pub trait AnswerGrant: std::fmt::Debug + Send + Sync {
     /// Grants memory for an answer of `bytes` in total.
     ///
     /// # Errors

@@ -8,17 +8,17 @@ use crate::virtual_table::VirtualTable;
 
 /// Memory in use for one purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HeldMemory {
+pub struct MemoryUsage {
     /// Purpose.
     pub purpose: &'static str,
     /// Bytes.
     pub bytes: u64,
 }
 
-impl HeldMemory {
+impl MemoryUsage {
     /// Creates the table for the registry of a core, which concatenates the rows of several
     /// listeners.
-    pub fn table(core: usize, held: impl Fn() -> Vec<HeldMemory> + 'static) -> VirtualTable {
+    pub fn table(core: usize, held: impl Fn() -> Vec<MemoryUsage> + 'static) -> VirtualTable {
         let columns = [("purpose", CqlType::Text), ("core", CqlType::Int), ("bytes", CqlType::BigInt)];
         let core = i32::try_from(core).unwrap_or(i32::MAX);
         let rows = move || held().iter().map(|held| held.row(core)).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{AnswerRoom, Error};
+use engine::{AnswerGrant, Error};
 use frontdoor::{Account, Charge, Full};
 
 /// A memory charge for an answer, which the engine grows while it produces rows.
@@ -16,7 +16,7 @@ impl AnswerCharge {
     }
 }
 
-impl AnswerRoom for AnswerCharge {
+impl AnswerGrant for AnswerCharge {
     fn grow(&self, bytes: u64) -> Result<(), Error> {
         let more = bytes.saturating_sub(self.0.bytes());
         self.0.grow(more).map_err(|full| Error::Overloaded(overloaded(full)))

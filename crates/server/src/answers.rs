@@ -15,7 +15,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{AnswerMemory, AnswerRoom, Error, Outcome, Warnings};
+use engine::{AnswerMemory, AnswerGrant, Error, Outcome, Warnings};
 use frontdoor::Full;
 use wire::{Direction, Encoder, Failure, FailureKind};
 
@@ -133,7 +133,7 @@ fn encode_large(session: &Rc<Session>, stream: i16, rows: engine::Rows, plan: Ro
 }
 
 impl AnswerMemory for Session {
-    fn open(&self) -> Arc<dyn AnswerRoom> {
+    fn open(&self) -> Arc<dyn AnswerGrant> {
         Arc::new(AnswerCharge::new(&self.account.borrow()))
     }
 }

@@ -139,7 +139,7 @@ impl Connection {
     /// [`MEMORY_TIMEOUT`]. Then it refuses the frame and closes the connection, because it would
     /// otherwise have to read the rest of the frame.
     pub(crate) async fn charge_incoming(&mut self) -> Result<(), Ended> {
-        let bytes = self.decoder.coming_bytes() as u64;
+        let bytes = self.decoder.incoming_bytes() as u64;
         let since_ns = lanes::time::monotonic_ns();
         let mut pause = Duration::from_millis(1);
         loop {

@@ -35,7 +35,7 @@ const COLUMNS: [Column; 24] = [
     ("memory_min_bytes", |u| u.memory.min),
     ("memory_most_bytes", |u| u.memory.peak),
     ("memory_refused", |u| u.memory.refused),
-    ("memory_owed", |u| u.memory.is_lagging.into()),
+    ("memory_lagging", |u| u.memory.is_lagging.into()),
     ("statements", |u| u.ended),
     ("running", LevelUsage::running),
     ("queued", |u| u.slots.occupancy.waiting.into()),

@@ -2,7 +2,7 @@
 
 use std::rc::{Rc, Weak};
 
-use engine::{HeldMemory, VirtualTable};
+use engine::{MemoryUsage, VirtualTable};
 
 use crate::sessions::Sessions;
 
@@ -17,10 +17,10 @@ const OF_ENGINE: [(&str, &str); 4] = [
 /// Returns the table for a core's registry.
 pub(crate) fn table(sessions: &Rc<Sessions>) -> VirtualTable {
     let (index, sessions) = (sessions.core.index, Rc::downgrade(sessions));
-    HeldMemory::table(index, move || held(&sessions))
+    MemoryUsage::table(index, move || held(&sessions))
 }
 
-fn held(sessions: &Weak<Sessions>) -> Vec<HeldMemory> {
+fn held(sessions: &Weak<Sessions>) -> Vec<MemoryUsage> {
     let Some(sessions) = sessions.upgrade() else { return Vec::new() };
     let core = &sessions.core;
     let measures = core.engine.metrics();
@@ -28,14 +28,14 @@ fn held(sessions: &Weak<Sessions>) -> Vec<HeldMemory> {
         measures.iter().find(|measure| measure.metric.name == name).map_or(0, |measure| measure.value as u64)
     };
     let of_engine =
-        OF_ENGINE.into_iter().map(|(purpose, metric)| HeldMemory { purpose, bytes: measured(metric) });
-    let mut held: Vec<HeldMemory> = of_engine.collect();
+        OF_ENGINE.into_iter().map(|(purpose, metric)| MemoryUsage { purpose, bytes: measured(metric) });
+    let mut held: Vec<MemoryUsage> = of_engine.collect();
     let pending = sessions.by_id.borrow().values().map(|session| session.answer_bytes() as u64).sum();
-    held.push(HeldMemory { purpose: "answers that CQL clients have not read", bytes: pending });
-    held.push(HeldMemory { purpose: "prepared and recent CQL statements", bytes: core.plans.bytes() as u64 });
+    held.push(MemoryUsage { purpose: "answers that CQL clients have not read", bytes: pending });
+    held.push(MemoryUsage { purpose: "prepared and recent CQL statements", bytes: core.plans.bytes() as u64 });
     if core.index == 0 {
         let bytes = core.shared.config.accounts.all().used_bytes();
-        held.push(HeldMemory {
+        held.push(MemoryUsage {
             purpose: "requests that are large or wait, and what SQL sessions keep",
             bytes,
         });
@@ -43,7 +43,7 @@ fn held(sessions: &Weak<Sessions>) -> Vec<HeldMemory> {
     // One account covers all cores, so only core 0 reports it.
     if core.index == 0 {
         let bytes = core.access.levels().usage().iter().map(|level| level.memory.used).sum();
-        held.push(HeldMemory { purpose: "queries", bytes });
+        held.push(MemoryUsage { purpose: "queries", bytes });
     }
     held
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use engine::{Error, Warnings};
 use frontdoor::Charge;
-use wire::{Consistency, Envelope, Failure, Large};
+use wire::{Consistency, Envelope, Failure, LargeEnvelope};
 use workload::{Effective, InFlight, Ticket, Watch};
 
 use crate::failure;
@@ -154,7 +154,7 @@ pub(crate) enum Frame {
     /// A request whose body is complete.
     Whole(Envelope),
     /// A request whose body is still in chunks or compressed. It is too long for the fast lane.
-    Parts(Large),
+    Parts(LargeEnvelope),
 }
 
 impl Frame {

@@ -115,7 +115,7 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
                     break;
                 }
                 Ok(Decoded::Chunk) => {
-                    if connection.incoming.is_none() && connection.decoder.coming_bytes() > 0 {
+                    if connection.incoming.is_none() && connection.decoder.incoming_bytes() > 0 {
                         connection.charge_incoming().await?;
                     }
                     if lanes::spend_bytes(CHUNK_BYTES) {
@@ -203,7 +203,7 @@ fn work_on_small(session: &Rc<Session>, envelope: &Envelope, request: CqlRequest
 }
 
 /// Starts a task for a large frame.
-fn work_on_large(connection: &mut Connection, large: wire::Large, mut request: CqlRequest) {
+fn work_on_large(connection: &mut Connection, large: wire::LargeEnvelope, mut request: CqlRequest) {
     let session = &connection.session;
     session.core.counters.request(large.opcode());
     Warnings::begin();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::AuditLog;
-use engine::scan::arrow::DECIMALS;
+use engine::scan::arrow::SCALE_DEFAULT;
 use frontdoor::{Accounts, Limits, Tls};
 
 /// Settings of the SQL listener. [`SqlConfig::default`] listens on loopback, with authentication.
@@ -48,7 +48,7 @@ pub struct SqlConfig {
     pub auth_failure_delay: Duration,
     /// Audit log of logins and of reads of audited keyspaces. `None` disables it.
     pub audit: Option<Arc<AuditLog>>,
-    /// Scale with which a CQL `decimal` is read, 0 to [`engine::scan::arrow::DECIMALS_MAX`]. The
+    /// Scale with which a CQL `decimal` is read, 0 to [`engine::scan::arrow::SCALE_MAX`]. The
     /// precision is 38. A query that reads a value with a larger scale fails.
     pub decimals: i8,
     /// Approximate number of rows of a batch: a few thousand, so that an operator takes about a
@@ -76,7 +76,7 @@ impl Default for SqlConfig {
             startup_timeout: Duration::from_secs(10),
             auth_failure_delay: Duration::from_millis(200),
             audit: None,
-            decimals: DECIMALS,
+            decimals: SCALE_DEFAULT,
             batch_rows: 8192,
         }
     }

@@ -21,6 +21,6 @@ mod engine;
 mod failure;
 mod postgres;
 
-pub use ::engine::scan::arrow::DECIMALS_MAX;
+pub use ::engine::scan::arrow::SCALE_MAX;
 pub use config::SqlConfig;
 pub use postgres::server::{Sql, StartError};

@@ -5,13 +5,14 @@
 //! Memory is bounded by the limit of a body. A header is checked as soon as its nine bytes have
 //! arrived, and no claim of the peer sizes a buffer. Time is bounded too: a step takes at most
 //! [`CHUNK_BYTES`] or one segment. A body above [`Decoder::set_inline_max`] is neither joined nor
-//! inflated here. It is returned as a [`Large`], for the caller to assemble where long work runs.
+//! inflated here. It is returned as a [`LargeEnvelope`], for the caller to assemble where long work
+//! runs.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::compress::{decompress_body, inflated_bytes, lz4_block};
 use crate::frame::{Direction, Envelope, Flags, HEADER_BYTES, Header, Limits, check_version_byte};
-use crate::large::{Large, Parts};
+use crate::large::{LargeEnvelope, Parts};
 use crate::segment::{self, PAYLOAD_BYTES_MAX, SegmentHeader, TRAILER_BYTES};
 use crate::{Compression, Error, Framing, Version};
 
@@ -55,7 +56,7 @@ pub enum Decoded {
     /// A complete envelope.
     Envelope(Envelope),
     /// An envelope with a body beyond [`Decoder::set_inline_max`].
-    Large(Large),
+    Large(LargeEnvelope),
 }
 
 /// The most bytes of a large v4 body that one step consumes.
@@ -83,7 +84,7 @@ impl Decoder {
 
     /// Returns the declared body length in bytes of the large envelope being received. 0: there is
     /// none.
-    pub fn coming_bytes(&self) -> usize {
+    pub fn incoming_bytes(&self) -> usize {
         self.large.as_ref().map_or(0, |coming| coming.header.length)
     }
 
@@ -198,7 +199,7 @@ impl Decoder {
             if inflated_bytes(compression, &body, body.len(), max)? > self.inline_max {
                 let mut parts = Parts::default();
                 parts.push(body);
-                return Ok(Decoded::Large(Large::new(header, parts, Some(compression), max)?));
+                return Ok(Decoded::Large(LargeEnvelope::new(header, parts, Some(compression), max)?));
             }
             body = decompress_body(compression, &body, max)?;
         }
@@ -211,7 +212,7 @@ impl Decoder {
         let Some(Incoming { header, parts }) = self.large.take_if(whole) else { return Ok(Decoded::Chunk) };
         let compression = header.flags.has(Flags::COMPRESSED).then_some(compression);
         let compression = compression.filter(|_| header.version == Version::V4);
-        Ok(Decoded::Large(Large::new(header, parts, compression, self.limits.body_bytes_max)?))
+        Ok(Decoded::Large(LargeEnvelope::new(header, parts, compression, self.limits.body_bytes_max)?))
     }
 
     fn header(&mut self, bytes: &[u8; HEADER_BYTES], version: Option<Version>) -> Result<Header, Error> {
@@ -267,7 +268,7 @@ impl Decoder {
         }
         let mut parts = Parts::default();
         parts.push(body);
-        Ok(Decoded::Large(Large::new(header, parts, None, self.limits.body_bytes_max)?))
+        Ok(Decoded::Large(LargeEnvelope::new(header, parts, None, self.limits.body_bytes_max)?))
     }
 
     /// Adds one segment to a large envelope. Returns the envelope once it is complete.
@@ -357,7 +358,7 @@ mod tests {
                 for envelope in found {
                     assert_eq!((envelope.stream, &envelope.body[..]), (7, &whole[HEADER_BYTES..]));
                 }
-                assert!(input.is_empty() && decoder.coming_bytes() == 0);
+                assert!(input.is_empty() && decoder.incoming_bytes() == 0);
             }
         }
     }

@@ -61,7 +61,7 @@ impl Parts {
 
 /// A complete envelope whose parts are not joined and not inflated yet.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Large {
+pub struct LargeEnvelope {
     header: Header,
     parts: Parts,
     compression: Option<Compression>,
@@ -69,7 +69,7 @@ pub struct Large {
     bytes_max: usize,
 }
 
-impl Large {
+impl LargeEnvelope {
     /// Creates an envelope of these parts.
     ///
     /// # Errors
@@ -80,12 +80,12 @@ impl Large {
         parts: Parts,
         compression: Option<Compression>,
         bytes_max: usize,
-    ) -> Result<Large, Error> {
+    ) -> Result<LargeEnvelope, Error> {
         let bytes = match (compression, parts.full.first()) {
             (Some(compression), Some(first)) => inflated_bytes(compression, first, parts.bytes(), bytes_max)?,
             _ => parts.bytes(),
         };
-        Ok(Large { header, parts, compression, bytes, bytes_max })
+        Ok(LargeEnvelope { header, parts, compression, bytes, bytes_max })
     }
 
     /// Returns the inflated length of the body in bytes. This is the claim of the sender, and

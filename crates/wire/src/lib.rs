@@ -81,7 +81,7 @@ pub use error::Error;
 pub use event::{ChangeType, EVENT_STREAM, EVENT_TYPES, Event, SchemaChange, SchemaTarget};
 pub use failure::{Failure, FailureKind, Failures};
 pub use frame::{BODY_BYTES_MAX, Direction, Envelope, Flags, HEADER_BYTES, Header, Limits, Opcode, Version};
-pub use large::Large;
+pub use large::LargeEnvelope;
 pub use params::{BatchParams, QueryParams};
 pub use prelude::{CustomPayload, Prelude};
 pub use read::Value;

@@ -10,7 +10,7 @@
 use std::sync::mpsc::channel;
 use std::thread::ScopedJoinHandle;
 
-use load::sql::{Query, SqlReport, SqlSpec, SqlStep, carried};
+use load::sql::{Query, SqlReport, SqlSpec, SqlStep, bundled_queries};
 use load::{LoadError, Pacing, StopFlag};
 
 use crate::error::DemoError;
@@ -36,7 +36,7 @@ pub(crate) struct Queries {
 impl Queries {
     pub(super) fn texts(&self) -> Vec<Query> {
         // The folder with their texts has the name of the keyspace.
-        carried(self.keyspace, self.names)
+        bundled_queries(self.keyspace, self.names)
     }
 }
 
@@ -152,7 +152,7 @@ impl<'a> Phases<'a> {
 }
 
 fn load_of(report: &SqlReport, step: &SqlStep) -> WindowLoad {
-    let of_query = |query: &load::sql::QueryFigures| OfQuery {
+    let of_query = |query: &load::sql::QueryResults| OfQuery {
         name: query.name.clone(),
         count: query.count,
         latency: query.latency,

@@ -127,7 +127,7 @@ fn clustering_number(ty: &CqlType) -> Option<ColumnType> {
 /// Builds the columns of the scan from a batch of storage. Yields between chunks of the work.
 pub(super) async fn build_columns(
     def: &TableDef,
-    decimals: i8,
+    scale: i8,
     shown: &[Shown],
     batch: &RecordBatch,
 ) -> Result<Vec<ArrayRef>, Error> {
@@ -138,12 +138,12 @@ pub(super) async fn build_columns(
             Method::Plain => cast_plain(&own.ty, from),
             Method::ClusteringNumber => decode_clustering_numbers(own, from),
             Method::Decimals => {
-                let numbers = decimal_column(from.as_binary(), decimals)?;
+                let numbers = decimal_column(from.as_binary(), scale)?;
                 lanes::heavy_yield().await;
                 numbers
             }
             method => {
-                let mut builder = ColumnBuilder::new(&own.ty, decimals, batch.num_rows());
+                let mut builder = ColumnBuilder::new(&own.ty, scale, batch.num_rows());
                 let mut start = 0;
                 while start < batch.num_rows() {
                     let end = (start + VALUES_PER_YIELD).min(batch.num_rows());

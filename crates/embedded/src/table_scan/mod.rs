@@ -36,7 +36,7 @@ const BATCH_ROWS_MAX: usize = 1 << 16;
 struct ShardBatches {
     scan: BatchScan,
     /// Scale of decimals in its batches.
-    decimals: i8,
+    scale: i8,
     shown: Vec<Shown>,
     def: Arc<TableDef>,
     schema: SchemaRef,
@@ -123,9 +123,9 @@ impl TableSnapshot for ShardSnapshot {
             bypass_cache: scan.bypass_cache,
         };
         let (ownership, tokens, filters) = (self.ownership, scan.tokens.clone(), scan.filters.clone());
-        let decimals = scan.decimals;
+        let scale = scan.scale;
         let scan = self.snapshot.scan(request);
-        Ok(Box::new(ShardBatches { scan, decimals, shown, def, schema, ownership, tokens, filters, left }))
+        Ok(Box::new(ShardBatches { scan, scale, shown, def, schema, ownership, tokens, filters, left }))
     }
 }
 
@@ -139,7 +139,7 @@ fn schema_of_scan(def: &TableDef, scan: &TableScan) -> Result<SchemaRef, Error> 
             def.keyspace, def.name
         )));
     }
-    let all = schema_of(def, scan.decimals);
+    let all = schema_of(def, scan.scale);
     let fields: Vec<_> = scan.columns.iter().map(|column| all.fields()[*column].clone()).collect();
     Ok(Arc::new(ArrowSchema::new(fields)))
 }
@@ -167,7 +167,7 @@ impl ShardBatches {
         let rows = usize::try_from(self.left).map_or(batch.num_rows(), |left| left.min(batch.num_rows()));
         self.left -= rows as u64;
         let batch = batch.slice(0, rows);
-        let arrays = columns::build_columns(&self.def, self.decimals, &self.shown, &batch).await?;
+        let arrays = columns::build_columns(&self.def, self.scale, &self.shown, &batch).await?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let made = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options);
         made.map(Some).map_err(|error| Error::Server(format!("a stored row is damaged: {error}")))
@@ -183,7 +183,7 @@ impl BatchSource for ShardBatches {
         Box::pin(self.batch())
     }
 
-    fn narrow(&mut self, filters: &[Filter]) -> Result<(), Error> {
+    fn push_down(&mut self, filters: &[Filter]) -> Result<(), Error> {
         let all = [&self.filters[..], filters].concat();
         let Reach { tokens, clustering, conditions } = bounds::reach(&self.def, self.tokens.clone(), &all)?;
         self.scan.restrict(self.ownership.own(tokens, self.scan.snapshot()));

@@ -19,7 +19,7 @@ struct VirtualBatches {
     schema: SchemaRef,
     /// Columns by their index in a row.
     columns: Vec<(usize, CqlType)>,
-    decimals: i8,
+    scale: i8,
     rows: Arc<SnapshotRows>,
     /// Rows to return, at most.
     limit: usize,
@@ -98,8 +98,8 @@ impl TableSnapshot for VirtualSnapshot {
         let limit = scan.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let columns = scan.columns.iter().map(|at| (*at, def.columns[*at].ty.clone())).collect();
         let (rows, batch_rows) = (self.rows.clone(), batch_rows(scan));
-        let decimals = scan.decimals;
-        Ok(Box::new(VirtualBatches { schema, columns, decimals, rows, limit, left: None, batch_rows }))
+        let scale = scan.scale;
+        Ok(Box::new(VirtualBatches { schema, columns, scale, rows, limit, left: None, batch_rows }))
     }
 }
 
@@ -115,7 +115,7 @@ impl VirtualBatches {
             return Ok(None);
         }
         let column = |(at, ty): &(usize, CqlType)| {
-            let mut column = ColumnBuilder::new(ty, self.decimals, rows.len());
+            let mut column = ColumnBuilder::new(ty, self.scale, rows.len());
             rows.iter().try_for_each(|row| column.push(row[*at].as_deref()))?;
             Ok(column.finish())
         };

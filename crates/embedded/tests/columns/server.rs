@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::{Array, RecordBatch};
 use embedded::Embedded;
-use engine::scan::arrow::{ColumnBuilder, DECIMALS};
+use engine::scan::arrow::{ColumnBuilder, SCALE_DEFAULT};
 use engine::scan::{Filter, TableScan};
 use engine::{Engine, Outcome, Request};
 use lanes::{Config, Group, Lanes};
@@ -130,7 +130,7 @@ impl Server {
                     let (mut lines, mut batches) = (Vec::new(), 0);
                     loop {
                         if batches == after {
-                            source.narrow(&by).expect("sound filters");
+                            source.push_down(&by).expect("sound filters");
                         }
                         let Some(batch) = source.next().await.expect("a batch") else { break };
                         batches += 1;
@@ -209,7 +209,7 @@ pub(crate) fn all(table: &str, columns: usize) -> TableScan {
         filters: Vec::new(),
         limit: None,
         batch_rows: 50,
-        decimals: DECIMALS,
+        scale: SCALE_DEFAULT,
         bypass_cache: false,
     }
 }
@@ -228,11 +228,11 @@ pub(crate) fn lines_of(batch: &RecordBatch) -> Vec<String> {
 /// Formats rows of a SELECT as the lines of a scan, independently of the engine.
 pub(crate) fn lines_of_rows(def: &TableDef, rows: &[Row]) -> Vec<String> {
     let arrays = def.columns.iter().enumerate().map(|(at, column)| {
-        let mut builder = ColumnBuilder::new(&column.ty, DECIMALS, rows.len());
+        let mut builder = ColumnBuilder::new(&column.ty, SCALE_DEFAULT, rows.len());
         rows.iter().for_each(|row| builder.push(row[at].as_deref()).expect("a value"));
         builder.finish()
     });
     let batch =
-        RecordBatch::try_new(engine::scan::schema_of(def, DECIMALS), arrays.collect()).expect("columns");
+        RecordBatch::try_new(engine::scan::schema_of(def, SCALE_DEFAULT), arrays.collect()).expect("columns");
     lines_of(&batch)
 }

@@ -42,7 +42,7 @@ pub struct TableScan {
     /// Approximate number of rows per batch.
     pub batch_rows: usize,
     /// Scale of `decimal` values. A value that needs a larger scale is an error.
-    pub decimals: i8,
+    pub scale: i8,
     /// True if the scan neither uses nor fills the scan cache of data from files.
     pub bypass_cache: bool,
 }
@@ -142,7 +142,7 @@ pub trait BatchSource: Send {
     ///
     /// # Errors
     /// Returned if a bound is not a value of its column.
-    fn narrow(&mut self, _filters: &[Filter]) -> Result<(), Error> {
+    fn push_down(&mut self, _filters: &[Filter]) -> Result<(), Error> {
         Ok(())
     }
 
@@ -172,17 +172,17 @@ pub fn columns_of(def: &TableDef) -> &[ColumnDef] {
     &def.columns
 }
 
-/// Returns all columns of a table as scans with this scale ([`TableScan::decimals`]) return them.
+/// Returns all columns of a table as scans with this scale ([`TableScan::scale`]) return them.
 /// The field metadata `cql_type` is the CQL type.
-pub fn schema_of(def: &TableDef, decimals: i8) -> SchemaRef {
-    let fields = columns_of(def).iter().map(|column| field_of(column, decimals));
+pub fn schema_of(def: &TableDef, scale: i8) -> SchemaRef {
+    let fields = columns_of(def).iter().map(|column| field_of(column, scale));
     Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
 }
 
 /// Returns a column as scans return it. Only partition key columns are never null: a partition with
 /// static columns only is one row.
-pub(crate) fn field_of(column: &ColumnDef, decimals: i8) -> Field {
+pub(crate) fn field_of(column: &ColumnDef, scale: i8) -> Field {
     let key = matches!(column.kind, ::schema::ColumnKind::PartitionKey(_));
     let metadata = [("cql_type".to_owned(), column.ty.to_string())];
-    Field::new(&column.name, arrow::arrow_type(&column.ty, decimals), !key).with_metadata(metadata.into())
+    Field::new(&column.name, arrow::arrow_type(&column.ty, scale), !key).with_metadata(metadata.into())
 }

@@ -135,7 +135,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         value: "0-30",
         default: "6",
         help: "Scale of CQL decimals in SQL, at a precision of 38. Queries that read a larger scale fail.",
-        set: |s, text| put(&mut s.sql_decimals, number(text, 0, engine::scan::arrow::DECIMALS_MAX as u64)),
+        set: |s, text| put(&mut s.sql_decimals, number(text, 0, engine::scan::arrow::SCALE_MAX as u64)),
     },
     Setting {
         name: "tls_certificate",

@@ -17,7 +17,7 @@ mod run;
 mod spec;
 
 pub(crate) use cli::run as cli;
-pub use queries::{Query, carried};
-pub use report::{QueryFigures, SqlReport, SqlStep};
+pub use queries::{Query, bundled_queries};
+pub use report::{QueryResults, SqlReport, SqlStep};
 pub use run::run;
 pub use spec::SqlSpec;

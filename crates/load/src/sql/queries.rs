@@ -16,8 +16,8 @@ pub struct Query {
     pub text: String,
 }
 
-/// Folder, name and text of the queries embedded in the program, for use without its sources.
-const EMBEDDED: [(&str, &str, &str); 7] = [
+/// Folder, name and text of the queries bundled with the program, for use without its sources.
+const BUNDLED: [(&str, &str, &str); 7] = [
     ("clickbench", "q10", include_str!("../../queries/clickbench/q10.sql")),
     ("clickbench", "q15", include_str!("../../queries/clickbench/q15.sql")),
     ("clickbench", "q17", include_str!("../../queries/clickbench/q17.sql")),
@@ -27,14 +27,14 @@ const EMBEDDED: [(&str, &str, &str); 7] = [
     ("tpch", "q19", include_str!("../../queries/tpch/q19.sql")),
 ];
 
-/// Returns embedded queries of a folder of `crates/load/queries`.
+/// Returns bundled queries of a folder of `crates/load/queries`.
 ///
 /// # Panics
-/// If a name is not embedded.
-pub fn carried(folder: &str, names: &[&str]) -> Vec<Query> {
+/// If a name is not bundled.
+pub fn bundled_queries(folder: &str, names: &[&str]) -> Vec<Query> {
     let query = |name: &&str| {
-        let found = EMBEDDED.iter().find(|(of, named, _)| *of == folder && named == name);
-        let (_, _, text) = found.unwrap_or_else(|| panic!("{folder}/{name} is not embedded"));
+        let found = BUNDLED.iter().find(|(of, named, _)| *of == folder && named == name);
+        let (_, _, text) = found.unwrap_or_else(|| panic!("{folder}/{name} is not bundled"));
         Query { name: (*name).to_string(), text: statement(text) }
     };
     names.iter().map(query).collect()
@@ -110,10 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn embedded_queries_equal_the_files() {
-        for (folder, name, _) in EMBEDDED {
+    fn bundled_queries_equal_the_files() {
+        for (folder, name, _) in BUNDLED {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("queries").join(folder);
-            assert_eq!(carried(folder, &[name]), read(&path, &[name.into()]).expect("the file exists"));
+            assert_eq!(
+                bundled_queries(folder, &[name]),
+                read(&path, &[name.into()]).expect("the file exists")
+            );
         }
     }
 

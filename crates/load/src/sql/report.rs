@@ -46,12 +46,12 @@ pub struct SqlStep {
     #[serde(flatten)]
     pub all: Step,
     /// Results of each query that was sent, in the order of the files.
-    pub queries: Vec<QueryFigures>,
+    pub queries: Vec<QueryResults>,
 }
 
 /// Results of one query in one step.
 #[derive(Clone, Debug, Serialize)]
-pub struct QueryFigures {
+pub struct QueryResults {
     /// Name of the query.
     pub name: String,
     /// Runs answered without error.
@@ -104,9 +104,9 @@ pub(crate) fn build(
     report
 }
 
-fn query_results(spec: &SqlSpec, totals: &Totals, stretch: usize) -> Vec<QueryFigures> {
+fn query_results(spec: &SqlSpec, totals: &Totals, stretch: usize) -> Vec<QueryResults> {
     let named = spec.queries.iter().zip(&totals.queries[stretch]);
-    let results = named.map(|(query, counted)| QueryFigures {
+    let results = named.map(|(query, counted)| QueryResults {
         name: query.name.clone(),
         count: counted.latencies.len(),
         failed: counted.failed,
@@ -171,7 +171,7 @@ impl SqlReport {
     }
 }
 
-fn queries_text(out: &mut String, queries: &[QueryFigures]) {
+fn queries_text(out: &mut String, queries: &[QueryResults]) {
     for query in queries {
         let latency = &query.latency;
         // Writing to a String cannot fail.

@@ -5,7 +5,7 @@
 //! blocks without reading them.
 //!
 //! ```text
-//!   SortExec: TopK(10) ──"x < 7"──▶ ScanExec ──Filter { x: ..7 }──▶ BatchSource::narrow
+//!   SortExec: TopK(10) ──"x < 7"──▶ ScanExec ──Filter { x: ..7 }──▶ BatchSource::push_down
 //!        ▲                                                              │
 //!        └──────────────────────── batches ◀────────────────────────────┘
 //! ```

@@ -160,19 +160,20 @@ pub(crate) fn compared(def: &TableDef, name: &str, op: Operator, value: &ScalarV
 /// number in a query (`0.05`) in floating point. The margin is one unit of the last place, plus
 /// the rounding error of the number.
 fn around(value: f64) -> Option<(ScalarValue, ScalarValue)> {
-    let scaled = value * 10_f64.powi(arrow::DECIMALS.into());
+    let scaled = value * 10_f64.powi(arrow::SCALE_DEFAULT.into());
     let margin = 1.0 + scaled.abs() * f64::EPSILON * 4.0;
     // Up to this size the cast to `i128` does not saturate.
     if scaled.is_nan() || scaled.abs() >= 1e30 {
         return None;
     }
-    let decimal = |number: f64| ScalarValue::Decimal128(Some(number as i128), arrow::DIGITS, arrow::DECIMALS);
+    let decimal =
+        |number: f64| ScalarValue::Decimal128(Some(number as i128), arrow::DIGITS, arrow::SCALE_DEFAULT);
     Some((decimal((scaled - margin).floor()), decimal((scaled + margin).ceil())))
 }
 
 /// Returns the constant in CQL's serialized form, if it has the column's type.
 fn serialized(ty: &::schema::CqlType, value: &ScalarValue) -> Option<Bytes> {
-    let wanted = arrow::arrow_type(ty, arrow::DECIMALS);
+    let wanted = arrow::arrow_type(ty, arrow::SCALE_DEFAULT);
     let is_text = |ty: &DataType| matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     // The time zone affects only the text form of a point in time.
     let is_point = |ty: &DataType| matches!(ty, DataType::Timestamp(_, Some(_)));
@@ -197,7 +198,7 @@ mod tests {
         let cast = datafusion::prelude::cast(col("price"), DataType::Float64);
         let found = filter(&def, &cast.clone().between(lit(0.05), lit(0.07))).expect("of use");
         let decimal = |millionths| {
-            let value = ScalarValue::Decimal128(Some(millionths), arrow::DIGITS, arrow::DECIMALS);
+            let value = ScalarValue::Decimal128(Some(millionths), arrow::DIGITS, arrow::SCALE_DEFAULT);
             Bound::Included(serialized(&CqlType::Decimal, &value).expect("a decimal"))
         };
         // One unit below 0.05, or two: in floating point, 0.05 times a million may not be an

@@ -260,7 +260,7 @@ impl Making {
     async fn next(&mut self, source: &mut Box<dyn BatchSource>) -> Result<Option<RecordBatch>, Error> {
         let timer = self.metrics.elapsed_compute().timer();
         if let Some(filters) = self.filters.changed() {
-            source.narrow(&filters)?;
+            source.push_down(&filters)?;
         }
         let next = source.next().await;
         timer.done();

@@ -113,7 +113,7 @@ impl TableProvider for CqlTable {
             // DataFusion passes no limit if it filters afterwards, since filters are inexact.
             limit: limit.filter(|_| filters.is_empty()).map(|limit| limit as u64),
             batch_rows: state.config().batch_size(),
-            decimals: self.sql.config().decimals,
+            scale: self.sql.config().decimals,
             bypass_cache: options.bypass_cache,
         };
         let statistics = match scan.filters.is_empty() {

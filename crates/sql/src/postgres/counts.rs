@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use engine::{HeldMemory, Measure, Metric};
+use engine::{Measure, MemoryUsage, Metric};
 
 /// See the head of this file.
 #[derive(Debug, Default)]
@@ -84,11 +84,11 @@ impl Counts {
 
     /// Returns the rows of `system.memory`. Memory of sessions between statements is not included:
     /// the accounts of all listeners count it.
-    pub(crate) fn held(&self, plans: PlanCacheCounts) -> Vec<HeldMemory> {
+    pub(crate) fn held(&self, plans: PlanCacheCounts) -> Vec<MemoryUsage> {
         let mut held =
-            vec![HeldMemory { purpose: "buffers of SQL connections", bytes: self.buffer_bytes.get() }];
+            vec![MemoryUsage { purpose: "buffers of SQL connections", bytes: self.buffer_bytes.get() }];
         if plans.plans > 0 {
-            held.push(HeldMemory { purpose: "kept plans of SQL, about", bytes: plans.bytes });
+            held.push(MemoryUsage { purpose: "kept plans of SQL, about", bytes: plans.bytes });
         }
         held
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{Field, Schema};
 use engine::Rows;
-use engine::scan::arrow::{ColumnBuilder, DECIMALS, arrow_type};
+use engine::scan::arrow::{ColumnBuilder, SCALE_DEFAULT, arrow_type};
 
 use crate::failure::{Failure, state};
 
@@ -17,14 +17,14 @@ use crate::failure::{Failure, state};
 pub(crate) fn batch(rows: &Rows) -> Result<RecordBatch, Failure> {
     let count = rows.count as usize;
     let mut builders: Vec<ColumnBuilder> =
-        rows.columns.iter().map(|column| ColumnBuilder::new(&column.ty, DECIMALS, count)).collect();
+        rows.columns.iter().map(|column| ColumnBuilder::new(&column.ty, SCALE_DEFAULT, count)).collect();
     for row in rows.decoded() {
         for (builder, cell) in builders.iter_mut().zip(row) {
             builder.push(cell)?;
         }
     }
     let field =
-        |column: &engine::ColumnSpec| Field::new(&column.name, arrow_type(&column.ty, DECIMALS), true);
+        |column: &engine::ColumnSpec| Field::new(&column.name, arrow_type(&column.ty, SCALE_DEFAULT), true);
     let fields: Vec<Field> = rows.columns.iter().map(field).collect();
     let columns = builders.iter_mut().map(ColumnBuilder::finish).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(count));

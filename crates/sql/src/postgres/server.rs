@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use access::{Access, CancelTarget, Cancelled};
 use bytes::Bytes;
-use engine::{Engine, HeldMemory, Measure, Metric, Progress, RunningStatement, StatementState};
+use engine::{Engine, Measure, MemoryUsage, Metric, Progress, RunningStatement, StatementState};
 use frontdoor::Connections;
 use lanes::net::{TcpListener, TcpStream};
 use lanes::sync::Notify;
@@ -251,7 +251,7 @@ impl Sql {
         };
         let (counted, planned) = (counts.clone(), plans.clone());
         registry.add_measures(move || counted.measures(planned()));
-        registry.add_rows(HeldMemory::table(core, move || counts.held(plans())));
+        registry.add_rows(MemoryUsage::table(core, move || counts.held(plans())));
         let connections = self.shared.connections.clone();
         // Counted for all cores. Core 0 reports it.
         let closed = move || if core == 0 { connections.closed() } else { 0 };

@@ -36,12 +36,12 @@ pub use serialize::serialized;
 /// Precision of a CQL `decimal` as an Arrow number, in digits.
 pub const DIGITS: u8 = 38;
 /// Default scale.
-pub const DECIMALS: i8 = 6;
+pub const SCALE_DEFAULT: i8 = 6;
 /// Largest scale. It leaves 8 digits before the decimal point.
-pub const DECIMALS_MAX: i8 = 30;
+pub const SCALE_MAX: i8 = 30;
 
 /// Returns the Arrow type of a CQL type. `decimals` is the scale of each `decimal`, 0 to
-/// [`DECIMALS_MAX`].
+/// [`SCALE_MAX`].
 pub fn arrow_type(ty: &CqlType, decimals: i8) -> DataType {
     match ty {
         CqlType::Boolean => DataType::Boolean,

@@ -13,7 +13,7 @@ use arrow_array::{Array, ArrowPrimitiveType};
 use arrow_schema::DataType;
 use bytes::Bytes;
 
-use super::{DECIMALS, arrow_type};
+use super::{SCALE_DEFAULT, arrow_type};
 
 /// Returns the serialized value in `row` of a column of [`arrow_type`]`(ty, any)`. `None`: the
 /// value is null, the array has another type, or CQL has no such value (for instance text that is
@@ -25,7 +25,7 @@ pub fn serialized(ty: &CqlType, array: &dyn Array, row: usize) -> Option<Bytes> 
     let ty = ty.thawed();
     let decimals = match array.data_type() {
         DataType::Decimal128(_, decimals) if *ty == CqlType::Decimal => *decimals,
-        other if *other == arrow_type(ty, DECIMALS) => DECIMALS,
+        other if *other == arrow_type(ty, SCALE_DEFAULT) => SCALE_DEFAULT,
         _ => return None,
     };
     if array.is_null(row) {

@@ -19,7 +19,7 @@ fn ty(text: &str) -> CqlType {
 }
 
 fn column(ty: &CqlType, values: &[Option<Vec<u8>>]) -> ArrayRef {
-    let mut builder = ColumnBuilder::new(ty, DECIMALS, values.len());
+    let mut builder = ColumnBuilder::new(ty, SCALE_DEFAULT, values.len());
     values.iter().for_each(|value| builder.push(value.as_deref()).expect("a value"));
     assert_eq!(builder.len(), values.len());
     let array = builder.finish();
@@ -35,7 +35,7 @@ fn check(text: &str, texts: &[&str]) -> ArrayRef {
     let values = texts.iter().map(|text| Some(value::parse_text(&ty, text).expect("a value")));
     let values: Vec<_> = values.chain([None]).collect();
     let array = column(&ty, &values);
-    assert_eq!(*array.data_type(), arrow_type(&ty, DECIMALS));
+    assert_eq!(*array.data_type(), arrow_type(&ty, SCALE_DEFAULT));
     assert_eq!((array.len(), array.null_count()), (values.len(), 1));
     for (row, value) in values.iter().enumerate() {
         let back = serialized(&ty, &array, row);
@@ -102,7 +102,8 @@ fn decimals_are_exact_or_rejected() {
         ["0.0000001", "1e32", "-1e99", "1.0000000000000000000000000000000000000000001", "1e-2147483647"]
     {
         let bytes = value::parse_text(&CqlType::Decimal, text).expect("a decimal");
-        let error = ColumnBuilder::new(&CqlType::Decimal, DECIMALS, 1).push(Some(&bytes)).expect_err(text);
+        let error =
+            ColumnBuilder::new(&CqlType::Decimal, SCALE_DEFAULT, 1).push(Some(&bytes)).expect_err(text);
         assert!(error.to_string().contains("expected a decimal that fits 38 digits"), "{error}");
     }
 }
@@ -157,7 +158,7 @@ fn decimals_of_any_form_keep_their_number() {
         // The number is last in one row, and followed by other bytes in the other.
         let column = decimal_column(
             &BinaryArray::from_opt_vec(vec![None, Some(&value), None, Some(&value)]).slice(1, 3),
-            DECIMALS,
+            SCALE_DEFAULT,
         );
         let found = column.map(|column| {
             assert!(!column.is_null(0) && column.is_null(1));
@@ -165,7 +166,7 @@ fn decimals_of_any_form_keep_their_number() {
             (numbers.value(0), numbers.value(2))
         });
         assert_eq!(found.ok(), expected.map(|number| (number, number)), "scale {scale}, {unscaled:?}");
-        let mut builder = ColumnBuilder::new(&CqlType::Decimal, DECIMALS, 1);
+        let mut builder = ColumnBuilder::new(&CqlType::Decimal, SCALE_DEFAULT, 1);
         assert_eq!(builder.push(Some(&value)).is_ok(), expected.is_some());
     }
 }
@@ -175,7 +176,7 @@ fn collections_become_lists_maps_and_structs() {
     let (one, two) = (1_i32.to_be_bytes(), 2_i32.to_be_bytes());
     let list = value::encode_list([&one[..], &two].into_iter());
     let lists = column(&ty("list<int>"), &[Some(list.clone()), None, Some(vec![0; 4])]);
-    assert_eq!(*lists.data_type(), arrow_type(&ty("set<int>"), DECIMALS));
+    assert_eq!(*lists.data_type(), arrow_type(&ty("set<int>"), SCALE_DEFAULT));
     let lists = lists.as_list::<i32>();
     assert_eq!((lists.value_length(0), lists.is_null(1), lists.value_length(2)), (2, true, 0));
     assert!(!lists.is_null(2), "an empty frozen list is not null");
@@ -226,7 +227,7 @@ fn invalid_bytes_are_rejected() {
         "place",
     ] {
         for bytes in [&long[..], &[0xff; 3]] {
-            let pushed = ColumnBuilder::new(&ty(text), DECIMALS, 1).push(Some(bytes));
+            let pushed = ColumnBuilder::new(&ty(text), SCALE_DEFAULT, 1).push(Some(bytes));
             assert!(pushed.is_err(), "{text} {bytes:?}");
         }
     }
@@ -238,7 +239,7 @@ fn invalid_bytes_are_rejected() {
         ("set<text>", &[0, 0, 0, 1, 0, 0, 0, 1, 0xff]),
         ("tuple<int>", &[0, 0, 0, 4, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]),
     ] {
-        assert!(ColumnBuilder::new(&ty(text), DECIMALS, 1).push(Some(bytes)).is_err(), "{text}");
+        assert!(ColumnBuilder::new(&ty(text), SCALE_DEFAULT, 1).push(Some(bytes)).is_err(), "{text}");
     }
 }
 
