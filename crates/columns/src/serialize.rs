@@ -2,8 +2,6 @@
 
 use std::net::IpAddr;
 
-use ::schema::CqlType;
-use ::schema::value::{self, Duration};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
@@ -12,8 +10,10 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrowPrimitiveType};
 use arrow_schema::DataType;
 use bytes::Bytes;
+use schema::CqlType;
+use schema::value::{self, Duration};
 
-use super::{SCALE_DEFAULT, arrow_type};
+use crate::{SCALE_DEFAULT, arrow_type};
 
 /// Returns the serialized value in `row` of a column of [`arrow_type`]`(ty, any)`. `None`: the
 /// value is null, the array has another type, or CQL has no such value (for instance text that is
@@ -23,8 +23,8 @@ use super::{SCALE_DEFAULT, arrow_type};
 /// Panics if the array has no such row.
 pub fn serialized(ty: &CqlType, array: &dyn Array, row: usize) -> Option<Bytes> {
     let ty = ty.thawed();
-    let decimals = match array.data_type() {
-        DataType::Decimal128(_, decimals) if *ty == CqlType::Decimal => *decimals,
+    let scale = match array.data_type() {
+        DataType::Decimal128(_, scale) if *ty == CqlType::Decimal => *scale,
         other if *other == arrow_type(ty, SCALE_DEFAULT) => SCALE_DEFAULT,
         _ => return None,
     };
@@ -64,7 +64,7 @@ pub fn serialized(ty: &CqlType, array: &dyn Array, row: usize) -> Option<Bytes> 
             let sign = if unscaled[0] >= 0x80 { 0xff } else { 0 };
             let redundant =
                 unscaled.windows(2).take_while(|two| two[0] == sign && (two[1] ^ sign) < 0x80).count();
-            [&i32::from(decimals).to_be_bytes()[..], &unscaled[redundant..]].concat()
+            [&i32::from(scale).to_be_bytes()[..], &unscaled[redundant..]].concat()
         }
         _ => return None,
     };

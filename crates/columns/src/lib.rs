@@ -23,14 +23,16 @@
 //! digits for a sum.
 
 mod build;
+mod error;
 mod serialize;
 
 use std::sync::Arc;
 
-use ::schema::CqlType;
 use arrow_schema::{DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit};
+use schema::CqlType;
 
 pub use build::{ColumnBuilder, decimal_column};
+pub use error::Error;
 pub use serialize::serialized;
 
 /// Precision of a CQL `decimal` as an Arrow number, in digits.
@@ -40,9 +42,8 @@ pub const SCALE_DEFAULT: i8 = 6;
 /// Largest scale. It leaves 8 digits before the decimal point.
 pub const SCALE_MAX: i8 = 30;
 
-/// Returns the Arrow type of a CQL type. `decimals` is the scale of each `decimal`, 0 to
-/// [`SCALE_MAX`].
-pub fn arrow_type(ty: &CqlType, decimals: i8) -> DataType {
+/// Returns the Arrow type of a CQL type. `scale` is that of each `decimal`, 0 to [`SCALE_MAX`].
+pub fn arrow_type(ty: &CqlType, scale: i8) -> DataType {
     match ty {
         CqlType::Boolean => DataType::Boolean,
         CqlType::TinyInt => DataType::Int8,
@@ -62,19 +63,19 @@ pub fn arrow_type(ty: &CqlType, decimals: i8) -> DataType {
         CqlType::Time => DataType::Time64(TimeUnit::Nanosecond),
         CqlType::Timestamp => DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
         CqlType::Duration => DataType::Interval(IntervalUnit::MonthDayNano),
-        CqlType::Decimal => DataType::Decimal128(DIGITS, decimals),
-        CqlType::List(element) | CqlType::Set(element) => DataType::List(item(element, decimals)),
-        CqlType::Map(key, value) => DataType::Map(entries(key, value, decimals), false),
-        CqlType::Tuple(types) => DataType::Struct(tuple_fields(types, decimals)),
+        CqlType::Decimal => DataType::Decimal128(DIGITS, scale),
+        CqlType::List(element) | CqlType::Set(element) => DataType::List(item(element, scale)),
+        CqlType::Map(key, value) => DataType::Map(entries(key, value, scale), false),
+        CqlType::Tuple(types) => DataType::Struct(tuple_fields(types, scale)),
         CqlType::Udt(udt) => DataType::Struct(
-            udt.fields.iter().map(|(name, ty)| Field::new(name, arrow_type(ty, decimals), true)).collect(),
+            udt.fields.iter().map(|(name, ty)| Field::new(name, arrow_type(ty, scale), true)).collect(),
         ),
-        CqlType::Frozen(inner) => arrow_type(inner, decimals),
+        CqlType::Frozen(inner) => arrow_type(inner, scale),
     }
 }
 
 /// Returns true if Arrow orders values of the type as CQL does (`schema::value::compare`).
-/// Otherwise a [`Filter`](super::Filter) can only express equality.
+/// Otherwise a filter on such a column can only express equality.
 pub fn keeps_order(ty: &CqlType) -> bool {
     match ty {
         CqlType::Boolean
@@ -97,23 +98,23 @@ pub fn keeps_order(ty: &CqlType) -> bool {
     }
 }
 
-fn item(element: &CqlType, decimals: i8) -> FieldRef {
-    Arc::new(Field::new_list_field(arrow_type(element, decimals), true))
+fn item(element: &CqlType, scale: i8) -> FieldRef {
+    Arc::new(Field::new_list_field(arrow_type(element, scale), true))
 }
 
-fn entries(key: &CqlType, value: &CqlType, decimals: i8) -> FieldRef {
-    Arc::new(Field::new("entries", DataType::Struct(entry_fields(key, value, decimals)), false))
+fn entries(key: &CqlType, value: &CqlType, scale: i8) -> FieldRef {
+    Arc::new(Field::new("entries", DataType::Struct(entry_fields(key, value, scale)), false))
 }
 
-fn entry_fields(key: &CqlType, value: &CqlType, decimals: i8) -> Fields {
+fn entry_fields(key: &CqlType, value: &CqlType, scale: i8) -> Fields {
     Fields::from(vec![
-        Field::new("key", arrow_type(key, decimals), false),
-        Field::new("value", arrow_type(value, decimals), true),
+        Field::new("key", arrow_type(key, scale), false),
+        Field::new("value", arrow_type(value, scale), true),
     ])
 }
 
-fn tuple_fields(types: &[CqlType], decimals: i8) -> Fields {
-    let field = |(at, ty)| Field::new(format!("f{}", at + 1), arrow_type(ty, decimals), true);
+fn tuple_fields(types: &[CqlType], scale: i8) -> Fields {
+    let field = |(at, ty)| Field::new(format!("f{}", at + 1), arrow_type(ty, scale), true);
     types.iter().enumerate().map(field).collect()
 }
 

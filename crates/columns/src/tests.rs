@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ::schema::{CqlType, UdtType, value};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Date32Type, Decimal128Type, IntervalMonthDayNanoType, Time64NanosecondType};
 use arrow_array::{Array, ArrayRef, BinaryArray};
+use schema::{CqlType, UdtType, value};
 
 use super::*;
 

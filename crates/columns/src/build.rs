@@ -4,8 +4,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ::schema::value::{self, Duration};
-use ::schema::{CqlType, ValueError};
 use arrow_array::builder::{
     BinaryBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder,
     Int8Builder, Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder, StringBuilder,
@@ -16,10 +14,12 @@ use arrow_array::{Array, ArrayRef, BinaryArray, ListArray, MapArray, PrimitiveAr
 use arrow_buffer::{NullBufferBuilder, OffsetBuffer, OffsetBufferBuilder};
 use arrow_schema::{FieldRef, Fields};
 use num_bigint::BigInt;
+use schema::value::{self, Duration};
+use schema::{CqlType, ValueError};
 use uuid::Uuid;
 
-use super::{DIGITS, arrow_type, entries, entry_fields, item, tuple_fields};
-use crate::Error;
+use crate::error::Error;
+use crate::{DIGITS, arrow_type, entries, entry_fields, item, tuple_fields};
 
 /// Bit of 2³¹, the `date` of 1970-01-01. Inverting it gives signed days.
 const EPOCH_BIT: u32 = 1 << 31;
@@ -29,7 +29,7 @@ const EPOCH_BIT: u32 = 1 << 31;
 pub struct ColumnBuilder {
     ty: CqlType,
     /// Scale of decimals in the column.
-    decimals: i8,
+    scale: i8,
     out: Builder,
     rows: usize,
 }
@@ -56,10 +56,10 @@ enum Builder {
 }
 
 impl ColumnBuilder {
-    /// Creates a column of [`arrow_type`]`(ty, decimals)` with capacity for `rows` rows.
-    pub fn new(ty: &CqlType, decimals: i8, rows: usize) -> ColumnBuilder {
+    /// Creates a column of [`arrow_type`]`(ty, scale)` with capacity for `rows` rows.
+    pub fn new(ty: &CqlType, scale: i8, rows: usize) -> ColumnBuilder {
         let ty = ty.thawed().clone();
-        let inner = |ty: &CqlType| Box::new(ColumnBuilder::new(ty, decimals, rows));
+        let inner = |ty: &CqlType| Box::new(ColumnBuilder::new(ty, scale, rows));
         let out = match &ty {
             CqlType::Boolean => Builder::Boolean(BooleanBuilder::with_capacity(rows)),
             CqlType::TinyInt => Builder::Int8(Int8Builder::with_capacity(rows)),
@@ -78,39 +78,39 @@ impl ColumnBuilder {
             CqlType::Date => Builder::Date(Date32Builder::with_capacity(rows)),
             CqlType::Time => Builder::Time(Time64NanosecondBuilder::with_capacity(rows)),
             CqlType::Timestamp => Builder::Timestamp(
-                TimestampMillisecondBuilder::with_capacity(rows).with_data_type(arrow_type(&ty, decimals)),
+                TimestampMillisecondBuilder::with_capacity(rows).with_data_type(arrow_type(&ty, scale)),
             ),
             CqlType::Duration => Builder::Interval(IntervalMonthDayNanoBuilder::with_capacity(rows)),
             CqlType::Decimal => Builder::Decimal(
-                Decimal128Builder::with_capacity(rows).with_data_type(arrow_type(&ty, decimals)),
+                Decimal128Builder::with_capacity(rows).with_data_type(arrow_type(&ty, scale)),
             ),
             CqlType::List(element) | CqlType::Set(element) => Builder::List(
-                item(element, decimals),
+                item(element, scale),
                 inner(element),
                 OffsetBufferBuilder::new(rows),
                 nulls(rows),
             ),
             CqlType::Map(key, value) => Builder::Map(
-                entries(key, value, decimals),
-                entry_fields(key, value, decimals),
+                entries(key, value, scale),
+                entry_fields(key, value, scale),
                 Box::new([key, value].map(|ty| *inner(ty))),
                 OffsetBufferBuilder::new(rows),
                 nulls(rows),
             ),
             CqlType::Tuple(types) => Builder::Struct(
-                tuple_fields(types, decimals),
+                tuple_fields(types, scale),
                 types.iter().map(|ty| *inner(ty)).collect(),
                 nulls(rows),
             ),
             CqlType::Udt(udt) => {
-                let arrow_schema::DataType::Struct(fields) = arrow_type(&ty, decimals) else {
+                let arrow_schema::DataType::Struct(fields) = arrow_type(&ty, scale) else {
                     unreachable!("user types are structs")
                 };
                 Builder::Struct(fields, udt.fields.iter().map(|(_, ty)| *inner(ty)).collect(), nulls(rows))
             }
             CqlType::Frozen(_) => unreachable!("frozen was removed above"),
         };
-        ColumnBuilder { ty, decimals, out, rows: 0 }
+        ColumnBuilder { ty, scale, out, rows: 0 }
     }
 
     /// Returns the number of rows so far.
@@ -170,7 +170,7 @@ impl ColumnBuilder {
     }
 
     fn push_value(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let (ty, decimals) = (&self.ty, self.decimals);
+        let (ty, scale) = (&self.ty, self.scale);
         match &mut self.out {
             Builder::Boolean(out) => out.append_value(fixed::<1>(ty, bytes)? != [0]),
             Builder::Int8(out) => out.append_value(i8::from_be_bytes(fixed(ty, bytes)?)),
@@ -193,7 +193,7 @@ impl ColumnBuilder {
                 let Duration { months, days, nanoseconds } = Duration::from_bytes(bytes).map_err(damaged)?;
                 out.append_value(IntervalMonthDayNanoType::make_value(months, days, nanoseconds));
             }
-            Builder::Decimal(out) => out.append_value(decimal(ty, decimals, bytes)?),
+            Builder::Decimal(out) => out.append_value(decimal(ty, scale, bytes)?),
             Builder::List(_, inner, offsets, nulls) => {
                 let before = inner.rows;
                 for element in value::elements(bytes) {
@@ -292,7 +292,7 @@ fn push_text(ty: &CqlType, bytes: &[u8], out: &mut StringBuilder) -> Result<(), 
         }
         _ => {
             let text = std::str::from_utf8(bytes);
-            out.append_value(text.map_err(|_| Error::Server(format!("A stored {ty} is not UTF-8")))?);
+            out.append_value(text.map_err(|_| Error::Damaged(format!("A stored {ty} is not UTF-8")))?);
         }
     }
     Ok(())
@@ -306,19 +306,19 @@ fn push_fields(ty: &CqlType, bytes: &[u8], fields: &mut [ColumnBuilder]) -> Resu
     }
     match parts.next() {
         None => Ok(()),
-        Some(_) => Err(Error::Server(format!("A stored {} has too many fields", ty.kind_name()))),
+        Some(_) => Err(Error::Damaged(format!("A stored {} has too many fields", ty.kind_name()))),
     }
 }
 
 fn fixed<const N: usize>(ty: &CqlType, bytes: &[u8]) -> Result<[u8; N], Error> {
     bytes.try_into().map_err(|_| match value::check(ty, bytes) {
         Err(error) => damaged(error),
-        Ok(()) => Error::Server(format!("A stored {ty} has {} bytes", bytes.len())),
+        Ok(()) => Error::Damaged(format!("A stored {ty} has {} bytes", bytes.len())),
     })
 }
 
 fn damaged(error: ValueError) -> Error {
-    Error::Server(format!("A stored value is damaged: {error}"))
+    Error::Damaged(format!("A stored value is damaged: {error}"))
 }
 
 /// Returns a two's-complement number of up to 16 bytes. `None`: it is empty or longer.
@@ -332,18 +332,18 @@ fn short_number(bytes: &[u8]) -> Option<i128> {
 ///
 /// # Errors
 /// Those of [`ColumnBuilder::push`].
-pub fn decimal_column(from: &BinaryArray, decimals: i8) -> Result<ArrayRef, Error> {
+pub fn decimal_column(from: &BinaryArray, scale: i8) -> Result<ArrayRef, Error> {
     let mut numbers = Vec::with_capacity(from.len());
     for (row, ends) in from.value_offsets().windows(2).enumerate() {
         let (start, end) = (ends[0] as usize, ends[1] as usize);
-        numbers.push(match short_decimal(&from.value_data()[start..], end - start, decimals) {
+        numbers.push(match short_decimal(&from.value_data()[start..], end - start, scale) {
             Some(number) => number,
             None if from.is_null(row) => 0,
-            None => decimal(&CqlType::Decimal, decimals, from.value(row))?,
+            None => decimal(&CqlType::Decimal, scale, from.value(row))?,
         });
     }
     let array = PrimitiveArray::<Decimal128Type>::new(numbers.into(), from.nulls().cloned());
-    Ok(Arc::new(array.with_data_type(arrow_type(&CqlType::Decimal, decimals))))
+    Ok(Arc::new(array.with_data_type(arrow_type(&CqlType::Decimal, scale))))
 }
 
 /// Powers of ten. The product of one of these with a 64-bit number has at most 38 digits.
@@ -361,20 +361,20 @@ const UNITS: [i64; 19] = {
 /// number has more than 8 bytes or a larger scale, or too few bytes follow. The read covers 8
 /// bytes, and the bytes after the number are shifted out.
 #[inline]
-fn short_decimal(bytes: &[u8], len: usize, decimals: i8) -> Option<i128> {
-    let (scale, rest) = bytes.split_first_chunk::<4>()?;
-    let missing = i64::from(decimals) - i64::from(i32::from_be_bytes(*scale));
+fn short_decimal(bytes: &[u8], len: usize, scale: i8) -> Option<i128> {
+    let (own_scale, rest) = bytes.split_first_chunk::<4>()?;
+    let missing = i64::from(scale) - i64::from(i32::from_be_bytes(*own_scale));
     let unit = UNITS.get(usize::try_from(missing).ok()?)?;
     let behind = 8_usize.checked_sub(len.checked_sub(4)?).filter(|behind| *behind < 8)?;
     let number = i64::from_be_bytes(*rest.first_chunk()?) >> (8 * behind);
     Some(i128::from(number) * i128::from(*unit))
 }
 
-/// Returns the number with scale `decimals`. It is exact, or an error with the number.
-fn decimal(ty: &CqlType, decimals: i8, bytes: &[u8]) -> Result<i128, Error> {
+/// Returns the number with this scale. It is exact, or an error with the number.
+fn decimal(ty: &CqlType, scale: i8, bytes: &[u8]) -> Result<i128, Error> {
     value::check(ty, bytes).map_err(damaged)?;
-    let (scale, unscaled) = bytes.split_first_chunk::<4>().expect("checked above");
-    let missing = i64::from(decimals) - i64::from(i32::from_be_bytes(*scale));
+    let (own_scale, unscaled) = bytes.split_first_chunk::<4>().expect("checked above");
+    let missing = i64::from(scale) - i64::from(i32::from_be_bytes(*own_scale));
     let number = match (short_number(unscaled), missing) {
         (Some(0), _) => Some(0),
         (Some(number), 0..=38) => number.checked_mul(10_i128.pow(missing as u32)),
@@ -393,8 +393,8 @@ fn decimal(ty: &CqlType, decimals: i8, bytes: &[u8]) -> Result<i128, Error> {
     };
     let most = 10_i128.pow(u32::from(DIGITS)) - 1;
     number.filter(|number| (-most..=most).contains(number)).ok_or_else(|| {
-        Error::Invalid(format!(
-            "expected a decimal that fits {DIGITS} digits with scale {decimals}, got {}: change --sql-decimals, or \
+        Error::Unfit(format!(
+            "expected a decimal that fits {DIGITS} digits with scale {scale}, got {}: change --sql-decimals, or \
              read it with CQL",
             value::to_text(ty, bytes)
         ))
