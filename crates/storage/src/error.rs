@@ -1,4 +1,4 @@
-//! What can go wrong, in words for the person who must act on it.
+//! Errors of the storage layer. Their texts are for the operator of the server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,26 +6,27 @@ use std::sync::Arc;
 
 use crate::model::TableId;
 
-/// An operating error of the storage layer. Cheap to clone: one failed write is reported to everyone waiting on it.
+/// An operating error of the storage layer. Cheap to clone, because a failed write is reported to
+/// every task that waits for it.
 #[derive(Clone, Debug)]
 pub enum StorageError {
     /// The operating system refused a file operation.
     Io {
-        /// What was being done, for example `write the commit log`.
+        /// The operation that failed, for example `write the commit log`.
         doing: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         error: Arc<std::io::Error>,
     },
-    /// A file does not hold what was written to it.
+    /// The contents of a file are not what was written to it.
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong and where.
+        /// The damage and its position.
         what: String,
     },
-    /// A file has another version of its format than the one this program reads.
+    /// A file has a different format version from the one that this program reads.
     UnknownFormat {
         /// The file.
         path: PathBuf,
@@ -34,56 +35,56 @@ pub enum StorageError {
         /// The version this program reads.
         known: u32,
     },
-    /// Another server holds the folder.
+    /// Another server has locked the folder.
     Locked {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder was written with another number of cores.
+    /// The folder was written with a different number of cores.
     ShardCount {
         /// The folder.
         path: PathBuf,
-        /// The number the folder was written with.
+        /// Number of cores that the folder was written with.
         folder: u32,
-        /// The number asked for.
+        /// Number of cores that this server was started with.
         asked: u32,
     },
-    /// More files would have to be open at once than the process may have.
+    /// The process may not open as many files as the shards need.
     TooManyFiles {
         /// The folder.
         path: PathBuf,
-        /// How many, with some for clients.
+        /// Number of files needed, including a margin for clients.
         needed: u64,
-        /// How many there may be.
+        /// Number of files that the process may open.
         limit: u64,
-        /// The number of cores the folder was written with.
+        /// Number of cores that the folder was written with.
         folder: u32,
-        /// The number asked for.
+        /// Number of cores that this server was started with.
         asked: u32,
     },
-    /// A mutation is larger than a log record may be.
+    /// A mutation exceeds the largest log record.
     TooLarge {
         /// Its size in bytes.
         bytes: usize,
         /// The limit in bytes.
         limit: usize,
     },
-    /// A row, or the static cells and deletions of a partition, are larger than a table file holds.
+    /// A row, or the static cells and deletions of a partition, exceed what a table file can store.
     RowTooLarge {
         /// The token of the partition.
         token: i64,
     },
-    /// More writes wait for the log than it holds in memory; try again.
+    /// The memory for writes that wait for the log is full. The caller may retry.
     Overloaded,
-    /// An earlier write failed, so further writes are refused, until a restart or, where the disk is full, until there is
-    /// space; reads go on.
+    /// An earlier write failed, and new writes are refused. They are accepted again after a restart
+    /// or, if the disk was full, once it has free space. Reads continue.
     WritesRefused {
         /// The earlier failure.
         because: Arc<StorageError>,
     },
-    /// The disk is full, and a write that was taken before waits for space: it may be durable later.
+    /// The disk is full, and an accepted write waits for free space. It may still become durable.
     LogFull {
-        /// The failure of the log.
+        /// The error of the log.
         because: Arc<StorageError>,
     },
     /// The table was dropped before the write arrived.
@@ -91,7 +92,7 @@ pub enum StorageError {
         /// The table.
         table: TableId,
     },
-    /// Work that was asked for was cancelled.
+    /// The caller cancelled the work.
     Cancelled,
     /// The shard has been shut down.
     Closed,
@@ -102,7 +103,7 @@ impl StorageError {
         StorageError::Io { doing, path: path.into(), error: Arc::new(error) }
     }
 
-    /// Whether it is over once there is room on the disk.
+    /// Returns true if the error ends once the disk has free space.
     pub(crate) fn is_full(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         match self {
@@ -112,7 +113,7 @@ impl StorageError {
         }
     }
 
-    /// Whether another attempt may succeed.
+    /// Returns true if a retry may succeed.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, StorageError::Io { .. })
     }

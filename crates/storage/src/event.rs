@@ -1,4 +1,5 @@
-//! What a shard has to say to whoever runs the server. Storage has no log of its own, so a call-back carries it to one.
+//! Events that a shard reports to the operator of the server. Storage writes no log of its own: a
+//! callback receives the events.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,12 +11,12 @@ use crate::compaction::tasks::{Tally, TaskKind};
 use crate::error::StorageError;
 use crate::model::TableId;
 
-/// A table in a report: by its name where that is known, else by its number.
+/// A table in a report: its name if known, else its id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// The number.
+    /// The id.
     pub id: TableId,
-    /// Keyspace and table, with a dot in between.
+    /// Keyspace and table, separated by a dot.
     pub name: Option<Arc<str>>,
 }
 
@@ -28,25 +29,25 @@ impl fmt::Display for Named {
     }
 }
 
-/// The reason for which memtables are flushed.
+/// The reason why memtables are flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlushReason {
-    /// They take as much memory as they may.
+    /// Memtables have reached their limit of memory.
     MemtableFull,
-    /// Their part of the log is as long as it may be.
+    /// Their part of the log has reached its limit.
     LogLong,
-    /// Next to nothing is written any more.
+    /// The tables are hardly written to any more.
     Idle,
-    /// A statement, a snapshot or a compaction needs it.
+    /// A statement, a snapshot or a compaction requires it.
     Asked,
-    /// The log of the last run was replayed.
+    /// The log of the previous run was replayed.
     Recovery,
     /// The server stops.
     Shutdown,
 }
 
 impl FlushReason {
-    /// The reason in the log.
+    /// The value of the log field `reason`.
     pub fn name(self) -> &'static str {
         match self {
             FlushReason::MemtableFull => "memtable-full",
@@ -59,130 +60,133 @@ impl FlushReason {
     }
 }
 
-/// Something worth a line in the log.
+/// An event for the server's log.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Memtables could not be written to table files.
+    /// A flush of memtables to table files failed.
     FlushFailed {
-        /// Why.
+        /// The cause.
         error: StorageError,
-        /// When it is tried again.
+        /// Delay until the retry.
         again: Duration,
     },
-    /// Files of a table could not be merged.
+    /// A compaction of a table failed.
     CompactionFailed {
         /// The table.
         table: Named,
-        /// Why.
+        /// The cause.
         error: StorageError,
-        /// When it is tried again; `None`: after a restart, for what is damaged stays so.
+        /// Delay until the retry. `None`: not before a restart, because a damaged file stays
+        /// damaged.
         again: Option<Duration>,
     },
-    /// A table file is damaged. Reads that need what cannot be read fail, and compactions leave it out.
+    /// A table file is damaged. Reads that need the damaged part fail, and compactions leave the
+    /// file out.
     FileDamaged {
         /// The table.
         table: Named,
-        /// What is wrong, and with which file.
+        /// The damage and the path of the file.
         error: StorageError,
     },
-    /// A task that others depend on panicked, and its work stays half done: the process must end.
+    /// A task that others depend on panicked and left its work half done. The process must end.
     Panicked {
         /// The task: log, flush, compaction or pacing of a shard, or the engine's change of the schema.
         task: &'static str,
     },
-    /// The wall clock is behind the write times of the server's last run: new ones go on behind those,
-    /// ahead of the clock.
+    /// The wall clock is behind the write times of the server's last run. New write times continue
+    /// after those, ahead of the clock.
     ClockBehind {
-        /// By how much.
+        /// Distance between the clock and the last write time.
         behind: Duration,
     },
-    /// Data of tables that no schema names was removed: a crash had interrupted their drop.
+    /// Removed data of tables that no schema contains, because a crash had interrupted their drop.
     LeftoversDropped {
-        /// How many tables.
+        /// Number of tables.
         tables: usize,
     },
-    /// The folder was split anew for another number of shards.
+    /// The data folder was split for another number of shards.
     Resharded {
-        /// So many shards there were.
+        /// Previous number of shards.
         from: u32,
-        /// So many there are.
+        /// New number of shards.
         to: u32,
     },
     /// Memtables were written to table files.
     Flushed {
-        /// How many tables had something in them.
+        /// Number of tables with data in the memtables.
         tables: usize,
         /// The table with the largest file.
         largest: Option<Named>,
-        /// Bytes of memtables.
+        /// Bytes of the memtables.
         memory_bytes: u64,
-        /// Bytes of table files.
+        /// Bytes of the table files.
         file_bytes: u64,
-        /// How long it took.
+        /// Duration of the flush.
         duration: Duration,
-        /// Why.
+        /// The reason.
         reason: FlushReason,
-        /// Flushes before it that have no line, because there were too many.
+        /// Earlier flushes without a log line, because of the limit on lines.
         left_out: u64,
     },
-    /// Files were merged.
+    /// A compaction ended.
     Compacted {
         /// The table.
         table: Named,
-        /// The kind of merge.
+        /// The kind of compaction.
         kind: TaskKind,
-        /// What went in and came out.
+        /// Input and output.
         tally: Tally,
-        /// How long it took.
+        /// Duration of the compaction.
         duration: Duration,
-        /// Merges before it that have no line, because there were too many.
+        /// Earlier compactions without a log line, because of the limit on lines.
         left_out: u64,
     },
     /// A shard was opened.
     Recovered {
         /// The shard.
         shard: u32,
-        /// What it read.
+        /// The files and records that it read.
         recovery: Recovery,
     },
     /// All shards were opened.
     RecoveredAll {
-        /// How many.
+        /// Number of shards.
         shards: u32,
-        /// What they read together, and how long the slowest took.
+        /// Totals of all shards, and the duration of the slowest.
         recovery: Recovery,
     },
-    /// The last batch of the log was written in part when the server ended. It was not acknowledged.
+    /// The last batch of the log is torn, because the server ended while writing it. It was not
+    /// acknowledged.
     TornTail {
-        /// The file of the segment.
+        /// Path of the segment.
         segment: PathBuf,
-        /// Its place there.
+        /// Byte offset of the batch in the segment.
         offset: u64,
-        /// Its bytes.
+        /// Size of the batch in bytes.
         bytes: u64,
     },
-    /// A damaged file was written anew, without what cannot be read.
+    /// A damaged file was rewritten without the parts that cannot be read.
     FileScrubbed {
         /// The table.
         table: Named,
-        /// The damaged file, which stays under this name.
+        /// The damaged file, which is kept under this name.
         aside: PathBuf,
-        /// Rows that were saved.
+        /// Number of rows saved.
         rows_saved: u64,
-        /// Rows that are lost, as far as it is known.
+        /// Number of rows lost, as far as known.
         rows_lost: u64,
     },
-    /// Writes over several cores that a crash interrupted were applied at the start.
+    /// Applied writes over several cores that a crash had interrupted.
     BatchesReplayed {
-        /// Applied on all cores.
+        /// Writes that are applied on all cores now.
         replayed: u64,
-        /// Left for the next start, as a core refuses writes.
+        /// Writes deferred to the next start, because a core refuses writes.
         left: u64,
     },
 }
 
 impl Event {
-    /// Whether somebody should look at it.
+    /// Returns true if the operator should check the event.
     pub fn is_bad(&self) -> bool {
         use Event as E;
         !matches!(
@@ -197,7 +201,7 @@ impl Event {
         )
     }
 
-    /// The event in words, without the fields.
+    /// Returns the text of the event, without the fields.
     pub fn phrase(&self) -> String {
         match self {
             Event::FlushFailed { error, again } => {
@@ -245,7 +249,7 @@ impl Event {
         }
     }
 
-    /// Names and values of the event's fields; none where the words have them.
+    /// Returns names and values of the event's fields. Empty if the text contains them.
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         match self {
             Event::Flushed { tables, largest, memory_bytes, file_bytes, duration, reason, left_out } => {
@@ -319,12 +323,12 @@ impl fmt::Display for Event {
 
 type Tell = dyn Fn(&Event) + Send + Sync;
 
-/// Who is told.
+/// The event sink. The default drops events.
 #[derive(Clone, Default)]
 pub struct Teller(Option<Arc<Tell>>);
 
 impl Teller {
-    /// Calls this with every event, on the lane it happens on: it must not wait.
+    /// Calls `tell` for every event, on the lane where the event happens. It must not block.
     pub fn new(tell: impl Fn(&Event) + Send + Sync + 'static) -> Teller {
         Teller(Some(Arc::new(tell)))
     }

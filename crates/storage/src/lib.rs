@@ -1,7 +1,9 @@
-//! Storage of one server, one [`Shard`] a core: commit log, memtables, table files, compaction, cache, recovery.
+//! Storage engine with one [`Shard`] for each core: commit log, memtables, table files, compaction,
+//! caches, recovery.
 //!
-//! A shard lives on a fast lane and is used by that lane only, so nothing here takes a lock. It knows partitions,
-//! rows and cells, and nothing of CQL, levels or sockets. `docs/file-format.md` describes what is on disk.
+//! Only the fast lane of its core uses a shard, so the crate needs no locks. It stores partitions,
+//! rows and cells, and knows nothing of CQL, service levels or sockets. `docs/file-format.md`
+//! describes the files.
 
 mod background;
 mod compaction;

@@ -1,4 +1,4 @@
-//! The door to the world, opened onto `lanes`.
+//! Implementation of [`World`] on `lanes`.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -18,7 +18,8 @@ use crate::options::Groups;
 use crate::table::shared::SharedFiles;
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
-/// Runs a background task and reports a panic, which would leave the shard half alive: its writers wait for ever.
+/// Runs a background task and reports a panic. Without the report the shard would stay half alive,
+/// and its writers would wait forever.
 async fn watched(teller: Teller, work: Work, task: LocalBoxFuture<()>) {
     if lanes::catch_panic(task).await.is_err() {
         let task = match work {
@@ -31,7 +32,7 @@ async fn watched(teller: Teller, work: Work, task: LocalBoxFuture<()>) {
     }
 }
 
-/// The lanes of the current core, with the groups that work is charged to.
+/// The lanes of the current core, with the groups to charge.
 #[derive(Clone, Debug)]
 pub(crate) struct OnLanes {
     groups: Groups,
@@ -39,7 +40,7 @@ pub(crate) struct OnLanes {
 }
 
 impl OnLanes {
-    /// Work in these groups; a background task that panics is reported to `teller`.
+    /// Charges work to `groups`. Reports a background task that panics to `teller`.
     pub(crate) fn new(groups: Groups, teller: Teller) -> OnLanes {
         OnLanes { groups, teller }
     }
@@ -57,7 +58,7 @@ impl OnLanes {
 
 struct LanesFile {
     file: disk::File,
-    /// Opened without O_DSYNC, so each durable write is followed by a sync.
+    /// Opened without O_DSYNC: each durable write is followed by a sync.
     sync_each: bool,
 }
 
@@ -120,7 +121,8 @@ impl World for OnLanes {
             };
             let (file, sync_each) = match disk::open(&path, options).await {
                 Err(error) if mode == Mode::Log && error.kind() == io::ErrorKind::InvalidInput => {
-                    // A file system without direct or synchronous writes: write, then sync.
+                    // The file system does not support direct or synchronous writes: write, then
+                    // sync.
                     (disk::open(&path, OpenOptions { write: true, create: true, ..plain }).await?, true)
                 }
                 opened => (opened?, false),
@@ -185,7 +187,7 @@ impl World for OnLanes {
     fn heavy(&self, work: Work, task: BoxFuture<Box<dyn Any + Send>>) -> LocalBoxFuture<Box<dyn Any + Send>> {
         Box::pin(match work {
             Work::Compaction | Work::Asked(_) => lanes::heavy(self.group(work), task),
-            // Writers wait for it as soon as memory is short.
+            // Urgent: writers wait for a flush as soon as memory is short.
             Work::Log | Work::Flush | Work::Control => lanes::heavy_urgent(self.group(work), task),
         })
     }
@@ -212,7 +214,7 @@ impl World for OnLanes {
 
     fn used_ns(&self, work: Work) -> (u64, u64) {
         let usage = lanes::handle().core_usage(lanes::current_core(), self.group(work));
-        // Of the disk a core has its part.
+        // Each core has an equal share of the disk.
         (usage.cpu_fast_ns + usage.cpu_heavy_ns, usage.disk_ns * lanes::cores() as u64)
     }
 
@@ -258,7 +260,7 @@ mod tests {
             let disk = OnLanes::new(crate::Options::in_memory().groups, teller);
             disk.spawn(Work::Flush, Box::pin(async {}));
             disk.spawn(Work::Log, Box::pin(async { panic!("this panic is part of the test") }));
-            // Another group's task runs when it is that group's turn.
+            // The task runs when its group gets its slice.
             for _ in 0..10_000 {
                 if !waited.lock().expect("no panic holds it").is_empty() {
                     break;

@@ -1,90 +1,96 @@
-//! How a shard is set up.
+//! Options of a shard and of its tables.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::event::Teller;
 
-/// When a write counts as done.
+/// Condition for acknowledging a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CommitMode {
-    /// When it is on disk. Writers that arrive while one disk write is in flight share the next.
+    /// The write is on disk. Writers that arrive while a disk write is in flight share the next
+    /// one.
     Batch,
-    /// At once; the log is written at least this often, and a crash may lose what came since.
+    /// At once. The log is written at this interval, and a crash may lose the writes since then.
     Periodic {
-        /// The longest time an acknowledged write stays in memory only.
+        /// Longest time that an acknowledged write may be in memory only.
         every: Duration,
     },
 }
 
-/// The groups that background work is charged to.
+/// Groups that background work is charged to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Groups {
     /// Writing the commit log.
     pub log: lanes::Group,
     /// Writing memtables to table files.
     pub flush: lanes::Group,
-    /// Merging table files.
+    /// Compacting table files.
     pub compaction: lanes::Group,
 }
 
-/// Which files of a table are merged, and when.
+/// Selection of the files to compact, and the condition for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Strategy {
-    /// Runs of similar size, as [`Strategy::SizeTiered`], of fixed-size fragments: a merge frees what it has read as it goes,
-    /// so that its temporary space is a few fragments.
+    /// Runs of similar size, as [`Strategy::SizeTiered`], in fragments of fixed size. A compaction
+    /// frees its inputs as it proceeds, so that its temporary space is a few fragments.
     #[default]
     Incremental,
-    /// Runs of similar size; what was merged is freed when the merge ends, so that it may take the table's space again.
+    /// Runs of similar size. Inputs are freed at the end of a compaction, which may temporarily
+    /// double the space of the table.
     SizeTiered,
-    /// Runs ten times apart in size, of which a few small ones wait to be merged: least to read, most to write.
+    /// Runs ten times apart in size, and a few small ones that wait for compaction. Reads search
+    /// the fewest runs, and compaction writes the most.
     Leveled,
-    /// By the time of the newest cell: windows are merged once they are over, and never with each other.
+    /// Windows by the time of the newest cell. A window is compacted once it is over, and never
+    /// together with another.
     TimeWindow {
-        /// The length of a window in seconds; 0 counts as 1.
+        /// Window length in seconds; 0 counts as 1.
         window_s: u32,
     },
 }
 
-/// How blocks of table files are compressed.
+/// Compression of the blocks of table files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
-    /// Fast.
+    /// LZ4: faster.
     #[default]
     Lz4,
-    /// Smaller.
+    /// Zstandard: smaller.
     Zstd,
 }
 
-/// What the owner of a table may choose for it; see [`crate::Shard::configure`].
+/// Options of a table, see [`crate::Shard::configure`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableOptions {
-    /// Which files are merged, and when.
+    /// The compaction strategy.
     pub strategy: Strategy,
-    /// A run is cut into files of about this many bytes, 1 MiB at least (smaller ones are for tests).
+    /// Approximate size of a fragment of a run in bytes, at least 1 MiB. Tests use smaller ones.
     pub fragment_bytes: u64,
-    /// As many runs of similar size are merged into one; 2 at least.
+    /// Number of runs of similar size that a compaction needs, at least 2.
     pub min_threshold: u32,
-    /// With [`Strategy::Incremental`]: all runs together are kept to at most so many per mille of the largest, by merging into it
-    /// earlier than sizes alone would have it. From 1100 to 2000; none: sizes alone.
+    /// For [`Strategy::Incremental`]: largest size of all runs together, in thousandths of the
+    /// largest run. A compaction includes the largest run early to keep to it. From 1100 to 2000.
+    /// `None`: sizes alone decide.
     pub space_amplification_goal: Option<u32>,
-    /// Blocks of table files are closed at this many bytes before compression.
+    /// Size at which a block of a table file ends, in bytes before compression.
     pub block_bytes: usize,
-    /// Tombstones younger than this many seconds are never forgotten.
+    /// Tombstones are kept for at least this many seconds.
     pub gc_grace_s: u32,
-    /// How blocks are compressed.
+    /// Compression of blocks.
     pub compression: Compression,
-    /// A merge takes so many runs at most; `min_threshold` at least.
+    /// Maximum number of runs in a compaction, at least `min_threshold`.
     pub max_threshold: u32,
     /// A run is compacted alone when more than this part of it is dead, in millionths.
     pub tombstone_threshold_ppm: u32,
-    /// A run is not compacted alone for so many seconds after it was written; a minute at least.
+    /// Minimum age of a run in seconds before it is compacted alone, at least 60.
     pub tombstone_interval_s: u32,
-    /// Dead data counts towards the threshold even where other runs may have what it shadows.
+    /// Counts dead data towards the threshold even if other runs may contain data that it shadows.
     pub unchecked_tombstones: bool,
-    /// Timestamps a second: what writers of the table date their cells in. For [`Strategy::TimeWindow`].
+    /// Units of a write timestamp in a second, as writers of the table use them. For
+    /// [`Strategy::TimeWindow`].
     pub timestamps_per_s: u64,
 }
 
@@ -121,14 +127,17 @@ impl TableOptions {
     }
 }
 
-/// How flushes and merges are paced.
+/// Pacing of flushes and compactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PaceOptions {
-    /// Whether controllers decide. If not, flushes and merges go as fast as the fixed shares of their groups let them.
+    /// Enables the controllers. Without them, flushes and compactions run at the fixed shares of
+    /// their groups.
     pub controllers: bool,
-    /// What merges weigh beside all users together, who weigh 1000; none: as their backlog asks for.
+    /// Weight of compactions, where all users together weigh 1000. `None`: the controllers derive
+    /// it from the backlog.
     pub compaction_shares: Option<u32>,
-    /// The most of a saturated core that flushes and merges may have, in millionths; more only for a flush that writes wait for.
+    /// Maximum part of a saturated core for flushes and compactions, in millionths. Only a flush
+    /// that writes wait for may exceed it.
     pub quota_ppm: u32,
 }
 
@@ -141,38 +150,41 @@ impl Default for PaceOptions {
 /// The settings of one shard.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The data folder, shared by all shards of a server; `None` keeps everything in memory, nothing durable.
+    /// Data folder, shared by all shards of a server. `None` keeps everything in memory, and
+    /// nothing is durable.
     pub dir: Option<PathBuf>,
-    /// This shard's number, below `shards`.
+    /// Number of this shard, below `shards`.
     pub shard: u32,
-    /// The number of shards the data is split over: one for each core.
+    /// Number of shards that the data is split over: one for each core.
     pub shards: u32,
-    /// When a write counts as done.
+    /// Condition for acknowledging a write.
     pub commit: CommitMode,
-    /// A memtable of this many bytes is flushed. Up to three of them exist at once.
+    /// Size at which a memtable is flushed, in bytes. Up to three memtables exist at once.
     pub memtable_bytes_max: usize,
-    /// The size of a log segment in bytes, a multiple of 4096. The log of a shard takes at most 13/4 memtables (or segments, if those
-    /// are larger) and four segments.
+    /// Size of a log segment in bytes, a multiple of 4096. The log of a shard occupies at most 13/4
+    /// memtables (or segments, if those are larger) and four segments.
     pub segment_bytes: u64,
-    /// The largest record of the log, and so the largest mutation, in bytes. A segment that takes one is larger than others where it
-    /// has to be.
+    /// Largest record of the log, and thus the largest mutation, in bytes. A segment is larger than
+    /// `segment_bytes` where a record requires it.
     pub record_bytes_max: usize,
-    /// Space on the disk that is kept for the time when it is full, in bytes: for dropping and truncating tables, and for a start.
+    /// Disk space reserved for a full disk, in bytes. It is used for dropping and truncating
+    /// tables, and for a start.
     pub reserve_bytes: u64,
-    /// Memory for decompressed blocks of table files, and, in what they leave, for what scans read, in bytes.
+    /// Memory in bytes for decompressed blocks of table files. Stored columns of scans use what
+    /// blocks leave free.
     pub cache_bytes: usize,
-    /// How background work is paced.
+    /// Pacing of background work.
     pub pace: PaceOptions,
-    /// The options of tables that [`crate::Shard::configure`] was not called for.
+    /// Options of tables without a call of [`crate::Shard::configure`].
     pub table: TableOptions,
-    /// The groups that background work is charged to.
+    /// Groups that background work is charged to.
     pub groups: Groups,
-    /// Who is told what should be in a log.
+    /// Receiver of events.
     pub teller: Teller,
 }
 
 impl Options {
-    /// Settings of the only shard of a store that lives in memory.
+    /// Returns the options of a single shard that keeps everything in memory.
     pub fn in_memory() -> Options {
         Options {
             dir: None,
@@ -195,7 +207,8 @@ impl Options {
         }
     }
 
-    /// Settings of one of `shards` shards in `dir`, with the sizes of [`Options::in_memory`].
+    /// Returns the options of one of `shards` shards in `dir`, with the sizes of
+    /// [`Options::in_memory`].
     pub fn in_dir(dir: impl Into<PathBuf>, shard: u32, shards: u32) -> Options {
         Options { dir: Some(dir.into()), shard, shards, ..Options::in_memory() }
     }

@@ -1,5 +1,5 @@
-//! The world of tests: the simulated disk of `lanes`, a clock that tests set, and an executor that gives every task a turn
-//! after another. One seed, one history.
+//! Simulated [`World`] of tests: the simulated disk of `lanes`, a clock that tests set, and an
+//! executor that polls all tasks round-robin. A seed determines the history.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -20,17 +20,17 @@ use sched::control::Division;
 use crate::table::shared::SharedFiles;
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
-/// One turn of a task that sleeps stands for this much time, and no sleep takes more turns than [`SLEEP_TURNS_MAX`].
+/// Simulated time of one poll of a sleeping task. A sleep takes at most [`SLEEP_TURNS_MAX`] polls.
 const TURN: Duration = Duration::from_millis(10);
 const SLEEP_TURNS_MAX: u128 = 20;
 
 /// Work units after which a task yields.
 const UNITS_A_TURN: u32 = 16;
 
-/// Rounds of all tasks after which a test is stuck.
+/// Rounds over all tasks after which a test counts as stuck.
 const ROUNDS_MAX: u32 = 1_000_000;
 
-/// The simulated world.
+/// Simulated disk, clock and executor.
 #[derive(Debug)]
 pub(crate) struct Sim {
     pub(crate) disk: Disk,
@@ -39,35 +39,37 @@ pub(crate) struct Sim {
     spent: AtomicU32,
     random: Mutex<Random>,
     pub(crate) shared: SharedFiles,
-    /// Files that may be open at once.
+    /// Number of files that may be open at once.
     pub(crate) open_files_max: AtomicU64,
-    /// Table files that may be opened from now on, before the process has no descriptor for another.
+    /// Number of table files that may still be opened before the process has no descriptor left.
     pub(crate) table_opens_left: AtomicU64,
-    /// The file system knows no synchronous writes: log segments are written and then synced.
+    /// The file system does not support synchronous writes: log segments are written and then
+    /// synced.
     sync_each: bool,
 }
 
 thread_local! {
     static TASKS: RefCell<Vec<LocalBoxFuture<()>>> = const { RefCell::new(Vec::new()) };
-    /// Polls of background tasks until one of them panics; `u64::MAX`: none does.
+    /// Polls of background tasks until one of them panics. `u64::MAX`: none does.
     static POLLS_LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// Rounds of all tasks between a background task's panic and the end of its process.
+/// Rounds over all tasks between the panic of a background task and the end of its process.
 const ROUNDS_AFTER_PANIC: u32 = 20;
 
-/// Has a background task panic after so many polls: it ends half-way, and the others go on until the process
-/// has ended, see [`has_panicked`].
+/// Makes a background task panic after `polls` polls. The others continue until the process has
+/// ended, see [`has_panicked`].
 pub(crate) fn panic_after(polls: u64) {
     POLLS_LEFT.set(polls.min(u64::MAX - 1));
 }
 
-/// Returns true once the panic has come that [`panic_after`] asked for.
+/// Returns true once the panic that [`panic_after`] requested has happened.
 pub(crate) fn has_panicked() -> bool {
     POLLS_LEFT.get() == 0
 }
 
-/// Runs a future beside all spawned tasks. `None` when the machine goes down first, or the process ends.
+/// Runs a future beside all spawned tasks. Returns `None` if the machine goes down or the process
+/// ends first.
 pub(crate) fn run<T>(sim: &Sim, future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
@@ -85,12 +87,12 @@ pub(crate) fn run<T>(sim: &Sim, future: impl Future<Output = T>) -> Option<T> {
     panic!("stuck; the disk's last steps:\n{}", sim.disk.record());
 }
 
-/// Runs a future beside all spawned tasks, on a machine that stays up.
+/// Runs a future beside all spawned tasks, on a machine that does not go down.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     run(&Sim::default(), future).expect("no machine went down")
 }
 
-/// Gives every task a turn.
+/// Polls every task once.
 pub(crate) fn step() {
     let mut cx = Context::from_waker(Waker::noop());
     let mut tasks = TASKS.with_borrow_mut(std::mem::take);
@@ -108,10 +110,11 @@ pub(crate) fn step() {
     });
 }
 
-/// Ends all tasks, with their process, where they are; what the disk has begun for them, it does.
+/// Ends the process: drops all tasks where they are. The disk completes the requests that it has
+/// started.
 pub(crate) fn drop_tasks() {
     POLLS_LEFT.set(u64::MAX);
-    // One that gives up half-way may leave a task that ends its work.
+    // A dropped task may spawn another one to complete its work.
     loop {
         let tasks = TASKS.with_borrow_mut(std::mem::take);
         if tasks.is_empty() {
@@ -149,7 +152,7 @@ impl Sim {
         Sim { disk, now_s, now_ns, spent, random, shared, open_files_max, table_opens_left, sync_each }
     }
 
-    /// The machine goes down: tasks are gone, and of what was not durable a random part.
+    /// Takes the machine down: tasks are gone, and a random part of the data that was not durable.
     pub(crate) fn crash(&self) {
         self.disk.crash();
         self.shared.clear();
@@ -203,7 +206,8 @@ impl World for Sim {
         let (disk, path) = (self.disk.clone(), path.to_owned());
         let plain = OpenOptions::default();
         let options = match mode {
-            // A page cache forgets more in a crash than a disk does.
+            // The page cache loses more in a crash than a disk does, so it is simulated for all
+            // files.
             Mode::Read | Mode::ReadTable => plain,
             Mode::Create | Mode::CreateTable => {
                 OpenOptions { write: true, create: true, truncate: true, ..plain }
@@ -219,7 +223,7 @@ impl World for Sim {
         let sync_each = self.sync_each;
         Box::pin(async move {
             if is_one_too_many {
-                /// The system's number for too many open files.
+                /// Errno of Linux for too many open files.
                 const EMFILE: i32 = 24;
                 return Err(io::Error::from_raw_os_error(EMFILE));
             }
@@ -280,7 +284,7 @@ impl World for Sim {
         Box::pin(turns(1))
     }
 
-    /// Yields far more often than lanes do: a crash or another task may come in between.
+    /// Yields far more often than lanes do, so that crashes and other tasks interleave.
     fn spend(&self, units: u32) -> Option<BoxFuture<()>> {
         let before = self.spent.fetch_add(units, Ordering::Relaxed);
         let is_due = before / UNITS_A_TURN != before.wrapping_add(units) / UNITS_A_TURN;
@@ -296,7 +300,7 @@ impl World for Sim {
     }
 
     fn now_ns(&self) -> u64 {
-        // Time passes as it is looked at.
+        // Each reading advances the clock.
         self.now_ns.fetch_add(100_000, Ordering::Relaxed)
     }
 

@@ -1,5 +1,6 @@
-//! The door to the world: files, the two lanes, time. Everything else in this crate goes through it, so that
-//! the same code runs on `lanes` and, in tests, on a simulated disk that forgets what was not synced.
+//! Interface to files, lanes, time and randomness. The rest of this crate uses nothing else, so
+//! that the same code runs on `lanes` and, in tests, on a simulated disk that loses what was not
+//! synced.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -21,92 +22,97 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A boxed future of the fast lane.
 pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// On whose account work is done.
+/// Kind of work, which decides the group to charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     Log,
     Flush,
     Compaction,
-    /// Merging that was asked for, for a group.
+    /// A compaction on request, charged to the group of the caller.
     Asked(lanes::Group),
-    /// Deciding about the others.
+    /// The controllers that pace the other work.
     Control,
 }
 
-/// How a file is opened.
+/// Way of opening a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
-    /// An existing file, to read.
+    /// An existing file, for reading.
     Read,
-    /// A new or emptied file, to write through the page cache.
+    /// A new or truncated file, written through the page cache.
     Create,
-    /// An existing file, to write into through the page cache.
+    /// An existing file, updated through the page cache.
     Update,
-    /// As [`Mode::Read`] and [`Mode::Create`], past the page cache where the file system can: what is read is kept in a cache of our own, and what is
-    /// written goes to the disk by shares, a megabyte at a time, not all at once as the kernel writes back. For table files, which
-    /// are written in whole blocks but for their ends.
+    /// As [`Mode::Read`], with direct I/O if the file system supports it: table files have a cache
+    /// of their own.
     ReadTable,
-    /// See [`Mode::ReadTable`].
+    /// As [`Mode::Create`], with direct I/O if the file system supports it. Write-back of the
+    /// kernel would ignore shares and write everything at once. Writes are whole blocks of a
+    /// megabyte, except the last.
     CreateTable,
-    /// A log segment, created if missing: direct writes that are durable when they return, where the disk allows.
+    /// A log segment, created if missing. Direct writes are durable when they return, if the file
+    /// system supports it.
     Log,
 }
 
 /// An open file.
 pub(crate) trait File: Send + Sync + Debug {
-    /// Exactly `len` bytes.
+    /// Reads exactly `len` bytes.
     fn read(&self, offset: u64, len: usize) -> BoxFuture<io::Result<Bytes>>;
     fn write(&self, offset: u64, data: Bytes) -> BoxFuture<io::Result<()>>;
-    /// Writes whole blocks of 4096 bytes and makes them durable; for files opened as [`Mode::Log`].
+    /// Writes whole blocks of 4096 bytes and makes them durable. For files opened as [`Mode::Log`].
     fn write_durable(&self, offset: u64, blocks: &[u8]) -> BoxFuture<io::Result<()>>;
-    /// Makes the file at least this long, its space allocated and zeroed.
+    /// Extends the file to at least `len` bytes, allocated and zeroed.
     fn allocate(&self, len: u64) -> BoxFuture<io::Result<()>>;
     fn sync(&self) -> BoxFuture<io::Result<()>>;
     fn len(&self) -> BoxFuture<io::Result<u64>>;
 }
 
-/// The world outside a shard.
+/// Disk, lanes, clock and randomness of a shard.
 pub(crate) trait World: Send + Sync + Debug {
     fn open(&self, path: &Path, mode: Mode) -> BoxFuture<io::Result<Arc<dyn File>>>;
     fn list(&self, dir: &Path) -> BoxFuture<io::Result<Vec<String>>>;
     fn create_dir_all(&self, dir: &Path) -> BoxFuture<io::Result<()>>;
     fn remove(&self, path: &Path) -> BoxFuture<io::Result<()>>;
     fn rename(&self, from: &Path, to: &Path) -> BoxFuture<io::Result<()>>;
-    /// A second name for a file.
+    /// Creates a hard link.
     fn link(&self, from: &Path, to: &Path) -> BoxFuture<io::Result<()>>;
     /// Removes an empty folder.
     fn remove_dir(&self, path: &Path) -> BoxFuture<io::Result<()>>;
     fn sync_dir(&self, dir: &Path) -> BoxFuture<io::Result<()>>;
-    /// Takes an exclusive lock for as long as the answer lives; `WouldBlock` when someone else has it.
+    /// Takes an exclusive lock, held until the result is dropped. Fails with `WouldBlock` if
+    /// another process has it.
     fn lock(&self, path: &Path) -> BoxFuture<io::Result<Box<dyn Debug>>>;
-    /// Runs a task on this core's fast lane.
+    /// Runs a task on the fast lane of this core.
     fn spawn(&self, work: Work, task: LocalBoxFuture<()>);
-    /// Runs a task on this core's heavy lane; see [`run_heavy`].
+    /// Runs a task on the heavy lane of this core; see [`run_heavy`].
     fn heavy(&self, work: Work, task: BoxFuture<Box<dyn Any + Send>>) -> LocalBoxFuture<Box<dyn Any + Send>>;
-    /// To be awaited by heavy tasks at least every millisecond, and by long ones of the fast lane every 50 µs.
+    /// Returns a yield. Heavy tasks await one at least every millisecond, long tasks of the fast
+    /// lane every 50 µs.
     fn heavy_yield(&self) -> BoxFuture<()>;
-    /// Counts work units of the running task ([`lanes::spend`]). `Some` is a yield that is due, to
-    /// be awaited.
+    /// Counts work units of the running task ([`lanes::spend`]). `Some` is a yield that the task
+    /// must await.
     fn spend(&self, units: u32) -> Option<BoxFuture<()>>;
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()>;
-    /// For heavy tasks.
+    /// Sleeps; for heavy tasks.
     fn heavy_sleep(&self, duration: Duration) -> BoxFuture<()>;
-    /// Monotonic time.
+    /// Returns monotonic time in ns.
     fn now_ns(&self) -> u64;
-    /// CPU time used on this core's lanes, and time of this core's part of the disk, ns, by all of the kind.
+    /// Returns the CPU time that this kind of work used on both lanes of this core, and its disk
+    /// time as a part of this core's share of the disk, in ns.
     fn used_ns(&self, work: Work) -> (u64, u64);
     /// Divides this core between background work and users.
     fn set_shares(&self, division: Division);
-    /// Files that may be open for several shards.
+    /// Returns the table files that several shards may have open.
     fn shared_files(&self) -> &SharedFiles;
-    /// Files that this process may have open at once.
+    /// Returns the number of files that this process may have open at once.
     fn open_files_max(&self) -> u64;
-    /// Seconds since the Unix epoch.
+    /// Returns seconds since the Unix epoch.
     fn now_s(&self) -> u32;
     fn random(&self) -> u64;
 }
 
-/// Runs a task on this core's heavy lane and waits for its result.
+/// Runs a task on the heavy lane of this core and returns its result.
 pub(crate) async fn run_heavy<T: Send + 'static>(
     world: &dyn World,
     work: Work,

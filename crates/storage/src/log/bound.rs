@@ -1,8 +1,9 @@
-//! The bound on a shard's log.
+//! Bound on the log of a shard.
 //!
-//! A memtable is flushed because it is large, or because its part of the log is long: overwrites of one row add to the log
-//! and not to the memtable, and a small batch takes a block of 4096 bytes. Log bytes count towards a memtable's fill, so
-//! that pacing and backpressure treat both alike:
+//! A memtable is flushed because it is large or because its part of the log is long. Overwrites of
+//! one row extend the log but not the memtable, and a small batch occupies a block of 4096 bytes.
+//! Log bytes count towards the fill of a memtable, so that pacing and backpressure treat both
+//! alike:
 //!
 //! ```text
 //!  unit                the larger of a memtable and a segment
@@ -11,16 +12,16 @@
 //!  13/4 units          live log above which further writes are refused as overload
 //! ```
 //!
-//! So the log takes at most 13/4 units and four segments: what is live, the flushed front of the oldest segment, the
-//! unwritten end of the newest, and a prepared one. With segments of an eighth of a memtable this is less than four
-//! memtables. Memory for flushes that are held back adds its share.
+//! So the log occupies at most 13/4 units and four segments: the live part, the flushed front of
+//! the oldest segment, the unwritten end of the newest, and a prepared one. With segments of 1/8 of
+//! a memtable this is less than four memtables.
 
 use crate::options::Options;
 
-/// Free segments that are kept while the shard is idle, closed or just opened.
+/// Free segments kept while the shard is idle, closed or just opened.
 pub(crate) const FREE_IDLE: usize = 2;
 
-/// See the module.
+/// Sizes that bound the log, see the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogBound {
     memtable: u64,
@@ -34,27 +35,27 @@ impl LogBound {
         LogBound { memtable, segment, unit: memtable.max(segment) }
     }
 
-    /// Log bytes of a memtable that is full.
+    /// Returns the log bytes at which a memtable counts as full.
     pub(crate) fn of_memtable(&self) -> u64 {
         self.unit.saturating_mul(3) / 2
     }
 
-    /// Log bytes as a part of a memtable, in bytes of memory.
+    /// Converts log bytes into the memtable bytes that they count as.
     pub(crate) fn fill(&self, log_bytes: u64) -> u64 {
         (u128::from(log_bytes) * u128::from(self.memtable) / u128::from(self.of_memtable())) as u64
     }
 
-    /// Live bytes above which acknowledgements wait.
+    /// Returns the live log bytes above which acknowledgements wait.
     pub(crate) fn wait_at(&self) -> u64 {
         self.unit.saturating_mul(3)
     }
 
-    /// Live bytes above which writes are refused.
+    /// Returns the live log bytes above which writes are refused.
     pub(crate) fn refuse_at(&self) -> u64 {
         (self.unit / 4).saturating_mul(13)
     }
 
-    /// Segments, free ones included, beyond which free ones are removed.
+    /// Returns the number of segments, free ones included, above which free ones are removed.
     pub(crate) fn segments_max(&self) -> usize {
         self.refuse_at().div_ceil(self.segment) as usize + 2
     }

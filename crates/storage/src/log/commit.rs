@@ -1,4 +1,4 @@
-//! When a write counts: the promise of one, and how far many have come.
+//! Acknowledgement of writes: futures that resolve when a write is durable.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,15 +9,15 @@ use crate::error::StorageError;
 use crate::shard::Shard;
 use crate::world::LocalBoxFuture;
 
-/// How far the writes of one writer have come: it asks for its oldest, and learns of all that are done by then. So a
-/// writer with many in flight waits once for each write of the disk, not once for each of its own.
+/// Acknowledgements of one writer. It polls for its oldest write and gets the state of all. So a
+/// writer with many writes in flight waits once for each disk write, not once for each of its own.
 pub struct Acks {
     shard: Rc<Shard>,
-    /// While memtables fill faster than they are flushed.
+    /// Delay of the acknowledgement while memtables fill faster than they are flushed.
     hold: Option<LocalBoxFuture<()>>,
-    /// Known to be durable, and told of once `hold` is over.
+    /// The last write known to be durable. It is acknowledged once `hold` is over.
     upto: u64,
-    /// It waits for space on a full disk.
+    /// Waits for free space on a full disk, instead of failing.
     patient: bool,
 }
 
@@ -32,11 +32,13 @@ impl Acks {
         Acks { shard, hold: None, upto: 0, patient: false }
     }
 
-    /// Whether the write with this number ([`Commit::number`]) counts as done; a comparison, where a later one is known to. Later
-    /// than durable, when memtables fill faster than they are flushed.
+    /// Polls for the write with this number ([`Commit::number`]). If a later one is known to be
+    /// durable, this is one comparison. The acknowledgement may come later than durability, while
+    /// memtables fill faster than they are flushed.
     ///
     /// # Errors
-    /// The log has failed before this write was durable, or the disk is full. Others may still succeed.
+    /// The log failed before this write was durable, or the disk is full. Other writes may still
+    /// succeed.
     pub fn poll_acked(&mut self, write: u64, cx: &Context<'_>) -> Poll<Result<(), StorageError>> {
         if self.shard.acks_held.get() {
             self.shard.acks_free.register(cx);
@@ -57,7 +59,7 @@ impl Acks {
     }
 }
 
-/// Resolves when the write it stands for counts as done. Dropping it does not take the write back.
+/// Resolves when its write is acknowledged. Dropping it does not revert the write.
 #[must_use = "a write is acknowledged when its commit resolves"]
 #[derive(Debug)]
 pub struct Commit {
@@ -70,13 +72,15 @@ impl Commit {
         Commit { acks: Acks::new(shard), number }
     }
 
-    /// The commit of a write that makes space: on a full disk it is waited for, as its author goes on from what it says.
+    /// Marks a write that makes free space: on a full disk the commit waits instead of failing,
+    /// because the caller continues from the result.
     pub(crate) fn patient(mut self, patient: bool) -> Commit {
         self.acks.patient = patient;
         self
     }
 
-    /// The write's number on its shard, to be asked for with [`Shard::acks`]; later writes have higher ones.
+    /// Returns the number of the write on its shard, for [`Shard::acks`]. Later writes have higher
+    /// numbers.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number

@@ -1,11 +1,13 @@
-//! The segments of a log: which there are, the next one, and those to be used again.
+//! Segments of a log: those in use, the next one, and free ones.
 //!
-//! A segment goes through these states, and is read after a restart from the second to the third:
+//! A segment passes through these states. A restart reads it in states 2 and 3:
 //!
 //! 1. Prepared: allocated, zeroed, its header durable.
-//! 2. Active: named in the manifest, if it is the first of this life, or else by a note in the one before.
-//! 3. Sealed: full, until all of its records are in table files and the manifest names it no more.
-//! 4. Free: to be prepared again. Those that are not needed are removed.
+//! 2. Active: the manifest names it if it is the first of this process, otherwise a note in the
+//!    previous segment does.
+//! 3. Sealed: full. It stays until all of its records are in table files and the manifest no longer
+//!    names it.
+//! 4. Free: to be reused as a prepared one. Free segments beyond the bound are removed.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -15,36 +17,37 @@ use crate::log::segment::{BLOCK, SegmentHeader, encode_header, encode_note};
 use crate::log::{Log, Segment, segment_path};
 use crate::world::{Mode, Work};
 
-/// A segment on a full disk, in bytes: dropping a table takes a few blocks of it.
+/// Size of a segment on a full disk, in bytes. Dropping a table needs a few of its blocks.
 const SEGMENT_BYTES_SMALL: u64 = 256 << 10;
 
 impl Log {
-    /// Has a segment to write to before the first record comes, so that a disk that cannot have a log says so at once.
+    /// Creates a segment before the first record arrives, so that a disk that cannot store a log is
+    /// reported at once.
     pub(crate) async fn make_ready(self: &Rc<Self>) -> Result<(), StorageError> {
         self.rotate().await
     }
 
-    /// Segments in use and free.
+    /// Returns the number of segments in use and of free ones.
     pub(crate) fn segments(&self) -> (usize, usize) {
         let state = self.state.borrow();
         let in_use = state.sealed.len() + usize::from(state.active.is_some());
         (in_use, state.free.len() + usize::from(state.ready.is_some()))
     }
 
-    /// The numbers of the segments that may have records above `flushed`, ascending, and the last record that is
-    /// durable.
+    /// Returns the numbers of the segments that may contain records above `flushed`, in ascending
+    /// order, and the last durable record.
     pub(crate) fn live(&self, flushed: u64) -> (Vec<u64>, u64) {
         let state = self.state.borrow();
         let sealed = state.sealed.iter().filter(|segment| segment.last_record > flushed);
         let active = state.active.iter().map(|(segment, _)| segment);
         let live = sealed.chain(active).map(|segment| segment.header.segment);
-        // While the first segment of this life is being named.
+        // The first segment of this process, while the manifest is being written.
         let becoming = state.becoming.filter(|_| state.active.is_none());
         let live = live.chain(becoming).collect();
         (live, state.durable)
     }
 
-    /// The segments with records above this one, each with its bytes that are durable.
+    /// Returns the segments with records above `flushed`, each with its number of durable bytes.
     pub(crate) fn tail(&self, flushed: u64) -> Vec<(PathBuf, u64)> {
         let state = self.state.borrow();
         let sealed = state.sealed.iter().filter(|segment| segment.last_record > flushed);
@@ -53,8 +56,8 @@ impl Log {
         sealed.chain(active).collect()
     }
 
-    /// Segments that the manifest names no more may be used again: those ahead of the last one that it names. Those behind
-    /// it are found through it.
+    /// Frees segments that the manifest no longer names and that precede the last one it names.
+    /// Later segments are found through that one.
     pub(crate) fn release(&self, named: &[u64]) {
         let state = &mut *self.state.borrow_mut();
         let is_free =
@@ -65,7 +68,7 @@ impl Log {
         }
     }
 
-    /// Removes free segments: those beyond the bound of the log, or beyond `idle` where that is given.
+    /// Removes free segments that exceed `idle`. `None`: those that exceed the bound of the log.
     pub(crate) async fn trim(&self, idle: Option<usize>) {
         loop {
             let segment = {
@@ -78,12 +81,12 @@ impl Log {
                     None => return,
                 }
             };
-            // One that cannot be removed takes space until the next start tries again.
+            // A segment that cannot be removed occupies space until the next start.
             let _ = self.world.remove(&segment.path).await;
         }
     }
 
-    /// Makes an empty segment the active one, and has the next one made ready.
+    /// Makes a prepared segment the active one, and starts preparing the next.
     pub(crate) async fn rotate(self: &Rc<Log>) -> Result<(), StorageError> {
         self.prepared.wait(|| (!self.state.borrow().preparing).then_some(())).await;
         let ready = self.state.borrow_mut().ready.take();
@@ -93,7 +96,8 @@ impl Log {
         };
         self.state.borrow_mut().becoming = Some(segment.header.segment);
         if let Err(error) = self.lead_to(segment.header.segment).await {
-            // It may have become known all the same, so this segment and no other is the next one.
+            // The note or edit may have reached the disk in spite of the error, so this segment
+            // must be the next one.
             self.state.borrow_mut().ready = Some(segment);
             return Err(error);
         }
@@ -112,7 +116,7 @@ impl Log {
         Ok(())
     }
 
-    /// Makes it known, durably, that the log goes on in a segment.
+    /// Records durably that the log continues in segment `next`.
     async fn lead_to(&self, next: u64) -> Result<(), StorageError> {
         let (active, durable) = {
             let state = self.state.borrow();
@@ -124,7 +128,8 @@ impl Log {
         written.map_err(|error| StorageError::io("write the commit log", &full.path, error))
     }
 
-    /// Makes the next segment ready. Failing here is no news: the log tries again, and reports, when it needs it.
+    /// Prepares the next segment. An error is ignored: the log retries when it needs the segment,
+    /// and reports that error.
     async fn prepare(self: Rc<Log>) {
         let made = self.make().await;
         {
@@ -135,7 +140,7 @@ impl Log {
         self.prepared.wake();
     }
 
-    /// An empty segment, out of one whose records are all flushed if there is any.
+    /// Returns an empty segment, a reused one if a free one has the right size.
     async fn make(&self) -> Result<Segment, StorageError> {
         let (free, id, bytes) = {
             let state = &mut *self.state.borrow_mut();
@@ -154,7 +159,7 @@ impl Log {
         if !is_full {
             return made;
         }
-        // On a full disk a small one has to do.
+        // On a full disk, use a small segment.
         let made = self.create(id, small).await;
         match made {
             Err(error) if error.is_full() && self.reserve.give_up().await => self.create(id, small).await,
@@ -181,7 +186,7 @@ impl Log {
         match make.await {
             Ok(file) => Ok(Segment { file, path, header, bytes, last_record: 0 }),
             Err(error) => {
-                // What there is of it is in no one's way, but for the room it takes.
+                // A partly created file does no harm except for its space.
                 let _ = self.world.remove(&path).await;
                 Err(StorageError::io("create a log segment", &path, error))
             }
@@ -196,7 +201,8 @@ impl Log {
             self.state.borrow_mut().free.push(old);
             return Err(io(error));
         }
-        // If this fails, the name of the segment after a crash is unknown: it is not touched again before a restart.
+        // If this fails, the name after a crash is unknown. The segment is not used again before a
+        // restart.
         self.world.sync_dir(&self.dir).await.map_err(io)?;
         if let Err(error) = old.file.write_durable(0, &encode_header(&header)).await {
             self.state.borrow_mut().free.push(Segment { path: path.clone(), ..old });

@@ -1,16 +1,18 @@
-//! The commit log of one core: records gather while a disk write is in flight and share the next one.
+//! Commit log of one core, with group commit: records that arrive while a disk write is in flight
+//! share the next one.
 //!
-//! One task writes; it never has two writes in flight, so what the format relies on holds: a batch is begun only when
-//! the one before is durable. Segments are zeroed once and then reused when everything in them has been flushed; the next
-//! one is made ready, name and header included, while the one before fills, so that no write waits for a folder's sync. Both are
-//! the business of `log_files.rs`.
+//! One task writes, with at most one write in flight. So a batch starts only when the previous one
+//! is durable, which the format relies on. Segments are zeroed once and reused when all their
+//! records are flushed. The next segment is prepared with name and header while the current one
+//! fills, so that no write waits for the sync of a folder. `files.rs` manages segments.
 //!
-//! A second after the last batch a note says that it was durable (point 5 of [`crate::log::segment`]): damage to it is then not
-//! taken for a write that was cut off.
+//! A second after the last batch a note confirms that the batch was durable (point 5 of
+//! [`crate::log::segment`]). Damage to it is then not mistaken for a torn write.
 //!
-//! A failed write ends the log: everyone waiting is told, and further writes are refused, because what a failed sync left on
-//! disk is unknown. A full disk does not: the same batch is tried again every second, at the same place, and meanwhile new
-//! writes are refused and those in it wait.
+//! A failed write ends the log: waiting tasks get the error, and further writes are refused,
+//! because the state of the disk after a failed sync is unknown. A full disk is different: the log
+//! retries the same batch at the same position every second. Meanwhile new writes are refused and
+//! the records of the batch wait.
 
 pub(crate) mod bound;
 pub(crate) mod commit;
@@ -37,16 +39,18 @@ use crate::options::{CommitMode, Options};
 use crate::signal::Signal;
 use crate::world::{File, LocalBoxFuture, Work, World};
 
-/// Time without a record after which a note is written: one write more each time that a log falls idle.
+/// Idle time after which a note is written. It costs one write each time that a log becomes idle.
 const NOTE_AFTER: Duration = Duration::from_secs(1);
 
-/// A log that is written now and then is written sooner when this much waits, bytes, or a quarter of a segment: each piece is short for the
-/// lane, and nobody waits for the time that is set.
+/// Pending bytes above which a periodic log is written before its interval ends; a quarter of a
+/// segment if that is less. It bounds the task poll that writes, and no caller depends on the
+/// interval.
 const GATHERED_BYTES: u64 = 256 << 10;
-/// Waiters that are looked through for a task that asks again. One that is not found there waits twice, and is woken twice.
+/// Number of waiters that are searched for a task that polls again. A task that is not found among
+/// them waits twice and is woken twice.
 const SAME_WAITERS: usize = 8;
 
-/// How long a full disk is left alone before the next try.
+/// Interval between attempts on a full disk.
 pub(crate) const RETRY_FULL: Duration = Duration::from_secs(1);
 
 /// A segment on disk.
@@ -56,14 +60,15 @@ pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     pub(crate) header: SegmentHeader,
     pub(crate) bytes: u64,
-    /// The last record in it, once it is full.
+    /// The last record in it. Set when the segment is full.
     pub(crate) last_record: u64,
 }
 
-/// Names a segment in the manifest, durably, before the first record goes there.
+/// Writes the number of a segment to the manifest, durably, before the first record is written to
+/// it.
 pub(crate) type Register = Box<dyn Fn(u64) -> LocalBoxFuture<Result<(), StorageError>>>;
 
-/// The log.
+/// The commit log of a shard.
 pub(crate) struct Log {
     pub(crate) world: Arc<dyn World>,
     pub(crate) dir: PathBuf,
@@ -71,7 +76,7 @@ pub(crate) struct Log {
     pub(crate) segment_bytes: u64,
     record_bytes_max: usize,
     pub(crate) segments_max: usize,
-    /// `None`: acknowledged means durable.
+    /// Interval between writes. `None`: acknowledged means durable.
     every: Option<Duration>,
     pub(crate) register: Register,
     pub(crate) reserve: Rc<Reserve>,
@@ -89,63 +94,65 @@ impl std::fmt::Debug for Log {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Room for a batch header, then the records that wait.
+    /// Space for a batch header, then the pending records.
     pending: Vec<u8>,
     pending_records: u32,
     spare: Vec<u8>,
-    /// The number of the last record given out, and of the last that is durable.
+    /// The last record number assigned, and the last that is durable.
     last: u64,
     pub(crate) durable: u64,
-    /// The last record that a note covers.
+    /// The last record that a note confirms.
     noted: u64,
-    /// Bytes of log so far, of this life and live ones of earlier lives, and those above which records are refused.
+    /// Length of the log in bytes since it was opened, including live segments of earlier
+    /// processes, and the length above which records are refused.
     pub(crate) length: u64,
     limit: u64,
-    /// By record.
+    /// Waiting tasks, ordered by the record they wait for.
     waiters: VecDeque<(u64, Waker)>,
     failed: Option<Arc<StorageError>>,
-    /// The disk has no room for the log, or for something that writes wait for; over once there is.
+    /// The disk has no free space for the log, or for work that writes wait for. Cleared when it
+    /// has.
     full: Option<Arc<StorageError>>,
-    /// Causes from outside the log for which writes are refused until they are over, by number.
+    /// Reasons from outside the log to refuse writes, by number.
     refusals: BTreeMap<u64, Arc<StorageError>>,
     next_refusal: u64,
     closing: bool,
-    /// So many bytes in `pending` wake the log's task.
+    /// Bytes in `pending` that wake the task of the log.
     wake_at: usize,
     pub(crate) active: Option<(Segment, u64)>,
     pub(crate) sealed: VecDeque<Segment>,
-    /// To follow the active one, and whether one is being made.
+    /// The prepared segment that follows the active one.
     pub(crate) ready: Option<Segment>,
-    /// About to be the active one.
+    /// The segment that is about to become active.
     pub(crate) becoming: Option<u64>,
     pub(crate) preparing: bool,
-    /// To be used again, under another number.
+    /// Segments to reuse under another number.
     pub(crate) free: Vec<Segment>,
     pub(crate) next_segment: u64,
     batches: u64,
 }
 
-/// The name of a segment's file.
+/// Returns the path of a segment.
 pub(crate) fn segment_path(dir: &Path, segment: u64) -> PathBuf {
     dir.join(format!("{segment:016x}.log"))
 }
 
-/// What recovery found.
+/// State of the log that recovery found.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
-    /// The last record there is.
+    /// The last record.
     pub(crate) last: u64,
     pub(crate) next_segment: u64,
-    /// Bytes of segments that hold records which are not flushed yet.
+    /// Bytes of segments with records that are not flushed.
     pub(crate) bytes: u64,
-    /// Segments with records that are not flushed yet.
+    /// Segments with records that are not flushed.
     pub(crate) sealed: Vec<Segment>,
-    /// Segments to be used again.
+    /// Segments to reuse.
     pub(crate) free: Vec<Segment>,
 }
 
 impl Log {
-    /// Starts the log behind what was recovered.
+    /// Starts the log after the recovered records.
     pub(crate) fn start(
         world: Arc<dyn World>,
         dir: PathBuf,
@@ -204,30 +211,32 @@ impl Log {
         log
     }
 
-    /// The largest record, in bytes.
+    /// Returns the size of the largest record in bytes.
     pub(crate) fn record_bytes_max(&self) -> usize {
         self.record_bytes_max
     }
 
-    /// Bytes of log so far. The live part is what was added since the last flushed memtable was frozen.
+    /// Returns the length of the log in bytes. Its live part is what was added since the last
+    /// flushed memtable was frozen.
     #[inline]
     pub(crate) fn length(&self) -> u64 {
         let state = self.state.borrow();
         state.length + state.pending.len() as u64
     }
 
-    /// Refuses records above this length. A limit is never taken back.
+    /// Sets the length above which records are refused. It never decreases.
     pub(crate) fn set_limit(&self, length: u64) {
         let limit = &mut self.state.borrow_mut().limit;
         *limit = length.max(*limit);
     }
 
-    /// Adds a record, which `put` appends; returns its number. Nothing is written if this fails.
+    /// Appends a record, which `put` writes to the buffer, and returns its number. On error nothing
+    /// is appended.
     pub(crate) fn append(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
         self.append_if(State::refused, put)
     }
 
-    /// As [`Log::append`], although there is no space for other things than the log.
+    /// As [`Log::append`], also while writes are refused for lack of free space outside the log.
     pub(crate) fn append_vital(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
         self.append_if(State::broken, put)
     }
@@ -249,7 +258,8 @@ impl Log {
         put(&mut state.pending);
         let bytes = state.pending.len() - start - 4;
         let limit = self.record_bytes_max();
-        // Of a segment and the largest record, the larger waits at most, and one record more.
+        // The pending bytes are at most the larger of a segment and the largest record, plus one
+        // record.
         let waits_max = self.segment_bytes.max(limit as u64);
         let is_full = start as u64 >= waits_max || state.length + start as u64 > state.limit;
         if bytes > limit || is_full {
@@ -269,8 +279,8 @@ impl Log {
         Ok(state.last)
     }
 
-    /// Whether a record counts as written: the last that does; registers the task otherwise. On a full disk a record
-    /// waits until there is space; whoever is not `patient` is told that the disk is full.
+    /// Polls for a record and returns the last acknowledged one; otherwise registers the task. On a
+    /// full disk the record waits for free space. Unless the caller is `patient`, it gets an error.
     pub(crate) fn poll_durable(
         &self,
         record: u64,
@@ -287,12 +297,12 @@ impl Log {
         if let Some(because) = state.full.as_ref().filter(|_| !patient) {
             return Poll::Ready(Err(StorageError::LogFull { because: because.clone() }));
         }
-        // Acknowledged ahead of the disk, but not without bound.
+        // Periodic mode acknowledges before the disk write, up to a bound.
         if self.every.is_some() && state.pending.len() as u64 <= self.segment_bytes / 2 {
             return Poll::Ready(Ok(state.last));
         }
-        // Most wait for a record behind all others. Several tasks may wait for the same one; a task that asks again
-        // is among the last of them.
+        // Most tasks wait for the newest record. Several may wait for the same one. A task that
+        // polls again is among the last of them.
         let at = state.waiters.partition_point(|(other, _)| *other <= record);
         let mut last = state.waiters.range(..at).rev().take(SAME_WAITERS);
         if !last.any(|(other, waker)| *other == record && waker.will_wake(cx.waker())) {
@@ -301,29 +311,29 @@ impl Log {
         Poll::Pending
     }
 
-    /// The number of the last record given out.
+    /// Returns the last record number assigned.
     pub(crate) fn last_record(&self) -> u64 {
         self.state.borrow().last
     }
 
-    /// Disk writes so far.
+    /// Returns the number of disk writes.
     pub(crate) fn batches(&self) -> u64 {
         self.state.borrow().batches
     }
 
-    /// Why writes are refused, if they are.
+    /// Returns the reason why writes are refused, if they are.
     pub(crate) fn failure(&self) -> Option<Arc<StorageError>> {
         self.state.borrow().refused()
     }
 
-    /// A cause for which writes may be refused, beside others: see [`Refusal`].
+    /// Creates a reason to refuse writes, beside others: see [`Refusal`].
     pub(crate) fn refusal(self: &Rc<Self>) -> Refusal {
         let state = &mut *self.state.borrow_mut();
         state.next_refusal += 1;
         Refusal { log: self.clone(), number: state.next_refusal }
     }
 
-    /// Refuses further writes, for a reason from outside the log.
+    /// Refuses further writes, because of an error outside the log.
     pub(crate) fn fail(&self, error: Arc<StorageError>) {
         let state = &mut *self.state.borrow_mut();
         state.failed.get_or_insert(error);
@@ -332,7 +342,7 @@ impl Log {
         self.done.wake();
     }
 
-    /// Waits until everything appended is durable.
+    /// Waits until all appended records are durable.
     pub(crate) async fn sync(&self) -> Result<(), StorageError> {
         let last = self.last_record();
         self.done
@@ -347,7 +357,7 @@ impl Log {
             .await
     }
 
-    /// Refuses further writes and waits for what was appended.
+    /// Refuses further writes and waits for the appended records.
     pub(crate) async fn close(&self) -> Result<(), StorageError> {
         self.state.borrow_mut().closing = true;
         self.work.wake();
@@ -375,7 +385,7 @@ impl Log {
         }
     }
 
-    /// Waits for something to write; `None` at the end.
+    /// Waits for work. `None` at shutdown or failure.
     async fn next_work(&self) -> Option<Next> {
         let mut time = None;
         poll_fn(|cx| {
@@ -398,8 +408,8 @@ impl Log {
         .await
     }
 
-    /// Writes that all records are durable. The log does not depend on it: where it fails, or there is no free space in
-    /// the segment, the next write attests the same, or shows what is wrong.
+    /// Writes a note that all records are durable. The log does not depend on it: if the write
+    /// fails or the segment is full, the next batch confirms the same, or fails itself.
     async fn write_note(&self) {
         let place = {
             let state = &mut *self.state.borrow_mut();
@@ -419,7 +429,7 @@ impl Log {
         }
     }
 
-    /// Waits for more records, for so long, or until there are many.
+    /// Waits for more records, at most for `every`, or until there are many.
     async fn gather(&self, every: Duration) {
         let mut time = self.world.sleep(every);
         let enough = GATHERED_BYTES.min(self.segment_bytes / 4) as usize;
@@ -437,7 +447,7 @@ impl Log {
     }
 
     async fn write_batch(self: &Rc<Log>) -> Result<(), StorageError> {
-        // Records go on arriving while a segment is made ready.
+        // Records keep arriving while a segment is prepared.
         while !self.fits() {
             self.with_room(async || self.rotate().await).await?;
         }
@@ -459,7 +469,8 @@ impl Log {
         Ok(())
     }
 
-    /// Tries until it succeeds, or fails for another reason than a full disk, or nobody wants it any more.
+    /// Repeats `attempt` while the disk is full. Returns its result, or the error if the log is
+    /// closed or has failed.
     pub(crate) async fn with_room<T>(
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,
@@ -470,7 +481,7 @@ impl Log {
                     let given_up = {
                         let state = &mut *self.state.borrow_mut();
                         state.full = Some(Arc::new(error.clone()));
-                        // Those who are patient register again.
+                        // Patient tasks register again.
                         state.waiters.drain(..).for_each(|(_, waker)| waker.wake());
                         state.closing || state.failed.is_some()
                     };
@@ -490,7 +501,7 @@ impl Log {
     fn fits(&self) -> bool {
         let state = self.state.borrow();
         let needed = state.pending.len().next_multiple_of(BLOCK) as u64;
-        // The last block is for the note that names the next segment.
+        // The last block is reserved for the note that names the next segment.
         state.active.as_ref().is_some_and(|(segment, at)| at + needed + BLOCK as u64 <= segment.bytes)
     }
 
@@ -511,15 +522,15 @@ impl Log {
     }
 }
 
-/// One cause from outside the log for which writes are refused while it lasts, such as a flush without space. It ends
-/// alone: another one that is not over goes on refusing. Over at the latest when this is dropped.
+/// One reason from outside the log to refuse writes, such as a flush without free space. Each
+/// reason ends independently of the others, at the latest when it is dropped.
 pub(crate) struct Refusal {
     log: Rc<Log>,
     number: u64,
 }
 
 impl Refusal {
-    /// Refuses writes, or ends that.
+    /// Sets or clears the reason.
     pub(crate) fn set(&self, because: Option<Arc<StorageError>>) {
         let refusals = &mut self.log.state.borrow_mut().refusals;
         match because {
@@ -535,14 +546,14 @@ impl Drop for Refusal {
     }
 }
 
-/// What the log writes next.
+/// The next write of the log.
 enum Next {
     Batch,
     Note,
 }
 
 impl State {
-    /// Bytes of the segment that takes the records which wait.
+    /// Returns the size that a segment needs for the pending records.
     pub(crate) fn needed_bytes(&self) -> u64 {
         (self.pending.len().next_multiple_of(BLOCK) + 2 * BLOCK) as u64
     }
@@ -551,7 +562,7 @@ impl State {
         self.broken().or_else(|| self.refusals.values().next().cloned())
     }
 
-    /// Why the log itself takes nothing.
+    /// Returns the reason why the log itself accepts no record.
     fn broken(&self) -> Option<Arc<StorageError>> {
         self.failed.as_ref().or(self.full.as_ref()).cloned()
     }

@@ -1,11 +1,13 @@
-//! Reading a log back, a segment at a time: the records above those that are flushed, in order and without gaps.
+//! Reading a log, one segment at a time: the records that are not flushed, in order and without
+//! gaps.
 //!
-//! The manifest names the segments in which records may be that no table file has; the last of them may go on in others
-//! (see [`crate::log::segment`]). No other segment is read: free ones hold nothing, whatever is in them or wrong with them.
-//! Manifests before version 3 name none; then every segment of the folder is read.
+//! The manifest names the segments that may contain records that are not in a table file. The last
+//! of them may continue in others (see [`crate::log::segment`]). No other segment is read: free
+//! ones contain nothing of value, so damage in them does not matter.
 //!
-//! Memory is what one segment takes, and time is what the named segments take: both depend on what was written since the
-//! last flush, which [`crate::log::bound`] bounds, and not on the age or size of the folder.
+//! Memory is one segment, and time is that of reading the named segments. Both depend on the writes
+//! since the last flush, which [`crate::log::bound`] bounds, and not on the age or size of the
+//! folder.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -27,15 +29,15 @@ pub(crate) struct Found {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
     pub(crate) header: SegmentHeader,
-    /// The last record in it, 0 if there is none.
+    /// The last record in it, 0 if it has none.
     pub(crate) last_record: u64,
-    /// The place of the last batch of the whole log, and a copy of it, if it is in here.
+    /// Offset and bytes of the last batch of the whole log, if this segment contains it.
     pub(crate) last_batch: Option<(u64, Vec<u8>)>,
-    /// A torn batch behind the last one.
+    /// A torn batch after the last valid one.
     torn: Option<Torn>,
 }
 
-/// The numbers of all segments in a log's folder, ascending.
+/// Returns the numbers of all segments in the folder of a log, in ascending order.
 pub(crate) async fn segments_in(world: &dyn World, dir: &Path) -> Result<Vec<u64>, StorageError> {
     let number = |name: &String| u64::from_str_radix(name.strip_suffix(".log")?, 16).ok();
     let mut all: Vec<u64> = list(world, dir).await?.iter().filter_map(number).collect();
@@ -43,27 +45,27 @@ pub(crate) async fn segments_in(world: &dyn World, dir: &Path) -> Result<Vec<u64
     Ok(all)
 }
 
-/// The records above a number, one after the other.
+/// Iterator over the records that are not flushed.
 #[derive(Debug)]
 pub(crate) struct Replay<'w> {
     world: &'w dyn World,
     dir: PathBuf,
     shard: u32,
-    /// All segments of the folder.
+    /// Numbers of all segments in the folder.
     pub(crate) all: Vec<u64>,
-    /// Segments that are to be read, in order.
+    /// Segments still to read, in order.
     left: VecDeque<u64>,
     flushed: u64,
     batches: VecDeque<Batch>,
     records: VecDeque<Bytes>,
     path: PathBuf,
-    /// The number of the next of `records`.
+    /// The number of the first record in `records`.
     next: u64,
-    /// The last record given out, or the last that was flushed.
+    /// The last record returned, or the last flushed one.
     pub(crate) last: u64,
     /// Records up to this one were durable.
     durable: u64,
-    /// The segments that were read, in order.
+    /// The segments read so far, in order.
     pub(crate) found: Vec<Found>,
 }
 
@@ -101,10 +103,10 @@ impl<'w> Replay<'w> {
         StorageError::corrupt(&self.path, "a record with a valid checksum does not decode")
     }
 
-    /// The next record and its number.
+    /// Returns the next record and its number.
     ///
     /// # Errors
-    /// Records are missing ahead of it or behind the last one, or it does not decode.
+    /// Records before it, or at the end, are missing, or it does not decode.
     pub(crate) async fn next(&mut self) -> Result<Option<(u64, Vec<Mutation>)>, StorageError> {
         loop {
             while let Some(record) = self.records.pop_front() {
@@ -135,7 +137,7 @@ impl<'w> Replay<'w> {
         }
     }
 
-    /// Reads the rest, for the sake of the segments alone.
+    /// Reads the rest, only to find the segments. Returns the number of records.
     pub(crate) async fn finish(&mut self) -> Result<u64, StorageError> {
         let mut records = 0;
         while self.next().await?.is_some() {
@@ -144,7 +146,8 @@ impl<'w> Replay<'w> {
         Ok(records)
     }
 
-    /// The batch at the end of the log that was dropped because it is torn, and its segment. Nothing in it was acknowledged.
+    /// Returns the torn batch at the end of the log, which was dropped, and its segment. None of it
+    /// was acknowledged.
     pub(crate) fn torn_tail(&self) -> Option<(&Path, Torn)> {
         let found = self.found.last()?;
         let torn = found.torn.filter(|torn| torn.first_record == self.last + 1)?;
@@ -183,7 +186,8 @@ impl<'w> Replay<'w> {
         Ok(())
     }
 
-    /// Returns the header of a segment. The manifest, or the segment before, names it, so it is there and sound.
+    /// Returns the header of a segment. The manifest or the previous segment names this segment, so
+    /// any defect of the header is damage.
     fn header(&self, segment: u64, path: &Path, data: &Bytes) -> Result<SegmentHeader, StorageError> {
         match segment::decode_header(&data.slice(..data.len().min(BLOCK))) {
             HeaderRead::Valid(header) if header.shard != self.shard => {

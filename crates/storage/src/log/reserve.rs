@@ -1,8 +1,9 @@
-//! Space on the disk that is kept for the time when it is full.
+//! Disk space reserved for a full disk.
 //!
-//! A start needs a log segment and an edit of the manifest, and so does dropping or truncating a table, which is how space
-//! comes about. A file of a few MiB stands for that space. It is removed when an edit or a segment does not fit, and made
-//! again after a flush succeeded. Flushes and compactions do not get the space: they would use it up for good.
+//! A start needs a log segment and an edit of the manifest. So does dropping or truncating a table,
+//! which frees space. A file of a few MiB reserves that space. It is removed when an edit or a
+//! segment does not fit, and created again after a successful flush. Flushes and compactions do not
+//! get the space, because they would not give it back.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -10,29 +11,29 @@ use std::sync::Arc;
 
 use crate::world::{Mode, World};
 
-/// See the module.
+/// The reserve of a shard, see the module.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     world: Arc<dyn World>,
     path: PathBuf,
-    /// 0: no space is kept.
+    /// Size; 0 disables the reserve.
     bytes: u64,
     is_there: Cell<bool>,
 }
 
 impl Reserve {
-    /// The reserve in a shard's folder, which may have one from an earlier life.
+    /// Returns the reserve in the folder of a shard. Its file may exist from an earlier process.
     pub(crate) fn new(world: Arc<dyn World>, dir: &Path, bytes: u64) -> Reserve {
         Reserve { world, path: dir.join("reserve"), bytes, is_there: Cell::new(false) }
     }
 
-    /// Frees the space. Returns whether there was any.
+    /// Frees the space. Returns true if the file existed.
     pub(crate) async fn give_up(&self) -> bool {
         self.is_there.set(false);
         self.world.remove(&self.path).await.is_ok()
     }
 
-    /// Takes the space, if there is enough.
+    /// Allocates the space, if the disk has it.
     pub(crate) async fn make(&self) {
         if self.bytes == 0 || self.is_there.get() {
             return;

@@ -9,18 +9,20 @@
 //!  note       magic u32 | 0 u32 | segment u64 | durable u64 | next segment u64 | crc u32
 //! ```
 //!
-//! 1. A batch is what one disk write carries: the records that gathered while the one before was in flight. It is
-//!    acknowledged as a whole, so it has one checksum, and a torn one is dropped as a whole.
-//! 2. Segments are reused without clearing. Checksums are seeded with the segment's random salt, so what
-//!    an earlier life left behind never passes, and no stored value can imitate a batch.
-//! 3. Writes never touch a block that was acknowledged: batches are padded rather than continued.
-//! 4. Records are numbered without gaps for the whole life of a shard. After a damaged batch the reader goes on
-//!    checking every block; a valid batch further on leaves a gap in the numbers. A torn tail leaves none.
-//! 5. Damage at the very end leaves no gap, so later writes attest that records were durable: the header of the next
-//!    segment, a note once the log is idle, and the head of a later batch, which has a checksum of its own because a
-//!    batch is begun only when the one before is durable. Missing records that were durable are damage.
-//! 6. The last block of a full segment is a note that names the next one, written before that one is used. So a segment
-//!    that is lost as a whole is missed. `next segment` is 0 in other notes.
+//! 1. A batch is one disk write: the records that arrived while the previous one was in flight. It
+//!    is acknowledged as a whole, so it has one checksum, and a torn batch is dropped as a whole.
+//! 2. Segments are reused without clearing. Checksums are seeded with the random salt of the
+//!    segment. So older contents never pass, and no stored value can imitate a batch.
+//! 3. Writes never touch an acknowledged block: batches are padded rather than continued.
+//! 4. Records are numbered without gaps over the whole life of a shard. After a damaged batch the
+//!    reader checks every further block. A later valid batch then shows the gap in the numbers. A
+//!    torn tail leaves no gap.
+//! 5. Damage at the very end leaves no gap, so later writes confirm that records were durable.
+//!    These are the header of the next segment, a note once the log is idle, and the head of a
+//!    later batch. The head has a checksum of its own, because a batch starts only when the
+//!    previous one is durable. Missing records that were durable are damage.
+//! 6. The last block of a full segment is a note that names the next one, written before that one
+//!    is used. So the loss of a whole segment is noticed. `next segment` is 0 in other notes.
 
 use std::ops::Range;
 
@@ -28,20 +30,20 @@ use bytes::Bytes;
 
 use crate::model::codec::{Malformed, Reader, put_u32, put_u64};
 
-/// The unit of alignment for direct writes, in bytes.
+/// Alignment of direct writes, in bytes.
 pub(crate) const BLOCK: usize = 4096;
 
-/// Bytes of a batch ahead of its payload.
+/// Size of a batch before its payload.
 pub(crate) const BATCH_HEADER: usize = 40;
 
-/// Bytes of a batch's header that the checksum of the head covers.
+/// Size of the part of a batch header that the head checksum covers.
 const HEAD: usize = 32;
 
 const SEGMENT_MAGIC: u64 = 0x3130_474f_4c4c_4146; // "FALLOG01"
 const BATCH_MAGIC: u32 = 0x4843_5442; // "BTCH"
 const NOTE_MAGIC: u32 = 0x4554_4f4e; // "NOTE"
 
-/// Version of the format that this program reads and writes.
+/// Format version that this program reads and writes.
 pub(crate) const VERSION: u32 = 3;
 
 /// The contents of a segment's first block.
@@ -55,13 +57,13 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// The header of a segment that is to be written to.
+    /// Returns the header of a new segment.
     pub(crate) fn new(shard: u32, segment: u64, salt: u32, durable: u64) -> SegmentHeader {
         SegmentHeader { shard, segment, salt, durable }
     }
 }
 
-/// The first block of a segment.
+/// Encodes the first block of a segment.
 pub(crate) fn encode_header(header: &SegmentHeader) -> Vec<u8> {
     let mut out = Vec::with_capacity(BLOCK);
     put_u64(&mut out, SEGMENT_MAGIC);
@@ -76,7 +78,8 @@ pub(crate) fn encode_header(header: &SegmentHeader) -> Vec<u8> {
     out
 }
 
-/// A note: records up to `durable` are durable, and the log goes on in the segment `next`, if that is not 0.
+/// Encodes a note: records up to `durable` are durable, and the log continues in segment `next`
+/// unless that is 0.
 pub(crate) fn encode_note(header: &SegmentHeader, durable: u64, next: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(BLOCK);
     put_u32(&mut out, NOTE_MAGIC);
@@ -90,11 +93,11 @@ pub(crate) fn encode_note(header: &SegmentHeader, durable: u64, next: u64) -> Ve
     out
 }
 
-/// What a first block turned out to be.
+/// Result of reading a first block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeaderRead {
     Valid(SegmentHeader),
-    /// Intact, but of another version of the format.
+    /// Intact, but of another format version.
     Version(u32),
     /// Never written, torn or damaged.
     Unreadable,
@@ -122,7 +125,7 @@ pub(crate) fn decode_header(block: &Bytes) -> HeaderRead {
     read().unwrap_or(HeaderRead::Unreadable)
 }
 
-/// Completes a batch in place: `batch` is [`BATCH_HEADER`] bytes of room and then the payload.
+/// Completes a batch in place: `batch` has [`BATCH_HEADER`] unused bytes and then the payload.
 pub(crate) fn seal_batch(batch: &mut Vec<u8>, header: &SegmentHeader, first_record: u64, records: u32) {
     let payload = u32::try_from(batch.len() - BATCH_HEADER).expect("a batch fits a segment");
     batch[0..4].copy_from_slice(&BATCH_MAGIC.to_le_bytes());
@@ -150,12 +153,12 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// The number of the last record.
+    /// Returns the number of the last record.
     pub(crate) fn last_record(&self) -> u64 {
         self.first_record + u64::from(self.records) - 1
     }
 
-    /// The records, undecoded.
+    /// Returns the encoded records.
     pub(crate) fn payloads(&self) -> Result<Vec<Bytes>, Malformed> {
         let mut reader = Reader::new(self.payload.clone());
         let mut records = Vec::new();
@@ -170,19 +173,19 @@ impl Batch {
 /// The contents of a segment.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// Every valid batch, in order of place.
+    /// All valid batches, by offset.
     pub(crate) batches: Vec<Batch>,
-    /// Records up to this one were durable, by what was written after them.
+    /// Records up to this one were durable, as later writes confirm.
     pub(crate) durable: u64,
-    /// The segment in which the log goes on.
+    /// The segment in which the log continues.
     pub(crate) next: Option<u64>,
-    /// The place of the last batch and its bytes, padding included.
+    /// Range of the last batch in bytes, padding included.
     pub(crate) last: Option<Range<usize>>,
-    /// The torn batch behind the last one.
+    /// A torn batch after the last valid one.
     pub(crate) torn: Option<Torn>,
 }
 
-/// A batch of which not all reached the disk: its head is sound, and its payload is not.
+/// A batch that reached the disk in part: its head is valid, and its payload is not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Torn {
     pub(crate) offset: u64,
@@ -190,7 +193,7 @@ pub(crate) struct Torn {
     pub(crate) first_record: u64,
 }
 
-/// Reads a segment. Stops at nothing: see point 4 above.
+/// Reads a segment. Continues after damage, see point 4 above.
 pub(crate) fn read_contents(data: &Bytes, header: &SegmentHeader) -> Contents {
     let mut contents = Contents { durable: header.durable, ..Contents::default() };
     let mut at = BLOCK;
@@ -217,7 +220,7 @@ pub(crate) fn read_contents(data: &Bytes, header: &SegmentHeader) -> Contents {
     contents
 }
 
-/// A valid batch and where it ends, padding not included.
+/// Returns a valid batch and its end, padding not included.
 fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(Batch, usize)> {
     let mut reader = Reader::at(data.clone(), at);
     if reader.u32().ok()? != BATCH_MAGIC {
@@ -239,7 +242,7 @@ fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(Batch,
     is_valid.then_some((Batch { first_record, records, payload }, end))
 }
 
-/// The first record of a batch, by its head alone.
+/// Returns the first record of a batch whose head is valid.
 fn read_head(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<u64> {
     let head = data.get(at..at + BATCH_HEADER)?;
     let mut reader = Reader::at(data.clone(), at);
@@ -252,7 +255,7 @@ fn read_head(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<u64> {
     (head[HEAD..HEAD + 4] == crc.to_le_bytes()).then_some(first_record)
 }
 
-/// What a note attests, and the next segment it names or 0.
+/// Returns the durable record that a note confirms, and the next segment or 0.
 fn read_note(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(u64, u64)> {
     let mut reader = Reader::at(data.clone(), at);
     if reader.u32().ok()? != NOTE_MAGIC || reader.u32().ok()? != 0 || reader.u64().ok()? != header.segment {
@@ -317,7 +320,7 @@ mod tests {
             torn.resize(whole.len(), 0x55);
             let batches = read_batches(&torn.into(), &HEADER);
             let expected = [1, 3, 4].iter().zip([BLOCK * 2, BLOCK * 5, BLOCK * 6]);
-            // A batch whose payload is complete is valid even where only its padding is torn.
+            // A batch with a complete payload is valid even if its padding is torn.
             for (first, full) in expected {
                 let found = batches.iter().any(|batch| batch.first_record == *first);
                 if end >= full {
@@ -340,7 +343,7 @@ mod tests {
         }
     }
 
-    /// Damage at the end looks like a torn tail, unless something was written after it.
+    /// Damage at the end looks like a torn tail, unless a later write confirms the records.
     #[test]
     fn later_writes_attest_what_was_durable() {
         let durable = |data: Vec<u8>| read_contents(&data.into(), &HEADER).durable;
