@@ -90,7 +90,7 @@ pub enum Event {
     },
     /// A task that others depend on panicked and left its work half done. The process must end.
     Panicked {
-        /// The task: log, flush, compaction or pacing of a shard, or the engine's change of the schema.
+        /// The task: log, flush, compaction or pacing of a shard, or a schema change of the engine.
         task: &'static str,
     },
     /// The wall clock is behind the write times of the server's last run. New write times continue

@@ -1,4 +1,4 @@
-//! The manifest's file: edits one behind the other, each appended and synced.
+//! File of the manifest: a sequence of edits, each appended and synced.
 //!
 //! ```text
 //!  file     header | sector | sector | …                                              each 512 bytes
@@ -6,29 +6,31 @@
 //!  sector   crc u32 | edit u32 | part u32 | parts u32 | bytes u32 | part of the edit  zeros to 512
 //! ```
 //!
-//! 1. An edit is as many sectors as it needs. Edits are numbered from 1; the first is a snapshot of everything. A file is
-//!    put in place only when its first edit is durable, so that one is always whole.
-//! 2. A disk writes a sector whole or not at all. So a sector that was begun and not finished does not exist, and each is one
-//!    of three things: valid, never written (zeros, or beyond the end), or damaged. A damaged one is an error wherever it lies.
-//! 3. The last edit may miss sectors: its writer was cut off before anyone relied on it, and it does not count. If a later edit is
-//!    there, the missing sectors were there once: damage.
-//! 4. Checksums are seeded with the file's random salt, and a sector says which edit it is of, so nothing passes in another place.
+//! 1. An edit occupies as many sectors as it needs. Edits are numbered from 1; the first is a
+//!    snapshot of everything. A file replaces the previous one only when its first edit is durable,
+//!    so the first edit is always complete.
+//! 2. A disk writes a sector completely or not at all. So a sector is valid, never written (zeros,
+//!    or beyond the end), or damaged. A damaged one is an error wherever it is.
+//! 3. The last edit may lack sectors: its write was interrupted before anyone relied on it, and it
+//!    is ignored. If a later edit exists, missing sectors are damage.
+//! 4. Checksums are seeded with the random salt of the file, and a sector contains the number of
+//!    its edit. So no sector passes in another position.
 
 use bytes::Bytes;
 
 use crate::manifest::{MAGIC, Manifest, Unusable, VERSION};
 use crate::model::codec::{Malformed, Reader, put_u32, put_u64};
 
-/// The unit of writing, in bytes.
+/// Unit of writing, in bytes.
 pub(crate) const SECTOR: usize = 512;
 
-/// Bytes of the header that say anything.
+/// Size of the header without its padding.
 const HEADER: usize = 28;
 
-/// Bytes of a sector ahead of its part of the edit.
+/// Size of a sector's header.
 const HEAD: usize = 20;
 
-/// A new file: the header and a snapshot as the first edit.
+/// Encodes a new file: the header, and a snapshot as the first edit.
 pub(crate) fn begin(manifest: &Manifest, salt: u32) -> Vec<u8> {
     let mut out = Vec::new();
     put_u64(&mut out, MAGIC);
@@ -44,7 +46,7 @@ pub(crate) fn begin(manifest: &Manifest, salt: u32) -> Vec<u8> {
     out
 }
 
-/// An edit as sectors.
+/// Encodes an edit as sectors.
 pub(crate) fn sectors(edit: &[u8], number: u32, salt: u32) -> Vec<u8> {
     let parts = edit.chunks(SECTOR - HEAD);
     let count = u32::try_from(parts.len()).expect("an edit has fewer than 2^32 sectors");
@@ -64,7 +66,7 @@ pub(crate) fn sectors(edit: &[u8], number: u32, salt: u32) -> Vec<u8> {
     out
 }
 
-/// A sector as it was read.
+/// A sector as read.
 #[derive(Clone, PartialEq, Debug)]
 enum Sector {
     Valid { edit: u32, part: u32, parts: u32, bytes: Bytes },
@@ -90,21 +92,21 @@ fn sector(data: &Bytes, at: usize, salt: u32) -> Sector {
     read().unwrap_or(Sector::Damaged)
 }
 
-/// The place for the next edit in a file.
+/// Position of the next edit in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct End {
     pub(crate) salt: u32,
     pub(crate) next_edit: u32,
     pub(crate) at: u64,
-    /// Bytes of the header and the first edit.
+    /// Size of the header and the first edit.
     pub(crate) first: u64,
 }
 
-/// Reads a manifest and the place for the next edit. A last edit that is incomplete is not counted, and leaves no
-/// place for another one.
+/// Reads a manifest and the position of the next edit. An incomplete last edit is ignored; then
+/// there is no such position.
 ///
 /// # Errors
-/// Damage, with its place; another version.
+/// The file is damaged, at the returned position, or has another version.
 pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
     let damaged = |what: &str, at: usize| Unusable::Damaged(format!("{what}, at byte {at}"));
     let numbers = || -> Result<(u64, [u32; 5]), Malformed> {
@@ -134,7 +136,7 @@ pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
         }
         (at, number) = (next, number + 1);
     }
-    // Behind the last whole edit nothing valid but parts of one that was cut off.
+    // After the last complete edit only parts of one interrupted edit are allowed.
     for behind in (at..data.len()).step_by(SECTOR) {
         match sector(data, behind, salt) {
             Sector::Absent => {}
@@ -151,7 +153,8 @@ pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
     Ok((manifest, is_whole.then_some(end)))
 }
 
-/// The edit that starts at `at`, and where the next one does; `None` when it is not there, or not all of it.
+/// Reads the edit that starts at `at`, and the position of the next one. `None`: the edit is
+/// missing or incomplete.
 fn read_edit(data: &Bytes, at: usize, number: u32, salt: u32) -> Result<Option<(Bytes, usize)>, Unusable> {
     let mut whole = Vec::new();
     let (mut next, mut count) = (at, 1);
@@ -182,7 +185,8 @@ mod tests {
 
     const SALT: u32 = 0xfeed_beef;
 
-    /// Manifests one after the other, the first with enough files for several sectors, and the file that holds them.
+    /// Successive manifests, of which the first has enough files for several sectors, and the file
+    /// with all of them.
     fn history() -> (Vec<Manifest>, Vec<u8>) {
         let files = (1..60).map(|id| (id, FileEntry::new(id, id))).collect();
         let tables = [(TableId(7), TableVersion { truncated: 3, files })].into();
@@ -192,7 +196,7 @@ mod tests {
         for number in 2..6 {
             let old = manifest.clone();
             let files = &mut manifest.tables.get_mut(&TableId(7)).expect("there").files;
-            // Edits of one sector and of several.
+            // Edits of one sector, and the last of several.
             let new = if number == 5 { 40 } else { 1 };
             let added = (0..new).map(|n| FileEntry::new(manifest.next_file + n, 1));
             files.extend(added.map(|file| (file.id, file)));

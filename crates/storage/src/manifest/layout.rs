@@ -1,18 +1,19 @@
-//! What is where in a data folder.
+//! Layout of a data folder.
 //!
 //! ```text
 //!  DIR/LOCK                   held by shard 0 of the server that has the folder open
-//!  DIR/shards                 the layout's version, the sharding, the generation that counts, and a checksum
+//!  DIR/shards                 layout version, sharding, current generation, checksum
 //!  DIR/shard-0003/            a shard of generation 0
 //!  DIR/shard-0003.2/          a shard of generation 2
 //!    LOCK                     held by the server that has the shard open
 //!    manifest                 see edits.rs
-//!    log/                     see segment.rs
-//!    tables/                  see table.rs
+//!    log/                     see log/segment.rs
+//!    tables/                  see table/mod.rs
 //! ```
 //!
-//! A generation is the data split for one number of cores. Opening with another number makes a new one (reshard.rs); the
-//! generation named in `shards` is the one that counts, and shards of any other are leftovers.
+//! A generation is the data split for one number of cores. Opening with another number makes a new
+//! generation (`reshard.rs`). The file `shards` names the current one, and shards of any other are
+//! leftovers.
 
 use std::fmt::Debug;
 use std::io::ErrorKind;
@@ -25,13 +26,14 @@ use crate::error::StorageError;
 use crate::manifest::versions::replace_file;
 use crate::world::{Mode, World};
 
-/// Version of the layout that this program reads and writes.
+/// Layout version that this program reads and writes.
 const VERSION: u32 = 2;
 
-/// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
+/// Default of ScyllaDB: the token range is cut into 2^12 parts, each divided among all shards, so
+/// that data spreads evenly.
 pub const IGNORE_MSB: u32 = 12;
 
-/// What the folder says of itself.
+/// Contents of the file `shards`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub(crate) generation: u64,
@@ -39,7 +41,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// A folder split over so many shards.
+    /// Returns the layout for `shards` shards.
     pub(crate) fn new(generation: u64, shards: u32) -> Layout {
         Layout { generation, sharding: Sharding { shards, ignore_msb: IGNORE_MSB } }
     }
@@ -51,7 +53,7 @@ impl Layout {
         }
     }
 
-    /// Reads what the folder says; `None` when it is new.
+    /// Reads the file `shards`; `None` if the folder is new.
     pub(crate) async fn read(world: &dyn World, root: &Path) -> Result<Option<Layout>, StorageError> {
         let path = root.join("shards");
         let names = list(world, root).await?;
@@ -74,7 +76,7 @@ impl Layout {
             return Err(StorageError::UnknownFormat { path, found: version, known: VERSION });
         }
         let shards = small("shards").filter(|shards| *shards > 0).ok_or_else(damaged)?;
-        // What it does not name is removed, so it must be right.
+        // Shards of other generations are removed, so check that the file is intact.
         let sum = text.rsplit_once("crc ").filter(|(body, sum)| checksum(body) == sum.trim_end());
         sum.ok_or_else(|| StorageError::corrupt(&path, "it does not match its checksum"))?;
         let ignore_msb = small("ignored-bits").ok_or_else(damaged)?;
@@ -82,7 +84,8 @@ impl Layout {
         Ok(Some(Layout { generation, sharding: Sharding { shards, ignore_msb } }))
     }
 
-    /// Makes this what the folder says. `writer` is the number of the shard that does so: they may start at the same time.
+    /// Writes the file `shards`. `writer` is the number of the writing shard, because several may
+    /// start at the same time.
     pub(crate) async fn write(
         &self,
         world: &dyn World,
@@ -105,7 +108,7 @@ impl Layout {
         put.await.map_err(|error| StorageError::io("write", &path, error))
     }
 
-    /// Removes what other generations left behind.
+    /// Removes the shards of other generations.
     pub(crate) async fn clear(&self, world: &dyn World, root: &Path) -> Result<(), StorageError> {
         let mut removed = false;
         for name in list(world, root).await? {
@@ -122,7 +125,7 @@ fn checksum(text: &str) -> String {
     format!("{:08x}", crc32c::crc32c(text.as_bytes()))
 }
 
-/// The generation of a shard's folder by its name; `None` for what is not a shard's.
+/// Returns the generation of a shard's folder by its name; `None` if it is not a shard's.
 fn generation_of(name: &str) -> Option<u64> {
     let rest = name.strip_prefix("shard-")?;
     let (shard, generation) = rest.split_once('.').unwrap_or((rest, "0"));
@@ -130,7 +133,8 @@ fn generation_of(name: &str) -> Option<u64> {
     generation.parse().ok()
 }
 
-/// Removes a shard's folder. The manifest goes first: without it nobody takes what remains for data.
+/// Removes the folder of a shard. The manifest goes first: a folder without it does not count as
+/// data.
 async fn remove_shard(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
     let io = |error| StorageError::io("remove a leftover", dir, error);
     let gone = |result: std::io::Result<()>| match result {
@@ -151,7 +155,7 @@ async fn remove_shard(world: &dyn World, dir: &Path) -> Result<(), StorageError>
     Ok(())
 }
 
-/// Makes a shard's folders, and their names durable.
+/// Creates the folders of a shard and makes their names durable.
 pub(crate) async fn make_shard(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
     for folder in [dir, &dir.join("log"), &dir.join("tables")] {
         let made = world.create_dir_all(folder).await;
@@ -160,13 +164,14 @@ pub(crate) async fn make_shard(world: &dyn World, dir: &Path) -> Result<(), Stor
     keep_folders(world, dir).await
 }
 
-/// Makes the names of a shard's folders durable, from its own up: whatever a lost folder holds is lost with it, synced or not.
+/// Makes the names of a shard's folders durable, up to the root: everything in a lost folder is
+/// lost, synced or not.
 async fn keep_folders(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
     for folder in dir.ancestors() {
         // A relative path ends in an empty one: the working directory.
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         match world.sync_dir(folder).await {
-            // Far above, folders may be closed to us; those were not made by us either.
+            // The server may not open folders far above its own. It did not create them either.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
             synced => synced.map_err(|error| StorageError::io("sync the folder", folder, error))?,
         }
@@ -174,16 +179,16 @@ async fn keep_folders(world: &dyn World, dir: &Path) -> Result<(), StorageError>
     Ok(())
 }
 
-/// Takes the lock of a whole folder, which must be one, and reads what it says.
+/// Locks a data folder and returns its layout.
 pub(crate) async fn enter(world: &dyn World, root: &Path) -> Result<(Layout, Box<dyn Debug>), StorageError> {
     let none = || StorageError::corrupt(root, "it is no data folder: it has no file `shards`");
-    // Looked at first, so that no lock file is left in a folder that is none of ours.
+    // Check first, so that no lock file is created in other folders.
     Layout::read(world, root).await?.ok_or_else(none)?;
     let held = lock(world, root, root).await?;
     Ok((Layout::read(world, root).await?.ok_or_else(none)?, held))
 }
 
-/// Takes the lock of a folder, of the whole one or a shard's.
+/// Takes the lock of a data folder or of a shard's folder.
 pub(crate) async fn lock(world: &dyn World, root: &Path, dir: &Path) -> Result<Box<dyn Debug>, StorageError> {
     world.lock(&dir.join("LOCK")).await.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => StorageError::Locked { path: root.into() },
@@ -195,7 +200,7 @@ pub(crate) async fn sync(world: &dyn World, dir: &Path) -> Result<(), StorageErr
     world.sync_dir(dir).await.map_err(|error| StorageError::io("sync the folder", dir, error))
 }
 
-/// A whole file.
+/// Reads a whole file.
 pub(crate) async fn read_all(world: &dyn World, path: &Path) -> Result<Bytes, StorageError> {
     let read = async {
         let file = world.open(path, Mode::Read).await?;

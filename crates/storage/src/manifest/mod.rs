@@ -1,25 +1,27 @@
-//! The manifest: which table files are alive, and how far the log has been flushed. The only source of truth on
-//! restart; a file it does not name is not there.
+//! The manifest: the list of live table files, and the position up to which the log is flushed. It
+//! is the only source of truth at a restart. A file that it does not name does not exist.
 //!
-//! An edit says what changes, as a list of items. The state is what all edits make of an empty manifest, in order.
+//! An edit is a list of changes, called items. The state results from applying all edits to an
+//! empty manifest, in order.
 //!
 //! ```text
 //!  item   1 flushed record u64
 //!         2 next file u64
 //!         3 table u128 | truncated at record u64
-//!         4 table u128 | file u64 | run u64 | seal u64 | owners: varint count, each: shards u32 | ignored bits u32 | shard u32
-//!         5 table u128 | file u64                      the file is gone
-//!         6 table u128 | file u64 | from token i64     of the file, smaller tokens do not count any more
-//!         7 varint count, each: segment u64            segments of the log that may have records which are not flushed
-//!         8 record u64                                 records of the log up to this one were durable
-//!         9 table u128 | file u64 | generation u64 | shard u32 | seal u64          which shard wrote the file
+//!         4 table u128 | file u64 | run u64 | seal u64 | owner count varint, each:
+//!                                shards u32 | ignored bits u32 | shard u32
+//!         5 table u128 | file u64                    the file is removed
+//!         6 table u128 | file u64 | from token i64   smaller tokens in the file are ignored
+//!         7 count varint, each: segment u64          log segments that are not flushed
+//!         8 record u64                               log records up to this one were durable
+//!         9 table u128 | file u64 | generation u64 | shard u32 | seal u64   origin of the file
 //! ```
 //!
-//! Memory keeps what the file says, and an edit is made of what changes: its cost goes by the change, not by
-//! the number of files.
+//! The manifest is also kept in memory. An edit is made from the change, so that its cost depends
+//! on the change and not on the number of files.
 //!
-//! The log goes on in segments that the last one named leads to (point 6 of `segment.rs`). With none named the log is
-//! empty: the server was stopped in order, and the next start reads nothing of it.
+//! The log continues in segments after the last one named (point 6 of `segment.rs`). If none is
+//! named the log is empty: the server was shut down in order, and the next start reads no log.
 //!
 //! `edits.rs` describes the layout of edits in the file.
 
@@ -36,7 +38,7 @@ use crate::model::TableId;
 use crate::model::codec::{Malformed, Reader, put_i64, put_u32, put_u64, put_u128, put_varint};
 
 pub(crate) const MAGIC: u64 = 0x3130_4e41_4d4c_4146; // "FALMAN01"
-/// Version of the format that this program reads and writes.
+/// Format version that this program reads and writes.
 pub(crate) const VERSION: u32 = 4;
 
 const FLUSHED: u8 = 1;
@@ -49,19 +51,19 @@ const LOG: u8 = 7;
 const DURABLE: u8 = 8;
 const ORIGIN: u8 = 9;
 
-/// Bytes of one owner in an edit.
+/// Size of an owner in an edit.
 const OWNER_BYTES: usize = 12;
 
-/// What the manifest says.
+/// State of a shard's files and log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Manifest {
     pub(crate) shard: u32,
     pub(crate) shards: u32,
     /// Log records up to this one are in table files.
     pub(crate) flushed: u64,
-    /// No file has this number or a higher one.
+    /// The number of the next file. Numbers are not reused.
     pub(crate) next_file: u64,
-    /// The segments of the log that may have records which are not flushed, ascending.
+    /// Log segments that may contain records that are not flushed, in ascending order.
     pub(crate) log: Vec<u64>,
     /// Log records up to this one were durable.
     pub(crate) durable: u64,
@@ -71,30 +73,36 @@ pub(crate) struct Manifest {
 /// The files of one table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TableVersion {
-    /// Log records up to this one do not count for this table: it was truncated or dropped then.
+    /// Log records up to this one are ignored for this table, because it was truncated or dropped
+    /// then.
     pub(crate) truncated: u64,
-    /// By their numbers.
+    /// Files by their numbers.
     pub(crate) files: BTreeMap<u64, FileEntry>,
 }
 
-/// A table file that is alive.
+/// A live table file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FileEntry {
-    /// Its number and name in this shard.
+    /// Number of the file in this shard, from which its name derives.
     pub(crate) id: u64,
-    /// Files with the same run are fragments of one sorted whole: their tokens do not overlap.
+    /// Number of the run. Its files are fragments of one sorted sequence, and their tokens do not
+    /// overlap.
     pub(crate) run: u64,
-    /// The number it was written under, which its checksums are seeded with: its own, or another shard's.
+    /// Number that seeds the checksums of the file. It is the file's number in the shard that wrote
+    /// it.
     pub(crate) seal: u64,
-    /// Of its partitions, those count that every one of these owns. Empty for a file that this shard wrote: all of them.
+    /// Only partitions that all of these shards own count. Empty for a file that this shard wrote:
+    /// all partitions count.
     pub(crate) owners: Vec<Owner>,
-    /// Partitions of smaller tokens do not count: a merge under way has written them anew. `i64::MIN` for a whole file.
+    /// Partitions with smaller tokens are ignored, because a running compaction has rewritten them.
+    /// `i64::MIN` for a whole file.
     pub(crate) from: i64,
-    /// The shard that wrote it, if that was another one: files with equal origins are names of one file.
+    /// The shard that wrote the file, if not this one. Files with equal origins are links to one
+    /// file.
     pub(crate) origin: Option<Origin>,
 }
 
-/// Where a file was written: no other file of the folder has the same.
+/// Identity of a file within the data folder, by the shard that wrote it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Origin {
     pub(crate) generation: u64,
@@ -103,12 +111,12 @@ pub(crate) struct Origin {
 }
 
 impl FileEntry {
-    /// A file that this shard has written.
+    /// Returns the entry of a file that this shard wrote.
     pub(crate) fn new(id: u64, run: u64) -> FileEntry {
         FileEntry { id, run, seal: id, owners: Vec::new(), from: i64::MIN, origin: None }
     }
 
-    /// Whether a partition with this token counts.
+    /// Returns true if a partition with this token counts.
     #[inline]
     pub(crate) fn owns(&self, token: i64) -> bool {
         token >= self.from && self.owners.iter().all(|owner| owner.owns(token))
@@ -129,22 +137,22 @@ impl Owner {
     }
 }
 
-/// Why a manifest cannot be used.
+/// Reason why a manifest cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Unusable {
-    /// What is wrong, and at which byte.
+    /// The damage and its position.
     Damaged(String),
-    /// The file has another version of the format.
+    /// The file has another format version.
     Version(u32),
 }
 
 impl Manifest {
-    /// A new shard's.
+    /// Returns the manifest of a new shard.
     pub(crate) fn empty(shard: u32, shards: u32) -> Manifest {
         Manifest { shard, shards, next_file: 1, ..Manifest::default() }
     }
 
-    /// The edit that makes `self` of `old`; compares everything.
+    /// Encodes the edit that turns `old` into `self`. Compares everything.
     pub(crate) fn since(&self, old: &Manifest) -> Vec<u8> {
         let mut out = Vec::new();
         put_item(&mut out, FLUSHED, self.flushed);
@@ -219,19 +227,19 @@ impl Manifest {
         Ok(())
     }
 
-    /// All files, with their tables.
+    /// Returns all files with their tables.
     pub(crate) fn files(&self) -> impl Iterator<Item = (TableId, &FileEntry)> {
         self.tables.iter().flat_map(|(id, table)| table.files.values().map(|file| (*id, file)))
     }
 
-    /// Forgets what no longer matters: truncations that lie before everything still in the log.
+    /// Removes truncations that precede all records in the log.
     pub(crate) fn tidy(&mut self) {
         let flushed = self.flushed;
         self.tables.retain(|_, table| !table.files.is_empty() || table.truncated > flushed);
     }
 }
 
-/// What one edit changes, in memory and on disk.
+/// Change of the manifest, applied to memory and disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Edit(Vec<Item>);
 
@@ -247,18 +255,19 @@ enum Item {
 }
 
 impl Edit {
-    /// Log records up to this one are in table files.
+    /// Sets the last log record that is in table files.
     pub(crate) fn flushed(&mut self, record: u64) {
         self.0.push(Item::Flushed(record));
     }
 
-    /// Segments of the log that may have records which are not flushed; records up to `durable` were durable.
+    /// Sets the log segments that may contain records that are not flushed, and the last durable
+    /// record.
     pub(crate) fn log(&mut self, (segments, durable): (Vec<u64>, u64)) {
         self.0.push(Item::Log(segments));
         self.0.push(Item::Durable(durable));
     }
 
-    /// Empties a table: log records up to this one do not count for it, nor does any file.
+    /// Empties a table: ignores its files, and its log records up to `record`.
     pub(crate) fn truncate(&mut self, table: TableId, record: u64) {
         self.0.push(Item::Truncated(table, record));
     }
@@ -268,17 +277,17 @@ impl Edit {
         self.0.push(Item::Add(table, file));
     }
 
-    /// Takes a file out.
+    /// Removes a file.
     pub(crate) fn remove(&mut self, table: TableId, file: u64) {
         self.0.push(Item::Gone(table, file));
     }
 
-    /// Of a file, tokens below `from` do not count any more.
+    /// Ignores tokens below `from` in a file.
     pub(crate) fn cut(&mut self, table: TableId, file: u64, from: i64) {
         self.0.push(Item::Cut(table, file, from));
     }
 
-    /// The edit as bytes, to be written behind those that made `old`.
+    /// Encodes the edit for a file whose state is `old`.
     pub(crate) fn encode(&self, old: &Manifest) -> Vec<u8> {
         let mut out = Vec::new();
         put_item(&mut out, FLUSHED, old.flushed.max(self.last_flushed()));
@@ -312,7 +321,7 @@ impl Edit {
         self.0.iter().map(flushed).max().unwrap_or(0)
     }
 
-    /// Makes the change.
+    /// Applies the change in memory.
     pub(crate) fn apply(self, manifest: &mut Manifest) {
         let mut hollows = false;
         for item in self.0 {
@@ -456,7 +465,7 @@ mod tests {
         check(&other, &full);
     }
 
-    /// What an edit makes in memory, its bytes make of the manifest as it was read.
+    /// Checks that an edit in memory and its encoded form have the same effect.
     #[test]
     fn edit_changes_memory_and_disk_alike() {
         let (first, second) = (TableId(5), TableId(6));

@@ -1,8 +1,8 @@
-//! Edits of the manifest: one at a time, durable before anyone relies on it.
+//! Edits of the manifest: one at a time, durable before anything relies on it.
 //!
-//! An edit is appended to the manifest's file and synced. When the file has grown to several times what a snapshot takes, and
-//! after a write that failed (what it left behind is unknown), a new file begins with a snapshot and takes the old
-//! one's place.
+//! An edit is appended to the file of the manifest and synced. A new file, which starts with a
+//! snapshot, replaces the old one in two cases: when the file has grown to several times the size
+//! of its snapshot, and after a failed write, because its effect on the file is unknown.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,14 +15,15 @@ use crate::manifest::{Edit, Manifest};
 use crate::shard::Shard;
 use crate::world::{File, Mode, World};
 
-/// A manifest below this many bytes is not begun anew: 126 edits of one sector behind the smallest snapshot.
+/// A manifest below this many bytes is not rewritten: 126 edits of one sector after the smallest
+/// snapshot.
 const REWRITE_BYTES_MIN: u64 = 64 << 10;
 
-/// A manifest is begun anew when it is this many times as long as its snapshot was: the snapshots then cost no more than a third of
-/// what the edits did.
+/// A manifest is rewritten at this many times the size of its snapshot. So snapshots cost at most a
+/// third of what edits do.
 const REWRITE_FACTOR: u64 = 4;
 
-/// The manifest's file, open at its end.
+/// The file of the manifest, open at its end.
 #[derive(Debug)]
 pub(crate) struct Versions {
     file: Arc<dyn File>,
@@ -33,7 +34,7 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Begins a new file and puts it in the old one's place.
+    /// Writes a new file and replaces the old one.
     pub(crate) async fn begin(
         world: &dyn World,
         dir: &Path,
@@ -47,9 +48,9 @@ impl Versions {
         Ok(Versions { file, salt, next_edit: 2, end, rewrite_at })
     }
 
-    /// Goes on with a file that is whole. Its contents are written once more, in their place, and synced: an edit whose
-    /// sync had failed may be in the page cache alone, and from here on others rely on it. `None` where the disk has no
-    /// space for that: the next edit begins a new file.
+    /// Continues a complete file. Its contents are rewritten in place and synced: an edit whose
+    /// sync failed may be in the page cache only, and from here on others rely on it. `None` if the
+    /// disk is full: the next edit then writes a new file.
     pub(crate) async fn resume(
         world: &dyn World,
         dir: &Path,
@@ -88,8 +89,8 @@ impl Versions {
 }
 
 impl Shard {
-    /// Edits the manifest: one edit at a time, durable when this returns. Costs what changes, but where the file
-    /// is begun anew.
+    /// Edits the manifest, one edit at a time, and returns when the edit is durable. The cost
+    /// depends on the change, unless the file is rewritten.
     pub(crate) async fn edit(&self, change: impl FnOnce(&Shard, &mut Edit)) -> Result<(), StorageError> {
         self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
         let mut edit = Edit::default();
@@ -108,7 +109,7 @@ impl Shard {
         let result = written.map(|versions| {
             *self.versions.borrow_mut() = Some(versions);
             edit.apply(&mut self.manifest.borrow_mut());
-            // What the last edit that failed was to name is not alive now.
+            // The files of the last failed edit are not live: this manifest does not name them.
             let state = &mut *self.state.borrow_mut();
             state.obsolete.append(&mut state.doubtful);
         });
@@ -117,7 +118,7 @@ impl Shard {
         result
     }
 
-    /// Begins the file anew, with the edit made.
+    /// Rewrites the file with the edit applied.
     async fn begin_with(&self, edit: &Edit) -> Result<Versions, StorageError> {
         let mut new = self.manifest.borrow().clone();
         edit.clone().apply(&mut new);
@@ -125,7 +126,7 @@ impl Shard {
     }
 }
 
-/// Writes a file beside the old one, syncs it and puts it in place.
+/// Writes a file under another name, syncs it and renames it into place.
 pub(crate) async fn replace_file(
     world: &dyn World,
     dir: &Path,

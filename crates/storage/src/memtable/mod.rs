@@ -1,8 +1,8 @@
-//! What was written lately to one table, ordered by (token, key): a copy-on-write map, so a snapshot is O(1)
-//! and later writes copy only the nodes they touch.
+//! Memtable of a table: recent writes, ordered by (token, key), in a copy-on-write map. A snapshot
+//! is O(1), and later writes copy only the nodes that they touch.
 //!
-//! The map is keyed by the token alone (`token_map.rs`). Keys that share a token, which only happens by
-//! construction, get an inner map, so that even then nothing degrades to a list.
+//! The map is keyed by the token alone (`token_map.rs`). Keys that share a token, which only
+//! happens on purpose, get an inner map, so that a search among them is logarithmic too.
 
 pub(crate) mod token_map;
 
@@ -18,7 +18,7 @@ use crate::model::Change;
 use crate::model::partition::Partition;
 use crate::model::row::{Draft, Row};
 
-/// The partitions of one table. Cloning is O(1).
+/// The partitions of a table. Cloning is O(1).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memtable {
     buckets: TokenMap<Bucket>,
@@ -28,7 +28,7 @@ pub(crate) struct Memtable {
 /// Two words, so that a slot of the map is half a cache line.
 #[derive(Clone, Debug)]
 enum Bucket {
-    /// A partition of one row without clustering, which carries its key.
+    /// A partition of one row without clustering. The row contains the key.
     Row(Row),
     Other(Arc<Other>),
 }
@@ -41,13 +41,13 @@ enum Other {
 
 const _: () = assert!(size_of::<Bucket>() == 16);
 
-/// A partition with its place.
+/// A partition with its position.
 pub(crate) type Entry = (i64, Bytes, Partition);
 
-/// Bytes a partition takes beside its contents: its place in the map.
+/// Bytes of a partition beside its contents: its slot in the map.
 const PARTITION_OVERHEAD: usize = TokenMap::<Bucket>::OVERHEAD;
 
-/// And with a key of its own.
+/// As [`PARTITION_OVERHEAD`], with a separate key.
 const KEYED_OVERHEAD: usize = PARTITION_OVERHEAD + 16 + size_of::<Other>();
 
 impl Bucket {
@@ -58,7 +58,7 @@ impl Bucket {
         }
     }
 
-    /// The partition with this key, to be changed, in a form that can take any change.
+    /// Returns the partition with this key, converted to a form that accepts any change.
     fn partition_mut(&mut self, key: &[u8]) -> Option<&mut Partition> {
         if let Bucket::Row(row) = self
             && row.key() == key
@@ -75,7 +75,7 @@ impl Bucket {
         }
     }
 
-    /// Appends the partitions whose keys come after `after`, up to about `limit` in all.
+    /// Appends the partitions with keys after `after`, until `out` has about `limit` entries.
     fn collect(&self, token: i64, after: Option<&Bytes>, limit: usize, out: &mut VecDeque<Entry>) {
         match self {
             Bucket::Row(row) => {
@@ -102,7 +102,7 @@ impl Bucket {
         }
     }
 
-    /// The same with room for several keys.
+    /// Converts the bucket to one of several keys.
     fn make_many(&mut self) -> &mut OrdMap<Bytes, Partition> {
         let one = match self {
             Bucket::Row(row) => Some((Bytes::copy_from_slice(row.key()), Partition::Single(row.clone()))),
@@ -130,7 +130,7 @@ impl Shed for Bucket {
             Bucket::Row(_) => false,
             Bucket::Other(other) => match Arc::get_mut(other) {
                 Some(Other::One(_, partition)) => partition.shed(left),
-                // Keys that share a token are few.
+                // Few keys share a token.
                 Some(Other::Many(_)) | None => false,
             },
         }
@@ -144,7 +144,7 @@ impl Shed for Memtable {
 }
 
 impl Memtable {
-    /// Whether nobody else has it, as scans and merges do for a while.
+    /// Returns true if no scan or merge has a snapshot of it.
     pub(crate) fn is_unused(&self) -> bool {
         self.buckets.is_unshared()
     }
@@ -153,7 +153,7 @@ impl Memtable {
         self.partitions
     }
 
-    /// The partition with this key.
+    /// Returns the partition with this key.
     pub(crate) fn get(&self, token: i64, key: &[u8]) -> Option<Partition> {
         match self.buckets.get(token)? {
             Bucket::Row(row) => (row.key() == key).then(|| Partition::Single(row.clone())),
@@ -164,7 +164,8 @@ impl Memtable {
         }
     }
 
-    /// One stored row, and the timestamp up to which deletions of more than it shadow it: the fast path of point reads.
+    /// Returns a stored row, and the timestamp up to which deletions of the partition or a range
+    /// shadow it. This is the fast path of point reads.
     #[inline]
     pub(crate) fn row(&self, token: i64, key: &[u8], clustering: &[u8]) -> Option<(Row, i64)> {
         let partition = match self.buckets.get(token)? {
@@ -179,13 +180,14 @@ impl Memtable {
         Some((partition.row(clustering)?.clone(), partition.floor(clustering)))
     }
 
-    /// Has the processor fetch a partition's place, which [`Memtable::prefetch_row`], [`Memtable::row`] or [`Memtable::put`] will look at.
+    /// Prefetches the slot of a partition, for [`Memtable::prefetch_row`], [`Memtable::row`] or
+    /// [`Memtable::put`].
     #[inline]
     pub(crate) fn prefetch(&self, token: i64) {
         self.buckets.prefetch(token, self.partitions);
     }
 
-    /// Has the processor fetch the row of a partition that has only one.
+    /// Prefetches the row of a partition that has only one.
     #[inline]
     pub(crate) fn prefetch_row(&self, token: i64) {
         if let Some(Bucket::Row(row)) = self.buckets.get(token) {
@@ -193,8 +195,8 @@ impl Memtable {
         }
     }
 
-    /// Writes one row that carries its key, if it is the only one of its partition; returns about how many bytes the table
-    /// grew by.
+    /// Writes a row. Takes a fast path if the row contains its key and is the only one of its
+    /// partition. Returns the approximate growth in bytes.
     pub(crate) fn put(&mut self, token: i64, key: &[u8], row: &Draft) -> usize {
         match self.buckets.get_mut(token) {
             Some(Bucket::Row(old))
@@ -216,7 +218,7 @@ impl Memtable {
         self.apply(token, key, &[Change::Row(row.row())])
     }
 
-    /// Applies changes to a partition; returns about how many bytes the table grew by.
+    /// Applies changes to a partition. Returns the approximate growth in bytes.
     pub(crate) fn apply(&mut self, token: i64, key: &[u8], changes: &[Change]) -> usize {
         let Some(bucket) = self.buckets.get_mut(token) else {
             let (partition, bytes) = Partition::from_changes(changes);
@@ -239,8 +241,8 @@ impl Memtable {
         bytes + key.len() + KEYED_OVERHEAD
     }
 
-    /// Puts a partition into the place of the one with its key, or where there is none; returns
-    /// about how many bytes the table grew by beside the partition's contents.
+    /// Inserts or replaces a partition. Returns the approximate growth in bytes, without the
+    /// contents of the partition.
     pub(crate) fn replace(&mut self, token: i64, key: &[u8], partition: Partition) -> usize {
         let Some(bucket) = self.buckets.get_mut(token) else {
             self.buckets.insert(token, Bucket::new(key, partition));
@@ -257,8 +259,8 @@ impl Memtable {
         KEYED_OVERHEAD + key.len()
     }
 
-    /// Appends up to about `limit` entries in order, from `from` (inclusive token, or just after a key) to the
-    /// token `last`. Fewer than `limit` means the end was reached.
+    /// Appends entries in order, from `from` to the token `last`, until `out` has about `limit`.
+    /// Fewer than `limit` means that the end was reached.
     pub(crate) fn collect(&self, from: &ScanFrom, last: i64, limit: usize, out: &mut VecDeque<Entry>) {
         let first = match from {
             ScanFrom::Token(token) => *token,
@@ -287,10 +289,10 @@ impl Memtable {
     }
 }
 
-/// Where a scan goes on.
+/// Position at which a scan continues.
 #[derive(Clone, Debug)]
 pub(crate) enum ScanFrom {
-    /// With the first key of this token.
+    /// At the first key of this token.
     Token(i64),
     /// After this key.
     After(i64, Bytes),

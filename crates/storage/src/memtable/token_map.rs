@@ -1,35 +1,38 @@
-//! A copy-on-write map from tokens, in their order: a trie over the token's bits, six at a time.
+//! A copy-on-write map ordered by token: a trie over the bits of the token, six at a time.
 //!
 //! ```text
-//!   token   ┆ 6 bits ┆ 6 bits ┆ …        a branch has a slot for each digit that occurs: a bit says so, and the bits below it
-//!             │         └─ slot 2          count the slots before. A slot is a value with its token, or a branch for the next digit.
-//!             └─ branch
+//!   token   ┆ 6 bits ┆ 6 bits ┆ …
+//!             │         └─ slot: a value with its token, or a branch for the next digit
+//!             └─ branch: a bitmap of the digits that occur, and a slot for each of them.
+//!                The index of a slot is the number of lower bits that are set.
 //! ```
 //!
-//! Tokens are hashes, so that a trie of n values is about log₆₄ n deep, and a search reads one slot a level without comparing: a cache
-//! miss or two where a balanced tree of the same size has four or five. Tokens chosen to share their first bits make it eleven
-//! levels deep at most. Cloning is O(1); what is shared is copied a branch at a time when it is written to.
+//! Tokens are hashes, so a trie of n values is about log₆₄ n deep. A search reads one slot per
+//! level without comparing: one or two cache misses, where a balanced tree of the same size has
+//! four or five. Tokens chosen to share their first bits make it at most eleven levels deep.
+//! Cloning is O(1). Writes copy shared branches, one at a time.
 //!
-//! After: P. Bagwell, "Ideal Hash Trees" (2001); M. Steindorfer and J. Vinju, "Optimizing Hash-Array Mapped Tries" (2015).
+//! After: P. Bagwell, "Ideal Hash Trees" (2001); M. Steindorfer and J. Vinju, "Optimizing
+//! Hash-Array Mapped Tries" (2015).
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
 use triomphe::Arc;
 
-/// Bits of a digit.
+/// Number of bits in a digit.
 const DIGIT_BITS: u32 = 6;
 
-/// From tokens to values. Nothing is ever taken out.
+/// Map from tokens to values, without removal.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenMap<V>(Branch<V>);
 
-/// The values whose tokens share their first digits.
+/// Values whose tokens share their first digits.
 #[derive(Clone, Debug)]
 struct Branch<V> {
-    /// A bit for each next digit that occurs, the lowest for the least.
+    /// A bit for each next digit that occurs, the lowest for the smallest digit.
     digits: u64,
-    /// As many slots, in the digits' order, and a few empty ones.
+    /// One slot for each digit that occurs, in order, followed by a few empty ones.
     slots: Arc<[Slot<V>]>,
 }
 
@@ -40,10 +43,10 @@ enum Slot<V> {
     Branch(Branch<V>),
 }
 
-/// What may be so large that it is not to be freed at once.
+/// A value that may be too large to free at once.
 pub(crate) trait Shed {
-    /// Frees a part of what nobody else has, about `left` allocations, which are counted down: whether there may be more. When there is no more,
-    /// dropping it is cheap.
+    /// Frees about `left` allocations that are not shared, and decrements `left` for each. Returns
+    /// true if more may remain. After false, dropping the value is cheap.
     fn shed(&mut self, left: &mut usize) -> bool;
 }
 
@@ -60,8 +63,8 @@ impl<V> Default for TokenMap<V> {
 }
 
 impl<V: Clone> TokenMap<V> {
-    /// Bytes that a value takes in the map on average, at most: its own slot, its part of the empty ones, of the branches above it and of
-    /// their counts.
+    /// Upper bound on the average bytes of a value in the map: its slot, and its part of empty
+    /// slots, branches and reference counts.
     pub(crate) const OVERHEAD: usize = 2 * size_of::<Slot<V>>();
 
     #[inline]
@@ -78,8 +81,8 @@ impl<V: Clone> TokenMap<V> {
         }
     }
 
-    /// Has the processor fetch what a search for this token in a map of about `len` values reads last; what it reads before that is
-    /// mostly near already.
+    /// Prefetches the last slot of a search for this token in a map of about `len` values. The
+    /// levels above are mostly cached.
     #[inline]
     pub(crate) fn prefetch(&self, token: i64, len: usize) {
         let mut branch = &self.0;
@@ -93,13 +96,13 @@ impl<V: Clone> TokenMap<V> {
             shift += DIGIT_BITS;
         }
         if let Some(at) = branch.find(digit(token, shift)) {
-            // The slot, and where the slots' count of references is.
+            // The slot, and the position of the slots' reference count.
             lanes::prefetch(&branch.slots[at]);
             lanes::prefetch(&branch.slots[0]);
         }
     }
 
-    /// The value, to be changed; what is shared on the way to it is copied.
+    /// Returns the value for modification. Copies shared branches on the path.
     #[inline]
     pub(crate) fn get_mut(&mut self, token: i64) -> Option<&mut V> {
         let mut branch = &mut self.0;
@@ -115,7 +118,7 @@ impl<V: Clone> TokenMap<V> {
         }
     }
 
-    /// Puts a value in its place, also if there is one already.
+    /// Inserts or replaces a value.
     pub(crate) fn insert(&mut self, token: i64, value: V) {
         let mut branch = &mut self.0;
         let mut shift = 0;
@@ -128,7 +131,7 @@ impl<V: Clone> TokenMap<V> {
             if let Slot::Value(own, _) = slot
                 && *own != token
             {
-                // Two values in one place: a branch tells them apart, or begins to.
+                // Two values at one position: a branch separates them, perhaps after more branches.
                 let digit = digit(*own, shift);
                 let own = std::mem::replace(slot, Slot::Empty);
                 *slot = Slot::Branch(Branch::one(digit, own));
@@ -143,12 +146,12 @@ impl<V: Clone> TokenMap<V> {
         }
     }
 
-    /// Whether no clone of it is left, so that no branch but such as older clones have is anybody else's.
+    /// Returns true if no clone of it exists. Branches may still be shared with older clones.
     pub(crate) fn is_unshared(&self) -> bool {
         self.0.slots.is_unique()
     }
 
-    /// Shows the values of the tokens `first..=last`, in order, until told to stop.
+    /// Calls `see` for the values of the tokens `first..=last`, in order, until it returns `Break`.
     pub(crate) fn visit<'a>(
         &'a self,
         first: i64,
@@ -160,24 +163,24 @@ impl<V: Clone> TokenMap<V> {
 }
 
 impl<V: Clone> Branch<V> {
-    /// With one slot, and room for another.
+    /// Returns a branch with one slot in use and one free.
     fn one(digit: u32, slot: Slot<V>) -> Branch<V> {
         Branch { digits: 1 << digit, slots: [slot, Slot::Empty].into_iter().collect() }
     }
 
-    /// Where the slot of a digit would be.
+    /// Returns the index of a digit's slot, present or not.
     #[inline]
     fn rank(&self, digit: u32) -> usize {
         (self.digits & ((1 << digit) - 1)).count_ones() as usize
     }
 
-    /// Where the slot of a digit is, if it has one.
+    /// Returns the index of a digit's slot, if it is present.
     #[inline]
     fn find(&self, digit: u32) -> Option<usize> {
         (self.digits >> digit & 1 == 1).then(|| self.rank(digit))
     }
 
-    /// Gives a digit that has none a slot.
+    /// Adds a slot for a digit that has none.
     fn add(&mut self, digit: u32, slot: Slot<V>) {
         let at = self.rank(digit);
         let used = self.digits.count_ones() as usize;
@@ -198,7 +201,8 @@ impl<V: Clone> Branch<V> {
         self.slots = slots.collect();
     }
 
-    /// `first` and `last` are given where what led here is how they begin: elsewhere all that is here lies between them.
+    /// `first` and `last` are `Some` only if this branch is on the path to them. Otherwise the
+    /// whole branch is inside that bound.
     fn visit<'a>(
         &'a self,
         first: Option<i64>,
@@ -229,9 +233,9 @@ impl<V: Clone> Branch<V> {
 }
 
 impl<V: Shed> Branch<V> {
-    /// From the last slot to the first.
+    /// Frees from the last slot to the first.
     fn shed(&mut self, left: &mut usize) -> bool {
-        // What somebody else has too, is freed there.
+        // The last owner of shared slots frees them.
         let Some(slots) = Arc::get_mut(&mut self.slots) else { return false };
         for slot in slots.iter_mut().rev() {
             let more = match slot {
@@ -242,7 +246,7 @@ impl<V: Shed> Branch<V> {
             if more {
                 return true;
             }
-            // Something is gone whenever this ends, however much it was.
+            // Free at least one slot, whatever it contained, so that each call makes progress.
             *slot = Slot::Empty;
             *left = left.saturating_sub(1);
             if *left == 0 {
@@ -253,19 +257,20 @@ impl<V: Shed> Branch<V> {
     }
 }
 
-/// The digit of a token after `shift` bits; in the order of tokens, which are signed. The last digit has four bits.
+/// Returns the digit of a token after `shift` bits, in the order of signed tokens. The last digit
+/// has four bits.
 #[inline]
 fn digit(token: i64, shift: u32) -> u32 {
     let bits = token.cast_unsigned() ^ (1 << 63);
     ((bits << shift) >> (u64::BITS - DIGIT_BITS)) as u32
 }
 
-/// Slots of a branch that has to have `used`.
+/// Returns the number of slots to allocate for `used` ones.
 fn room(used: usize) -> usize {
     used.next_multiple_of(if used <= 4 { 2 } else { 4 })
 }
 
-/// The slots, copied if somebody else has them too.
+/// Returns the slots, copied if they are shared.
 #[inline]
 fn unshared<V: Clone>(slots: &mut Arc<[Slot<V>]>) -> &mut [Slot<V>] {
     if !slots.is_unique() {
@@ -282,7 +287,8 @@ mod tests {
 
     use super::*;
 
-    /// Tokens that meet in every way: random ones, neighbours, and ones that share many first bits.
+    /// Tokens that collide in all ways: random ones, neighbours, and ones with a long common
+    /// prefix.
     fn token(random: u64) -> i64 {
         let shared = [0, 6, 30, 60, 64][(random % 5) as usize];
         let bits = random.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 3;
@@ -363,7 +369,7 @@ mod tests {
         assert_eq!((ended, seen), (ControlFlow::Break(()), 10));
     }
 
-    /// Counts those that are left.
+    /// Counts the live values.
     #[derive(Debug)]
     struct Counted(Rc<Cell<usize>>);
 
@@ -430,7 +436,7 @@ mod tests {
                 Slot::Branch(next) => bytes(next),
                 _ => 0,
             });
-            // The reference count goes before the slots.
+            // The reference count precedes the slots.
             8 + size_of_val(&*branch.slots) + below.sum::<usize>()
         }
         let (mut map, mut state) = (TokenMap::default(), 1);

@@ -1,6 +1,8 @@
-//! Bytes of the data model, shared by log records and table files. Little-endian; lengths and counts as LEB128.
+//! Encoding of the data model in log records and table files. Numbers are little-endian, lengths
+//! and counts are LEB128.
 //!
-//! Reading never panics and never trusts a length: whatever does not decode exactly is [`Malformed`].
+//! Reading never panics and never trusts a length. Input that does not decode exactly is
+//! [`Malformed`].
 
 use std::ops::Bound;
 
@@ -43,7 +45,7 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads from a shared buffer; byte strings come out as slices of it.
+/// Reader of a shared buffer. Byte strings are returned as slices of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     data: Bytes,
@@ -109,7 +111,7 @@ impl Reader {
         Err(Malformed)
     }
 
-    /// A count of things that take at least `each` bytes.
+    /// Reads a count of items of at least `each` bytes.
     pub(crate) fn count(&mut self, each: usize) -> Result<usize, Malformed> {
         let count = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
         if count.checked_mul(each).is_none_or(|bytes| bytes > self.rest()) {
@@ -136,12 +138,12 @@ impl Reader {
         self.take(len)
     }
 
-    /// A byte string of its own, which keeps nothing else in memory.
+    /// Reads a byte string into its own allocation, which keeps nothing else in memory.
     fn copied(&mut self) -> Result<Bytes, Malformed> {
         self.slice().map(Bytes::copy_from_slice)
     }
 
-    /// A byte string without taking a reference to it.
+    /// Reads a byte string without taking a reference to the buffer.
     pub(crate) fn slice(&mut self) -> Result<&[u8], Malformed> {
         let len = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
         let end = self.at.checked_add(len).filter(|end| *end <= self.data.len()).ok_or(Malformed)?;
@@ -153,7 +155,7 @@ impl Reader {
         Ok(Deletion { timestamp: self.i64()?, deleted_at_s: self.u32()? })
     }
 
-    /// A row as [`Row`] has it, with its length.
+    /// Reads an encoded [`Row`] with its length.
     fn packed(&mut self) -> Result<Row, Malformed> {
         Row::from_bytes(self.slice()?)
     }
@@ -178,7 +180,8 @@ impl Reader {
         Ok(ranges)
     }
 
-    /// A bound of a range deletion. It is copied, as keys are: a slice would keep the whole log segment in memory.
+    /// Reads a bound of a range deletion. It is copied, as keys are: a slice would keep the whole
+    /// log segment in memory.
     fn bound(&mut self) -> Result<Bound<Bytes>, Malformed> {
         match self.u8()? {
             0 => Ok(Bound::Unbounded),
@@ -200,7 +203,7 @@ impl Reader {
         })
     }
 
-    /// The mutations of one log record, which must end where they do.
+    /// Reads the mutations of a log record, which must have no bytes after them.
     pub(crate) fn mutations(mut self) -> Result<Vec<Mutation>, Malformed> {
         let count = self.count(MUTATION_BYTES_MIN)?;
         if count == 0 && self.rest() > 0 {
@@ -268,7 +271,7 @@ fn put_bound(out: &mut Vec<u8>, bound: &Bound<Bytes>) {
     }
 }
 
-/// A log record that is one row, which carries its key: no mutations, and then the row.
+/// Encodes a log record of one row that contains its key: zero mutations, then the row.
 pub(crate) fn put_one_row(out: &mut Vec<u8>, table: TableId, token: i64, row: &Draft) {
     put_varint(out, 0);
     put_u128(out, table.0);
@@ -276,7 +279,7 @@ pub(crate) fn put_one_row(out: &mut Vec<u8>, table: TableId, token: i64, row: &D
     put_bytes(out, row.as_bytes());
 }
 
-/// A log record that is one row of a partition with several.
+/// Encodes a log record of one row of a partition with several.
 pub(crate) fn put_row_of(out: &mut Vec<u8>, table: TableId, token: i64, key: &[u8], row: &Draft) {
     put_varint(out, 1);
     put_u128(out, table.0);
@@ -287,7 +290,7 @@ pub(crate) fn put_row_of(out: &mut Vec<u8>, table: TableId, token: i64, key: &[u
     put_bytes(out, row.as_bytes());
 }
 
-/// One log record.
+/// Encodes a log record.
 pub(crate) fn put_mutations<'m>(
     out: &mut Vec<u8>,
     mutations: impl IntoIterator<Item = &'m Mutation, IntoIter: ExactSizeIterator>,
@@ -300,7 +303,7 @@ pub(crate) fn put_mutations<'m>(
     }
 }
 
-/// What comes before the changes of a mutation.
+/// Encodes the part of a mutation before its changes.
 pub(crate) fn put_mutation_head(out: &mut Vec<u8>, mutation: &Mutation) {
     put_u128(out, mutation.table.0);
     put_i64(out, mutation.token);

@@ -1,20 +1,20 @@
-//! Mutations as bytes, for a store that keeps them elsewhere than in records of the log.
+//! Encoding of mutations, for storing them outside the log.
 
 use bytes::Bytes;
 
 use crate::model::Mutation;
 use crate::model::codec::{Reader, put_mutations};
 
-/// Returns mutations as bytes, which [`decode_mutations`] reads. They have the form of a record of
-/// the log (`docs/file-format.md`).
+/// Encodes mutations for [`decode_mutations`], in the format of a log record
+/// (`docs/file-format.md`).
 pub fn encode_mutations<'m>(mutations: impl ExactSizeIterator<Item = &'m Mutation>) -> Vec<u8> {
     let mut out = Vec::new();
     put_mutations(&mut out, mutations);
     out
 }
 
-/// Reads what [`encode_mutations`] wrote; `None` for anything else. Keys and values are slices of
-/// `bytes`.
+/// Decodes the result of [`encode_mutations`]; `None` for anything else. Keys and values are slices
+/// of `bytes`.
 pub fn decode_mutations(bytes: Bytes) -> Option<Vec<Mutation>> {
     Reader::new(bytes).mutations().ok()
 }

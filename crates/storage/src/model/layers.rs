@@ -1,19 +1,19 @@
-//! A row at its place in a partition in memory. A large row, such as one with a map of thousands of elements, is
+//! A row of a partition in memory. A large row, such as one with a map of thousands of elements, is
 //! kept in layers, so that a write of one element does not copy all of them.
 //!
 //! ```text
-//!  layers   oldest ████████████████████ ████████ ███ █  newest         what is written makes a new one
-//!  merged   none until a reader wants the row                         kept for the readers after it
+//!  layers   oldest ████████████████████ ████████ ███ █  newest   each write adds one
+//!  merged   none until the first read                           kept for later readers
 //! ```
 //!
-//! 1. A write adds a layer. While the last layer but one is at most twice as large as the last, the two are
-//!    merged: a cell is copied once for each doubling of its layer.
-//! 2. Layers above [`MERGED_BYTES_MAX`] are left alone, as to merge them takes longer than a write may. There are at most
-//!    [`LAYERS_MAX`] of them.
-//! 3. A reader merges all layers, and the next write begins with the result.
+//! 1. A write adds a layer. While the second newest layer is at most twice as large as the newest,
+//!    the two are merged. So a cell is copied once each time its layer doubles.
+//! 2. Layers above [`MERGED_BYTES_MAX`] are not merged by a write, because that would take too
+//!    long. There are at most [`LAYERS_MAX`] of them.
+//! 3. A reader merges all layers, and the next write starts from the result.
 //!
-//! Readers on both lanes share a row, so the merged one is set without a lock; two of them may make it at the same
-//! time, and one is kept.
+//! Readers on both lanes share a row, so the merged row is set without a lock. Two readers may
+//! merge at the same time, and one result is kept.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -24,25 +24,26 @@ use once_cell::race::OnceBox;
 use crate::model::reconcile::merge_rows;
 use crate::model::row::Row;
 
-/// A row of fewer bytes is merged with what is written to it: about 5 µs for 100 cells.
+/// A row of fewer bytes is merged with each write to it, in about 5 µs for 100 cells.
 pub(crate) const LAYERED_BYTES: usize = 4 << 10;
 
-/// Layers of more bytes are not merged by a write: some 2,000 cells, at 25 ns each 50 µs.
+/// Layers with more bytes in total are not merged by a write: about 2,000 cells, at 25 ns each 50
+/// µs.
 const MERGED_BYTES_MAX: usize = 64 << 10;
 
-/// As many large layers stay apart, which is 8 MiB of them. One more merges all.
+/// Maximum number of layers, which is 8 MiB of large ones. One more merges all.
 const LAYERS_MAX: usize = 128;
 
 /// A row, ordered by its clustering alone.
 #[derive(Clone, Debug)]
 pub(crate) enum Placed {
-    /// In one piece.
+    /// In one allocation.
     Row(Row),
     /// In layers.
     Layered(Arc<Layered>),
 }
 
-/// Versions of one row, at least two, oldest first.
+/// Versions of a row, at least two, oldest first.
 #[derive(Debug)]
 pub(crate) struct Layered {
     layers: Vec<Row>,
@@ -58,7 +59,7 @@ impl Layered {
     }
 }
 
-/// All layers as one row. The small ones are merged first.
+/// Merges all layers into a row, the small ones first.
 fn merged(layers: &[Row]) -> Row {
     let newest_first = layers.iter().rev().cloned();
     newest_first.reduce(|newer, older| merge_rows(&older, &newer)).expect("a row has a layer")
@@ -72,7 +73,7 @@ impl Placed {
         }
     }
 
-    /// The row. Merges layers, if there are any, unless that was done before.
+    /// Returns the row. Merges the layers, unless an earlier call did.
     #[inline]
     pub(crate) fn row(&self) -> &Row {
         match self {
@@ -81,7 +82,7 @@ impl Placed {
         }
     }
 
-    /// Bytes of memory it takes, without a merged row that readers have made.
+    /// Returns the bytes of memory in use, without the merged row that readers made.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Placed::Row(row) => row.bytes(),
@@ -89,7 +90,7 @@ impl Placed {
         }
     }
 
-    /// The same row with what is written to it.
+    /// Returns the row after a write of `row`.
     pub(crate) fn with(self, row: &Row) -> Placed {
         let mut layers = match self {
             Placed::Row(old) if old.bytes() < LAYERED_BYTES || row.supersedes(&old) => {
@@ -163,7 +164,7 @@ mod tests {
         row.finish()
     }
 
-    /// Element writes in a scattered order, and the cells that they copied.
+    /// Writes elements in a scattered order. Returns the number of cells copied.
     fn write(partition: &mut Partition, elements: u32, round: i64) -> u64 {
         let before = MERGED_CELLS.get();
         for n in 0..elements {

@@ -1,8 +1,10 @@
-//! The data model, Cassandra's: a partition holds static cells and rows in clustering order; every cell carries
-//! its own timestamp and expiry; what is deleted leaves a tombstone until compaction may forget it.
+//! Data model of Cassandra. A partition contains static cells, and rows in clustering order. Each
+//! cell has its own timestamp and expiry. A deletion leaves a tombstone until compaction may drop
+//! it.
 //!
-//! Keys and values are opaque bytes here. Clustering keys come in an order-preserving encoding, so comparing
-//! bytes compares rows; what a column number or a value means is known above this crate.
+//! Keys and values are opaque bytes here. Clustering keys have an order-preserving encoding, so
+//! comparing bytes compares rows. Crates above this one know the meaning of column numbers and
+//! values.
 
 pub(crate) mod codec;
 pub(crate) mod encoded;
@@ -24,45 +26,47 @@ use crate::model::row::Row;
 pub struct TableId(pub u128);
 
 impl TableId {
-    /// Whether this is a table of the server's own: those are not split by token, but whole on shard 0. Identities below 2^16 are
-    /// theirs; those of users' tables are random, and greater.
+    /// Returns true for a table of the server itself. Those are not split by token, but stored on
+    /// shard 0 as a whole. Their ids are below 2^16; ids of users' tables are random and greater.
     pub(crate) fn is_systems(self) -> bool {
         self.0 < 1 << 16
     }
 }
 
-/// When a value ceases to exist.
+/// Expiry of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expiry {
-    /// The time to live as written, in seconds; kept to answer `TTL()`.
+    /// Time to live as written, in seconds; kept for `TTL()`.
     pub ttl_s: u32,
-    /// The moment of expiry, in seconds since the Unix epoch; from this second on the value is gone.
+    /// Time of expiry in seconds since the Unix epoch. The value is gone from this second on.
     pub at_s: u32,
 }
 
-/// What a cell holds.
+/// Contents of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CellValue<'a> {
-    /// A value, perhaps for a limited time.
+    /// A value, which may expire.
     Live {
         /// The encoded value.
         value: &'a [u8],
-        /// `None`: for ever.
+        /// `None`: the value does not expire.
         expiry: Option<Expiry>,
     },
-    /// A tombstone: of the cell, or of the elements of a column where it has elements and this has no path.
+    /// A tombstone of the cell, or of all elements of its column if that has elements and the cell
+    /// has no path.
     Dead {
-        /// When the deletion was made, in seconds since the Unix epoch; decides when it may be forgotten.
+        /// Time of the deletion in seconds since the Unix epoch. It decides when the tombstone may
+        /// be dropped.
         deleted_at_s: u32,
     },
 }
 
-/// One column of one row, or one element of it.
+/// A column of a row, or one element of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CellRef<'a> {
-    /// The column's number within its table; never reused by that table.
+    /// Number of the column within its table; never reused by that table.
     pub column: u32,
-    /// Which element of a collection, or field of a user type; elements are in the order of these bytes.
+    /// Element of a collection, or field of a user type. Elements are ordered by these bytes.
     pub path: Option<&'a [u8]>,
     /// Write time in microseconds; the higher one wins.
     pub timestamp: i64,
@@ -71,34 +75,35 @@ pub struct CellRef<'a> {
 }
 
 impl<'a> CellRef<'a> {
-    /// A value that does not expire.
+    /// Returns a value that does not expire.
     pub fn live(column: u32, timestamp: i64, value: &'a [u8]) -> CellRef<'a> {
         CellRef { column, path: None, timestamp, value: CellValue::Live { value, expiry: None } }
     }
 
-    /// A value that expires.
+    /// Returns a value that expires.
     pub fn expiring(column: u32, timestamp: i64, value: &'a [u8], expiry: Expiry) -> CellRef<'a> {
         CellRef { column, path: None, timestamp, value: CellValue::Live { value, expiry: Some(expiry) } }
     }
 
-    /// A tombstone.
+    /// Returns a tombstone.
     pub fn dead(column: u32, timestamp: i64, deleted_at_s: u32) -> CellRef<'a> {
         CellRef { column, path: None, timestamp, value: CellValue::Dead { deleted_at_s } }
     }
 
-    /// The same for one element of the column.
+    /// Returns the cell as one element of its column.
     #[must_use]
     pub fn at(self, path: &'a [u8]) -> CellRef<'a> {
         CellRef { path: Some(path), ..self }
     }
 
-    /// What orders the cells of a row.
+    /// Returns the position of the cell in its row.
     #[inline]
     pub(crate) fn place(&self) -> (u32, Option<&'a [u8]>) {
         (self.column, self.path)
     }
 
-    /// The value, also of an expired cell; `None` for a tombstone. Cells handed out by views are never expired.
+    /// Returns the value, also of an expired cell; `None` for a tombstone. Views return no expired
+    /// cells.
     #[inline]
     pub fn value(&self) -> Option<&'a [u8]> {
         match self.value {
@@ -107,7 +112,7 @@ impl<'a> CellRef<'a> {
         }
     }
 
-    /// The expiry of a live value.
+    /// Returns the expiry of a live value.
     pub fn expiry(&self) -> Option<Expiry> {
         match self.value {
             CellValue::Live { expiry, .. } => expiry,
@@ -115,7 +120,7 @@ impl<'a> CellRef<'a> {
         }
     }
 
-    /// Whether the cell holds a value that has not expired at `now_s` (Unix seconds).
+    /// Returns true if the cell has a value that has not expired at `now_s` (Unix seconds).
     #[inline]
     pub fn is_live(&self, now_s: u32) -> bool {
         match self.value {
@@ -131,38 +136,40 @@ impl<'a> CellRef<'a> {
 pub struct Liveness {
     /// Write time in microseconds.
     pub timestamp: i64,
-    /// `None`: for ever.
+    /// `None`: it does not expire.
     pub expiry: Option<Expiry>,
 }
 
 impl Liveness {
-    /// Whether the marker has not expired at `now_s` (Unix seconds).
+    /// Returns true if the marker has not expired at `now_s` (Unix seconds).
     #[inline]
     pub fn is_live(&self, now_s: u32) -> bool {
         self.expiry.is_none_or(|expiry| expiry.at_s > now_s)
     }
 }
 
-/// A deletion of a row, a range of rows or a partition: it shadows whatever was written at or before its timestamp.
+/// A deletion of a row, a range of rows or a partition. It shadows data with timestamps up to its
+/// own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Deletion {
     /// Write time in microseconds.
     pub timestamp: i64,
-    /// When it was made, in seconds since the Unix epoch; decides when it may be forgotten.
+    /// Time of the deletion in seconds since the Unix epoch. It decides when the tombstone may be
+    /// dropped.
     pub deleted_at_s: u32,
 }
 
-/// One change to one partition.
+/// A change of a partition.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
-    /// Write to, or delete, one row.
+    /// Write or delete a row.
     Row(Row),
     /// Write static cells: a row without clustering, marker and deletion.
     Static(Row),
     /// Delete the partition.
     DeletePartition(Deletion),
-    /// Delete the rows between two bounds. The bounds are kept with the allocations they are slices of, so whoever makes them gives
-    /// them allocations of their own.
+    /// Delete the rows between two bounds. The memtable keeps the allocations of the bounds, so the
+    /// caller gives each bound its own.
     DeleteRange {
         /// Lower bound over clustering encodings.
         start: Bound<Bytes>,
@@ -174,7 +181,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether it deletes and writes nothing.
+    /// Returns true if it only deletes.
     pub(crate) fn is_deletion(&self) -> bool {
         match self {
             Change::Row(row) => {
@@ -187,15 +194,15 @@ impl Change {
     }
 }
 
-/// Changes to one partition, applied together.
+/// Changes of a partition, applied together.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mutation {
     /// The table.
     pub table: TableId,
-    /// The token of the key; partitions are ordered by (token, key).
+    /// Token of the key. Partitions are ordered by (token, key).
     pub token: i64,
     /// The encoded partition key.
     pub key: Bytes,
-    /// What changes.
+    /// The changes.
     pub changes: Vec<Change>,
 }

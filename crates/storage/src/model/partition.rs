@@ -1,8 +1,9 @@
-//! The stored form of a partition, in memtables and as decoded from files: everything known about it, dead or alive.
+//! Stored form of a partition, in memtables and as decoded from files: all data and tombstones.
 //!
-//! Most partitions of most tables are one row without clustering, so that shape has a form of its own: one
-//! pointer, no inner map. Everything else has a copy-on-write set of rows. Cloning either is O(1), and a clone
-//! never changes: that is the snapshot readers get. A large row is in the set, in layers (layers.rs).
+//! Most partitions of most tables are one row without clustering, so that shape has a compact form:
+//! one pointer, no inner map. All others have a copy-on-write set of rows. Cloning either is O(1),
+//! and a clone never changes, so that readers use it as a snapshot. The set keeps large rows in
+//! layers (`layers.rs`).
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,13 +20,13 @@ use crate::model::{Change, Deletion};
 /// A partition. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum Partition {
-    /// Exactly one row, with empty clustering; nothing else.
+    /// Exactly one row, with empty clustering, and nothing else.
     Single(Row),
-    /// Any shape.
+    /// The general form.
     Full(Arc<Full>),
 }
 
-/// The general shape.
+/// The general form.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Full {
     pub(crate) deletion: Option<Deletion>,
@@ -41,20 +42,21 @@ pub(crate) struct Rows(OrdSet<Placed>);
 /// An iterator over rows, from both ends.
 pub(crate) type RangeOfRows<'a> = imbl::ordset::RangedIter<'a, Placed, imbl::shared_ptr::DefaultSharedPtr>;
 
-/// Bytes a row takes in the set beside its own: its place in a leaf about two thirds full.
+/// Bytes of a row in the set beside its own: its slot in a leaf that is about two thirds full.
 const ROW_OVERHEAD: usize = size_of::<Placed>() * 3 / 2;
 
-/// Bytes of a position in a range map, with its deletion.
+/// Bytes of a range in the map of ranges.
 const RANGE_OVERHEAD: usize = 2 * (size_of::<Position>() + size_of::<Option<Deletion>>());
 
-/// A partition of more rows than this is freed row by row: to take one out costs as much as to drop several with their set.
+/// A partition of more rows is freed row by row. Removing one row costs as much as dropping several
+/// with their set.
 const ROWS_AT_ONCE: usize = 64;
 
-/// Rows of a partition that are fetched ahead, at most.
+/// Maximum number of rows to prefetch.
 const ROWS_FETCHED: usize = 8;
 
 impl Shed for Partition {
-    /// Rows only: ranges are few, or written one by one to one key.
+    /// Frees rows only. A partition has few ranges, or they were written one by one to one key.
     fn shed(&mut self, left: &mut usize) -> bool {
         let Partition::Full(full) = self else { return false };
         let Some(full) = Arc::get_mut(full) else { return false };
@@ -92,17 +94,17 @@ impl Rows {
         self.0.get_max().map(Placed::row)
     }
 
-    /// The rows between two bounds, of which there are few: each is taken by itself.
+    /// Returns the rows between two bounds. Collects them one by one, so there should be few.
     pub(crate) fn part(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Rows {
         Rows(self.0.range::<_, [u8]>((start, end)).cloned().collect())
     }
 
-    /// Adds a row whose place is free.
+    /// Adds a row at a new position.
     pub(crate) fn push(&mut self, row: Row) {
         self.0.insert(Placed::Row(row));
     }
 
-    /// Merges a row with what is known of its place; returns about how many bytes more the set takes.
+    /// Merges a row with the stored one. Returns the approximate growth in bytes.
     pub(crate) fn merge(&mut self, row: &Row) -> usize {
         // Most rows are new, and one search is cheaper than two.
         match self.0.insert(Placed::Row(row.clone())) {
@@ -121,12 +123,12 @@ impl Rows {
 }
 
 impl Partition {
-    /// A partition that nothing is known about.
+    /// Returns a partition without data.
     pub(crate) fn empty() -> Partition {
         Partition::Full(Arc::default())
     }
 
-    /// A partition from its first changes, and about the bytes it takes.
+    /// Returns a partition made from its first changes, and its approximate size in bytes.
     pub(crate) fn from_changes(changes: &[Change]) -> (Partition, usize) {
         let (mut partition, mut bytes, rest) = match changes {
             [Change::Row(row), rest @ ..] if row.clustering().is_empty() => {
@@ -138,7 +140,7 @@ impl Partition {
         (partition, bytes)
     }
 
-    /// Has the processor fetch what is to be known of it first.
+    /// Prefetches the first bytes that a reader needs.
     #[inline]
     pub(crate) fn prefetch(&self) {
         match self {
@@ -147,14 +149,14 @@ impl Partition {
         }
     }
 
-    /// Has it fetch the first rows.
+    /// Prefetches the first rows.
     pub(crate) fn prefetch_rows(&self) {
         if let Partition::Full(full) = self {
             full.rows.iter().take(ROWS_FETCHED).for_each(Row::prefetch);
         }
     }
 
-    /// Applies one change; returns about how many bytes the partition grew by.
+    /// Applies a change. Returns the approximate growth in bytes.
     pub(crate) fn apply(&mut self, change: &Change) -> usize {
         if let (Partition::Single(own), Change::Row(row)) = (&mut *self, change)
             && row.clustering().is_empty()
@@ -179,7 +181,8 @@ impl Partition {
             }
             Change::DeletePartition(deletion) => {
                 full.deletion = merge_deletion(full.deletion, Some(*deletion));
-                // Rows stay until the flush drops them: a big partition must not be walked here.
+                // Deleted rows stay until the flush drops them, because walking a large partition
+                // takes too long here.
                 size_of::<Full>()
             }
             Change::DeleteRange { start, end, deletion } => {
@@ -191,7 +194,7 @@ impl Partition {
         }
     }
 
-    /// The general form, converting if need be.
+    /// Returns the general form, after a conversion if necessary.
     fn make_full(&mut self) -> &mut Full {
         if let Partition::Single(row) = self {
             let mut rows = Rows::default();
@@ -204,7 +207,7 @@ impl Partition {
         }
     }
 
-    /// Whether both are one and the same version.
+    /// Returns true if both are the same version, by pointer.
     pub(crate) fn is_same(&self, other: &Partition) -> bool {
         match (self, other) {
             (Partition::Single(own), Partition::Single(other)) => own.is_same(other),
@@ -213,7 +216,7 @@ impl Partition {
         }
     }
 
-    /// The number of stored rows, live or not.
+    /// Returns the number of stored rows, live or not.
     pub(crate) fn row_count(&self) -> usize {
         match self {
             Partition::Single(_) => 1,
@@ -221,7 +224,7 @@ impl Partition {
         }
     }
 
-    /// The stored row with this clustering.
+    /// Returns the stored row with this clustering.
     #[inline]
     pub(crate) fn row(&self, clustering: &[u8]) -> Option<&Row> {
         match self {
@@ -230,7 +233,7 @@ impl Partition {
         }
     }
 
-    /// The timestamp up to which partition and range deletions shadow this clustering.
+    /// Returns the timestamp up to which partition and range deletions shadow this clustering.
     pub(crate) fn floor(&self, clustering: &[u8]) -> i64 {
         match self {
             Partition::Single(_) => i64::MIN,
@@ -240,8 +243,8 @@ impl Partition {
         }
     }
 
-    /// Everything known about one row, as a partition of that row alone: what a point read merges. The
-    /// range deletion that covers the row is looked up, and counts as one of the partition.
+    /// Returns the data and deletions of one row as a partition, for the merge of a point read. A
+    /// range deletion that covers the row becomes one of the partition.
     pub(crate) fn only(&self, clustering: &[u8]) -> Partition {
         match self {
             Partition::Single(row) if clustering.is_empty() => Partition::Single(row.clone()),
@@ -255,7 +258,8 @@ impl Partition {
         }
     }
 
-    /// Merges two versions of a partition. Costs the rows of the smaller one (and its logarithm in the larger).
+    /// Merges two versions of a partition. The cost is that of the rows of the smaller one, times a
+    /// logarithm of the larger.
     pub(crate) fn merge(self, other: Partition) -> Partition {
         let (mut large, small) =
             if self.row_count() >= other.row_count() { (self, other) } else { (other, self) };
@@ -273,7 +277,7 @@ impl Partition {
             }
             (Partition::Full(_), Partition::Single(row)) => _ = large.make_full().rows.merge(row),
             (Partition::Single(_), Partition::Full(from)) => {
-                // Equal row counts: take the general one as the base.
+                // With equal row counts, use the general form as the base.
                 let mut base = Partition::Full(from.clone());
                 let Partition::Single(row) = &large else { unreachable!("matched above") };
                 base.make_full().rows.merge(row);

@@ -1,4 +1,4 @@
-//! Range deletions of one partition, as a step function over clustering positions.
+//! Range deletions of a partition, as a step function over clustering positions.
 //!
 //! ```text
 //!   position   before a      before c      after d      before f
@@ -6,8 +6,9 @@
 //!              |---- 5 ------|----- 9 -----|---- 5 -----|
 //! ```
 //!
-//! Kept normalised (neighbours differ), so the number of steps is bounded by what is really deleted, however
-//! often the same range is deleted again. Looking up a row is one search, and the map is copied on write.
+//! The steps are normalised (neighbours differ). So their number is bounded by the ranges that are
+//! deleted, however often a range is deleted again. A lookup is one search, and the map is copied
+//! on write.
 
 use std::ops::Bound;
 
@@ -16,7 +17,7 @@ use imbl::OrdMap;
 
 use crate::model::Deletion;
 
-/// A place between rows.
+/// A position between rows.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Position {
     /// Just before (`false`) or just after (`true`) the row with this clustering.
@@ -26,7 +27,7 @@ pub(crate) enum Position {
 }
 
 impl Position {
-    /// Where a range that starts with this bound starts.
+    /// Returns the position at which a range with this start bound starts.
     pub(crate) fn of_start(bound: &Bound<Bytes>) -> Position {
         match bound {
             Bound::Included(key) => Position::At(key.clone(), false),
@@ -35,7 +36,7 @@ impl Position {
         }
     }
 
-    /// Where a range that ends with this bound ends.
+    /// Returns the position at which a range with this end bound ends.
     pub(crate) fn of_end(bound: &Bound<Bytes>) -> Position {
         match bound {
             Bound::Included(key) => Position::At(key.clone(), true),
@@ -48,7 +49,7 @@ impl Position {
 /// The range deletions of a partition. Cloning is O(1).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Ranges {
-    /// From each position up to the next one, this deletion is in effect.
+    /// The deletion from each position up to the next one.
     steps: OrdMap<Position, Option<Deletion>>,
 }
 
@@ -57,12 +58,12 @@ impl Ranges {
         self.steps.is_empty()
     }
 
-    /// The number of steps; twice the number of separate ranges at most.
+    /// Returns the number of steps, at most twice the number of separate ranges.
     pub(crate) fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// The deletion that covers the row with this clustering.
+    /// Returns the deletion that covers the row with this clustering.
     pub(crate) fn covering(&self, clustering: &[u8]) -> Option<Deletion> {
         if self.steps.is_empty() {
             return None;
@@ -74,7 +75,7 @@ impl Ranges {
         self.steps.get_prev(position).and_then(|(_, deletion)| *deletion)
     }
 
-    /// The ranges between two places, cut there. Costs what is between them.
+    /// Returns the ranges between two bounds, cut there. The cost depends on the steps in between.
     pub(crate) fn between(&self, start: &Bound<Bytes>, end: &Bound<Bytes>) -> Ranges {
         let (start, end) = (Position::of_start(start), Position::of_end(end));
         if self.steps.is_empty() || start >= end {
@@ -92,7 +93,7 @@ impl Ranges {
         Ranges { steps }
     }
 
-    /// Deletes the rows from `start` up to `end`. Costs the number of steps already inside.
+    /// Deletes the rows from `start` up to `end`. The cost depends on the steps in between.
     pub(crate) fn insert(&mut self, start: Position, end: Position, deletion: Deletion) {
         if start >= end {
             return;
@@ -121,7 +122,7 @@ impl Ranges {
         }
     }
 
-    /// Adds all ranges of another partition version.
+    /// Adds the ranges of another version of the partition.
     pub(crate) fn merge(&mut self, other: &Ranges) {
         if self.steps.is_empty() {
             self.steps = other.steps.clone();
@@ -132,7 +133,7 @@ impl Ranges {
         }
     }
 
-    /// The separate ranges in order: start, end, deletion.
+    /// Returns the separate ranges in order: start, end, deletion.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Position, &Position, Deletion)> {
         let ends = self.steps.iter().skip(1);
         self.steps
@@ -141,7 +142,7 @@ impl Ranges {
             .filter_map(|((start, deletion), (end, _))| deletion.map(|d| (start, end, d)))
     }
 
-    /// The ranges for which `keep` says yes.
+    /// Returns the ranges whose deletion satisfies `keep`.
     pub(crate) fn filtered(&self, keep: impl Fn(Deletion) -> bool) -> Ranges {
         let mut kept = Ranges::default();
         for (start, end, deletion) in self.iter().filter(|(_, _, deletion)| keep(*deletion)) {

@@ -1,21 +1,23 @@
-//! Which of two versions wins: Cassandra's rules, as pure functions.
+//! Reconciliation of two versions by the rules of Cassandra, as pure functions.
 //!
-//! Every function here is commutative, associative and idempotent, so the order in which memtables and files
-//! are merged, and how often, makes no difference.
+//! Every function here is commutative, associative and idempotent. So the order and number of
+//! merges of memtables and files makes no difference.
 //!
 //! 1. The higher timestamp wins.
-//! 2. At the same timestamp, what is deleted or will expire beats what lasts for ever.
-//! 3. Of those, a tombstone beats an expiring value; then the later deletion or expiry wins.
-//! 4. Otherwise the larger value, compared as bytes.
+//! 2. At the same timestamp, a tombstone or an expiring value wins over a value that does not
+//!    expire.
+//! 3. Of those, a tombstone wins over an expiring value; then the later deletion or expiry wins.
+//! 4. Otherwise the larger value wins, compared as bytes.
 
 use std::cmp::Ordering;
 
 use crate::model::row::{Row, RowBuilder};
 use crate::model::{CellRef, CellValue, Deletion, Liveness};
 
-/// Orders two versions of the same cell; the greater one survives.
+/// Compares two versions of the same cell. The greater one wins.
 pub(crate) fn compare_cells(left: &CellRef<'_>, right: &CellRef<'_>) -> Ordering {
-    // The last two places settle the ties that rules 1 to 4 leave, so that merging commutes in every case.
+    // The last two components decide the ties that rules 1 to 4 leave, so that merging always
+    // commutes.
     type Rank<'a> = (bool, bool, u32, &'a [u8], u32);
     fn rank<'a>(cell: &CellRef<'a>) -> Rank<'a> {
         match cell.value {
@@ -27,7 +29,7 @@ pub(crate) fn compare_cells(left: &CellRef<'_>, right: &CellRef<'_>) -> Ordering
     left.timestamp.cmp(&right.timestamp).then_with(|| rank(left).cmp(&rank(right)))
 }
 
-/// The surviving row marker.
+/// Returns the winning row marker.
 pub(crate) fn merge_liveness(left: Option<Liveness>, right: Option<Liveness>) -> Option<Liveness> {
     let rank = |liveness: &Liveness| {
         let expiry = liveness.expiry;
@@ -39,13 +41,13 @@ pub(crate) fn merge_liveness(left: Option<Liveness>, right: Option<Liveness>) ->
     }
 }
 
-/// The surviving deletion.
+/// Returns the winning deletion.
 #[inline]
 pub(crate) fn merge_deletion(left: Option<Deletion>, right: Option<Deletion>) -> Option<Deletion> {
     left.max(right)
 }
 
-/// The timestamp up to which a deletion shadows; nothing is as old as `i64::MIN`.
+/// Returns the timestamp up to which a deletion shadows. `i64::MIN` shadows nothing.
 #[inline]
 pub(crate) fn floor_of(deletion: Option<Deletion>) -> i64 {
     deletion.map_or(i64::MIN, |deletion| deletion.timestamp)
@@ -53,11 +55,11 @@ pub(crate) fn floor_of(deletion: Option<Deletion>) -> i64 {
 
 #[cfg(test)]
 thread_local! {
-    /// Cells that merges of rows have copied.
+    /// Number of cells copied by merges of rows.
     pub(crate) static MERGED_CELLS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// The merge of two versions of the same row.
+/// Merges two versions of the same row.
 pub(crate) fn merge_rows(left: &Row, right: &Row) -> Row {
     if left.supersedes(right) {
         return left.clone();

@@ -1,20 +1,24 @@
-//! A row in one allocation: everything known about it, dead or alive.
+//! A row in one allocation: all its data and tombstones.
 //!
 //! ```text
-//!  row        key string | clustering string | flags u8 | timestamp i64 | [marker i64] | [marker's expiry] | [deletion] |
+//!  row        key string | clustering string | flags u8 | timestamp i64 |
+//!             [marker i64] | [marker expiry] | [deletion] |
 //!             directory bytes varint | directory | payload
 //!  directory  for each cell: column varint | kind u8 | [timestamp i64] | [expiry] | [deleted at u32] |
 //!             [path bytes varint] | [value bytes varint]
 //!  payload    path and value of each cell, in the directory's order
 //! ```
 //!
-//! It is built once, where a request is bound, and copied as it is into log and memtable: so a write costs one allocation (none, where it
-//! overwrites a row as long) and a few copies of bytes, and a row found in memory is a pointer away, its directory in the first cache line. A
-//! *string* is a varint length and its bytes. The key is there only where the row is the only one of its partition, in memtables.
-//! Most cells share the row's timestamp; a cell that does not says so and carries its own.
+//! A row is built once, when a request is bound, and its bytes are copied to the log and the
+//! memtable. So a write costs a few copies and one allocation, or none if it overwrites a row of
+//! the same length. A read in memory follows one pointer and finds the directory in the first cache
+//! line. A *string* is a varint length and its bytes. Only memtables store the key, and only in a
+//! row that is the only one of its partition. Most cells have the timestamp of the row; others have
+//! a flag and their own.
 //!
-//! Cells ascend by (column, path). An element of a collection, or a field of a user type, is a cell with a path; a dead cell
-//! without one shadows the elements of its column that are not younger.
+//! Cells are in ascending order of (column, path). An element of a collection, or a field of a user
+//! type, is a cell with a path. A dead cell without a path shadows elements of its column with
+//! timestamps up to its own.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,13 +32,13 @@ use crate::model::{CellRef, CellValue, Deletion, Expiry, Liveness};
 
 /// The row has a marker.
 const MARKER: u8 = 1;
-/// The marker's timestamp is not the row's.
+/// The timestamp of the marker differs from that of the row.
 const MARKER_TIMESTAMP: u8 = 2;
 /// The marker expires.
 const MARKER_EXPIRY: u8 = 4;
 /// The row was deleted.
 const DELETION: u8 = 8;
-/// Some cell's timestamp is not the row's.
+/// The timestamp of some cell differs from that of the row.
 const MIXED: u8 = 16;
 /// Some cell has a path.
 const ELEMENTS: u8 = 32;
@@ -50,7 +54,7 @@ const PATH: u8 = 8;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Row(Arc<[u8]>);
 
-/// Walks bytes, checking each step.
+/// Cursor over bytes that checks each step.
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -114,7 +118,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// All but the cells.
+/// The parts of a row before its cells.
 pub(crate) struct Head<'a> {
     pub(crate) clustering: &'a [u8],
     flags: u8,
@@ -151,23 +155,23 @@ fn clustering_of(row: &[u8]) -> &[u8] {
     walk.string().and_then(|_| walk.string()).expect(CHECKED)
 }
 
-/// Bytes that the processor fetches at a time.
+/// Size of a cache line, in bytes.
 const CACHE_LINE: usize = 64;
-/// Of a long row the processor sees by itself that it is read in order.
+/// Lines of a row to prefetch. The hardware prefetcher finds the sequence in longer rows.
 const LINES_FETCHED: usize = 8;
 
 const CHECKED: &str = "a row is well-formed from the moment it exists";
 
 impl Row {
-    /// Whether both are one and the same.
+    /// Returns true if both are the same allocation.
     pub(crate) fn is_same(&self, other: &Row) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// A row from the bytes of one, which are checked.
+    /// Checks and copies an encoded row.
     ///
     /// # Errors
-    /// They are not a row's.
+    /// The bytes are not those of a row.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Row, Malformed> {
         let head = head(bytes).filter(|head| head.flags & !FLAGS == 0).ok_or(Malformed)?;
         let mut cells = Cells::new(bytes, &head);
@@ -186,7 +190,7 @@ impl Row {
         }
     }
 
-    /// The row's bytes, for log and files.
+    /// Returns the bytes of the row, for log and files.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -196,7 +200,7 @@ impl Row {
         head(&self.0).expect(CHECKED)
     }
 
-    /// All of it, for who needs more than one thing.
+    /// Returns the head and the cells after decoding the head once.
     #[inline]
     pub(crate) fn open(&self) -> (Head<'_>, Cells<'_>) {
         let head = self.head();
@@ -204,68 +208,69 @@ impl Row {
         (head, cells)
     }
 
-    /// The key of the partition, if the row carries it.
+    /// Returns the key of the partition, if the row contains it.
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         key_of(&self.0)
     }
 
-    /// The row's place in its partition: an order-preserving encoding, empty for the only row of a table without clustering.
+    /// Returns the order-preserving encoding of the clustering key. It is empty for the only row of
+    /// a table without clustering.
     #[inline]
     pub fn clustering(&self) -> &[u8] {
         clustering_of(&self.0)
     }
 
-    /// The write time that most of its cells have, microseconds.
+    /// Returns the write time of most cells, in microseconds.
     pub fn timestamp(&self) -> i64 {
         self.head().timestamp
     }
 
-    /// The row marker.
+    /// Returns the row marker.
     pub fn marker(&self) -> Option<Liveness> {
         self.head().marker
     }
 
-    /// The deletion of the whole row; nothing here is as old as it.
+    /// Returns the deletion of the whole row. All other contents are newer.
     pub fn deletion(&self) -> Option<Deletion> {
         self.head().deletion
     }
 
-    /// The cells, ascending by (column, path).
+    /// Returns the cells in ascending order of (column, path).
     pub fn cells(&self) -> Cells<'_> {
         Cells::new(&self.0, &self.head())
     }
 
-    /// Whether there is neither marker nor deletion nor cell.
+    /// Returns true if the row has no marker, deletion or cell.
     pub(crate) fn is_empty(&self) -> bool {
         let head = self.head();
         head.marker.is_none() && head.deletion.is_none() && head.directory.is_empty()
     }
 
-    /// Has the processor fetch the row's first and last bytes.
+    /// Prefetches the first and last bytes.
     #[inline]
     pub(crate) fn prefetch(&self) {
         self.0.first().into_iter().chain(self.0.last()).for_each(lanes::prefetch);
     }
 
-    /// The same of all of it, for who reads it through.
+    /// Prefetches the whole row, for a caller that reads all of it.
     #[inline]
     pub(crate) fn prefetch_all(&self) {
         self.0.iter().step_by(CACHE_LINE).take(LINES_FETCHED).chain(self.0.last()).for_each(lanes::prefetch);
     }
 
-    /// Bytes of memory it takes: its own and two reference counts.
+    /// Returns the bytes of memory in use: the row and two reference counts.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len() + 16
     }
 
-    /// The same row in the form that is written.
+    /// Returns the row as a draft.
     #[cfg(test)]
     pub(crate) fn draft(&self) -> Draft {
         Draft(Some(Box::new(Parts { out: self.0.to_vec(), ..Parts::default() })))
     }
 
-    /// The same row carrying its partition's key.
+    /// Returns the row with the key of its partition.
     pub(crate) fn with_key(&self, key: &[u8]) -> Row {
         if self.key() == key {
             return self.clone();
@@ -278,19 +283,20 @@ impl Row {
         builder.finish()
     }
 
-    /// Whether this row leaves nothing to be seen of `old`.
+    /// Returns true if this row replaces everything in `old`.
     pub(crate) fn supersedes(&self, old: &Row) -> bool {
         supersedes(&self.0, &old.0)
     }
 
-    /// Whether it is cheap to take in what was written to the same row: it is small, or all of it goes.
+    /// Returns true if merging a write into this row is cheap: the row is small, or the write
+    /// replaces all of it.
     #[inline]
     pub(crate) fn takes_in(&self, draft: &Draft) -> bool {
         self.bytes() < LAYERED_BYTES || supersedes(draft.as_bytes(), &self.0)
     }
 
-    /// Takes in what was written to the same row. Most often that leaves nothing of what was there, and is as long: then it goes
-    /// into the same memory, if no snapshot has it.
+    /// Merges a write to the same row. A write that replaces everything with the same length goes
+    /// into the same memory, unless a snapshot shares it.
     pub(crate) fn absorb(&mut self, draft: &Draft) {
         let bytes = draft.as_bytes();
         if !supersedes(bytes, &self.0) {
@@ -304,7 +310,8 @@ impl Row {
     }
 }
 
-/// Whether a row leaves nothing to be seen of an older one: the common case of an overwrite, found without comparing values.
+/// Returns true if a row replaces everything in an older one. Detects the common overwrite without
+/// comparing values.
 #[inline]
 fn supersedes(row: &[u8], old: &[u8]) -> bool {
     const SPECIAL: u8 = MARKER_TIMESTAMP | DELETION | MIXED | ELEMENTS;
@@ -334,7 +341,7 @@ impl fmt::Debug for Row {
     }
 }
 
-/// The cells of a row.
+/// Iterator over the cells of a row.
 #[derive(Clone, Debug)]
 pub struct Cells<'a> {
     bytes: &'a [u8],
@@ -369,7 +376,7 @@ impl<'a> Cells<'a> {
         Some(CellRef { column, path, timestamp, value })
     }
 
-    /// Passes over the cells of smaller columns, reading no more of them than it takes to find the next.
+    /// Skips the cells of smaller columns, and decodes only the lengths of those.
     #[inline]
     fn seek(&mut self, column: u32) -> Option<()> {
         while self.at < self.end {
@@ -404,10 +411,11 @@ impl<'a> Iterator for Cells<'a> {
     }
 }
 
-/// Finds cells of one row by column, going on where it stopped: columns asked for in order cost one walk in all.
+/// Finds cells of a row by column, continuing after the last search. Searches in ascending order
+/// walk the row once in total.
 #[derive(Clone, Debug)]
 pub(crate) struct Finder {
-    /// The column asked for last, and the places in directory and payload behind it.
+    /// The largest column that was skipped, and the positions after it in directory and payload.
     behind: Cell<(u32, u32, u32)>,
     start: u32,
     end: u32,
@@ -421,7 +429,7 @@ impl Finder {
         Finder { behind: Cell::new((0, start, end)), start, end, timestamp: cells.timestamp }
     }
 
-    /// The cells of a column and of those behind it.
+    /// Returns the cells from a column on.
     #[inline]
     pub(crate) fn from<'a>(&self, row: &'a Row, column: u32) -> Cells<'a> {
         let (passed, at, payload) = self.behind.get();
@@ -434,13 +442,13 @@ impl Finder {
             timestamp: self.timestamp,
         };
         cells.seek(column).expect(CHECKED);
-        // Behind all smaller columns: right for every column from this one on.
+        // The position is valid for every column from this one on.
         self.behind.set((column.saturating_sub(1), cells.at as u32, cells.payload as u32));
         cells
     }
 }
 
-/// Builds a row, dropping what its own deletions shadow.
+/// Builder of a row. Drops cells that the row's own deletions shadow.
 #[derive(Debug)]
 pub struct RowBuilder {
     parts: Box<Parts>,
@@ -448,9 +456,9 @@ pub struct RowBuilder {
     flags: u8,
     marker: Option<Liveness>,
     deletion: Option<Deletion>,
-    /// The last cell's column, and its path as a place in the payload.
+    /// Column of the last cell, and range of its path in the payload.
     last: Option<(u32, Option<Range<usize>>)>,
-    /// A column whose elements were deleted, and when.
+    /// The last column whose elements were deleted, and the timestamp.
     dead: Option<(u32, i64)>,
 }
 
@@ -461,19 +469,19 @@ struct Parts {
     payload: Vec<u8>,
 }
 
-/// Buffers larger than this are not kept for the next row.
+/// Maximum size of a buffer that is kept for the next row.
 const SPARE_MAX: usize = 64 << 10;
 
 thread_local! {
     static SPARE: Cell<Option<Box<Parts>>> = const { Cell::new(None) };
 }
 
-/// A row that is written out and has no memory of its own yet.
+/// An encoded row in a reused buffer, without an allocation of its own.
 #[derive(Debug)]
 pub struct Draft(Option<Box<Parts>>);
 
 impl Draft {
-    /// The row's bytes.
+    /// Returns the encoded row.
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0.as_ref().expect("there until it is dropped").out
@@ -489,7 +497,7 @@ impl Draft {
         clustering_of(self.as_bytes())
     }
 
-    /// The row.
+    /// Copies the row into an allocation of its own.
     #[must_use]
     pub fn row(&self) -> Row {
         Row(self.as_bytes().into())
@@ -499,14 +507,14 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         let spare = self.0.take().filter(|parts| parts.out.capacity() <= SPARE_MAX);
-        // A thread that is ending keeps nothing.
+        // A thread that ends keeps no buffer.
         let _ = SPARE.try_with(|kept| kept.set(spare));
     }
 }
 
 impl RowBuilder {
-    /// A row of the partition `key` (empty, unless it is the partition's only row) at `clustering`, most of which is written
-    /// at `timestamp`, microseconds.
+    /// Starts a row at `clustering`. `key` is that of the partition if this is its only row, else
+    /// empty. Most cells are written at `timestamp`, in microseconds.
     pub fn new(key: &[u8], clustering: &[u8], timestamp: i64) -> RowBuilder {
         let mut parts = SPARE.with(Cell::take).unwrap_or_default();
         parts.out.clear();
@@ -517,13 +525,14 @@ impl RowBuilder {
         RowBuilder { parts, timestamp, flags: 0, marker: None, deletion: None, last: None, dead: None }
     }
 
-    /// Deletes the row: whatever is not younger is left out from here on. To be said before marker and cells.
+    /// Deletes the row: later calls drop cells and markers that it shadows. Call this before adding
+    /// a marker or cells.
     pub fn deletion(&mut self, deletion: Option<Deletion>) {
         assert!(self.last.is_none() && self.marker.is_none(), "a deletion comes before what it may shadow");
         self.deletion = deletion;
     }
 
-    /// Makes the row exist, also without cells.
+    /// Adds a marker: the row exists even without cells.
     pub fn marker(&mut self, marker: Option<Liveness>) {
         self.marker = marker.filter(|marker| !self.shadows(marker.timestamp));
     }
@@ -533,7 +542,7 @@ impl RowBuilder {
         self.deletion.is_some_and(|deletion| timestamp <= deletion.timestamp)
     }
 
-    /// Adds a cell, which must come after the last one in the order of (column, path).
+    /// Adds a cell. Cells must be in ascending order of (column, path).
     #[inline]
     pub fn push(&mut self, cell: CellRef<'_>) {
         let path_of = |range: &Option<Range<usize>>| range.clone().map(|range| &self.parts.payload[range]);
@@ -589,24 +598,24 @@ impl RowBuilder {
         self.last = Some((cell.column, path));
     }
 
-    /// Bytes of paths and values so far.
+    /// Returns the bytes of paths and values so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.parts.payload.len()
     }
 
-    /// Whether no cell has been added.
+    /// Returns true if no cell has been added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.last.is_none()
     }
 
-    /// The finished row.
+    /// Returns the finished row.
     pub fn finish(self) -> Row {
         self.draft().row()
     }
 
-    /// The finished row, in memory that the next one will use.
+    /// Returns the finished row in a buffer that the next row will reuse.
     #[must_use]
     pub fn draft(mut self) -> Draft {
         let Parts { out, directory, payload } = &mut *self.parts;

@@ -1,7 +1,7 @@
-//! What readers see: a snapshot of a partition with everything shadowed or expired left out.
+//! Snapshot of a partition for readers, without shadowed or expired data.
 //!
-//! Nothing is copied or filtered up front. A view holds the merged partition and the reader's clock; every access
-//! decides then, so making a view is O(1) and callers may yield between rows.
+//! A view contains the merged partition and the reader's clock, and filters on each access. So
+//! making one is O(1), and callers may yield between rows.
 
 use std::ops::Bound;
 
@@ -22,17 +22,17 @@ impl PartitionView {
         PartitionView { partition, now_s }
     }
 
-    /// The live static cell of a column.
+    /// Returns the live static cell of a column.
     pub fn static_cell(&self, column: u32) -> Option<CellRef<'_>> {
         self.static_cells().find(|cell| cell.column == column && cell.path.is_none())
     }
 
-    /// The live elements of a static column, in the order of their paths.
+    /// Returns the live elements of a static column, ordered by path.
     pub fn static_elements(&self, column: u32) -> impl Iterator<Item = CellRef<'_>> {
         self.static_cells().filter(move |cell| cell.column == column && cell.path.is_some())
     }
 
-    /// The live static cells, ascending by column and path.
+    /// Returns the live static cells, in ascending order of column and path.
     pub fn static_cells(&self) -> impl Iterator<Item = CellRef<'_>> {
         let (row, floor) = match &self.partition {
             Partition::Single(_) => (None, i64::MIN),
@@ -43,12 +43,12 @@ impl PartitionView {
         cells.filter(move |cell| shows(cell.timestamp, floor) && cell.is_live(now_s))
     }
 
-    /// The live row with this clustering.
+    /// Returns the live row with this clustering.
     pub fn get(&self, clustering: &[u8]) -> Option<RowView> {
         self.see(self.partition.row(clustering)?)
     }
 
-    /// The live rows between two bounds, lazily, in clustering order or backwards.
+    /// Returns the live rows between two bounds, lazily, in clustering order or in reverse.
     pub fn range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, reversed: bool) -> Rows<'_> {
         let rows = match &self.partition {
             Partition::Single(row) => {
@@ -60,17 +60,17 @@ impl PartitionView {
         Rows { view: self, rows, reversed }
     }
 
-    /// All live rows in clustering order.
+    /// Returns all live rows in clustering order.
     pub fn rows(&self) -> Rows<'_> {
         self.range(Bound::Unbounded, Bound::Unbounded, false)
     }
 
-    /// Whether nothing is alive here: no static cell and no row.
+    /// Returns true if there is no live static cell and no live row.
     pub fn is_empty(&self) -> bool {
         self.static_cells().next().is_none() && self.rows().next().is_none()
     }
 
-    /// The number of stored rows, live or not.
+    /// Returns the number of stored rows, live or not.
     pub fn stored(&self) -> usize {
         self.partition.row_count()
     }
@@ -93,14 +93,15 @@ fn in_bounds(key: &[u8], start: Bound<&[u8]>, end: Bound<&[u8]>) -> bool {
     RangeBounds::<[u8]>::contains(&(start, end), key)
 }
 
-/// Written after whatever shadows; `i64::MIN` as a floor means that nothing does.
+/// Returns true if a deletion up to `floor` does not shadow the timestamp. The floor `i64::MIN`
+/// shadows nothing.
 #[inline]
 fn shows(timestamp: i64, floor: i64) -> bool {
     timestamp > floor || floor == i64::MIN
 }
 
-/// An iterator over live rows. Dead ones are passed over, however many there are: callers that
-/// yield use [`Rows::next_stored`].
+/// An iterator over live rows. It skips any number of dead rows without a yield; callers that yield
+/// use [`Rows::next_stored`].
 #[derive(Debug)]
 pub struct Rows<'a> {
     view: &'a PartitionView,
@@ -120,12 +121,12 @@ impl std::fmt::Debug for Source<'_> {
 }
 
 impl<'a> Rows<'a> {
-    /// The next stored row: `Some(None)` where it is dead, `None` at the end.
+    /// Returns the next stored row: `Some(None)` if it is dead, `None` at the end.
     pub fn next_stored(&mut self) -> Option<Option<RowView>> {
         self.next_placed().map(|(_, row)| row)
     }
 
-    /// As [`Rows::next_stored`], with its clustering.
+    /// As [`Rows::next_stored`], with the clustering of the row.
     pub(crate) fn next_placed(&mut self) -> Option<(&'a [u8], Option<RowView>)> {
         let row = match &mut self.rows {
             Source::Single(row) => row.take()?,
@@ -148,7 +149,7 @@ impl Iterator for Rows<'_> {
     }
 }
 
-/// One live row of a snapshot.
+/// A live row of a snapshot.
 #[derive(Clone, Debug)]
 pub struct RowView {
     row: Row,
@@ -158,7 +159,7 @@ pub struct RowView {
 }
 
 impl RowView {
-    /// The row if it is alive.
+    /// Returns the row if it is live.
     #[inline]
     pub(crate) fn new(row: Row, floor: i64, now_s: u32) -> Option<RowView> {
         let alive = |cell: CellRef<'_>| shows(cell.timestamp, floor) && cell.is_live(now_s);
@@ -170,31 +171,32 @@ impl RowView {
         Some(RowView { row, floor, now_s, finder })
     }
 
-    /// The row's place in its partition.
+    /// Returns the encoded clustering key.
     #[inline]
     pub fn clustering(&self) -> &[u8] {
         self.row.clustering()
     }
 
-    /// The row marker, if it is alive: the row exists even when all its columns are null.
+    /// Returns the row marker if it is live: the row exists even when all its columns are null.
     pub fn liveness(&self) -> Option<Liveness> {
         self.row.marker().filter(|l| shows(l.timestamp, self.floor) && l.is_live(self.now_s))
     }
 
-    /// The live cell of a simple column; `None` means null. Columns are found quickest in ascending order.
+    /// Returns the live cell of a simple column; `None` means null. Searches in ascending order of
+    /// columns are fastest.
     #[inline]
     pub fn cell(&self, column: u32) -> Option<CellRef<'_>> {
         let cell = self.finder.from(&self.row, column).next()?;
         (cell.column == column && cell.path.is_none() && self.alive(&cell)).then_some(cell)
     }
 
-    /// The live elements of a column, in the order of their paths.
+    /// Returns the live elements of a column, ordered by path.
     pub fn elements(&self, column: u32) -> impl Iterator<Item = CellRef<'_>> {
         let cells = self.finder.from(&self.row, column).take_while(move |cell| cell.column == column);
         cells.filter(|cell| cell.path.is_some() && self.alive(cell))
     }
 
-    /// The live cells, ascending by column and path.
+    /// Returns the live cells, in ascending order of column and path.
     pub fn cells(&self) -> impl Iterator<Item = CellRef<'_>> {
         self.row.cells().filter(|cell| self.alive(cell))
     }
