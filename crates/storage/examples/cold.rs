@@ -1,10 +1,11 @@
-//! The CPU time of point reads that are mostly not in memory:
-//! `cargo run --release -p storage --example cold [random|text|wide] [ROWS] [BLOCK_BYTES] [FILE_BYTES]`.
+//! Measures the CPU time of point reads that mostly miss the cache: `cargo run --release -p storage
+//! --example cold [random|text|wide] [ROWS] [BLOCK_BYTES] [FILE_BYTES]`.
 //!
-//! Rows of five values go to a temporary folder and are compacted: random bytes, or text that compresses to about half.
-//! Those of `wide` are in partitions of 1,000. The cache then has a quarter of the files' size. 64 readers read whole
-//! rows of uniformly distributed keys, and what one read cost on average is printed: the CPU time of all threads, of which
-//! kernel time, bytes read from disk, and how often the cache had the block.
+//! Writes rows of five values to a temporary folder and compacts them. Values are random bytes, or
+//! text that compresses to about half. With `wide`, partitions have 1,000 rows. The cache is a
+//! quarter of the files' size. 64 readers read whole rows with uniformly distributed keys. Prints
+//! the mean cost of a read: CPU time of all threads, its kernel part, bytes read from disk, and the
+//! hit rate of the cache.
 #![expect(clippy::disallowed_methods, reason = "reads the kernel's counts of CPU time, outside the lanes")]
 
 use std::cell::Cell;
@@ -20,11 +21,11 @@ const COLUMNS: u32 = 5;
 const VALUE: usize = 34;
 const WIDE_ROWS: u64 = 1_000;
 
-/// The server's.
+/// The same allocator as the server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Bytes that look random: splitmix64.
+/// Returns pseudo-random bytes (splitmix64).
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,7 +41,7 @@ enum Data {
 }
 
 impl Data {
-    /// Token, key, clustering.
+    /// Returns token, key and clustering.
     fn place(self, number: u64) -> (i64, [u8; 8], Vec<u8>) {
         let (partition, row) = match self {
             Data::Wide => (number / WIDE_ROWS, (number % WIDE_ROWS).to_be_bytes().to_vec()),
@@ -106,7 +107,7 @@ async fn fill(shard: &Rc<Shard>, data: Data, rows: u64) {
     shard.compact_all(TABLE).await.expect("merges");
 }
 
-/// CPU time of all threads of this process, ns.
+/// Returns the CPU time of all threads of this process, in ns.
 fn cpu_ns() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("the kernel tells");
     let of_task = |task: std::path::PathBuf| {
@@ -116,7 +117,7 @@ fn cpu_ns() -> u64 {
     tasks.map(|task| of_task(task.expect("the kernel tells").path())).sum()
 }
 
-/// The part of it in the kernel, ns, as coarse as the kernel counts it.
+/// Returns the kernel part of the CPU time in ns, at the resolution of the kernel.
 fn kernel_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("the kernel tells");
     let fields = stat.rsplit(')').next().expect("the name is in parentheses");

@@ -1,6 +1,7 @@
-//! What reads and writes cost on one core: `cargo run --release -p storage --example cost [ROWS]`.
+//! Measures reads and writes on one core: `cargo run --release -p storage --example cost [ROWS]`.
 //!
-//! Prints nanoseconds of wall time per call, of one task that does nothing else; the log goes to a temporary folder.
+//! Prints the wall time per call in ns, of a task that does nothing else. The log is in a temporary
+//! folder.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Writes a data folder for `tests/fixtures`: `cargo run -p storage --example fixture DIR lz4|zstd`.
+//! Writes a data folder for `tests/fixtures`:
+//! `cargo run -p storage --example fixture DIR lz4|zstd`.
 //!
 //! Table 1 has 40 partitions of one row. Table 2 has three partitions of 60 rows with static cells,
 //! collection elements, an expired and a dead cell each, and a deleted range. Most of both is in

@@ -1,8 +1,9 @@
-//! What a scan of a compacted table costs on one core: `cargo run --release -p storage --example scan [ROWS]`.
+//! Measures scans of a compacted table on one core: `cargo run --release -p storage --example scan
+//! [ROWS]`.
 //!
-//! Rows of eight columns (five numbers, two short texts, a longer one) go to a temporary folder, are flushed and compacted, and are
-//! then scanned into record batches. Prints decoded bytes for each second of one core's time: the arrays' own memory, with the page
-//! cache warm.
+//! Writes rows of eight columns (five numbers, two short texts, a longer one) to a temporary
+//! folder, flushes and compacts them, and scans them into record batches. Prints the decoded bytes
+//! per second of one core's time: the memory of the arrays, with a warm page cache.
 
 use std::rc::Rc;
 

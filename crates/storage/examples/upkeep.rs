@@ -1,8 +1,10 @@
-//! What it costs to flush and to merge a row, on one core: `cargo run --release -p storage --example upkeep [ROWS]`.
+//! Measures the CPU time of flushing and compacting a row on one core: `cargo run --release -p
+//! storage --example upkeep [ROWS]`.
 //!
-//! So many rows of five values of 34 bytes, which do not compress, are written to a temporary folder and flushed, the same keys once
-//! more, and the two files are merged. Prints the CPU time of each step for each row that went in. Of several runs the least is told,
-//! as all else is somebody else's.
+//! Writes `ROWS` rows of five incompressible values of 34 bytes to a temporary folder and flushes
+//! them, repeats that with the same keys, and compacts the two files. Prints the CPU time of each
+//! step per input row. The result is the minimum of several runs, because other processes only add
+//! time.
 
 use std::rc::Rc;
 
@@ -14,7 +16,7 @@ const RUNS: u32 = 3;
 const COLUMNS: usize = 5;
 const VALUE: usize = 34;
 
-/// Bytes that look random: splitmix64.
+/// Returns pseudo-random bytes (splitmix64).
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -45,7 +47,7 @@ async fn fill(shard: &Rc<Shard>, rows: u64, timestamp: i64) {
     }
 }
 
-/// CPU time of flushes, or of merges, so far, ns.
+/// Returns the CPU time of a group so far, in ns.
 fn used_ns(lanes: &Lanes, group: Group) -> u64 {
     let usage = lanes.usage(group);
     usage.cpu_fast_ns + usage.cpu_heavy_ns

@@ -1,6 +1,8 @@
-//! Looking a data folder over without opening it: manifest, every table file to its last block, the log.
+//! Verification of a data folder without opening it: the manifest, every block of the table files,
+//! the log.
 //!
-//! Nothing is written but the lock files. Damage does not end the check: it goes on with the next block, file or shard, and tells of each.
+//! Only the lock files are written. Damage does not end the check: it is reported, and the check
+//! continues with the next block, file or shard.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,29 +20,29 @@ use crate::table::file::TableFile;
 use crate::table::part::Part;
 use crate::world::World;
 
-/// Damages told of one by one, for each shard; further ones are only counted.
+/// Maximum number of damages listed per shard. Further ones are only counted.
 const DAMAGES_MAX: usize = 1000;
 
-/// What one shard has.
+/// Result for one shard.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
     /// The shard's number.
     pub shard: u32,
-    /// Table files that are alive.
+    /// Live table files.
     pub files: u64,
-    /// Of those, looked at so far.
+    /// Table files checked so far.
     pub files_done: u64,
-    /// Bytes in table files looked at.
+    /// Bytes in the table files checked.
     pub bytes: u64,
-    /// Blocks in table files looked at.
+    /// Blocks in the table files checked.
     pub blocks: u64,
-    /// Partitions in table files; one that several files have parts of counts in each.
+    /// Partitions in table files. A partition in several files counts once for each.
     pub partitions: u64,
-    /// Log records that are in no table file yet.
+    /// Log records that are not in a table file.
     pub records: u64,
-    /// What is wrong: the first thousand.
+    /// The first thousand damages.
     pub damages: Vec<StorageError>,
-    /// How much is wrong.
+    /// Number of damages.
     pub damages_count: u64,
 }
 
@@ -53,11 +55,12 @@ impl Checked {
     }
 }
 
-/// Checks a data folder that no server has open. To be called on a fast lane, that of an otherwise idle process; `progress` is called after
-/// every file.
+/// Checks a data folder that no server has open. Runs on a fast lane of an otherwise idle process.
+/// Calls `progress` after every file.
 ///
 /// # Errors
-/// The folder is in use, is none of ours, or was written by a newer version. Damage is in the answer, one for each shard.
+/// The folder is in use, is not a data folder, or was written by a newer version. Damage is
+/// returned in the results, one for each shard.
 pub async fn check(
     dir: &Path,
     groups: Groups,
@@ -123,14 +126,14 @@ async fn check_file(world: &dyn World, path: PathBuf, entry: &FileEntry, checked
     for index in 0..file.index.len() {
         checked.blocks += 1;
         if let Err(error) = check_block(&file, index, &mut last, checked).await {
-            // What comes next need not come after what this block may have held.
+            // The damaged block may have had any keys, so do not compare with earlier ones.
             last = None;
             checked.damage(error);
         }
     }
 }
 
-/// Decodes all of a block, and finds it in order and in the filter.
+/// Decodes a whole block, and checks its order and that the filter contains its partitions.
 async fn check_block(
     file: &TableFile,
     index: usize,

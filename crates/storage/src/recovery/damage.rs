@@ -1,10 +1,11 @@
-//! Damage is contained to a file.
+//! Containment of damage to one file.
 //!
-//! 1. A file whose footer, filter or index cannot be read is opened as a damaged one: every read that may need it fails
-//!    with an error that names it. The rest of the shard is served.
-//! 2. A file in which a compaction met a damaged block is set aside: reads go on, and fail where they meet that block, and
-//!    further compactions leave it out.
-//! 3. Both stay in the manifest, and nothing they may shadow is purged, until [`Shard::scrub`] saves what can be read.
+//! 1. A file whose footer, filter or index cannot be read is opened as damaged: every read that may
+//!    need it fails with an error that names it. The rest of the shard is served.
+//! 2. A file in which a compaction found a damaged block is excluded from further compactions.
+//!    Reads continue, and fail if they need that block.
+//! 3. Both kinds stay in the manifest, and nothing that they may shadow is purged, until
+//!    [`Shard::scrub`] saves the readable part.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -17,12 +18,12 @@ use crate::shard::Shard;
 use crate::table::file::TableFile;
 use crate::world::World;
 
-/// Failures to read a file in a row after which its disk is taken to have a bad sector there.
+/// Successive failed reads of a file after which its disk is assumed to have a bad sector.
 const READS_FAILED_MAX: u32 = 3;
 
-/// Whether the error is about one file, and others may be sound.
+/// Returns true if the error concerns one file, and others may be intact.
 pub(crate) fn is_of_one_file(error: &StorageError) -> bool {
-    /// The system's number for a device that cannot read.
+    /// Errno of Linux for an I/O error of a device.
     const EIO: i32 = 5;
     match error {
         StorageError::Corrupt { .. } => true,
@@ -34,8 +35,8 @@ pub(crate) fn is_of_one_file(error: &StorageError) -> bool {
     }
 }
 
-/// Opens a table file of a folder (see `folder_key`); as a damaged one where that fails for a
-/// reason that lies in the file.
+/// Opens a table file of a folder (see `folder_key`). If the file itself causes an error, opens it
+/// as damaged.
 pub(crate) async fn open_or_contain(
     world: &dyn World,
     path: &Path,
@@ -49,7 +50,7 @@ pub(crate) async fn open_or_contain(
 }
 
 impl Shard {
-    /// Reports the files that were found damaged when the shard was opened.
+    /// Reports the files that were damaged when the shard was opened.
     pub(crate) fn report_damaged(&self) {
         let state = self.state.borrow();
         for (id, table) in &state.tables {
@@ -60,8 +61,9 @@ impl Shard {
         }
     }
 
-    /// Sets the file aside that an error of a compaction is about: it was met in that state, or could not be read again
-    /// and again. Returns whether one was, so that the compaction can be tried without it.
+    /// Excludes from compactions the file that an error of a compaction names, if the file is
+    /// damaged or reading it failed repeatedly. Returns true if it did, so that the compaction can
+    /// be retried without the file.
     pub(crate) fn set_aside(&self, table: TableId, error: &StorageError) -> bool {
         let is_read = |doing: &str| doing == "read the table file";
         let state = &mut *self.state.borrow_mut();

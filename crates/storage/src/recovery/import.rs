@@ -1,13 +1,13 @@
-//! Taking a table out of a snapshot into a running shard, whatever number of shards the snapshot was made with.
+//! Imports a table of a snapshot into a running shard. The snapshot may have any number of shards.
 //!
-//! 1. Files of the snapshot that may have tokens of this shard get a name here, as when a folder is split anew
-//!    (reshard.rs): nothing is copied where the file system has links. What is not this shard's does not count
-//!    (`FileEntry::owners`), and compaction rewrites such files.
-//! 2. What the snapshot has in its logs only is written as any write is.
-//! 3. One edit of the manifest names the files, and with it they are visible.
+//! 1. Files of the snapshot that may have tokens of this shard are linked into its folder, as in
+//!    resharding (`reshard.rs`). Nothing is copied if the file system supports links. Tokens of
+//!    other shards are ignored (`FileEntry::owners`), and compaction rewrites such files.
+//! 2. Records that are only in the logs of the snapshot are written like other writes.
+//! 3. One edit of the manifest names the files and makes them visible.
 //!
-//! The table is to be one that nobody reads or writes yet. After a crash or an error it may have a part of the snapshot: its
-//! owner drops it. The snapshot is only read.
+//! No client may read or write the new table yet. After a crash or an error it may contain a part
+//! of the snapshot, and its owner drops it. The snapshot is only read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,12 +30,12 @@ use crate::table::file::{TableFile, tokens_of};
 use crate::table::shared::folder_key;
 
 impl Shard {
-    /// Takes this shard's part of a table of the snapshot in the folder `from` into a new table; with `whole`, the part of
-    /// every shard. Durable when this returns.
+    /// Imports this shard's part of a table of the snapshot in the folder `from` into a new table;
+    /// with `whole`, the parts of all shards. Durable when this returns.
     ///
     /// # Errors
-    /// The folder is no snapshot, or a file of it is damaged or cannot be read; something cannot be written; the shard
-    /// lives in memory.
+    /// The folder is not a snapshot, one of its files is damaged or unreadable, a write fails, or
+    /// the shard is in memory.
     pub async fn import(
         self: &Rc<Self>,
         from: &Path,
@@ -80,7 +80,7 @@ impl Shard {
         let result = result.await;
         if result.is_err() {
             for entry in &files {
-                // What stays is removed by the next start.
+                // Files that cannot be removed here are removed by the next start.
                 drop(world.remove(&self.dir.join("tables").join(table_name(entry.id))).await);
             }
         }
@@ -89,7 +89,7 @@ impl Shard {
         result
     }
 
-    /// Gives the files of one shard of a snapshot names here, if something in them counts.
+    /// Links the files of one shard of a snapshot that have tokens of this shard.
     async fn link_files(
         &self,
         from: &Path,
@@ -102,7 +102,7 @@ impl Shard {
         let dir = layout.shard_dir(from, shard);
         let manifest = read_manifest(world, &dir, shard, layout.sharding.shards).await?;
         let Some(version) = manifest.tables.get(&table) else { return Ok(Vec::new()) };
-        // Runs are numbered by each shard for itself.
+        // Shards number their runs independently.
         let mut runs: BTreeMap<u64, u64> = BTreeMap::new();
         let mut linked = Vec::new();
         for entry in version.files.values() {
@@ -124,7 +124,7 @@ impl Shard {
         Ok(linked)
     }
 
-    /// Writes what one shard of a snapshot has of the table in its log only.
+    /// Writes the records of the table that one shard of a snapshot has only in its log.
     async fn import_log(
         self: &Rc<Self>,
         from: &Path,
@@ -152,14 +152,14 @@ impl Shard {
                 pause.await;
             }
         }
-        // The log keeps their order: all are durable when the last one is.
+        // The log keeps their order: if the last is durable, all are.
         match last {
             Some(last) => last.await,
             None => Ok(()),
         }
     }
 
-    /// Writes a record, behind the one before it where too many wait.
+    /// Writes a record. If too many records are pending, waits for the previous one and retries.
     async fn import_record(
         self: &Rc<Self>,
         mutations: Vec<Mutation>,

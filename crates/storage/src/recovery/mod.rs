@@ -1,19 +1,22 @@
-//! Opening a shard: locks, the manifest, the files it names, and the log records that were not flushed. What is where in the
-//! folder is said in layout.rs.
+//! Opening a shard: locks, the manifest, the table files it names, and the log records that are not
+//! flushed. `layout.rs` describes the folder.
 //!
-//! 1. Take the locks; shard 0, which is opened first, splits the folder anew if it was written with another number of shards.
-//! 2. Read the manifest; a folder without one must be empty.
-//! 3. Remove the table files that it does not name, which a crash left behind: on a full disk that makes room for the rest.
-//! 4. Open the files it names.
-//! 5. Read the log segments it names, one after the other, and check that from the first record not flushed to the last
-//!    one that was durable there is no gap (replay.rs).
-//! 6. Begin a new segment, and name it in the manifest.
+//! 1. Take the locks. Shard 0 is opened first, and reshards the folder if its number of shards
+//!    differs.
+//! 2. Read the manifest. A folder without one must be empty.
+//! 3. Remove table files that the manifest does not name, left by a crash. On a full disk this
+//!    frees space for the rest.
+//! 4. Open the table files that it names.
+//! 5. Read the log segments that it names, one by one. Check that there is no gap between the first
+//!    record that is not flushed and the last one that was durable (`replay.rs`).
+//! 6. Create a new segment, and name it in the manifest.
 //!
-//! Nothing up to step 5 needs space on the disk, so a full one can be read.
+//! Steps 1 to 5 need no disk space, so a shard on a full disk can be read.
 //!
-//! A start takes the time to open the files, and to read and apply what was written since the last flush; memory is that
-//! of the memtables it was in, and of one segment. Both are bounded by the log (log_bound.rs), whatever the load was. After
-//! an orderly stop nothing is read or applied. What is recovered beyond a memtable is flushed as soon as the shard is open.
+//! The time of a start is that of opening the files, and of reading and applying the records that
+//! are not flushed. Memory is that of their memtables and of one segment. The bound on the log
+//! bounds both, for any load (`log/bound.rs`). After an orderly shutdown nothing is read or
+//! applied. Recovered memtables beyond the first are flushed when the shard is open.
 
 pub(crate) mod check;
 pub(crate) mod damage;
@@ -59,12 +62,12 @@ use crate::table::shared::folder_key;
 use crate::world::{File, Mode, World};
 
 impl Shard {
-    /// Opens a shard, recovering what its folder holds. Shard 0 is to be opened first: it takes the folder's lock, and if the folder was
-    /// written with another number of shards, it splits the data anew.
+    /// Opens a shard and recovers the data in its folder. Shard 0 must be opened first: it locks
+    /// the folder, and reshards the data if the folder has another number of shards.
     ///
     /// # Errors
-    /// The folder is in use, was written by a newer version, is damaged, or cannot be read or written; it was written with
-    /// another number of shards, and this is not shard 0.
+    /// The folder is in use, was written by a newer version, is damaged, or cannot be read or
+    /// written. Or it has another number of shards, and this is not shard 0.
     pub async fn open(options: Options) -> Result<Rc<Shard>, StorageError> {
         let world = Arc::new(OnLanes::new(options.groups, options.teller.clone()));
         Shard::open_in(options, world).await
@@ -109,7 +112,7 @@ impl Shard {
         });
         let log = shard.log.as_ref().expect("made above");
         match log.make_ready().await {
-            // A shard that holds nothing has nothing to read either; any other may be read until there is space again.
+            // A new shard needs a log. Any other can be read until the disk has free space again.
             Err(error) if is_new || !error.is_full() => {
                 log.fail(Arc::new(error.clone()));
                 return Err(error);
@@ -128,7 +131,7 @@ impl Shard {
     }
 }
 
-/// Names a segment in the manifest before it is used.
+/// Returns the function that names a segment in the manifest before it is used.
 fn register(shard: Weak<Shard>) -> Register {
     Box::new(move |segment| {
         let shard = shard.clone();
@@ -183,7 +186,7 @@ fn build(
     }
 }
 
-/// The manifest of a shard, or a new shard's.
+/// Reads the manifest of a shard; an empty one if the shard is new.
 pub(crate) async fn read_manifest(
     world: &dyn World,
     dir: &Path,
@@ -194,7 +197,8 @@ pub(crate) async fn read_manifest(
     Ok(read.map_or_else(|| Manifest::empty(shard, shards), |(manifest, ..)| manifest))
 }
 
-/// The manifest with its file to go on with, if that is whole. A new shard's is written.
+/// Reads the manifest and opens its file for more edits, if that is complete. Writes the first one
+/// of a new shard.
 async fn resume_manifest(
     world: &dyn World,
     dir: &Path,
@@ -202,7 +206,7 @@ async fn resume_manifest(
 ) -> Result<(Manifest, Option<Versions>), StorageError> {
     match read_manifest_file(world, dir, options.shard, options.shards).await? {
         Some((manifest, data, Some(end))) => Ok((manifest, Versions::resume(world, dir, data, end).await?)),
-        // The next edit begins a new file, without the torn edit.
+        // The next edit writes a new file, without the torn edit.
         Some((manifest, _, None)) => Ok((manifest, None)),
         None => {
             let manifest = Manifest::empty(options.shard, options.shards);
@@ -212,10 +216,10 @@ async fn resume_manifest(
     }
 }
 
-/// The manifest, the bytes of its file, and the place for the next edit.
+/// A manifest, its encoded file, and the position of the next edit.
 type ManifestFile = (Manifest, Bytes, Option<End>);
 
-/// Reads a shard's manifest; `None` when there is none, and nothing else either.
+/// Reads the manifest of a shard; `None` if the shard is new.
 async fn read_manifest_file(
     world: &dyn World,
     dir: &Path,
@@ -224,7 +228,7 @@ async fn read_manifest_file(
 ) -> Result<Option<ManifestFile>, StorageError> {
     let path = dir.join("manifest");
     if !list(world, dir).await?.iter().any(|name| name == "manifest") {
-        // The manifest comes before anything else is written.
+        // The manifest is the first file written.
         let mut others = list(world, &dir.join("tables")).await?;
         others.append(&mut list(world, &dir.join("log")).await?);
         if !others.is_empty() {
@@ -249,7 +253,8 @@ async fn read_manifest_file(
     Ok(Some((manifest, data, end)))
 }
 
-/// Takes the locks and finds the shard's folder; it is there then. Shard 0 holds the lock of the whole folder too.
+/// Takes the locks, and creates the folder of the shard if necessary. Shard 0 also holds the lock
+/// of the data folder.
 async fn enter(
     world: &dyn World,
     root: &Path,
@@ -284,7 +289,8 @@ async fn enter(
     Ok((dir, Box::new((own, folder))))
 }
 
-/// Removes table files that the manifest does not name. One that cannot be removed for want of space stays.
+/// Removes table files that the manifest does not name. On a full disk, one that cannot be removed
+/// stays.
 async fn remove_leftovers(world: &dyn World, dir: &Path, manifest: &Manifest) -> Result<(), StorageError> {
     let dir = dir.join("tables");
     let named: FxHashSet<String> = manifest.files().map(|(_, file)| table_name(file.id)).collect();
@@ -371,8 +377,8 @@ async fn recover_log(
         Recovered { next_segment: all.last().map_or(1, |last| last + 1), last, ..Recovered::default() };
     recovered.bytes = length;
     let mut live = FxHashSet::default();
-    // Those that the manifest names are kept also where nothing of them is needed: the next start misses them until
-    // another edit of the manifest is durable.
+    // Segments that the manifest names are kept even if all their records are flushed. Otherwise
+    // the next start would miss them, unless another edit was durable before.
     for found in found {
         live.insert(found.header.segment);
         let file = world.open(&found.path, Mode::Log).await;
@@ -388,9 +394,9 @@ async fn recover_log(
     Ok((recovered, recovery))
 }
 
-/// Makes durable what was read. A server that was killed may have left here what no disk has yet; from now on it is seen,
-/// and others build on it. After a sync that failed the page cache may have the last batch and call it clean, so that one
-/// is written once more.
+/// Makes a segment durable after reading it. The page cache may have data that no disk has, if the
+/// server was killed, and clients see that data from now on. After a failed sync the page cache may
+/// contain the last batch as clean, so it is written again.
 async fn settle(file: &dyn File, found: &Found) -> Result<(), StorageError> {
     if let Some((at, batch)) = &found.last_batch {
         let written = file.write_durable(*at, batch).await;
@@ -403,7 +409,8 @@ async fn settle(file: &dyn File, found: &Found) -> Result<(), StorageError> {
     synced.map_err(|error| StorageError::io("sync the log segment", &found.path, error))
 }
 
-/// A segment that holds nothing, to be used again; it is not read. `None` where it is removed, as there are enough.
+/// Returns a free segment for reuse, without reading it. Removes it and returns `None` if there are
+/// enough.
 async fn free_segment(
     world: &dyn World,
     path: PathBuf,

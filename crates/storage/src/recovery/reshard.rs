@@ -1,18 +1,21 @@
-//! Opening a folder with another number of cores: the data is split anew, without copying it.
+//! Resharding: opens a folder with another number of cores, and distributes the data without
+//! copying it.
 //!
-//! 1. All shards of the old generation are locked, and their manifests are read.
-//! 2. Each shard of the new one gets a folder. A table file of an old shard is linked into it if some of the file's tokens may be
-//!    its own: those that the writer owned, that every shard owned which had it since, and that the new one owns
-//!    (`FileEntry::owners`). Files that are names of one file, as they are after a change of the number and back, become
-//!    one again. Compaction rewrites what is shared, so the sharing ends by itself.
-//! 3. The old logs are read, and each record is written to the new logs, to each the mutations that are its own.
-//! 4. When all of this is durable, every new shard is opened: its manifest, and all its files at once, each once. That they may be
-//!    open at once, with files left for clients, is checked first. Damaged files are contained, as at any start (damage.rs).
-//! 5. `shards` is replaced: from then on the new generation counts.
-//! 6. The old generation is removed.
+//! 1. Lock all shards of the old generation, and read their manifests.
+//! 2. Create the folders of the new shards. Link a table file of an old shard into each new one
+//!    that some of its tokens may belong to. These are tokens that the writer owned, that every
+//!    shard owned which had the file since, and that the new shard owns (`FileEntry::owners`).
+//!    Links to the same file, as after a change of the number and back, become one entry again.
+//!    Compaction rewrites shared files, so the sharing ends by itself.
+//! 3. Read the old logs, and write the mutations of each record to the new logs of their shards.
+//! 4. When all of this is durable, open the manifest and all files of every new shard at once.
+//!    Check first that the process may open that many, with a margin for clients. Damaged files are
+//!    contained as at any start (`damage.rs`).
+//! 5. Replace `shards`: from then on the new generation is the current one.
+//! 6. Remove the old generation.
 //!
-//! A crash or an error up to 5 leaves the old generation as it was, and later the new one; what is left of the other is removed
-//! at the next start. Nothing of the old generation is written to.
+//! After a crash or an error the old generation is current up to step 5, and the new one later. The
+//! next start removes the other. The old generation is never written to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -38,13 +41,14 @@ use crate::table::owners::may_own;
 use crate::table::shared::folder_key;
 use crate::world::{File, Mode, World};
 
-/// A batch of records is written when it has this many bytes.
+/// Size of a batch of records, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Bytes copied at a time, where links are not to be had.
+/// Bytes copied at a time, if the file system does not support links.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// Splits a folder over `shards`; its lock is held by the caller. Answers with what the folder says then.
+/// Distributes a data folder over `shards` shards, and returns the new layout. The caller holds the
+/// lock of the folder.
 pub(crate) async fn reshard(
     world: &dyn World,
     root: &Path,
@@ -63,7 +67,7 @@ pub(crate) async fn reshard(
     let (mut locks, mut all) = (Vec::new(), Vec::new());
     for shard in 0..old.sharding.shards {
         let dir = old.shard_dir(root, shard);
-        // A first start that was cut short has not made all of them.
+        // An interrupted first start may not have created all of them.
         make_shard(world, &dir).await?;
         locks.push(lock(world, root, &dir).await?);
         let manifest = read_manifest(world, &dir, shard, old.sharding.shards).await?;
@@ -71,7 +75,7 @@ pub(crate) async fn reshard(
         for (table, entry) in manifest.files() {
             let path = dir.join("tables").join(table_name(entry.id));
             let tokens = match tokens_of(world, &path, entry.seal).await {
-                // A damaged file may have anything. Its shards contain it when they open it.
+                // A damaged file may have any tokens. The new shards contain it when they open it.
                 Err(error) if is_of_one_file(&error) => (i64::MIN, i64::MAX),
                 tokens => tokens?,
             };
@@ -98,16 +102,16 @@ pub(crate) async fn reshard(
     Ok(new)
 }
 
-/// A table file of an old shard.
+/// A table file of an old shard, which a new one may link.
 pub(crate) struct OldFile {
     table: TableId,
-    /// With the file's origin, and its writer among the owners.
+    /// The entry, with the origin of the file, and its writer among the owners.
     entry: FileEntry,
     path: PathBuf,
     tokens: (i64, i64),
-    /// The shard that has this name of it.
+    /// The shard with this link to it.
     shard: u32,
-    /// Owns all tokens in it, if one shard is known to.
+    /// The shard that owns all of its tokens, if known.
     writer: Option<Owner>,
 }
 
@@ -125,7 +129,8 @@ impl OldFile {
         if entry.owners.is_empty() && old.sharding.shards > 1 && !table.is_systems() {
             entry.owners.push(Owner { sharding: old.sharding, shard });
         }
-        // Another seal is of the data folder that a table was restored from, and not unique here.
+        // A different seal comes from the data folder that the table was restored from. It is not
+        // unique in this folder.
         if entry.origin.is_none() && entry.seal == entry.id {
             entry.origin = Some(Origin { generation: old.generation, shard, seal: entry.seal });
         }
@@ -139,8 +144,8 @@ impl OldFile {
         &self.path
     }
 
-    /// What the manifest of a shard says of it, but for its number: of one that takes its own tokens, or all of them.
-    /// `None` when nothing in it counts.
+    /// Returns the entry, without its number, for a shard that takes its own tokens, or all with
+    /// `None`. Returns `None` if no token counts.
     pub(crate) fn entry_for(&self, own: Option<&Owner>) -> Option<FileEntry> {
         let mut entry = self.entry.clone();
         let all_counts =
@@ -156,7 +161,8 @@ impl OldFile {
     }
 }
 
-/// Makes one of files that are names of the same file, where together they are all that the old sharding divided it into.
+/// Merges links to the same file into one entry, if together they cover all tokens that the old
+/// sharding divided.
 fn join(files: Vec<(&OldFile, FileEntry)>, old: Sharding) -> Vec<(&OldFile, FileEntry)> {
     let mut names: BTreeMap<(TableId, Origin), Vec<(&OldFile, FileEntry)>> = BTreeMap::new();
     let mut out = Vec::new();
@@ -189,10 +195,10 @@ fn join(files: Vec<(&OldFile, FileEntry)>, old: Sharding) -> Vec<(&OldFile, File
     out
 }
 
-/// Files left for clients, logs and spills.
+/// Margin of open files for clients, logs and spills.
 const FILES_LEFT: u64 = 256;
 
-/// Whether all files of the new shards may be open at once.
+/// Checks that all files of the new shards may be open at once.
 fn check_limit(
     world: &dyn World,
     root: &Path,
@@ -202,7 +208,7 @@ fn check_limit(
 ) -> Result<(), StorageError> {
     let mut origins = BTreeSet::new();
     let files = parts.iter().flat_map(|part| part.manifest.files());
-    // Those without an origin are opened by each shard for itself.
+    // Shards open files without an origin separately.
     let count = files.filter(|(_, file)| file.origin.is_none_or(|origin| origins.insert(origin))).count();
     let (needed, limit) = (count as u64 + FILES_LEFT, world.open_files_max());
     if needed <= limit {
@@ -217,7 +223,7 @@ fn check_limit(
     })
 }
 
-/// Opens what the new shards are to open, all of it at once.
+/// Opens all files of the new shards at once.
 async fn open_all(
     world: &dyn World,
     root: &Path,
@@ -236,7 +242,7 @@ async fn open_all(
     Ok(open)
 }
 
-/// Gives every new shard what one old shard has in its log only.
+/// Distributes the records that are only in the log of one old shard.
 async fn split_log(
     world: &dyn World,
     dir: &Path,
@@ -260,7 +266,7 @@ async fn split_log(
     Ok(())
 }
 
-/// A shard of the new generation, being made.
+/// A shard of the new generation, under construction.
 struct Part {
     dir: PathBuf,
     own: Owner,
@@ -289,7 +295,7 @@ impl Part {
         if mutation.table.is_systems() { self.own.shard == 0 } else { self.own.owns(mutation.token) }
     }
 
-    /// What the manifest here says of an old shard's file, but for its number; `None` when nothing in it counts.
+    /// Returns the entry for a file of an old shard, without its number. `None` if no token counts.
     fn entry(&self, old: &OldFile) -> Option<FileEntry> {
         if old.table.is_systems() {
             return (self.own.shard == 0).then(|| old.entry.clone());
@@ -302,7 +308,7 @@ impl Part {
         world: &dyn World,
         files: Vec<(&OldFile, FileEntry)>,
     ) -> Result<(), StorageError> {
-        // Runs are numbered by each shard for itself.
+        // Shards number their runs independently.
         let mut runs: BTreeMap<(u32, u64), u64> = BTreeMap::new();
         let to = self.dir.join("tables");
         for (old, entry) in files {
@@ -328,11 +334,11 @@ impl Part {
     }
 }
 
-/// A second name for a file; a copy where the file system has no such thing.
+/// Links a file, or copies it if the file system does not support links.
 pub(crate) async fn link_or_copy(world: &dyn World, from: &Path, to: &Path) -> io::Result<()> {
     match world.link(from, to).await {
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {}
-        // Too many names for one file, too: then a copy starts afresh.
+        // The file has too many links. A copy has its own.
         Err(error) if matches!(error.kind(), ErrorKind::TooManyLinks | ErrorKind::CrossesDevices) => {}
         linked => return linked,
     }
@@ -340,10 +346,10 @@ pub(crate) async fn link_or_copy(world: &dyn World, from: &Path, to: &Path) -> i
     copy(world, from, to, len).await
 }
 
-/// Copies the first bytes of a file, durably but for its name.
+/// Copies the first `len` bytes of a file. The contents are durable, the name is not.
 pub(crate) async fn copy(world: &dyn World, from: &Path, to: &Path, len: u64) -> io::Result<()> {
     let (source, copy) = (world.open(from, Mode::Read).await?, world.open(to, Mode::Create).await?);
-    // A segment may be shorter than those of today.
+    // The file may be shorter than `len`: segments of a full disk are small.
     let len = len.min(source.len().await?);
     let mut at = 0;
     while at < len {
@@ -355,17 +361,17 @@ pub(crate) async fn copy(world: &dyn World, from: &Path, to: &Path, len: u64) ->
     copy.sync().await
 }
 
-/// The log of a new shard, written before anyone uses it: no one waits for a record, so batches are large.
+/// The log of a new shard. No client waits for it yet, so its batches are large.
 struct NewLog {
     dir: PathBuf,
     shard: u32,
     segment_bytes: u64,
-    /// With the place of the next batch.
+    /// The segment, and the offset of the next batch.
     segment: Option<(Arc<dyn File>, SegmentHeader, u64)>,
     segments: u64,
-    /// Records on disk; they are numbered from 1.
+    /// Number of records on disk, numbered from 1.
     written: u64,
-    /// Room for a batch header, then the records that wait.
+    /// Space for a batch header, then the pending records.
     batch: Vec<u8>,
     records: u32,
 }
@@ -384,7 +390,7 @@ impl NewLog {
         Ok(())
     }
 
-    /// Writes what waits.
+    /// Writes the pending records.
     async fn write(&mut self, world: &dyn World) -> Result<(), StorageError> {
         if self.records == 0 {
             return Ok(());

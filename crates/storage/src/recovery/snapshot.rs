@@ -1,14 +1,16 @@
-//! Snapshots: a data folder of its own, made of second names for the table files, which never change, and of copies of what does: the
-//! manifest, and the log above what it says is flushed.
+//! Snapshots. A snapshot is a data folder of its own, with links to the table files, which never
+//! change, and copies of the rest: the manifest, and the part of the log that is not flushed.
 //!
-//! 1. Everything in memory is flushed, so that there is little of the log to copy.
-//! 2. The shard is cut ([`Shard::cut`]): what is durable then is in the snapshot. Until the log has been copied, a flush that wants to
-//!    edit the manifest waits, so that no log segment that is needed is used again.
-//! 3. Files are linked, and the new manifest is written last: without it the folder is nothing. Reads and writes go on.
+//! 1. All memtables are flushed, so that little of the log must be copied.
+//! 2. The cut of the shard is taken ([`Shard::cut`]): the snapshot contains what is durable then.
+//!    Until the log is copied, flushes wait before they edit the manifest, so that no log segment
+//!    of the snapshot is reused.
+//! 3. Table files are linked, and the new manifest is written last: the folder is not valid without
+//!    it. Reads and writes continue.
 //!
-//! A snapshot of several shards is one moment of all if none acknowledges anything from before the first cut until after the last one
-//! ([`Shard::hold_acks`]): what was acknowledged before is in every cut, and what somebody does after an acknowledgement that was
-//! held is in none.
+//! A snapshot of several shards is consistent if no acknowledgement is sent between the first cut
+//! and the last ([`Shard::hold_acks`]). Writes acknowledged before are in every cut. Writes that a
+//! client sends after an acknowledgement that was delayed are in no cut.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,21 +37,22 @@ use crate::shard::Shard;
 use crate::table::file::TableFile;
 use crate::world::World;
 
-/// A log segment, and how many of its bytes are of interest.
+/// A log segment, and the number of bytes to copy.
 pub(crate) type Tail = (PathBuf, u64);
 
-/// What of a shard is in a snapshot. Until it is written, or dropped, no table file of it is removed, and flushes wait.
+/// The state of a shard for a snapshot. Until it is written or dropped, its table files are not
+/// removed, and flushes wait.
 #[derive(Debug)]
 pub struct Cut {
     shard: Rc<Shard>,
     manifest: Manifest,
-    /// Keeps the files of the manifest on disk.
+    /// The files of the manifest. Their references keep them on disk.
     files: Vec<Arc<TableFile>>,
     tail: Vec<Tail>,
     hold: ManifestHold,
 }
 
-/// Holds the manifest still.
+/// Prevents edits of the manifest until it is dropped.
 #[derive(Debug)]
 struct ManifestHold(Rc<Shard>);
 
@@ -61,17 +64,18 @@ impl Drop for ManifestHold {
 }
 
 impl Shard {
-    /// Makes this shard's part of a snapshot in the folder `to`, which is on the same file system if it is to cost little. Writes and reads go
-    /// on. Shard 0 makes what is common to all.
+    /// Writes this shard's part of a snapshot to the folder `to`. Use the same file system, so that
+    /// files can be linked. Reads and writes continue. Shard 0 also writes the common part.
     ///
     /// # Errors
-    /// The shard is closed or lives in memory, or something could not be written; then what was made is worth nothing.
+    /// The shard is closed or in memory, or a write failed; then the folder is not valid.
     pub async fn snapshot(self: &Rc<Self>, to: &Path) -> Result<(), StorageError> {
         self.flush_all().await?;
         self.cut().await?.write(to).await
     }
 
-    /// Holds acknowledgements of writes back, or lets them go. What is written meanwhile is visible, and may become durable.
+    /// Delays acknowledgements of writes, or ends the delay. Writes meanwhile are visible, and may
+    /// become durable.
     pub fn hold_acks(&self, hold: bool) {
         self.acks_held.set(hold);
         if !hold {
@@ -79,10 +83,10 @@ impl Shard {
         }
     }
 
-    /// Decides what a snapshot has of this shard: all that was written before. Takes one write of the disk.
+    /// Takes the cut of this shard: all earlier writes. The cost is one write of the log.
     ///
     /// # Errors
-    /// The shard is closed or lives in memory, or its log has failed.
+    /// The shard is closed or in memory, or its log has failed.
     pub async fn cut(self: &Rc<Self>) -> Result<Cut, StorageError> {
         let Some(log) = &self.log else { return Err(StorageError::Closed) };
         self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
@@ -91,7 +95,7 @@ impl Shard {
         let mut manifest = self.manifest.borrow().clone();
         let (mut live, durable) = log.live(manifest.flushed);
         let tail = log.tail(manifest.flushed);
-        // A segment that is being named has nothing yet.
+        // A segment that is being named is empty.
         live.truncate(tail.len());
         (manifest.log, manifest.durable) = (live, durable);
         let state = self.state.borrow();
@@ -101,11 +105,11 @@ impl Shard {
 }
 
 impl Cut {
-    /// Leaves out all tables but these.
+    /// Restricts the snapshot to these tables.
     #[must_use]
     pub fn only(mut self, tables: &[TableId]) -> Cut {
         let last = self.shard.log.as_ref().map_or(0, |log| log.last_record());
-        // What the copied log has of others does not count.
+        // The copied log may have records of other tables. Ignore them.
         let there = self.shard.state.borrow().tables.keys().copied().collect::<Vec<_>>();
         for table in there {
             self.manifest.tables.entry(table).or_default();
@@ -119,10 +123,10 @@ impl Cut {
         self
     }
 
-    /// Makes the shard's part of a snapshot in the folder `to`.
+    /// Writes the shard's part of a snapshot to the folder `to`.
     ///
     /// # Errors
-    /// Something could not be written; then what was made is worth nothing.
+    /// A write failed; then the folder is not valid.
     pub async fn write(self, to: &Path) -> Result<(), StorageError> {
         let Cut { shard, manifest, files, tail, hold } = self;
         let (world, dir) = (&*shard.world, &shard.dir);
@@ -145,10 +149,11 @@ impl Cut {
     }
 }
 
-/// Makes a snapshot in `to` of a folder that no server has open. To be called on a fast lane, that of an otherwise idle process.
+/// Writes a snapshot to `to` of a folder that no server has open. Runs on a fast lane of an
+/// otherwise idle process.
 ///
 /// # Errors
-/// The folder is in use, damaged, or written by a newer version; something could not be written.
+/// The folder is in use, damaged, or written by a newer version, or a write failed.
 pub async fn snapshot(root: &Path, to: &Path, groups: Groups) -> Result<(), StorageError> {
     snapshot_in(&OnLanes::new(groups, Teller::default()), root, to).await
 }
@@ -210,7 +215,7 @@ async fn copy_tail(world: &dyn World, to: &Path, tail: Vec<Tail>) -> Result<(), 
     Ok(())
 }
 
-/// The manifest comes last.
+/// The manifest is written last.
 async fn finish_shard(world: &dyn World, to: &Path, manifest: &Manifest) -> Result<(), StorageError> {
     for inner in ["tables", "log"] {
         layout::sync(world, &to.join(inner)).await?;

@@ -1,14 +1,14 @@
-//! Applying many mutations in several task polls: as one record of the log, so that after a crash
-//! all are there or none.
+//! Applies many mutations in several task polls, as one record of the log: after a crash either all
+//! are present or none.
 //!
-//! 1. The record is written into a buffer, with yields, and appended to the log at once.
-//! 2. Partitions are changed one after the other, with yields. Readers see each partition with all
-//!    of its changes or without them.
-//! 3. Until the last one is changed, memtables that are frozen leave the record to be replayed
-//!    (`State::freeze`).
+//! 1. The record is encoded with yields, and appended to the log at once.
+//! 2. Partitions are changed one by one, with yields. Readers see a partition with all of its
+//!    changes or without them.
+//! 3. Until the last partition is changed, a memtable that is frozen counts as flushed only up to
+//!    the record before. So the record is replayed after a crash (`State::freeze`).
 //!
-//! A partition with many changes is changed in a copy, which takes its place if it was not written
-//! to meanwhile.
+//! A partition with many changes is changed in a copy. The copy replaces it unless another write
+//! changed the partition meanwhile.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -21,26 +21,28 @@ use crate::model::partition::Partition;
 use crate::shard::Shard;
 use crate::world::Work;
 
-/// Work units of a change: a row is found its place in a partition, and merged.
+/// Work units of a change: a search for the row, and a merge.
 const CHANGE_UNITS: u32 = 4;
 
-/// Changes of one partition that are made at once: about 50 µs.
+/// Changes of one partition that are applied without a yield: about 50 µs.
 const CHANGES_AT_ONCE: usize = 100;
 
-/// Copies of a partition that are made before it is changed at once, however long that takes.
+/// Attempts to change a copy, before the partition itself is changed without yields.
 const COPIES_MAX: usize = 3;
 
-/// Mutations that are applied at once.
+/// Mutations that are applied without a yield.
 const MUTATIONS_AT_ONCE: usize = 16;
 
-/// A record that is being applied. The rest of one whose caller gave up is applied by a task: until it is, memtables that
-/// are frozen leave the record and all behind it in the log, which would grow without bound.
+/// A record that is being applied. If its caller gives up, a task applies the rest. Until then,
+/// freezing a memtable leaves this record and all later ones in the log, which would grow without
+/// bound.
 struct Applying {
     shard: Rc<Shard>,
     record: u64,
-    /// Those that are not applied yet.
+    /// Mutations still to apply.
     left: VecDeque<Mutation>,
-    /// It is that task. If the shard ends first, a restart applies all of the record.
+    /// A background task applies the rest. If the shard closes first, a restart replays the whole
+    /// record.
     is_task: bool,
 }
 
@@ -64,7 +66,7 @@ impl Drop for Applying {
 }
 
 impl Applying {
-    /// Applies what is left. What was being applied when the caller gave up is applied again, which changes nothing.
+    /// Applies the rest. A mutation that was interrupted is applied again, which has no effect.
     async fn finish(mut self) {
         let shard = self.shard.clone();
         while let Some(mutation) = self.left.front() {
@@ -84,9 +86,8 @@ impl Applying {
 }
 
 impl Shard {
-    /// Applies mutations together, as [`Shard::apply`] does, with yields of the task in between.
-    /// After a crash all of them are there or none; until this returns, readers may see those of
-    /// some partitions.
+    /// Applies mutations as [`Shard::apply`] does, with yields in between. After a crash either all
+    /// are present or none. Until this returns, readers may see those of some partitions.
     ///
     /// # Errors
     /// As [`Shard::apply`].
@@ -94,8 +95,8 @@ impl Shard {
         self.apply_in_turns_as(mutations, false).await
     }
 
-    /// As [`Shard::apply_in_turns`], also while writes are refused for want of space: for changes that make space, such as
-    /// those of the schema. Deletions are such by themselves.
+    /// As [`Shard::apply_in_turns`], also while writes are refused for lack of disk space. For
+    /// changes that free space, such as those of the schema. Deletions are accepted without this.
     ///
     /// # Errors
     /// As [`Shard::apply`].
@@ -113,12 +114,12 @@ impl Shard {
             return self.apply_as(mutations, is_vital);
         }
         let record = self.write_record(&mutations).await?;
-        // Writing it took a while.
+        // A table may have been dropped during the yields.
         self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
         let put = |out: &mut Vec<u8>| out.extend_from_slice(&record);
         let record =
             self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, is_vital), put))?;
-        // Without a log nothing is ever replayed.
+        // Without a log there is no replay.
         if record > 0 {
             self.state.borrow_mut().applying.push(record);
         }
@@ -126,7 +127,7 @@ impl Shard {
         Ok(Commit::new(self.clone(), record).patient(is_vital))
     }
 
-    /// The record of the mutations.
+    /// Encodes the record of the mutations.
     async fn write_record(&self, mutations: &[Mutation]) -> Result<Vec<u8>, StorageError> {
         let limit = self.log.as_ref().map_or(usize::MAX, |log| log.record_bytes_max());
         let mut record = Vec::new();
@@ -153,7 +154,7 @@ impl Shard {
         self.applied(state, record);
     }
 
-    /// Makes many changes of one partition.
+    /// Applies many changes of one partition, with yields.
     async fn apply_wide(&self, mutation: &Mutation, record: u64) {
         let Mutation { table, token, key, changes } = mutation;
         let active = || {

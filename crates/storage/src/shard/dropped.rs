@@ -1,8 +1,9 @@
-//! Dropped tables: what they hold goes in one edit of the manifest, and nothing is written to them again.
+//! Dropped tables. One edit of the manifest removes their data, and later writes to them are
+//! refused.
 //!
-//! A write that was bound before the drop may arrive after it, from another core or out of a long record. It
-//! would make the table anew, acknowledged and seen by no one. So the shard remembers what was dropped since
-//! it was opened. Identities of tables are random: none is used again.
+//! A write that was bound before the drop may arrive after it, from another core or in a long
+//! record. It would create the table again: acknowledged, and invisible. So the shard remembers the
+//! tables dropped since it was opened. Table ids are random and never reused.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -16,10 +17,10 @@ use crate::model::TableId;
 use crate::shard::{Shard, State};
 
 impl State {
-    /// Checks that no table was dropped.
+    /// Checks that none of the tables was dropped.
     ///
     /// # Errors
-    /// One was.
+    /// [`StorageError::Dropped`] for the first table that was.
     pub(crate) fn check_tables(&self, mut tables: impl Iterator<Item = TableId>) -> Result<(), StorageError> {
         if self.dropped.tables.is_empty() {
             return Ok(());
@@ -31,8 +32,8 @@ impl State {
     }
 }
 
-/// Tables remembered. A write that arrives after so many more drops would have been on its way for minutes; a table
-/// that it made anew is dropped at the next start.
+/// Number of dropped tables to remember. A write that arrives after that many more drops would be
+/// minutes late. A table that it creates again is dropped at the next start.
 const DROPPED_MAX: usize = 1 << 16;
 
 /// Tables that were dropped, the last [`DROPPED_MAX`] of them.
@@ -61,18 +62,21 @@ impl Dropped {
 }
 
 impl Shard {
-    /// The tables that hold anything.
+    /// Returns the tables with data.
     pub fn tables(&self) -> Vec<TableId> {
         self.state.borrow().tables.keys().copied().collect()
     }
 
-    /// Forgets tables and everything they hold, durably, all or none of them. Writes to them are refused from now on.
+    /// Removes tables and their data, durably, all or none of them. Writes to them are refused from
+    /// now on.
     ///
     /// # Errors
-    /// The log or the manifest could not be written. Writes are refused then, and a restart brings the tables back.
+    /// Writing the log or the manifest failed. Writes are refused then, and a restart restores the
+    /// tables.
     pub async fn drop_tables(self: &Rc<Self>, tables: &[TableId]) -> Result<(), StorageError> {
         tables.iter().for_each(|table| self.state.borrow_mut().dropped.add(*table));
-        // As for a truncation: a restart does not replay what is older than this.
+        // As for a truncation: a restart does not replay older records, so wait until they are
+        // applied.
         self.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
         let mut gone = {
             let state = &mut *self.state.borrow_mut();
@@ -92,7 +96,8 @@ impl Shard {
         let ids: Vec<TableId> = gone.iter().map(|(table, _)| *table).collect();
         let name = |_: &Shard, edit: &mut Edit| ids.iter().for_each(|table| edit.truncate(*table, last));
         let named = async {
-            // What is covered must be in the log before it is named, or numbers would be given out twice.
+            // The edit covers records up to `last`, so they must be in the log first. Otherwise a
+            // restart would assign their numbers again.
             log.sync().await?;
             self.with_room(async || self.edit(name).await).await
         };

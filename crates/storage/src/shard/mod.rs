@@ -1,4 +1,4 @@
-//! One core's data: the door to this crate.
+//! A shard: the data of one core, and the interface of this crate.
 
 pub(crate) mod apply;
 pub(crate) mod dropped;
@@ -44,14 +44,14 @@ use crate::table::scan_cache::ScanCache;
 use crate::table::stats::Searched;
 use crate::world::World;
 
-/// Memtables that wait for, or are in, a flush. With the active one this bounds memory to three memtables, and to as many more as may be held
-/// back on purpose.
+/// Maximum number of memtables that are frozen: waiting for a flush, or in one. With the active one
+/// this bounds memory to three memtables.
 pub(crate) const FROZEN_MAX: usize = 2;
 
-/// Counts of one shard, all since it was opened unless they say otherwise.
+/// Metrics of a shard. Counters start when it is opened, except where stated.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Stats {
-    /// Tables that hold anything now.
+    /// Tables with data, now.
     pub tables: u64,
     /// Partitions in the active memtables now.
     pub memtable_partitions: u64,
@@ -61,110 +61,111 @@ pub struct Stats {
     pub memtables_frozen: u64,
     /// Table files now.
     pub files: u64,
-    /// Table files now that compactions leave out because of damage.
+    /// Damaged table files that compactions leave out, now.
     pub files_damaged: u64,
     /// Bytes in table files now.
     pub file_bytes: u64,
-    /// Rows in table files now, a row that is in several counted several times; files of version 1 say nothing of theirs.
+    /// Rows in table files, now. A row in several files counts once for each.
     pub file_rows: u64,
-    /// Cells in table files now, likewise.
+    /// Cells in table files, now, counted in the same way.
     pub file_cells: u64,
-    /// Tombstones in table files now, likewise.
+    /// Tombstones in table files, now, counted in the same way.
     pub file_tombstones: u64,
-    /// Log records written or waiting to be, over the life of the folder.
+    /// Log records appended over the life of the folder, including pending ones.
     pub log_records: u64,
-    /// Disk writes of the log; records ÷ writes is what group commit saves.
+    /// Disk writes of the log. Records divided by writes is the mean size of a group commit.
     pub log_writes: u64,
-    /// Bytes of the log with records that are not flushed yet, now.
+    /// Bytes of the log with records that are not flushed, now.
     pub log_live_bytes: u64,
-    /// Log segments with records that are not flushed yet, now.
+    /// Log segments with records that are not flushed, now.
     pub log_segments: u64,
-    /// Log segments ready to be used again, now.
+    /// Free log segments, now.
     pub log_segments_free: u64,
     /// Bytes of decompressed blocks in the cache now.
     pub cache_bytes: u64,
-    /// Block lookups the cache answered.
+    /// Block lookups that the cache answered.
     pub cache_hits: u64,
-    /// Block lookups that went to disk.
+    /// Block lookups that read from disk.
     pub cache_misses: u64,
-    /// Bytes that scans read, kept for others, now.
+    /// Bytes of stored columns that scans read and the cache keeps, now.
     pub scan_cache_bytes: u64,
-    /// Reads of scans by columns, of up to a megabyte each, that were there.
+    /// Reads of scans by columns, of up to a megabyte each, that the cache answered.
     pub scan_cache_hits: u64,
-    /// Those that went to disk.
+    /// Reads of scans by columns that read from disk.
     pub scan_cache_misses: u64,
-    /// Memtables written to files.
+    /// Flushes of memtables.
     pub flushes: u64,
-    /// Flushes that failed, and are tried again.
+    /// Failed flushes. They are retried.
     pub flushes_failed: u64,
-    /// Merges of table files.
+    /// Compactions.
     pub compactions: u64,
-    /// Merges that failed, and are tried again unless a file is damaged.
+    /// Failed compactions. They are retried unless a file is damaged.
     pub compactions_failed: u64,
     /// Log records replayed when the shard was opened.
     pub replayed: u64,
-    /// Whether writes are refused, since one failed or until there is space on the disk.
+    /// Writes are refused, because one failed or the disk is full.
     pub writes_refused: bool,
-    /// Bytes of memtables being flushed a second, now.
+    /// Rate of flushes in memtable bytes per second, now.
     pub flush_rate: u64,
-    /// What flushes weigh beside all users together, who weigh 1000, now.
+    /// Weight of flushes, where all users together weigh 1000, now.
     pub flush_weight: u64,
-    /// Bytes of memtables that wait to be flushed now.
+    /// Bytes of memtables that wait to be flushed, now.
     pub flush_backlog_bytes: u64,
-    /// Bytes being merged a second, now.
+    /// Rate of compactions in bytes per second, now.
     pub compaction_rate: u64,
-    /// What merges weigh beside all users together, who weigh 1000, now.
+    /// Weight of compactions, where all users together weigh 1000, now.
     pub compaction_weight: u64,
-    /// Bytes to be merged until every table is as its strategy wants it, now.
+    /// Bytes to compact until every table satisfies its strategy, now.
     pub compaction_backlog_bytes: u64,
     /// Bytes of table files that flushes wrote.
     pub flushed_bytes: u64,
-    /// Bytes of table files that merges wrote; with those flushed, over those flushed, this is the write amplification.
+    /// Bytes of table files that compactions wrote. Write amplification is (flushed + compacted) /
+    /// flushed.
     pub compacted_bytes: u64,
-    /// Runs of table files now: what a read of a partition searches.
+    /// Runs of table files, now. A read of a partition searches the runs of its table.
     pub runs: u64,
-    /// Runs of the table that has most of them, now.
+    /// Runs of the table with the most runs, now.
     pub runs_max: u64,
-    /// Merges in flight now.
+    /// Compactions in flight, now.
     pub compactions_running: u64,
-    /// Table files that were dropped because all of them had expired or was deleted.
+    /// Table files dropped because everything in them had expired or was deleted.
     pub expired_files: u64,
     /// Bytes of those files.
     pub expired_bytes: u64,
-    /// Memory that filters and indexes of table files take, in bytes, now; the caches have so much less.
+    /// Memory of filters and indexes of table files in bytes, now. The caches are smaller by this.
     pub index_bytes: u64,
-    /// How far writers are slowed because runs pile up, in millionths, now.
+    /// Slowdown of writers because of too many runs, in millionths, now.
     pub runs_pressure_ppm: u64,
-    /// Bytes of files that are not alive any more and not removed yet, now.
+    /// Bytes of files that are no longer live and not yet removed, now.
     pub obsolete_bytes: u64,
-    /// How far memory for memtables has run out, in millionths, now.
+    /// Shortage of memory for memtables, in millionths, now.
     pub memory_pressure_ppm: u64,
-    /// Time by which acknowledgements were delayed because memory ran out, ns.
+    /// Total delay of acknowledgements because of that shortage, in ns.
     pub throttle_delay_ns: u64,
 }
 
-/// One core's data. Lives on that core's fast lane; every call is made there.
+/// The data of one core. All calls are made on the fast lane of that core.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) world: Arc<dyn World>,
     pub(crate) options: Options,
-    /// The shard's own folder.
+    /// The folder of the shard.
     pub(crate) dir: PathBuf,
     pub(crate) state: RefCell<State>,
     pub(crate) cache: RefCell<Cache>,
-    /// Has what room the other leaves.
+    /// Uses the part of `cache_bytes` that the block cache leaves free.
     pub(crate) scan_cache: Arc<ScanCache>,
-    /// `None`: nothing is durable.
+    /// `None`: the shard is in memory, and nothing is durable.
     pub(crate) log: Option<Rc<Log>>,
     pub(crate) manifest: RefCell<Manifest>,
     pub(crate) manifest_busy: Cell<bool>,
-    /// No write is acknowledged for now.
+    /// Acknowledgements wait, see [`Shard::hold_acks`].
     pub(crate) acks_held: Cell<bool>,
-    /// They may be acknowledged again.
+    /// Signals the end of `acks_held`.
     pub(crate) acks_free: Signal,
-    /// The manifest's file; `None` while it is written, and after that has failed.
+    /// The file of the manifest. `None` during a write, and after a failed one.
     pub(crate) versions: RefCell<Option<Versions>>,
-    /// Something to flush or compact, or the end.
+    /// Wakes background work: something to flush or compact, or shutdown.
     pub(crate) work: Signal,
     /// A flush, compaction or manifest edit has ended.
     pub(crate) progress: Signal,
@@ -179,40 +180,41 @@ pub struct Shard {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) tables: FxHashMap<TableId, Table>,
-    /// Of tables that were configured, whether they hold anything or not.
+    /// Options of configured tables, with or without data.
     pub(crate) configured: FxHashMap<TableId, TableOptions>,
-    /// What is known of the columns of tables, ascending by column.
+    /// Layouts of columns by table, in ascending order of columns.
     pub(crate) layouts: FxHashMap<TableId, Arc<[ColumnLayout]>>,
-    /// Columns that tables had once, ascending.
+    /// Dropped columns by table, in ascending order.
     pub(crate) dropped_columns: FxHashMap<TableId, Arc<[u32]>>,
     /// Names of tables for reports.
     pub(crate) names: FxHashMap<TableId, Arc<str>>,
-    /// About how many bytes the active memtables take.
+    /// Approximate size of the active memtables in bytes.
     pub(crate) bytes: usize,
-    /// How full the active memtables are, in bytes: as many as they take, or as their part of the log counts for.
+    /// Fill of the active memtables in bytes: the larger of their size and what their part of the
+    /// log counts for.
     pub(crate) filled: u64,
-    /// The length of the log when they were begun.
+    /// Length of the log when the active memtables were created.
     pub(crate) log_from: u64,
-    /// Oldest first.
+    /// Frozen memtables, oldest first.
     pub(crate) frozen: VecDeque<Frozen>,
     /// Bytes of all memtables ever frozen.
     pub(crate) frozen_bytes: u64,
-    /// What all flushes had done when the one under way began.
+    /// Progress of all flushes when the one in flight started.
     pub(crate) flush_began: u64,
-    /// Merges in flight, and how many there ever were.
+    /// Compactions in flight, and the number started so far.
     pub(crate) merges: Vec<InFlight>,
     pub(crate) merges_begun: u64,
     pub(crate) next_generation: u64,
-    /// Tables that are empty already in memory, and not yet in the manifest.
+    /// Truncations that are done in memory but not yet in the manifest.
     pub(crate) truncating: u32,
-    /// Files no longer alive, until their last reader is gone.
+    /// Files that are no longer live, kept until their last reader is done.
     pub(crate) obsolete: Vec<Arc<TableFile>>,
-    /// Files that an edit of the manifest was to name which failed: nothing tells them from those that are alive until
-    /// another edit succeeds.
+    /// Files of a failed edit of the manifest. The manifest on disk may name them until another
+    /// edit succeeds.
     pub(crate) doubtful: Vec<Arc<TableFile>>,
-    /// Records in the log of which memtables do not have all yet: see [`Shard::apply_in_turns`].
+    /// Records of the log that are not completely applied yet: see [`Shard::apply_in_turns`].
     pub(crate) applying: Vec<u64>,
-    /// Memtables no longer alive, until their last reader is gone and they are freed.
+    /// Memtables that are no longer live, until their last reader is done and they are freed.
     pub(crate) flushed: Vec<Memtable>,
     pub(crate) busy: u32,
     /// Tables that were dropped since the shard was opened.
@@ -222,11 +224,11 @@ pub(crate) struct State {
     pub(crate) counts: Stats,
 }
 
-/// What of one table is where.
+/// Memtables and files of a table.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     pub(crate) active: Memtable,
-    /// With their generations, oldest first.
+    /// Frozen memtables with their generations, oldest first.
     pub(crate) frozen: Vec<(u64, Memtable)>,
     pub(crate) files: Files,
     pub(crate) failures: Failures,
@@ -234,19 +236,19 @@ pub(crate) struct Table {
     pub(crate) searched: Searched,
 }
 
-/// A set of memtables to be flushed together.
+/// Memtables of all tables that are flushed together.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
     pub(crate) generation: u64,
     /// The last log record in it.
     pub(crate) last_record: u64,
     pub(crate) tables: Vec<TableId>,
-    /// How full its memtables are, in bytes; see [`State::filled`].
+    /// Fill in bytes, see [`State::filled`].
     pub(crate) bytes: u64,
     /// Its part of the log, in bytes.
     pub(crate) log_bytes: u64,
     pub(crate) partitions: u64,
-    /// It has a part of a record.
+    /// It contains a part of a record.
     pub(crate) partial: bool,
     pub(crate) reason: FlushReason,
 }
@@ -256,29 +258,30 @@ impl Table {
         self.frozen.iter().map(|(_, memtable)| memtable).chain([&self.active])
     }
 
-    /// A snapshot of everything in memory: O(1).
+    /// Returns a snapshot of the memtables, in O(1).
     pub(crate) fn snapshot(&self) -> Vec<Memtable> {
         self.memtables().filter(|memtable| memtable.len() > 0).cloned().collect()
     }
 }
 
 impl State {
-    /// Memory that filters and indexes of files take.
+    /// Returns the memory of filters and indexes of files.
     pub(crate) fn index_bytes(&self) -> usize {
         let runs = self.tables.values().flat_map(|table| table.files.runs());
         runs.map(|run| run.resident_bytes).sum()
     }
 
-    /// Bytes of log with records of memtables, at this length of the log.
+    /// Returns the log bytes with records in memtables, at this length of the log.
     pub(crate) fn live_log(&self, log_length: u64) -> u64 {
         let frozen: u64 = self.frozen.iter().map(|frozen| frozen.log_bytes).sum();
         frozen + (log_length - self.log_from)
     }
 
-    /// Starts new memtables and queues the full ones for the flush. `log_length` is that of the log with `last_record`.
+    /// Freezes the active memtables and queues them for a flush. `log_length` is the length of the
+    /// log at `last_record`.
     pub(crate) fn freeze(&mut self, last_record: u64, log_length: u64, reason: FlushReason) {
         // A record that is being applied may be in two memtables. It is replayed until the later
-        // one is flushed: replaying what a file has as well changes nothing.
+        // one is flushed. Replaying what a file already contains has no effect.
         let applying = self.applying.iter().map(|record| record - 1).min();
         let last_record = last_record.min(applying.unwrap_or(u64::MAX));
         let generation = self.next_generation;
@@ -309,13 +312,16 @@ impl State {
 }
 
 impl Shard {
-    /// Applies mutations together: readers see all of them at once, and after a crash all are there or none.
-    /// They are visible when this returns, and durable when the [`Commit`] resolves.
+    /// Applies mutations together: readers see all of them at once, and after a crash either all
+    /// are present or none. They are visible when this returns, and durable when the [`Commit`]
+    /// resolves.
     ///
     /// # Errors
-    /// [`StorageError::TooLarge`] above [`Options::record_bytes_max`], [`StorageError::Overloaded`] when a segment, or the largest record's
-    /// worth, waits for the disk or the log has reached its bound, [`StorageError::WritesRefused`] after a write has failed,
-    /// [`StorageError::Closed`] after shutdown. Nothing has been applied then.
+    /// [`StorageError::TooLarge`]: a record above [`Options::record_bytes_max`].
+    /// [`StorageError::Overloaded`]: the bytes that wait for the disk exceed a segment or the
+    /// largest record, or the log has reached its bound. [`StorageError::WritesRefused`]: an
+    /// earlier write failed. [`StorageError::Closed`]: after shutdown. Nothing has been applied
+    /// then.
     pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
         self.apply_as(mutations, false)
     }
@@ -333,7 +339,7 @@ impl Shard {
         mutations: Vec<Mutation>,
         is_vital: bool,
     ) -> Result<Commit, StorageError> {
-        // Counted here, where nothing can yield: large batches have a way of their own.
+        // Only counts: this cannot yield. Large batches use `apply_in_turns`.
         drop(self.world.spend(mutations.len() as u32));
         self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
         let put = |out: &mut Vec<u8>| put_mutations(out, &mutations);
@@ -348,8 +354,8 @@ impl Shard {
         Ok(Commit::new(self.clone(), record).patient(is_vital))
     }
 
-    /// Has the processor fetch what [`Shard::put`] will look at first. Worth it where there is something to do in between: memory that is
-    /// far takes as long as a hundred instructions or more.
+    /// Prefetches what [`Shard::put`] reads first. Call it before other work: a cache miss takes as
+    /// long as a hundred instructions or more.
     #[inline]
     pub fn prefetch(&self, table: TableId, token: i64) {
         if let Some(table) = self.state.borrow().tables.get(&table) {
@@ -357,8 +363,8 @@ impl Shard {
         }
     }
 
-    /// Writes one row: [`Shard::apply`] without its allocations. A row without clustering carries its partition's key, others do
-    /// not.
+    /// Writes a row: [`Shard::apply`] without its allocations. A row without clustering contains
+    /// the key of its partition, others do not.
     ///
     /// # Errors
     /// As [`Shard::apply`].
@@ -386,7 +392,7 @@ impl Shard {
         Ok(Commit::new(self.clone(), record))
     }
 
-    /// Adds a record to the log; 0 where there is none.
+    /// Appends a record to the log and returns its number; 0 without a log.
     pub(crate) fn append(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
         if self.state.borrow().closed {
             return Err(StorageError::Closed);
@@ -394,7 +400,7 @@ impl Shard {
         self.log.as_ref().map_or(Ok(0), |log| log.append(put))
     }
 
-    /// Adds a record although writes are refused for want of space, if it makes space.
+    /// Appends a record that was refused for lack of disk space, if it frees space.
     pub(crate) fn append_vital(
         &self,
         refused: StorageError,
@@ -429,7 +435,7 @@ impl Shard {
         }
     }
 
-    /// Sets where the log ends for now: a bounded length behind the oldest record that is not flushed.
+    /// Limits the log to a bounded length after the oldest record that is not flushed.
     pub(crate) fn bound_log(&self, state: &State) {
         if let Some(log) = &self.log {
             let length = log.length();
@@ -437,12 +443,13 @@ impl Shard {
         }
     }
 
-    /// For a writer that has many writes in flight: how far they have come.
+    /// Returns acknowledgements for a writer with many writes in flight.
     pub fn acks(self: &Rc<Self>) -> Acks {
         Acks::new(self.clone())
     }
 
-    /// The partitions of a token range in (token, key) order, from just after `start_after` if given.
+    /// Scans the partitions of a token range in (token, key) order, starting after `start_after` if
+    /// given.
     pub fn scan(
         self: &Rc<Self>,
         table: TableId,
@@ -462,7 +469,7 @@ impl Shard {
         Scan::new(stream, now_s)
     }
 
-    /// The shard's counts.
+    /// Returns the metrics of the shard.
     pub fn stats(&self) -> Stats {
         let state = self.state.borrow();
         let cache = self.cache.borrow();
@@ -506,8 +513,9 @@ impl Shard {
         stats
     }
 
-    /// Sets a table's options, for what is written from now on; flushes and merges under way go on under the old ones.
-    /// They are not kept on disk: whoever owns the table says them again after opening. Values out of bounds are moved to the nearer end.
+    /// Sets the options of a table for future writes. Running flushes and compactions keep the
+    /// previous ones. Options are not stored: the owner of the table sets them again after opening.
+    /// Values out of bounds are clamped.
     pub fn configure(&self, table: TableId, options: TableOptions) {
         let options = options.in_bounds();
         let state = &mut *self.state.borrow_mut();
@@ -516,32 +524,32 @@ impl Shard {
         self.work.wake();
     }
 
-    /// Says what is known of a table's columns, for what is written from now on; columns not named hold bytes. Like options it is
-    /// not kept on disk: files record how each of their columns lies.
+    /// Sets the layouts of columns for future files. Other columns contain bytes. Layouts are not
+    /// stored, like options: files record the layouts of their own columns.
     pub fn describe(&self, table: TableId, mut columns: Vec<ColumnLayout>) {
         columns.sort_by_key(|layout| layout.column);
         self.state.borrow_mut().layouts.insert(table, columns.into());
     }
 
-    /// Names the columns that a table had once and has no more: merges leave out their cells. Numbers of columns are not used
-    /// again.
+    /// Sets the dropped columns of a table: compactions omit their cells. Column numbers are never
+    /// reused.
     pub fn forget_columns(&self, table: TableId, mut columns: Vec<u32>) {
         columns.sort_unstable();
         self.state.borrow_mut().dropped_columns.insert(table, columns.into());
     }
 
-    /// The options a table was configured with, or the shard's for all others.
+    /// Returns the options of a table: its own, or the shard's.
     pub fn table_options(&self, table: TableId) -> TableOptions {
         self.state.borrow().configured.get(&table).copied().unwrap_or(self.options.table)
     }
 
-    /// Frozen memtables, and the bytes of the active ones.
+    /// Returns the number of frozen memtables, and the bytes of the active ones.
     pub(crate) fn pressure(&self) -> (usize, usize) {
         let state = self.state.borrow();
         (state.frozen.len(), state.bytes)
     }
 
-    /// Returns true if writes are refused, since one failed or until there is space on the disk.
+    /// Returns true if writes are refused, because one failed or the disk is full.
     pub fn refuses_writes(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.failure().is_some())
     }
