@@ -1,5 +1,5 @@
-//! The whole shard against a model that keeps every mutation and works out each row from all of them, through flushes,
-//! compactions, reopenings and crashes.
+//! Tests of a whole shard, through flushes, compactions, restarts and crashes, against a model that
+//! keeps every mutation and computes each row from all of them.
 
 mod before;
 mod compare;
@@ -43,7 +43,7 @@ use crate::*;
 
 const TABLES: u64 = 2;
 
-/// A cell as a reader sees it: column, path, timestamp, value, expiry.
+/// A cell as returned to a reader: column, path, timestamp, value, expiry.
 type SeenCell = (u32, Option<Vec<u8>>, i64, Vec<u8>, Option<Expiry>);
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -59,7 +59,7 @@ fn seen_cell(cell: CellRef<'_>) -> SeenCell {
 
 #[derive(Clone, Default)]
 struct Model {
-    /// By log record, from 1.
+    /// Mutations by log record, from 1.
     records: Vec<Vec<Mutation>>,
     truncated: BTreeMap<TableId, usize>,
 }
@@ -156,7 +156,7 @@ fn mutation(random: &mut Random, timestamp: i64, now_s: u32) -> Mutation {
             let value = vec![random.below(256) as u8; random.below(60) as usize];
             let expiry = Expiry { ttl_s: 5, at_s: now_s + random.below(10) as u32 };
             let mut cell = match random.below(6) {
-                // What has elements has no value of its own.
+                // A column with elements has no value of its own.
                 0..=2 if column == 3 && path.is_none() => continue,
                 0 | 1 => CellRef::live(column, timestamp, &value),
                 2 => CellRef::expiring(column, timestamp, &value, expiry),
@@ -212,7 +212,7 @@ fn open(sim: &Arc<Sim>, options: &Options) -> Result<Rc<Shard>, StorageError> {
     block_on(Shard::open_in(options.clone(), sim.clone()))
 }
 
-/// Slices of a partition, forward and backwards, a few rows at a time.
+/// Checks slices of a partition, forward and in reverse, a few rows at a time.
 fn check_slices(shard: &Rc<Shard>, place: (TableId, i64, &Bytes), wanted: &Seen, now_s: u32, what: &str) {
     let (table, token, key) = place;
     let mut random = Random::new(token as u64 ^ wanted.rows.len() as u64);
@@ -267,7 +267,8 @@ fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
                     *cells,
                     "{what}: {key:?}"
                 );
-                // One column alone; the row is there also if the column is null and what keeps it alive is another.
+                // Read one column alone. The row is returned even if that column is null and
+                // another keeps it alive.
                 let row = block_on(
                     shard.read_row(table, token, &key, clustering, Pick::columns(&[2]), now_s).wait(),
                 )
@@ -287,7 +288,7 @@ fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
         expected.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         let mut scanned = Vec::new();
         let mut after = None;
-        // A scan in two halves, the second started after where the first ended.
+        // Scan in two halves, the second starting after the end of the first.
         for limit in [3, usize::MAX] {
             let mut scan = shard.scan(table, i64::MIN..=i64::MAX, after.clone(), now_s);
             while scanned.len() < limit
@@ -302,7 +303,7 @@ fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
     }
 }
 
-/// Applies mutations in the quickest way there is for them.
+/// Applies mutations by the fastest method for them.
 fn write(shard: &Rc<Shard>, mutations: &[Mutation]) -> Result<Commit, StorageError> {
     if let [Mutation { table, token, key, changes }] = mutations
         && let [Change::Row(row)] = &changes[..]
@@ -313,8 +314,8 @@ fn write(shard: &Rc<Shard>, mutations: &[Mutation]) -> Result<Commit, StorageErr
     shard.apply(mutations.to_vec())
 }
 
-/// One seeded history. With `forget`, timestamps only rise and tombstones are forgotten at once; otherwise timestamps are
-/// random and often tie.
+/// Runs one seeded history. With `forget`, timestamps increase and tombstones are dropped at once.
+/// Otherwise timestamps are random and often equal.
 fn history(seed: u64, forget: bool) -> Stats {
     let mut random = Random::new(seed);
     let sim = Arc::new(Sim::new(seed));
@@ -392,8 +393,9 @@ fn history(seed: u64, forget: bool) -> Stats {
     Stats { replayed, ..shard.stats() }
 }
 
-/// Runs histories and makes sure that they went through what they are about. Counts but `replayed` are those since the last reopening.
-/// Eight seeds, which have every strategy and compression, or `FAIRLANE_SEEDS`.
+/// Runs histories and checks that they had enough flushes, compactions, replays and cache hits.
+/// Counters except `replayed` start at the last restart. Eight seeds cover every strategy and
+/// compression; `FAIRLANE_SEEDS` sets another number.
 fn histories(first: u64, forget: bool) {
     let seeds = first..first + crashes::number("FAIRLANE_SEEDS").unwrap_or(8);
     let stats: Vec<Stats> = seeds.map(|seed| history(seed, forget)).collect();
@@ -408,7 +410,7 @@ fn histories(first: u64, forget: bool) {
     );
 }
 
-/// Makes flushes and merges stand still, or lets them go on.
+/// Pauses or resumes flushes and compactions.
 fn pause_background(shard: &Rc<Shard>, paused: bool) {
     shard.pacing.paused.set(paused);
     shard.decide();
@@ -431,7 +433,7 @@ fn filled(sim: &Arc<Sim>) -> Model {
     model
 }
 
-/// A shard with table files and records that are in the log only.
+/// Returns a shard with table files, and with records that are only in the log.
 fn filling(sim: &Arc<Sim>) -> (Rc<Shard>, Model) {
     let mut random = Random::new(5);
     let shard = open(sim, &options()).unwrap();
@@ -448,7 +450,7 @@ fn filling(sim: &Arc<Sim>) -> (Rc<Shard>, Model) {
     (shard, model)
 }
 
-/// All files, to be put back.
+/// Returns the contents of all files, for `restore`.
 fn contents(sim: &Sim) -> Vec<(PathBuf, Bytes)> {
     let read = async |path: PathBuf| {
         let file = sim.disk.open(&path, Default::default()).await.expect("opens");
@@ -502,8 +504,8 @@ fn damage_anywhere_is_an_error_and_never_a_wrong_answer() {
                 }
                 Ok(())
             };
-            // Either the damage is reported, or it hit a byte that says nothing (padding, the log, of which nothing is
-            // needed after an orderly stop).
+            // Either the damage is reported, or the byte has no meaning: padding, or the log, which
+            // is not needed after an orderly shutdown.
             let is_log = path.extension().is_some_and(|extension| extension == "log");
             match read_all() {
                 Ok(()) => {}

@@ -1,4 +1,5 @@
-//! What a conditional write is decided by: all that covers its row, dead or alive, and nothing that a crash takes back.
+//! Reads that decide conditional writes: they return all data and tombstones that cover a row, and
+//! wait until a crash cannot revert what they saw.
 
 use std::task::Poll;
 
@@ -119,11 +120,12 @@ fn newest_timestamp_is_of_the_dead_as_well() {
 #[test]
 fn static_cells_of_a_wide_partition_are_in_one_block() {
     let sim = Arc::new(Sim::default());
-    // One flush: the log of all rows, a block each, is shorter than that of a memtable.
+    // Limits that allow one flush: the log of all rows, a block each, counts for less than a
+    // memtable.
     let options = Options { memtable_bytes_max: 1 << 20, segment_bytes: 16 << 20, ..options() };
     let shard = open(&sim, &options).unwrap();
     block_on(write(&shard, vec![statics(1)])).unwrap();
-    // Few records, so that the length of the log makes no second file.
+    // Write few records, so that the length of the log does not cause a second file.
     for first in (0..2_000).step_by(100) {
         block_on(write(&shard, (first..first + 100).map(|at| row(at, 1, 20)).collect())).unwrap();
     }
@@ -136,7 +138,7 @@ fn static_cells_of_a_wide_partition_are_in_one_block() {
     drop_tasks();
 }
 
-/// A snapshot holds acknowledgements while it takes its cut, and answers that show writes with them.
+/// A snapshot delays acknowledgements while it takes its cut, and so answers that show the writes.
 #[test]
 fn reads_settle_after_the_cut_of_a_snapshot() {
     let sim = Arc::new(Sim::default());

@@ -1,16 +1,16 @@
-//! Whether a shard shows what the model says, in every way there is to read it.
+//! Comparison of a shard with the model, by every kind of read.
 
 use super::model::Store;
 use super::*;
 
-/// Keys in use.
+/// Number of keys in use.
 pub(super) const KEYS: u64 = 10;
 
 pub(super) fn differs<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{what}:\n found {found:?}\nwanted {wanted:?}")) }
 }
 
-/// Everything a shard holds of all tables. Errors of the shard are answers too.
+/// Compares all tables of a shard with the model. Errors of the shard count as differences.
 pub(super) async fn compare(
     shard: &Rc<Shard>,
     store: &Store,
@@ -60,7 +60,7 @@ pub(super) async fn partition(
     Ok(())
 }
 
-/// A random bound.
+/// Returns a random bound.
 pub(super) fn bound(random: &mut Random, edge: impl Fn(&mut Random) -> Bytes) -> Bound<Bytes> {
     match random.below(5) {
         0 => Bound::Unbounded,
@@ -101,7 +101,7 @@ pub(super) async fn rows(
     Ok(())
 }
 
-/// A row by some of its columns: it is there whenever anything of it is, and has those columns as they are.
+/// Reads a row by some of its columns. It exists if any of its columns is live.
 async fn picked(
     shard: &Rc<Shard>,
     table: TableId,
@@ -123,7 +123,7 @@ async fn picked(
     differs(&what, found, wanted)
 }
 
-/// A scan of some tokens, in pages.
+/// Scans a range of tokens in pages.
 async fn scan(
     shard: &Rc<Shard>,
     store: &Store,

@@ -1,7 +1,8 @@
-//! Seeded histories of a whole shard on a machine that goes down at any step of its disk, against a plain model: after each crash
-//! everything acknowledged is there, every write is there whole or not at all, and life goes on from what is there.
+//! Seeded histories of a whole shard, on a machine that crashes at any step of its disk, against a
+//! model. After each crash every acknowledged write is present, every write is applied completely
+//! or not at all, and the history continues from there.
 //!
-//! `FAIRLANE_SEED=17` runs one history, `FAIRLANE_SEEDS=500` so many.
+//! `FAIRLANE_SEED=17` runs one history, `FAIRLANE_SEEDS=500` runs 500.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Poll;
@@ -15,10 +16,10 @@ use crate::world::{Work, World};
 
 const TABLES: u64 = 3;
 
-/// Histories when nobody asks for more: a few seconds.
+/// Default number of histories: a few seconds.
 const SEEDS: u64 = 24;
 
-/// Turns of one history, and steps of the disk until the next crash, at most.
+/// Number of actions in a history, and maximum number of steps of the disk until the next crash.
 const TURNS: u32 = 400;
 const STEPS_MAX: u64 = 600;
 
@@ -42,7 +43,7 @@ fn row(random: &mut Random, table: u64, timestamp: i64, now_s: u32, ties: bool) 
     row.finish()
 }
 
-/// Three simple columns and one of elements.
+/// Adds cells of three simple columns and one with elements.
 fn cells(random: &mut Random, row: &mut RowBuilder, timestamp: i64, now_s: u32, ties: bool) {
     for (column, path) in [(0, None), (1, None), (2, None), (3, None), (3, Some("a")), (3, Some("b"))] {
         let timestamp = if ties && random.one_in(5) { random.below(12) as i64 } else { timestamp };
@@ -75,31 +76,32 @@ pub(super) fn write(random: &mut Random, timestamp: i64, now_s: u32, ties: bool)
         }
         _ => Change::Row(row(random, table, timestamp, now_s, ties)),
     };
-    // With timestamps that only rise, one write does not contradict itself.
+    // With increasing timestamps, a write must not contradict itself.
     let count = if ties { 1 + random.below(3) } else { 1 };
     let changes = (0..count).map(|_| change(random)).collect();
     Mutation { table: TableId(u128::from(table)), token, key, changes }
 }
 
-/// A shard, and what it should hold.
+/// A shard with its model.
 pub(super) struct Trial {
     pub(super) sim: Arc<Sim>,
     random: Random,
     pub(super) options: Options,
-    /// Timestamps are random and often tie, and no tombstone is forgotten; or they only rise, and all are at once.
+    /// If true, timestamps are random and often equal, and tombstones are kept. Otherwise
+    /// timestamps increase, and tombstones are dropped at once.
     ties: bool,
     shard: Option<Rc<Shard>>,
-    /// Writes in order: those of the log's records, from 1.
+    /// Writes in the order of their log records, from 1.
     records: Vec<Vec<Mutation>>,
-    /// Tables emptied, and after how many records.
+    /// Truncations: the number of records before each, and the table.
     truncations: Vec<(usize, TableId)>,
-    /// One that was under way when the machine went down.
+    /// A truncation that a crash interrupted.
     truncating: Option<(usize, TableId)>,
-    /// All of the above.
+    /// Expected state after all of the above.
     store: Store,
     acknowledged: usize,
     commits: Vec<(usize, Commit)>,
-    /// The disk is full, or was in this life.
+    /// The disk is full, or was since the shard was opened.
     tight: bool,
     crashes: u32,
 }
@@ -159,7 +161,7 @@ impl Trial {
         self.sim.now_s.load(Ordering::Relaxed)
     }
 
-    /// What the shard should hold after so many records.
+    /// Returns the expected state after the first `records` records.
     fn store_of(&self, records: usize, truncating: Option<(usize, TableId)>) -> Store {
         let mut store = Store::default();
         let empty = |store: &mut Store, at: usize| {
@@ -179,7 +181,7 @@ impl Trial {
         run(&self.sim, compare(&shard, store, TABLES, &mut self.random, now_s))
     }
 
-    /// That the shard shows what it should; nothing, if the machine goes down meanwhile.
+    /// Checks that the shard matches the model, unless the machine crashes meanwhile.
     pub(super) fn check(&mut self, what: &str) {
         let store = std::mem::take(&mut self.store);
         let result = self.compare(&store);
@@ -189,7 +191,7 @@ impl Trial {
         }
     }
 
-    /// Opens the shard, however often the machine goes down meanwhile. Space there is enough.
+    /// Opens the shard, after any number of crashes meanwhile. The disk has enough space.
     pub(super) fn open(&mut self) {
         self.commits.clear();
         self.shard = None;
@@ -205,7 +207,7 @@ impl Trial {
         panic!("it never opens");
     }
 
-    /// The machine goes down, and will again after some steps.
+    /// Crashes the machine, and schedules the next crash.
     fn restart(&mut self) {
         self.sim.crash();
         self.crashes += 1;
@@ -215,13 +217,14 @@ impl Trial {
         }
     }
 
-    /// After the machine went down: opens, and finds out what is left.
+    /// Recovers after a crash: opens the shard, and compares it with the possible states.
     pub(super) fn recover(&mut self) {
         self.restart();
         self.go_on();
     }
 
-    /// The server is killed, and the machine stays up: what is read then must last, though nobody had synced it.
+    /// Kills the server while the machine stays up. Data that is read afterwards must be durable,
+    /// even if it was never synced.
     fn kill(&mut self) {
         drop_tasks();
         self.go_on();
@@ -242,7 +245,7 @@ impl Trial {
         for candidate in candidates {
             let store = self.store_of(survived, candidate);
             match self.compare(&store) {
-                // Down again: the same question waits for the next start.
+                // Another crash: compare after the next start.
                 None => {
                     self.truncating = truncating;
                     self.records.truncate(survived);
@@ -279,7 +282,7 @@ impl Trial {
         }
     }
 
-    /// Looks which writes were acknowledged.
+    /// Checks which writes are acknowledged.
     pub(super) fn acknowledge(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
         let durable = self.options.commit == CommitMode::Batch;
@@ -297,7 +300,7 @@ impl Trial {
         });
     }
 
-    /// The outcome of something that a full disk may refuse.
+    /// Returns the result of an operation that a full disk may refuse.
     fn unless_full<T>(&self, outcome: Option<Result<T, StorageError>>) -> Option<T> {
         match outcome? {
             Ok(answer) => Some(answer),
@@ -323,7 +326,7 @@ impl Trial {
         }
     }
 
-    /// Asks for a compaction, and may change its mind.
+    /// Requests a compaction, and cancels it in half of the cases.
     fn compact(&mut self) {
         let (shard, progress) = (self.shard.clone().expect("open"), Progress::default());
         let first = if self.random.one_in(2) { i64::MIN } else { self.random.next_u64() as i64 };
@@ -364,7 +367,8 @@ impl Trial {
     fn turn(&mut self, what: &str) {
         match self.random.below(200) {
             0..=3 => {
-                // Now and then so much that windows expire and runs are old enough to be compacted alone.
+                // Sometimes advance the clock so far that windows expire and runs are old enough to
+                // be compacted alone.
                 let seconds = if self.random.one_in(6) { 100 } else { 5 };
                 let now_s = self.now_s() + self.random.below(seconds) as u32;
                 self.sim.now_s.store(now_s, Ordering::Relaxed);
@@ -401,7 +405,7 @@ impl Trial {
         self.end();
     }
 
-    /// The end is calm.
+    /// Ends the history without further crashes.
     pub(super) fn end(&mut self) {
         self.sim.disk.crash_at(u64::MAX);
         self.sim.disk.set_capacity(u64::MAX);
@@ -418,7 +422,7 @@ impl Trial {
     }
 }
 
-/// Runs one history; if it fails, says how to run it again.
+/// Runs a history. If it fails, prints the command that repeats it.
 pub(super) fn replayable(seed: u64, test: &str, history: impl FnOnce(Arc<Sim>)) {
     drop_tasks();
     let sim = Arc::new(Sim::new(seed));

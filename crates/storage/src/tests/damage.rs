@@ -1,4 +1,4 @@
-//! Damage to a table file costs what is in it, and nothing else.
+//! Damage to a table file affects the contents of that file only.
 
 use std::sync::Mutex;
 
@@ -32,7 +32,7 @@ fn sizes() -> Options {
     Options { table, ..options() }
 }
 
-/// Two tables with a file each, and the path of the first one's.
+/// Creates two tables with a file each. Returns the path of the first one's file.
 fn two_tables(sim: &Arc<Sim>) -> PathBuf {
     let shard = open(sim, &sizes()).unwrap();
     let mut path = None;
@@ -58,7 +58,8 @@ fn scrub(shard: &Rc<Shard>) -> Scrubbed {
 
 #[test]
 fn a_file_that_cannot_be_opened_costs_its_table_and_no_other() {
-    // The footer, the filter, and a file that is gone. The filter's place is the first number of the footer.
+    // Damage the footer or the filter, or remove the file. The footer starts with the offset of the
+    // filter.
     for case in ["footer", "filter", "gone"] {
         let sim = Arc::new(Sim::new(1));
         let path = two_tables(&sim);
@@ -85,7 +86,7 @@ fn a_file_that_cannot_be_opened_costs_its_table_and_no_other() {
             assert!(error.to_string().contains(name), "{error}");
         }
         crate::scan::batch_tests::check_batches(&shard, TABLES[1], (i64::MIN, i64::MAX), 0, case);
-        // What is written to the table is merged around it.
+        // Further writes to the table are compacted without the damaged file.
         for round in 2..8 {
             (0..4).for_each(|number| put(&shard, TABLES[0], number, round));
             block_on(shard.flush_all()).expect("flushed");

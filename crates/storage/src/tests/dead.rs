@@ -1,4 +1,4 @@
-//! Dead data goes: files that died as a whole, runs that are mostly dead, columns that were dropped.
+//! Removal of dead data: files without live data, runs that are mostly dead, dropped columns.
 
 use super::*;
 use crate::world::World;
@@ -13,7 +13,7 @@ fn at(now_s: u32) -> Arc<Sim> {
 }
 
 fn of(table: TableOptions) -> Options {
-    // Memtables are flushed when a test says so: a log of many records, a block each, is not long.
+    // Only the test causes flushes: a log of many records, a block each, stays below the limit.
     Options { table: TableOptions { gc_grace_s: 0, ..table }, segment_bytes: 1 << 20, ..options() }
 }
 
@@ -29,7 +29,7 @@ fn micros(seconds: u32) -> i64 {
     i64::from(seconds) * 1_000_000
 }
 
-/// Writes a cell of a row at a time, with an expiry if there is one.
+/// Writes a cell, with an expiry if `expires_s` is set.
 fn put(shard: &Rc<Shard>, number: u64, column: u32, timestamp: i64, expires_s: Option<u32>) {
     let (token, key) = place(number);
     let mut row = RowBuilder::new(&key, &[], timestamp);
@@ -56,7 +56,7 @@ fn is_there(shard: &Rc<Shard>, number: u64) -> bool {
     block_on(shard.read_row(TABLE, token, &key, &[], Pick::ALL, now_s).wait()).unwrap().is_some()
 }
 
-/// Sets the clock, and gives background work the time to see it.
+/// Sets the clock, and lets background work run.
 fn pass(sim: &Sim, now_s: u32) {
     sim.now_s.store(now_s, Ordering::Relaxed);
     (0..3000).for_each(|_| step());
@@ -66,7 +66,7 @@ fn files_on_disk(sim: &Sim, shard: &Shard) -> usize {
     block_on(sim.list(&shard.dir.join("tables"))).unwrap().len()
 }
 
-/// A window's single run used to stay for ever.
+/// Regression test: the single run of a window was never dropped.
 #[test]
 fn expired_windows_go_without_a_write() {
     let sim = at(NOW_S);
@@ -81,7 +81,7 @@ fn expired_windows_go_without_a_write() {
     }
     let before = shard.stats();
     assert!(before.runs == 4 && before.expired_files == 0, "{before:?}");
-    // The first two windows have expired, and the others have not.
+    // The first two windows have expired, the others have not.
     pass(&sim, NOW_S + 365);
     let stats = shard.stats();
     assert_eq!((stats.runs, stats.expired_files > 0), (2, true), "{stats:?}");
@@ -96,7 +96,7 @@ fn expired_windows_go_without_a_write() {
     block_on(shard.shutdown()).unwrap();
 }
 
-/// A damaged block ends the merges of its table before a restart.
+/// After a damaged block its table is not compacted before a restart.
 #[test]
 fn table_that_cannot_be_merged_drops_expired_files() {
     let sim = at(NOW_S);
@@ -152,7 +152,8 @@ fn dead_file_that_shadows_older_data_stays() {
     }
 }
 
-/// Runs whose cells half expired: what is left of them later, with a threshold in millionths.
+/// Writes runs in which half of the cells expire. Returns the cells left later and the compactions,
+/// for a threshold in millionths.
 fn left_of_a_run(threshold_ppm: u32, strategy: Strategy) -> (u64, u64) {
     let sim = at(NOW_S);
     let table = TableOptions {
@@ -201,7 +202,8 @@ fn merges_leave_out_dropped_columns() {
     block_on(shard.shutdown()).unwrap();
 }
 
-/// The window of a run goes by what its writer wrote then: a cell dated ahead used to put it into a window of its own.
+/// Regression test: the window of a run follows from its write time. A cell with a timestamp in the
+/// future put the run into a window of its own.
 #[test]
 fn cell_dated_ahead_does_not_decide_for_its_run() {
     let sim = at(NOW_S);
@@ -248,7 +250,7 @@ fn compaction_that_was_asked_for_reports_and_cancels() {
     assert!(cancelled.get(), "its caller is told");
     assert_eq!((shard.stats().compactions_running, shard.stats().compactions), (0, 0));
     (0..500).for_each(|number| assert!(is_there(&shard, number)));
-    // A range takes the fragments that have tokens of it, and leaves the others.
+    // A range compacts the fragments with tokens in it, and no others.
     let before: Vec<u64> = shard.state.borrow().tables[&TABLE].files.iter().map(|file| file.id).collect();
     let part = Progress::default();
     block_on(shard.compact(TABLE, 0..=i64::MAX / 8, group, &part)).unwrap();
@@ -263,7 +265,8 @@ fn compaction_that_was_asked_for_reports_and_cancels() {
     block_on(shard.shutdown()).unwrap();
 }
 
-/// Shards share the progress of one statement. The first to end used to cancel the work of the others.
+/// Regression test: shards share the progress of a statement. The first shard to finish cancelled
+/// the others.
 #[test]
 fn work_that_ended_does_not_cancel_that_of_other_shards() {
     let sim = at(NOW_S);

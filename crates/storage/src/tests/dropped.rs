@@ -1,4 +1,4 @@
-//! Tables go together, and nothing is written to them again.
+//! Drops of tables: all or none are dropped, and later writes to them are refused.
 
 use super::*;
 
@@ -79,8 +79,8 @@ fn writes_to_dropped_tables_are_refused() {
     drop_tasks();
 }
 
-/// A truncation of two shards as the engine makes it: one record of shard 0 names the data that counts, then both shards
-/// drop the old data. A start drops what is not named.
+/// Truncates on two shards like the engine: one record of shard 0 names the new data, then both
+/// shards drop the old data. A start drops data without a name.
 #[test]
 fn crash_at_any_step_of_a_truncation_leaves_all_or_nothing() {
     const NAMES: TableId = TableId(1);

@@ -1,5 +1,6 @@
-//! One small workload, with everything a shard does to its disk in it, and the machine going down at every step of it in turn.
-//! `FAIRLANE_SEEDS=5` tries each step with so many ways of losing what was not durable, `FAIRLANE_SEED=17` one case alone.
+//! Crashes at every step of the disk in a small workload, which has all kinds of disk requests of a
+//! shard. `FAIRLANE_SEEDS=5` repeats each step with five random losses of data that was not
+//! durable. `FAIRLANE_SEED=17` runs one case.
 
 use super::crashes::{Trial, number, replayable};
 use super::*;
@@ -12,7 +13,8 @@ fn trial(sim: Arc<Sim>) -> Trial {
     trial
 }
 
-/// Writes, flushes that lead to compactions, a truncation, a restart, until all is done or the machine is down.
+/// Runs writes, flushes that cause compactions, a truncation and a restart, until the end or a
+/// crash.
 fn play(trial: &mut Trial) {
     for turn in 0..40 {
         match turn {

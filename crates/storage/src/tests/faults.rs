@@ -1,4 +1,5 @@
-//! A disk that is full, broken or slow: reads go on, writes get a clear answer, and what was acknowledged stays.
+//! Full, broken and slow disks: reads continue, writes get a clear error, and acknowledged writes
+//! are kept.
 
 use std::sync::Mutex;
 
@@ -6,13 +7,13 @@ use lanes::sim::{Effect, Fault, Kind};
 
 use super::*;
 
-/// A shard, the model of it, and writes that wait.
+/// A shard with its model.
 struct Bench {
     sim: Arc<Sim>,
     shard: Rc<Shard>,
     model: Model,
     random: Random,
-    /// What would be in the log.
+    /// Text of the reported events.
     said: Arc<Mutex<Vec<String>>>,
 }
 
@@ -34,13 +35,13 @@ impl Bench {
         Ok(commit)
     }
 
-    /// Writes until a write is refused; answers with those that wait, and why.
+    /// Writes until a write is refused. Returns the commits that wait, and the error.
     fn write_until_refused(&mut self) -> (Vec<Commit>, StorageError) {
         let mut commits = Vec::new();
         for _ in 0..100_000 {
             match self.write() {
                 Ok(commit) => commits.push(commit),
-                // The log is as long as it may be. It is tried again.
+                // The log has reached its limit. Retry.
                 Err(StorageError::Overloaded) => {}
                 Err(error) => return (commits, error),
             }
@@ -49,7 +50,7 @@ impl Bench {
         panic!("nothing was refused\n{}", self.sim.disk.record());
     }
 
-    /// Waits until a write is taken again.
+    /// Retries until a write is accepted.
     fn write_at_last(&mut self) -> Commit {
         for _ in 0..10_000 {
             match self.write() {
@@ -66,7 +67,7 @@ impl Bench {
         check(&self.shard, &self.model, 1000, what);
     }
 
-    /// Everything the model has is there after a crash.
+    /// Checks that a crash loses nothing of the model.
     fn check_after_crash(mut self) {
         self.sim.crash();
         self.shard = open(&self.sim, &options()).unwrap();
@@ -81,12 +82,12 @@ fn is_refused_for_space(error: &StorageError) {
     assert!(because && error.to_string().contains("free some space"), "{error}");
 }
 
-/// A full disk used to mean a restart.
+/// Regression test: a full disk required a restart.
 #[test]
 fn a_full_disk_refuses_writes_and_keeps_reading_and_heals_by_itself() {
     for seed in 0..8 {
         let mut bench = Bench::new(seed);
-        // Room for a file, or for some part of the very next.
+        // Free space for a file, or for a part of the next one.
         bench.sim.disk.set_capacity(bench.sim.disk.used() + (seed << 10));
         let (commits, error) = bench.write_until_refused();
         is_refused_for_space(&error);
@@ -104,7 +105,8 @@ fn a_full_disk_refuses_writes_and_keeps_reading_and_heals_by_itself() {
     }
 }
 
-/// File systems that never overwrite in place may have no room for a block of a segment that was allocated long ago.
+/// Simulates a copy-on-write file system: it may have no space to overwrite a block of a segment
+/// allocated long ago.
 #[test]
 fn writes_that_the_log_had_no_room_for_become_durable_once_there_is() {
     for seed in 0..8 {
@@ -119,7 +121,7 @@ fn writes_that_the_log_had_no_room_for_become_durable_once_there_is() {
         }
         bench.check("while the log has no room");
         bench.sim.disk.heal();
-        // The log keeps the order: with this write all before it are durable.
+        // The log keeps the order: if this write is durable, all earlier ones are.
         block_on(bench.write_at_last()).unwrap();
         bench.check_after_crash();
     }
@@ -137,7 +139,7 @@ fn a_shard_on_a_full_disk_shuts_down_and_says_so() {
     }
 }
 
-/// Whatever of the log it is that breaks.
+/// Breaks writes, syncs and names of the log.
 #[test]
 fn a_broken_log_refuses_writes_until_a_restart_and_loses_nothing_acknowledged() {
     let log = [("/log", Kind::Write), ("/log", Kind::Sync), ("/log", Kind::Names)];
@@ -165,7 +167,7 @@ fn a_broken_log_refuses_writes_until_a_restart_and_loses_nothing_acknowledged() 
     }
 }
 
-/// A failed flush used to mean a restart, and a failed merge that its table was not merged before one.
+/// Regression test: a failed flush required a restart, and so did a failed compaction of a table.
 #[test]
 fn flushes_and_merges_that_failed_are_tried_again() {
     let tables = [Kind::Write, Kind::Sync, Kind::Names, Kind::Read].map(|kind| ("/tables", kind));
@@ -179,7 +181,7 @@ fn flushes_and_merges_that_failed_are_tried_again() {
         bench.sim.disk.fault(Fault { path: path.into(), ..broken });
         let (mut commits, error) = bench.write_until_refused();
         assert!(matches!(&error, StorageError::WritesRefused { because } if !because.is_full()), "{error}");
-        // Files that are there already cannot be read either, where it is reading that fails.
+        // If reads fail, existing files cannot be read either.
         if kind != Kind::Read {
             bench.check(&what);
         }
@@ -197,7 +199,8 @@ fn flushes_and_merges_that_failed_are_tried_again() {
             bench.shard.state.borrow().tables.values().filter(|table| is(table)).count()
         };
         let (failed, waiting) = (|| count(|t| t.failures.in_a_row > 0), || count(|t| t.failures.waits));
-        // After a sync that failed, the manifest itself is what is tried again: a second table's merge does not get as far as to fail.
+        // After a failed sync the manifest itself is retried, so the compaction of a second table
+        // may not get to the point of failing.
         let least = if (path, kind) == ("/manifest", Kind::Sync) { 1 } else { TABLES };
         assert!((least..=TABLES).contains(&(failed() as u64)), "{what}: {} failed", failed());
         bench.sim.disk.heal();
@@ -208,7 +211,7 @@ fn flushes_and_merges_that_failed_are_tried_again() {
         assert!(stats.compactions_failed >= TABLES, "{what}: {stats:?}");
         let said = said.lock().unwrap();
         assert!(said.iter().any(|line| line.contains("a flush failed and is tried again in 1s")), "{said:?}");
-        // A merge that met a file it cannot read sets the file aside, says so, and counts as failed.
+        // A compaction that cannot read a file excludes it, reports that, and counts as failed.
         let reported = [" failed and is tried again in ", " is damaged, and compactions leave it out"];
         let failures = said.iter().filter(|line| reported.iter().any(|report| line.contains(report)));
         assert_eq!(failures.count() as u64, stats.flushes_failed + stats.compactions_failed, "{said:?}");
@@ -218,7 +221,7 @@ fn flushes_and_merges_that_failed_are_tried_again() {
     }
 }
 
-/// Reads everything; answers with the errors.
+/// Reads all data. Returns the errors.
 fn read_all(bench: &Bench) -> Vec<StorageError> {
     let mut errors = Vec::new();
     for number in 0..12 * TABLES {
@@ -267,7 +270,7 @@ fn reads_of_a_broken_disk_are_errors_and_others_are_right() {
 fn a_flipped_bit_is_an_error_that_says_where_and_never_a_wrong_answer() {
     let mut bench = Bench::new(1);
     block_on(bench.shard.flush_all()).unwrap();
-    // Merges come to rest: none is to meet the damage, or to replace the file that has it.
+    // Let compactions finish, so that none reads the damage or replaces the damaged file.
     (0..1000).for_each(|_| step());
     let mut reported = 0;
     for _ in 0..300 {
@@ -314,7 +317,8 @@ fn a_stalled_disk_holds_a_bounded_number_of_writes() {
     }
 }
 
-/// Writes used to wait at each new segment for the folder of the log, which a file system syncs with all else it has to write.
+/// Regression test: writes waited at each new segment for a sync of the log's folder. A file system
+/// syncs that together with all other pending writes.
 #[test]
 fn a_full_segment_is_followed_without_a_wait_for_names_or_syncs() {
     let mut bench = Bench::new(5);
@@ -323,7 +327,7 @@ fn a_full_segment_is_followed_without_a_wait_for_names_or_syncs() {
         let path = "/log".to_owned();
         bench.sim.disk.fault(Fault { path, ..Fault::every(kind, Effect::Stalled(u64::MAX)) });
     }
-    // Each is a block of its own, of which a segment has 15.
+    // Each record occupies a block; a segment has 15.
     for _ in 0..16 {
         let commit = bench.write().expect("taken");
         block_on(commit).expect("durable");

@@ -1,4 +1,4 @@
-//! A server on a full disk starts, reads, and makes space.
+//! A server on a full disk starts, serves reads, and frees space.
 
 use lanes::sim::{Effect, Fault, Kind};
 
@@ -18,7 +18,7 @@ fn put(shard: &Rc<Shard>, number: u64) -> Result<Commit, StorageError> {
     shard.put(TABLE, number as i64, &key, &row.draft())
 }
 
-/// A start used to write the manifest anew before it did anything else.
+/// Regression test: a start rewrote the manifest before anything else.
 #[test]
 fn a_full_disk_is_opened_and_read() {
     for seed in 0..8 {
@@ -35,7 +35,7 @@ fn a_full_disk_is_opened_and_read() {
             });
         }
         sim.disk.set_capacity(sim.disk.used());
-        // Every write fails that needs space, and on some file systems every write does.
+        // Writes that need space fail. On copy-on-write file systems every write needs space.
         let everywhere = seed % 4 > 1;
         if everywhere {
             sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
@@ -97,7 +97,8 @@ fn a_full_disk_takes_deletions_and_truncations_and_heals_by_them() {
     drop_tasks();
 }
 
-/// Writes that were taken before the disk was found full waited until their clients had given up.
+/// Regression test: writes accepted before the disk was found full waited until their clients gave
+/// up.
 #[test]
 fn write_that_waits_for_space_is_answered() {
     let sim = Arc::new(Sim::new(1));
@@ -123,7 +124,7 @@ fn write_that_waits_for_space_is_answered() {
     drop_tasks();
 }
 
-/// The end of one was taken for the end of the other.
+/// Regression test: the end of one reason was taken for the end of the other.
 #[test]
 fn writes_are_refused_until_the_last_of_two_causes_is_over() {
     let sim = Arc::new(Sim::new(2));
@@ -142,7 +143,7 @@ fn writes_are_refused_until_the_last_of_two_causes_is_over() {
     drop_tasks();
 }
 
-/// They used to take space until the next start.
+/// Regression test: such outputs occupied space until the next start.
 #[test]
 fn outputs_of_a_compaction_that_was_not_named_are_removed() {
     let sim = Arc::new(Sim::new(2));

@@ -1,4 +1,4 @@
-//! Memtables that are flushed without pressure: when they are freed, and flushes of idle tables.
+//! Flushes without memory pressure: of idle tables, and when their memtables are freed.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn open_with(options: Options) -> Rc<Shard> {
     block_on(Shard::open_in(options, Arc::new(Sim::new(1)))).expect("opens")
 }
 
-/// Writes different rows until `memtables` memtables are full.
+/// Writes distinct rows until `memtables` more memtables are full.
 fn write(shard: &Rc<Shard>, memtables: u64) {
     let memtables_now = |stats: Stats| stats.flushes + stats.memtables_frozen;
     let (before, mut number) = (memtables_now(shard.stats()), 0_u64);

@@ -1,4 +1,5 @@
-//! Folders checked and kept: every damaged byte is told of, and a snapshot is a folder of its own.
+//! Verification and snapshots of folders: every damaged byte is reported, and a snapshot is a
+//! complete folder.
 
 use std::future::Future;
 use std::path::Path;
@@ -23,7 +24,7 @@ fn close(shards: Vec<Rc<Shard>>) {
     drop_tasks();
 }
 
-/// Ends as a process does that is killed: what is in memory only is in the log.
+/// Ends like a killed process: data in memory is also in the log.
 fn kill(shards: Vec<Rc<Shard>>) {
     drop(shards);
     drop_tasks();
@@ -55,7 +56,7 @@ fn a_check_tells_of_damage_in_any_file_and_of_nothing_else() {
             sim.disk.flip(&path, at, 3);
         }
     }
-    // Some bytes say nothing: padding between the columns of a block.
+    // Some bytes have no meaning: padding between the columns of a block.
     assert!(told * 100 >= flips * 95 && flips > 200, "{told} of {flips} damages were told of");
     assert_eq!(damages(&checked(&sim, "/data")), [""; 0]);
 }
@@ -82,7 +83,7 @@ fn a_snapshot_is_a_folder_of_its_own_as_everything_was() {
             kill(shards);
         }
         block_on(snapshot_in(&*sim, Path::new("/data"), Path::new("/stopped"))).expect("made");
-        // What a snapshot shares with the folder must not go with it, and a crash takes nothing of it away.
+        // A crash must not affect the files that the snapshot shares with the folder.
         sim.crash();
         for (dir, model) in [("/data", &model), ("/running", &then), ("/stopped", &model)] {
             let what = format!("{dir} with seed {seed}");

@@ -1,4 +1,4 @@
-//! The commit log that is written now and then.
+//! The commit log in periodic mode, its waiting tasks, and its memory.
 
 use std::sync::atomic::AtomicBool;
 use std::task::Wake;
@@ -8,7 +8,7 @@ use super::*;
 
 const TABLE: TableId = TableId(0);
 
-/// Turns of all tasks, fewer than the shortest sleep of the log here takes.
+/// Rounds over all tasks, fewer than the shortest sleep of the log takes.
 const A_WHILE: u32 = 10;
 
 fn put(shard: &Rc<Shard>, number: u64, bytes: usize) {
@@ -72,7 +72,7 @@ fn all_tasks_that_wait_for_one_record_are_woken() {
     block_on(shard.shutdown()).expect("closes");
 }
 
-/// Slices of a record kept the whole segment in memory that it was read from.
+/// Regression test: slices of a record kept the whole segment that it was read from in memory.
 #[test]
 fn a_replayed_range_deletion_keeps_no_segment_in_memory() {
     let bound = |at: u8| Bound::Included(Bytes::from(vec![at; 20]));

@@ -1,4 +1,4 @@
-//! The log is bounded whatever is written, and a start reads what was not flushed and nothing else.
+//! The log is bounded under any load, and a start reads only the records that are not flushed.
 
 use lanes::sim::{Effect, Fault, Kind};
 
@@ -19,7 +19,7 @@ fn log_bytes(sim: &Sim) -> u64 {
     log_files(sim).iter().map(|path| sim.disk.size(path)).sum()
 }
 
-/// Writes one row once more.
+/// Overwrites the row.
 fn overwrite(shard: &Rc<Shard>, timestamp: i64) -> Result<Commit, StorageError> {
     let mut row = RowBuilder::new(b"key", &[], timestamp);
     row.push(CellRef::live(0, timestamp, &timestamp.to_be_bytes()));
@@ -58,7 +58,7 @@ fn overwrites_of_one_row_leave_less_than_four_memtables_of_log() {
     drop_tasks();
 }
 
-/// Acknowledgements are never waited for, and flushes are slow.
+/// The writer never waits for acknowledgements, and flushes are slow.
 #[test]
 fn writers_that_do_not_wait_are_refused_before_the_log_is_too_long() {
     let sim = Arc::new(Sim::new(2));
@@ -126,7 +126,7 @@ fn a_start_after_an_orderly_stop_reads_no_log() {
         check(&shard, &model, 1000, "after an orderly stop");
         block_on(shard.shutdown()).unwrap();
         drop_tasks();
-        // Nor after one without a write.
+        // The same after a shutdown without a write.
         let shard = open(&sim, &options()).unwrap();
         assert_eq!((shard.stats().replayed, shard.stats().log_records), (0, 200));
         drop(shard);
@@ -166,7 +166,7 @@ fn a_bad_sector_in_a_free_segment_does_not_end_a_start() {
     drop_tasks();
 }
 
-/// Each start begins a segment, so a server that is killed again and again must flush too.
+/// Each start creates a segment, so a server that is killed repeatedly must flush too.
 #[test]
 fn starts_that_write_little_do_not_pile_up_segments() {
     let sim = Arc::new(Sim::new(5));
@@ -183,7 +183,8 @@ fn starts_that_write_little_do_not_pile_up_segments() {
     }
 }
 
-/// An empty segment that the manifest named used to be renamed before another edit was durable.
+/// Regression test: an empty segment named in the manifest was renamed before another edit was
+/// durable.
 #[test]
 fn a_start_that_ends_at_any_step_leaves_a_folder_that_opens() {
     let mut steps = 0;
@@ -208,7 +209,8 @@ fn a_start_that_ends_at_any_step_leaves_a_folder_that_opens() {
     assert!(steps > 20, "{steps} steps");
 }
 
-/// A caller that gave up half-way used to keep its record, and all of the log behind it, for ever.
+/// Regression test: if a caller gave up half-way, its record and all later ones stayed in the log
+/// forever.
 #[test]
 fn a_record_whose_caller_gave_up_is_applied_and_released() {
     let sim = Arc::new(Sim::new(6));
@@ -257,12 +259,13 @@ fn a_record_larger_than_a_segment_has_one_of_its_own() {
     drop_tasks();
 }
 
-/// A flipped bit in the last batch, or a last segment that is gone, used to pass for a write that was cut off.
+/// Regression test: a flipped bit in the last batch, or a lost last segment, counted as an
+/// interrupted write.
 #[test]
 fn damage_to_the_log_is_an_error_and_never_a_loss() {
     let sim = Arc::new(Sim::default());
     let (shard, model) = filling(&sim);
-    // Long enough for the note that all is durable.
+    // Long enough for the note that all records are durable.
     (0..200).for_each(|_| step());
     drop(shard);
     drop_tasks();
@@ -309,7 +312,7 @@ fn damage_to_the_log_is_an_error_and_never_a_loss() {
     }
 }
 
-/// Full segments lead to those that follow, which the manifest names only at the next flush.
+/// A full segment names the next one. The manifest does so only at the next flush.
 #[test]
 fn a_lost_segment_behind_a_full_one_is_missed() {
     let sim = Arc::new(Sim::new(9));
