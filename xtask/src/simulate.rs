@@ -21,7 +21,7 @@ const SIMULATIONS: [Simulation; 3] = [
         name: "shard",
         package: "storage",
         target: &["--lib"],
-        test: "crashes_at_random_steps_lose_nothing_acknowledged_and_leave_nothing_half",
+        test: "random_crashes_keep_acknowledged_writes_whole",
     },
     Simulation {
         name: "machine",

@@ -485,7 +485,7 @@ fn restore(sim: &Sim, contents: &[(PathBuf, Bytes)]) {
 }
 
 #[test]
-fn damage_anywhere_is_an_error_and_never_a_wrong_answer() {
+fn damage_to_any_file_never_gives_a_wrong_answer() {
     let sim = Arc::new(Sim::default());
     let model = filled(&sim);
     let mut reported = 0;
@@ -522,7 +522,7 @@ fn damage_anywhere_is_an_error_and_never_a_wrong_answer() {
 }
 
 #[test]
-fn a_mutation_too_large_is_refused_and_changes_nothing() {
+fn too_large_mutation_is_refused_without_effect() {
     let sim = Arc::new(Sim::default());
     let shard = open(&sim, &options()).unwrap();
     let (token, key) = key(1);
@@ -540,7 +540,7 @@ fn a_mutation_too_large_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn memory_alone_works_without_a_folder() {
+fn shard_in_memory_agrees_with_the_model() {
     let shard = block_on(Shard::open_in(Options::in_memory(), Arc::new(Sim::default()))).unwrap();
     let mut random = Random::new(11);
     let mut model = Model::default();

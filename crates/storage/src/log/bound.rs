@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_is_under_four_memtables_with_segments_of_an_eighth() {
+    fn segments_of_an_eighth_bound_the_log_to_four_memtables() {
         const MIB: u64 = 1 << 20;
         for memtable in [4 * MIB, 64 * MIB, 256 * MIB] {
             let options = Options {

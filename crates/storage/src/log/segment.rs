@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn segment_round_trip_keeps_batches_and_records() {
         let batches = read_batches(&segment().into(), &HEADER);
         let numbers: Vec<_> = batches.iter().map(|b| (b.first_record, b.last_record())).collect();
         assert_eq!(numbers, [(1, 2), (3, 3), (4, 4)]);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_torn_at_any_byte_loses_only_the_torn_batch() {
+    fn tail_torn_at_any_byte_loses_only_the_torn_batch() {
         let whole = segment();
         for end in (BLOCK..whole.len()).step_by(13) {
             let mut torn = whole[..end].to_vec();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_batch_leaves_a_gap() {
+    fn damaged_batch_leaves_a_gap() {
         let whole = segment();
         for at in (2 * BLOCK..2 * BLOCK + BATCH_HEADER + 9000).step_by(7) {
             let mut damaged = whole.clone();
@@ -345,7 +345,7 @@ mod tests {
 
     /// Damage at the end looks like a torn tail, unless a later write confirms the records.
     #[test]
-    fn later_writes_attest_what_was_durable() {
+    fn later_writes_confirm_durable_records() {
         let durable = |data: Vec<u8>| read_contents(&data.into(), &HEADER).durable;
         let flipped = |mut data: Vec<u8>, at: &[usize]| {
             at.iter().for_each(|at| data[*at] ^= 1);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_life_is_not_read() {
+    fn contents_of_a_reused_segment_are_ignored() {
         let other = SegmentHeader { salt: 1, ..HEADER };
         assert_eq!(read_batches(&segment().into(), &other), []);
         let other = SegmentHeader { segment: 8, ..HEADER };
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_header_is_noticed() {
+    fn damaged_header_is_unreadable() {
         let whole = encode_header(&HEADER);
         for at in 0..40 {
             let mut damaged = whole.clone();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_are_read_back_and_every_damaged_byte_is_noticed() {
+    fn every_damaged_byte_of_the_manifest_is_reported() {
         let (all, bytes) = history();
         assert_eq!(read_vec(bytes.clone()).as_ref(), Ok(all.last().expect("some")));
         for at in 0..bytes.len() {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_file_is_continued() {
+    fn torn_manifest_is_not_continued() {
         let (all, bytes) = history();
         let end = |bytes: Vec<u8>| read(&bytes.into()).expect("reads").1;
         let first = begin(&all[0], SALT).len() as u64;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_torn_at_any_sector_loses_only_the_torn_edit() {
+    fn tail_torn_at_any_sector_loses_only_the_torn_edit() {
         let (all, bytes) = history();
         let first = begin(&all[0], SALT).len();
         for end in first..bytes.len() {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_missing_ahead_of_others_is_damage() {
+    fn missing_edit_before_others_is_damage() {
         let (all, bytes) = history();
         let first = begin(&all[0], SALT).len();
         let mut missing = bytes.clone();

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_are_told_by_their_names() {
+    fn generation_is_part_of_the_folder_name() {
         for (name, generation) in [
             ("shard-0003", Some(0)),
             ("shard-0003.2", Some(2)),

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_makes_the_new_of_the_old() {
+    fn edit_turns_the_old_manifest_into_the_new() {
         let (empty, full) = (Manifest::empty(1, 2), sample());
         check(&empty, &full);
         check(&full, &full);
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_cut_short_is_malformed_or_less() {
+    fn truncated_edit_is_malformed_or_incomplete() {
         let (empty, full) = (Manifest::empty(1, 2), sample());
         let edit = full.since(&empty);
         for end in 0..edit.len() {

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_partitions_are_freed_in_pieces_too() {
+    fn wide_partitions_are_freed_in_chunks() {
         let mut table = Memtable::default();
         for (token, rows) in [(1, 1_000), (2, 3), (3, 64)] {
             for n in 0..rows {

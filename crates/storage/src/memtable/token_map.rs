@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_an_ordered_map_whose_clones_never_change() {
+    fn map_agrees_with_a_btree_and_clones_never_change() {
         for seed in 0..20 {
             let mut state = seed;
             let (mut map, mut model) = (TokenMap::default(), BTreeMap::new());
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_and_the_greatest_token_and_neighbours_have_their_places() {
+    fn smallest_and_largest_tokens_are_in_order() {
         let tokens = [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX];
         let mut map = TokenMap::default();
         tokens.iter().rev().zip(0..).for_each(|(token, n)| map.insert(*token, n));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_stops_when_told() {
+    fn visit_stops_at_break() {
         let mut map = TokenMap::default();
         (0..1000).for_each(|n| map.insert(n * 7, 0_u64));
         let mut seen = 0;
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_freed_in_small_pieces_and_what_others_have_stays() {
+    fn map_is_freed_in_chunks_except_shared_branches() {
         let (count, mut state) = (Rc::default(), 7);
         let (mut map, mut clone) = (TokenMap::default(), TokenMap::default());
         for n in 0..20_000 {
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn values_take_no_more_room_than_is_said() {
+    fn values_take_at_most_the_documented_bytes() {
         fn bytes(branch: &Branch<[u64; 2]>) -> usize {
             let below = branch.slots.iter().map(|slot| match slot {
                 Slot::Branch(next) => bytes(next),

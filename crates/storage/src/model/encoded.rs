@@ -26,7 +26,7 @@ mod tests {
     use crate::model::{CellRef, Change, Deletion, TableId};
 
     #[test]
-    fn mutations_come_back_as_they_were() {
+    fn decoding_returns_the_encoded_mutations() {
         let mut row = RowBuilder::new(b"k", &[], 7);
         row.push(CellRef::live(3, 7, b"value"));
         let deletion = Change::DeletePartition(Deletion { timestamp: 9, deleted_at_s: 1 });

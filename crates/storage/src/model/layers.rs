@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_what_merging_each_write_gives() {
+    fn layers_equal_the_merge_of_all_writes() {
         let (mut state, mut whole) = (5u64, put(0, 1));
         let mut partition = Partition::from_changes(&[Change::Row(put(0, 1))]).0;
         for step in 0..20_000 {

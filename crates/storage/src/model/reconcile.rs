@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_deletion_shadows_up_to_its_timestamp() {
+    fn row_deletion_shadows_up_to_its_timestamp() {
         let mut old = RowBuilder::new(&[], &[], 5);
         old.marker(Some(Liveness { timestamp: 5, expiry: None }));
         old.push(CellRef::live(1, 5, b"a"));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_column_shadows_its_elements_up_to_its_timestamp() {
+    fn dead_column_shadows_elements_up_to_its_timestamp() {
         let elements = row(&[
             CellRef::live(1, 5, b"a").at(b"x"),
             CellRef::live(1, 6, b"b").at(b"y"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_supersedes_a_row_is_what_the_merge_would_give() {
+    fn superseding_row_equals_the_merge() {
         let mut state = 3u64;
         let mut next = |below: u64| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

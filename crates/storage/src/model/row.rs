@@ -663,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn row_round_trip_keeps_all_parts() {
         let row = sample();
         let cells = [
             CellRef::live(0, 7, &[1; 200]),
@@ -685,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_bytes_are_refused_or_can_be_walked() {
+    fn damaged_row_is_refused_or_readable() {
         let good = sample();
         let good = good.as_bytes();
         let mut passed = 0;

@@ -37,7 +37,7 @@ fn statics_before(shard: &Rc<Shard>) -> StaticsBefore {
 }
 
 #[test]
-fn settled_read_is_never_taken_back() {
+fn crash_never_reverts_a_settled_read() {
     let (mut settled, mut lost) = (0, 0);
     for polls in 0..40 {
         let sim = Arc::new(Sim::new(polls));
@@ -66,7 +66,7 @@ fn settled_read_is_never_taken_back() {
 }
 
 #[test]
-fn failed_log_fails_what_waits_for_it() {
+fn failed_log_fails_reads_that_wait_for_it() {
     let sim = Arc::new(Sim::default());
     let shard = open(&sim, &options()).unwrap();
     block_on(shard.settled()).expect("nothing waits");
@@ -79,7 +79,7 @@ fn failed_log_fails_what_waits_for_it() {
 }
 
 #[test]
-fn newest_timestamp_is_of_the_dead_as_well() {
+fn newest_timestamp_includes_tombstones() {
     let sim = Arc::new(Sim::default());
     let shard = open(&sim, &options()).unwrap();
     let dead = |timestamp| Deletion { timestamp, deleted_at_s: 0 };

@@ -442,7 +442,7 @@ pub(super) fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn crashes_at_random_steps_lose_nothing_acknowledged_and_leave_nothing_half() {
+fn random_crashes_keep_acknowledged_writes_whole() {
     let seeds = match number("FAIRLANE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("FAIRLANE_SEEDS").unwrap_or(SEEDS),
@@ -450,7 +450,7 @@ fn crashes_at_random_steps_lose_nothing_acknowledged_and_leave_nothing_half() {
     let single = seeds.end - seeds.start == 1;
     let (mut crashes, mut flushes, mut compactions) = (0, 0, 0);
     for seed in seeds {
-        replayable(seed, "crashes_at_random", |sim| {
+        replayable(seed, "random_crashes", |sim| {
             let mut trial = Trial::new(sim, seed);
             trial.history();
             let stats = trial.shard.as_ref().expect("open").stats();

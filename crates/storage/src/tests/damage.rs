@@ -57,7 +57,7 @@ fn scrub(shard: &Rc<Shard>) -> Scrubbed {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_costs_its_table_and_no_other() {
+fn unreadable_file_affects_only_its_table() {
     // Damage the footer or the filter, or remove the file. The footer starts with the offset of the
     // filter.
     for case in ["footer", "filter", "gone"] {
@@ -109,7 +109,7 @@ fn a_file_that_cannot_be_opened_costs_its_table_and_no_other() {
 }
 
 #[test]
-fn a_damaged_block_is_merged_around_and_costs_its_rows_when_scrubbed() {
+fn scrub_of_a_damaged_block_loses_only_its_rows() {
     let sim = Arc::new(Sim::new(2));
     let path = two_tables(&sim);
     sim.disk.flip(&path, 40, 3);
@@ -133,7 +133,7 @@ fn a_damaged_block_is_merged_around_and_costs_its_rows_when_scrubbed() {
 }
 
 #[test]
-fn a_scrub_that_is_cancelled_changes_nothing() {
+fn cancelled_scrub_changes_nothing() {
     let sim = Arc::new(Sim::new(3));
     let path = two_tables(&sim);
     sim.disk.flip(&path, 40, 3);

@@ -68,7 +68,7 @@ fn files_on_disk(sim: &Sim, shard: &Shard) -> usize {
 
 /// Regression test: the single run of a window was never dropped.
 #[test]
-fn expired_windows_go_without_a_write() {
+fn expired_windows_are_dropped_without_a_write() {
     let sim = at(NOW_S);
     let shard = open(&sim, &windows()).unwrap();
     for window in 0..4 {
@@ -98,7 +98,7 @@ fn expired_windows_go_without_a_write() {
 
 /// After a damaged block its table is not compacted before a restart.
 #[test]
-fn table_that_cannot_be_merged_drops_expired_files() {
+fn table_without_compaction_drops_expired_files() {
     let sim = at(NOW_S);
     let shard = open(&sim, &windows()).unwrap();
     put(&shard, 1, 1, micros(NOW_S), Some(NOW_S + 10));
@@ -185,7 +185,7 @@ fn run_with_much_dead_data_is_compacted_alone() {
 }
 
 #[test]
-fn merges_leave_out_dropped_columns() {
+fn compaction_omits_dropped_columns() {
     let sim = at(NOW_S);
     let shard = open(&sim, &of(options().table)).unwrap();
     for number in 0..50 {
@@ -205,7 +205,7 @@ fn merges_leave_out_dropped_columns() {
 /// Regression test: the window of a run follows from its write time. A cell with a timestamp in the
 /// future put the run into a window of its own.
 #[test]
-fn cell_dated_ahead_does_not_decide_for_its_run() {
+fn cell_from_the_future_does_not_move_its_run() {
     let sim = at(NOW_S);
     let shard = open(&sim, &windows()).unwrap();
     put(&shard, 1, 1, micros(NOW_S - 5), None);
@@ -217,7 +217,7 @@ fn cell_dated_ahead_does_not_decide_for_its_run() {
 }
 
 #[test]
-fn compaction_that_was_asked_for_reports_and_cancels() {
+fn requested_compaction_reports_progress_and_cancels() {
     let sim = at(NOW_S);
     let table = TableOptions { fragment_bytes: 4 << 10, min_threshold: 64, ..options().table };
     let shard =
@@ -268,7 +268,7 @@ fn compaction_that_was_asked_for_reports_and_cancels() {
 /// Regression test: shards share the progress of a statement. The first shard to finish cancelled
 /// the others.
 #[test]
-fn work_that_ended_does_not_cancel_that_of_other_shards() {
+fn finished_shard_does_not_cancel_other_shards() {
     let sim = at(NOW_S);
     let shard = open(&sim, &of(options().table)).unwrap();
     let (group, progress) = (lanes::Group::CONTROL, Progress::default());

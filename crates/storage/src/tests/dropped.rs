@@ -82,7 +82,7 @@ fn writes_to_dropped_tables_are_refused() {
 /// Truncates on two shards like the engine: one record of shard 0 names the new data, then both
 /// shards drop the old data. A start drops data without a name.
 #[test]
-fn crash_at_any_step_of_a_truncation_leaves_all_or_nothing() {
+fn crash_during_truncation_leaves_all_or_nothing() {
     const NAMES: TableId = TableId(1);
     let (old, new) = (TableId(1 << 64), TableId(2 << 64));
     let name = |data: TableId, timestamp: i64| {

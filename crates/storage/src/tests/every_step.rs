@@ -34,7 +34,7 @@ fn play(trial: &mut Trial) {
 }
 
 #[test]
-fn the_machine_may_go_down_at_every_single_step() {
+fn crash_at_every_step_keeps_acknowledged_writes() {
     drop_tasks();
     let mut undisturbed = trial(Arc::new(Sim::new(0)));
     undisturbed.open();

@@ -84,7 +84,7 @@ fn is_refused_for_space(error: &StorageError) {
 
 /// Regression test: a full disk required a restart.
 #[test]
-fn a_full_disk_refuses_writes_and_keeps_reading_and_heals_by_itself() {
+fn full_disk_refuses_writes_until_it_has_space() {
     for seed in 0..8 {
         let mut bench = Bench::new(seed);
         // Free space for a file, or for a part of the next one.
@@ -108,7 +108,7 @@ fn a_full_disk_refuses_writes_and_keeps_reading_and_heals_by_itself() {
 /// Simulates a copy-on-write file system: it may have no space to overwrite a block of a segment
 /// allocated long ago.
 #[test]
-fn writes_that_the_log_had_no_room_for_become_durable_once_there_is() {
+fn writes_that_wait_for_log_space_become_durable() {
     for seed in 0..8 {
         let mut bench = Bench::new(seed);
         let path = "/log/".to_owned();
@@ -128,7 +128,7 @@ fn writes_that_the_log_had_no_room_for_become_durable_once_there_is() {
 }
 
 #[test]
-fn a_shard_on_a_full_disk_shuts_down_and_says_so() {
+fn shutdown_on_a_full_disk_returns_an_error() {
     let mut bench = Bench::new(1);
     bench.sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
     let (commits, _) = bench.write_until_refused();
@@ -141,7 +141,7 @@ fn a_shard_on_a_full_disk_shuts_down_and_says_so() {
 
 /// Breaks writes, syncs and names of the log.
 #[test]
-fn a_broken_log_refuses_writes_until_a_restart_and_loses_nothing_acknowledged() {
+fn broken_log_refuses_writes_until_a_restart() {
     let log = [("/log", Kind::Write), ("/log", Kind::Sync), ("/log", Kind::Names)];
     for (seed, (path, kind)) in (0..).zip(log.into_iter().cycle().take(9)) {
         let mut bench = Bench::new(seed);
@@ -169,7 +169,7 @@ fn a_broken_log_refuses_writes_until_a_restart_and_loses_nothing_acknowledged() 
 
 /// Regression test: a failed flush required a restart, and so did a failed compaction of a table.
 #[test]
-fn flushes_and_merges_that_failed_are_tried_again() {
+fn failed_flushes_and_compactions_are_retried() {
     let tables = [Kind::Write, Kind::Sync, Kind::Names, Kind::Read].map(|kind| ("/tables", kind));
     let manifest = [Kind::Write, Kind::Sync].map(|kind| ("/manifest", kind));
     let tables_of = || (0..TABLES).map(|table| TableId(u128::from(table)));
@@ -249,7 +249,7 @@ fn read_all(bench: &Bench) -> Vec<StorageError> {
 }
 
 #[test]
-fn reads_of_a_broken_disk_are_errors_and_others_are_right() {
+fn broken_disk_fails_reads_and_never_changes_them() {
     for seed in 0..6 {
         let bench = Bench::new(seed);
         block_on(bench.shard.flush_all()).unwrap();
@@ -267,7 +267,7 @@ fn reads_of_a_broken_disk_are_errors_and_others_are_right() {
 }
 
 #[test]
-fn a_flipped_bit_is_an_error_that_says_where_and_never_a_wrong_answer() {
+fn flipped_bit_is_reported_with_its_position() {
     let mut bench = Bench::new(1);
     block_on(bench.shard.flush_all()).unwrap();
     // Let compactions finish, so that none reads the damage or replaces the damaged file.
@@ -291,7 +291,7 @@ fn a_flipped_bit_is_an_error_that_says_where_and_never_a_wrong_answer() {
 }
 
 #[test]
-fn a_stalled_disk_holds_a_bounded_number_of_writes() {
+fn stalled_disk_bounds_the_waiting_writes() {
     for (seed, path) in ["/log/", "/tables/", "/"].into_iter().enumerate() {
         let mut bench = Bench::new(seed as u64);
         for kind in [Kind::Write, Kind::Sync] {
@@ -320,7 +320,7 @@ fn a_stalled_disk_holds_a_bounded_number_of_writes() {
 /// Regression test: writes waited at each new segment for a sync of the log's folder. A file system
 /// syncs that together with all other pending writes.
 #[test]
-fn a_full_segment_is_followed_without_a_wait_for_names_or_syncs() {
+fn next_segment_needs_no_wait_for_names_or_syncs() {
     let mut bench = Bench::new(5);
     (0..1000).for_each(|_| step()); // for the next segment to be made ready
     for kind in [Kind::Names, Kind::Sync] {

@@ -20,7 +20,7 @@ fn put(shard: &Rc<Shard>, number: u64) -> Result<Commit, StorageError> {
 
 /// Regression test: a start rewrote the manifest before anything else.
 #[test]
-fn a_full_disk_is_opened_and_read() {
+fn shard_on_a_full_disk_opens_and_serves_reads() {
     for seed in 0..8 {
         let sim = Arc::new(Sim::new(seed));
         let (shard, model) = filling(&sim);
@@ -57,7 +57,7 @@ fn a_full_disk_is_opened_and_read() {
 }
 
 #[test]
-fn a_full_disk_takes_deletions_and_truncations_and_heals_by_them() {
+fn full_disk_accepts_deletions_and_truncations() {
     let sim = Arc::new(Sim::new(1));
     let shard = open(&sim, &options()).unwrap();
     assert!(sim.disk.files().iter().any(|path| path.ends_with("reserve")), "space is kept");
@@ -100,7 +100,7 @@ fn a_full_disk_takes_deletions_and_truncations_and_heals_by_them() {
 /// Regression test: writes accepted before the disk was found full waited until their clients gave
 /// up.
 #[test]
-fn write_that_waits_for_space_is_answered() {
+fn write_that_waits_for_space_gets_an_error() {
     let sim = Arc::new(Sim::new(1));
     let shard = open(&sim, &options()).unwrap();
     block_on(put(&shard, 0).expect("taken")).expect("durable");
@@ -126,7 +126,7 @@ fn write_that_waits_for_space_is_answered() {
 
 /// Regression test: the end of one reason was taken for the end of the other.
 #[test]
-fn writes_are_refused_until_the_last_of_two_causes_is_over() {
+fn writes_are_refused_until_both_reasons_end() {
     let sim = Arc::new(Sim::new(2));
     let shard = open(&sim, &options()).unwrap();
     let log = shard.log.as_ref().expect("it has one");
@@ -145,7 +145,7 @@ fn writes_are_refused_until_the_last_of_two_causes_is_over() {
 
 /// Regression test: such outputs occupied space until the next start.
 #[test]
-fn outputs_of_a_compaction_that_was_not_named_are_removed() {
+fn outputs_of_a_failed_compaction_are_removed() {
     let sim = Arc::new(Sim::new(2));
     let shard = open(&sim, &options()).unwrap();
     for round in 0..2 {

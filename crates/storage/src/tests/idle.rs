@@ -35,7 +35,7 @@ fn write(shard: &Rc<Shard>, memtables: u64) {
 }
 
 #[test]
-fn a_flushed_memtable_is_freed_when_its_last_reader_is_gone() {
+fn flushed_memtable_is_freed_after_its_last_reader() {
     let shard = open_small();
     write(&shard, 1);
     let now_s = shard.world.now_s();
@@ -50,7 +50,7 @@ fn a_flushed_memtable_is_freed_when_its_last_reader_is_gone() {
 }
 
 #[test]
-fn what_is_not_written_to_any_more_is_flushed() {
+fn idle_memtables_are_flushed() {
     let bytes_max = 1 << 20;
     let sizes = Options { memtable_bytes_max: bytes_max, segment_bytes: 1 << 20, ..options() };
     let shard = open_with(sizes);

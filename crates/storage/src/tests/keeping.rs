@@ -31,7 +31,7 @@ fn kill(shards: Vec<Rc<Shard>>) {
 }
 
 #[test]
-fn a_check_tells_of_damage_in_any_file_and_of_nothing_else() {
+fn check_reports_damage_in_any_file() {
     let sim = Arc::new(Sim::default());
     let shards = open_all(&sim, &options(), 2);
     fill(&shards, &mut Random::new(3));
@@ -62,7 +62,7 @@ fn a_check_tells_of_damage_in_any_file_and_of_nothing_else() {
 }
 
 #[test]
-fn a_snapshot_is_a_folder_of_its_own_as_everything_was() {
+fn snapshot_contains_the_data_of_its_moment() {
     for seed in 0..6 {
         let sim = Arc::new(Sim::new(seed));
         let mut random = Random::new(seed);
@@ -96,7 +96,7 @@ fn a_snapshot_is_a_folder_of_its_own_as_everything_was() {
 }
 
 #[test]
-fn what_is_no_folder_or_is_in_use_is_not_checked() {
+fn check_refuses_other_folders_and_folders_in_use() {
     let sim = Arc::new(Sim::default());
     let shards = open_all(&sim, &options(), 2);
     let busy = block_on(check_in(&*sim, Path::new("/data"), |_| ())).unwrap_err();
@@ -109,7 +109,7 @@ fn what_is_no_folder_or_is_in_use_is_not_checked() {
 }
 
 #[test]
-fn no_write_is_acknowledged_while_acknowledgements_are_held() {
+fn held_acknowledgements_delay_writes() {
     let sim = Arc::new(Sim::new(1));
     let shards = open_all(&sim, &options(), 1);
     let mut random = Random::new(1);

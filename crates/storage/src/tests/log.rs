@@ -25,7 +25,7 @@ fn batches_after_a_while(shard: &Rc<Shard>) -> u64 {
 }
 
 #[test]
-fn much_that_waits_is_written_before_its_time() {
+fn many_pending_bytes_are_written_before_the_interval() {
     let commit = CommitMode::Periodic { every: Duration::from_secs(3600) };
     let options = Options { commit, segment_bytes: 64 << 10, memtable_bytes_max: 1 << 20, ..options() };
     let shard = open(&Arc::new(Sim::new(1)), &options).expect("opens");
@@ -49,7 +49,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn all_tasks_that_wait_for_one_record_are_woken() {
+fn durable_record_wakes_all_waiting_tasks() {
     let shard = open(&Arc::new(Sim::new(1)), &options()).expect("opens");
     let row = RowBuilder::new(b"key", &[], 1).draft();
     let written = shard.put(TABLE, 1, b"key", &row).expect("taken");
@@ -74,7 +74,7 @@ fn all_tasks_that_wait_for_one_record_are_woken() {
 
 /// Regression test: slices of a record kept the whole segment that it was read from in memory.
 #[test]
-fn a_replayed_range_deletion_keeps_no_segment_in_memory() {
+fn replayed_range_deletion_releases_its_segment() {
     let bound = |at: u8| Bound::Included(Bytes::from(vec![at; 20]));
     let deletion = Deletion { timestamp: 1, deleted_at_s: 1 };
     let changes = vec![Change::DeleteRange { start: bound(1), end: bound(2), deletion }];

@@ -33,7 +33,7 @@ fn value(shard: &Rc<Shard>) -> Option<i64> {
 }
 
 #[test]
-fn overwrites_of_one_row_leave_less_than_four_memtables_of_log() {
+fn overwrites_keep_the_log_below_four_memtables() {
     let sim = Arc::new(Sim::new(1));
     let options = sizes();
     let shard = open(&sim, &options).unwrap();
@@ -60,7 +60,7 @@ fn overwrites_of_one_row_leave_less_than_four_memtables_of_log() {
 
 /// The writer never waits for acknowledgements, and flushes are slow.
 #[test]
-fn writers_that_do_not_wait_are_refused_before_the_log_is_too_long() {
+fn bound_of_the_log_refuses_writers_that_never_wait() {
     let sim = Arc::new(Sim::new(2));
     let options = sizes();
     let shard = open(&sim, &options).unwrap();
@@ -90,7 +90,7 @@ fn writers_that_do_not_wait_are_refused_before_the_log_is_too_long() {
 }
 
 #[test]
-fn acknowledgements_wait_while_the_log_is_long() {
+fn long_log_delays_acknowledgements() {
     let sim = Arc::new(Sim::new(4));
     let shard = open(&sim, &sizes()).unwrap();
     let tables = "/tables".to_owned();
@@ -114,7 +114,7 @@ fn acknowledgements_wait_while_the_log_is_long() {
 }
 
 #[test]
-fn a_start_after_an_orderly_stop_reads_no_log() {
+fn start_after_an_orderly_shutdown_reads_no_log() {
     for seed in 0..4 {
         let sim = Arc::new(Sim::new(seed));
         let model = filled(&sim);
@@ -135,7 +135,7 @@ fn a_start_after_an_orderly_stop_reads_no_log() {
 }
 
 #[test]
-fn a_bad_sector_in_a_free_segment_does_not_end_a_start() {
+fn start_ignores_bad_sectors_in_free_segments() {
     let sim = Arc::new(Sim::new(3));
     let options = sizes();
     let shard = open(&sim, &options).unwrap();
@@ -168,7 +168,7 @@ fn a_bad_sector_in_a_free_segment_does_not_end_a_start() {
 
 /// Each start creates a segment, so a server that is killed repeatedly must flush too.
 #[test]
-fn starts_that_write_little_do_not_pile_up_segments() {
+fn repeated_starts_do_not_accumulate_segments() {
     let sim = Arc::new(Sim::new(5));
     let options = sizes();
     for timestamp in 1..=100 {
@@ -186,7 +186,7 @@ fn starts_that_write_little_do_not_pile_up_segments() {
 /// Regression test: an empty segment named in the manifest was renamed before another edit was
 /// durable.
 #[test]
-fn a_start_that_ends_at_any_step_leaves_a_folder_that_opens() {
+fn crash_at_any_step_of_a_start_leaves_a_valid_folder() {
     let mut steps = 0;
     for step in 1.. {
         let sim = Arc::new(Sim::new(step));
@@ -212,7 +212,7 @@ fn a_start_that_ends_at_any_step_leaves_a_folder_that_opens() {
 /// Regression test: if a caller gave up half-way, its record and all later ones stayed in the log
 /// forever.
 #[test]
-fn a_record_whose_caller_gave_up_is_applied_and_released() {
+fn abandoned_record_is_applied_and_released() {
     let sim = Arc::new(Sim::new(6));
     let shard = open(&sim, &sizes()).unwrap();
     let mutation = |n: u32| {
@@ -238,7 +238,7 @@ fn a_record_whose_caller_gave_up_is_applied_and_released() {
 }
 
 #[test]
-fn a_record_larger_than_a_segment_has_one_of_its_own() {
+fn record_larger_than_a_segment_gets_its_own() {
     let sim = Arc::new(Sim::new(7));
     let options = Options { record_bytes_max: 100 << 10, ..sizes() };
     let shard = open(&sim, &options).unwrap();
@@ -262,7 +262,7 @@ fn a_record_larger_than_a_segment_has_one_of_its_own() {
 /// Regression test: a flipped bit in the last batch, or a lost last segment, counted as an
 /// interrupted write.
 #[test]
-fn damage_to_the_log_is_an_error_and_never_a_loss() {
+fn damage_to_the_log_is_reported() {
     let sim = Arc::new(Sim::default());
     let (shard, model) = filling(&sim);
     // Long enough for the note that all records are durable.
@@ -314,7 +314,7 @@ fn damage_to_the_log_is_an_error_and_never_a_loss() {
 
 /// A full segment names the next one. The manifest does so only at the next flush.
 #[test]
-fn a_lost_segment_behind_a_full_one_is_missed() {
+fn lost_segment_after_a_full_one_is_reported() {
     let sim = Arc::new(Sim::new(9));
     let options = Options { memtable_bytes_max: 1 << 20, ..sizes() };
     let shard = open(&sim, &options).unwrap();
