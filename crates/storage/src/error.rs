@@ -131,7 +131,7 @@ impl fmt::Display for StorageError {
                 write!(f, "cannot {doing} at {}: {error}", path.display())?;
                 match error.kind() {
                     ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                        f.write_str("; free some space on this disk, and a running server goes on by itself")
+                        f.write_str("; free some space on this disk, and a running server continues by itself")
                     }
                     ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
                         f.write_str("; the data folder must be writable by the user the server runs as")
@@ -185,7 +185,7 @@ impl fmt::Display for StorageError {
                 write!(f, "the write waits for space on a full disk, and may be applied later: {because}")
             }
             StorageError::Dropped { table } => write!(f, "table {:032x} has been dropped", table.0),
-            StorageError::Cancelled => f.write_str("the work was cancelled; what it had finished stays"),
+            StorageError::Cancelled => f.write_str("the work was cancelled; its finished part is kept"),
             StorageError::Closed => f.write_str("the storage has been shut down"),
         }
     }

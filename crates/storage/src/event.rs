@@ -205,13 +205,13 @@ impl Event {
     pub fn phrase(&self) -> String {
         match self {
             Event::FlushFailed { error, again } => {
-                format!("a flush failed and is tried again in {again:?}: {error}")
+                format!("a flush failed and is retried in {again:?}: {error}")
             }
             Event::CompactionFailed { table, error, again: Some(again) } => {
-                format!("a merge of table {table} failed and is tried again in {again:?}: {error}")
+                format!("a compaction of table {table} failed and is retried in {again:?}: {error}")
             }
             Event::CompactionFailed { table, error, again: None } => {
-                format!("table {table} is not merged any more before a restart: {error}")
+                format!("table {table} is not compacted before a restart: {error}")
             }
             Event::FileDamaged { table, error } => {
                 format!("a file of table {table} is damaged, and compactions leave it out: {error}")
@@ -228,15 +228,15 @@ impl Event {
             ),
             Event::ClockBehind { behind } => {
                 format!(
-                    "the clock is {behind:?} behind the last write times; new write times go on from those, \
+                    "the clock is {behind:?} behind the last write times; new write times continue after those, \
                      and expiry follows the clock: check the clock of this machine"
                 )
             }
             Event::LeftoversDropped { tables } => {
-                format!("data of {tables} dropped tables was left over, and has been removed")
+                format!("removed leftover data of {tables} dropped tables")
             }
             Event::Resharded { from, to } => {
-                format!("the data folder was split anew, for {to} cores instead of {from}")
+                format!("resharded the data folder from {from} to {to} cores")
             }
             Event::Flushed { .. } => "flush".to_owned(),
             Event::Compacted { kind, .. } => kind.name().to_owned(),
@@ -321,22 +321,22 @@ impl fmt::Display for Event {
     }
 }
 
-type Tell = dyn Fn(&Event) + Send + Sync;
+type Sink = dyn Fn(&Event) + Send + Sync;
 
 /// The event sink. The default drops events.
 #[derive(Clone, Default)]
-pub struct Teller(Option<Arc<Tell>>);
+pub struct Teller(Option<Arc<Sink>>);
 
 impl Teller {
-    /// Calls `tell` for every event, on the lane where the event happens. It must not block.
-    pub fn new(tell: impl Fn(&Event) + Send + Sync + 'static) -> Teller {
-        Teller(Some(Arc::new(tell)))
+    /// Calls `sink` for every event, on the lane where the event happens. It must not block.
+    pub fn new(sink: impl Fn(&Event) + Send + Sync + 'static) -> Teller {
+        Teller(Some(Arc::new(sink)))
     }
 
     /// Reports an event.
     pub fn tell(&self, event: &Event) {
-        if let Some(tell) = &self.0 {
-            tell(event);
+        if let Some(sink) = &self.0 {
+            sink(event);
         }
     }
 }

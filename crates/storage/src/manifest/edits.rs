@@ -123,7 +123,7 @@ pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
         return Err(Unusable::Version(version));
     }
     if data.get(HEADER..SECTOR).is_none_or(|rest| rest.iter().any(|byte| *byte != 0)) {
-        return Err(damaged("its header is not as it was written", HEADER));
+        return Err(damaged("the padding of its header is not zero", HEADER));
     }
     let mut manifest = Manifest::empty(shard, shards);
     let mut number = 1;
@@ -141,7 +141,7 @@ pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
         match sector(data, behind, salt) {
             Sector::Absent => {}
             Sector::Valid { edit, .. } if edit == number && number > 1 => {}
-            Sector::Valid { .. } => return Err(damaged("an edit ahead of valid ones is missing", at)),
+            Sector::Valid { .. } => return Err(damaged("an edit before valid ones is missing", at)),
             Sector::Damaged => return Err(damaged("an edit does not match its checksum", behind)),
         }
     }
@@ -264,7 +264,7 @@ mod tests {
         let read = read_vec(missing).expect_err("damage");
         assert_eq!(
             read,
-            Unusable::Damaged(format!("an edit ahead of valid ones is missing, at byte {first}"))
+            Unusable::Damaged(format!("an edit before valid ones is missing, at byte {first}"))
         );
     }
 

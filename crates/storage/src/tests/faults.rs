@@ -210,9 +210,9 @@ fn failed_flushes_and_compactions_are_retried() {
         let stats = bench.shard.stats();
         assert!(stats.compactions_failed >= TABLES, "{what}: {stats:?}");
         let said = said.lock().unwrap();
-        assert!(said.iter().any(|line| line.contains("a flush failed and is tried again in 1s")), "{said:?}");
+        assert!(said.iter().any(|line| line.contains("a flush failed and is retried in 1s")), "{said:?}");
         // A compaction that cannot read a file excludes it, reports that, and counts as failed.
-        let reported = [" failed and is tried again in ", " is damaged, and compactions leave it out"];
+        let reported = [" failed and is retried in ", " is damaged, and compactions leave it out"];
         let failures = said.iter().filter(|line| reported.iter().any(|report| line.contains(report)));
         assert_eq!(failures.count() as u64, stats.flushes_failed + stats.compactions_failed, "{said:?}");
         drop(said);
