@@ -20,12 +20,12 @@ use sched::control::Division;
 use crate::table::shared::SharedFiles;
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
-/// Simulated time of one poll of a sleeping task. A sleep takes at most [`SLEEP_TURNS_MAX`] polls.
-const TURN: Duration = Duration::from_millis(10);
-const SLEEP_TURNS_MAX: u128 = 20;
+/// Simulated time of one poll of a sleeping task. A sleep takes at most [`SLEEP_POLLS_MAX`] polls.
+const POLL_TIME: Duration = Duration::from_millis(10);
+const SLEEP_POLLS_MAX: u128 = 20;
 
 /// Work units after which a task yields.
-const UNITS_A_TURN: u32 = 16;
+const UNITS_PER_POLL: u32 = 16;
 
 /// Rounds over all tasks after which a test counts as stuck.
 const ROUNDS_MAX: u32 = 1_000_000;
@@ -124,7 +124,7 @@ pub(crate) fn drop_tasks() {
     }
 }
 
-async fn turns(count: u128) {
+async fn polls(count: u128) {
     let mut left = count;
     let sleep = poll_fn(|_| match left {
         0 => Poll::Ready(()),
@@ -281,22 +281,22 @@ impl World for Sim {
     }
 
     fn heavy_yield(&self) -> BoxFuture<()> {
-        Box::pin(turns(1))
+        Box::pin(polls(1))
     }
 
     /// Yields far more often than lanes do, so that crashes and other tasks interleave.
     fn spend(&self, units: u32) -> Option<BoxFuture<()>> {
         let before = self.spent.fetch_add(units, Ordering::Relaxed);
-        let is_due = before / UNITS_A_TURN != before.wrapping_add(units) / UNITS_A_TURN;
-        is_due.then(|| Box::pin(turns(1)) as BoxFuture<()>)
+        let is_due = before / UNITS_PER_POLL != before.wrapping_add(units) / UNITS_PER_POLL;
+        is_due.then(|| Box::pin(polls(1)) as BoxFuture<()>)
     }
 
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()> {
-        Box::pin(turns((duration.as_nanos() / TURN.as_nanos()).clamp(1, SLEEP_TURNS_MAX)))
+        Box::pin(polls((duration.as_nanos() / POLL_TIME.as_nanos()).clamp(1, SLEEP_POLLS_MAX)))
     }
 
     fn heavy_sleep(&self, duration: Duration) -> BoxFuture<()> {
-        Box::pin(turns((duration.as_nanos() / TURN.as_nanos()).clamp(1, SLEEP_TURNS_MAX)))
+        Box::pin(polls((duration.as_nanos() / POLL_TIME.as_nanos()).clamp(1, SLEEP_POLLS_MAX)))
     }
 
     fn now_ns(&self) -> u64 {

@@ -336,8 +336,8 @@ fn history(seed: u64, forget: bool) -> Stats {
     let mut acknowledged = 0;
     let mut commits: Vec<(usize, Commit)> = Vec::new();
     let mut replayed = 0;
-    for turn in 0..500 {
-        let what = format!("history({seed}, {forget}) turn {turn}");
+    for action in 0..500 {
+        let what = format!("history({seed}, {forget}) action {action}");
         let now_s = sim.now_s.load(Ordering::Relaxed);
         match random.below(200) {
             0..=3 => sim.now_s.store(now_s + 3, Ordering::Relaxed),
@@ -438,11 +438,11 @@ fn filling(sim: &Arc<Sim>) -> (Rc<Shard>, Model) {
     let mut random = Random::new(5);
     let shard = open(sim, &options()).unwrap();
     let mut model = Model::default();
-    for turn in 0..200 {
-        let mutations = vec![mutation(&mut random, turn, 1000)];
+    for number in 0..200 {
+        let mutations = vec![mutation(&mut random, number, 1000)];
         block_on(shard.apply(mutations.clone()).unwrap()).unwrap();
         model.records.push(mutations);
-        if turn == 60 || turn == 120 {
+        if number == 60 || number == 120 {
             block_on(shard.flush_all()).unwrap();
         }
     }

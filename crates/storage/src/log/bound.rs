@@ -36,13 +36,13 @@ impl LogBound {
     }
 
     /// Returns the log bytes at which a memtable counts as full.
-    pub(crate) fn of_memtable(&self) -> u64 {
+    pub(crate) fn full_at(&self) -> u64 {
         self.unit.saturating_mul(3) / 2
     }
 
     /// Converts log bytes into the memtable bytes that they count as.
     pub(crate) fn fill(&self, log_bytes: u64) -> u64 {
-        (u128::from(log_bytes) * u128::from(self.memtable) / u128::from(self.of_memtable())) as u64
+        (u128::from(log_bytes) * u128::from(self.memtable) / u128::from(self.full_at())) as u64
     }
 
     /// Returns the live log bytes above which acknowledgements wait.
@@ -78,7 +78,7 @@ mod tests {
             assert!(bound.wait_at() < bound.refuse_at());
             assert!(bound.refuse_at() + 4 * options.segment_bytes <= 4 * memtable);
             assert!(bound.segments_max() as u64 * options.segment_bytes <= 4 * memtable);
-            assert_eq!(bound.fill(bound.of_memtable()), memtable);
+            assert_eq!(bound.fill(bound.full_at()), memtable);
         }
     }
 }

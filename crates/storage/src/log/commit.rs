@@ -18,7 +18,7 @@ pub struct Acks {
     /// The last write known to be durable. It is acknowledged once `hold` is over.
     upto: u64,
     /// Waits for free space on a full disk, instead of failing.
-    patient: bool,
+    waits_while_full: bool,
 }
 
 impl std::fmt::Debug for Acks {
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Acks {
 
 impl Acks {
     pub(crate) fn new(shard: Rc<Shard>) -> Acks {
-        Acks { shard, hold: None, upto: 0, patient: false }
+        Acks { shard, hold: None, upto: 0, waits_while_full: false }
     }
 
     /// Polls for the write with this number ([`Commit::number`]). If a later one is known to be
@@ -46,7 +46,7 @@ impl Acks {
         }
         if self.upto < write {
             self.upto = match &self.shard.log {
-                Some(log) => ready!(log.poll_durable(write, self.patient, cx))?,
+                Some(log) => ready!(log.poll_durable(write, self.waits_while_full, cx))?,
                 None => u64::MAX,
             };
             self.hold = self.shard.hold();
@@ -74,8 +74,8 @@ impl Commit {
 
     /// Marks a write that makes free space: on a full disk the commit waits instead of failing,
     /// because the caller continues from the result.
-    pub(crate) fn patient(mut self, patient: bool) -> Commit {
-        self.acks.patient = patient;
+    pub(crate) fn wait_while_full(mut self, waits_while_full: bool) -> Commit {
+        self.acks.waits_while_full = waits_while_full;
         self
     }
 

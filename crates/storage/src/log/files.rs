@@ -31,7 +31,7 @@ impl Log {
     pub(crate) fn segments(&self) -> (usize, usize) {
         let state = self.state.borrow();
         let in_use = state.sealed.len() + usize::from(state.active.is_some());
-        (in_use, state.free.len() + usize::from(state.ready.is_some()))
+        (in_use, state.free.len() + usize::from(state.prepared_segment.is_some()))
     }
 
     /// Returns the numbers of the segments that may contain records above `flushed`, in ascending
@@ -42,8 +42,8 @@ impl Log {
         let active = state.active.iter().map(|(segment, _)| segment);
         let live = sealed.chain(active).map(|segment| segment.header.segment);
         // The first segment of this process, while the manifest is being written.
-        let becoming = state.becoming.filter(|_| state.active.is_none());
-        let live = live.chain(becoming).collect();
+        let activating = state.activating.filter(|_| state.active.is_none());
+        let live = live.chain(activating).collect();
         (live, state.durable)
     }
 
@@ -89,16 +89,16 @@ impl Log {
     /// Makes a prepared segment the active one, and starts preparing the next.
     pub(crate) async fn rotate(self: &Rc<Log>) -> Result<(), StorageError> {
         self.prepared.wait(|| (!self.state.borrow().preparing).then_some(())).await;
-        let ready = self.state.borrow_mut().ready.take();
-        let segment = match ready {
+        let prepared = self.state.borrow_mut().prepared_segment.take();
+        let segment = match prepared {
             Some(segment) => segment,
             None => self.make().await?,
         };
-        self.state.borrow_mut().becoming = Some(segment.header.segment);
-        if let Err(error) = self.lead_to(segment.header.segment).await {
+        self.state.borrow_mut().activating = Some(segment.header.segment);
+        if let Err(error) = self.record_next(segment.header.segment).await {
             // The note or edit may have reached the disk in spite of the error, so this segment
             // must be the next one.
-            self.state.borrow_mut().ready = Some(segment);
+            self.state.borrow_mut().prepared_segment = Some(segment);
             return Err(error);
         }
         let state = &mut *self.state.borrow_mut();
@@ -108,7 +108,7 @@ impl Log {
             state.sealed.push_back(full);
         }
         state.length += BLOCK as u64;
-        state.becoming = None;
+        state.activating = None;
         state.active = Some((segment, BLOCK as u64));
         state.preparing = true;
         let log = self.clone();
@@ -117,7 +117,7 @@ impl Log {
     }
 
     /// Records durably that the log continues in segment `next`.
-    async fn lead_to(&self, next: u64) -> Result<(), StorageError> {
+    async fn record_next(&self, next: u64) -> Result<(), StorageError> {
         let (active, durable) = {
             let state = self.state.borrow();
             (state.active.clone(), state.durable)
@@ -135,7 +135,7 @@ impl Log {
         {
             let state = &mut *self.state.borrow_mut();
             state.preparing = false;
-            state.ready = made.ok();
+            state.prepared_segment = made.ok();
         }
         self.prepared.wake();
     }

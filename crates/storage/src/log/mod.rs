@@ -122,9 +122,9 @@ pub(crate) struct State {
     pub(crate) active: Option<(Segment, u64)>,
     pub(crate) sealed: VecDeque<Segment>,
     /// The prepared segment that follows the active one.
-    pub(crate) ready: Option<Segment>,
+    pub(crate) prepared_segment: Option<Segment>,
     /// The segment that is about to become active.
-    pub(crate) becoming: Option<u64>,
+    pub(crate) activating: Option<u64>,
     pub(crate) preparing: bool,
     /// Segments to reuse under another number.
     pub(crate) free: Vec<Segment>,
@@ -183,8 +183,8 @@ impl Log {
             wake_at: 0,
             active: None,
             sealed: recovered.sealed.into(),
-            ready: None,
-            becoming: None,
+            prepared_segment: None,
+            activating: None,
             preparing: false,
             free: recovered.free,
             next_segment: recovered.next_segment,
@@ -280,11 +280,12 @@ impl Log {
     }
 
     /// Polls for a record and returns the last acknowledged one; otherwise registers the task. On a
-    /// full disk the record waits for free space. Unless the caller is `patient`, it gets an error.
+    /// full disk the record waits for free space, and the caller gets an error unless
+    /// `waits_while_full`.
     pub(crate) fn poll_durable(
         &self,
         record: u64,
-        patient: bool,
+        waits_while_full: bool,
         cx: &Context<'_>,
     ) -> Poll<Result<u64, StorageError>> {
         let state = &mut *self.state.borrow_mut();
@@ -294,7 +295,7 @@ impl Log {
         if let Some(error) = &state.failed {
             return Poll::Ready(Err(StorageError::clone(error)));
         }
-        if let Some(because) = state.full.as_ref().filter(|_| !patient) {
+        if let Some(because) = state.full.as_ref().filter(|_| !waits_while_full) {
             return Poll::Ready(Err(StorageError::LogFull { because: because.clone() }));
         }
         // Periodic mode acknowledges before the disk write, up to a bound.
@@ -481,7 +482,7 @@ impl Log {
                     let given_up = {
                         let state = &mut *self.state.borrow_mut();
                         state.full = Some(Arc::new(error.clone()));
-                        // Patient tasks register again.
+                        // Tasks that wait nevertheless register again.
                         state.waiters.drain(..).for_each(|(_, waker)| waker.wake());
                         state.closing || state.failed.is_some()
                     };
@@ -515,7 +516,7 @@ impl Log {
             state.spare = batch;
         }
         while state.waiters.front().is_some_and(|(record, _)| *record <= last) {
-            let (_, waker) = state.waiters.pop_front().expect("looked at above");
+            let (_, waker) = state.waiters.pop_front().expect("checked above");
             waker.wake();
         }
         self.done.wake();

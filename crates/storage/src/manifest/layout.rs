@@ -161,12 +161,12 @@ pub(crate) async fn make_shard(world: &dyn World, dir: &Path) -> Result<(), Stor
         let made = world.create_dir_all(folder).await;
         made.map_err(|error| StorageError::io("create the data folder", folder, error))?;
     }
-    keep_folders(world, dir).await
+    sync_folders(world, dir).await
 }
 
 /// Makes the names of a shard's folders durable, up to the root: everything in a lost folder is
 /// lost, synced or not.
-async fn keep_folders(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
+async fn sync_folders(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
     for folder in dir.ancestors() {
         // A relative path ends in an empty one: the working directory.
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };

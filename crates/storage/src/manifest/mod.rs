@@ -323,7 +323,7 @@ impl Edit {
 
     /// Applies the change in memory.
     pub(crate) fn apply(self, manifest: &mut Manifest) {
-        let mut hollows = false;
+        let mut may_empty_table = false;
         for item in self.0 {
             match item {
                 Item::Flushed(record) => manifest.flushed = manifest.flushed.max(record),
@@ -358,9 +358,9 @@ impl Edit {
                     continue;
                 }
             }
-            hollows = true;
+            may_empty_table = true;
         }
-        if hollows {
+        if may_empty_table {
             manifest.tidy();
         }
     }

@@ -92,10 +92,10 @@ impl Bucket {
                 }
                 Other::Many(partitions) => {
                     let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(&after[..]));
-                    let room = limit.saturating_sub(out.len());
+                    let free = limit.saturating_sub(out.len());
                     let rest = partitions.range::<_, [u8]>((start, Bound::Unbounded));
                     out.extend(
-                        rest.take(room).map(|(key, partition)| (token, key.clone(), partition.clone())),
+                        rest.take(free).map(|(key, partition)| (token, key.clone(), partition.clone())),
                     );
                 }
             },
@@ -325,12 +325,12 @@ mod tests {
             Some(Partition::Full(full)) => full.rows.len(),
             _ => 0,
         };
-        let mut pieces = 0;
+        let mut chunks = 0;
         while table.shed(&mut 64) {
-            pieces += 1;
-            assert!(rows(&table) == 0 || rows(&table) + 64 * pieces >= 1_001, "{} left", rows(&table));
+            chunks += 1;
+            assert!(rows(&table) == 0 || rows(&table) + 64 * chunks >= 1_001, "{} left", rows(&table));
         }
-        assert!(pieces >= 15, "{pieces} pieces");
+        assert!(chunks >= 15, "{chunks} chunks");
         assert_eq!(rows(&kept), 1_000);
     }
 }

@@ -151,14 +151,14 @@ impl<V: Clone> TokenMap<V> {
         self.0.slots.is_unique()
     }
 
-    /// Calls `see` for the values of the tokens `first..=last`, in order, until it returns `Break`.
+    /// Calls `visitor` for the values of the tokens `first..=last`, in order, until it returns `Break`.
     pub(crate) fn visit<'a>(
         &'a self,
         first: i64,
         last: i64,
-        see: &mut impl FnMut(i64, &'a V) -> ControlFlow<()>,
+        visitor: &mut impl FnMut(i64, &'a V) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        self.0.visit(Some(first), Some(last), 0, see)
+        self.0.visit(Some(first), Some(last), 0, visitor)
     }
 }
 
@@ -193,7 +193,7 @@ impl<V: Clone> Branch<V> {
         }
         let mut new = Some(slot);
         let old = unshared(&mut self.slots);
-        let slots = (0..room(used + 1)).map(|to| match to.cmp(&at) {
+        let slots = (0..capacity(used + 1)).map(|to| match to.cmp(&at) {
             Ordering::Less => std::mem::replace(&mut old[to], Slot::Empty),
             Ordering::Greater if to <= used => std::mem::replace(&mut old[to - 1], Slot::Empty),
             Ordering::Equal | Ordering::Greater => new.take().unwrap_or(Slot::Empty),
@@ -208,7 +208,7 @@ impl<V: Clone> Branch<V> {
         first: Option<i64>,
         last: Option<i64>,
         shift: u32,
-        see: &mut impl FnMut(i64, &'a V) -> ControlFlow<()>,
+        visitor: &mut impl FnMut(i64, &'a V) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let from = first.map_or(0, |token| digit(token, shift));
         let to = last.map_or(u64::BITS - 1, |token| digit(token, shift));
@@ -219,10 +219,10 @@ impl<V: Clone> Branch<V> {
             let first = first.filter(|_| digit == from);
             let last = last.filter(|_| digit == to);
             match &self.slots[self.rank(digit)] {
-                Slot::Branch(next) => next.visit(first, last, shift + DIGIT_BITS, see)?,
+                Slot::Branch(next) => next.visit(first, last, shift + DIGIT_BITS, visitor)?,
                 Slot::Value(token, value) => {
                     if first.is_none_or(|first| *token >= first) && last.is_none_or(|last| *token <= last) {
-                        see(*token, value)?;
+                        visitor(*token, value)?;
                     }
                 }
                 Slot::Empty => {}
@@ -266,7 +266,7 @@ fn digit(token: i64, shift: u32) -> u32 {
 }
 
 /// Returns the number of slots to allocate for `used` ones.
-fn room(used: usize) -> usize {
+fn capacity(used: usize) -> usize {
     used.next_multiple_of(if used <= 4 { 2 } else { 4 })
 }
 
@@ -276,7 +276,7 @@ fn unshared<V: Clone>(slots: &mut Arc<[Slot<V>]>) -> &mut [Slot<V>] {
     if !slots.is_unique() {
         *slots = slots.iter().cloned().collect();
     }
-    Arc::get_mut(slots).expect("nobody else has it")
+    Arc::get_mut(slots).expect("not shared")
 }
 
 #[cfg(test)]

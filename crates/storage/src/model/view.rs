@@ -45,7 +45,7 @@ impl PartitionView {
 
     /// Returns the live row with this clustering.
     pub fn get(&self, clustering: &[u8]) -> Option<RowView> {
-        self.see(self.partition.row(clustering)?)
+        self.row_view(self.partition.row(clustering)?)
     }
 
     /// Returns the live rows between two bounds, lazily, in clustering order or in reverse.
@@ -75,7 +75,7 @@ impl PartitionView {
         self.partition.row_count()
     }
 
-    fn see(&self, row: &Row) -> Option<RowView> {
+    fn row_view(&self, row: &Row) -> Option<RowView> {
         RowView::new(row.clone(), self.partition.floor(row.clustering()), self.now_s)
     }
 }
@@ -133,7 +133,7 @@ impl<'a> Rows<'a> {
             Source::Many(rows) if self.reversed => rows.next_back()?.row(),
             Source::Many(rows) => rows.next()?.row(),
         };
-        Some((row.clustering(), self.view.see(row)))
+        Some((row.clustering(), self.view.row_view(row)))
     }
 }
 

@@ -83,8 +83,8 @@ pub(crate) async fn check_in(
         match lock(world, root, &dir).await {
             Ok(held) => {
                 locks.push(held);
-                let looked = check_shard(world, &dir, layout.sharding.shards, &mut checked, &mut progress);
-                if let Err(error) = looked.await {
+                let result = check_shard(world, &dir, layout.sharding.shards, &mut checked, &mut progress);
+                if let Err(error) = result.await {
                     checked.damage(error);
                 }
             }

@@ -148,8 +148,8 @@ impl Shard {
             if !own.is_empty() {
                 last = Some(self.import_record(own, last.take()).await?);
             }
-            if let Some(pause) = world.spend(1) {
-                pause.await;
+            if let Some(yield_now) = world.spend(1) {
+                yield_now.await;
             }
         }
         // The log keeps their order: if the last is durable, all are.

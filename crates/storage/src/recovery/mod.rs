@@ -358,8 +358,8 @@ async fn recover_log(
         if state.bytes >= options.memtable_bytes_max {
             state.freeze(number, length, FlushReason::Recovery);
         }
-        if let Some(pause) = world.spend(units) {
-            pause.await;
+        if let Some(yield_now) = world.spend(units) {
+            yield_now.await;
         }
     }
     if full(state, length) {
@@ -383,7 +383,7 @@ async fn recover_log(
         live.insert(found.header.segment);
         let file = world.open(&found.path, Mode::Log).await;
         let file = file.map_err(|error| StorageError::io("open the log segment", &found.path, error))?;
-        settle(&*file, &found).await?;
+        make_durable(&*file, &found).await?;
         let Found { path, bytes, header, last_record, .. } = found;
         recovered.sealed.push(Segment { file, path, header, bytes, last_record });
     }
@@ -397,7 +397,7 @@ async fn recover_log(
 /// Makes a segment durable after reading it. The page cache may have data that no disk has, if the
 /// server was killed, and clients see that data from now on. After a failed sync the page cache may
 /// contain the last batch as clean, so it is written again.
-async fn settle(file: &dyn File, found: &Found) -> Result<(), StorageError> {
+async fn make_durable(file: &dyn File, found: &Found) -> Result<(), StorageError> {
     if let Some((at, batch)) = &found.last_batch {
         let written = file.write_durable(*at, batch).await;
         match written.map_err(|error| StorageError::io("write the commit log", &found.path, error)) {

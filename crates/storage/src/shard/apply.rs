@@ -78,8 +78,8 @@ impl Applying {
             shard.apply_one(mutation, self.record);
             let units = CHANGE_UNITS.saturating_mul(mutation.changes.len() as u32 + 1);
             self.left.pop_front();
-            if let Some(pause) = shard.world.spend(units) {
-                pause.await;
+            if let Some(yield_now) = shard.world.spend(units) {
+                yield_now.await;
             }
         }
     }
@@ -124,7 +124,7 @@ impl Shard {
             self.state.borrow_mut().applying.push(record);
         }
         Applying { shard: self.clone(), record, left: mutations.into(), is_task: false }.finish().await;
-        Ok(Commit::new(self.clone(), record).patient(is_vital))
+        Ok(Commit::new(self.clone(), record).wait_while_full(is_vital))
     }
 
     /// Encodes the record of the mutations.
@@ -139,8 +139,8 @@ impl Shard {
                 if record.len() > limit {
                     return Err(StorageError::TooLarge { bytes: record.len(), limit });
                 }
-                if let Some(pause) = self.world.spend(changes.len() as u32) {
-                    pause.await;
+                if let Some(yield_now) = self.world.spend(changes.len() as u32) {
+                    yield_now.await;
                 }
             }
         }
@@ -173,8 +173,8 @@ impl Shard {
                         bytes
                     }
                 };
-                if let Some(pause) = self.world.spend(CHANGE_UNITS * changes.len() as u32) {
-                    pause.await;
+                if let Some(yield_now) = self.world.spend(CHANGE_UNITS * changes.len() as u32) {
+                    yield_now.await;
                 }
             }
             let is_same = match (&base, &active()) {

@@ -351,7 +351,7 @@ impl Shard {
             state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
         }
         self.applied(state, record);
-        Ok(Commit::new(self.clone(), record).patient(is_vital))
+        Ok(Commit::new(self.clone(), record).wait_while_full(is_vital))
     }
 
     /// Prefetches what [`Shard::put`] reads first. Call it before other work: a cache miss takes as

@@ -20,7 +20,7 @@ const TABLES: u64 = 3;
 const SEEDS: u64 = 24;
 
 /// Number of actions in a history, and maximum number of steps of the disk until the next crash.
-const TURNS: u32 = 400;
+const ACTIONS: u32 = 400;
 const STEPS_MAX: u64 = 600;
 
 fn row(random: &mut Random, table: u64, timestamp: i64, now_s: u32, ties: bool) -> Row {
@@ -364,7 +364,7 @@ impl Trial {
         }
     }
 
-    fn turn(&mut self, what: &str) {
+    fn act(&mut self, what: &str) {
         match self.random.below(200) {
             0..=3 => {
                 // Sometimes advance the clock so far that windows expire and runs are old enough to
@@ -395,8 +395,8 @@ impl Trial {
     fn history(&mut self) {
         self.restart();
         self.open();
-        for turn in 0..TURNS {
-            self.turn(&format!("turn {turn}"));
+        for action in 0..ACTIONS {
+            self.act(&format!("action {action}"));
             while self.sim.disk.is_down() {
                 self.recover();
             }

@@ -73,12 +73,12 @@ fn unreadable_file_affects_only_its_table() {
             "filter" => sim.disk.flip(&path, u64::from_le_bytes(footer[..].try_into().unwrap()), 3),
             _ => block_on(sim.disk.remove_file(&path)).expect("removed"),
         }
-        let told: Arc<Mutex<Vec<String>>> = Arc::default();
-        let heard = told.clone();
-        let teller = Teller::new(move |event| heard.lock().unwrap().push(event.to_string()));
+        let events: Arc<Mutex<Vec<String>>> = Arc::default();
+        let sink = events.clone();
+        let teller = Teller::new(move |event| sink.lock().unwrap().push(event.to_string()));
         let shard = open(&sim, &Options { teller, ..sizes() }).unwrap();
         let name = path.to_str().expect("UTF-8");
-        assert!(told.lock().unwrap().iter().any(|line| line.contains(name)), "{told:?}");
+        assert!(events.lock().unwrap().iter().any(|line| line.contains(name)), "{events:?}");
         assert_eq!(shard.stats().files_damaged, 1);
         assert!((0..ROWS).all(|number| get(&shard, TABLES[1], number).expect("read")));
         assert_eq!(scan(&shard, TABLES[1]).expect("scanned"), ROWS);

@@ -230,10 +230,10 @@ fn requested_compaction_reports_progress_and_cancels() {
     let progress = Progress::default();
     let (own, watched) = (shard.clone(), progress.clone());
     let cancelled = Rc::new(std::cell::Cell::new(false));
-    let told = cancelled.clone();
+    let is_cancelled = cancelled.clone();
     let task = async move {
         let result = own.compact(TABLE, i64::MIN..=i64::MAX, group, &watched).await;
-        told.set(matches!(result, Err(StorageError::Cancelled)));
+        is_cancelled.set(matches!(result, Err(StorageError::Cancelled)));
     };
     sim.spawn(crate::world::Work::Control, Box::pin(task));
     let mut seen = 0;
@@ -247,7 +247,7 @@ fn requested_compaction_reports_progress_and_cancels() {
     assert!(seen > 0 && seen < progress.bytes_total(), "{seen} of {}", progress.bytes_total());
     progress.cancel();
     (0..1000).for_each(|_| step());
-    assert!(cancelled.get(), "its caller is told");
+    assert!(cancelled.get(), "its caller gets the error");
     assert_eq!((shard.stats().compactions_running, shard.stats().compactions), (0, 0));
     (0..500).for_each(|number| assert!(is_there(&shard, number)));
     // A range compacts the fragments with tokens in it, and no others.

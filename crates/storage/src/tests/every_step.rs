@@ -16,8 +16,8 @@ fn trial(sim: Arc<Sim>) -> Trial {
 /// Runs writes, flushes that cause compactions, a truncation and a restart, until the end or a
 /// crash.
 fn play(trial: &mut Trial) {
-    for turn in 0..40 {
-        match turn {
+    for action in 0..40 {
+        match action {
             8 | 15 | 22 | 37 => trial.flush(),
             26 => trial.truncate(1),
             31 => trial.reopen(),

@@ -113,7 +113,7 @@ fn write_that_waits_for_space_gets_an_error() {
     assert!(error.to_string().contains("a full disk, and may be applied later"), "{error}");
     let mut vital = std::pin::pin!(vital);
     let mut cx = Context::from_waker(Waker::noop());
-    assert!(vital.as_mut().poll(&mut cx).is_pending(), "who makes space waits for it");
+    assert!(vital.as_mut().poll(&mut cx).is_pending(), "a write that frees space waits for it");
     sim.disk.heal();
     sim.disk.set_capacity(u64::MAX);
     block_on(vital).expect("durable");

@@ -59,16 +59,16 @@ fn idle_memtables_are_flushed() {
         row.push(CellRef::live(0, 1, &[7; 16_000]));
         block_on(shard.put(TABLE, number, &number.to_be_bytes(), &row.draft()).unwrap()).unwrap();
     };
-    let looked = || {
+    let flushes = || {
         shard.flush_if_idle();
         block_on(shard.progress.wait(|| (shard.stats().memtables_frozen == 0).then_some(())));
         shard.stats().flushes
     };
     put(0);
-    assert_eq!((looked(), looked()), (0, 0), "it is too small for a file");
+    assert_eq!((flushes(), flushes()), (0, 0), "it is too small for a file");
     let is_half_full = || shard.stats().memtable_bytes >= bytes_max as u64 / 2;
     (1..10_000).take_while(|_| !is_half_full()).for_each(put);
-    assert_eq!((looked(), looked()), (0, 1), "it was written to, and then no more");
-    assert_eq!((shard.stats().memtable_bytes, looked()), (0, 1));
+    assert_eq!((flushes(), flushes()), (0, 1), "it was written to, and then no more");
+    assert_eq!((shard.stats().memtable_bytes, flushes()), (0, 1));
     block_on(shard.shutdown()).expect("closes");
 }

@@ -43,7 +43,7 @@ fn check_reports_damage_in_any_file() {
         "{sound:?}"
     );
     assert!(sound.iter().map(|shard| shard.records).sum::<u64>() > 0, "nothing in the logs: {sound:?}");
-    let (mut flips, mut told) = (0, 0);
+    let (mut flips, mut reported) = (0, 0);
     let is_checked =
         |path: &PathBuf| path.ends_with("manifest") || path.extension().is_some_and(|e| e == "table");
     for path in sim.disk.files().into_iter().filter(is_checked) {
@@ -52,12 +52,12 @@ fn check_reports_damage_in_any_file() {
             sim.disk.flip(&path, at, 3);
             let damages = damages(&checked(&sim, "/data"));
             flips += 1;
-            told += u32::from(damages.iter().any(|damage| damage.contains(path.to_str().expect("UTF-8"))));
+            reported += u32::from(damages.iter().any(|damage| damage.contains(path.to_str().expect("UTF-8"))));
             sim.disk.flip(&path, at, 3);
         }
     }
     // Some bytes have no meaning: padding between the columns of a block.
-    assert!(told * 100 >= flips * 95 && flips > 200, "{told} of {flips} damages were told of");
+    assert!(reported * 100 >= flips * 95 && flips > 200, "{reported} of {flips} damages were reported");
     assert_eq!(damages(&checked(&sim, "/data")), [""; 0]);
 }
 

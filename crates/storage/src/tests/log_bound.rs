@@ -84,7 +84,7 @@ fn bound_of_the_log_refuses_writers_that_never_wait() {
     sim.disk.heal();
     commits.into_iter().for_each(|commit| block_on(commit).expect("acknowledged once it is flushed"));
     assert_eq!(value(&shard), Some(last));
-    block_on(overwrite(&shard, 9999).expect("there is room again")).expect("durable");
+    block_on(overwrite(&shard, 9999).expect("the log has space again")).expect("durable");
     block_on(shard.shutdown()).expect("closed");
     drop_tasks();
 }
