@@ -24,7 +24,7 @@ use crate::log::bound::FREE_IDLE;
 use crate::log::{Log, RETRY_FULL};
 use crate::manifest::Edit;
 use crate::memtable::Memtable;
-use crate::memtable::token_map::Shed;
+use crate::memtable::token_map::FreeInChunks;
 use crate::model::TableId;
 use crate::shard::{FROZEN_MAX, Shard, Stats};
 use crate::table::file::TableFile;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use imbl::OrdMap;
 
-use crate::memtable::token_map::{Shed, TokenMap};
+use crate::memtable::token_map::{FreeInChunks, TokenMap};
 use crate::model::Change;
 use crate::model::partition::Partition;
 use crate::model::row::{Draft, Row};
@@ -124,7 +124,7 @@ impl Bucket {
     }
 }
 
-impl Shed for Bucket {
+impl FreeInChunks for Bucket {
     fn shed(&mut self, left: &mut usize) -> bool {
         match self {
             Bucket::Row(_) => false,
@@ -137,7 +137,7 @@ impl Shed for Bucket {
     }
 }
 
-impl Shed for Memtable {
+impl FreeInChunks for Memtable {
     fn shed(&mut self, left: &mut usize) -> bool {
         self.buckets.shed(left)
     }

@@ -44,13 +44,13 @@ enum Slot<V> {
 }
 
 /// A value that may be too large to free at once.
-pub(crate) trait Shed {
+pub(crate) trait FreeInChunks {
     /// Frees about `left` allocations that are not shared, and decrements `left` for each. Returns
     /// true if more may remain. After false, dropping the value is cheap.
     fn shed(&mut self, left: &mut usize) -> bool;
 }
 
-impl<V: Shed> Shed for TokenMap<V> {
+impl<V: FreeInChunks> FreeInChunks for TokenMap<V> {
     fn shed(&mut self, left: &mut usize) -> bool {
         self.0.shed(left)
     }
@@ -232,7 +232,7 @@ impl<V: Clone> Branch<V> {
     }
 }
 
-impl<V: Shed> Branch<V> {
+impl<V: FreeInChunks> Branch<V> {
     /// Frees from the last slot to the first.
     fn shed(&mut self, left: &mut usize) -> bool {
         // The last owner of shared slots frees them.
@@ -392,7 +392,7 @@ mod tests {
         }
     }
 
-    impl Shed for Counted {
+    impl FreeInChunks for Counted {
         fn shed(&mut self, _left: &mut usize) -> bool {
             false
         }

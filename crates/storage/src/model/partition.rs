@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 
-use crate::memtable::token_map::Shed;
+use crate::memtable::token_map::FreeInChunks;
 use crate::model::layers::{LAYERED_BYTES, Placed};
 use crate::model::ranges::{Position, Ranges};
 use crate::model::reconcile::{floor_of, merge_deletion, merge_rows};
@@ -55,7 +55,7 @@ const ROWS_AT_ONCE: usize = 64;
 /// Maximum number of rows to prefetch.
 const ROWS_FETCHED: usize = 8;
 
-impl Shed for Partition {
+impl FreeInChunks for Partition {
     /// Frees rows only. A partition has few ranges, or they were written one by one to one key.
     fn shed(&mut self, left: &mut usize) -> bool {
         let Partition::Full(full) = self else { return false };
