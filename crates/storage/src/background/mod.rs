@@ -143,7 +143,7 @@ impl Shard {
             {
                 let flushed = &mut self.state.borrow_mut().flushed;
                 let Some(at) = flushed.iter().position(Memtable::is_unused) else { return };
-                if !flushed[at].shed(&mut { PIECE }) {
+                if !flushed[at].free_chunk(&mut { PIECE }) {
                     flushed.swap_remove(at);
                 }
             }

@@ -125,11 +125,11 @@ impl Bucket {
 }
 
 impl FreeInChunks for Bucket {
-    fn shed(&mut self, left: &mut usize) -> bool {
+    fn free_chunk(&mut self, left: &mut usize) -> bool {
         match self {
             Bucket::Row(_) => false,
             Bucket::Other(other) => match Arc::get_mut(other) {
-                Some(Other::One(_, partition)) => partition.shed(left),
+                Some(Other::One(_, partition)) => partition.free_chunk(left),
                 // Few keys share a token.
                 Some(Other::Many(_)) | None => false,
             },
@@ -138,8 +138,8 @@ impl FreeInChunks for Bucket {
 }
 
 impl FreeInChunks for Memtable {
-    fn shed(&mut self, left: &mut usize) -> bool {
-        self.buckets.shed(left)
+    fn free_chunk(&mut self, left: &mut usize) -> bool {
+        self.buckets.free_chunk(left)
     }
 }
 
@@ -326,7 +326,7 @@ mod tests {
             _ => 0,
         };
         let mut chunks = 0;
-        while table.shed(&mut 64) {
+        while table.free_chunk(&mut 64) {
             chunks += 1;
             assert!(rows(&table) == 0 || rows(&table) + 64 * chunks >= 1_001, "{} left", rows(&table));
         }

@@ -47,12 +47,12 @@ enum Slot<V> {
 pub(crate) trait FreeInChunks {
     /// Frees about `left` allocations that are not shared, and decrements `left` for each. Returns
     /// true if more may remain. After false, dropping the value is cheap.
-    fn shed(&mut self, left: &mut usize) -> bool;
+    fn free_chunk(&mut self, left: &mut usize) -> bool;
 }
 
 impl<V: FreeInChunks> FreeInChunks for TokenMap<V> {
-    fn shed(&mut self, left: &mut usize) -> bool {
-        self.0.shed(left)
+    fn free_chunk(&mut self, left: &mut usize) -> bool {
+        self.0.free_chunk(left)
     }
 }
 
@@ -234,14 +234,14 @@ impl<V: Clone> Branch<V> {
 
 impl<V: FreeInChunks> Branch<V> {
     /// Frees from the last slot to the first.
-    fn shed(&mut self, left: &mut usize) -> bool {
+    fn free_chunk(&mut self, left: &mut usize) -> bool {
         // The last owner of shared slots frees them.
         let Some(slots) = Arc::get_mut(&mut self.slots) else { return false };
         for slot in slots.iter_mut().rev() {
             let more = match slot {
                 Slot::Empty => continue,
-                Slot::Value(_, value) => value.shed(left),
-                Slot::Branch(branch) => branch.shed(left),
+                Slot::Value(_, value) => value.free_chunk(left),
+                Slot::Branch(branch) => branch.free_chunk(left),
             };
             if more {
                 return true;
@@ -393,7 +393,7 @@ mod tests {
     }
 
     impl FreeInChunks for Counted {
-        fn shed(&mut self, _left: &mut usize) -> bool {
+        fn free_chunk(&mut self, _left: &mut usize) -> bool {
             false
         }
     }
@@ -419,13 +419,13 @@ mod tests {
         let (all, of_clone) = (seen(&map), seen(&clone));
         assert!(map.is_unshared() && of_clone > 5_000 && all > of_clone);
         let mut before = count.get();
-        while map.shed(&mut 10) {
+        while map.free_chunk(&mut 10) {
             assert!(before - count.get() <= 10, "{} at once", before - count.get());
             before = count.get();
         }
         assert_eq!(count.get(), of_clone);
         assert_eq!(seen(&clone), of_clone);
-        while clone.shed(&mut 1000) {}
+        while clone.free_chunk(&mut 1000) {}
         assert_eq!(count.get(), 0);
     }
 

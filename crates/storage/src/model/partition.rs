@@ -57,7 +57,7 @@ const ROWS_FETCHED: usize = 8;
 
 impl FreeInChunks for Partition {
     /// Frees rows only. A partition has few ranges, or they were written one by one to one key.
-    fn shed(&mut self, left: &mut usize) -> bool {
+    fn free_chunk(&mut self, left: &mut usize) -> bool {
         let Partition::Full(full) = self else { return false };
         let Some(full) = Arc::get_mut(full) else { return false };
         while full.rows.len() > ROWS_AT_ONCE {
