@@ -23,7 +23,7 @@ const SEGMENT_BYTES_SMALL: u64 = 256 << 10;
 impl Log {
     /// Creates a segment before the first record arrives, so that a disk that cannot store a log is
     /// reported at once.
-    pub(crate) async fn make_ready(self: &Rc<Self>) -> Result<(), StorageError> {
+    pub(crate) async fn create_first_segment(self: &Rc<Self>) -> Result<(), StorageError> {
         self.rotate().await
     }
 

@@ -111,7 +111,7 @@ impl Shard {
             build(options, world, dir, (manifest, versions), state, Some((log, reserve)), Some(lock))
         });
         let log = shard.log.as_ref().expect("made above");
-        match log.make_ready().await {
+        match log.create_first_segment().await {
             // A new shard needs a log. Any other can be read until the disk has free space again.
             Err(error) if is_new || !error.is_full() => {
                 log.fail(Arc::new(error.clone()));
