@@ -114,7 +114,7 @@ impl StorageError {
     }
 
     /// Returns true if a retry may succeed.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         matches!(self, StorageError::Io { .. })
     }
 

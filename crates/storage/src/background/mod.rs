@@ -102,7 +102,7 @@ impl Shard {
         let mut failures = 0;
         loop {
             match self.with_room(&attempt).await {
-                Err(error) if error.may_pass() && !self.state.borrow().closed => {
+                Err(error) if error.is_retryable() && !self.state.borrow().closed => {
                     failures += 1;
                     self.state.borrow_mut().counts.flushes_failed += 1;
                     let again = backoff(failures);

@@ -129,7 +129,7 @@ impl Shard {
             let state = &mut *self.state.borrow_mut();
             let failures = &mut state.tables.entry(id).or_default().failures;
             failures.in_a_row += 1;
-            let again = error.may_pass().then(|| backoff(failures.in_a_row));
+            let again = error.is_retryable().then(|| backoff(failures.in_a_row));
             failures.waits = true;
             again
         };
