@@ -22,7 +22,7 @@ use crate::world::World;
 const READS_FAILED_MAX: u32 = 3;
 
 /// Returns true if the error concerns one file, and others may be intact.
-pub(crate) fn is_of_one_file(error: &StorageError) -> bool {
+pub(crate) fn concerns_one_file(error: &StorageError) -> bool {
     /// Errno of Linux for an I/O error of a device.
     const EIO: i32 = 5;
     match error {
@@ -44,7 +44,7 @@ pub(crate) async fn open_or_contain(
     folder: u64,
 ) -> Result<TableFile, StorageError> {
     match TableFile::open_shared(world, path.to_owned(), entry.clone(), folder).await {
-        Err(error) if is_of_one_file(&error) => Ok(TableFile::damaged(path.to_owned(), entry.clone(), error)),
+        Err(error) if concerns_one_file(&error) => Ok(TableFile::damaged(path.to_owned(), entry.clone(), error)),
         opened => opened,
     }
 }

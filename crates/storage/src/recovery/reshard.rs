@@ -34,7 +34,7 @@ use crate::manifest::versions::Versions;
 use crate::manifest::{FileEntry, Manifest, Origin, Owner};
 use crate::model::codec::{put_mutations, put_u32};
 use crate::model::{Mutation, TableId};
-use crate::recovery::damage::{is_of_one_file, open_or_contain};
+use crate::recovery::damage::{concerns_one_file, open_or_contain};
 use crate::recovery::read_manifest;
 use crate::table::file::{TableFile, tokens_of};
 use crate::table::owners::may_own;
@@ -76,7 +76,7 @@ pub(crate) async fn reshard(
             let path = dir.join("tables").join(table_name(entry.id));
             let tokens = match tokens_of(world, &path, entry.seal).await {
                 // A damaged file may have any tokens. The new shards contain it when they open it.
-                Err(error) if is_of_one_file(&error) => (i64::MIN, i64::MAX),
+                Err(error) if concerns_one_file(&error) => (i64::MIN, i64::MAX),
                 tokens => tokens?,
             };
             files.push(OldFile::new(table, entry, path, tokens, old, shard));
