@@ -28,7 +28,7 @@ pub struct TableId(pub u128);
 impl TableId {
     /// Returns true for a table of the server itself. Those are not split by token, but stored on
     /// shard 0 as a whole. Their ids are below 2^16; ids of users' tables are random and greater.
-    pub(crate) fn is_systems(self) -> bool {
+    pub(crate) fn is_system_table(self) -> bool {
         self.0 < 1 << 16
     }
 }

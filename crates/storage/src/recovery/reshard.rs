@@ -126,7 +126,7 @@ impl OldFile {
     ) -> OldFile {
         let mut entry = entry.clone();
         let writer = entry.owners.is_empty().then_some(Owner { sharding: old.sharding, shard });
-        if entry.owners.is_empty() && old.sharding.shards > 1 && !table.is_systems() {
+        if entry.owners.is_empty() && old.sharding.shards > 1 && !table.is_system_table() {
             entry.owners.push(Owner { sharding: old.sharding, shard });
         }
         // A different seal comes from the data folder that the table was restored from. It is not
@@ -292,12 +292,12 @@ impl Part {
     }
 
     fn is_home_of(&self, mutation: &Mutation) -> bool {
-        if mutation.table.is_systems() { self.own.shard == 0 } else { self.own.owns(mutation.token) }
+        if mutation.table.is_system_table() { self.own.shard == 0 } else { self.own.owns(mutation.token) }
     }
 
     /// Returns the entry for a file of an old shard, without its number. `None` if no token counts.
     fn entry(&self, old: &OldFile) -> Option<FileEntry> {
-        if old.table.is_systems() {
+        if old.table.is_system_table() {
             return (self.own.shard == 0).then(|| old.entry.clone());
         }
         old.entry_for(Some(&self.own))
