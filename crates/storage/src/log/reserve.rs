@@ -28,7 +28,7 @@ impl Reserve {
     }
 
     /// Frees the space. Returns true if the file existed.
-    pub(crate) async fn give_up(&self) -> bool {
+    pub(crate) async fn release_space(&self) -> bool {
         self.is_there.set(false);
         self.world.remove(&self.path).await.is_ok()
     }

@@ -103,7 +103,7 @@ impl Shard {
             }
             None => self.begin_with(&edit).await,
         };
-        if written.as_ref().is_err_and(StorageError::is_full) && self.reserve.give_up().await {
+        if written.as_ref().is_err_and(StorageError::is_full) && self.reserve.release_space().await {
             written = self.begin_with(&edit).await;
         }
         let result = written.map(|versions| {
