@@ -265,8 +265,8 @@ impl Shard {
             }
         });
         if let Err(error) = edited.await {
-            // It may have been written all the same; see `State::doubtful`.
-            self.state.borrow_mut().doubtful.extend(outputs);
+            // It may have been written all the same; see `State::unconfirmed`.
+            self.state.borrow_mut().unconfirmed.extend(outputs);
             return Err(error);
         }
         let alive = alive(self);

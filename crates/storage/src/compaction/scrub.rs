@@ -212,7 +212,7 @@ impl Shard {
                     file.into_iter().for_each(|file| table.files.push(file));
                 }
                 _ if replaced.is_ok() => state.obsolete.extend(file),
-                _ => state.doubtful.extend(file),
+                _ => state.unconfirmed.extend(file),
             }
         }
         replaced?;

@@ -111,7 +111,7 @@ impl Shard {
             edit.apply(&mut self.manifest.borrow_mut());
             // The files of the last failed edit are not live: this manifest does not name them.
             let state = &mut *self.state.borrow_mut();
-            state.obsolete.append(&mut state.doubtful);
+            state.obsolete.append(&mut state.unconfirmed);
         });
         self.manifest_busy.set(false);
         self.progress.wake();

@@ -211,7 +211,7 @@ pub(crate) struct State {
     pub(crate) obsolete: Vec<Arc<TableFile>>,
     /// Files of a failed edit of the manifest. The manifest on disk may name them until another
     /// edit succeeds.
-    pub(crate) doubtful: Vec<Arc<TableFile>>,
+    pub(crate) unconfirmed: Vec<Arc<TableFile>>,
     /// Records of the log that are not completely applied yet: see [`Shard::apply_in_turns`].
     pub(crate) applying: Vec<u64>,
     /// Memtables that are no longer live, until their last reader is done and they are freed.
