@@ -25,7 +25,7 @@ async fn watched(teller: Teller, work: Work, task: LocalBoxFuture<()>) {
         let task = match work {
             Work::Log => "log",
             Work::Flush => "flush",
-            Work::Compaction | Work::Asked(_) => "compaction",
+            Work::Compaction | Work::Requested(_) => "compaction",
             Work::Control => "pacing",
         };
         teller.tell(&Event::Panicked { task });
@@ -50,7 +50,7 @@ impl OnLanes {
             Work::Log => self.groups.log,
             Work::Flush => self.groups.flush,
             Work::Compaction => self.groups.compaction,
-            Work::Asked(group) => group,
+            Work::Requested(group) => group,
             Work::Control => Group::CONTROL,
         }
     }
@@ -186,7 +186,7 @@ impl World for OnLanes {
 
     fn heavy(&self, work: Work, task: BoxFuture<Box<dyn Any + Send>>) -> LocalBoxFuture<Box<dyn Any + Send>> {
         Box::pin(match work {
-            Work::Compaction | Work::Asked(_) => lanes::heavy(self.group(work), task),
+            Work::Compaction | Work::Requested(_) => lanes::heavy(self.group(work), task),
             // Urgent: writers wait for a flush as soon as memory is short.
             Work::Log | Work::Flush | Work::Control => lanes::heavy_urgent(self.group(work), task),
         })

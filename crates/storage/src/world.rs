@@ -29,7 +29,7 @@ pub(crate) enum Work {
     Flush,
     Compaction,
     /// A compaction on request, charged to the group of the caller.
-    Asked(lanes::Group),
+    Requested(lanes::Group),
     /// The controllers that pace the other work.
     Control,
 }

@@ -61,7 +61,7 @@ impl Shard {
         let cancel = CancelOnDrop::new(progress.clone());
         let (shard, told, watched) = (self.clone(), answer.clone(), progress.clone());
         let task = async move {
-            let result = shard.compact_reserved(table, tokens, Work::Asked(group), watched).await;
+            let result = shard.compact_reserved(table, tokens, Work::Requested(group), watched).await;
             if let Some(table) = shard.state.borrow().tables.get(&table) {
                 table.needs.reserved.set(table.needs.reserved.get().saturating_sub(1));
             }
@@ -69,7 +69,7 @@ impl Shard {
             shard.work.wake();
             shard.leave();
         };
-        self.world.spawn(Work::Asked(group), Box::pin(task));
+        self.world.spawn(Work::Requested(group), Box::pin(task));
         let result = self.progress.wait(|| answer.borrow_mut().take()).await;
         cancel.disarm();
         result

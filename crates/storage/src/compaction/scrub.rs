@@ -93,14 +93,14 @@ impl Shard {
         let cancel = CancelOnDrop::new(progress.clone());
         let answer = Rc::new(RefCell::new(None));
         let (shard, told) = (self.clone(), answer.clone());
-        let asked = Asked { work: Work::Asked(group), progress: progress.clone() };
+        let asked = Asked { work: Work::Requested(group), progress: progress.clone() };
         // A task of its own: a caller that goes away does not leave a file half replaced.
         let task = async move {
             let result = shard.scrub_files(table, &asked).await;
             *told.borrow_mut() = Some(result);
             shard.leave();
         };
-        self.world.spawn(Work::Asked(group), Box::pin(task));
+        self.world.spawn(Work::Requested(group), Box::pin(task));
         let result = self.progress.wait(|| answer.borrow_mut().take()).await;
         cancel.disarm();
         result

@@ -115,7 +115,7 @@ impl Machine {
         if self.random.one_in(2) {
             let compact =
                 async move { drop(shard.compact(table, first..=last, Group::CONTROL, &progress).await) };
-            self.sim.spawn(Work::Asked(Group::CONTROL), Box::pin(compact));
+            self.sim.spawn(Work::Requested(Group::CONTROL), Box::pin(compact));
             return;
         }
         let issued = self.issued[number as usize];
