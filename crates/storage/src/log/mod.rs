@@ -450,7 +450,7 @@ impl Log {
     async fn write_batch(self: &Rc<Log>) -> Result<(), StorageError> {
         // Records keep arriving while a segment is prepared.
         while !self.fits() {
-            self.with_room(async || self.rotate().await).await?;
+            self.retry_while_full(async || self.rotate().await).await?;
         }
         let (mut batch, records, last, segment, at) = {
             let state = &mut *self.state.borrow_mut();
@@ -465,14 +465,14 @@ impl Log {
         seal_batch(&mut batch, &segment.header, last + 1 - u64::from(records), records);
         self.state.borrow_mut().length += batch.len() as u64;
         let io = |error| StorageError::io("write the commit log", &segment.path, error);
-        self.with_room(async || segment.file.write_durable(at, &batch).await.map_err(io)).await?;
+        self.retry_while_full(async || segment.file.write_durable(at, &batch).await.map_err(io)).await?;
         self.written(batch, last);
         Ok(())
     }
 
     /// Repeats `attempt` while the disk is full. Returns its result, or the error if the log is
     /// closed or has failed.
-    pub(crate) async fn with_room<T>(
+    pub(crate) async fn retry_while_full<T>(
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
