@@ -102,7 +102,7 @@ impl Shard {
             Err(StorageError::Closed | StorageError::Cancelled) => {}
             Err(error) => {
                 self.state.borrow_mut().counts.compactions_failed += 1;
-                if !error.is_full() && !self.set_aside(id, error) {
+                if !error.is_full() && !self.exclude_damaged(id, error) {
                     self.postpone(id, error);
                 }
             }

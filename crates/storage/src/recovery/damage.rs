@@ -64,7 +64,7 @@ impl Shard {
     /// Excludes from compactions the file that an error of a compaction names, if the file is
     /// damaged or reading it failed repeatedly. Returns true if it did, so that the compaction can
     /// be retried without the file.
-    pub(crate) fn set_aside(&self, table: TableId, error: &StorageError) -> bool {
+    pub(crate) fn exclude_damaged(&self, table: TableId, error: &StorageError) -> bool {
         let is_read = |doing: &str| doing == "read the table file";
         let state = &mut *self.state.borrow_mut();
         let Some(files) = state.tables.get_mut(&table) else { return false };
