@@ -180,7 +180,7 @@ fn check(seed: u64) {
 }
 
 #[test]
-fn row_round_trip_keeps_all_parts() {
+fn what_goes_in_comes_out() {
     (0..400).for_each(check);
 }
 
