@@ -130,9 +130,9 @@ impl fmt::Display for StorageError {
             StorageError::Io { doing, path, error } => {
                 write!(f, "cannot {doing} at {}: {error}", path.display())?;
                 match error.kind() {
-                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                        f.write_str("; free some space on this disk, and a running server continues by itself")
-                    }
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded => f.write_str(
+                        "; free some space on this disk, and a running server continues by itself",
+                    ),
                     ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
                         f.write_str("; the data folder must be writable by the user the server runs as")
                     }

@@ -162,7 +162,9 @@ impl Log {
         // On a full disk, use a small segment.
         let made = self.create(id, small).await;
         match made {
-            Err(error) if error.is_full() && self.reserve.release_space().await => self.create(id, small).await,
+            Err(error) if error.is_full() && self.reserve.release_space().await => {
+                self.create(id, small).await
+            }
             made => made,
         }
     }

@@ -355,7 +355,11 @@ mod tests {
         let fourth = 5 * BLOCK + BATCH_HEADER + 5;
         assert_eq!(durable(flipped(segment(), &[fourth])), 3);
         assert_eq!(durable(flipped(segment(), &[third, fourth])), 3, "the fourth was begun");
-        assert_eq!(durable(flipped(segment(), &[third, fourth, 5 * BLOCK + 20])), 2, "no later write confirms it");
+        assert_eq!(
+            durable(flipped(segment(), &[third, fourth, 5 * BLOCK + 20])),
+            2,
+            "no later write confirms it"
+        );
         let noted = [segment(), encode_note(&HEADER, 4, 0)].concat();
         assert_eq!(durable(flipped(noted, &[third, fourth])), 4);
         let full = [segment(), encode_note(&HEADER, 4, 8)].concat();

@@ -262,10 +262,7 @@ mod tests {
         let mut missing = bytes.clone();
         missing[first..first + SECTOR].fill(0);
         let read = read_vec(missing).expect_err("damage");
-        assert_eq!(
-            read,
-            Unusable::Damaged(format!("an edit before valid ones is missing, at byte {first}"))
-        );
+        assert_eq!(read, Unusable::Damaged(format!("an edit before valid ones is missing, at byte {first}")));
     }
 
     #[test]

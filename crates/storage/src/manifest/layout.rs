@@ -70,7 +70,8 @@ impl Layout {
             text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
         };
         let small = |name: &str| number(name).and_then(|number| u32::try_from(number).ok());
-        let damaged = || StorageError::corrupt(&path, "expected a layout version, a sharding and a generation");
+        let damaged =
+            || StorageError::corrupt(&path, "expected a layout version, a sharding and a generation");
         let version = small("layout").ok_or_else(damaged)?;
         if version != VERSION {
             return Err(StorageError::UnknownFormat { path, found: version, known: VERSION });

@@ -151,7 +151,8 @@ impl<V: Clone> TokenMap<V> {
         self.0.slots.is_unique()
     }
 
-    /// Calls `visitor` for the values of the tokens `first..=last`, in order, until it returns `Break`.
+    /// Calls `visitor` for the values of the tokens `first..=last`, in order, until it returns
+    /// `Break`.
     pub(crate) fn visit<'a>(
         &'a self,
         first: i64,

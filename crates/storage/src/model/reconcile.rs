@@ -1,7 +1,7 @@
 //! Reconciliation of two versions by the rules of Cassandra, as pure functions.
 //!
 //! Every function here is commutative, associative and idempotent. So the order and number of
-//! merges of memtables and files makes no difference.
+//! merges of memtables and files make no difference.
 //!
 //! 1. The higher timestamp wins.
 //! 2. At the same timestamp, a tombstone or an expiring value wins over a value that does not

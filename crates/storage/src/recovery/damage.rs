@@ -44,7 +44,9 @@ pub(crate) async fn open_or_contain(
     folder: u64,
 ) -> Result<TableFile, StorageError> {
     match TableFile::open_shared(world, path.to_owned(), entry.clone(), folder).await {
-        Err(error) if concerns_one_file(&error) => Ok(TableFile::damaged(path.to_owned(), entry.clone(), error)),
+        Err(error) if concerns_one_file(&error) => {
+            Ok(TableFile::damaged(path.to_owned(), entry.clone(), error))
+        }
         opened => opened,
     }
 }

@@ -344,11 +344,11 @@ impl Trial {
             self.sim.spawn(Work::Control, Box::pin(cancel));
         }
         let issued = self.records.len();
-        let asked = run(&self.sim, shard.compact(table, first..=last, lanes::Group::CONTROL, &progress));
-        match asked {
+        let result = run(&self.sim, shard.compact(table, first..=last, lanes::Group::CONTROL, &progress));
+        match result {
             Some(Err(StorageError::Cancelled)) => {}
-            asked => {
-                if self.unless_full(asked).is_some() {
+            result => {
+                if self.unless_full(result).is_some() {
                     self.acknowledged = issued;
                 }
             }

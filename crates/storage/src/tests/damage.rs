@@ -11,7 +11,7 @@ fn put(shard: &Rc<Shard>, table: TableId, number: i64, timestamp: i64) {
     let key = number.to_be_bytes();
     let mut row = RowBuilder::new(&key, &[], timestamp);
     row.push(CellRef::live(0, timestamp, &[number as u8; 100]));
-    block_on(shard.put(table, number, &key, &row.draft()).expect("taken")).expect("durable");
+    block_on(shard.put(table, number, &key, &row.draft()).expect("accepted")).expect("durable");
 }
 
 fn get(shard: &Rc<Shard>, table: TableId, number: i64) -> Result<bool, StorageError> {

@@ -322,14 +322,14 @@ fn stalled_disk_bounds_the_waiting_writes() {
 #[test]
 fn next_segment_needs_no_wait_for_names_or_syncs() {
     let mut setup = Setup::new(5);
-    (0..1000).for_each(|_| step()); // for the next segment to be made ready
+    (0..1000).for_each(|_| step()); // for the next segment to be prepared
     for kind in [Kind::Names, Kind::Sync] {
         let path = "/log".to_owned();
         setup.sim.disk.fault(Fault { path, ..Fault::every(kind, Effect::Stalled(u64::MAX)) });
     }
     // Each record occupies a block; a segment has 15.
     for _ in 0..16 {
-        let commit = setup.write().expect("taken");
+        let commit = setup.write().expect("accepted");
         block_on(commit).expect("durable");
     }
     setup.sim.disk.heal();

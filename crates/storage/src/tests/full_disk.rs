@@ -62,7 +62,7 @@ fn full_disk_accepts_deletions_and_truncations() {
     let shard = open(&sim, &options()).unwrap();
     assert!(sim.disk.files().iter().any(|path| path.ends_with("reserve")), "space is kept");
     for number in 0..100 {
-        block_on(put(&shard, number).expect("taken")).expect("durable");
+        block_on(put(&shard, number).expect("accepted")).expect("durable");
     }
     block_on(shard.flush_all()).expect("flushed");
     sim.disk.set_capacity(sim.disk.used());
@@ -103,11 +103,11 @@ fn full_disk_accepts_deletions_and_truncations() {
 fn write_that_waits_for_space_gets_an_error() {
     let sim = Arc::new(Sim::new(1));
     let shard = open(&sim, &options()).unwrap();
-    block_on(put(&shard, 0).expect("taken")).expect("durable");
+    block_on(put(&shard, 0).expect("accepted")).expect("durable");
     sim.disk.set_capacity(sim.disk.used());
     sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
     let waiting = put(&shard, 1).expect("no write has failed yet");
-    let vital = shard.apply_few_vital(vec![]).expect("taken");
+    let vital = shard.apply_few_vital(vec![]).expect("accepted");
     let error = block_on(waiting).expect_err("the disk is full");
     assert!(matches!(error, StorageError::LogFull { .. }), "{error}");
     assert!(error.to_string().contains("a full disk, and may be applied later"), "{error}");
@@ -150,7 +150,7 @@ fn outputs_of_a_failed_compaction_are_removed() {
     let shard = open(&sim, &options()).unwrap();
     for round in 0..2 {
         for number in 0..10 {
-            block_on(put(&shard, round * 100 + number).expect("taken")).expect("durable");
+            block_on(put(&shard, round * 100 + number).expect("accepted")).expect("durable");
         }
         block_on(shard.flush_all()).expect("flushed");
     }
@@ -158,7 +158,7 @@ fn outputs_of_a_failed_compaction_are_removed() {
     sim.disk.fault(Fault { path, ..Fault::every(Kind::Write, Effect::Broken) });
     block_on(shard.compact_all(TABLE)).expect_err("it cannot be named");
     sim.disk.heal();
-    block_on(put(&shard, 500).expect("taken")).expect("durable");
+    block_on(put(&shard, 500).expect("accepted")).expect("durable");
     block_on(shard.flush_all()).expect("flushed");
     (0..300).for_each(|_| step());
     assert_eq!(tables_on_disk(&sim), shard.manifest.borrow().files().count());

@@ -30,7 +30,7 @@ fn write(shard: &Rc<Shard>, memtables: u64) {
             timestamp: 1,
             value: CellValue::Live { value: &[7; 100], expiry: None },
         });
-        block_on(shard.put(TABLE, number as i64, &key, &row.draft()).expect("taken")).expect("durable");
+        block_on(shard.put(TABLE, number as i64, &key, &row.draft()).expect("accepted")).expect("durable");
     }
 }
 

@@ -52,7 +52,8 @@ fn check_reports_damage_in_any_file() {
             sim.disk.flip(&path, at, 3);
             let damages = damages(&checked(&sim, "/data"));
             flips += 1;
-            reported += u32::from(damages.iter().any(|damage| damage.contains(path.to_str().expect("UTF-8"))));
+            reported +=
+                u32::from(damages.iter().any(|damage| damage.contains(path.to_str().expect("UTF-8"))));
             sim.disk.flip(&path, at, 3);
         }
     }

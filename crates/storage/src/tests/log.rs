@@ -16,7 +16,7 @@ fn put(shard: &Rc<Shard>, number: u64, bytes: usize) {
     let mut row = RowBuilder::new(&key, &[], 1);
     let value = CellValue::Live { value: &vec![7; bytes], expiry: None };
     row.push(CellRef { column: 1, path: None, timestamp: 1, value });
-    block_on(shard.put(TABLE, number as i64, &key, &row.draft()).expect("taken")).expect("acknowledged");
+    block_on(shard.put(TABLE, number as i64, &key, &row.draft()).expect("accepted")).expect("acknowledged");
 }
 
 fn batches_after_a_while(shard: &Rc<Shard>) -> u64 {
@@ -52,7 +52,7 @@ impl Wake for Woken {
 fn durable_record_wakes_all_waiting_tasks() {
     let shard = open(&Arc::new(Sim::new(1)), &options()).expect("opens");
     let row = RowBuilder::new(b"key", &[], 1).draft();
-    let written = shard.put(TABLE, 1, b"key", &row).expect("taken");
+    let written = shard.put(TABLE, 1, b"key", &row).expect("accepted");
     let mut waiting: Vec<Pin<Box<dyn Future<Output = _>>>> = vec![Box::pin(written)];
     waiting.extend((0..20).map(|_| Box::pin(shard.settled()) as Pin<Box<dyn Future<Output = _>>>));
     let woken: Vec<Arc<Woken>> = waiting.iter().map(|_| Arc::default()).collect();

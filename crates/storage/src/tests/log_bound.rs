@@ -39,7 +39,7 @@ fn overwrites_keep_the_log_below_four_memtables() {
     let shard = open(&sim, &options).unwrap();
     let mut longest = 0;
     for timestamp in 1..=3000 {
-        block_on(overwrite(&shard, timestamp).expect("taken")).expect("durable");
+        block_on(overwrite(&shard, timestamp).expect("accepted")).expect("durable");
         longest = longest.max(log_bytes(&sim));
     }
     assert!(longest <= 4 * options.memtable_bytes_max as u64, "{longest} bytes of log");
@@ -97,7 +97,7 @@ fn long_log_delays_acknowledgements() {
     sim.disk.fault(Fault { path: tables, ..Fault::every(Kind::Write, Effect::Stalled(u64::MAX)) });
     let bound = LogBound::new(&sizes());
     for timestamp in 1.. {
-        let mut commit = overwrite(&shard, timestamp).expect("taken");
+        let mut commit = overwrite(&shard, timestamp).expect("accepted");
         let mut cx = Context::from_waker(Waker::noop());
         let is_acknowledged = (0..2000).any(|_| {
             step();
@@ -140,10 +140,10 @@ fn start_ignores_bad_sectors_in_free_segments() {
     let options = sizes();
     let shard = open(&sim, &options).unwrap();
     for timestamp in 1..=200 {
-        block_on(overwrite(&shard, timestamp).expect("taken")).expect("durable");
+        block_on(overwrite(&shard, timestamp).expect("accepted")).expect("durable");
     }
     block_on(shard.flush_all()).expect("flushed");
-    block_on(overwrite(&shard, 201).expect("taken")).expect("durable");
+    block_on(overwrite(&shard, 201).expect("accepted")).expect("durable");
     (0..200).for_each(|_| step());
     let named = shard.manifest.borrow().log.clone();
     let (live, _) = shard.log.as_ref().expect("a log").live(shard.manifest.borrow().flushed);
@@ -174,7 +174,7 @@ fn repeated_starts_do_not_accumulate_segments() {
     for timestamp in 1..=100 {
         let shard = open(&sim, &options).unwrap();
         assert_eq!(value(&shard), (timestamp > 1).then_some(timestamp - 1));
-        block_on(overwrite(&shard, timestamp).expect("taken")).expect("durable");
+        block_on(overwrite(&shard, timestamp).expect("accepted")).expect("durable");
         (0..200).for_each(|_| step());
         drop(shard);
         sim.crash();
@@ -198,7 +198,7 @@ fn crash_at_any_step_of_a_start_leaves_a_valid_folder() {
         drop(opened);
         sim.crash();
         let shard = open(&sim, &sizes()).unwrap_or_else(|error| panic!("step {step}: {error}"));
-        block_on(overwrite(&shard, 1).expect("taken")).expect("durable");
+        block_on(overwrite(&shard, 1).expect("accepted")).expect("durable");
         drop(shard);
         drop_tasks();
         if is_up {
@@ -246,8 +246,8 @@ fn record_larger_than_a_segment_gets_its_own() {
         let mut row = RowBuilder::new(b"key", &[], timestamp);
         row.push(CellRef::live(0, timestamp, &timestamp.to_be_bytes()));
         row.push(CellRef::live(1, timestamp, &[3; 60 << 10]));
-        block_on(shard.put(TABLE, 5, b"key", &row.draft()).expect("taken")).expect("durable");
-        block_on(overwrite(&shard, timestamp + 10).expect("taken")).expect("durable");
+        block_on(shard.put(TABLE, 5, b"key", &row.draft()).expect("accepted")).expect("durable");
+        block_on(overwrite(&shard, timestamp + 10).expect("accepted")).expect("durable");
     }
     sim.crash();
     let shard = open(&sim, &options).unwrap();
@@ -319,7 +319,7 @@ fn lost_segment_after_a_full_one_is_reported() {
     let options = Options { memtable_bytes_max: 1 << 20, ..sizes() };
     let shard = open(&sim, &options).unwrap();
     for timestamp in 1..=10 {
-        block_on(overwrite(&shard, timestamp).expect("taken")).expect("durable");
+        block_on(overwrite(&shard, timestamp).expect("accepted")).expect("durable");
     }
     let named = shard.manifest.borrow().log.clone();
     let (live, _) = shard.log.as_ref().expect("a log").live(0);
