@@ -1,8 +1,9 @@
-//! Reading before writing: what a conditional write is decided by, the timestamp that it has to exceed, and when all of it is
-//! durable.
+//! Reads before writes: the row that decides a conditional write, the timestamp that the write must
+//! exceed, and the wait for the durability of what was read.
 //!
-//! A condition that holds says "this write wins". So its timestamp must be above those of all that it
-//! meets, dead or alive: a tombstone with a later one would hide the acknowledged write.
+//! A condition that holds promises that the write wins. Its timestamp must therefore exceed those
+//! of all cells and deletions it meets, dead or alive. A tombstone with a later timestamp would
+//! hide the acknowledged write.
 
 use std::future::poll_fn;
 use std::ops::Bound;
@@ -23,20 +24,20 @@ use crate::read::{Read, Target};
 use crate::shard::Shard;
 use crate::table::part::Ask;
 
-/// A row, and what is stored of it.
+/// A row, and the newest timestamp stored for it.
 #[derive(Clone, Debug)]
 pub struct RowBefore {
     /// The row, if it is alive.
     pub row: Option<RowView>,
-    /// The greatest timestamp that covers it, of cells and deletions, dead or alive; `i64::MIN`
-    /// where there is none.
+    /// The greatest timestamp of cells and deletions that cover the row, dead or alive; `i64::MIN`
+    /// if there is none.
     pub newest: i64,
 }
 
-/// The static cells of a partition, and what is stored of them.
+/// The static cells of a partition, and the newest timestamp stored for them.
 #[derive(Clone, Debug)]
 pub struct StaticsBefore {
-    /// A view of the partition without rows; `None` where nothing was ever written to it.
+    /// A view of the partition without rows; `None` if the partition was never written.
     pub view: Option<PartitionView>,
     /// As [`RowBefore::newest`].
     pub newest: i64,
@@ -64,7 +65,7 @@ impl StaticsBefore {
     }
 }
 
-/// The greatest timestamp in a row.
+/// Returns the greatest timestamp in a row.
 fn newest_of(row: &Row) -> i64 {
     let cells = row.cells().map(|cell| cell.timestamp);
     let marker = row.marker().map(|marker| marker.timestamp);
@@ -73,7 +74,7 @@ fn newest_of(row: &Row) -> i64 {
 }
 
 impl Shard {
-    /// A row with all its columns, and the greatest timestamp that covers it.
+    /// Reads a row with all its columns, and the greatest timestamp that covers it.
     pub fn read_row_before(
         self: &Rc<Self>,
         table: TableId,
@@ -88,8 +89,8 @@ impl Shard {
         self.gather_and(&target, ask, move |gather| RowBefore::of(gather.found.as_ref(), &clustering, now_s))
     }
 
-    /// The static cells of a partition, and the greatest timestamp that covers them. Of a file it reads
-    /// the block with the partition's head.
+    /// Reads the static cells of a partition, and the greatest timestamp that covers them. Reads
+    /// only the block with the partition's head of each file.
     pub fn read_statics_before(
         self: &Rc<Self>,
         table: TableId,
@@ -105,8 +106,8 @@ impl Shard {
         })
     }
 
-    /// The greatest timestamp in a table, of what is alive or dead; `i64::MIN` where there is none.
-    /// Reads all of the table.
+    /// Returns the greatest timestamp in a table, dead or alive; `i64::MIN` if it is empty. Reads
+    /// the whole table.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -134,8 +135,8 @@ impl Shard {
         Ok(newest)
     }
 
-    /// Waits until all that readers can see now is durable, so that no crash takes it back. With a
-    /// periodic log until it counts as done.
+    /// Waits until everything that readers can see now is durable, so that no crash reverts it.
+    /// With a periodic log, waits until the log acknowledges it.
     ///
     /// # Errors
     /// The log failed before.
@@ -143,7 +144,7 @@ impl Shard {
         let Some(log) = &self.log else { return Ok(()) };
         let last = log.last_record();
         let settled = poll_fn(|cx| {
-            // A snapshot takes its cut: what a reader does after this answer is not in it.
+            // A snapshot is being cut. It must not contain what a reader does after this answer.
             if self.acks_held.get() {
                 self.acks_free.register(cx);
                 return Poll::Pending;

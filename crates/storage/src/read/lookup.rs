@@ -1,5 +1,6 @@
-//! The way of one read through one file. It asks for blocks by number and never waits itself, so the same code serves the
-//! synchronous path, when the cache has every block, and the asynchronous one.
+//! The steps of one read in one file. A lookup requests blocks by number and never waits. So the
+//! same code serves the synchronous path, when the cache has every block, and the asynchronous
+//! path.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -22,16 +23,17 @@ pub(crate) struct Lookup {
     key: Bytes,
     ask: Ask,
     next: Option<usize>,
-    /// The block in which the partition starts, and that in which the slice does.
+    /// The block in which the partition starts.
     first: usize,
+    /// The block in which the slice starts.
     home: usize,
-    /// Rows of the slice that may still be taken.
+    /// Rows that may still be taken for the slice.
     left: usize,
-    /// What the file knows so far of what was asked.
+    /// The file's data for the request so far.
     pub(crate) found: Option<Partition>,
-    /// A row was read without some of its columns.
+    /// True if a row was decoded without some of its columns.
     pub(crate) partial: bool,
-    /// Where it stopped, if it has more of the slice.
+    /// The last row taken, if the file has more of the slice.
     pub(crate) frontier: Option<Bytes>,
 }
 
@@ -61,7 +63,7 @@ impl Lookup {
         lookup
     }
 
-    /// The block in which a slice starts.
+    /// Returns the block in which a slice starts.
     fn home(&self, slice: &Slice) -> usize {
         let bound = if slice.reversed { &slice.end } else { &slice.start };
         match bound {
@@ -81,13 +83,14 @@ impl Lookup {
         self.file.block_at(&BlockStart { token: self.token, key: self.key.clone(), clustering })
     }
 
-    /// The block it needs; `None` at its end.
+    /// Returns the block to take next; `None` at the end.
     pub(crate) fn needs(&self) -> Option<usize> {
         self.next
     }
 
-    /// Whether what it reads is not to be kept: that was asked for, or it is more than `bytes_max` (stored) of one partition, which would
-    /// only push out what others use.
+    /// Returns true if blocks of this read must not be cached: the request says so, or they are
+    /// more than `bytes_max` stored bytes of one partition, which would evict the blocks of other
+    /// reads.
     pub(crate) fn bypasses(&self, bytes_max: usize) -> bool {
         match &self.ask {
             Ask::Slice(slice) => slice.bypass_cache,
@@ -106,7 +109,7 @@ impl Lookup {
         }
     }
 
-    /// Goes on with the block that it needs.
+    /// Processes the block that was needed.
     pub(crate) fn take(&mut self, block: &Block) -> Result<(), StorageError> {
         let Some(index) = self.next.take() else { return Ok(()) };
         if let Ask::Slice(slice) = &self.ask {
@@ -129,7 +132,8 @@ impl Lookup {
     }
 
     fn take_slice(&mut self, block: &Block, index: usize, slice: &Slice) -> Result<(), StorageError> {
-        // The block with the partition's head may not be among those of the slice: then it is read first, for the head.
+        // The partition's head may be in an earlier block than the slice. That block is then read
+        // first, for the head only.
         let head_only = index < self.home && self.found.is_none();
         let rows = if head_only { 0 } else { self.left };
         let given = slice::of_block(block, (self.token, &self.key), slice, rows);

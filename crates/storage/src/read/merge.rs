@@ -1,19 +1,23 @@
-//! Memtables and files of one table as a single stream of partitions in (token, key) order, each the merge of
-//! all its versions. Scans, flushes and compactions are this stream with different ends; either lane may run it.
+//! Memtables and files of one table as a single stream of partitions in (token, key) order, each
+//! merged from all its versions. Scans, flushes and compactions use this stream on either lane.
 //!
-//! A partition that is larger than a block in a file comes in stretches of clustering, so that merging a wide one takes a block of each file
-//! and not all of it. Every source gives what its block has; rows up to the least of the places where those that go on stopped are
-//! complete, and make the piece:
+//! A partition that spans blocks of a file arrives as *pieces*, stretches of rows, so that merging
+//! it needs one block of each file in memory and not all of them:
+//!
+//! 1. Every source offers the rows of its block.
+//! 2. Sources that continue in a next block have more rows behind their last one. The least of
+//!    these last rows is the end of the piece: up to it, all sources are complete.
 //!
 //! ```text
-//!  file 1    a  c  d |  goes on behind d
-//!  file 2    b  c  h |  goes on behind h        piece: a b c d, then h waits for what file 1 has next
+//!  file 1    a  c  d |  continues behind d
+//!  file 2    b  c  h |  continues behind h      piece: a b c d; h waits for the next block of file 1
 //! ```
 //!
-//! A memtable has the whole partition at hand and gives a stretch of it: rows that were given stay where they are, as to
-//! take them out would copy the rest. Where memtables are not alone they go on behind [`STRETCH_ROWS`] rows as well.
+//! A memtable has the whole partition in memory and offers stretches of [`STRETCH_ROWS`] rows if
+//! other sources have the partition too. Rows stay in the memtable, because removing them would
+//! copy the rest.
 //!
-//! What covers rows, deletions of the partition and of ranges, is known from the first blocks and comes with each piece.
+//! Deletions of the partition and of ranges are in the first blocks, and are part of each piece.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -30,11 +34,12 @@ use crate::model::ranges::Ranges;
 use crate::table::file::{FileCursor, TableFile};
 use crate::table::runs::Files;
 
-/// Entries taken from a memtable at a time: enough to spread the cost of the search, few enough to stay far below
-/// the bound of a piece of work (64 × about 50 ns).
+/// Entries collected from a memtable at a time. Enough to spread the cost of the search, and far
+/// below the bound of a task poll (64 × about 50 ns).
 const CHUNK: usize = 64;
 
-/// Rows of a partition in memory that are merged with those of other sources at a time: at some 200 ns each, 50 µs.
+/// Rows of a partition in memory that are merged with other sources at a time: at some 200 ns each,
+/// 50 µs.
 const STRETCH_ROWS: usize = 256;
 
 /// The merged stream.
@@ -42,11 +47,11 @@ const STRETCH_ROWS: usize = 256;
 pub(crate) struct MergeStream {
     sources: Vec<Source>,
     going: Option<Going>,
-    /// Partitions so far, by the number of sources they were in, from 1.
+    /// Partitions so far, by the number of sources that had them, from 1.
     pub(crate) partitions: [u64; SOURCES_MAX],
 }
 
-/// The partition of which a piece was given and more is to come.
+/// The partition that the next piece continues.
 #[derive(Debug)]
 struct Going {
     token: i64,
@@ -55,12 +60,12 @@ struct Going {
     ranges: Ranges,
 }
 
-/// A partition, or a stretch of one.
+/// A partition, or a stretch of its rows.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) token: i64,
     pub(crate) key: Bytes,
-    /// Its rows, and what covers them; in the first piece the static cells too.
+    /// The rows, and the deletions that cover them. The first piece has the static cells too.
     pub(crate) partition: Partition,
     pub(crate) first: bool,
     pub(crate) last: bool,
@@ -70,9 +75,9 @@ pub(crate) struct Piece {
 struct Source {
     kind: Kind,
     head: VecDeque<Entry>,
-    /// The partition at hand goes on in the file, behind this row.
+    /// The row behind which the first partition continues in the file, if it does.
     more: Option<Bytes>,
-    /// Up to this row the partition in front was given.
+    /// The last row given of the first partition.
     given: Option<Bytes>,
     done: bool,
 }
@@ -133,8 +138,8 @@ impl Source {
         self.head.front().is_some_and(|(own, own_key, _)| *own == token && own_key == key)
     }
 
-    /// The row behind which it goes on, if what it is to give of the partition in front is not the rest.
-    /// `beside` says that other sources have the partition as well.
+    /// Returns the last row offered of the first partition, if the source has more behind it.
+    /// `beside` is true if other sources have the partition as well.
     fn goes_on(&self, beside: bool) -> Option<Bytes> {
         if self.more.is_some() || !beside {
             return self.more.clone();
@@ -152,7 +157,7 @@ impl Source {
         rows.next().map(|_| Bytes::copy_from_slice(last.clustering()))
     }
 
-    /// Takes what is at hand of the partition in front, up to the row `end` if there is one.
+    /// Takes the offered rows of the first partition, up to the row `end` if given.
     fn take(&mut self, end: Option<&Bytes>) -> Partition {
         let given = self.given.take();
         let (_, _, partition) = self.head.front().expect("a head was seen");
@@ -167,7 +172,7 @@ impl Source {
         let rows = full.rows.part(start, beyond.map_or(Bound::Unbounded, |end| Bound::Included(&end[..])));
         let (deletion, statics, ranges) = match &given {
             None => (full.deletion, full.statics.clone(), full.ranges.clone()),
-            // They came with the first rows.
+            // Deletions and static cells came with the first rows.
             Some(_) => (None, None, Ranges::default()),
         };
         let taken = Partition::Full(Arc::new(Full { deletion, statics, ranges, rows }));
@@ -178,7 +183,7 @@ impl Source {
         taken
     }
 
-    /// Leaves out what it has of a partition.
+    /// Skips the source's part of a partition.
     fn skip(&mut self, token: i64, key: &Bytes) {
         if self.is_at(token, key) {
             self.head.pop_front();
@@ -191,7 +196,7 @@ impl Source {
 }
 
 impl MergeStream {
-    /// Everything from `from` to the token `last`.
+    /// Streams everything from `from` to the token `last`.
     pub(crate) fn new(
         tables: impl IntoIterator<Item = Memtable>,
         files: &Files,
@@ -210,7 +215,7 @@ impl MergeStream {
         MergeStream { sources, going: None, partitions: [0; SOURCES_MAX] }
     }
 
-    /// The next partition, dead or alive.
+    /// Returns the next whole partition, dead or alive.
     pub(crate) async fn next(&mut self) -> Result<Option<Entry>, StorageError> {
         let Some(Piece { token, key, mut partition, mut last, .. }) = self.next_piece().await? else {
             return Ok(None);
@@ -223,7 +228,7 @@ impl MergeStream {
         Ok(Some((token, key, partition)))
     }
 
-    /// The next partition, or the next stretch of the one that the last piece was of.
+    /// Returns the next partition, or the next piece of the current one.
     pub(crate) async fn next_piece(&mut self) -> Result<Option<Piece>, StorageError> {
         for source in &mut self.sources {
             source.fill().await?;
@@ -262,7 +267,7 @@ impl MergeStream {
         Ok(Some(Piece { token, key, partition, first, last: true }))
     }
 
-    /// Leaves out the rest of the partition that the last piece was of. Of files nothing more is read of it.
+    /// Skips the rest of the current partition, without reading its blocks.
     pub(crate) fn skip_rest(&mut self) {
         if let Some(Going { token, key, .. }) = self.going.take() {
             self.sources.iter_mut().for_each(|source| source.skip(token, &key));

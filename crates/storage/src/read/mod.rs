@@ -1,7 +1,8 @@
-//! Point reads: what memory knows of a key, merged with what files know.
+//! Point reads: versions of a key in memtables, merged with those in files.
 //!
-//! A read of one row unpacks only the columns that will be looked at. Whether a row is alive may hang on the others, though, where
-//! it has no marker or what it has was deleted since: then, and only then, it is read again with all of them.
+//! A read of one row decompresses only the requested columns. If the row has no marker, or if it
+//! was deleted and written again, other columns may decide whether it exists. Only then it is read
+//! again with all columns.
 
 pub(crate) mod before;
 pub(crate) mod lookup;
@@ -25,11 +26,11 @@ use crate::table::cache::Cache;
 use crate::table::part::{Ask, Block};
 use crate::world::LocalBoxFuture;
 
-/// A read: done at once when all it needs is in memory, otherwise a future.
+/// A read: ready at once if memory has all it needs, otherwise a future.
 pub enum Read<T> {
     /// The answer.
     Ready(T),
-    /// The answer once blocks have been read from disk.
+    /// The answer after blocks were read from disk.
     Pending(LocalBoxFuture<Result<T, StorageError>>),
 }
 
@@ -49,16 +50,17 @@ impl<T> Read<T> {
     }
 }
 
-/// A whole partition that is read takes at most this part of the cache, or none of it.
+/// A whole partition that is read may take this fraction (1/8) of the cache. A larger one is not
+/// cached.
 const PARTITION_PART: usize = 8;
 
 /// A point read in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     pub(crate) found: Option<Partition>,
-    /// A row was read without some of its columns.
+    /// True if a row was decoded without some of its columns.
     pub(crate) partial: bool,
-    /// Where sources stopped that have more of a slice.
+    /// The last rows of sources that have more of a slice.
     pub(crate) frontiers: Vec<Bytes>,
     pub(crate) lookups: Vec<Lookup>,
 }
@@ -71,8 +73,8 @@ impl Gather {
         });
     }
 
-    /// Goes on as far as the cache allows, starting with the block asked for last. Answers with the block that has to
-    /// be read from disk, or `None` at the end.
+    /// Continues as far as the cache allows. `fetched` is the block that the last call returned.
+    /// Returns the next block to read from disk, or `None` at the end.
     pub(crate) fn advance(
         &mut self,
         cache: &RefCell<Cache>,
@@ -95,11 +97,11 @@ impl Gather {
                 },
             };
             if let Err(error) = lookup.take(&block) {
-                // The disk may have it better than the cache.
+                // The disk may have the correct bytes.
                 cache.borrow_mut().forget(lookup.file.id);
                 return Err(error);
             }
-            // Only now is it known how much of it was unpacked.
+            // Cached after use, because its size depends on the columns that were decompressed.
             if !lookup.bypasses(partition_max) {
                 cache.borrow_mut().keep(lookup.file.id, index, &block);
             }
@@ -107,7 +109,7 @@ impl Gather {
         Ok(None)
     }
 
-    /// Reads what the cache lacks. `missing` is what `advance` answered.
+    /// Reads the blocks that the cache lacks. `missing` is the result of `advance`.
     pub(crate) async fn finish(
         &mut self,
         cache: &RefCell<Cache>,
@@ -123,29 +125,30 @@ impl Gather {
     }
 }
 
-/// What of a row is wanted, and whether the cache is to keep what had to be read for it.
+/// The wanted columns of a row, and the use of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pick<'a> {
-    /// The columns that will be looked at, in ascending order; of others the answer may or may not have cells. `None`: all of them.
+    /// The columns that the caller needs, ascending. The answer may or may not have cells of
+    /// others. `None`: all columns.
     pub columns: Option<&'a [u32]>,
-    /// Blocks that are not in the cache are read past it.
+    /// Blocks that are not cached are read and not cached.
     pub bypass_cache: bool,
 }
 
 impl Pick<'static> {
-    /// All columns, by way of the cache.
+    /// All columns, with caching.
     pub const ALL: Pick<'static> = Pick { columns: None, bypass_cache: false };
 }
 
 impl<'a> Pick<'a> {
-    /// These columns, by way of the cache.
+    /// Requests these columns, with caching.
     #[must_use]
     pub fn columns(columns: &'a [u32]) -> Pick<'a> {
         Pick { columns: Some(columns), bypass_cache: false }
     }
 }
 
-/// Where a partition is, and when it is read.
+/// The partition to read, and the time of the read.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) table: TableId,
@@ -155,8 +158,8 @@ pub(crate) struct Target {
 }
 
 impl Shard {
-    /// The partition with this key as it is now; `None` when nothing was ever written to it. `now_s` (Unix seconds)
-    /// decides what has expired.
+    /// Reads the partition with this key; `None` if it was never written. `now_s` (Unix seconds)
+    /// decides which cells have expired.
     pub fn read_partition(
         self: &Rc<Self>,
         table: TableId,
@@ -169,7 +172,7 @@ impl Shard {
         self.gather_and(&target, Ask::All, see)
     }
 
-    /// Gathers, from memory at once or with the disk, and lets `see` make the answer of it.
+    /// Reads a partition, from memory at once or with the disk. `see` converts the result.
     pub(crate) fn gather_and<T: 'static>(
         self: &Rc<Self>,
         target: &Target,
@@ -189,8 +192,8 @@ impl Shard {
         }
     }
 
-    /// One live row: the fast path of point reads. A row is there whatever of it is picked: if nothing of that is alive, the rest is
-    /// read as well.
+    /// Reads one live row: the fast path of point reads. A row exists independently of the picked
+    /// columns: if none of them is alive, the other columns are read as well.
     pub fn read_row(
         self: &Rc<Self>,
         table: TableId,
@@ -253,7 +256,7 @@ impl Shard {
         Ok(see_row(&gather, &clustering, None, target.now_s).expect("nothing was left out"))
     }
 
-    /// Gathers what memory and the cache know, and names the block that is missing.
+    /// Merges the versions in memory and cached blocks. Returns the block that is missing, if any.
     pub(crate) fn gather(&self, target: &Target, ask: Ask) -> Result<(Gather, Option<usize>), StorageError> {
         let mut gather = Gather::default();
         let state = self.state.borrow();
@@ -279,8 +282,9 @@ impl Shard {
     }
 }
 
-/// The row as it is seen; `None`: that cannot be said without the columns that were left out. One of those may be known from memory, and
-/// what became of it from a file that was not asked: so only the marker and the columns `picked` tell that the row is there.
+/// Returns the row as the reader sees it. The outer `None` means that columns left out decide
+/// whether the row exists. Memory may have a cell of such a column that a file deletes. So only the
+/// marker and the `picked` columns prove that the row exists.
 fn see_row(
     gather: &Gather,
     clustering: &[u8],

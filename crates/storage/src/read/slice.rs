@@ -1,15 +1,19 @@
-//! Reading a stretch of a partition, forward or backwards, a bounded number of rows at a time: what slices and pages are made of.
+//! Slices: reads of a stretch of a partition, forward or backward, a bounded number of rows at a
+//! time. Pages are made of them.
 //!
-//! A partition may be far larger than memory. In a file a slice starts at the block that its first row is in, and goes on block by block;
-//! what lies before is looked at only for the partition's own deletions and static cells, and not even that where the index says
-//! that there are none. Every source gives so many rows or all it has; where one stopped early, what others gave beyond
-//! that place is left out, and the reader is told to go on from there:
+//! A partition may be far larger than memory. In a file, a slice starts at the block with its first
+//! row and continues block by block. Of the blocks before, only the one with the partition's head
+//! is read, and not even that if the index shows that the partition has neither deletions nor
+//! static cells.
+//!
+//! Every source gives up to `rows` rows. If one stopped early, rows of other sources behind its
+//! last row are left out, and the reader continues from there:
 //!
 //! ```text
 //!  rows: 3    file 1    a  c  d |            stopped behind d
 //!             file 2    b  c  h |            stopped behind h
 //!             memory    k                    has no more
-//!             answer    a  b  c  d           go on behind d
+//!             answer    a  b  c  d           continue behind d
 //! ```
 
 use std::ops::{Bound, Range};
@@ -28,32 +32,32 @@ use crate::shard::Shard;
 use crate::table::columnar::values::Values;
 use crate::table::part::{Ask, Block, head};
 
-/// A stretch of a partition's rows.
+/// A stretch of a partition's rows to read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slice {
     /// The lower bound over clustering encodings.
     pub start: Bound<Bytes>,
     /// The upper bound.
     pub end: Bound<Bytes>,
-    /// From the end to the start.
+    /// True to read from the end to the start.
     pub reversed: bool,
-    /// About how many rows are wanted, at least one: each file and memtable gives no more than so many.
+    /// The number of rows wanted, at least one. Each file and memtable gives at most this number.
     pub rows: usize,
-    /// Blocks are read past the cache if they are not in it.
+    /// Blocks that are not cached are read and not cached.
     pub bypass_cache: bool,
-    /// Pieces have the static cells. A reader has them from its first piece: to merge them again for each piece would cost
-    /// their bytes every time.
+    /// True if the answer has the static cells. A reader needs them with its first read only:
+    /// merging them each time would cost their bytes each time.
     pub statics: bool,
 }
 
 impl Slice {
-    /// The whole partition forward, so many rows at a time.
+    /// Reads the whole partition forward, `rows` rows at a time.
     pub fn all(rows: usize) -> Slice {
         let (start, end) = (Bound::Unbounded, Bound::Unbounded);
         Slice { start, end, reversed: false, rows, bypass_cache: false, statics: true }
     }
 
-    /// The rest of the slice, behind a row, without static cells.
+    /// Returns the rest of the slice behind a row, without static cells.
     #[must_use]
     pub fn behind(self, clustering: Bytes) -> Slice {
         let bound = Bound::Excluded(clustering);
@@ -77,25 +81,25 @@ impl Slice {
     }
 }
 
-/// A piece of a slice.
+/// The answer of one read of a slice.
 #[derive(Clone, Debug)]
 pub struct Sliced {
-    /// The partition with the rows of this piece.
+    /// The partition with the rows of this answer.
     pub view: PartitionView,
-    /// The slice goes on behind the row with this clustering; `None`: this is the end of it.
+    /// The row behind which the slice continues; `None`: this was the end of it.
     pub next: Option<Bytes>,
 }
 
-/// What one source gave of a slice.
+/// The rows that one source gave.
 #[derive(Debug)]
 pub(crate) struct Given {
     pub(crate) partition: Partition,
     pub(crate) rows: usize,
-    /// The last of them.
+    /// The last of the rows.
     pub(crate) last: Option<Bytes>,
-    /// There are more here.
+    /// True if the source, or the block, has more rows of the slice.
     pub(crate) more: bool,
-    /// The slice ends within what was looked at.
+    /// True if the slice ends within the block.
     pub(crate) ended: bool,
 }
 
@@ -105,7 +109,7 @@ impl Given {
     }
 }
 
-/// The slice of a partition in memory, at most `rows` of it. Costs the rows taken.
+/// Returns a partition's rows in the slice, at most `rows`, from memory. Costs the rows taken.
 pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) -> Given {
     let (start, end) = slice.bounds();
     let full = match partition {
@@ -136,7 +140,7 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
     }
     let last = last.map(|row| Bytes::copy_from_slice(row.clustering()));
     let more = next().is_some();
-    // What covers rows behind the last one comes with the piece that has them.
+    // Ranges that cover later rows are part of the answer with those rows.
     taken.ranges = match last.clone().filter(|_| more).map(Bound::Included) {
         Some(last) if slice.reversed => full.ranges.between(&last, &slice.end),
         Some(last) => full.ranges.between(&slice.start, &last),
@@ -145,7 +149,7 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
     Given { partition: Partition::Full(Arc::new(taken)), rows: count, last, more, ended: false }
 }
 
-/// Where among the rows `of` the slice is.
+/// Returns the indexes of the slice's rows among the rows `of`.
 fn stretch(places: &Values, of: Range<usize>, slice: &Slice) -> Range<usize> {
     let behind = |key: &[u8]| {
         let at = places.lower_bound(of.start, of.end, key);
@@ -165,8 +169,8 @@ fn stretch(places: &Values, of: Range<usize>, slice: &Slice) -> Range<usize> {
     low..high.max(low)
 }
 
-/// The slice of a partition in a block, at most `rows` of it; `None` when the block does not have the partition. The flag
-/// says that the partition goes on in the next block.
+/// Returns a partition's rows in the slice, at most `rows`, from a block. `None` if the block does
+/// not have the partition. The flag is true if the partition continues in the next block.
 pub(crate) fn of_block(
     block: &Block,
     (token, key): (i64, &[u8]),
@@ -205,7 +209,7 @@ pub(crate) fn of_block(
 }
 
 impl Gather {
-    /// The piece of the slice that all sources have given all of.
+    /// Returns the rows up to which all sources are complete.
     fn sliced(self, slice: &Slice, now_s: u32) -> Option<Sliced> {
         let next = match slice.reversed {
             false => self.frontiers.into_iter().min(),
@@ -229,8 +233,8 @@ impl Gather {
 }
 
 impl Shard {
-    /// A piece of a slice of a partition: see [`Slice`]. `None` when nothing was ever written to the partition. A piece may be
-    /// without live rows and yet not be the last.
+    /// Reads a part of a slice of a partition: see [`Slice`]. `None` if the partition was never
+    /// written. A part may have no live rows without being the last.
     pub fn read_slice(
         self: &Rc<Self>,
         table: TableId,
@@ -241,7 +245,7 @@ impl Shard {
     ) -> Read<Option<Sliced>> {
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
         let slice = Arc::new(Slice { rows: slice.rows.max(1), ..slice.clone() });
-        // Counted here, where nothing can yield; callers yield between reads.
+        // Counted here, where nothing can yield. Callers yield between reads.
         drop(self.world.spend(1));
         match self.gather(&target, Ask::Slice(slice.clone())) {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),

@@ -1,4 +1,4 @@
-//! What a scan that yields record batches is asked for.
+//! The request of a scan that yields record batches.
 
 use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
@@ -17,15 +17,16 @@ pub enum ScanColumn {
     Token,
     /// The partition's key.
     Key(ColumnType),
-    /// The clustering encoding; null for a partition that has nothing but static cells.
+    /// The clustering encoding. Null for a partition that has only static cells.
     Clustering(ColumnType),
-    /// The cells of a column of the rows. Elements are not among them.
+    /// The cells of a column of the rows, without elements.
     Cell(u32, ColumnType),
-    /// A static cell, said again with each row.
+    /// A static cell, repeated in each row.
     Static(u32, ColumnType),
-    /// The live elements of a column of the rows, in the order of their paths: a list of (path, value), null where there are none.
+    /// The live elements of a column of the rows, in the order of their paths: a list of (path,
+    /// value). Null if there are none.
     Elements(u32),
-    /// Those of a static column, said again with each row.
+    /// The live elements of a static column, repeated in each row.
     StaticElements(u32),
 }
 
@@ -45,28 +46,30 @@ impl ScanColumn {
     }
 }
 
-/// What is to be scanned.
+/// The tables' columns, rows and conditions of a scan.
 #[derive(Clone, Debug)]
 pub struct BatchRequest {
     /// The columns of the batches.
     pub columns: Vec<ScanColumn>,
     /// The ranges of tokens, which do not overlap.
     pub tokens: Vec<RangeInclusive<i64>>,
-    /// Conditions that the consumer applies: rows that cannot satisfy all of them may be left out.
+    /// Conditions that the consumer applies. The scan may leave out rows that cannot satisfy all of
+    /// them.
     pub conditions: Vec<ValueRange>,
-    /// Rows outside these bounds over the clustering encoding may be left out. With bounds, a partition that has static cells alone
-    /// shows none.
+    /// Bounds over the clustering encoding that the consumer applies. The scan may leave out rows
+    /// outside. With bounds, a partition that has only static cells yields no row.
     pub clustering: (Bound<Bytes>, Bound<Bytes>),
-    /// The columns that count, ascending, where not all do: a row or a partition with nothing but cells of others is not there.
+    /// The existing columns, ascending; `None`: all. A row or partition with cells of other columns
+    /// only does not exist.
     pub known: Option<Arc<[u32]>>,
-    /// About how many rows a batch has; a block's worth more at most.
+    /// The least number of rows of a batch, about. A batch may have one block's rows more.
     pub rows: usize,
-    /// What earlier scans read is not looked for, and nothing is kept for later ones.
+    /// Neither uses chunks that earlier scans cached, nor caches chunks for later ones.
     pub bypass_cache: bool,
 }
 
 impl BatchRequest {
-    /// Everything there is, in these columns.
+    /// Requests everything in these columns.
     pub fn all(columns: Vec<ScanColumn>, rows: usize) -> BatchRequest {
         BatchRequest {
             columns,
@@ -87,7 +90,7 @@ impl BatchRequest {
         (self.clustering.0.as_ref().map(|edge| &edge[..]), self.clustering.1.as_ref().map(|edge| &edge[..]))
     }
 
-    /// Whether a row of a block with these bounds may satisfy the conditions.
+    /// Returns true if a row of a block with this zone map may satisfy the conditions.
     pub(crate) fn may_match(&self, bounds: &Bytes) -> Result<bool, Malformed> {
         let is_unknown = self.conditions.is_empty() && !self.is_bounded() || bounds.is_empty();
         Ok(is_unknown || bounds::may_match(bounds, self.clustering(), &self.conditions)?)

@@ -1,27 +1,33 @@
-//! A scan that yields Arrow record batches: the rows of ranges of tokens, by column, partitions in no particular order.
+//! A scan that yields Arrow record batches: the rows of token ranges, by column. Partitions arrive
+//! in no particular order.
 //!
-//! Sources are the memtables and files of a snapshot, each at its next partition of a range. Again and again:
+//! The sources are the memtables and runs of a snapshot, each at its next partition of a range. The
+//! scan repeats these steps:
 //!
-//! 1. Blocks are read until of every source all partitions below some token, the window's end, are at hand. A block that cannot satisfy the
-//!    conditions is passed over unread, if no other source overlaps it.
-//! 2. Tokens that several sources have in the window are found: those partitions are merged and go row by row. So do those of blocks with static
-//!    cells or deletions of more than a cell, and of files of which not all counts here.
-//! 3. What lies between them nobody else knows of: it is taken as it lies, source by source and column by column. Rows that are dead are left
-//!    out run by run; values that are dead or expired are nulls.
+//! 1. Load blocks until every source has all its partitions below some token in memory: the *end*
+//!    of the window. Skip a block that cannot satisfy the conditions, if no other source overlaps
+//!    it.
+//! 2. Find the tokens in the window that need a merge, row by row: those that several sources have,
+//!    those of blocks with static cells or deletions of more than a cell, and those of files that
+//!    other shards own too.
+//! 3. Only one source has the partitions between them. Copy those zero-copy, source by source and
+//!    column by column. Leave out runs of dead rows. Dead or expired values become nulls.
 //!
 //! ```text
-//!  file 1   a   c c   f f f │ j …        b is merged out of file 2 and the memtable,
-//!  file 2     b   c c       │ g g …      c out of both files; a, d e and f f f are taken as they lie;
-//!  memory     b     d e     │ h …        │ is the window's end: file 2 has no more at hand
+//!  file 1   a   c c   f f f │ j …        b is merged from file 2 and the memtable, c from both files;
+//!  file 2     b   c c       │ g g …      a, d e and f f f are copied zero-copy;
+//!  memory     b     d e     │ h …        │ is the window's end: file 2 has loaded no more
 //! ```
 //!
-//! A partition that goes on over blocks ends no window. It is taken block by block if nobody else knows of it, and merged if not, by
-//! stretches where it is large (batch_wide.rs).
+//! A partition that continues over blocks does not extend a window. It is copied block by block if
+//! only one source has it. Otherwise it is merged, and a large one by stretches of rows
+//! (`wide.rs`).
 //!
-//! The fragments of a run are one source: a step of the scan costs what there are runs, however many files they are in.
+//! The fragments of a run are one source: a step of the scan costs the number of runs, not of
+//! files.
 //!
-//! To be run on a heavy lane: it gives way about every millisecond, not every few microseconds. Blocks are read past the
-//! block cache, by way of that of scans.
+//! The scan runs on a heavy lane: it yields about every millisecond, not every few microseconds. It
+//! reads blocks through the scan cache and bypasses the block cache.
 
 use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
@@ -45,12 +51,13 @@ use crate::table::runs::Files;
 use crate::table::scan_cache::ScanCache;
 use crate::world::World;
 
-/// Blocks read, and partitions that go row by row, between looks at the scheduler: 10 × 64 KiB at a GB/s, 256 × 2 µs.
+/// Work between yields: 10 blocks of 64 KiB at 1 GB/s, or 256 merged partitions of 2 µs each, are
+/// about half a millisecond.
 const BLOCKS_A_TURN: u32 = 10;
 const PARTITIONS_A_TURN: u32 = 256;
 
-/// What a table held when this was taken, to be scanned any number of times. May be sent to another thread; while it is kept, so are the
-/// files and memtables it is made of.
+/// The contents of a table at one moment, which may be scanned any number of times. May be sent to
+/// another thread. While it exists, so do its files and memtables.
 #[derive(Clone, Debug)]
 pub struct BatchSnapshot {
     pub(crate) world: Arc<dyn World>,
@@ -65,25 +72,27 @@ pub struct BatchSnapshot {
 pub struct BatchScan {
     pub(crate) snapshot: BatchSnapshot,
     pub(crate) gather: Gather,
-    /// The first batch was asked for.
+    /// True after the first call of `next`.
     has_begun: bool,
-    /// The range of tokens it is at; beyond the last one at its end.
+    /// The index of the current token range, or the number of ranges at the end.
     range: usize,
     pub(crate) memory: Vec<MemorySource>,
     /// One for each run.
     pub(crate) files: Vec<FileSource>,
-    /// The partition that the last batch ended in.
+    /// The partition in which the last batch ended.
     pub(crate) pending: Option<Pending>,
-    /// Sources have numbers: those of `files` come first. Which of them have which tokens in the window; and those that are to be merged.
+    /// (token, source) of all partitions in the window. Sources are numbered, `files` first.
     tokens: Vec<(i64, usize)>,
+    /// The subset of `tokens` that needs a merge.
     apart: Vec<(i64, usize)>,
+    /// Blocks and merged partitions since the last yield.
     pub(crate) turns: (u32, u32),
-    /// The token it has come to in the range; `None` before the first.
+    /// The token reached in the range; `None` before the first.
     reached: Option<i64>,
 }
 
 impl Shard {
-    /// What the table holds at `now_s`, which is now.
+    /// Returns the contents of the table now. `now_s` is the current time.
     pub fn batch_snapshot(&self, table: TableId, now_s: u32) -> BatchSnapshot {
         let state = self.state.borrow();
         let table = state.tables.get(&table);
@@ -97,12 +106,14 @@ impl Shard {
     }
 }
 
-/// What it takes, roughly, to look a partition up in files, in blocks gone through, and rows of memtables that take as long as a block.
+/// The approximate cost of looking up a partition in files, in blocks scanned.
 const BLOCKS_A_LOOK_UP: usize = 2;
+/// Partitions of memtables that cost as much as a block to scan.
 const PARTITIONS_A_BLOCK: usize = 256;
 
 impl BatchSnapshot {
-    /// Whether it is quicker to look so many partitions up, one after the other, than to go through all of them.
+    /// Returns true if looking up this number of partitions, one after the other, is faster than a
+    /// scan of all.
     pub fn is_worth_looking_up(&self, partitions: usize) -> bool {
         let blocks = self.files.blocks();
         let in_memory: usize = self.memory.iter().map(Memtable::len).sum();
@@ -112,7 +123,7 @@ impl BatchSnapshot {
         partitions <= 1 || looked_up <= all
     }
 
-    /// A scan of it, which keeps all of it until its own end.
+    /// Starts a scan, which keeps the snapshot until its end.
     #[must_use]
     pub fn scan(&self, request: BatchRequest) -> BatchScan {
         let gather = Gather::new(request, self.now_s);
@@ -144,15 +155,15 @@ impl BatchScan {
         self.gather.schema()
     }
 
-    /// From here on these conditions and bounds hold instead of those of the request, which they are to imply: rows of blocks not taken
-    /// yet that cannot satisfy them may be left out.
+    /// Replaces the request's conditions and bounds by these, which must imply them. The scan may
+    /// then leave out rows of later blocks that cannot satisfy them.
     pub fn narrow(&mut self, conditions: Vec<ValueRange>, clustering: (Bound<Bytes>, Bound<Bytes>)) {
         self.gather.request.conditions = conditions;
         self.gather.request.clustering = clustering;
         self.files.iter_mut().for_each(FileSource::forget);
     }
 
-    /// Stands at the beginning of its range, if there is one.
+    /// Opens the sources at the start of the current range, if there is one.
     fn open(&mut self) {
         (self.memory, self.files, self.reached) = (Vec::new(), Vec::new(), None);
         let Some((first, last)) = self.range().filter(|(first, last)| first <= last) else { return };
@@ -167,22 +178,23 @@ impl BatchScan {
         self.files = files.runs().iter().filter_map(|run| of_run(run.between(first, last))).collect();
     }
 
-    /// The range of tokens it is at; none at its end.
+    /// Returns the current token range; `None` at the end.
     fn range(&self) -> Option<(i64, i64)> {
         self.gather.request.tokens.get(self.range).map(|range| (*range.start(), *range.end()))
     }
 
-    /// The last token of the range; to be asked where there are sources.
+    /// Returns the last token of the range. Meaningful only if there are sources.
     fn last(&self) -> i64 {
         self.range().map_or(i64::MIN, |(_, last)| last)
     }
 
-    /// What it is a scan of.
+    /// Returns the snapshot that this scan reads.
     pub fn snapshot(&self) -> &BatchSnapshot {
         &self.snapshot
     }
 
-    /// Only these ranges of tokens are scanned instead of those of the request, of which they are to be parts; unless the scan has begun.
+    /// Replaces the request's token ranges by parts of them. Has no effect after the first call of
+    /// `next`.
     pub fn restrict(&mut self, tokens: Vec<RangeInclusive<i64>>) {
         if !self.has_begun {
             self.gather.request.tokens = tokens;
@@ -190,7 +202,8 @@ impl BatchScan {
         }
     }
 
-    /// How much of the ranges of tokens is done, from 0 to 1, taking each for as much.
+    /// Returns the fraction of the token ranges that is done, from 0 to 1, giving each range the
+    /// same weight.
     pub fn progress(&self) -> f64 {
         let Some((first, last)) = self.range() else { return 1.0 };
         let here = match self.reached {
@@ -202,7 +215,7 @@ impl BatchScan {
         (self.range as f64 + here) / self.gather.request.tokens.len() as f64
     }
 
-    /// The next batch; `None` at the end. Never empty.
+    /// Returns the next batch, which is never empty; `None` at the end.
     ///
     /// # Errors
     /// A file cannot be read, or is damaged.
@@ -256,7 +269,8 @@ impl BatchScan {
         }
     }
 
-    /// Reads until all partitions below the window's end, which it gives, are at hand; `None` if nothing is left.
+    /// Loads blocks until all partitions below the window's end are in memory. Returns the end, or
+    /// `None` if nothing is left.
     async fn window(&mut self) -> Result<Option<i128>, StorageError> {
         let last = self.last();
         loop {
@@ -284,7 +298,8 @@ impl BatchScan {
                     Some(_) => {}
                 }
             }
-            // A partition that starts at the end may be merged next: who has it is to be known then.
+            // A partition that starts at the end may be merged next. Its sources must be known
+            // then.
             match unread.filter(|(token, _)| i128::from(*token) <= end) {
                 Some((_, file)) if self.may_pass_over(file)? => self.files[file].next_block += 1,
                 Some((_, file)) => {
@@ -298,7 +313,7 @@ impl BatchScan {
         }
     }
 
-    /// Finds what there is below `end`, and what of it is to be merged.
+    /// Finds the partitions below `end`, and those of them that need a merge.
     fn look(&mut self, end: i128) -> Result<(), StorageError> {
         self.tokens.clear();
         self.apart.clear();
@@ -322,10 +337,10 @@ impl BatchScan {
             let below = memory.tokens().take_while(|token| i128::from(*token) < end);
             self.tokens.extend(below.map(|token| (token, source)));
         }
-        // Those of a source ascend, which this sort makes use of.
+        // The tokens of a source ascend, which makes this stable sort fast.
         self.tokens.sort();
         for same in self.tokens.chunk_by(|(one, _), (next, _)| one == next) {
-            // Sorted by their sources.
+            // Sorted by source, so first and last differ if any do.
             if same[0].1 != same[same.len() - 1].1 {
                 self.apart.extend_from_slice(same);
             }
@@ -335,7 +350,8 @@ impl BatchScan {
         Ok(())
     }
 
-    /// The first token of the only source that has any below `end`, if all of it can be taken as it lies.
+    /// Returns the first token of the only source with tokens below `end`, if all of it can be
+    /// copied zero-copy.
     fn alone(&self, end: i128) -> Result<Option<(i64, usize)>, StorageError> {
         let mut alone = None;
         for source in 0..self.files.len() + self.memory.len() {
@@ -352,7 +368,7 @@ impl BatchScan {
         Ok(alone.filter(|(_, source)| self.files.get(*source).is_none_or(|file| file.plain)))
     }
 
-    /// Takes what there is below `end`, or as much of it as fills a batch.
+    /// Takes the partitions below `end`, or as many as fill the batch.
     async fn take(&mut self, end: i128) -> Result<(), StorageError> {
         let apart = std::mem::take(&mut self.apart);
         for same in apart.chunk_by(|(one, _), (next, _)| one == next) {
@@ -360,7 +376,7 @@ impl BatchScan {
             for (_, source) in same {
                 self.take_below(*source, i128::from(token))?;
             }
-            // Several, if their keys have the same token.
+            // Several partitions may share a token.
             while !self.must_stop()
                 && let Some(place) = self.least_of(same, token)?
             {
@@ -372,7 +388,7 @@ impl BatchScan {
         (0..self.files.len() + self.memory.len()).try_for_each(|source| self.take_below(source, end))
     }
 
-    /// The least place with this token in these sources.
+    /// Returns the least position with this token in these sources.
     fn least_of(&self, sources: &[(i64, usize)], token: i64) -> Result<Option<Place>, StorageError> {
         let mut least: Option<Place> = None;
         for (_, source) in sources {
@@ -393,12 +409,13 @@ impl BatchScan {
         }
     }
 
-    /// Whether nothing is to be taken now: there is a batch's worth, or a partition goes on first.
+    /// Returns true if nothing can be taken now: the batch is full, or a partition must be
+    /// continued first.
     fn must_stop(&self) -> bool {
         self.pending.is_some() || self.gather.is_full()
     }
 
-    /// Takes as it lies what a source has at hand below `end`, unless there is a batch's worth already.
+    /// Copies a source's loaded partitions below `end`, unless the batch is full.
     fn take_below(&mut self, source: usize, end: i128) -> Result<(), StorageError> {
         let stop = self.must_stop();
         let Some(file) = self.files.get_mut(source) else {
@@ -415,7 +432,7 @@ impl BatchScan {
         if parts.is_empty() || stop {
             return Ok(());
         }
-        // Of a file that is not plain all that counts is merged.
+        // In a file that is not plain, all owned partitions are merged.
         let wanted = file.plain && file.may_match(&self.gather.request)?;
         let damaged = file.file.malformed(file.next_block - 1);
         if let Some((block, part)) = &mut file.block {
@@ -427,7 +444,7 @@ impl BatchScan {
         Ok(())
     }
 
-    /// Takes the least partition, or what is at hand of it, where it may go on in the next block.
+    /// Takes the least partition, or its loaded part if it may continue in the next block.
     async fn go_on(&mut self) -> Result<(), StorageError> {
         let last = self.last();
         let mut places: Vec<(Place, usize)> = Vec::new();
@@ -446,8 +463,8 @@ impl BatchScan {
         self.merge(least).await
     }
 
-    /// Whether the next block of a file can be left unread: nothing in it satisfies the conditions, nothing else knows of its
-    /// partitions, and what comes behind does not need it.
+    /// Returns true if the next block of a file can be skipped: no row in it satisfies the
+    /// conditions, no other source has its partitions, and the following block does not need it.
     fn may_pass_over(&self, index: usize) -> Result<bool, StorageError> {
         let FileSource { file, next_block, .. } = &self.files[index];
         let entry = &file.index[*next_block];
@@ -473,8 +490,8 @@ impl BatchScan {
         Ok(true)
     }
 
-    /// Takes as it lies what is at hand of the partition that ends a file's block, unless others, the least of whose places is `bound`, may
-    /// know of it.
+    /// Copies the loaded part of the partition that ends a file's block. Returns false if another
+    /// source may have the partition. `bound` is the least position of the other sources.
     fn take_piece(&mut self, source: usize, bound: Option<&Place>) -> Result<bool, StorageError> {
         let file = &self.files[source];
         let Some(next) = file.file.index.get(file.next_block).filter(|_| file.plain) else {

@@ -1,4 +1,5 @@
-//! Record batches hold what the scan by partitions yields, whatever files and memtables overlap.
+//! Record batches have the rows that the scan by partitions yields, for all overlaps of files and
+//! memtables.
 
 use std::ops::{Bound, RangeInclusive};
 use std::rc::Rc;
@@ -28,7 +29,7 @@ fn request(columns: u32, rows: usize) -> BatchRequest {
     BatchRequest::all(wanted, rows)
 }
 
-/// A path and a value, told apart.
+/// Encodes a path and a value unambiguously.
 fn element(path: &[u8], value: &[u8]) -> Vec<u8> {
     format!("{path:?}={value:?};").into_bytes()
 }
@@ -77,7 +78,7 @@ fn lines_of_view(token: i64, key: &Bytes, view: &PartitionView, columns: u32) ->
     lines
 }
 
-/// All rows of a table, by batches and by partitions.
+/// Compares all rows of a table by batches with those by partitions.
 pub(crate) fn check_batches(shard: &Rc<Shard>, table: TableId, tokens: (i64, i64), now_s: u32, what: &str) {
     const COLUMNS: u32 = 4;
     let mut expected = Vec::new();
@@ -91,21 +92,21 @@ pub(crate) fn check_batches(shard: &Rc<Shard>, table: TableId, tokens: (i64, i64
         let (mut found, mut progress) = (Vec::new(), 0.0);
         while let Some(batch) = block_on(scan.next()).expect(what) {
             assert!(batch.num_rows() > 0, "{what}: an empty batch");
-            assert!(scan.progress() >= progress, "{what}: back from {progress}");
+            assert!(scan.progress() >= progress, "{what}: progress fell from {progress}");
             progress = scan.progress();
             found.extend(lines_of(&batch));
         }
         assert_eq!(
             (scan.progress(), block_on(scan.next()).expect(what)),
             (1.0, None),
-            "{what}: it is at its end"
+            "{what}: the scan ended"
         );
-        // Partitions come in no particular order, rows of a partition in theirs.
+        // Partitions arrive in no particular order, the rows of a partition in theirs.
         found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
         assert_eq!(found, expected, "{what}: batches of {table:?} in {tokens:?}");
     };
     check(vec![tokens.0..=tokens.1], &expected);
-    // Ranges of the same snapshot: single tokens and some together, others left out.
+    // Token ranges of the same snapshot: single tokens and longer ranges, others left out.
     let mut present: Vec<i64> = expected.iter().map(|line| line.0).collect();
     present.dedup();
     let ranges = present.chunks(3).enumerate().map(|(place, some)| match place % 3 {
@@ -119,7 +120,8 @@ pub(crate) fn check_batches(shard: &Rc<Shard>, table: TableId, tokens: (i64, i64
     check(vec![], &[]);
 }
 
-/// Of all rows those with numbers in a range, and the same by a scan that is narrowed to the range on its way.
+/// Compares the rows with numbers in a range, with and without a scan that is narrowed to the range
+/// halfway.
 fn check_narrowed(shard: &Rc<Shard>, random: &mut Random, what: &str) {
     let low = random.below(900) as i64 - 300;
     let range = low..=low + random.below(200) as i64;
@@ -152,7 +154,7 @@ fn options() -> Options {
     Options { table, ..Options::in_dir("/data", 0, 1) }
 }
 
-/// Partitions with a number, a short text and sometimes a third column; three rows of clustering each.
+/// Writes partitions of three rows with a number, a short text and sometimes a third column.
 fn write(shard: &Rc<Shard>, numbers: impl Iterator<Item = i64>, random: &mut Random, timestamp: i64) {
     for number in numbers {
         let key = number.to_be_bytes();
@@ -182,7 +184,7 @@ fn open() -> Rc<Shard> {
 }
 
 #[test]
-fn files_that_do_and_do_not_overlap_are_scanned_alike() {
+fn overlapping_and_disjoint_files_yield_the_same_rows() {
     let shard = open();
     let mut random = Random::new(1);
     write(&shard, -500..0, &mut random, 1);
@@ -208,10 +210,11 @@ fn files_that_do_and_do_not_overlap_are_scanned_alike() {
     block_on(shard.shutdown()).unwrap();
 }
 
-/// Sources that overlap in every way: tokens that several keys share, within and across sources, at both ends of the range too;
-/// partitions of more than a block; deleted partitions and rows; static cells; files that end anywhere.
+/// Sources that overlap in every way: tokens that several keys share, within and across sources and
+/// at both ends of the range; partitions of more than a block; deleted partitions and rows; static
+/// cells; fragments of any length.
 #[test]
-fn sources_that_overlap_in_every_way_lose_and_double_nothing() {
+fn overlapping_sources_neither_lose_nor_repeat_rows() {
     for seed in 0..12 {
         let shard = open();
         let mut random = Random::new(seed);
@@ -266,11 +269,11 @@ fn sources_that_overlap_in_every_way_lose_and_double_nothing() {
 }
 
 #[test]
-fn blocks_that_cannot_match_are_passed_over() {
+fn scan_skips_blocks_that_cannot_match() {
     let shard = open();
     write(&shard, 0..1000, &mut Random::new(2), 1);
     block_on(shard.flush_all()).unwrap();
-    // In memory, and newer: 500 no longer matches.
+    // The newer version in the memtable does not match any more.
     let mut row = RowBuilder::new(&[], &[0], 9);
     row.push(CellRef::live(0, 9, &7i64.to_be_bytes()));
     block_on(shard.put(TABLE, 500, &500i64.to_be_bytes(), &row.draft()).unwrap()).unwrap();
@@ -287,12 +290,12 @@ fn blocks_that_cannot_match_are_passed_over() {
         matching.extend(numbers.values().iter().copied().filter(|n| (4990..=5010).contains(n)));
     }
     assert_eq!(matching, [4990, 4990, 4990, 5000, 5000, 5010, 5010, 5010]);
-    assert!(rows < 300, "{rows} of 3000 rows were looked at");
+    assert!(rows < 300, "{rows} of 3000 rows were visited");
     block_on(shard.shutdown()).unwrap();
 }
 
 #[test]
-fn what_a_scan_read_is_there_for_the_next_one_while_its_file_is() {
+fn scan_finds_cached_chunks_until_the_file_is_deleted() {
     let shard = open();
     write(&shard, 0..1000, &mut Random::new(2), 1);
     block_on(shard.flush_all()).unwrap();
@@ -315,20 +318,20 @@ fn what_a_scan_read_is_there_for_the_next_one_while_its_file_is() {
     let all = i64::MIN..=i64::MAX;
     let (first, read) = (rows(false, all.clone()), looked().1);
     assert!(read > 0 && looked().0 == 0 && shard.stats().scan_cache_bytes > 10_000, "{:?}", shard.stats());
-    assert_eq!((rows(true, all.clone()), looked()), (first, (0, read)), "past it");
+    assert_eq!((rows(true, all.clone()), looked()), (first, (0, read)), "bypassed");
     assert_eq!((rows(false, all.clone()), looked()), (first, (read, read)));
-    // Another stretch of the same file: from within what was read.
+    // Another range of the same file, from within a cached chunk.
     assert_eq!((rows(false, 600..=610), looked().1), (rows(true, 600..=610), read));
     block_on(shard.compact_all(TABLE)).unwrap();
     block_on(shard.sweep());
-    assert_eq!(shard.stats().scan_cache_bytes, 0, "the file is gone");
+    assert_eq!(shard.stats().scan_cache_bytes, 0, "the file is deleted");
     assert_eq!(rows(false, all), first);
     block_on(shard.shutdown()).unwrap();
 }
 
-/// A read that was wrong once is not kept: what the disk has is read again.
+/// A chunk with a failed check is not kept: the next scan reads the disk again.
 #[test]
-fn what_is_damaged_is_an_error_of_one_scan_only() {
+fn damaged_chunk_fails_one_scan_only() {
     let sim = Arc::new(Sim::default());
     let shard = block_on(Shard::open_in(options(), sim.clone())).unwrap();
     write(&shard, 0..1000, &mut Random::new(2), 1);
@@ -352,7 +355,7 @@ fn what_is_damaged_is_an_error_of_one_scan_only() {
 }
 
 #[test]
-fn a_scan_that_is_narrowed_on_its_way_leaves_out_what_cannot_match() {
+fn narrowed_scan_skips_blocks_that_cannot_match() {
     let shard = open();
     write(&shard, 0..1000, &mut Random::new(2), 1);
     block_on(shard.flush_all()).unwrap();
@@ -375,12 +378,12 @@ fn a_scan_that_is_narrowed_on_its_way_leaves_out_what_cannot_match() {
     };
     let (all, some) = (scan(false), scan(true));
     assert_eq!(some.1, all.1);
-    assert!(some.0 < all.0 * 2 / 3, "{} of {} rows were looked at", some.0, all.0);
+    assert!(some.0 < all.0 * 2 / 3, "{} of {} rows were visited", some.0, all.0);
     block_on(shard.shutdown()).unwrap();
 }
 
 #[test]
-fn rows_of_forgotten_columns_are_not_there() {
+fn rows_of_dropped_columns_do_not_exist() {
     let shard = open();
     write(&shard, 0..50, &mut Random::new(3), 1);
     for flushed in [false, true] {
@@ -394,7 +397,7 @@ fn rows_of_forgotten_columns_are_not_there() {
             while let Some(batch) = block_on(scan.next()).unwrap() {
                 rows += batch.num_rows();
             }
-            assert!(scan.progress() == 1.0, "it is at its end");
+            assert!(scan.progress() == 1.0, "the scan ended");
             rows
         };
         assert_eq!(rows(None), 150);
@@ -406,7 +409,7 @@ fn rows_of_forgotten_columns_are_not_there() {
 }
 
 #[test]
-fn bounds_over_clustering_lose_no_row_within() {
+fn clustering_bounds_keep_all_rows_within() {
     let shard = open();
     write(&shard, 0..300, &mut Random::new(4), 1);
     block_on(shard.flush_all()).unwrap();
@@ -432,7 +435,7 @@ fn bounds_over_clustering_lose_no_row_within() {
 }
 
 #[test]
-fn the_size_of_a_table_is_known_roughly() {
+fn table_size_is_approximate() {
     let shard = open();
     assert_eq!(shard.table_size(TABLE), TableSize::default());
     write(&shard, 0..400, &mut Random::new(6), 1);

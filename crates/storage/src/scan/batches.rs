@@ -1,4 +1,4 @@
-//! Columns being gathered into Arrow record batches.
+//! Builders of the columns of Arrow record batches.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::table::columnar::bits::Bits;
 use crate::table::columnar::decode::CellMarks;
 use crate::table::columnar::values::{Lie, Values};
 
-/// What a column of a batch is made of. Numbers are big-endian where they are stored.
+/// The type of a batch's column. Stored numbers are big-endian.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColumnType {
     /// Bytes as stored.
     Binary,
-    /// Text; what is not UTF-8 is damage.
+    /// Text. Bytes that are not UTF-8 are damage.
     Utf8,
-    /// So many bytes each.
+    /// Values of this many bytes.
     FixedBinary(u8),
-    /// One byte each, 0 or not.
+    /// One byte each. Nonzero is true.
     Boolean,
     /// One byte.
     Int8,
@@ -37,7 +37,7 @@ pub enum ColumnType {
     Int32,
     /// Eight bytes.
     Int64,
-    /// Four bytes without a sign.
+    /// Unsigned, four bytes.
     UInt32,
     /// IEEE 754, four bytes.
     Float32,
@@ -64,7 +64,8 @@ impl ColumnType {
         }
     }
 
-    /// Bytes of a value where all have as many; and whether they are to be turned round.
+    /// Returns the width of a value in bytes, and true if its byte order is reversed. `None` for
+    /// strings.
     fn width(self) -> Option<(usize, bool)> {
         match self {
             ColumnType::Binary | ColumnType::Utf8 => None,
@@ -78,15 +79,15 @@ impl ColumnType {
     }
 }
 
-/// A column being gathered.
+/// Builds a column.
 #[derive(Debug)]
 pub(crate) struct ColumnOut {
     kind: ColumnType,
-    /// Ends of strings.
+    /// The end offsets of strings.
     ends: Vec<i32>,
     data: MutableBuffer,
     nulls: NullBufferBuilder,
-    /// A value that does not have the type's width was met.
+    /// True if a value did not have the type's width.
     odd: bool,
 }
 
@@ -103,12 +104,13 @@ impl ColumnOut {
         }
     }
 
-    /// Bytes of values so far.
+    /// Returns the bytes of values so far.
     pub(crate) fn bytes(&self) -> usize {
         self.data.len()
     }
 
-    /// Adds a slot. A value that does not have the type's width is damage, of which [`ColumnOut::finish`] tells.
+    /// Adds a slot. A value of another width than the type's is damage, which [`ColumnOut::finish`]
+    /// reports.
     pub(crate) fn push(&mut self, value: Option<&[u8]>) {
         match self.kind.width() {
             None => {
@@ -139,7 +141,7 @@ impl ColumnOut {
         self.nulls.append_n_nulls(count);
     }
 
-    /// Adds a value several times.
+    /// Adds a value `count` times.
     pub(crate) fn push_repeated(&mut self, value: &[u8], count: usize) {
         match self.kind.width() {
             Some((width, true)) if value.len() == width => {
@@ -153,7 +155,7 @@ impl ColumnOut {
         }
     }
 
-    /// Adds a stretch of a block's column as it lies. Without marks all slots have a value.
+    /// Adds rows of a block's column zero-copy. Without marks all slots have a value.
     pub(crate) fn push_stretch(
         &mut self,
         values: &Values,
@@ -180,7 +182,8 @@ impl ColumnOut {
         }
     }
 
-    /// Copies the values of a stretch, if they lie as they are to lie in the batch or nearly so.
+    /// Copies the values of rows, if their layout is that of the batch or close to it. Returns
+    /// false otherwise.
     fn push_data(&mut self, values: &Values, rows: Range<usize>) -> bool {
         let even = |width: u8| {
             let width = usize::from(width);
@@ -218,7 +221,8 @@ impl ColumnOut {
         true
     }
 
-    /// The finished array; `None` when text is not UTF-8, or a value has another width than its type.
+    /// Returns the finished array. `None` if text is not UTF-8, or if a value does not have the
+    /// type's width.
     pub(crate) fn finish(mut self) -> Option<ArrayRef> {
         if self.odd {
             return None;
@@ -260,7 +264,7 @@ impl ColumnOut {
     }
 }
 
-/// The items of a column of elements: their path and value.
+/// Returns the field of the items of a column of elements: path and value.
 pub(crate) fn elements_field() -> FieldRef {
     Arc::new(Field::new_list_field(DataType::Struct(element_fields()), false))
 }
@@ -272,7 +276,7 @@ fn element_fields() -> Fields {
     ])
 }
 
-/// A column of elements being gathered.
+/// Builds a column of elements.
 #[derive(Debug)]
 pub(crate) struct ElementsOut {
     ends: Vec<i32>,
@@ -292,13 +296,13 @@ impl ElementsOut {
         self.paths.bytes() + self.values.bytes()
     }
 
-    /// Adds an element to the row that comes next.
+    /// Adds an element to the current row.
     pub(crate) fn push(&mut self, path: &[u8], value: &[u8]) {
         self.paths.push(Some(path));
         self.values.push(Some(value));
     }
 
-    /// Ends a row; it is null if it had no elements.
+    /// Ends a row, which is null if it had no elements.
     pub(crate) fn end_row(&mut self) {
         let (before, end) = (self.ends.last().copied().unwrap_or(0), self.paths.ends.len() as i32);
         self.ends.push(end);
@@ -309,7 +313,7 @@ impl ElementsOut {
         (0..count).for_each(|_| self.end_row());
     }
 
-    /// The finished array.
+    /// Returns the finished array.
     pub(crate) fn finish(mut self) -> Option<ArrayRef> {
         let parts = vec![self.paths.finish()?, self.values.finish()?];
         let items = StructArray::try_new(element_fields(), parts, None).ok()?;

@@ -16,29 +16,32 @@ use crate::table::part::{self, Block, Part};
 use crate::table::read_ahead::ReadAhead;
 use crate::table::scan_cache::ScanCache;
 
-/// A place in a scan's order.
+/// A position in the order of a scan: token and key.
 pub(crate) type Place = (i64, Bytes);
 
-/// The block in which the tokens from `first` on that count begin: what does not count is not even read.
+/// Returns the block in which the owned tokens from `first` on start. Blocks before it are not
+/// read.
 fn start_of(file: &TableFile, first: i64) -> usize {
     let token = first.max(file.entry.from);
     file.block_at(&BlockStart { token, key: Bytes::new(), clustering: None })
 }
 
-/// Reads the blocks of files one after the other, past the block cache.
+/// Reads the blocks of a run's fragments in order, bypassing the block cache.
 #[derive(Debug)]
 pub(crate) struct FileSource {
     /// The fragment being read.
     pub(crate) file: Arc<TableFile>,
-    /// Those behind it.
+    /// The fragments after it.
     rest: VecDeque<Arc<TableFile>>,
-    /// The block that comes next.
+    /// The next block to load.
     pub(crate) next_block: usize,
-    /// The block at hand and the part in it that comes next.
+    /// The loaded block, and its next part.
     pub(crate) block: Option<(Block, usize)>,
-    /// What is at hand can be taken as it lies where no other source knows of it: see [`Block::is_plain`]; and all of it counts here.
+    /// True if the loaded block can be copied zero-copy where no other source has its partitions.
+    /// That is the case if it is plain ([`Block::is_plain`](part::is_plain)) and no other shard
+    /// owns a part of the file.
     pub(crate) plain: bool,
-    /// Whether rows at hand may satisfy the conditions; `None` until it is asked.
+    /// True if rows of the loaded block may satisfy the conditions. Computed on demand.
     matches: Option<bool>,
     blocks: ReadAhead,
     first: i64,
@@ -47,8 +50,9 @@ pub(crate) struct FileSource {
 }
 
 impl FileSource {
-    /// Everything of the fragments of a run, if there are any, from the first token on; nothing behind the last is read ahead. What
-    /// earlier scans read is looked for in `cache`, and kept there.
+    /// Opens the fragments of a run, if there are any, at the token `first`. Blocks behind `last`
+    /// are not read ahead. Chunks of earlier scans are looked up in `cache` and new ones kept
+    /// there.
     pub(crate) fn new(
         mut files: VecDeque<Arc<TableFile>>,
         first: i64,
@@ -62,7 +66,7 @@ impl FileSource {
         Some(FileSource { file, rest, next_block, block, plain, matches, blocks, first, last, cache })
     }
 
-    /// Goes on to the next fragment behind the end of one.
+    /// Moves to the next fragment at the end of one.
     pub(crate) fn turn_over(&mut self) {
         while !self.is_loaded() && self.next_block >= self.file.index.len() {
             let Some(next) = self.rest.pop_front() else { return };
@@ -76,7 +80,7 @@ impl FileSource {
         self.file.malformed(self.next_block.saturating_sub(1))(Malformed)
     }
 
-    /// Reads the next block; false at the end of the file.
+    /// Loads the next block. Returns false at the end of the file.
     pub(crate) async fn load(&mut self) -> Result<bool, StorageError> {
         self.block = None;
         let index = self.next_block;
@@ -92,7 +96,7 @@ impl FileSource {
         Ok(true)
     }
 
-    /// The least token that may come next. `None` at its end.
+    /// Returns the next token, or a lower bound of it. `None` at the end.
     pub(crate) fn token(&self) -> Result<Option<i64>, StorageError> {
         match self.block.as_ref().filter(|_| self.is_loaded()) {
             Some((_, part)) => self.token_of(*part).map(Some),
@@ -100,18 +104,18 @@ impl FileSource {
         }
     }
 
-    /// All partitions below this are at hand, given that any is.
+    /// Returns the token below which all partitions are loaded, given that one is.
     pub(crate) fn end(&self) -> Result<i128, StorageError> {
         if let Some(entry) = self.file.index.get(self.next_block) {
             return Ok(i128::from(entry.start.token));
         }
-        // Not beyond: of a file that starts there nothing is to be read yet.
+        // No further, because the next fragment may start right behind and is not loaded yet.
         let Some((block, _)) = &self.block else { return Ok(i128::MAX) };
         let last = part::token(block, block.parts - 1).map_err(|Malformed| self.damaged())?;
         Ok(i128::from(last) + 1)
     }
 
-    /// The parts at hand below `end`.
+    /// Returns the loaded parts below `end`.
     pub(crate) fn parts_below(&self, end: i128) -> Result<Range<usize>, StorageError> {
         let Some((block, part)) = self.block.as_ref() else { return Ok(0..0) };
         let (mut low, mut high) = (*part, block.parts);
@@ -123,13 +127,14 @@ impl FileSource {
         Ok(*part..low)
     }
 
-    /// The token of a part at hand.
+    /// Returns the token of a part of the loaded block.
     pub(crate) fn token_of(&self, part: usize) -> Result<i64, StorageError> {
         let (block, _) = self.block.as_ref().expect("a block is at hand");
         part::token(block, part).map_err(|Malformed| self.damaged())
     }
 
-    /// Whether rows of the block at hand may satisfy the conditions of a request. Remembered until [`FileSource::forget`].
+    /// Returns true if rows of the loaded block may satisfy the request's conditions. Cached until
+    /// [`FileSource::forget`].
     pub(crate) fn may_match(&mut self, request: &BatchRequest) -> Result<bool, StorageError> {
         if self.matches.is_none() {
             let index = self.next_block - 1;
@@ -139,17 +144,19 @@ impl FileSource {
         Ok(self.matches == Some(true))
     }
 
-    /// Something that was read is damaged: what was kept of the file is read anew by the next scan.
+    /// Removes cached chunks of the file after an error, so that the next scan reads the disk
+    /// again.
     pub(crate) fn distrust(&self) {
         self.blocks.forget();
     }
 
-    /// The conditions are others now.
+    /// Forgets the cached answer of `may_match` after a change of the conditions.
     pub(crate) fn forget(&mut self) {
         self.matches = None;
     }
 
-    /// Where it is: the place of the next partition, or less than that where the next block has not been read. `None` at its end.
+    /// Returns the position of the next partition, or a lower bound of it if the next block is not
+    /// loaded. `None` at the end.
     pub(crate) fn place(&self) -> Result<Option<Place>, StorageError> {
         if let Some((block, part)) = &self.block
             && *part < block.parts
@@ -162,12 +169,12 @@ impl FileSource {
         Ok(entry.map(|entry| (entry.start.token, entry.start.key.clone())))
     }
 
-    /// Whether the next partition is at hand.
+    /// Returns true if the next partition is loaded.
     pub(crate) fn is_loaded(&self) -> bool {
         self.block.as_ref().is_some_and(|(block, part)| *part < block.parts)
     }
 
-    /// Goes past partitions before the scan's start and those that do not count here.
+    /// Skips partitions before the scan's start, and those that this shard does not own.
     pub(crate) fn skip(&mut self) -> Result<(), StorageError> {
         let Some((block, part)) = &mut self.block else { return Ok(()) };
         while *part < block.parts {
@@ -180,7 +187,7 @@ impl FileSource {
         Ok(())
     }
 
-    /// Goes past a partition, and leaves unread what can be left unread of it.
+    /// Skips a partition without reading the blocks within it.
     pub(crate) async fn pass(&mut self, (token, key): &Place) -> Result<(), StorageError> {
         let last = self.file.last_block_of(*token, key);
         if last >= self.next_block {
@@ -205,7 +212,7 @@ impl FileSource {
         Part::new(block, at).map_err(self.file.malformed(self.next_block - 1))
     }
 
-    /// The whole next partition, which is at hand.
+    /// Takes the whole next partition, whose first part is loaded.
     pub(crate) async fn partition(&mut self) -> Result<Partition, StorageError> {
         let mut part = self.take_part()?;
         let (token, key) = (part.place().0, part.place().1.clone());

@@ -1,4 +1,4 @@
-//! Rows on their way into a record batch: from blocks as they lie, or out of a partition that was merged.
+//! Collects rows into a record batch: zero-copy from blocks, or row by row from merged partitions.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -15,24 +15,27 @@ use crate::scan::batches::{ColumnOut, ColumnType, ElementsOut};
 use crate::scan::file_source::Place;
 use crate::table::columnar::Block;
 
-/// A batch is closed at so many bytes of one column, whatever rows were asked for: offsets are 32 bits.
+/// A batch is closed when one column has this many bytes, whatever number of rows was requested:
+/// offsets have 32 bits.
 const COLUMN_BYTES_MAX: usize = 64 << 20;
 
-/// A batch's bytes are looked at once in so many rows of partitions that go row by row.
+/// Rows appended one by one between checks of the batch's bytes.
 const ROWS_BETWEEN_LOOKS: usize = 16;
 
-/// Rows of a partition that are gone through without giving way, dead or alive: at some 500 ns each, half a millisecond.
+/// Rows of a partition visited between yields, dead or alive: at some 500 ns each, half a
+/// millisecond.
 const ROWS_A_LOOK: usize = 1024;
 
-/// Columns being gathered.
+/// The columns of the current batch.
 #[derive(Debug)]
 pub(crate) struct Gather {
     pub(crate) request: BatchRequest,
     schema: SchemaRef,
     now_s: u32,
     out: Vec<Out>,
-    /// The places among the columns asked for of those that come from the rows' cells, ascending by column, and of the others.
+    /// (column, index in the request) of the columns of the rows' cells, ascending by column.
     cells: Vec<(u32, usize)>,
+    /// Indexes in the request of the other columns.
     others: Vec<usize>,
     rows: usize,
 }
@@ -117,12 +120,12 @@ impl Gather {
         self.rows == 0
     }
 
-    /// Whether there is a batch's worth.
+    /// Returns true if the batch is full.
     pub(crate) fn is_full(&self) -> bool {
         self.rows >= self.request.rows.max(1) || self.out.iter().any(|out| out.bytes() >= COLUMN_BYTES_MAX)
     }
 
-    /// Appends the rows of these parts of a block that is plain.
+    /// Appends the rows of these parts of a plain block.
     pub(crate) fn append(&mut self, block: &Block, parts: Range<usize>) -> Result<(), Malformed> {
         if block.row_count() == 0 {
             return Ok(());
@@ -185,7 +188,7 @@ impl Gather {
                 (ScanColumn::Elements(column), Out::Elements(out)) => {
                     append_elements(block, *column, rows.clone(), self.now_s, out)?;
                 }
-                // A block whose partitions have static cells does not come here.
+                // `append` never gets a block whose partitions have static cells.
                 (_, out) => out.push_nulls(rows.len()),
             }
         }
@@ -193,9 +196,10 @@ impl Gather {
         Ok(())
     }
 
-    /// Appends rows of a partition, behind the row `after`, until there is a batch's worth or [`ROWS_A_LOOK`] were gone through: if
-    /// so, the row behind which to go on.
-    /// `statics` is what has its static cells; `any` becomes true with the first row.
+    /// Appends rows of a partition, behind the row `after`, until the batch is full or
+    /// [`ROWS_A_LOOK`] rows were visited. Returns the row behind which to continue, or `None` at
+    /// the end of `view`. `statics` has the partition's static cells. Sets `any` with the first
+    /// row.
     pub(crate) fn append_rows(
         &mut self,
         place: &Place,
@@ -224,7 +228,7 @@ impl Gather {
                 *any = true;
                 self.push_row(place, &row, &statics);
             }
-            // A look at the bytes of all columns costs more than a row.
+            // Checking the bytes of all columns costs more than a row.
             let is_full = match looked % ROWS_BETWEEN_LOOKS {
                 0 => self.is_full(),
                 _ => self.rows >= self.request.rows.max(1),
@@ -245,7 +249,7 @@ impl Gather {
                 column => push_of_partition(column, place, statics, out),
             }
         }
-        // Ascending: one walk over the row's cells for all columns.
+        // Both ascend, so one walk over the row's cells serves all columns.
         for (column, at) in &self.cells {
             match &mut self.out[*at] {
                 Out::Cells(out) => out.push(row.cell(*column).and_then(|cell| cell.value())),
@@ -254,7 +258,7 @@ impl Gather {
         }
     }
 
-    /// Appends the row that a partition is which has static cells and no rows.
+    /// Appends one row for a partition that has static cells and no rows.
     pub(crate) fn append_statics(&mut self, place: &Place, view: &PartitionView, any: bool) {
         let counts = |cell: CellRef<'_>| self.request.counts(cell.column);
         if any || self.request.is_bounded() || !view.static_cells().any(counts) {
@@ -274,7 +278,7 @@ impl Gather {
         }
     }
 
-    /// What was gathered; an error says what is damaged.
+    /// Returns the batch. An error describes the damage.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, String> {
         let rows = std::mem::take(&mut self.rows);
         let arrays: Option<Vec<ArrayRef>> =
@@ -287,7 +291,7 @@ impl Gather {
     }
 }
 
-/// Whether a lower bound leaves `row` and what is before it in.
+/// Returns true if the bound excludes neither `row` nor the rows before it.
 fn is_below(start: Bound<&[u8]>, row: &[u8]) -> bool {
     match start {
         Bound::Unbounded => true,
@@ -295,11 +299,11 @@ fn is_below(start: Bound<&[u8]>, row: &[u8]) -> bool {
     }
 }
 
-/// The live static cells of a partition, ascending by column: gone through once, not for each row.
+/// The live static cells of a partition, ascending by column, collected once for all rows.
 struct Statics<'a>(Vec<CellRef<'a>>);
 
 impl<'a> Statics<'a> {
-    /// Those of a view, if any column of the request is static.
+    /// Collects them if the request has static columns.
     fn of(request: &BatchRequest, view: &'a PartitionView) -> Statics<'a> {
         let is_static =
             |column: &ScanColumn| matches!(column, ScanColumn::Static(..) | ScanColumn::StaticElements(_));
@@ -315,7 +319,7 @@ impl<'a> Statics<'a> {
     }
 }
 
-/// What all rows of a partition have alike; null in columns of rows.
+/// Appends a column that is equal in all rows of a partition. Columns of rows get null.
 fn push_of_partition(column: ScanColumn, (token, key): &Place, statics: &Statics<'_>, out: &mut Out) {
     match column {
         ScanColumn::Token => out.push(Some(&token.to_be_bytes())),

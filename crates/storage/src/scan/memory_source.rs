@@ -1,4 +1,4 @@
-//! A memtable as a source of a scan: its partitions in order, some at a time.
+//! A memtable as a source of a scan: its partitions in order, a chunk at a time.
 
 use std::collections::VecDeque;
 
@@ -18,17 +18,19 @@ pub(crate) struct MemorySource {
 }
 
 impl MemorySource {
-    /// Everything from the first token on.
+    /// Reads everything from the token `first` on.
     pub(crate) fn new(table: Memtable, first: i64) -> MemorySource {
         MemorySource { table, from: ScanFrom::Token(first), head: VecDeque::new(), done: false }
     }
 
-    /// Takes more of the partitions up to the token `last`, unless two are at hand: below the last one all are.
+    /// Collects more partitions up to the token `last`, unless two are collected. All below the
+    /// last collected one are then present.
     pub(crate) fn fill(&mut self, last: i64) {
         if self.head.len() < 2 && !self.done {
             let (before, wanted) = (self.head.len(), self.head.len() + CHUNK);
             self.table.collect(&self.from, last, wanted, &mut self.head);
-            // Each lies somewhere else: together they are fetched in a fraction of the time that they take one after the other.
+            // Partitions are scattered in memory. Prefetching them together takes a fraction of the
+            // time of one miss after the other.
             self.head.range(before..).for_each(|(.., partition)| partition.prefetch());
             self.head.range(before..).for_each(|(.., partition)| partition.prefetch_rows());
             self.done = self.head.len() < wanted;
@@ -38,12 +40,12 @@ impl MemorySource {
         }
     }
 
-    /// The tokens at hand, ascending.
+    /// Returns the collected tokens, ascending.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = i64> {
         self.head.iter().map(|(token, ..)| *token)
     }
 
-    /// All partitions below this are at hand.
+    /// Returns the token below which all partitions are collected.
     pub(crate) fn end(&self) -> i128 {
         match self.head.back() {
             Some((token, ..)) if !self.done => i128::from(*token),
@@ -51,18 +53,18 @@ impl MemorySource {
         }
     }
 
-    /// The place of the next partition.
+    /// Returns the position of the next partition.
     pub(crate) fn place(&self) -> Option<Place> {
         self.head.front().map(|(token, key, _)| (*token, key.clone()))
     }
 
-    /// The next partition, if its token is below `end`.
+    /// Takes the next partition, if its token is below `end`.
     pub(crate) fn next_below(&mut self, end: i128) -> Option<Entry> {
         let is_below = self.head.front().is_some_and(|(token, ..)| i128::from(*token) < end);
         if is_below { self.head.pop_front() } else { None }
     }
 
-    /// The next partition, if it is the one at this place.
+    /// Takes the next partition, if it is at this position.
     pub(crate) fn take(&mut self, place: &Place) -> Option<Partition> {
         let is_there = self.head.front().is_some_and(|(token, key, _)| (*token, key) == (place.0, &place.1));
         if is_there { self.head.pop_front().map(|(.., partition)| partition) } else { None }

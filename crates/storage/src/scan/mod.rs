@@ -1,8 +1,9 @@
-//! A scan of a token range: partitions in (token, key) order, a piece of each at a time.
+//! A scan of a token range: partitions in (token, key) order, one stretch of rows at a time.
 //!
-//! The snapshot is taken when the scan starts and costs O(1): later writes are not seen. Sources are read a few
-//! entries at a time, so a scan that is dropped early has cost little, and callers may yield between partitions.
-//! Blocks of files are read past the cache, so that a scan does not push out what point reads use.
+//! The snapshot is taken when the scan starts and costs O(1). The scan does not see later writes.
+//! Sources are read a few entries at a time, so that a scan that is dropped early has cost little.
+//! Callers may yield between partitions. Blocks of files bypass the block cache, so that a scan
+//! does not evict the blocks of point reads.
 
 pub(crate) mod batch_request;
 pub(crate) mod batch_scan;
@@ -34,11 +35,11 @@ pub struct ScanPiece {
     pub token: i64,
     /// Its key.
     pub key: Bytes,
-    /// Rows, alive or not; in the first piece the static cells too.
+    /// Rows, alive or not. The first piece has the static cells too.
     pub view: PartitionView,
-    /// The partition begins with it.
+    /// True if the partition starts with it.
     pub first: bool,
-    /// The partition ends with it.
+    /// True if the partition ends with it.
     pub last: bool,
 }
 
@@ -47,9 +48,8 @@ impl Scan {
         Scan { stream, now_s }
     }
 
-    /// The next partition, or the next stretch of the one that the last piece was of. It may have
-    /// nothing that is alive. A piece takes a block of each file, and merges few rows of memtables;
-    /// `None` ends the scan.
+    /// Returns the next partition, or the next stretch of the current one, which may have no live
+    /// rows. Reads one block of each file and merges few rows of memtables. `None` ends the scan.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -64,13 +64,13 @@ impl Scan {
         }))
     }
 
-    /// Leaves out the rest of the partition that the last piece was of.
+    /// Skips the rest of the current partition.
     pub fn skip_rest(&mut self) {
         self.stream.skip_rest();
     }
 
-    /// The next partition that has anything alive, whole: its token, key and contents. Takes the
-    /// memory of the partition, so that it is for small ones. `None` ends the scan.
+    /// Returns the token, key and contents of the next partition that is alive. Holds the whole
+    /// partition in memory, so it is for small ones. `None` ends the scan.
     ///
     /// # Errors
     /// A file cannot be read.

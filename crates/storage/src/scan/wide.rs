@@ -1,15 +1,16 @@
-//! Partitions that a scan by columns takes row by row, a batch's worth at a time.
+//! Partitions that a scan by columns takes row by row, one batch at a time.
 //!
-//! Rows of one partition may be many more than a batch has. So the scan remembers where in a partition it stopped, and goes
-//! on there with the next batch:
+//! A partition may have many more rows than a batch. The scan remembers its position in the
+//! partition and continues there with the next batch:
 //!
-//! 1. Small partitions are merged whole, out of what is at hand.
-//! 2. A partition that goes on over [`WHOLE_BLOCKS`] blocks of a file or more is merged a stretch of rows at a time by a stream
-//!    of its own (merge.rs), which takes a block of each file. The scan's own readers then pass over it.
-//! 3. A batch that is full ends within a partition. What is at hand of it stays until the next one. So it does where many
-//!    rows were gone through and the scan gives way.
+//! 1. Small partitions are merged whole, from the loaded blocks.
+//! 2. A partition that spans [`WHOLE_BLOCKS`] blocks of a file or more is merged by stretches of
+//!    rows. A stream of its own (`merge.rs`) reads one block of each file at a time, and the scan's
+//!    sources skip the partition.
+//! 3. A full batch may end within a partition. Its loaded rows then wait for the next batch. They
+//!    also wait when the scan yields after many rows.
 //!
-//! So the memory of a scan does not depend on how large partitions are.
+//! So the memory of a scan does not depend on the size of partitions.
 
 use bytes::Bytes;
 
@@ -21,29 +22,30 @@ use crate::read::merge::{MergeStream, Piece};
 use crate::scan::batch_scan::BatchScan;
 use crate::scan::file_source::{FileSource, Place};
 
-/// Of a file, a partition has fewer blocks than this if it is merged whole: those are read once and not twice.
+/// A partition with at least this number of further blocks in a file is merged by stretches.
+/// Smaller ones are merged whole, so that their blocks are read once and not twice.
 pub(crate) const WHOLE_BLOCKS: usize = 4;
 
-/// Partitions of a row that take about as long as the rows that are gone through without giving way.
+/// Partitions of one row that take about as long as `ROWS_A_LOOK` rows.
 const PARTITIONS_A_LOOK: u32 = 128;
 
-/// A partition of which rows are left.
+/// A partition with rows that no batch has yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
     place: Place,
-    /// What is at hand of it, and the row behind which to go on there.
+    /// The current stretch, and the row behind which to continue in it.
     view: PartitionView,
     after: Option<Bytes>,
-    /// The first piece, which has the static cells.
+    /// The first stretch, which has the static cells.
     head: PartitionView,
-    /// Any of its rows was taken.
+    /// True if one of its rows was appended.
     any: bool,
-    /// What is to come.
+    /// The stream of the following stretches, if there are any.
     stream: Option<MergeStream>,
 }
 
 impl BatchScan {
-    /// Takes a partition's rows, or as many as fill the batch.
+    /// Appends a partition's rows, or as many as fill the batch.
     pub(crate) fn take_view(&mut self, place: &Place, partition: Partition) {
         let view = PartitionView::new(partition, self.snapshot.now_s);
         let mut any = false;
@@ -56,7 +58,7 @@ impl BatchScan {
         self.pending = Some(Pending { place: place.clone(), view, after, head, any, stream: None });
     }
 
-    /// Whether a partition goes on over many blocks of a file that is at it.
+    /// Returns true if a partition spans many blocks of a file that is at it.
     fn is_wide(&self, place: &Place) -> Result<bool, StorageError> {
         for file in self.files.iter().filter(|file| file.is_loaded()) {
             if file.blocks_behind(place) >= WHOLE_BLOCKS && file.place()?.as_ref() == Some(place) {
@@ -66,7 +68,7 @@ impl BatchScan {
         Ok(false)
     }
 
-    /// Merges the partition at this place out of all sources that have it, and takes its rows.
+    /// Merges the partition at this position from all sources that have it, and appends its rows.
     pub(crate) async fn merge(&mut self, place: Place) -> Result<(), StorageError> {
         self.turns.1 += 1;
         if self.is_wide(&place)? {
@@ -80,7 +82,7 @@ impl BatchScan {
             });
         };
         self.memory.iter_mut().filter_map(|source| source.take(&place)).for_each(&mut add);
-        // One that goes past what does not count here when the next window is looked for may stand on it now.
+        // A source may stand on a partition that its shard does not own, until `window` skips it.
         for file in self.files.iter_mut().filter(|file| file.is_loaded() && file.file.entry.owns(place.0)) {
             if file.place()?.as_ref() == Some(&place) {
                 add(file.partition().await?);
@@ -92,7 +94,7 @@ impl BatchScan {
         Ok(())
     }
 
-    /// As [`BatchScan::merge`], a stretch at a time.
+    /// Merges a partition like [`BatchScan::merge`], by stretches.
     async fn merge_wide(&mut self, place: Place) -> Result<(), StorageError> {
         let (memory, files) = (self.snapshot.memory.clone(), &self.snapshot.files);
         let mut stream = MergeStream::new(memory, files, ScanFrom::Token(place.0), place.0);
@@ -102,7 +104,7 @@ impl BatchScan {
                 file.pass(&place).await?;
             }
         }
-        // Others with this token may come first.
+        // Other keys with this token may come first.
         while let Some(piece) = stream.next_piece().await? {
             if piece.key == place.1 {
                 return self.begin_wide(place, piece, stream).await;
@@ -124,7 +126,7 @@ impl BatchScan {
         self.go_on_pending().await
     }
 
-    /// Takes rows of the partition that is pending until the batch is full or it ends.
+    /// Appends rows of the pending partition until the batch is full or the partition ends.
     pub(crate) async fn go_on_pending(&mut self) -> Result<(), StorageError> {
         let Some(mut pending) = self.pending.take() else { return Ok(()) };
         loop {
@@ -157,7 +159,7 @@ impl BatchScan {
         }
     }
 
-    /// Rows that it holds of a partition beside those of the batch, for tests.
+    /// Returns the number of rows held beside the batch, for tests.
     #[cfg(test)]
     pub(crate) fn rows_held(&self) -> usize {
         self.pending.as_ref().map_or(0, |pending| pending.view.stored().max(pending.head.stored()))
@@ -165,7 +167,7 @@ impl BatchScan {
 }
 
 impl FileSource {
-    /// Blocks that a partition goes on over, behind the one at hand.
+    /// Returns the number of a partition's blocks behind the loaded one.
     fn blocks_behind(&self, (token, key): &Place) -> usize {
         (self.file.last_block_of(*token, key) + 1).saturating_sub(self.next_block)
     }

@@ -1,7 +1,7 @@
-//! A Bloom filter over partitions: ten bits a key and seven probes, 0.8 % false positives.
+//! A Bloom filter over partitions: ten bits and seven probes for each key, 0.8 % false positives.
 //!
-//! Tokens are already Murmur3 hashes of the keys, so the filter is over tokens, mixed once more: probes step
-//! through the bits by a second hash (Kirsch and Mitzenmacher).
+//! Tokens are already Murmur3 hashes of the keys, so the filter hashes tokens with one more mixing
+//! step. Probes use double hashing (Kirsch and Mitzenmacher).
 
 use bytes::Bytes;
 
@@ -22,7 +22,7 @@ fn probes(token: i64, bits: u64) -> impl Iterator<Item = usize> {
     (0..PROBES).map(move |i| (hash.wrapping_add(step.wrapping_mul(i)) % bits) as usize)
 }
 
-/// The filter's bytes for these tokens.
+/// Builds the filter of these tokens.
 pub(crate) fn build(tokens: &[i64]) -> Vec<u8> {
     let mut bytes = vec![0u8; (tokens.len() * BITS_PER_KEY).div_ceil(8).max(8)];
     let bits = bytes.len() as u64 * 8;
@@ -32,7 +32,7 @@ pub(crate) fn build(tokens: &[i64]) -> Vec<u8> {
     bytes
 }
 
-/// Whether a key with this token may be there.
+/// Returns false only if no key with this token was added.
 #[inline]
 pub(crate) fn may_contain(filter: &Bytes, token: i64) -> bool {
     let bits = filter.len() as u64 * 8;

@@ -1,12 +1,18 @@
-//! Blocks of table files in memory, bounded in bytes.
+//! The cache of blocks of table files, bounded in bytes.
 //!
-//! What goes is decided by S3-FIFO: most blocks are used once and never again, so a new one waits in a *small* queue of a tenth
-//! of the memory, and only if it is used again there does it enter the *main* queue, in which a block that was used since it was last
-//! looked at goes round once more. Who was turned out of the small queue is remembered for a while, by number only, and enters the
-//! main queue at once when it comes back. So a scan, however long, passes through the small queue and leaves the main one alone;
-//! and a hit costs one counter, where LRU moves entries about.
+//! Evicts by S3-FIFO, because most blocks are used once:
 //!
-//! A block unpacks its columns when they are first asked for, so it grows while it is here; readers tell ([`Cache::keep`]).
+//! 1. A new block enters the *small* queue, which has a tenth of the memory.
+//! 2. If it is used again there, it moves to the *main* queue. Otherwise it is evicted, and its
+//!    number stays for a while as a *ghost*.
+//! 3. A block whose ghost still exists enters the main queue at once.
+//! 4. A block at the end of the main queue that was used since its last round goes round again.
+//!
+//! A scan of any length therefore passes through the small queue only. A hit increments one
+//! counter, where LRU relinks entries.
+//!
+//! A block decompresses columns on first use, so that it grows while cached. Readers report its new
+//! size with [`Cache::keep`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,17 +24,18 @@ use crate::table::scan_cache::ScanCache;
 
 type BlockId = (u64, usize);
 
-/// However many files are open, blocks may have this part of the memory: without any, each read would go to the disk.
+/// Blocks may use at least this fraction (1/8) of the memory, even if filters and indexes fill all
+/// of it. Otherwise each read would go to the disk.
 const ROOM_MIN_PART: usize = 8;
 
-/// Uses counted of a block; more make no difference.
+/// Uses counted for a block. More do not change its eviction.
 const USES_MAX: u8 = 3;
 
 /// The block cache of one shard.
 #[derive(Debug)]
 pub(crate) struct Cache {
     bytes_max: usize,
-    /// Taken of it by filters and indexes of open files.
+    /// Memory of filters and indexes of open files, from the same budget, bytes.
     reserved: usize,
     bytes: usize,
     small_bytes: usize,
@@ -36,11 +43,11 @@ pub(crate) struct Cache {
     /// Oldest first.
     small: VecDeque<BlockId>,
     main: VecDeque<BlockId>,
-    /// Turned out of the small queue lately, with how many were before.
+    /// Blocks evicted from the small queue recently, with the number of the eviction.
     ghosts: FxHashMap<BlockId, u64>,
     ghost_order: VecDeque<(BlockId, u64)>,
     turned_out: u64,
-    /// Has what room is left.
+    /// Uses the free part of `bytes_max`.
     scans: Arc<ScanCache>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -49,7 +56,7 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 struct Slot {
     block: Block,
-    /// What it is counted with.
+    /// The size it was last accounted with.
     bytes: usize,
     uses: u8,
     is_main: bool,
@@ -74,12 +81,13 @@ impl Cache {
         }
     }
 
-    /// Bytes it may hold: what filters and indexes leave of its memory, and a part of it at least.
+    /// Returns the bytes that blocks may use: what filters and indexes leave, or the minimum
+    /// fraction.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max.saturating_sub(self.reserved).max(self.bytes_max / ROOM_MIN_PART)
     }
 
-    /// Filters and indexes of open files take so many bytes: they are in the same budget.
+    /// Sets the memory of filters and indexes of open files, which share the budget.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.reserved = bytes;
         self.fit();
@@ -93,7 +101,7 @@ impl Cache {
         self.scans.set_blocks(self.bytes + self.bytes_max - room);
     }
 
-    /// Bytes held now.
+    /// Returns the bytes of cached blocks.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -118,7 +126,7 @@ impl Cache {
         }
     }
 
-    /// Keeps a block that was read, or counts anew what has been unpacked of one that is here.
+    /// Caches a block after a read, or accounts for the growth of a cached block.
     #[inline]
     pub(crate) fn keep(&mut self, file: u64, index: usize, block: &Block) {
         let (bytes, room) = (block.bytes(), self.bytes_max());
@@ -126,7 +134,7 @@ impl Cache {
         match self.slots.get_mut(&id) {
             Some(slot) if slot.bytes == bytes => return,
             Some(slot) => {
-                // Another reader may have read the same block meanwhile; the one that is here stays.
+                // Another reader may have cached the same block meanwhile. The cached one stays.
                 let bytes = slot.block.bytes();
                 self.bytes = self.bytes - slot.bytes + bytes;
                 if !slot.is_main {
@@ -171,7 +179,7 @@ impl Cache {
         self.slots.remove(&id);
     }
 
-    /// Notes who was turned out; as many as there are blocks are remembered.
+    /// Adds a ghost. Keeps as many ghosts as there are blocks, at least 16.
     fn remember(&mut self, id: BlockId) {
         self.turned_out += 1;
         self.ghosts.insert(id, self.turned_out);
@@ -184,7 +192,7 @@ impl Cache {
         }
     }
 
-    /// Forgets the blocks of a file that is gone.
+    /// Removes the blocks of a deleted file.
     pub(crate) fn forget(&mut self, file: u64) {
         self.small.retain(|id| id.0 != file);
         self.main.retain(|id| id.0 != file);

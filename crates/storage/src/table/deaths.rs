@@ -1,12 +1,13 @@
-//! When the cells of a file die: a histogram of expiry and deletion times, small enough for a footer.
+//! A histogram of the times at which the cells of a file die (expire, or were deleted), small
+//! enough for a footer.
 //!
-//! A bin stands for the times up to its second. Where bins run out, one of them is counted in the next
-//! later one: that which moves the fewest cells by the least time. So what is found to be dead at a time is
-//! dead, and some more may be.
+//! A bin counts the deaths up to its second. When bins run out, the bin with the least product of
+//! count and distance is merged into the next later bin. So `before` never counts a cell that is
+//! alive, and may miss some dead ones.
 
 use crate::model::codec::{Malformed, Reader, put_u32, put_u64};
 
-/// Bins of a file. With 16 of them, times spread evenly over a day are known to an hour and a half.
+/// Bins of a file. 16 bins resolve times spread evenly over a day to 1.5 hours.
 const BINS: usize = 16;
 
 /// Bytes of a histogram in a footer.
@@ -15,7 +16,7 @@ pub(crate) const BYTES: usize = BINS * 12;
 /// The histogram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Deaths {
-    /// Seconds since 1970 and counts, ascending; those behind `len` are zero.
+    /// (Unix seconds, count), ascending. Bins from `len` on are zero.
     bins: [(u32, u64); BINS],
     len: usize,
 }
@@ -27,7 +28,7 @@ impl Default for Deaths {
 }
 
 impl Deaths {
-    /// Counts cells that die at a second.
+    /// Counts `count` cells that die at second `at_s`.
     pub(crate) fn add(&mut self, at_s: u32, count: u64) {
         let place = self.bins[..self.len].partition_point(|(second, _)| *second < at_s);
         if place < self.len && self.bins[place].0 == at_s {
@@ -40,7 +41,7 @@ impl Deaths {
             self.len += 1;
             return;
         }
-        // With the new one there is one bin too many.
+        // With the new bin there is one too many.
         let mut all = [(0, 0); BINS + 1];
         all[..place].copy_from_slice(&self.bins[..place]);
         all[place] = (at_s, count);
@@ -56,7 +57,7 @@ impl Deaths {
         other.bins[..other.len].iter().for_each(|(at_s, count)| self.add(*at_s, *count));
     }
 
-    /// Cells that died before a second, or fewer.
+    /// Returns a lower bound of the number of cells that died before a second.
     pub(crate) fn before(&self, second: u32) -> u64 {
         let dead = self.bins[..self.len].iter().take_while(|(at_s, _)| *at_s < second);
         dead.fold(0, |sum, (_, count)| sum.saturating_add(*count))

@@ -1,4 +1,5 @@
 //! An open table file: its filter and index in memory, its blocks read on demand.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,30 +25,31 @@ use crate::world::{BoxFuture, File, Mode, World};
 #[derive(Clone, Debug)]
 pub(crate) struct TableFile {
     pub(crate) id: u64,
-    /// What the manifest says of it.
+    /// The file's entry in the manifest.
     pub(crate) entry: FileEntry,
     pub(crate) bytes: u64,
     pub(crate) path: PathBuf,
     file: Arc<dyn File>,
     filter: Bytes,
     pub(crate) index: Arc<[IndexEntry]>,
-    /// `None` in a file that cannot be opened.
+    /// `None` if the file cannot be opened.
     pub(crate) statistics: Option<Statistics>,
-    /// One for each state of this file that somebody may still read: see [`TableFile::cut`].
+    /// One reference for each state of this file that a reader may hold: see [`TableFile::cut`].
     users: Arc<()>,
-    /// Why nothing of it can be read.
+    /// The reason why the file cannot be opened, if so.
     damage: Option<StorageError>,
-    /// Compactions leave it out; shared by all states of this file.
+    /// True if compactions leave the file out. Shared by all states of this file.
     set_aside: Arc<AtomicBool>,
-    /// The first and the last token that may be in it.
+    /// The first and the last token that the file may contain.
     range: (i64, i64),
-    /// Memory that the filter and the index take while the file is open, bytes; of a shared file this shard's part.
+    /// Memory of the filter and the index while the file is open, bytes. Only this shard's part if
+    /// the file is shared.
     pub(crate) resident_bytes: usize,
-    /// What other shards have open of it too.
+    /// The parts that other shards share, if the file belongs to several.
     shared: Option<Arc<Opened>>,
 }
 
-/// Stands for a file that cannot be opened.
+/// The handle of a file that cannot be opened: every operation fails.
 #[derive(Debug)]
 struct Unopened;
 
@@ -114,7 +116,7 @@ async fn read_sections(
     let index: Arc<[IndexEntry]> = table::read_index(index)
         .map_err(|_| StorageError::corrupt(path, "its index does not decode"))?
         .into();
-    // Keys and bounds of entries are slices of the index as it was read.
+    // Keys and zone maps of entries are slices of the index as it was read.
     let resident_bytes = sections + size_of::<IndexEntry>() * index.len();
     Ok(Opened { file, bytes, filter, index, footer, resident_bytes })
 }
@@ -128,7 +130,7 @@ async fn read_footer(file: &dyn File, path: &Path, seal: u64) -> Result<(u64, ta
     Ok((bytes, footer))
 }
 
-/// The first and the last token of a file that is not open.
+/// Reads the first and the last token of a file that is not open.
 pub(crate) async fn tokens_of(world: &dyn World, path: &Path, seal: u64) -> Result<(i64, i64), StorageError> {
     let opened = world.open(path, Mode::ReadTable).await;
     let file = opened.map_err(|error| StorageError::io("read the table file", path, error))?;
@@ -152,7 +154,8 @@ impl TableFile {
         TableFile::open_as(world, path, entry, true).await
     }
 
-    /// As [`TableFile::open`], but without its filter, which may be damaged: every token may be in it.
+    /// Opens a file without its filter, which may be damaged. `may_contain` then never excludes a
+    /// token.
     pub(crate) async fn open_without_filter(
         world: &dyn World,
         path: PathBuf,
@@ -161,7 +164,8 @@ impl TableFile {
         TableFile::open_as(world, path, entry, false).await
     }
 
-    /// A file of which nothing can be read. It may have anything, and every read of it fails with `damage`.
+    /// Stands for a file that cannot be opened. It may contain any token, and every read of it
+    /// fails with `damage`.
     pub(crate) fn damaged(path: PathBuf, entry: FileEntry, damage: StorageError) -> TableFile {
         let start = BlockStart { token: i64::MIN, key: Bytes::new(), clustering: None };
         let block = IndexEntry {
@@ -193,12 +197,12 @@ impl TableFile {
         }
     }
 
-    /// Why nothing of it can be read, if that is so.
+    /// Returns the reason why the file cannot be opened, if so.
     pub(crate) fn damage(&self) -> Option<&StorageError> {
         self.damage.as_ref()
     }
 
-    /// Has compactions leave it out; called by `Files::set_aside` alone, which counts.
+    /// Makes compactions leave the file out. Only `Files::set_aside` calls it, because that counts.
     pub(crate) fn set_aside(&self) {
         self.set_aside.store(true, Relaxed);
     }
@@ -207,7 +211,7 @@ impl TableFile {
         self.set_aside.load(Relaxed)
     }
 
-    /// The error of a read that failed.
+    /// Returns the error for a failed read.
     pub(crate) fn unread(&self, error: std::io::Error) -> StorageError {
         let io = || StorageError::io("read the table file", &self.path, error);
         self.damage.clone().unwrap_or_else(io)
@@ -226,7 +230,8 @@ impl TableFile {
         Ok(TableFile::of(opened, path, entry))
     }
 
-    /// As [`TableFile::open`], of a file that other shards may have open already, in the folder of that name.
+    /// Opens a file like [`TableFile::open`], but shares what another shard of the same database
+    /// has open. `folder` identifies the database's folder.
     pub(crate) async fn open_shared(
         world: &dyn World,
         path: PathBuf,
@@ -273,7 +278,7 @@ impl TableFile {
         }
     }
 
-    /// Shards of the newest sharding that may have a part of it.
+    /// Returns the number of shards of the newest sharding that may own a part of the file.
     fn sharers(&self) -> usize {
         let Some((newest, others)) = self.entry.owners.split_last() else { return 1 };
         let shares = |shard: &u32| {
@@ -284,30 +289,30 @@ impl TableFile {
         (0..newest.sharding.shards).filter(shares).count().max(1)
     }
 
-    /// The same file, of which tokens below `from` do not count any more.
+    /// Returns a view of the file without the tokens below `from`.
     pub(crate) fn cut(&self, from: i64) -> TableFile {
         let range = range_of(&self.index, self.statistics.as_ref(), from);
         TableFile { entry: FileEntry { from, ..self.entry.clone() }, range, ..self.clone() }
     }
 
-    /// Another file of the same content that says it has other tokens.
+    /// Returns a file with the same content and another token range.
     #[cfg(test)]
     pub(crate) fn spanning(&self, id: u64, run: u64, range: (i64, i64)) -> TableFile {
         TableFile { id, entry: FileEntry::new(id, run), range, ..self.clone() }
     }
 
-    /// Whether nobody but the holder of `this` reads the file, in any of its states.
+    /// Returns true if `this` is the only reference to the file, in any of its states.
     pub(crate) fn is_unused(this: &Arc<TableFile>) -> bool {
         Arc::strong_count(this) == 1 && Arc::strong_count(&this.users) == 1
     }
 
-    /// The first and the last token that may be in it.
+    /// Returns the first and the last token that the file may contain.
     #[inline]
     pub(crate) fn tokens(&self) -> (i64, i64) {
         self.range
     }
 
-    /// Whether the file may hold a partition with this token, that counts here.
+    /// Returns true if the file may contain a partition with this token that this shard owns.
     #[inline]
     pub(crate) fn may_contain(&self, token: i64) -> bool {
         self.spans(token) && self.entry.owns(token) && self.filter_has(token)
@@ -319,7 +324,7 @@ impl TableFile {
         (first..=last).contains(&token)
     }
 
-    /// Whether the filter has a token.
+    /// Returns true if the filter may contain a token.
     #[inline]
     pub(crate) fn filter_has(&self, token: i64) -> bool {
         bloom::may_contain(&self.filter, token)
@@ -333,24 +338,24 @@ impl TableFile {
         self.open_block(index, stored)
     }
 
-    /// Reads bytes from disk.
+    /// Starts a read of stored bytes.
     pub(crate) fn begin_read(&self, offset: u64, bytes: usize) -> BoxFuture<std::io::Result<Bytes>> {
         self.file.read(offset, bytes)
     }
 
-    /// Checks a block as stored and makes it readable.
+    /// Checks a block's stored bytes and opens it.
     pub(crate) fn open_block(&self, index: usize, stored: Bytes) -> Result<Block, StorageError> {
         let entry = &self.index[index];
         table::read_block(entry, self.entry.seal, stored)
             .map_err(|why| unreadable_at(&self.path, entry.offset, why))
     }
 
-    /// The last block that starts at or before this place.
+    /// Returns the last block that starts at or before `place`.
     pub(crate) fn block_at(&self, place: &BlockStart) -> usize {
         self.index.partition_point(|entry| entry.start <= *place).saturating_sub(1)
     }
 
-    /// The block in which a partition ends, or would be.
+    /// Returns the block in which a partition ends, or would end.
     pub(crate) fn last_block_of(&self, token: i64, key: &Bytes) -> usize {
         let place = (token, key);
         self.index.partition_point(|entry| (entry.start.token, &entry.start.key) <= place).saturating_sub(1)
@@ -365,7 +370,7 @@ impl TableFile {
     }
 }
 
-/// Reads a file's partitions in order, past the cache.
+/// Reads a file's partitions in order, bypassing the cache.
 #[derive(Debug)]
 pub(crate) struct FileCursor {
     file: Arc<TableFile>,
@@ -374,13 +379,13 @@ pub(crate) struct FileCursor {
     last: i64,
     next_block: usize,
     block: Option<(Block, usize)>,
-    /// The partition that goes on in the next block.
+    /// The partition that continues in the next block.
     begun: Option<(i64, Bytes)>,
 }
 
 impl FileCursor {
     pub(crate) fn new(file: Arc<TableFile>, from: ScanFrom, last: i64) -> FileCursor {
-        // What does not count is not even read.
+        // Blocks before the first owned token are not read.
         let from = match from {
             ScanFrom::Token(token) | ScanFrom::After(token, _) if token < file.entry.from => {
                 ScanFrom::Token(file.entry.from)
@@ -397,7 +402,7 @@ impl FileCursor {
         FileCursor { file, blocks, from, last, next_block, block: None, begun: None }
     }
 
-    /// The next part in file order; the flag says that the partition goes on.
+    /// Returns the next part in file order.
     async fn part(&mut self) -> Result<Option<Part>, StorageError> {
         loop {
             if let Some((block, at)) = &mut self.block
@@ -414,12 +419,13 @@ impl FileCursor {
         }
     }
 
-    /// What is wrong with the block read last.
+    /// Returns the error for a block that contradicts the block before.
     fn damaged(&self) -> StorageError {
         self.file.malformed(self.next_block - 1)(Malformed)
     }
 
-    /// The next partition, or what is of it in one block; if it goes on, the last row so far.
+    /// Returns the next partition, or its part in one block. If it continues, also the clustering
+    /// of the last row so far.
     pub(crate) async fn next(&mut self) -> Result<Option<(Entry, Option<Bytes>)>, StorageError> {
         loop {
             let Some(part) = self.part().await? else { return Ok(None) };
@@ -438,7 +444,7 @@ impl FileCursor {
         }
     }
 
-    /// What the next block has of the partition begun, behind the row `after`.
+    /// Returns the next block's part of the current partition. Its rows must sort after `after`.
     pub(crate) async fn go_on(&mut self, after: &[u8]) -> Result<(Entry, Option<Bytes>), StorageError> {
         let (token, key) = self.begun.take().expect("a partition goes on");
         let part = self.part().await?.ok_or_else(|| self.file.malformed(self.next_block)(Malformed))?;
@@ -456,7 +462,7 @@ impl FileCursor {
         Ok((entry, more))
     }
 
-    /// Leaves out the rest of the partition begun: goes on with the block in which it ends.
+    /// Skips the rest of the current partition: continues with the block in which it ends.
     pub(crate) fn skip(&mut self, token: i64, key: &Bytes) {
         self.begun = None;
         self.from = ScanFrom::After(token, key.clone());
@@ -466,7 +472,7 @@ impl FileCursor {
         }
     }
 
-    /// A part, with those behind it while it has no rows.
+    /// Decodes a part. Joins it with the following parts while it has no rows.
     async fn piece(
         &mut self,
         token: i64,

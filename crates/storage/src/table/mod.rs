@@ -1,17 +1,18 @@
-//! The format of a table file, as pure functions over bytes: the writer, the index and the footer.
+//! The format of a table file as pure functions over bytes: the writer, the index and the footer.
 //!
 //! ```text
 //!  file      block | block | … | filter | index | footer          each block starts at a multiple of 8
 //!  index     entry of each block
-//!  entry     token i64 | key string | at u8 | clustering string | offset u64 | stored u32 | directory u32 | crc u32 |
-//!            rows u32 | bounds string
-//!  at        0 a partition starts here | 1 one goes on | 3 one goes on that has neither deletions nor static cells
+//!  entry     token i64 | key string | at u8 | clustering string | offset u64 | stored u32 | directory u32 |
+//!            crc u32 | rows u32 | zone map string
+//!  at        0 a partition starts here | 1 one continues | 3 one without deletions and static cells continues
 //!  footer    filter offset u64, bytes u32, crc u32 | index offset u64, bytes u32, crc u32 | statistics 272 bytes |
 //!            file id u64 | partitions u64 | version u32 | crc u32 | magic u64                          336 bytes
 //! ```
 //!
-//! Blocks are those of [`crate::table::columnar`]. A file is written once, synced, and only then named in the manifest. Checksums
-//! (CRC32C) are over the bytes as stored and seeded with the file's number, so a block of another file does not pass either.
+//! [`crate::table::columnar`] defines blocks. A file is written once and synced before the manifest
+//! names it. Checksums are CRC32C of the stored bytes, seeded with the file's number, so that a
+//! block of another file fails the check too.
 
 pub(crate) mod bloom;
 pub(crate) mod cache;
@@ -52,12 +53,12 @@ pub(crate) const FOOTER_BYTES: usize = 64 + statistics::BYTES;
 const INSIDE: u8 = 1;
 const PLAIN: u8 = 2;
 
-/// Where a block starts in the order of (token, key, clustering).
+/// The position at which a block starts, in the order of (token, key, clustering).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct BlockStart {
     pub(crate) token: i64,
     pub(crate) key: Bytes,
-    /// `None` when the partition itself starts here; it sorts before its rows.
+    /// `None` if the partition itself starts here, which sorts before its rows.
     pub(crate) clustering: Option<Bytes>,
 }
 
@@ -65,26 +66,27 @@ pub(crate) struct BlockStart {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct IndexEntry {
     pub(crate) start: BlockStart,
-    /// The partition that goes on here has neither deletions nor static cells.
+    /// True if the partition that continues here has neither deletions nor static cells.
     pub(crate) plain: bool,
     pub(crate) offset: u64,
     pub(crate) stored: u32,
     pub(crate) rows: u32,
     /// Bytes of the directory at the start of the block.
     pub(crate) directory: u32,
-    /// See [`columnar::bounds`].
+    /// The zone map of the block: see [`columnar::bounds`].
     pub(crate) bounds: Bytes,
     pub(crate) crc: u32,
 }
 
-/// What is known of a finished file.
+/// The size of a finished file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Written {
     pub(crate) bytes: u64,
     pub(crate) partitions: u64,
 }
 
-/// Turns partitions, given in order, into the bytes of a file. Take the bytes with `take` now and then.
+/// Encodes partitions, which arrive in order, into the bytes of a file. The caller takes finished
+/// bytes with `take` from time to time.
 #[derive(Debug)]
 pub(crate) struct TableWriter {
     file: u64,
@@ -93,19 +95,20 @@ pub(crate) struct TableWriter {
     layouts: Arc<[ColumnLayout]>,
     block: BlockBuilder,
     start: Option<(BlockStart, bool)>,
-    /// The partition being written, and whether it has neither deletions nor static cells.
+    /// The current partition, and true if it has neither deletions nor static cells.
     begun: Option<(i64, Bytes, bool)>,
     index: Vec<u8>,
     tokens: Vec<i64>,
     statistics: Statistics,
     out: Vec<u8>,
     taken: u64,
-    /// The token of a partition that no file holds.
+    /// The token of a partition with a row that exceeds the limits of the format.
     too_large: Option<i64>,
 }
 
 impl TableWriter {
-    /// A file whose blocks are closed at `block_bytes` before compression, written at `time`.
+    /// Starts a file written at `time`. A block is closed when it has `block_bytes` before
+    /// compression.
     pub(crate) fn new(file: u64, block_bytes: usize, time: WriteTime) -> TableWriter {
         TableWriter {
             file,
@@ -124,28 +127,28 @@ impl TableWriter {
         }
     }
 
-    /// The same with what is known of the columns, ascending by column, and another compression.
+    /// Sets the layouts of the columns, ascending by column, and the compression.
     pub(crate) fn with(self, layouts: Arc<[ColumnLayout]>, packing: Packing) -> TableWriter {
         TableWriter { layouts, packing, ..self }
     }
 
-    /// The same with other limits of a region.
+    /// Sets other limits of a region.
     #[cfg(test)]
     pub(crate) fn with_max(self, max: RegionMax) -> TableWriter {
         TableWriter { block: BlockBuilder::with_max(max), ..self }
     }
 
-    /// The number of partitions so far.
+    /// Returns the number of partitions so far.
     pub(crate) fn partitions(&self) -> u64 {
         self.tokens.len() as u64
     }
 
-    /// Bytes that wait to be taken.
+    /// Returns the number of finished bytes that were not taken yet.
     pub(crate) fn pending(&self) -> usize {
         self.out.len()
     }
 
-    /// Takes what is ready, with its place in the file.
+    /// Takes the finished bytes, with their offset in the file.
     pub(crate) fn take(&mut self) -> (u64, Vec<u8>) {
         let out = std::mem::take(&mut self.out);
         let offset = self.taken;
@@ -153,10 +156,11 @@ impl TableWriter {
         (offset, out)
     }
 
-    /// Takes what is ready in whole units of so many bytes, with its place in the file; the rest waits for the next time.
+    /// Takes the finished bytes in whole multiples of `unit` bytes, with their offset in the file.
+    /// The remainder stays.
     pub(crate) fn take_whole(&mut self, unit: usize) -> (u64, Vec<u8>) {
         let whole = self.out.len() / unit * unit;
-        // With room for as much again: it does not grow by copying.
+        // With the same capacity, the buffer grows without copying.
         let mut rest = Vec::with_capacity(self.out.capacity());
         rest.extend(self.out.drain(whole..));
         let taken = self.take();
@@ -164,7 +168,7 @@ impl TableWriter {
         taken
     }
 
-    /// Begins a partition, which must come after the last one, with what is known of it beside its rows.
+    /// Starts a partition, which must sort after the last one, with its deletions and static cells.
     pub(crate) fn begin(&mut self, token: i64, key: &Bytes, partition: &Partition) {
         self.tokens.push(token);
         if self.block.bytes() >= self.block_bytes {
@@ -186,7 +190,7 @@ impl TableWriter {
         self.begun = Some((token, key.clone(), plain));
     }
 
-    /// Adds rows to the partition begun, behind those it has.
+    /// Adds rows to the current partition. They sort after its earlier rows.
     pub(crate) fn rows(&mut self, partition: &Partition) {
         match partition {
             Partition::Single(row) => self.row(row),
@@ -206,12 +210,12 @@ impl TableWriter {
         self.block.push_row(row, &mut self.statistics);
     }
 
-    /// Whether a partition was begun and not ended.
+    /// Returns true between `begin` and `end` of a partition.
     pub(crate) fn is_inside(&self) -> bool {
         self.begun.is_some()
     }
 
-    /// Ends the partition begun, if one was.
+    /// Ends the current partition, if there is one.
     pub(crate) fn end(&mut self) {
         if self.begun.take().is_some() {
             self.block.end_part(false);
@@ -222,7 +226,7 @@ impl TableWriter {
         let Some((start, plain)) = self.start.take() else { return };
         self.out.resize(self.out.len().next_multiple_of(8), 0);
         let from = self.out.len();
-        // Bytes are taken whole blocks at a time, whose ends are not aligned: this one's offset has to be.
+        // `take` may have cut at an offset that is not aligned, but a block's offset must be.
         let padding = (self.taken + from as u64).next_multiple_of(8) - (self.taken + from as u64);
         self.out.resize(from + padding as usize, 0);
         let from = self.out.len();
@@ -242,17 +246,18 @@ impl TableWriter {
         finished.bounds.put(&mut bounds);
         put_bytes(index, &bounds);
         if finished.is_too_large {
-            // A block ends behind the row that fills it.
+            // A block is closed right after the row that fills it, so the row is in the last
+            // partition.
             self.too_large = self.too_large.or(self.tokens.last().copied());
         }
     }
 
-    /// Returns an error once a row exceeds what a file holds: the file must not be used then.
+    /// Returns an error if a row exceeded the limits of the format. The file must not be used then.
     pub(crate) fn check(&self) -> Result<(), StorageError> {
         self.too_large.map_or(Ok(()), |token| Err(StorageError::RowTooLarge { token }))
     }
 
-    /// Ends the file; take the rest of the bytes after this.
+    /// Ends the file. The caller takes the remaining bytes afterwards.
     ///
     /// # Errors
     /// [`StorageError::RowTooLarge`]
@@ -300,7 +305,7 @@ pub(crate) struct Footer {
     pub(crate) statistics: Statistics,
 }
 
-/// Why a file cannot be read.
+/// The reason why a file cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unreadable {
     Damaged(&'static str),
@@ -308,8 +313,8 @@ pub(crate) enum Unreadable {
     Version(u32),
 }
 
-/// Reads the footer out of the last bytes ([`FOOTER_BYTES`], or all there are) of a file of `len` bytes which the
-/// manifest calls `file`.
+/// Decodes the footer of a file of `len` bytes which the manifest calls `file`. `tail` has its last
+/// [`FOOTER_BYTES`] bytes, or all bytes of a shorter file.
 pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, Unreadable> {
     const SHORT: Unreadable = Unreadable::Damaged("its footer is too short");
     let end = tail.len().checked_sub(16).ok_or(SHORT)?;
@@ -346,7 +351,7 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
     }
 }
 
-/// Checks a section's bytes.
+/// Compares a section's bytes with its length and checksum.
 pub(crate) fn check_section(section: &Section, file: u64, bytes: &Bytes) -> Result<(), Unreadable> {
     if bytes.len() == section.bytes as usize && crc(file, bytes) == section.crc {
         return Ok(());
@@ -354,7 +359,7 @@ pub(crate) fn check_section(section: &Section, file: u64, bytes: &Bytes) -> Resu
     Err(Unreadable::Damaged("its filter or index does not match its checksum"))
 }
 
-/// Reads the index of a file.
+/// Decodes the index of a file.
 pub(crate) fn read_index(bytes: Bytes) -> Result<Vec<IndexEntry>, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut entries: Vec<IndexEntry> = Vec::new();
@@ -380,7 +385,7 @@ fn read_entry(reader: &mut Reader) -> Result<IndexEntry, Malformed> {
     Ok(IndexEntry { start, plain: at & PLAIN != 0, offset, stored, rows, directory, bounds, crc })
 }
 
-/// Checks a block as stored and makes it readable.
+/// Checks a block's stored bytes and opens it.
 pub(crate) fn read_block(
     entry: &IndexEntry,
     file: u64,

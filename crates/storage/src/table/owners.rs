@@ -1,16 +1,17 @@
-//! Which tokens several shardings give to one shard each.
+//! Decides whether a token range has tokens that several owners of a file all own.
 //!
 //! ```text
-//!  ring     ┌ piece ┬ piece ┬ … ┬ piece ┐       2^(ignored bits) pieces, all divided alike
-//!  piece    [ shard 0 ][ shard 1 ][ shard 2 ]   of a sharding over three
+//!  ring     ┌ stripe ┬ stripe ┬ … ┬ stripe ┐     2^(ignored bits) stripes, all divided alike
+//!  stripe   [ shard 0 ][ shard 1 ][ shard 2 ]   of a sharding over three
 //! ```
 //!
-//! A shard's part of a piece is an interval, and so is what several owners have in common.
+//! A shard owns an interval of each stripe, so the intersection of several owners is an interval
+//! too.
 
 use crate::manifest::Owner;
 
-/// The first and the last place in every piece that are an owner's; `None` if there are none. Places are fractions
-/// of 2^64, scaled down by the ignored bits.
+/// Returns the first and the last position that an owner has in every stripe. `None` if it has
+/// none. Positions are fractions of 2^64, scaled down by the ignored bits.
 fn part_of_piece(owner: &Owner) -> Option<(u128, u128)> {
     let shards = u128::from(owner.sharding.shards.max(1));
     let edge =
@@ -20,7 +21,7 @@ fn part_of_piece(owner: &Owner) -> Option<(u128, u128)> {
 }
 
 impl Owner {
-    /// Whether all tokens that it owns are also another owner's.
+    /// Returns true if another owner also owns all tokens of this one.
     pub(crate) fn is_within(&self, outer: &Owner) -> bool {
         let ignored = self.sharding.ignore_msb;
         if ignored >= 64 || ignored != outer.sharding.ignore_msb {
@@ -31,12 +32,12 @@ impl Owner {
     }
 }
 
-/// Whether there is a token from `first` to `last` that every one of these owns.
+/// Returns true if there is a token from `first` to `last` that all of these own.
 pub(crate) fn may_own(owners: &[Owner], first: i64, last: i64) -> bool {
     let Some(one) = owners.first() else { return first <= last };
     let ignored = one.sharding.ignore_msb;
     if ignored >= 64 || owners.iter().any(|owner| owner.sharding.ignore_msb != ignored) {
-        // Pieces of different lengths: no layout that was ever written has them.
+        // No layout that was ever written has stripes of different lengths.
         return true;
     }
     let (mut low, mut high) = (0, u128::from(u64::MAX) >> ignored);
@@ -50,7 +51,7 @@ pub(crate) fn may_own(owners: &[Owner], first: i64, last: i64) -> bool {
     if low > high || first > last {
         return false;
     }
-    // The first place at or behind `first` that is theirs is in this piece or in the next one.
+    // The first owned position at or after `first` is in this stripe or in the next one.
     let here = first - first % piece;
     let next = match first % piece {
         at if at <= low => here + low,
@@ -94,7 +95,7 @@ mod tests {
                     owner(shards, random.below(u64::from(shards)) as u32)
                 })
                 .collect();
-            // A piece has 2^52 tokens.
+            // A stripe has 2^52 tokens.
             let first = random.next_u64() as i64;
             let last = first.saturating_add((random.next_u64() >> (10 + random.below(8))) as i64);
             let step = (last.abs_diff(first) / 300).max(1);
@@ -102,7 +103,8 @@ mod tests {
             let found = tokens.into_iter().any(|token| owners.iter().all(|owner| owner.owns(token)));
             let may = may_own(&owners, first, last);
             assert!(may || !found, "{owners:?} own tokens from {first} to {last}");
-            // Where they have a piece's hundredth in common, a range of pieces has some of their tokens.
+            // A single owner has at least 1/100 of each stripe, so the samples hit it in a range of
+            // 8 stripes.
             let width = last.abs_diff(first) >> 52;
             assert!(!may || found || width < 8 || owners.len() > 1, "{owners:?} {first} {last}");
         }

@@ -11,10 +11,10 @@ use crate::read::slice::Slice;
 use crate::table::columnar;
 use crate::table::columnar::decode::Wanted;
 
-/// A block that can be read from. Cheap to clone.
+/// An open block. Cheap to clone.
 pub(crate) type Block = Arc<columnar::Block>;
 
-/// A partition, or the part of it that is in one block. Its rows are not yet read.
+/// A partition, or its part in one block. Its rows are not decoded yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     token: i64,
@@ -23,24 +23,25 @@ pub(crate) struct Part {
     index: usize,
 }
 
-/// What of a partition a reader wants.
+/// The data of a partition that a reader requests.
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
     /// Everything.
     All,
-    /// The row with this clustering, and what covers it; of its columns these, ascending, or all.
+    /// The row with this clustering, and the deletions that cover it. `columns`: the columns to
+    /// decode, ascending, or `None` for all.
     Row { clustering: Bytes, columns: Option<Arc<[u32]>>, bypass_cache: bool },
-    /// A number of rows of a stretch.
+    /// A number of rows in a clustering range.
     Slice(Arc<Slice>),
 }
 
-/// What a block knows of what was asked.
+/// The data that one block has for a request.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) partition: Partition,
-    /// The partition goes on in the next block.
+    /// True if the partition continues in the next block.
     pub(crate) more: bool,
-    /// A row was read without some of its columns.
+    /// True if a row was decoded without some of its columns.
     pub(crate) partial: bool,
 }
 
@@ -49,12 +50,13 @@ pub(crate) fn token(block: &Block, part: usize) -> Result<i64, Malformed> {
     Ok(block.keys()?.token(part))
 }
 
-/// Returns true if nothing of a block was deleted and it has no static cells: its columns tell all.
+/// Returns true if a block has neither deletions nor static cells, so that its columns are
+/// complete.
 pub(crate) fn is_plain(block: &Block) -> Result<bool, Malformed> {
     Ok(!block.has_heads() && (block.row_count() == 0 || block.row_marks()?.undeleted()))
 }
 
-/// Returns what the block has of a partition, or `None` if it has nothing.
+/// Returns the block's data for a partition, or `None` if it has none.
 pub(crate) fn piece(block: &Block, token: i64, key: &[u8], ask: &Ask) -> Result<Option<Piece>, Malformed> {
     let Some(part) = block.find(token, key)? else { return Ok(None) };
     let more = block.more && part + 1 == block.parts;
@@ -77,23 +79,23 @@ impl Part {
         (self.token, &self.key)
     }
 
-    /// Returns true if the partition started in the block before.
+    /// Returns true if the partition started in an earlier block.
     pub(crate) fn continued(&self) -> bool {
         self.block.continued && self.index == 0
     }
 
-    /// Returns true if the partition goes on in the next block.
+    /// Returns true if the partition continues in the next block.
     pub(crate) fn more(&self) -> bool {
         self.block.more && self.index + 1 == self.block.parts
     }
 
-    /// Returns everything in this part.
+    /// Decodes everything in this part.
     pub(crate) fn partition(&self) -> Result<Partition, Malformed> {
         partition(&self.block, self.index)
     }
 }
 
-/// What is known of a partition beside its rows, in this block.
+/// Decodes the deletions and static cells of a partition in this block.
 pub(crate) fn head(block: &columnar::Block, part: usize) -> Result<Full, Malformed> {
     Ok(block.head(part)?.map_or_else(Full::default, |head| Full {
         deletion: head.deletion,
@@ -120,7 +122,8 @@ fn partition(block: &columnar::Block, part: usize) -> Result<Partition, Malforme
     Ok(Partition::Full(Arc::new(full)))
 }
 
-/// The head of the partition and at most the one row; whether columns were left out.
+/// Decodes the head of the partition and at most one row. The flag is true if columns were left
+/// out.
 fn only(
     block: &columnar::Block,
     part: usize,

@@ -1,5 +1,8 @@
-//! A table file's blocks one after the other, past the block cache: many of them in one read, and the next read begun while these are worked
-//! on. A scan by columns finds what earlier ones read (scan_cache.rs); a merge, or a scan by partitions, neither looks there nor leaves anything.
+//! Reads a table file's blocks in order, bypassing the block cache. One read covers many blocks,
+//! and the next read starts while the caller processes the last one.
+//!
+//! A scan by columns shares reads with other scans through [`ScanCache`]. A compaction, or a scan
+//! by partitions, passes no cache: it neither finds nor leaves chunks there.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,25 +19,26 @@ use crate::table::part::Block;
 use crate::table::scan_cache::{Chunk, ScanCache};
 use crate::world::BoxFuture;
 
-/// Bytes read at a time, once it is clear that many are wanted: enough that the cost of a request does not matter, few enough that
-/// two of them for each file do not either.
+/// The size of a full read. Large enough that the cost of a request does not matter. Small enough
+/// that two buffers of it for each file do not matter either.
 const READ: u64 = 1 << 20;
 
-/// The first read asks for about so much, and each that follows for twice as much: who wants only a few rows has only these read.
+/// The size of the first read. Each following read is twice as large, so that a reader of few rows
+/// reads little.
 const FIRST_READ: u64 = 64 << 10;
 
-/// From reads of this size on the next one is begun ahead.
+/// Reads of at least this size start the next read ahead.
 const AHEAD_FROM: u64 = 4 * FIRST_READ;
 
 /// Reads blocks in ascending order.
 pub(crate) struct ReadAhead {
     pub(crate) file: Arc<TableFile>,
     cache: Option<Arc<ScanCache>>,
-    /// Blocks that begin behind this token are not read ahead.
+    /// Blocks that start behind this token are not read ahead.
     last: i64,
     chunk: Chunk,
     next: Option<Reading>,
-    /// About how much the next read asks for.
+    /// The size of the next read, about.
     bytes: u64,
 }
 
@@ -44,7 +48,7 @@ struct Reading {
 }
 
 enum State {
-    /// It was there.
+    /// Found in the scan cache.
     Kept(Bytes),
     UnderWay(BoxFuture<io::Result<Bytes>>),
     Read(io::Result<Bytes>),
@@ -57,12 +61,12 @@ impl std::fmt::Debug for ReadAhead {
 }
 
 impl ReadAhead {
-    /// For one who reads up to the token `last`.
+    /// Creates a reader of blocks up to the token `last`.
     pub(crate) fn new(file: Arc<TableFile>, last: i64, cache: Option<Arc<ScanCache>>) -> ReadAhead {
         ReadAhead { file, cache, last, chunk: (0..0, Bytes::new()), next: None, bytes: FIRST_READ }
     }
 
-    /// A block of the index.
+    /// Returns the block with this number in the index.
     pub(crate) async fn block(&mut self, index: usize) -> Result<Block, StorageError> {
         if !self.chunk.0.contains(&index) {
             self.fetch(index).await?;
@@ -96,7 +100,7 @@ impl ReadAhead {
         if wanted && self.bytes >= AHEAD_FROM {
             let mut next = self.begin(end);
             if let State::UnderWay(read) = &mut next.state {
-                // Looking at it once sets it going.
+                // The first poll submits the request.
                 let looked = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
                 if let Poll::Ready(read) = looked {
                     next.state = State::Read(read);
@@ -107,8 +111,8 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Keeps what was read for the scans that follow. Not the little that who looks for a few tokens has read: longer reads would
-    /// end where it begins.
+    /// Caches a read for later scans. Leaves out short reads of a scan that ends early: they would
+    /// split the long reads of later scans.
     fn keep(&self, blocks: &Range<usize>, read: io::Result<Bytes>) -> io::Result<Bytes> {
         if let (Some(cache), Ok(bytes)) = (&self.cache, &read)
             && (self.last >= self.file.tokens().1 || bytes.len() as u64 >= AHEAD_FROM)
@@ -118,12 +122,12 @@ impl ReadAhead {
         read
     }
 
-    /// Forgets what was kept of the file, which is not what it should be: the disk may have it better.
+    /// Removes cached chunks of the file after a failed check: the disk may have the correct bytes.
     pub(crate) fn forget(&self) {
         self.cache.iter().for_each(|cache| cache.forget(self.file.id));
     }
 
-    /// Finds this block and some that follow, or begins to read them.
+    /// Finds a chunk that starts with this block, or starts to read one.
     fn begin(&mut self, from: usize) -> Reading {
         let mut end_max = self.file.index.len();
         match self.cache.as_ref().map(|cache| cache.find(self.file.id, from)) {

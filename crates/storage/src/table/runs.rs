@@ -1,6 +1,6 @@
-//! The files of a table, by run. A run is a chain of files (fragments) whose tokens do not overlap,
-//! so a reader of one token finds the only fragment that may have it by binary search. A read then
-//! costs a search for each run, and nothing for each file.
+//! The files of a table, by run. A run is a chain of files (fragments) whose token ranges do not
+//! overlap. A binary search finds the only fragment that may have a token. So a read costs one
+//! search for each run, and nothing for each file.
 //!
 //! ```text
 //!  run 7    [ a … f ][ g … m ][ n … z ]        token k: one search in each run,
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Snapshots share the runs with the table: a clone copies one pointer for each run. A run that a
-//! snapshot holds is copied when it changes.
+//! snapshot holds is copied before it changes.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ use crate::table::file::TableFile;
 /// The files of a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
-    /// Ascending by number. Several have the same number only where files of version 1, which do
-    /// not record their last token, might overlap.
+    /// Ascending by number. Only files that cannot be opened may overlap others of their run. The
+    /// run then has several entries with the same number.
     runs: Vec<Arc<Run>>,
     len: usize,
-    /// Files that merges leave out because of damage.
+    /// The number of files that compactions leave out because of damage.
     aside: usize,
-    /// Changes so far, for those who keep what they computed from the files.
+    /// The number of changes, which invalidates results that callers cached.
     version: u64,
 }
 
-/// The fragments of one run, and what is known of all of them.
+/// The fragments of one run, and their combined statistics.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) number: u64,
@@ -38,28 +38,28 @@ pub(crate) struct Run {
     files: Vec<Arc<TableFile>>,
     pub(crate) bytes: u64,
     pub(crate) blocks: usize,
-    /// Memory that filters and indexes take.
+    /// Memory of filters and indexes, bytes.
     pub(crate) resident_bytes: usize,
-    /// Fragments that merges leave out because of damage.
+    /// The number of fragments that compactions leave out because of damage.
     aside: usize,
     pub(crate) known: Known,
 }
 
-/// Bounds of a run's statistics. They stay as they are when a fragment goes: least values may then
-/// be too small and greatest ones too great, which every reader of them allows.
+/// The combined statistics of a run. They stay unchanged when a fragment is removed. Minima may
+/// then be too small and maxima too large, which every reader of them allows for.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) timestamps: (i64, i64),
-    /// The greatest timestamp that was not in the future when it was written.
+    /// The greatest timestamp that was not in the future when its file was written.
     pub(crate) newest: i64,
     pub(crate) cells: u64,
     pub(crate) rows: u64,
     pub(crate) deaths: Deaths,
-    /// By this second all of some fragment is dead; `u32::MAX` if of none.
+    /// The first second at which all of some fragment is dead; `u32::MAX` if there is none.
     pub(crate) first_dead_s: u32,
-    /// When the last fragment was written, Unix seconds; 0 if that is not recorded.
+    /// The time when the last fragment was written, Unix seconds; 0 if that is not recorded.
     pub(crate) written_s: u32,
-    /// Some fragment has partitions that other shards own.
+    /// True if some fragment has partitions that other shards own.
     pub(crate) is_shared: bool,
 }
 
@@ -82,7 +82,7 @@ impl Known {
     fn add(&mut self, file: &TableFile) {
         self.is_shared |= !file.entry.owners.is_empty();
         let Some(statistics) = &file.statistics else {
-            // A file that cannot be opened may hold anything.
+            // A file that cannot be opened may contain any timestamp.
             self.timestamps = (i64::MIN, self.timestamps.1);
             return;
         };
@@ -106,12 +106,12 @@ impl Run {
         run
     }
 
-    /// The fragments, ascending by token.
+    /// Returns the fragments, ascending by token.
     pub(crate) fn files(&self) -> &[Arc<TableFile>] {
         &self.files
     }
 
-    /// The fragments that may be merged.
+    /// Returns the fragments that compactions may read.
     pub(crate) fn sound(&self) -> impl Iterator<Item = &Arc<TableFile>> {
         self.files.iter().filter(|file| !file.is_set_aside())
     }
@@ -120,13 +120,13 @@ impl Run {
         self.aside < self.files.len()
     }
 
-    /// Bytes of the fragments that may be merged.
+    /// Returns the bytes of the fragments that compactions may read.
     pub(crate) fn sound_bytes(&self) -> u64 {
-        // Next to no run has others, and this is asked for often.
+        // Hardly any run has a damaged fragment, and callers call this often.
         if self.aside == 0 { self.bytes } else { self.sound().map(|file| file.bytes).sum() }
     }
 
-    /// The place of the first fragment that begins behind `token`.
+    /// Returns the index of the first fragment that starts behind `token`.
     fn behind(&self, token: i64) -> usize {
         self.files.partition_point(|file| {
             count_step();
@@ -134,14 +134,14 @@ impl Run {
         })
     }
 
-    /// The fragment that has this token in its range.
+    /// Returns the fragment whose range contains this token.
     #[inline]
     pub(crate) fn at(&self, token: i64) -> Option<&Arc<TableFile>> {
         let file = &self.files[self.behind(token).checked_sub(1)?];
         (token <= file.tokens().1).then_some(file)
     }
 
-    /// The fragments that have tokens from `first` to `last` in their ranges.
+    /// Returns the fragments whose ranges contain tokens from `first` to `last`.
     pub(crate) fn between(&self, first: i64, last: i64) -> &[Arc<TableFile>] {
         let mut start = self.behind(first);
         if start > 0 && self.files[start - 1].tokens().1 >= first {
@@ -151,7 +151,7 @@ impl Run {
         self.files.get(start..end).unwrap_or(&[])
     }
 
-    /// Where a file belongs; `None` if it overlaps one that is here.
+    /// Returns the index at which to insert a file. `None` if it overlaps a fragment.
     fn place_of(&self, file: &TableFile) -> Option<usize> {
         let (first, last) = file.tokens();
         let place = self.behind(first);
@@ -169,7 +169,7 @@ impl Run {
         self.files.insert(place, file);
     }
 
-    /// The place of a file that is here.
+    /// Returns the index of a fragment.
     fn find(&self, file: &TableFile) -> Option<usize> {
         let place = self.behind(file.tokens().0).checked_sub(1)?;
         (self.files[place].id == file.id).then_some(place)
@@ -186,7 +186,7 @@ impl Run {
 }
 
 impl Files {
-    /// The number of files.
+    /// Returns the number of files.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -195,17 +195,18 @@ impl Files {
         self.len == 0
     }
 
-    /// The number of files that merges leave out because of damage.
+    /// Returns the number of files that compactions leave out because of damage.
     pub(crate) fn aside(&self) -> usize {
         self.aside
     }
 
-    /// Has merges leave a file out.
+    /// Makes compactions leave a file out.
     pub(crate) fn set_aside(&mut self, id: u64) {
         for run in &mut self.runs {
             let file = run.sound().find(|file| file.id == id).cloned();
             if let Some(file) = file {
-                // After the copy of a shared run, so that each counts what it was told of.
+                // After `make_mut` copied a shared run, so that the copy does not count the file as
+                // well.
                 Arc::make_mut(run).aside += 1;
                 file.set_aside();
                 self.aside += 1;
@@ -215,7 +216,7 @@ impl Files {
         }
     }
 
-    /// Changes whenever the files do.
+    /// Returns a number that changes whenever the files do.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
@@ -224,18 +225,18 @@ impl Files {
         &self.runs
     }
 
-    /// All files, run by run, ascending by token in each.
+    /// Returns all files, run by run, ascending by token in each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<TableFile>> {
         self.runs.iter().flat_map(|run| &run.files)
     }
 
-    /// The files that may hold a partition with this token that counts.
+    /// Returns the files that may contain a partition with this token that this shard owns.
     #[inline]
     pub(crate) fn holding(&self, token: i64) -> impl Iterator<Item = &Arc<TableFile>> {
         self.runs.iter().filter_map(move |run| run.at(token)).filter(move |file| file.may_contain(token))
     }
 
-    /// Blocks of all files.
+    /// Returns the number of blocks of all files.
     pub(crate) fn blocks(&self) -> usize {
         self.runs.iter().map(|run| run.blocks).sum()
     }
@@ -255,19 +256,19 @@ impl Files {
         self.runs.insert(start, Arc::new(Run::new(file)));
     }
 
-    /// The run a file is in, and its place there.
+    /// Returns the index of a file's run, and the file's index in it.
     fn find(&self, file: &TableFile) -> Option<(usize, usize)> {
         let start = self.runs.partition_point(|run| run.number < file.entry.run);
         let same = self.runs[start..].iter().take_while(|run| run.number == file.entry.run);
         (start..).zip(same).find_map(|(at, run)| Some((at, run.find(file)?)))
     }
 
-    /// Whether a file is here, in this state or as less of it was cut off.
+    /// Returns true if a file is here, in this state or cut further.
     pub(crate) fn contains(&self, file: &TableFile) -> bool {
         self.find(file).is_some()
     }
 
-    /// Takes a file out.
+    /// Removes a file.
     pub(crate) fn remove(&mut self, file: &TableFile) -> Option<Arc<TableFile>> {
         let (run, place) = self.find(file)?;
         self.len -= 1;
@@ -280,14 +281,14 @@ impl Files {
         Some(removed)
     }
 
-    /// Takes all files out.
+    /// Removes and returns all files.
     pub(crate) fn take(&mut self) -> Vec<Arc<TableFile>> {
         let files = self.iter().cloned().collect();
         *self = Files { version: self.version + 1, ..Files::default() };
         files
     }
 
-    /// What is left without files of these numbers, which are in these runs.
+    /// Returns the files without those with the numbers in `gone`, which are in `runs`.
     pub(crate) fn without(&self, runs: &[u64], gone: &FxHashSet<u64>) -> Files {
         let mut left = Files::default();
         for run in &self.runs {
@@ -324,7 +325,7 @@ fn count_step() {
     STEPS.set(STEPS.get() + 1);
 }
 
-/// Comparisons of searches on this thread so far.
+/// Returns the comparisons of searches on this thread so far.
 #[cfg(test)]
 pub(crate) fn steps() -> u64 {
     STEPS.get()

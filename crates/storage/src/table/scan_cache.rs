@@ -1,14 +1,16 @@
-//! What scans read of table files, kept as it is stored for scans that come after.
+//! The cache of table-file chunks for scans: stored bytes, as they were read.
 //!
-//! It shares the memory of the block cache (cache.rs), and comes second there: a chunk is kept where blocks leave room, and goes when
-//! blocks need it. So analytics use what memory there is and take none from point reads. Blocks are kept unpacked and by the fast lane;
-//! chunks as they were read, up to a megabyte of blocks each, by heavy lanes, which share a short lock here. The fast lane only ever tries
-//! that lock.
+//! It shares the memory of the block cache (`cache.rs`) and has the lower priority: chunks use the
+//! memory that blocks leave free, and are evicted when blocks need it. So scans take no memory from
+//! point reads. Blocks are cached decompressed, by the fast lane. Chunks are cached as stored, up
+//! to a megabyte each, by heavy lanes. Heavy lanes share a short lock. The fast lane only tries the
+//! lock.
 //!
-//! The chunk used longest ago goes first, but for another chunk none goes that was used within the last [`STAYS`] × as many reads as there
-//! are chunks. Without that, a scan of more than there is room for would push out each chunk just before it comes back to it, as in
-//! any least-recently-used cache, and find nothing; with it, it finds again what there is room for. A table larger than [`STAYS`] times the
-//! room passes through, and whatever is not read any more is gone after so many reads.
+//! The least recently used chunk is evicted first. A new chunk evicts only chunks that were not
+//! used within the last [`STAYS`] × (number of chunks) reads. Plain LRU fails on a cyclic scan that
+//! is larger than the cache: it evicts each chunk just before the scan returns to it. With the
+//! rule, such a scan finds as many chunks as fit. A table larger than [`STAYS`] times the cache
+//! passes through.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,29 +19,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bytes::Bytes;
 
-/// See the head of this file.
+/// Reads for each cached chunk during which a chunk stays. See the head of this file.
 const STAYS: u64 = 4;
 
-/// Chunks that the fast lane takes out at a time: a free or two of a megabyte each.
+/// Chunks that the fast lane frees at a time, of up to a megabyte each.
 const PIECE: usize = 8;
 
-/// Smaller ones are copied: a read's memory may be four times what was read.
+/// Smaller chunks are copied: the memory of a read may be four times its length.
 const COPIED_BYTES_MAX: usize = 256 << 10;
 
-/// Some blocks of a file that lie one behind the other, as stored.
+/// Adjacent blocks of a file, as stored.
 pub(crate) type Chunk = (Range<usize>, Bytes);
 
-/// A file and a block of it.
+/// A file, and a block of it.
 type BlockId = (u64, usize);
 
-/// The chunks of one shard's files.
+/// The cached chunks of one shard's files.
 #[derive(Debug)]
 pub(crate) struct ScanCache {
-    /// For blocks and chunks together.
+    /// The limit of blocks and chunks together.
     bytes_max: usize,
-    /// What blocks take of it.
+    /// Memory of blocks.
     blocks_bytes: AtomicUsize,
-    /// What chunks take, as the lock's holder left it.
+    /// Memory of chunks, updated at the end of each use of the lock.
     bytes: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -48,12 +50,12 @@ pub(crate) struct ScanCache {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// By their first blocks; those of a file have no blocks in common.
+    /// By file and first block. Chunks of a file do not overlap.
     chunks: BTreeMap<BlockId, Entry>,
-    /// By the numbers of the reads that used them last.
+    /// Ordered by the number of the read that used the chunk last.
     by_use: BTreeMap<u64, BlockId>,
     bytes: usize,
-    /// Reads so far.
+    /// The number of reads so far.
     reads: u64,
 }
 
@@ -65,7 +67,7 @@ struct Entry {
 }
 
 impl Kept {
-    /// The chunk that has this block.
+    /// Returns the chunk that contains this block.
     fn find(&mut self, file: u64, block: usize) -> Option<Chunk> {
         self.reads += 1;
         let (id, entry) = self.chunks.range_mut(..=(file, block)).next_back()?;
@@ -78,7 +80,7 @@ impl Kept {
         Some((id.1..entry.end, entry.bytes.clone()))
     }
 
-    /// The first block, of those from this one on, that a chunk begins with.
+    /// Returns the first block at or after this one with which a chunk starts.
     fn next(&self, file: u64, block: usize) -> Option<usize> {
         let (id, _) = self.chunks.range((file, block)..).next()?;
         (id.0 == file).then_some(id.1)
@@ -97,13 +99,13 @@ impl Kept {
         self.chunks.insert(id, Entry { end: blocks.end, bytes, used: self.reads });
     }
 
-    /// Takes out the one used longest ago, if no read used it since `before`.
+    /// Removes the least recently used chunk, unless a read used it since read number `before`.
     fn take_oldest(&mut self, before: u64) -> Option<Bytes> {
         let (used, id) = self.by_use.first_key_value().map(|(used, id)| (*used, *id))?;
         (used < before).then(|| self.remove(used, id))
     }
 
-    /// Takes out the oldest until no more than `room` is left, `chunks_max` at most.
+    /// Removes the oldest chunks, at most `chunks_max`, until no more than `room` bytes are left.
     fn take_above(&mut self, room: usize, chunks_max: usize) -> Vec<Bytes> {
         let mut out = Vec::new();
         while self.bytes > room && out.len() < chunks_max {
@@ -127,7 +129,7 @@ impl Kept {
 }
 
 impl ScanCache {
-    /// For so many bytes, those of blocks included.
+    /// Creates a cache. `bytes_max` includes the memory of blocks.
     pub(crate) fn new(bytes_max: usize) -> ScanCache {
         ScanCache {
             bytes_max,
@@ -139,12 +141,12 @@ impl ScanCache {
         }
     }
 
-    /// Bytes held now.
+    /// Returns the bytes of cached chunks.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
 
-    /// Reads that found their chunk here, and that did not.
+    /// Returns the number of reads that found their chunk here, and of those that did not.
     pub(crate) fn lookups(&self) -> (u64, u64) {
         (self.hits.load(Relaxed), self.misses.load(Relaxed))
     }
@@ -153,12 +155,13 @@ impl ScanCache {
         self.bytes_max.saturating_sub(self.blocks_bytes.load(Relaxed))
     }
 
-    /// The lock, for heavy lanes. Poison means that a thread panicked between two operations, none of which leaves the maps half done.
+    /// Locks, on heavy lanes. A poisoned lock is used: a panic happens only between two operations,
+    /// and each leaves both maps consistent.
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same for the fast lane, which waits for nobody.
+    /// Tries to lock, on the fast lane, which must not wait.
     fn try_lock(&self) -> Option<MutexGuard<'_, Kept>> {
         match self.kept.try_lock() {
             Ok(kept) => Some(kept),
@@ -167,7 +170,8 @@ impl ScanCache {
         }
     }
 
-    /// Heavy lanes: the chunk with this block; if there is none, where a read from this block on should end because the next chunk begins.
+    /// Heavy lanes: returns the chunk with this block. Otherwise the block at which a read should
+    /// end because the next chunk starts there.
     pub(crate) fn find(&self, file: u64, block: usize) -> Result<Chunk, Option<usize>> {
         let mut kept = self.lock();
         let found = kept.find(file, block);
@@ -176,13 +180,13 @@ impl ScanCache {
         found.ok_or_else(|| kept.next(file, block))
     }
 
-    /// Heavy lanes: keeps what was read, if there is room.
+    /// Heavy lanes: caches a chunk, if there is free space.
     pub(crate) fn keep(&self, file: u64, (blocks, bytes): Chunk) {
         let bytes = if bytes.len() < COPIED_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes };
         let room = self.room();
         let mut kept = self.lock();
         let mut out = kept.take_above(room, usize::MAX);
-        // Another scan may have read the same meanwhile.
+        // Another scan may have cached the same blocks meanwhile.
         if bytes.len() <= room && !kept.overlaps(file, &blocks) {
             let stays = kept.reads.saturating_sub(STAYS * kept.chunks.len() as u64);
             while kept.bytes + bytes.len() > room {
@@ -196,15 +200,15 @@ impl ScanCache {
         self.give_back(kept, out);
     }
 
-    /// Ends the holding of the lock, and then frees what was taken out.
+    /// Releases the lock before it frees the removed chunks.
     fn give_back(&self, kept: MutexGuard<'_, Kept>, out: Vec<Bytes>) {
         self.bytes.store(kept.bytes, Relaxed);
         drop(kept);
         drop(out);
     }
 
-    /// Fast lane: blocks take so much now. Chunks make room for them, if no heavy lane holds the lock, else when this or [`Self::keep`]
-    /// is called next.
+    /// Fast lane: sets the memory of blocks, and evicts chunks for them. If a heavy lane holds the
+    /// lock, the next call of this or [`Self::keep`] evicts.
     pub(crate) fn set_blocks(&self, blocks_bytes: usize) {
         self.blocks_bytes.store(blocks_bytes, Relaxed);
         let room = self.room();
@@ -217,7 +221,8 @@ impl ScanCache {
         }
     }
 
-    /// Fast lane: forgets some of a file that is gone, unless a heavy lane holds the lock: whether nothing of it is left.
+    /// Fast lane: removes some chunks of a deleted file. Returns true if none is left, and false if
+    /// a heavy lane holds the lock.
     pub(crate) fn forget_some(&self, file: u64) -> bool {
         let Some(mut kept) = self.try_lock() else { return false };
         let out = kept.take_of(file, PIECE);
@@ -226,7 +231,8 @@ impl ScanCache {
         is_gone
     }
 
-    /// Heavy lanes: forgets a file that is not what it should be; perhaps only what was read of it is not.
+    /// Heavy lanes: removes the chunks of a file after a failed check, in case only the cached
+    /// bytes are damaged.
     pub(crate) fn forget(&self, file: u64) {
         let mut kept = self.lock();
         let out = kept.take_of(file, usize::MAX);
@@ -240,7 +246,8 @@ mod tests {
 
     const ROOM: usize = 1000;
 
-    /// A scan of blocks of a file, two in a chunk of 100 bytes, as [`ReadAhead`](crate::table::read_ahead::ReadAhead) does it: how many chunks it found.
+    /// Scans blocks of a file like [`ReadAhead`](crate::table::read_ahead::ReadAhead), in chunks of
+    /// two blocks and 100 bytes. Returns the number of chunks found.
     fn scan(cache: &ScanCache, file: u64, blocks: Range<usize>) -> usize {
         let (mut at, mut found) = (blocks.start, 0);
         while at < blocks.end {
@@ -262,26 +269,27 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_found_again_from_any_block_on() {
+    fn cached_chunk_is_found_from_any_of_its_blocks() {
         let cache = ScanCache::new(ROOM);
         assert_eq!(scan(&cache, 1, 4..12), 0);
         assert_eq!(scan(&cache, 1, 4..12), 4);
         assert_eq!(scan(&cache, 1, 7..12), 3, "the first of them from its second block on");
         assert_eq!(scan(&cache, 2, 4..6), 0, "another file");
-        // Two chunks before, of which one ends where the next that is there begins, and nothing is kept twice.
+        // Two new chunks before, of which one ends where the next cached one starts. Nothing is
+        // cached twice.
         assert_eq!(scan(&cache, 1, 1..12), 4);
         assert_eq!(cache.bytes(), 4 * 100 + 100 + 100 + 50);
         assert_eq!(cache.lookups(), (4 + 3 + 4, 4 + 1 + 2));
     }
 
     #[test]
-    fn a_scan_of_more_than_there_is_room_for_finds_again_what_there_is_room_for() {
+    fn cyclic_scan_larger_than_the_cache_finds_what_fits() {
         let cache = ScanCache::new(ROOM);
         for round in 0..5 {
             let found = scan(&cache, 1, 0..60);
             assert_eq!(found, if round == 0 { 0 } else { 10 }, "thirty chunks, of which ten stay");
         }
-        // One that is far too large finds nothing, and does not keep others out for long.
+        // A scan that is far too large finds nothing, and does not evict other chunks for long.
         for _ in 0..3 {
             assert_eq!(scan(&cache, 2, 0..200), 0);
         }
@@ -293,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_come_first() {
+    fn blocks_evict_chunks() {
         let cache = ScanCache::new(ROOM);
         scan(&cache, 1, 0..20);
         assert_eq!(cache.bytes(), ROOM);
@@ -302,14 +310,14 @@ mod tests {
             assert_eq!(cache.bytes(), ROOM - blocks * 100);
         }
         assert_eq!(scan(&cache, 1, 0..20), 0);
-        assert_eq!(cache.bytes(), 0, "there is no room");
+        assert_eq!(cache.bytes(), 0, "no free space");
         cache.set_blocks(600);
         scan(&cache, 1, 0..20);
         assert_eq!((scan(&cache, 1, 0..20), cache.bytes()), (4, 400));
     }
 
     #[test]
-    fn a_file_is_forgotten_unless_somebody_holds_the_lock() {
+    fn file_is_forgotten_unless_the_lock_is_held() {
         let cache = ScanCache::new(ROOM);
         scan(&cache, 1, 0..4);
         scan(&cache, 2, 0..4);
@@ -326,20 +334,21 @@ mod tests {
         cache.forget(1);
         cache.forget(2);
         scan(&cache, 3, 0..20);
-        assert!(!cache.forget_some(3), "there are more than it takes out at a time");
+        assert!(!cache.forget_some(3), "it has more chunks than are freed at a time");
         assert!(cache.forget_some(3));
     }
 
     #[test]
-    fn small_chunks_make_room_for_large_blocks_in_the_end() {
+    fn next_scan_evicts_the_chunks_that_blocks_displace() {
         let cache = ScanCache::new(ROOM);
         for block in 0..100 {
             cache.keep(1, (block..block + 1, vec![0; 10].into()));
         }
         assert_eq!(cache.bytes(), ROOM);
         cache.set_blocks(900);
-        assert_eq!(cache.bytes(), ROOM - 10 * PIECE, "so many at a time");
-        // No more blocks come: the next scan sees to it, though what it read finds no room.
+        assert_eq!(cache.bytes(), ROOM - 10 * PIECE, "PIECE chunks at a time");
+        // No more blocks arrive. The next scan evicts the rest, although its own chunk does not
+        // fit.
         cache.keep(2, (0..1, vec![0; 200].into()));
         assert_eq!(cache.bytes(), 100);
     }

@@ -1,10 +1,11 @@
-//! Files that several shards have open: after a change of the number of cores one file belongs to several of them, each with a
-//! name of its own. It is opened once in the process; descriptor, filter and index are shared.
+//! Files that several shards have open. After a change of the number of cores, one file may belong
+//! to several shards, each with its own hard link. The process opens it once: shards share its
+//! descriptor, filter and index.
 //!
-//! Fast lanes meet here while shards are opened, and later never: the lock guards a look-up, and no lane
-//! has it across an await. Two shards that open the same file at the same moment may both read it; the second
-//! then lets go of what it read. What is found must have the footer of the file at hand, so that a folder
-//! that was copied or made anew is never taken for another.
+//! Fast lanes take the lock only while they open shards, for one look-up, and never hold it over an
+//! await. Two shards that open the same file at the same moment may both read it; the second then
+//! drops its copy. A match must have the footer of the file at hand, so that a copied or recreated
+//! folder is never confused with another.
 
 use std::hash::BuildHasher;
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::manifest::Origin;
 use crate::table::{Footer, IndexEntry};
 use crate::world::File;
 
-/// What is open of a file.
+/// The open parts of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
     pub(crate) file: Arc<dyn File>,
@@ -25,19 +26,19 @@ pub(crate) struct Opened {
     pub(crate) filter: Bytes,
     pub(crate) index: Arc<[IndexEntry]>,
     pub(crate) footer: Footer,
-    /// Memory that the filter and the index take, bytes.
+    /// Memory of the filter and the index, bytes.
     pub(crate) resident_bytes: usize,
 }
 
-/// A hash of the folder's name, and the file.
+/// A hash of the folder's path, and the file's origin.
 type Key = (u64, Origin);
 
-/// The folder's part of a key.
+/// Returns the folder's part of a key.
 pub(crate) fn folder_key(root: &Path) -> u64 {
     FxBuildHasher.hash_one(root)
 }
 
-/// Files that are open, by where they were written.
+/// Open files by the place where they were written.
 #[derive(Debug, Default)]
 pub(crate) struct SharedFiles(Mutex<FxHashMap<Key, Weak<Opened>>>);
 
@@ -46,13 +47,13 @@ impl SharedFiles {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is open of a file with this footer, if anything is.
+    /// Returns the open parts of a file with this footer, if another shard has it open.
     pub(crate) fn find(&self, folder: u64, origin: Origin, footer: &Footer) -> Option<Arc<Opened>> {
         let opened = self.lock().get(&(folder, origin))?.upgrade()?;
         (opened.footer == *footer).then_some(opened)
     }
 
-    /// Notes what was opened; returns what another shard has opened meanwhile, if it has.
+    /// Registers an opened file. Returns another shard's copy if one was registered meanwhile.
     pub(crate) fn keep(&self, folder: u64, origin: Origin, opened: Opened) -> Arc<Opened> {
         let files = &mut *self.lock();
         let there = files.get(&(folder, origin)).and_then(Weak::upgrade);
@@ -65,13 +66,13 @@ impl SharedFiles {
         opened
     }
 
-    /// Files that are open.
+    /// Returns the number of open files.
     #[cfg(test)]
     pub(crate) fn open(&self) -> usize {
         self.lock().values().filter(|opened| opened.strong_count() > 0).count()
     }
 
-    /// Forgets everything: after a crash of a simulated machine.
+    /// Forgets everything, after a crash of a simulated machine.
     #[cfg(test)]
     pub(crate) fn clear(&self) {
         self.lock().clear();

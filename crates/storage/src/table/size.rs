@@ -1,4 +1,4 @@
-//! About how much a table holds: for planners, who need the order of magnitude and need it at once.
+//! Approximate sizes of tables, for planners, which need only the order of magnitude but at once.
 
 use std::collections::VecDeque;
 
@@ -7,20 +7,23 @@ use crate::model::TableId;
 use crate::model::partition::Partition;
 use crate::shard::Shard;
 
-/// Partitions of a memtable that are looked at; tokens are spread evenly, so that the first are as good as any.
+/// Partitions sampled from a memtable. Tokens are uniform hashes, so the first ones are
+/// representative.
 const SAMPLE: usize = 16;
 
-/// Rows and bytes of a table on one core. What is in several files counts several times, and so does what was deleted.
+/// Rows and bytes of a table on one core. A row in several files counts several times, and deleted
+/// data counts as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableSize {
-    /// Rows, also of partitions that have static cells alone.
+    /// Rows. A partition with static cells alone counts as one.
     pub rows: u64,
-    /// Bytes as they are kept: compressed in files, as they lie in memory.
+    /// Bytes: compressed in files, uncompressed in memtables.
     pub bytes: u64,
 }
 
 impl Shard {
-    /// About how much a table holds now: from the footers of its files, and from a few partitions of each memtable.
+    /// Returns the approximate size of a table, from the footers of its files and a sample of each
+    /// memtable.
     pub fn table_size(&self, table: TableId) -> TableSize {
         let state = self.state.borrow();
         let mut size = TableSize::default();
@@ -39,7 +42,7 @@ impl Shard {
 }
 
 impl Shard {
-    /// About how much of a table is in memory.
+    /// Returns the approximate size of a table's memtables.
     pub(crate) fn memory_size(&self, table: TableId) -> TableSize {
         let state = self.state.borrow();
         let sampled = state.tables.get(&table).into_iter().flat_map(|table| table.memtables()).map(of_sample);
@@ -63,7 +66,7 @@ fn of_sample(memory: &Memtable) -> TableSize {
             }
             Partition::Full(full) => {
                 rows += full.rows.len().max(1);
-                // Rows of a partition are alike.
+                // Rows of a partition are similar.
                 let of_rows: usize = full.rows.iter().take(SAMPLE).map(|row| row.bytes()).sum();
                 bytes += of_rows * full.rows.len() / full.rows.len().clamp(1, SAMPLE);
                 bytes += full.statics.as_ref().map_or(0, |row| row.bytes());

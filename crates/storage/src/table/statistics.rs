@@ -1,17 +1,18 @@
-//! What is known of a table file as a whole, from its footer.
+//! Statistics of a whole table file, stored in its footer.
 //!
 //! ```text
-//!  statistics   rows u64 | cells u64 | tombstones u64 | least timestamp i64 | greatest timestamp i64 | first token i64 |
-//!               last token i64 | first expiry u32 | first deletion u32 | all dead u32 | written u32 | newest i64 |
-//!               deaths: 16 × (second u32, count u64)                                                 272 bytes
+//!  statistics   rows u64 | cells u64 | tombstones u64 | least timestamp i64 | greatest timestamp i64 |
+//!               first token i64 | last token i64 | first expiry u32 | first deletion u32 | all dead u32 |
+//!               written u32 | newest i64 |
+//!               deaths: 16 × (second u32, count u64)                                                272 bytes
 //! ```
 //!
-//! By *all dead* every cell, marker and tombstone has expired or was made, `u32::MAX` where something lives
-//! for ever. *Newest* is the greatest timestamp that was not in the future when the file was written, so one
-//! cell dated far ahead does not decide for the rest.
+//! *All dead* is the second by which every cell, row marker and tombstone has expired or was made;
+//! `u32::MAX` if a cell lives forever. *Newest* is the greatest timestamp that was not in the
+//! future when the file was written. One cell dated far ahead then does not decide for the rest.
 //!
-//! Tombstones are those of cells, rows, ranges and partitions. Of what there is none of, the least is the greatest there can
-//! be, and the greatest the least.
+//! Tombstones are those of cells, rows, ranges and partitions. If there is none of a kind, its
+//! least value is the maximum of the type, and its greatest value the minimum.
 
 use crate::model::codec::{Malformed, Reader, put_i64, put_u32, put_u64};
 use crate::model::ranges::Ranges;
@@ -26,38 +27,38 @@ pub(crate) struct Statistics {
     pub(crate) cells: u64,
     pub(crate) tombstones: u64,
     pub(crate) timestamps: (i64, i64),
-    /// Of the first and the last partition.
+    /// The tokens of the first and the last partition.
     pub(crate) tokens: (Option<i64>, Option<i64>),
-    /// Nothing expires before this second.
+    /// The first second at which a cell expires.
     pub(crate) first_expiry_s: u32,
-    /// No tombstone was made before this second.
+    /// The first second at which a tombstone was made.
     pub(crate) first_deletion_s: u32,
-    /// From this second on nothing in the file is alive; `u32::MAX` if something never dies.
+    /// From this second on the whole file is dead; `u32::MAX` if a cell lives forever.
     pub(crate) all_dead_s: u32,
-    /// When the file was written, Unix seconds.
+    /// The time of writing, Unix seconds.
     pub(crate) written_s: u32,
-    /// The greatest timestamp up to that of writing; the latter if all are beyond it.
+    /// The greatest timestamp up to the time of writing; the time of writing if all are beyond it.
     pub(crate) newest: i64,
-    /// When its cells expire and its tombstones were made.
+    /// The times at which cells expire and tombstones were made.
     pub(crate) deaths: Deaths,
-    /// Greater timestamps were in the future when the file was written. Not stored.
+    /// Greater timestamps were in the future at the time of writing. Not stored.
     limit: i64,
 }
 
 /// Bytes of statistics in a footer.
 pub(crate) const BYTES: usize = 80 + deaths::BYTES;
 
-/// The clock of a file that is written.
+/// The time at which a file is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WriteTime {
     /// Unix seconds.
     pub(crate) now_s: u32,
-    /// The same time as cells of the table have it: greater timestamps are in the future.
+    /// The same time in units of the table's timestamps. Greater timestamps are in the future.
     pub(crate) timestamp: i64,
 }
 
 impl Statistics {
-    /// The statistics of an empty file that is written at `time`.
+    /// Creates the statistics of an empty file that is written at `time`.
     pub(crate) fn new(time: WriteTime) -> Statistics {
         Statistics {
             rows: 0,
@@ -84,7 +85,7 @@ impl Statistics {
         }
     }
 
-    /// Counts something that dies at a second, `u32::MAX`: never.
+    /// Counts a cell or tombstone that dies at a second; `u32::MAX`: never.
     #[inline]
     fn dies(&mut self, at_s: u32) {
         self.all_dead_s = self.all_dead_s.max(at_s);
@@ -113,7 +114,7 @@ impl Statistics {
         statics.into_iter().flat_map(Row::cells).for_each(|cell| self.add_cell(&cell));
     }
 
-    /// Counts a row; its cells are counted one by one.
+    /// Counts a row without its cells.
     #[inline]
     pub(crate) fn add_row(&mut self, head: &Head<'_>) {
         self.rows += 1;

@@ -1,4 +1,5 @@
-//! Sizes and counts of one table, and its largest partitions, from what is known of its files. Nothing is read from the disk.
+//! Sizes and counts of one table, and its largest partitions, from footers and indexes in memory.
+//! Reads nothing from the disk.
 
 use std::cell::Cell;
 
@@ -9,27 +10,29 @@ use crate::model::TableId;
 use crate::shard::Shard;
 use crate::table::file::TableFile;
 
-/// Numbers of searched runs that reads are told apart by; more count as the last.
+/// Reads are counted by the number of runs they searched, up to this number minus one. More runs
+/// count as the last.
 pub const SEARCHED_MAX: usize = 17;
 
-/// Partitions of a file that are compared with those of other files.
+/// Partitions of one file that are compared with those of other files.
 const CANDIDATES: usize = 16;
 
-/// Entries of an index that cost a work unit to go through.
+/// Index entries visited for one work unit.
 const ENTRIES_A_UNIT: usize = 16;
 
-/// A table on one core. Rows, cells and tombstones are those of files, counted as often as they are in one.
+/// Metrics of a table on one core. Rows, cells and tombstones are those of files; a row in several
+/// files counts several times.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct TableStats {
     /// Table files.
     pub files: u64,
     /// Table files that compactions leave out because of damage.
     pub files_damaged: u64,
-    /// Runs, which a read searches.
+    /// Runs, each of which a read searches.
     pub runs: u64,
     /// Bytes of files.
     pub file_bytes: u64,
-    /// Bytes of files that are dead by now, as far as expiry and tombstones say.
+    /// Bytes of dead data in files, as far as expiry and tombstones tell.
     pub dead_bytes: u64,
     /// Memory of filters and indexes.
     pub index_bytes: u64,
@@ -43,15 +46,16 @@ pub struct TableStats {
     pub memtable_bytes: u64,
     /// Rows of memtables, likewise.
     pub memtable_rows: u64,
-    /// Runs that wait to become one.
+    /// Runs that wait for a compaction.
     pub backlog_runs: u64,
-    /// Bytes to be merged until the table is as its strategy wants it.
+    /// Bytes to compact until the table meets its strategy.
     pub backlog_bytes: u64,
-    /// Reads of a partition by the number of runs whose filter had it, from 0, since the table got its data.
+    /// Reads of a partition by the number of runs whose filter matched, from 0, since the shard
+    /// opened the table.
     pub searched: [u64; SEARCHED_MAX],
 }
 
-/// Counts reads by the number of runs that they searched.
+/// Counts reads by the number of runs they searched.
 #[derive(Debug)]
 pub(crate) struct Searched([Cell<u64>; SEARCHED_MAX]);
 
@@ -69,21 +73,21 @@ impl Searched {
     }
 }
 
-/// A partition that takes more than one block of a file.
+/// A partition that spans several blocks of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LargePartition {
-    /// Its key.
+    /// The partition key.
     pub key: Bytes,
-    /// Bytes of its blocks in all files, as they are on the disk: less than a block for each file too many or too few.
+    /// Stored bytes of its blocks in all files. The error is less than one block for each file.
     pub bytes: u64,
     /// Rows of those blocks.
     pub rows: u64,
-    /// Files that have a large part of it.
+    /// Files with a large part of it.
     pub files: u64,
 }
 
 impl Shard {
-    /// What is known of a table now. Costs a step for each file.
+    /// Returns the metrics of a table. Costs a step for each file.
     pub fn table_stats(&self, id: TableId) -> TableStats {
         let size_of_memory = self.memory_size(id);
         let state = self.state.borrow();
@@ -116,8 +120,9 @@ impl Shard {
         stats
     }
 
-    /// The largest partitions of a table, at most `count`, largest first: of those that take more than one block of some file,
-    /// as the indexes of files show them. What memory has does not count.
+    /// Returns the largest partitions of a table, at most `count`, largest first. Counts only
+    /// partitions that span several blocks of some file, as the indexes of files show them. Ignores
+    /// memtables.
     pub async fn largest_partitions(&self, id: TableId, count: usize) -> Vec<LargePartition> {
         let files = self.state.borrow().tables.get(&id).map(|table| table.files.clone());
         let mut all: FxHashMap<(i64, Bytes), LargePartition> = FxHashMap::default();
@@ -149,8 +154,9 @@ fn keep_largest(partitions: &mut Vec<LargePartition>, count: usize) {
     partitions.truncate(count);
 }
 
-/// Partitions of a file that go on from one block to the next, with their tokens. A block that begins inside of a
-/// partition counts as all its own, and the block that the partition begins in counts if it begins there.
+/// Returns the partitions of a file that span blocks, with their tokens. A block that starts inside
+/// a partition counts fully for it. The block in which the partition starts counts only if it
+/// starts with it.
 fn large_in(file: &TableFile) -> impl Iterator<Item = (i64, LargePartition)> {
     let mut found: Vec<(i64, LargePartition)> = Vec::new();
     let mut open: Option<(i64, LargePartition)> = None;

@@ -1,4 +1,5 @@
-//! A bit for each of a number of slots, the least significant bit first as in Arrow, so that they can be handed on as they lie.
+//! Bitmaps over slots, the least significant bit first as in Arrow, so that scans pass them on
+//! zero-copy.
 //!
 //! ```text
 //!  bits   0: none is set | 1: all are | 2 and the bits, padded with zeros to whole bytes
@@ -6,7 +7,7 @@
 
 use crate::model::codec::{Malformed, Reader};
 
-/// Bits being gathered.
+/// Builds a bitmap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BitsBuilder {
     bytes: Vec<u8>,
@@ -30,7 +31,7 @@ impl BitsBuilder {
         self.len += 1;
     }
 
-    /// Adds slots that are not set until there are `len`.
+    /// Adds unset slots until there are `len`.
     pub(crate) fn pad(&mut self, len: usize) {
         if len > self.len {
             self.bytes.resize(len.div_ceil(8), 0);
@@ -38,7 +39,7 @@ impl BitsBuilder {
         }
     }
 
-    /// Empty again, with the memory it has.
+    /// Empties the bitmap and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         (self.len, self.set) = (0, 0);
@@ -56,7 +57,7 @@ impl BitsBuilder {
         self.bytes[index / 8] >> (index % 8) & 1 == 1
     }
 
-    /// Appends the bits.
+    /// Appends the encoded bits.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match (self.any(), self.all()) {
             (false, _) => out.push(0),
@@ -69,17 +70,17 @@ impl BitsBuilder {
     }
 }
 
-/// Where bits lie in their region.
+/// The location of a bitmap in its region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bits {
     None,
     All,
-    /// From this byte on.
+    /// The bits start at this byte.
     At(usize),
 }
 
 impl Bits {
-    /// Reads where `count` bits lie.
+    /// Decodes the location of `count` bits.
     pub(crate) fn read(reader: &mut Reader, count: usize) -> Result<Bits, Malformed> {
         match reader.u8()? {
             0 => Ok(Bits::None),

@@ -1,13 +1,14 @@
-//! The least and greatest values in a block, by which a scan passes over it unread.
+//! The zone map of a block: least and greatest values, by which a scan skips the block unread.
 //!
 //! ```text
-//!  bounds   clustering low string, cut u8, high string | columns varint | bounds of each column, ascending
-//!  column   column varint | encoding u8 | width u8 | kind u8 | [low string | high string]
-//!  kind     0 nothing is known | 1 there are no values | 2 low and high | 3 the same, and high is cut
+//!  zone map  clustering low string, cut u8, high string | columns varint | bounds of each column, ascending
+//!  column    column varint | encoding u8 | width u8 | kind u8 | [low string | high string]
+//!  kind      0 unknown | 1 no values | 2 low and high | 3 the same, and high is cut
 //! ```
 //!
-//! A column that is not named has no values in the block. Strings are cut to 32 bytes; what was cut is the beginning of the
-//! true bound, which for the lower one is a lower bound still. Expired values count; dead ones do not.
+//! A column without an entry has no values in the block. Strings are cut to 32 bytes. A cut lower
+//! bound is still a lower bound; a cut upper bound is marked. Expired values count; tombstones do
+//! not.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -19,7 +20,7 @@ use crate::table::columnar::bits::BitsBuilder;
 use crate::table::columnar::layout::ColumnEncoding;
 use crate::table::columnar::values::ValuesBuilder;
 
-/// Bytes kept of a bound.
+/// Bytes stored of a bound.
 const KEPT: usize = 32;
 
 const UNKNOWN: u8 = 0;
@@ -27,20 +28,21 @@ const NONE: u8 = 1;
 const RANGE: u8 = 2;
 const CUT: u8 = 3;
 
-/// A condition on a column that a scan's consumer will apply: rows whose value is absent or outside may be left out.
+/// A condition on a column that the scan's consumer will apply. The scan may leave out rows whose
+/// value is absent or outside the range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ValueRange {
     /// The column.
     pub column: u32,
-    /// How its values are encoded; ranges written under another encoding are not used.
+    /// The encoding of its values. Zone maps written under another encoding are not used.
     pub encoding: ColumnEncoding,
-    /// The lower bound, encoded as values are.
+    /// The lower bound, encoded like values.
     pub low: Bound<Bytes>,
     /// The upper bound.
     pub high: Bound<Bytes>,
 }
 
-/// The bounds of one block, as they are kept in the index.
+/// Builds the zone map of one block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockBounds {
     clustering: Vec<u8>,
@@ -52,7 +54,7 @@ fn cut(value: &[u8]) -> &[u8] {
     &value[..value.len().min(KEPT)]
 }
 
-/// The least and the greatest of some values; numbers have the width that was said.
+/// Returns the least and the greatest of some values. Numbers must have the width of the encoding.
 fn ends<'a>(
     encoding: ColumnEncoding,
     mut values: impl Iterator<Item = &'a [u8]>,
@@ -80,7 +82,7 @@ impl BlockBounds {
         bounds
     }
 
-    /// Adds a column; they come in ascending order.
+    /// Adds a column. Columns arrive in ascending order.
     pub(crate) fn add(
         &mut self,
         column: u32,
@@ -111,7 +113,7 @@ impl BlockBounds {
     }
 }
 
-/// Whether something from `low` to `high` may lie within the bounds asked for.
+/// Returns true if a value from `low` to `high` may be within the requested bounds.
 fn overlaps(
     order: impl Fn(&[u8], &[u8]) -> Ordering,
     (low, high, high_cut): (&[u8], &[u8], bool),
@@ -131,7 +133,7 @@ fn overlaps(
     !above && !below
 }
 
-/// Whether a block with these bounds may hold a row that satisfies all conditions.
+/// Returns true if a block with this zone map may contain a row that satisfies all conditions.
 pub(crate) fn may_match(
     bounds: &Bytes,
     clustering: (Bound<&[u8]>, Bound<&[u8]>),

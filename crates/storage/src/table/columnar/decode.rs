@@ -1,4 +1,5 @@
-//! A block as a reader has it: its directory read, its regions unpacked one by one as they are asked for.
+//! The reader of a block. It decodes the directory at once, and decompresses each region on first
+//! use.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,10 +16,10 @@ use crate::table::columnar::marks::{ElementMarks, Marks, State};
 use crate::table::columnar::region::{Directory, FromRegion, Kind, Place, Region, Store, crc};
 use crate::table::columnar::values::{Lie, Values};
 
-/// Memory of a block beside its bytes and what is unpacked of them: structures, places.
+/// Memory of a block beside its stored and decompressed bytes: structures and region entries.
 const OVERHEAD: usize = 512;
 
-/// Tokens and keys of the partitions, and where their rows start.
+/// The tokens and keys of the partitions, and the first row of each.
 #[derive(Debug)]
 pub(crate) struct Keys {
     data: Bytes,
@@ -50,7 +51,8 @@ impl Keys {
         i64::from_le_bytes(self.data[8 * part..8 * part + 8].try_into().expect("eight bytes"))
     }
 
-    /// Whether the partitions have a row each, if there are as many rows.
+    /// Returns true if each partition has one row, given that there are as many rows as partitions,
+    /// or if there is one partition only.
     pub(crate) fn one_row_each(&self) -> bool {
         self.firsts.counts_up() || self.keys.count() == 1
     }
@@ -59,7 +61,7 @@ impl Keys {
         self.firsts.get(&self.data, part) as usize
     }
 
-    /// The first partition at or after this place.
+    /// Returns the first partition at or after this position.
     pub(crate) fn lower_bound(&self, token: i64, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.keys.count());
         while low < high {
@@ -75,7 +77,7 @@ impl Keys {
     }
 }
 
-/// What is known of a partition beside its rows.
+/// The deletions and static cells of a partition.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Head {
     pub(crate) deletion: Option<Deletion>,
@@ -83,7 +85,7 @@ pub(crate) struct Head {
     pub(crate) ranges: Ranges,
 }
 
-/// The heads of those partitions that have one.
+/// The heads of the partitions that have one.
 #[derive(Debug)]
 pub(crate) struct Heads(Vec<(usize, Head)>);
 
@@ -113,7 +115,7 @@ impl FromRegion for Heads {
     }
 }
 
-/// What is known of rows beside their cells.
+/// Timestamps, markers and deletions of rows.
 #[derive(Debug)]
 pub(crate) struct Rows {
     data: Bytes,
@@ -156,12 +158,12 @@ impl Rows {
         }
     }
 
-    /// Whether no row was deleted.
+    /// Returns true if no row was deleted.
     pub(crate) fn undeleted(&self) -> bool {
         self.deletions.special == Bits::None
     }
 
-    /// Whether every row has a marker that does not expire.
+    /// Returns true if every row has a marker that does not expire.
     fn all_marked(&self) -> bool {
         self.markers.all_live()
     }
@@ -171,7 +173,7 @@ impl Rows {
     }
 }
 
-/// The marks of a column, with the bytes they lie in.
+/// The marks of a column, with the bytes that contain them.
 #[derive(Debug)]
 pub(crate) struct CellMarks {
     pub(crate) data: Bytes,
@@ -197,7 +199,7 @@ impl FromRegion for Values {
 struct Column {
     column: u32,
     cells: Option<(Region<CellMarks>, Region<Values>)>,
-    /// Boxed, since few columns have any.
+    /// Boxed, because few columns have elements.
     elements: Option<Box<Elements>>,
 }
 
@@ -208,10 +210,11 @@ type Elements = (Region<ElementMarks>, Region<Values>, Region<Values>);
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) store: Store,
+    /// The number of partitions, or parts of partitions.
     pub(crate) parts: usize,
-    /// The first partition started in the block before.
+    /// The first partition started in an earlier block.
     pub(crate) continued: bool,
-    /// The last partition goes on in the next block.
+    /// The last partition continues in the next block.
     pub(crate) more: bool,
     keys: Region<Keys>,
     heads: Option<Region<Heads>>,
@@ -221,11 +224,11 @@ pub(crate) struct Block {
     columns: Vec<Column>,
 }
 
-/// Which columns a reader wants: all, or these, ascending.
+/// The columns that a reader wants, ascending, or `None` for all.
 pub(crate) type Wanted<'a> = Option<&'a [u32]>;
 
 impl Block {
-    /// A block as stored, its directory checked and read; `crc` is the directory's checksum.
+    /// Opens a block's stored bytes: checks and decodes its directory, whose checksum is `sum`.
     pub(crate) fn open(bytes: Bytes, directory: usize, sum: u32, file: u64) -> Result<Block, Malformed> {
         let head = bytes.get(..directory).ok_or(Malformed)?;
         if crc(file, head) != sum {
@@ -240,12 +243,13 @@ impl Block {
         if (rows > 0) != clustering.is_some() || (rows > 0) != row_marks.is_some() {
             return Err(Malformed);
         }
-        // Rows of one partition differ in their clustering, so that it takes space: damage cannot claim rows without end.
+        // Rows of one partition have different clusterings, which take space. So damage cannot
+        // claim more rows than bytes.
         let empty = |place: Option<Place>| place.is_some_and(|place| place.lie == Lie::Fixed(0));
         if rows > parts && empty(clustering) || heads.is_some_and(|heads| heads.slots() > parts) {
             return Err(Malformed);
         }
-        // A column has two regions, or more.
+        // A column has at least two regions.
         let (mut columns, mut boxed) = (Vec::with_capacity(places.left() / 2), 0);
         while let Some(column) = places.next().map(|place| place.column) {
             let cells = match places.take(Kind::Marks, column, Some(rows))? {
@@ -287,7 +291,7 @@ impl Block {
         })
     }
 
-    /// Bytes of memory it takes now; more when more of it has been asked for.
+    /// Returns the bytes of memory in use, which grow with each region that is decompressed.
     pub(crate) fn bytes(&self) -> usize {
         let columns = self.columns.capacity() * size_of::<Column>();
         OVERHEAD + columns + self.store.bytes.len() + self.store.unpacked.load(Ordering::Relaxed)
@@ -302,38 +306,39 @@ impl Block {
         self.keys.get(&self.store)
     }
 
-    /// Where the partition with this key is in the block.
+    /// Returns the index of the partition with this key.
     pub(crate) fn find(&self, token: i64, key: &[u8]) -> Result<Option<usize>, Malformed> {
         let keys = self.keys()?;
         let part = keys.lower_bound(token, key);
         Ok((part < self.parts && keys.token(part) == token && keys.keys.raw(part) == key).then_some(part))
     }
 
-    /// The rows of a partition.
+    /// Returns the rows of a partition.
     pub(crate) fn rows_of(&self, part: usize) -> Result<std::ops::Range<usize>, Malformed> {
         let keys = self.keys()?;
         let end = if part + 1 < self.parts { keys.first(part + 1) } else { self.row_count() };
         Ok(keys.first(part)..end)
     }
 
-    /// What is known of a partition beside its rows, if anything.
+    /// Returns the deletions and static cells of a partition, if it has any.
     pub(crate) fn head(&self, part: usize) -> Result<Option<&Head>, Malformed> {
         let Some(heads) = &self.heads else { return Ok(None) };
         let heads = &heads.get(&self.store)?.0;
         Ok(heads.binary_search_by_key(&part, |(part, _)| *part).ok().map(|at| &heads[at].1))
     }
 
-    /// Whether any partition has a head.
+    /// Returns true if any partition has a head.
     pub(crate) fn has_heads(&self) -> bool {
         self.heads.is_some()
     }
 
-    /// Whether every row has a marker that does not expire.
+    /// Returns true if every row has a marker that does not expire.
     pub(crate) fn all_marked(&self) -> Result<bool, Malformed> {
         Ok(self.row_marks()?.all_marked())
     }
 
-    /// Whether a row is alive in columns that count, given that no deletion shadows what is in it.
+    /// Returns true if a row has a live marker, or a live cell in a column that `counts`. The
+    /// caller knows that no deletion shadows its cells.
     pub(crate) fn is_alive(
         &self,
         row: usize,
@@ -360,7 +365,7 @@ impl Block {
         Ok(false)
     }
 
-    /// The cells of a column that are not elements.
+    /// Returns the cells of a column, without elements of collections.
     pub(crate) fn cells(&self, column: u32) -> Result<Option<(&CellMarks, &Values)>, Malformed> {
         match self.column(column).and_then(|column| column.cells.as_ref()) {
             Some((marks, values)) => Ok(Some((marks.get(&self.store)?, values.get(&self.store)?))),
@@ -368,7 +373,7 @@ impl Block {
         }
     }
 
-    /// The elements of a column: marks, paths, values.
+    /// Returns the elements of a column: marks, paths, values.
     pub(crate) fn elements(
         &self,
         column: u32,
@@ -389,20 +394,21 @@ impl Block {
         self.rows.as_ref().ok_or(Malformed)?.get(&self.store)
     }
 
-    /// The column's regions, if it is in the block.
+    /// Returns the column's regions, if the block has it.
     fn column(&self, column: u32) -> Option<&Column> {
         let at = self.columns.binary_search_by_key(&column, |own| own.column).ok()?;
         Some(&self.columns[at])
     }
 
-    /// Whether the block has columns that are not wanted.
+    /// Returns true if the block has columns that are not wanted.
     pub(crate) fn has_others(&self, wanted: Wanted<'_>) -> bool {
         wanted.is_some_and(|wanted| {
             self.columns.iter().any(|column| wanted.binary_search(&column.column).is_err())
         })
     }
 
-    /// Builds a row of the partition `key` (empty if the row is not to carry it) out of the columns wanted.
+    /// Builds a row from the wanted columns. `key` is the partition key, or empty if the row does
+    /// not carry it.
     pub(crate) fn row(&self, key: &[u8], row: usize, wanted: Wanted<'_>) -> Result<Row, Malformed> {
         let marks = self.row_marks()?;
         let timestamp = marks.timestamp(row);

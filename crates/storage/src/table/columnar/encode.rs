@@ -1,4 +1,4 @@
-//! Gathers the rows of a block and lays them out by column.
+//! The writer of a block: collects rows and encodes them by column.
 
 use crate::model::codec::{put_bytes, put_deletion, put_i64, put_ranges, put_u32};
 use crate::model::ranges::Ranges;
@@ -12,7 +12,7 @@ use crate::table::columnar::region::{Kind, Packing, RegionMax, RegionsBuilder, R
 use crate::table::columnar::values::{Lie, ValuesBuilder};
 use crate::table::statistics::Statistics;
 
-/// What is known of a partition beside its rows.
+/// The deletions and static cells of a partition.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeadRef<'a> {
     pub(crate) deletion: Option<Deletion>,
@@ -24,10 +24,10 @@ pub(crate) const HEAD_DELETION: u8 = 1;
 pub(crate) const HEAD_STATICS: u8 = 2;
 pub(crate) const HEAD_RANGES: u8 = 4;
 
-/// Bytes that a row, or a cell, is taken to need beside its strings.
+/// Estimated bytes of a row, or of a cell, beside its strings.
 const SLOT: usize = 4;
 
-/// The memory of larger blocks, which a few large values make, is not kept, bytes.
+/// Buffers of larger blocks, which a few large values make, are freed after the block.
 const KEPT_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -61,14 +61,14 @@ impl CellsBuilder {
 struct ColumnBuilder {
     column: u32,
     cells: CellsBuilder,
-    /// The first element of each row.
+    /// The index of the first element of each row.
     starts: Vec<i64>,
     elements: CellsBuilder,
     paths: ValuesBuilder,
 }
 
 impl ColumnBuilder {
-    /// Whether there is anything of the column in this block.
+    /// Returns true if the block has cells or elements of the column.
     fn any(&self) -> bool {
         self.cells.marks.any() || self.elements.marks.len() > 0
     }
@@ -97,7 +97,7 @@ impl ColumnBuilder {
     }
 }
 
-/// A block being gathered. Its memory is kept for the next one.
+/// Builds a block. Its memory is reused for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
     tokens: Vec<i64>,
@@ -111,35 +111,36 @@ pub(crate) struct BlockBuilder {
     timestamps: Vec<i64>,
     markers: MarksBuilder,
     deletions: MarksBuilder,
-    /// Ascending. Of some there may be nothing in this block.
+    /// Ascending. Some may have no cells in this block.
     columns: Vec<ColumnBuilder>,
     bytes: usize,
     raw: Vec<u8>,
     room: Room,
     max: RegionMax,
-    /// A row, or the head of a partition, was left out because no region holds it.
+    /// True if a row, or the head of a partition, was left out because no region can hold it.
     is_too_large: bool,
 }
 
-/// What the index says of a finished block.
+/// The finished block's fields of the index entry.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) directory: u32,
     pub(crate) crc: u32,
     pub(crate) rows: u32,
     pub(crate) bounds: BlockBounds,
-    /// Something was left out because it exceeds the limits of a region: the block must not be used.
+    /// True if data was left out because it exceeds the limits of a region. The block must not be
+    /// used then.
     pub(crate) is_too_large: bool,
 }
 
 impl BlockBuilder {
-    /// A builder with limits of its own.
+    /// Creates a builder with other limits.
     #[cfg(test)]
     pub(crate) fn with_max(max: RegionMax) -> BlockBuilder {
         BlockBuilder { max, ..BlockBuilder::default() }
     }
 
-    /// About how many bytes have been gathered.
+    /// Returns the approximate size of the collected rows, bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -148,7 +149,7 @@ impl BlockBuilder {
         self.tokens.is_empty()
     }
 
-    /// Starts a partition; `head` is absent when it goes on from the block before.
+    /// Starts a partition. `head` is `None` if it continues from the block before.
     pub(crate) fn start_part(&mut self, token: i64, key: &[u8], head: Option<HeadRef<'_>>) {
         self.continued |= head.is_none();
         let part = self.tokens.len();
@@ -182,10 +183,10 @@ impl BlockBuilder {
         self.is_too_large |= self.heads.len() > self.max.raw;
     }
 
-    /// Adds a row to the partition started last, and counts it in what is known of the file.
+    /// Adds a row to the last partition, and counts it in the file's statistics.
     pub(crate) fn push_row(&mut self, row: &Row, statistics: &mut Statistics) {
         if row.bytes() > self.max.raw {
-            // Offsets have 32 bits: it must not even be gathered.
+            // Offsets have 32 bits, so the row must not even be buffered.
             self.is_too_large = true;
             return;
         }
@@ -206,7 +207,7 @@ impl BlockBuilder {
         let mut at = 0;
         for cell in cells {
             statistics.add_cell(&cell);
-            // Cells ascend, so the search goes on where it stopped.
+            // Cells ascend, so the search continues where it stopped.
             while self.columns.get(at).is_some_and(|builder| builder.column < cell.column) {
                 at += 1;
             }
@@ -218,12 +219,12 @@ impl BlockBuilder {
         }
     }
 
-    /// Ends the partition, or its piece in this block.
+    /// Ends the partition, or its part in this block if `more`.
     pub(crate) fn end_part(&mut self, more: bool) {
         self.more = more;
     }
 
-    /// Appends the finished block to `out`; the builder is empty again.
+    /// Appends the finished block to `out` and empties the builder.
     pub(crate) fn finish(
         &mut self,
         file: u64,
@@ -342,7 +343,7 @@ fn put_column(
     }
 }
 
-/// All slots have a value.
+/// Returns a bitmap with all slots set.
 #[cfg(test)]
 pub(crate) fn all_of(count: usize) -> crate::table::columnar::bits::BitsBuilder {
     let mut bits = crate::table::columnar::bits::BitsBuilder::default();

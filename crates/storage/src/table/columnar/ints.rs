@@ -1,15 +1,15 @@
-//! A run of integers in as few bytes as their spread needs, each of them reached without reading the others.
+//! An array of integers, packed into the bytes that their spread needs, with random access.
 //!
 //! ```text
-//!  ints   0 | base i64 | step i64                                value i is base + i × step: constants, numbers in a row
-//!         width u8 (1, 2, 4, 8) | base i64 | width bytes each    value i is base + what is there, unsigned
+//!  ints   0 | base i64 | step i64                                value i is base + i × step: constants, sequences
+//!         width u8 (1, 2, 4, 8) | base i64 | width bytes each    value i is base + the stored value, unsigned
 //! ```
 //!
-//! How many there are is known from elsewhere. Arithmetic wraps, so any spread of 64-bit values fits.
+//! The count is stored elsewhere. Arithmetic wraps, so any spread of 64-bit values fits.
 
 use crate::model::codec::{Malformed, Reader, put_i64};
 
-/// Where a run of integers lies in its region.
+/// The location of an array of integers in its region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ints {
     width: u8,
@@ -19,7 +19,7 @@ pub(crate) struct Ints {
 }
 
 impl Ints {
-    /// Appends a run.
+    /// Appends an array.
     pub(crate) fn put(out: &mut Vec<u8>, values: &[i64]) {
         let base = values.first().copied().unwrap_or(0);
         let step = values.get(1).map_or(0, |second| second.wrapping_sub(base));
@@ -50,6 +50,7 @@ impl Ints {
     }
 
     /// Reads where a run of `count` lies.
+    /// Decodes the location of an array of `count` integers.
     pub(crate) fn read(reader: &mut Reader, count: usize) -> Result<Ints, Malformed> {
         let width = reader.u8()?;
         let base = reader.i64()?;
@@ -63,7 +64,7 @@ impl Ints {
         Ok(Ints { width, base, step, at })
     }
 
-    /// The value of number `index`, which is below the count it was read with.
+    /// Returns the value at `index`, which is below the count it was read with.
     #[inline]
     pub(crate) fn get(&self, data: &[u8], index: usize) -> i64 {
         let width = usize::from(self.width);
@@ -76,7 +77,7 @@ impl Ints {
         self.base.wrapping_add(i64::from_le_bytes(bytes))
     }
 
-    /// Whether the values are numbers in a row.
+    /// Returns true if the values ascend by one.
     pub(crate) fn counts_up(&self) -> bool {
         self.width == 0 && self.step == 1
     }

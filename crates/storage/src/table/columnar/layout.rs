@@ -1,34 +1,35 @@
-//! What the owner of a table says of its columns. Storage knows no types; this is all it needs to know of them.
+//! The encodings of columns, which the owner of a table specifies. Storage knows no other types.
 
 use std::cmp::Ordering;
 
 use crate::model::codec::Malformed;
 
-/// How the values of a column are encoded.
+/// The encoding of a column's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ColumnEncoding {
     /// Strings of bytes, ordered as bytes.
     #[default]
     Bytes,
-    /// Big-endian numbers of so many bytes (1, 2, 4 or 8), two's complement.
+    /// Big-endian two's-complement numbers of this width in bytes (1, 2, 4 or 8).
     Signed(u8),
-    /// Big-endian numbers of so many bytes without a sign.
+    /// Big-endian unsigned numbers of this width in bytes (1, 2, 4 or 8).
     Unsigned(u8),
     /// Big-endian IEEE 754 numbers of 4 or 8 bytes.
     Float(u8),
 }
 
-/// What is known of a column. Values of another length than said do no harm: where they are, the column is kept as bytes.
+/// The specified encoding of a column. Values of another length are allowed: a block with one
+/// stores the column as bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ColumnLayout {
     /// The column's number.
     pub column: u32,
-    /// Its values.
+    /// The encoding of its values.
     pub encoding: ColumnEncoding,
 }
 
 impl ColumnEncoding {
-    /// The width of a number that is kept little-endian.
+    /// Returns the width of a number that is stored little-endian.
     pub(crate) fn number(self) -> Option<u8> {
         match self {
             ColumnEncoding::Signed(width)
@@ -57,21 +58,22 @@ impl ColumnEncoding {
         }
     }
 
-    /// A number's place in the order of its column.
+    /// Returns an integer that orders numbers like their column does.
     fn rank(self, value: &[u8]) -> u64 {
         let bits = value.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
         let sign = 1u64 << (8 * value.len() - 1);
         match self {
             ColumnEncoding::Signed(_) => bits ^ sign,
-            // Of negative numbers the larger bits are the smaller number.
+            // Negative numbers with larger bits are smaller.
             ColumnEncoding::Float(_) if bits & sign != 0 => !bits & (sign | (sign - 1)),
             ColumnEncoding::Float(_) => bits | sign,
             ColumnEncoding::Unsigned(_) | ColumnEncoding::Bytes => bits,
         }
     }
 
-    /// A number that ascends with values, so that those of another number need not be compared: where a number stands, or the first
-    /// eight bytes. Of numbers with the width that was said those with one place are equal.
+    /// Returns an order-preserving prefix of 8 bytes: the rank of a number, or the first eight
+    /// bytes. Different prefixes decide a comparison. Equal prefixes of numbers with the encoding's
+    /// width mean equal numbers.
     pub(crate) fn place(self, value: &[u8]) -> u64 {
         if self.number().is_some() {
             return self.rank(value);
@@ -82,7 +84,7 @@ impl ColumnEncoding {
         u64::from_be_bytes(first)
     }
 
-    /// The order of two values; numbers have the width that was said.
+    /// Compares two values. Numbers of another width than the encoding's compare as bytes.
     pub(crate) fn compare(self, left: &[u8], right: &[u8]) -> Ordering {
         match self.number() {
             Some(width) if left.len() == usize::from(width) && right.len() == usize::from(width) => {
@@ -93,7 +95,7 @@ impl ColumnEncoding {
     }
 }
 
-/// The layout of a column among those said, which ascend by column.
+/// Returns the encoding of a column from `layouts`, which ascend by column. Bytes if it has none.
 pub(crate) fn encoding_of(layouts: &[ColumnLayout], column: u32) -> ColumnEncoding {
     let at = layouts.binary_search_by_key(&column, |layout| layout.column);
     at.map_or(ColumnEncoding::Bytes, |at| layouts[at].encoding)

@@ -1,17 +1,17 @@
-//! What is known of each slot of a column beside its value: whether there is something, written when, for how long.
+//! The state of each slot of a column beside its value: present or not, write time, and expiry.
 //!
 //! ```text
-//!  marks   valid bits | special bits | own timestamps u8 | ints when 1 | when any is special: time to live ints, end ints
+//!  marks   valid bits | special bits | own timestamps u8 | ints if 1 | if any is special: time to live ints, end ints
 //!
 //!              valid  special
 //!  absent        0       0       nothing was written
 //!  live          1       0
-//!  expiring      1       1       end: when it expires, Unix seconds
-//!  dead          0       1       end: when it was deleted
+//!  expiring      1       1       end: expiry time, Unix seconds
+//!  dead          0       1       end: deletion time, Unix seconds
 //! ```
 //!
-//! Without timestamps of its own a slot was written when its row was, as nearly all are. The valid bits are Arrow's
-//! validity where nothing is special.
+//! Without own timestamps, slots have the timestamp of their row, as nearly all do. Where no slot
+//! is special, the valid bits are Arrow's validity bitmap.
 
 use bytes::Bytes;
 
@@ -21,16 +21,16 @@ use crate::table::columnar::bits::{Bits, BitsBuilder};
 use crate::table::columnar::ints::Ints;
 use crate::table::columnar::region::{FromRegion, Place};
 
-/// What is in a slot.
+/// The content of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// A value, perhaps for a limited time.
+    /// A value, with its expiry if it has one.
     Live(Option<Expiry>),
-    /// A tombstone made at this second.
+    /// A tombstone made at this Unix second.
     Dead(u32),
 }
 
-/// Marks being gathered.
+/// Builds marks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MarksBuilder {
     pub(crate) valid: BitsBuilder,
@@ -42,7 +42,7 @@ pub(crate) struct MarksBuilder {
 }
 
 impl MarksBuilder {
-    /// Adds a slot written at `timestamp`, its row at `row_timestamp`.
+    /// Adds a slot with this timestamp; its row has `row_timestamp`.
     pub(crate) fn push(&mut self, state: State, timestamp: i64, row_timestamp: i64) {
         let special = !matches!(state, State::Live(None));
         self.valid.push(matches!(state, State::Live(_)));
@@ -50,7 +50,7 @@ impl MarksBuilder {
         self.own |= timestamp != row_timestamp;
         self.timestamps.push(timestamp);
         if special {
-            // Slots before the first special one have none of these yet; they say nothing there.
+            // Slots before the first special one have no entries yet. Their values are never read.
             let (ttl_s, end_s) = match state {
                 State::Live(expiry) => expiry.map_or((0, 0), |expiry| (expiry.ttl_s, expiry.at_s)),
                 State::Dead(deleted_at_s) => (0, deleted_at_s),
@@ -77,7 +77,7 @@ impl MarksBuilder {
         self.valid.len()
     }
 
-    /// Empty again, with the memory it has.
+    /// Empties the marks and keeps their memory.
     pub(crate) fn clear(&mut self) {
         self.valid.clear();
         self.special.clear();
@@ -85,7 +85,7 @@ impl MarksBuilder {
         [&mut self.timestamps, &mut self.ttls, &mut self.ends].into_iter().for_each(Vec::clear);
     }
 
-    /// Whether any slot holds anything.
+    /// Returns true if any slot is not absent.
     pub(crate) fn any(&self) -> bool {
         self.valid.any() || self.special.any()
     }
@@ -107,7 +107,7 @@ impl MarksBuilder {
     }
 }
 
-/// Where marks lie in their region.
+/// The location of marks in their region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks {
     pub(crate) valid: Bits,
@@ -117,7 +117,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Reads where the marks of `count` slots lie.
+    /// Decodes the location of the marks of `count` slots.
     pub(crate) fn read(reader: &mut Reader, count: usize) -> Result<Marks, Malformed> {
         let valid = Bits::read(reader, count)?;
         let special = Bits::read(reader, count)?;
@@ -133,14 +133,14 @@ impl Marks {
         Ok(Marks { valid, special, timestamps, expiry })
     }
 
-    /// What is in a slot, if anything.
+    /// Returns the content of a slot, or `None` if it is absent.
     #[inline]
     pub(crate) fn state(&self, data: &[u8], index: usize) -> Option<State> {
         let valid = self.valid.get(data, index);
         if !self.special.get(data, index) {
             return valid.then_some(State::Live(None));
         }
-        // Reading made sure that whatever may be special has both; a value beyond 32 bits can only be damage.
+        // `read` made sure that special slots have both. A value beyond 32 bits can only be damage.
         let second = |ints: Ints| u32::try_from(ints.get(data, index)).unwrap_or(u32::MAX);
         let (ttl_s, end_s) = self.expiry.map_or((0, 0), |(ttls, ends)| (second(ttls), second(ends)));
         Some(match valid {
@@ -149,13 +149,13 @@ impl Marks {
         })
     }
 
-    /// When a slot was written, its row having been written at `row_timestamp`.
+    /// Returns the timestamp of a slot whose row has `row_timestamp`.
     #[inline]
     pub(crate) fn timestamp(&self, data: &[u8], index: usize, row_timestamp: i64) -> i64 {
         self.timestamps.map_or(row_timestamp, |ints| ints.get(data, index))
     }
 
-    /// Whether the slot holds a value that has not expired at `now_s`.
+    /// Returns true if the slot has a value that has not expired at `now_s`.
     #[inline]
     pub(crate) fn is_live(&self, data: &[u8], index: usize, now_s: u32) -> bool {
         match self.state(data, index) {
@@ -164,13 +164,13 @@ impl Marks {
         }
     }
 
-    /// Whether every slot holds a value for ever.
+    /// Returns true if every slot has a value without expiry.
     pub(crate) fn all_live(&self) -> bool {
         self.valid == Bits::All && self.special == Bits::None
     }
 }
 
-/// The marks of the elements of a column, and where those of each row start.
+/// The marks of a column's elements, and the first element of each row.
 #[derive(Debug)]
 pub(crate) struct ElementMarks {
     pub(crate) data: Bytes,
@@ -201,7 +201,7 @@ impl FromRegion for ElementMarks {
 }
 
 impl ElementMarks {
-    /// The elements of a row.
+    /// Returns the elements of a row.
     pub(crate) fn of_row(&self, row: usize) -> std::ops::Range<usize> {
         let start =
             |row: usize| if row < self.rows { self.starts.get(&self.data, row) as usize } else { self.count };
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_come_back_and_what_is_usual_takes_three_bytes() {
+    fn slots_round_trip_and_uniform_ones_take_three_bytes() {
         let live = State::Live(None);
         let expiring = |at_s| State::Live(Some(Expiry { ttl_s: 60, at_s }));
         check(&[Some((live, 10)), Some((live, 10))], 3);

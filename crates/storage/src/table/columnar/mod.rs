@@ -1,7 +1,8 @@
-//! The columnar block: what version 2 of table files is made of. See `docs/file-format.md` for the whole picture.
+//! The columnar block, of which table files are made. `docs/file-format.md` has the complete
+//! format.
 //!
-//! A block holds the rows of a stretch of (token, key, clustering), laid out by column: a reader of one row unpacks the keys and
-//! the columns it wants, a scan hands columns on as they lie.
+//! A block holds the rows of a range of (token, key, clustering), by column. A reader of one row
+//! decompresses the keys and the columns it wants. A scan passes columns on zero-copy.
 
 pub(crate) mod bits;
 pub(crate) mod bounds;

@@ -1,7 +1,8 @@
-//! Compressing a region and unpacking it.
+//! Compression and decompression of regions.
 //!
-//! Zstd needs a context of some hundred kilobytes either way, which is worth more than a region of a few; so each thread keeps one of
-//! each, and there are as many threads as lanes.
+//! Zstd needs a context of some hundred kilobytes in each direction, and creating one costs more
+//! than compressing a region of a few kilobytes. So each thread keeps one of each. There are as
+//! many threads as lanes.
 
 use std::cell::RefCell;
 
@@ -9,12 +10,13 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use crate::model::codec::Malformed;
 
-/// Zstd's own default: about three times as long as LZ4 for a third less.
+/// The default of Zstd: takes about three times as long as LZ4 for a third less output.
 const LEVEL: i32 = zstd::DEFAULT_COMPRESSION_LEVEL;
 
-/// What a byte stands for at most, so that what is damaged asks for no more memory than that. LZ4 counts lengths in bytes of 255.
+/// The greatest expansion of a compressed byte, so that damaged input cannot request more memory.
+/// LZ4 encodes lengths in bytes of up to 255.
 const LZ4_RATIO: usize = 255;
-/// A block of Zstd is at most 128 KiB, and four bytes at least.
+/// A block of Zstd decompresses to at most 128 KiB and takes at least four bytes.
 const ZSTD_RATIO: usize = (128 << 10) / 4;
 
 thread_local! {
@@ -22,21 +24,21 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// The LZ4 block of `raw`, in `room`, which grows to what it may take. `None`: it could not be done.
+/// Compresses `raw` to an LZ4 block in `room`, which grows as needed. `None` if compression failed.
 pub(crate) fn lz4<'a>(raw: &[u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     have(room, lz4_flex::block::get_maximum_output_size(raw.len()));
     let len = lz4_flex::block::compress_into(raw, room).ok()?;
     Some(&room[..len])
 }
 
-/// So many bytes at least. Whatever is in them will be written over.
+/// Grows a buffer to `len` bytes. The caller overwrites them.
 fn have(room: &mut Vec<u8>, len: usize) {
     if room.len() < len {
         room.resize(len, 0);
     }
 }
 
-/// As [`lz4`], a frame of Zstd.
+/// Compresses `raw` to a Zstd frame, like [`lz4`].
 pub(crate) fn zstd<'a>(raw: &[u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     have(room, zstd::zstd_safe::compress_bound(raw.len()));
     let len = COMPRESSOR.with_borrow_mut(|kept| {
@@ -49,7 +51,7 @@ pub(crate) fn zstd<'a>(raw: &[u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     Some(&room[..len])
 }
 
-/// The `raw` bytes that an LZ4 block stands for.
+/// Decompresses an LZ4 block to `raw` bytes.
 pub(crate) fn un_lz4(stored: &[u8], raw: usize) -> Result<Vec<u8>, Malformed> {
     if raw / LZ4_RATIO > stored.len() {
         return Err(Malformed);
@@ -57,7 +59,7 @@ pub(crate) fn un_lz4(stored: &[u8], raw: usize) -> Result<Vec<u8>, Malformed> {
     lz4_flex::block::decompress(stored, raw).map_err(|_| Malformed)
 }
 
-/// The `raw` bytes that a frame of Zstd stands for.
+/// Decompresses a Zstd frame to `raw` bytes.
 pub(crate) fn un_zstd(stored: &[u8], raw: usize) -> Result<Vec<u8>, Malformed> {
     if raw / ZSTD_RATIO > stored.len() {
         return Err(Malformed);

@@ -1,14 +1,15 @@
-//! The regions of a block: each a piece of it that is compressed and checked by itself, and read only when wanted.
+//! The regions of a block. Each is compressed and checksummed by itself, and read only when needed.
 //!
 //! ```text
 //!  block      directory | region | region | …          each starts at a multiple of 8, zeros between
-//!  directory  flags u8 (1 goes on from the block before, 2 goes on in the next) | partitions u32 | rows u32 | regions u32 |
-//!             place of each region
-//!  place      kind u8 | column u32 | slots u32 | lie u8 | width u8 | compression u8 (0 none, 1 LZ4 block,
+//!  directory  flags u8 (1 continues from the block before, 2 continues in the next) | partitions u32 | rows u32 |
+//!             regions u32 | entry of each region
+//!  entry      kind u8 | column u32 | slots u32 | layout u8 | width u8 | compression u8 (0 none, 1 LZ4 block,
 //!             2 Zstd frame) | stored u32 | raw u32 | crc u32                                      24 bytes
 //! ```
 //!
-//! Checksums are CRC32C of the bytes as stored, seeded with the file's number; the directory's own is in the index.
+//! Checksums are CRC32C of the stored bytes, seeded with the file's number. The directory's own
+//! checksum is in the index.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,16 +20,18 @@ use crate::model::codec::{Malformed, put_u32};
 use crate::table::columnar::packing;
 use crate::table::columnar::values::Lie;
 
-/// The directory without its places.
+/// Bytes of the directory without its entries.
 const DIRECTORY: usize = 13;
-/// A place.
+/// Bytes of an entry.
 const PLACE: usize = 24;
-/// The largest region, bytes. A region holds a part of a block, and of one row beyond the block's size.
+/// The largest region before compression, bytes. A region holds a part of a block, and at most one
+/// row beyond the block's size.
 const RAW_MAX: u32 = 1 << 30;
-/// The slots of the largest region: cells of a block, and elements of one row beyond the block's size.
+/// The slots of the largest region: cells of a block, and elements of one row beyond the block's
+/// size.
 pub(crate) const SLOTS_MAX: u32 = 1 << 26;
 
-/// The limits of a region. Writers keep what readers check. Tests write with smaller ones.
+/// The limits of a region. Writers respect what readers check. Tests write with smaller limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionMax {
     /// Bytes before compression.
@@ -47,14 +50,15 @@ const RAW: u8 = 0;
 const LZ4: u8 = 1;
 const ZSTD: u8 = 2;
 
-/// Regions of up to so many bytes are left as they are.
+/// Regions of up to this many bytes are not compressed.
 const SMALL: usize = 32;
 
-/// The first block goes on with a partition.
+/// The first partition started in an earlier block.
 const CONTINUED: u8 = 1;
+/// The last partition continues in the next block.
 const MORE: u8 = 2;
 
-/// What a region holds. Those from `Marks` on are of one column.
+/// The content of a region. Kinds from `Marks` on belong to one column.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Keys = 0,
@@ -80,12 +84,12 @@ const KINDS: [Kind; 9] = [
     Kind::Elements,
 ];
 
-/// The checksum of a piece of a file.
+/// Returns the checksum of bytes of a file.
 pub(crate) fn crc(file: u64, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(file as u32 ^ (file >> 32) as u32, bytes)
 }
 
-/// Where a region lies and what it is.
+/// A directory entry: location and description of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) kind: Kind,
@@ -99,10 +103,10 @@ pub(crate) struct Place {
     crc: u32,
 }
 
-/// How a block is compressed.
+/// The compression of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Packing {
-    /// Not at all.
+    /// No compression.
     None,
     /// LZ4.
     Lz4,
@@ -110,7 +114,7 @@ pub(crate) enum Packing {
     Zstd,
 }
 
-/// The regions of a block being written.
+/// Builds the regions of a block.
 #[derive(Debug)]
 pub(crate) struct RegionsBuilder<'a> {
     file: u64,
@@ -122,7 +126,7 @@ pub(crate) struct RegionsBuilder<'a> {
     is_too_large: bool,
 }
 
-/// Memory that regions are built in, block after block.
+/// Buffers that are reused for the regions of all blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     places: Vec<u8>,
@@ -141,7 +145,8 @@ impl RegionsBuilder<'_> {
         RegionsBuilder { file, packing, room, count: 0, max, is_too_large: false }
     }
 
-    /// Adds a region; they come in the order of column and kind. Leaves out one that no reader would accept.
+    /// Adds a region. Regions arrive in the order of column and kind. Leaves out a region beyond
+    /// the limits, which no reader would accept.
     pub(crate) fn push(&mut self, kind: Kind, column: u32, slots: usize, lie: Lie, raw: &[u8]) {
         if raw.len() > self.max.raw || slots > self.max.slots {
             self.is_too_large = true;
@@ -150,7 +155,7 @@ impl RegionsBuilder<'_> {
         let Room { places, regions, packed: room } = &mut *self.room;
         align(regions);
         let start = regions.len();
-        // It must save an eighth, or reading is cheaper without it.
+        // Compression must save an eighth. Otherwise reading is cheaper without it.
         let worth = raw.len() - raw.len() / 8;
         let packed = match self.packing {
             _ if raw.len() <= SMALL => None,
@@ -172,12 +177,12 @@ impl RegionsBuilder<'_> {
         self.count += 1;
     }
 
-    /// Returns true if a region was left out: the block must not be used.
+    /// Returns true if a region was left out. The block must not be used then.
     pub(crate) fn is_too_large(&self) -> bool {
         self.is_too_large
     }
 
-    /// Appends the block; returns the bytes of its directory, and their checksum.
+    /// Appends the block. Returns the bytes of its directory, and their checksum.
     pub(crate) fn finish(
         self,
         out: &mut Vec<u8>,
@@ -199,7 +204,7 @@ impl RegionsBuilder<'_> {
     }
 }
 
-/// A directory: what it says first, and the places, which are read one by one.
+/// A directory: its fixed fields, and its entries, which are decoded one by one.
 #[derive(Debug)]
 pub(crate) struct Directory<'a> {
     pub(crate) continued: bool,
@@ -207,16 +212,17 @@ pub(crate) struct Directory<'a> {
     pub(crate) parts: usize,
     pub(crate) rows: usize,
     places: &'a [[u8; PLACE]],
-    /// The place read last; it is to be the next one's.
+    /// The entry decoded last, which is taken next.
     next: Option<Place>,
-    /// Where the region of the next place may start.
+    /// The least offset of the next entry's region.
     offset: usize,
     /// Bytes of the block.
     len: usize,
 }
 
 impl Directory<'_> {
-    /// Reads the start of a directory of a block that has `len` bytes, its checksum having been compared.
+    /// Decodes the fixed fields of a directory, whose checksum the caller has compared. The block
+    /// has `len` bytes.
     pub(crate) fn read(directory: &[u8], len: usize) -> Result<Directory<'_>, Malformed> {
         let (head, places) = directory.split_first_chunk::<DIRECTORY>().ok_or(Malformed)?;
         let (places, rest) = places.as_chunks::<PLACE>();
@@ -233,17 +239,18 @@ impl Directory<'_> {
         Ok(read)
     }
 
-    /// The place that comes next, not yet taken.
+    /// Returns the next entry without taking it.
     pub(crate) fn next(&self) -> Option<&Place> {
         self.next.as_ref()
     }
 
-    /// Places not yet taken.
+    /// Returns the number of entries not yet taken.
     pub(crate) fn left(&self) -> usize {
         self.places.len() + usize::from(self.next.is_some())
     }
 
-    /// Takes the next place if it is of this kind and column; it has to have so many slots, if that is known.
+    /// Takes the next entry if it has this kind and column. It must have `slots` slots, if that is
+    /// given.
     pub(crate) fn take(
         &mut self,
         kind: Kind,
@@ -278,7 +285,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Place {
-    /// How many slots it speaks of.
+    /// Returns the number of slots.
     pub(crate) fn slots(&self) -> usize {
         self.slots as usize
     }
@@ -298,7 +305,7 @@ impl Place {
         Ok(Place { kind, column, slots, lie, compression, offset: start, stored, raw, crc })
     }
 
-    /// Checks the region and takes or unpacks its bytes; the number says how many of them are new memory.
+    /// Checks the region and decompresses it. The number is the newly allocated memory, bytes.
     fn unpack(&self, block: &Bytes, file: u64) -> Result<(Bytes, usize), Malformed> {
         let (start, raw_len) = (self.offset as usize, self.raw as usize);
         let end =
@@ -321,7 +328,7 @@ impl Place {
     }
 }
 
-/// The stored bytes of a block, and how much memory has been taken for regions and what was unpacked of them.
+/// The stored bytes of a block, and the memory of its decompressed regions.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) bytes: Bytes,
@@ -330,17 +337,18 @@ pub(crate) struct Store {
     pub(crate) unpacked: AtomicUsize,
 }
 
-/// What a region's bytes are read as.
+/// The decoded form of a region.
 pub(crate) trait FromRegion: Sized {
-    /// Reads and checks them once, so that using them cannot fail. `rows`: how many the block has.
+    /// Decodes and checks the bytes once, so that using them cannot fail. `rows` is the number of
+    /// rows of the block.
     fn from_region(data: Bytes, place: &Place, rows: usize) -> Result<Self, Malformed>;
 }
 
-/// A region, unpacked when first asked for.
+/// A region, decompressed on first use.
 #[derive(Debug)]
 pub(crate) struct Region<T> {
     place: Place,
-    /// Boxed: a block has many regions, of which few may ever be asked for.
+    /// Boxed: a block has many regions, of which readers may use few.
     read: OnceLock<Box<T>>,
 }
 

@@ -1,4 +1,4 @@
-//! What goes into blocks comes out of them, and damage is an error and never a panic.
+//! Blocks round-trip, and damage is an error and never a panic.
 
 use bytes::Bytes;
 
@@ -33,7 +33,7 @@ struct Part {
     rows: Vec<Row>,
 }
 
-/// A row with all kinds of cells, `odd` of eight of them unusual.
+/// Returns a row with all kinds of cells; `odd` of eight are unusual.
 fn row(random: &mut Random, clustering: &[u8], odd: u64) -> Row {
     let timestamp = 1000 + random.below(3) as i64;
     let mut builder = RowBuilder::new(&[], clustering, timestamp);
@@ -125,7 +125,7 @@ fn encode_with(builder: &mut BlockBuilder, parts: &[Part], packing: Packing) -> 
     (Bytes::from(out), finished)
 }
 
-/// Reads everything there is.
+/// Decodes a whole block.
 fn read(bytes: Bytes, directory: u32, crc: u32) -> Result<Vec<Part>, Malformed> {
     let block = Block::open(bytes, directory as usize, crc, FILE)?;
     let mut parts = Vec::new();
@@ -180,12 +180,12 @@ fn check(seed: u64) {
 }
 
 #[test]
-fn what_goes_in_comes_out() {
+fn blocks_round_trip() {
     (0..400).for_each(check);
 }
 
 #[test]
-fn one_column_is_unpacked_alone() {
+fn reading_one_column_leaves_the_others_packed() {
     let wanted: Vec<Part> = (0..2000)
         .map(|number: i64| {
             let mut builder = RowBuilder::new(&[], &[], 5);
@@ -214,11 +214,11 @@ fn a_flipped_bit_is_an_error() {
         damaged[at] ^= 1 << random.below(8);
         unnoticed += usize::from(read(Bytes::from(damaged), finished.directory, finished.crc).is_ok());
     }
-    // Only the zeros between regions say nothing.
+    // Only the zeros between regions carry no data.
     assert!(unnoticed < 7 * 40, "{unnoticed} of {} went unnoticed", bytes.len());
 }
 
-/// Puts the checksums of regions right; returns the directory's.
+/// Recomputes the checksums of regions. Returns the directory's.
 fn mend(bytes: &mut [u8], directory: usize) -> u32 {
     let u32_at = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     let mut offset = directory;
@@ -232,7 +232,8 @@ fn mend(bytes: &mut [u8], directory: usize) -> u32 {
     crc(FILE, &bytes[..directory])
 }
 
-/// Damage that no checksum tells of: bytes of the directory and of regions, their checksums put right again.
+/// Damages bytes of the directory and of regions, and recomputes the checksums, which hides the
+/// damage.
 fn check_damaged(seed: u64) {
     let mut random = Random::new(seed);
     let odd = random.below(5);
@@ -250,7 +251,7 @@ fn check_damaged(seed: u64) {
             };
         }
         let crc = mend(&mut damaged, finished.directory as usize);
-        // Whatever comes of it, it comes without a panic and soon.
+        // Any result is allowed, but no panic and no long loop.
         let _ = read(Bytes::from(damaged), finished.directory, crc);
     }
 }

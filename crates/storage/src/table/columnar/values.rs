@@ -3,28 +3,28 @@
 //! ```text
 //!  strings   offset u32 of each value and of the end | the values' bytes
 //!  fixed     `width` bytes for each slot, zeros where there is no value
-//!  number    the same, and what was big-endian is little-endian
+//!  number    like fixed, with big-endian values stored little-endian
 //! ```
 //!
-//! Which of them it is, and the width, is said in the block's directory. Values of one length are told apart from others
-//! by looking: no description of the table is needed for that. It is needed to know that they are numbers.
+//! The block's directory has the layout and the width. The writer detects values of equal length by
+//! itself. Only for numbers it needs the encoding of the column.
 
 use bytes::Bytes;
 
 use crate::model::codec::Malformed;
 use crate::table::columnar::bits::BitsBuilder;
 
-/// Values of up to this many bytes take their space also where there is none.
+/// Values of up to this many bytes take space in slots without a value too.
 const FIXED_MAX: usize = 16;
 
-/// How the values of a region lie.
+/// The layout of the values of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lie {
     /// Offsets and bytes.
     Strings,
-    /// So many bytes each, as they were given.
+    /// Values of this many bytes, in the byte order of the input.
     Fixed(u8),
-    /// So many bytes each, turned round.
+    /// Values of this many bytes, in reversed byte order.
     Number(u8),
 }
 
@@ -47,7 +47,7 @@ impl Lie {
     }
 }
 
-/// Values being gathered.
+/// Builds values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ValuesBuilder {
     data: Vec<u8>,
@@ -71,13 +71,13 @@ impl ValuesBuilder {
         self.ends.len()
     }
 
-    /// Empty again, with the memory it has.
+    /// Empties the values and keeps their memory.
     pub(crate) fn clear(&mut self) {
         self.data.clear();
         self.ends.clear();
     }
 
-    /// Every slot's bytes.
+    /// Returns the bytes of every slot.
     pub(crate) fn all(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.ends.len()).map(|index| self.get(index))
     }
@@ -87,13 +87,14 @@ impl ValuesBuilder {
         &self.data[start..self.ends[index] as usize]
     }
 
-    /// The values of the slots that have one.
+    /// Returns the values of the slots that have one.
     pub(crate) fn present<'a>(&'a self, valid: &'a BitsBuilder) -> impl Iterator<Item = &'a [u8]> {
         (0..self.ends.len()).filter(|index| valid.get(*index)).map(|index| self.get(index))
     }
 
-    /// Writes the values of the slots that have one: all, if nothing else is said. `number`: they are big-endian numbers of
-    /// so many bytes; a value of another length makes it not so in this block.
+    /// Writes the values of the slots that have one: all, if `valid` is `None`. `number`: values
+    /// are big-endian numbers of this width. A value of another length makes this block store them
+    /// as bytes.
     pub(crate) fn put(&self, out: &mut Vec<u8>, valid: Option<&BitsBuilder>, number: Option<u8>) -> Lie {
         let is_valid = |index: usize| valid.is_none_or(|valid| valid.get(index));
         let all = valid.is_none_or(BitsBuilder::all);
@@ -128,7 +129,7 @@ impl ValuesBuilder {
     }
 }
 
-/// A region of values, checked once, so that taking a value cannot fail.
+/// The values of a region, checked once, so that reading a value cannot fail.
 #[derive(Clone, Debug)]
 pub(crate) struct Values {
     data: Bytes,
@@ -137,7 +138,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// The values of `count` slots in a region.
+    /// Checks a region of `count` slots.
     pub(crate) fn read(data: Bytes, lie: Lie, count: usize) -> Result<Values, Malformed> {
         match lie {
             Lie::Fixed(width) | Lie::Number(width) => {
@@ -171,30 +172,30 @@ impl Values {
         self.lie
     }
 
-    /// All of the region's bytes.
+    /// Returns all bytes of the region.
     pub(crate) fn data(&self) -> &Bytes {
         &self.data
     }
 
-    /// Where the strings of these slots end.
+    /// Returns the end offsets of the strings of these slots.
     pub(crate) fn ends(&self, slots: std::ops::Range<usize>) -> impl Iterator<Item = u32> {
         let offsets = &self.data[4 * (slots.start + 1)..4 * (slots.end + 1)];
         offsets.chunks_exact(4).map(|end| u32::from_le_bytes(end.try_into().expect("four bytes")))
     }
 
-    /// The bytes of the strings, without their offsets.
+    /// Returns the bytes of the strings, without their offsets.
     pub(crate) fn strings(&self) -> &[u8] {
         &self.data[4 * (self.count + 1)..]
     }
 
-    /// Where a string starts, or with `index` the count: where the last one ends.
+    /// Returns the start offset of a string. For `index == count`, the end of the last string.
     #[inline]
     pub(crate) fn offset(&self, index: usize) -> usize {
         let at = 4 * index;
         u32::from_le_bytes(self.data[at..at + 4].try_into().expect("four bytes")) as usize
     }
 
-    /// The bytes of a slot as they lie: those of a number are turned round.
+    /// Returns the stored bytes of a slot: those of a number are in reversed order.
     #[inline]
     pub(crate) fn raw(&self, index: usize) -> &[u8] {
         match self.lie {
@@ -206,7 +207,7 @@ impl Values {
         }
     }
 
-    /// As [`Values::raw`], sharing the region's memory.
+    /// Returns the same bytes as [`Values::raw`], sharing the region's memory.
     pub(crate) fn bytes(&self, index: usize) -> Bytes {
         self.data.slice_ref(self.raw(index))
     }
@@ -225,7 +226,8 @@ impl Values {
         with(turned)
     }
 
-    /// The first slot in `low..high` whose value is not less than `key`, given that they ascend there.
+    /// Returns the first slot in `low..high` whose value is not less than `key`, given that they
+    /// ascend there.
     pub(crate) fn lower_bound(&self, mut low: usize, mut high: usize, key: &[u8]) -> usize {
         while low < high {
             let middle = low + (high - low) / 2;
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn values_lie_by_their_lengths() {
+    fn lengths_of_values_decide_their_layout() {
         check(&[Some(b"abc"), Some(b"de")], None, Lie::Strings);
         check(&[Some(b"abc"), None, Some(b"def")], None, Lie::Fixed(3));
         check(&[Some(b"abcd"), None, Some(b"efgh")], Some(4), Lie::Number(4));
