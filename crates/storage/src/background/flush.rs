@@ -1,4 +1,4 @@
-//! Flushing: frozen memtables become table files, oldest first, one after another.
+//! Flush: writes frozen memtables to table files, one after another, the oldest first.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ impl Shard {
             let Some(frozen) = next else { return self.leave() };
             let last_record = frozen.last_record;
             if let Err(error) = self.flush(frozen).await {
-                // Writes are refused from here on; reads, and what is in memory, stay.
+                // Writes are refused from here on. Reads go on, and memtables stay.
                 self.fail(error);
                 return self.leave();
             }
@@ -49,7 +49,7 @@ impl Shard {
                 log.trim((log.last_record() == last_record).then_some(FREE_IDLE)).await;
             }
             self.sweep().await;
-            // Before the next one is flushed, so that there are not more and more.
+            // Before the next flush, so that memtables do not accumulate.
             self.free(usize::MAX).await;
         }
     }
@@ -67,7 +67,7 @@ impl Shard {
             let now = (self.world.now_s(), progress.clone());
             let _task = self.tasks.begin(TaskKind::Flush, Some(*id), 0, now);
             let write = async || {
-                // A table that was truncated meanwhile needs no space.
+                // A table that was truncated meanwhile is not written.
                 if self.frozen_memtable(*id, generation).is_none() {
                     return Ok(Vec::new());
                 }
@@ -83,8 +83,8 @@ impl Shard {
             written.extend(files.into_iter().map(|file| (*id, file)));
         }
         if let Some(log) = self.log.as_ref().filter(|_| frozen.partial) {
-            // The rest of that record is in the log alone. Were it lost, the file would have a part
-            // of what counts as a whole.
+            // The rest of that record is only in the log. If a crash lost it, the file would have a
+            // part of a record, which must be applied as a whole.
             log.sync().await?;
         }
         self.name_flushed(&frozen, &written).await?;
@@ -107,7 +107,7 @@ impl Shard {
                 state.flushed.extend(flushed.map(|(_, memtable)| memtable));
             }
             state.frozen.pop_front();
-            // Before the next flush begins, nothing of it is done.
+            // The next flush starts at zero.
             state.flush_began = self.pacing.flush.done();
             state.counts.flushes += 1;
             self.bound_log(state);
@@ -134,7 +134,7 @@ impl Shard {
         self.options.teller.tell(&event);
     }
 
-    /// All fragments of a flush.
+    /// Writes all fragments of a flush.
     async fn write_run(&self, mut job: Job) -> Result<Vec<Arc<TableFile>>, StorageError> {
         let mut files = Vec::new();
         loop {
@@ -148,7 +148,7 @@ impl Shard {
                     }
                 }
                 Err(error) => {
-                    // No manifest names them.
+                    // The manifest does not name them.
                     self.state.borrow_mut().obsolete.append(&mut files);
                     self.sweep().await;
                     return Err(error);
@@ -157,8 +157,8 @@ impl Shard {
         }
     }
 
-    /// Names the files in the manifest. What of a truncated table was in memory is gone, and will not be flushed: so what the log
-    /// has of it counts until the manifest says that the table is empty.
+    /// Adds the files to the manifest. Waits while a TRUNCATE is in flight: its memtable will not
+    /// be flushed, so that its log records must stay until the manifest records the truncation.
     async fn name_flushed(
         &self,
         frozen: &Frozen,

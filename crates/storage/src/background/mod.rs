@@ -1,9 +1,11 @@
-//! What goes on behind reads and writes: flushing memtables (flush.rs), merging files (compaction.rs), removing what is dead.
+//! Background work: flushes memtables (`flush.rs`), compacts files (`compaction`) and removes dead
+//! files.
 //!
-//! Tasks live on the fast lane: for flushes, some for compactions, for their pace (pacing.rs) and for the clock (expiry.rs). They only decide and wait; merging,
-//! encoding and compressing run on the heavy lane over snapshots. A file becomes visible to readers and to the manifest in this
-//! order: written, synced, named in the manifest, swapped in. Between the last two lies no wait, so that no reader ever sees
-//! a memtable and its file both gone, and seeing both does no harm, because merging is idempotent.
+//! Tasks on the fast lane only decide and wait: one for flushes, some for compactions, one for
+//! pacing (`pacing.rs`) and one for expiry (`expiry.rs`). Merging, encoding and compression run on
+//! the heavy lane over snapshots. A file is written, synced, named in the manifest, and swapped in,
+//! in this order. There is no await between the last two steps, so that a reader always sees the
+//! memtable or its file. Seeing both is harmless, because merging is idempotent.
 
 pub(crate) mod flush;
 pub(crate) mod pacing;
@@ -30,22 +32,22 @@ use crate::shard::{FROZEN_MAX, Shard, Stats};
 use crate::table::file::TableFile;
 use crate::world::Work;
 
-/// Flushes that fail in a row, of which the last refuses writes: three seconds after the first.
+/// Failures in a row after which writes are refused: three seconds after the first.
 const REFUSED_AFTER: u32 = 3;
 
-/// Allocations that are freed before the fast lane is looked at, each a cache miss or two: well within 50 µs together.
+/// Allocations freed between yields to the fast lane, each a cache miss or two: well within 50 µs.
 const PIECE: usize = 64;
 
-/// Between pieces of what scans have kept of a file that is gone.
+/// Pause between removals of a deleted file's chunks from the scan cache.
 const SCAN_CACHE_REST: Duration = Duration::from_millis(1);
 
-/// The name of a table file.
+/// Returns the name of a table file.
 pub(crate) fn table_name(file: u64) -> String {
     format!("{file:016x}.table")
 }
 
 impl Shard {
-    /// Starts the tasks.
+    /// Starts the background tasks.
     pub(crate) fn start_upkeep(self: &Rc<Self>) {
         self.state.borrow_mut().busy += 2 + MERGES_MAX as u32;
         let shard = self.clone();
@@ -72,8 +74,8 @@ impl Shard {
         self.state.borrow_mut().failed.get_or_insert(error);
     }
 
-    /// Tries until it succeeds, or fails for another reason than a full disk, or the shard is closed. Meanwhile writes are
-    /// refused: they would only fill the memory and the log.
+    /// Repeats `attempt` while the disk is full, until the shard closes. Writes are refused
+    /// meanwhile, because they would only fill the memory and the log.
     pub(crate) async fn with_room<T>(
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,
@@ -83,7 +85,7 @@ impl Shard {
             match attempt().await {
                 Err(error) if error.is_full() && !self.state.borrow().closed => {
                     refusal.iter().for_each(|refusal| refusal.set(Some(Arc::new(error.clone()))));
-                    // Nobody is to wait for a flush that may be hours away.
+                    // Callers must not wait for a flush that may be hours away.
                     self.progress.wake();
                     self.world.sleep(RETRY_FULL).await;
                 }
@@ -92,8 +94,9 @@ impl Shard {
         }
     }
 
-    /// As [`Shard::with_room`], for a flush: other failures of the disk pass as well, or do not, and it is tried again less and less
-    /// often. Writes go on meanwhile, as beside any flush that takes long, but are refused from the third failure in a row on.
+    /// Repeats a step of a flush like [`Shard::with_room`], and also after other disk errors, with
+    /// increasing delays. Writes continue meanwhile, as during any long flush, but are refused from
+    /// the third failure in a row on.
     pub(crate) async fn persistently<T>(
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,
@@ -118,8 +121,8 @@ impl Shard {
         }
     }
 
-    /// Removes dead files that no reader uses any more. Not while a table is being truncated: what memory has given up, the manifest
-    /// may still name.
+    /// Removes obsolete files without readers. Does nothing while a TRUNCATE is in flight, because
+    /// the manifest may still name its files.
     pub(crate) async fn sweep(&self) {
         let dead: Vec<_> = {
             let state = &mut *self.state.borrow_mut();
@@ -131,13 +134,14 @@ impl Shard {
             while !self.scan_cache.forget_some(file.id) {
                 self.world.sleep(SCAN_CACHE_REST).await;
             }
-            // A file that cannot be removed is in no one's way: the next start tries again.
+            // If the removal fails, the next start tries again.
             let _ = self.world.remove(&file.path).await;
         }
     }
 
-    /// Frees flushed memtables that nobody reads any more, in so many pieces at most. Not on the heavy lane: what another thread than its own
-    /// frees the allocator takes back later, all of it at once, and a write would wait for that.
+    /// Frees flushed memtables without readers, at most `pieces` chunks of allocations. Not on the
+    /// heavy lane: memory freed by another thread returns to its owner later and all at once, and a
+    /// write would wait for that.
     pub(crate) async fn free(&self, pieces: usize) {
         for _ in 0..pieces {
             {
@@ -151,7 +155,7 @@ impl Shard {
         }
     }
 
-    /// Removes everything a table holds, durably.
+    /// Removes all data of a table, durably.
     ///
     /// # Errors
     /// The log or the manifest could not be written.
@@ -160,8 +164,8 @@ impl Shard {
             self.state.borrow_mut().tables.remove(&table);
             return Ok(());
         };
-        // What a record would still write after this is older than it: a restart would not replay
-        // it.
+        // Records in progress are older than the truncation. What they wrote after it would be lost
+        // by a restart, which does not replay them.
         self.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
         let last = log.last_record();
         let gone = {
@@ -171,7 +175,7 @@ impl Shard {
             gone
         };
         let Some(mut gone) = gone else {
-            // Another truncation may have emptied it, and not be durable yet.
+            // Another truncation may have emptied the table without being durable yet.
             let settled = || {
                 let state = self.state.borrow();
                 let failed = state.failed.as_ref().map(|error| Err(StorageError::clone(error)));
@@ -180,7 +184,7 @@ impl Shard {
             return self.progress.wait(settled).await;
         };
         if let Err(error) = self.name_truncation(log, table, last).await {
-            // Memory no longer says what the disk does: a restart brings the table back.
+            // Memory and disk disagree now: a restart would restore the table.
             self.fail(error.clone());
             return Err(error);
         }
@@ -197,13 +201,14 @@ impl Shard {
     }
 
     async fn name_truncation(&self, log: &Log, table: TableId, last: u64) -> Result<(), StorageError> {
-        // What the truncation covers must be in the log before it is named, or numbers would be given out twice.
+        // The log must contain all numbers the truncation covers before the manifest does.
+        // Otherwise a restart would assign them twice.
         log.sync().await?;
         let name = |_: &Shard, edit: &mut Edit| edit.truncate(table, last);
         self.with_room(async || self.edit(name).await).await
     }
 
-    /// Forgets a table and everything it holds, durably.
+    /// Forgets a table and all its data, durably.
     ///
     /// # Errors
     /// As [`Shard::truncate`].
@@ -215,10 +220,11 @@ impl Shard {
         Ok(())
     }
 
-    /// Writes everything in memory to table files.
+    /// Flushes all memtables.
     ///
     /// # Errors
-    /// Why the flush failed; writes are refused from then on. On a full disk it is tried again until it succeeds.
+    /// The flush failed, and writes are refused from then on. A full disk is no error: the flush is
+    /// repeated until it succeeds.
     pub async fn flush_all(self: &Rc<Self>) -> Result<(), StorageError> {
         let Some(log) = &self.log else { return Ok(()) };
         let failed = || log.failure().map(|error| StorageError::clone(&error));
@@ -243,8 +249,9 @@ impl Shard {
         result
     }
 
-    /// Refuses further writes, flushes what is in memory so that the next start has no log to read, and ends the background work.
-    /// Reads go on. What cannot be flushed, for want of space, stays in the log.
+    /// Refuses further writes, flushes memtables so that the next start has no log to replay, and
+    /// ends background work. Reads continue. What cannot be flushed, because the disk is full,
+    /// stays in the log.
     ///
     /// # Errors
     /// The log could not be written.
@@ -275,7 +282,7 @@ impl Shard {
 }
 
 impl Shard {
-    /// Flushes what is in memory when nothing more is written, unless the disk does not take it.
+    /// Flushes memtables after the last write, unless the disk fails.
     async fn flush_rest(&self, log: &Log) {
         {
             let state = &mut *self.state.borrow_mut();
@@ -295,7 +302,7 @@ impl Shard {
         self.pacing.waiting.set(self.pacing.waiting.get() - 1);
     }
 
-    /// Marks the log as empty, if it is. Where that fails the next start reads it, for nothing.
+    /// Marks the log as empty, if it is. If that fails, the next start only reads it in vain.
     async fn end_log(&self, log: &Log) {
         let last = log.last_record();
         let is_flushed = || {
@@ -318,7 +325,7 @@ impl Shard {
     }
 }
 
-/// The counts a shard starts with.
+/// Returns the counters of a new shard.
 pub(crate) fn counts(replayed: u64) -> Stats {
     Stats { replayed, ..Stats::default() }
 }

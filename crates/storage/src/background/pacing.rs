@@ -1,8 +1,10 @@
-//! The pace of background work: what is measured goes to the controllers of `sched::control`, and what they decide to the
-//! lanes' shares, to flushes and merges under way, and to acknowledgements.
+//! The pace of background work. Measurements go to the controllers of `sched::control`. Their
+//! decisions go to the lanes' shares, to flushes and compactions in flight, and to acknowledgements
+//! of writes.
 //!
-//! One task of the fast lane decides every 20 ms while there is anything to decide about. Heavy work hears of it through
-//! [`Pace`], two atomics: it asks between pieces how long to give way, and says what it has done.
+//! A task of the fast lane decides every 20 ms while there is work. Heavy work gets decisions
+//! through the atomics of [`Pace`]: between chunks it reports its progress and sleeps to keep the
+//! rate.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,26 +21,29 @@ use crate::event::FlushReason;
 use crate::shard::{FROZEN_MAX, Shard, State};
 use crate::world::{LocalBoxFuture, Work, World};
 
-/// What flushing or merging 1 MiB costs until it was measured, ns of CPU: 250 MiB a second.
+/// The initial estimate of the cost of flushing or compacting 1 MiB, ns of CPU: 250 MiB/s.
 const COST_NS_PER_MIB: u64 = 4_000_000;
 
-/// A memtable smaller than both this and a quarter of the largest is not worth a table file.
+/// A memtable smaller than this, and than a quarter of the largest, is not worth a table file.
 const IDLE_BYTES_MIN: usize = 16 << 20;
 
-/// Log records between two calls of [`Shard::flush_if_idle`] that are next to nothing, if they add less than a sixteenth of that many bytes.
+/// The most log records between two calls of [`Shard::flush_if_idle`] that count as idle, if they
+/// add less than a sixteenth of the threshold above.
 const IDLE_RECORDS: u64 = 500;
 
-/// Fewer bytes say little about what they cost: the beginning and the end of a flush or merge cost more than what is between.
+/// The least bytes that give a measurement. The start and the end of a flush or compaction cost
+/// more than the bytes between.
 const MEASURED_BYTES_MIN: u64 = 16 << 20;
 
-/// How fast one kind of heavy work goes, and how far it has come. Shared by both lanes; each number stands for itself.
+/// The rate of one kind of heavy work, and its progress. Shared by both lanes. The fields are
+/// independent.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Bytes a second.
+    /// Bytes per second.
     rate: AtomicU64,
     /// Bytes done since the shard was opened.
     done: AtomicU64,
-    /// What can be given up is to be given up.
+    /// True if work that can be abandoned must stop.
     stop: AtomicBool,
 }
 
@@ -61,7 +66,8 @@ impl Pace {
         self.rate.store(rate, Relaxed);
     }
 
-    /// To be awaited by heavy work between pieces: counts `bytes` as done and sleeps until they are due.
+    /// Counts `bytes` as done, and sleeps until the rate allows them. Heavy work awaits this
+    /// between chunks.
     pub(crate) async fn give_way(&self, world: &dyn World, pacer: &mut Pacer, bytes: u64) {
         self.done.fetch_add(bytes, Relaxed);
         pacer.worked(bytes);
@@ -73,23 +79,23 @@ impl Pace {
     }
 }
 
-/// What of the pace lives on the fast lane.
+/// The fast lane's state of pacing.
 #[derive(Debug, Default)]
 pub(crate) struct Pacing {
     pub(crate) flush: Arc<Pace>,
     pub(crate) compaction: Arc<Pace>,
-    /// Somebody waits for flushes to end: they are not paced.
+    /// The number of callers that wait for flushes. Flushes are not paced meanwhile.
     pub(crate) waiting: Cell<u32>,
-    /// Flushes and merges stand still, for tests of data that is not flushed or merged yet.
+    /// Flushes and compactions stand still, for tests of data that is not flushed or compacted yet.
     #[cfg(test)]
     pub(crate) paused: Cell<bool>,
-    /// A merge is under way.
+    /// A compaction is in flight.
     pub(crate) compacting: Cell<bool>,
-    /// How far writers are slowed because runs pile up.
+    /// How much writers are slowed because runs pile up.
     pub(crate) runs_pressure_ppm: Cell<u32>,
     throttle: RefCell<Throttle>,
     delayed_ns: Cell<u64>,
-    /// The last log record, and the bytes of all memtables so far, when it was last looked whether the shard is idle.
+    /// The last log record, and the bytes written to all memtables, at the last check for idleness.
     seen: Cell<(u64, u64)>,
     controls: RefCell<Controls>,
 }
@@ -105,11 +111,11 @@ impl Pacing {
     }
 }
 
-/// What heavy work of a kind takes of a core, or of its part of the disk if that is more, as measured.
+/// The measured cost of heavy work of one kind: core time, or disk time if that is more.
 #[derive(Debug)]
 struct Cost {
     ns_per_mib: u64,
-    /// Bytes done, CPU time and time of the disk when last measured.
+    /// Bytes done, CPU time and disk time at the last measurement.
     measured: (u64, u64, u64),
 }
 
@@ -120,7 +126,7 @@ impl Default for Cost {
 }
 
 impl Cost {
-    /// Takes in what all of the kind have done and used so far.
+    /// Updates the estimate with the totals so far. Returns the cost, ns per MiB.
     fn measure(&mut self, bytes: u64, (cpu_ns, disk_ns): (u64, u64)) -> u64 {
         let (bytes_before, cpu_before, disk_before) = self.measured;
         let done = bytes.saturating_sub(bytes_before);
@@ -141,7 +147,7 @@ struct Controls {
     at_ns: u64,
     filled: u64,
     flushed: u64,
-    /// Bytes of memtable flushed a second, smoothed; the last of a flush stays until the next.
+    /// Bytes of memtable flushed per second, smoothed. Keeps its value between flushes.
     flush_rate: u64,
     compacted: u64,
     compaction_rate: u64,
@@ -152,7 +158,7 @@ struct Controls {
 }
 
 impl State {
-    /// Bytes of frozen memtables that are not flushed yet.
+    /// Returns the bytes of frozen memtables that are not flushed yet.
     pub(crate) fn left_bytes(&self, flush: &Pace) -> u64 {
         let all: u64 = self.frozen.iter().map(|frozen| frozen.bytes).sum();
         let first = self.frozen.front().map_or(0, |frozen| frozen.bytes);
@@ -160,12 +166,12 @@ impl State {
     }
 }
 
-/// Pieces of memtables that are freed in a turn of the pace: a tenth of the core's time at most.
+/// Chunks of memtables freed in each interval: at most a tenth of the core's time.
 const PIECES_A_TURN: usize = 50;
 
 impl Shard {
     fn pressure_ppm(&self, state: &State) -> u32 {
-        // With nothing frozen the next write freezes.
+        // Without a frozen memtable, the next write that fills the active one freezes it.
         if state.frozen.is_empty() || self.log.is_none() {
             return 0;
         }
@@ -174,19 +180,20 @@ impl Shard {
         pressure_ppm(held, memtable)
     }
 
-    /// Counts a write towards what acknowledgements wait for; nothing while there is memory.
+    /// Charges a write to the throttle of acknowledgements. Free while memory and runs are below
+    /// their limits.
     pub(crate) fn charge_write(&self, state: &State, bytes: u64) {
         let (memory, runs) = (self.pressure_ppm(state), self.pacing.runs_pressure_ppm.get());
         if memory.max(runs) > 0 {
             let controls = self.pacing.controls.borrow();
-            // Writers get on as fast as what they wait for.
+            // Writers may go as fast as the work that they wait for.
             let rate = if memory >= runs { controls.flush_rate } else { controls.compaction_rate };
             let pressure = memory.max(runs);
             self.pacing.throttle.borrow_mut().write(self.world.now_ns(), bytes, pressure, rate);
         }
     }
 
-    /// What an acknowledgement that could go now waits for first, if anything.
+    /// Returns the wait before an acknowledgement, if there is one.
     pub(crate) fn hold(self: &Rc<Self>) -> Option<LocalBoxFuture<()>> {
         let log = self.log.as_ref()?;
         {
@@ -194,7 +201,7 @@ impl Shard {
             if state.frozen.is_empty() && self.pacing.runs_pressure_ppm.get() == 0 {
                 return None;
             }
-            // Without a flush under way nothing would end the wait.
+            // Only a flush in flight can end the wait.
             let full =
                 state.frozen.len() >= FROZEN_MAX && state.filled >= self.options.memtable_bytes_max as u64;
             let is_long = || state.live_log(log.length()) >= self.log_bound.wait_at();
@@ -211,15 +218,15 @@ impl Shard {
             }
         }
         let delay = self.pacing.throttle.borrow().delay_ns(self.world.now_ns());
-        // Timers tick in milliseconds. What is not waited for stays on the clock.
+        // Timers have a resolution of a millisecond. A shorter delay stays in the throttle.
         let worth_it = delay >= 1_000_000;
         self.pacing.delayed_ns.set(self.pacing.delayed_ns.get() + if worth_it { delay } else { 0 });
         worth_it.then(|| self.world.sleep(Duration::from_nanos(delay)))
     }
 
-    /// Begins to flush the memtable if next to nothing was written since the last call and it, or its log, is of some size. To be called every few
-    /// seconds: what is not written to any more is scanned several times as fast out of columns, takes less memory so, and is nothing that a
-    /// restart would have to replay.
+    /// Flushes the memtable if hardly anything was written since the last call and it has a minimum
+    /// size. The caller calls this every few seconds. Scans of columns are several times as fast,
+    /// files take less memory, and a restart has nothing to replay.
     pub fn flush_if_idle(&self) {
         let Some(log) = &self.log else { return };
         let last = log.last_record();
@@ -256,13 +263,13 @@ impl Shard {
             if closed {
                 return self.leave();
             }
-            // What a scan had when it was flushed, or a truncated table.
+            // Memtables that a scan held when they were flushed, and those of truncated tables.
             self.free(PIECES_A_TURN).await;
             self.world.sleep(Duration::from_nanos(INTERVAL_NS)).await;
         }
     }
 
-    /// Measures, asks the controllers, and passes on what they say.
+    /// Measures, asks the controllers, and applies their decisions.
     pub(crate) fn decide(&self) {
         let state = self.state.borrow();
         let options = &self.options.pace;
@@ -277,7 +284,8 @@ impl Shard {
         let left_bytes = state.left_bytes(&self.pacing.flush);
         let pressure_ppm = self.pressure_ppm(&state);
         let filled = state.frozen_bytes + state.filled;
-        // What was flushed is what is no longer left, however far the estimate of a flush under way was off.
+        // Computed from what is left, so that errors in the estimate of a flush in flight do not
+        // add up.
         let flushed = state.frozen_bytes - left_bytes;
         let decision = controls.flush.decide(FlushInput {
             interval_ns,
@@ -334,7 +342,7 @@ impl Shard {
         }
     }
 
-    /// Adds what is counted here.
+    /// Adds the metrics of pacing.
     pub(crate) fn pacing_stats(&self, stats: &mut crate::Stats) {
         let state = self.state.borrow();
         let controls = self.pacing.controls.borrow();
@@ -349,7 +357,8 @@ impl Shard {
     }
 }
 
-/// Whether any of the shares differs by a sixteenth: less is not worth a message to every core.
+/// Returns true if a share differs by more than a sixteenth. Smaller changes are not worth a
+/// message to every core.
 fn differs(a: Division, b: Division) -> bool {
     let far = |a: u32, b: u32| a.abs_diff(b) * 16 > a.max(b);
     far(a.users, b.users)
@@ -365,9 +374,9 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_cost_is_of_the_core_or_of_the_disk_whichever_is_more() {
+    fn cost_is_the_greater_of_core_and_disk_time() {
         let mut cost = Cost::default();
-        assert_eq!(cost.measure(MEASURED_BYTES_MIN - 1, (1 << 40, 0)), COST_NS_PER_MIB, "too few to tell");
+        assert_eq!(cost.measure(MEASURED_BYTES_MIN - 1, (1 << 40, 0)), COST_NS_PER_MIB, "too few bytes");
         let mut settle = |from: u64, cpu_ns: u64, disk_ns: u64| {
             for mib in (from..from + 1000).step_by(20) {
                 cost.measure(mib * MIB, (mib * cpu_ns, mib * disk_ns));
@@ -379,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn any_numbers_are_a_cost() {
+    fn extreme_numbers_do_not_panic() {
         let mut cost = Cost::default();
         for (bytes, used_ns) in [(u64::MAX, (u64::MAX, 0)), (0, (0, 0)), (u64::MAX, (u64::MAX, u64::MAX))] {
             cost.measure(bytes, used_ns);

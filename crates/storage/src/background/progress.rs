@@ -1,10 +1,11 @@
-//! How far background work has come, and the way to end it: shared by the work, which may run on a heavy
-//! lane, and whoever watches it, on any core.
+//! The progress of background work, and the means to cancel it. Shared by the work, which may run
+//! on a heavy lane, and its observers on any core.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Bytes done of all, and whether the work was cancelled. Clones share both; several cores may add to one.
+/// Bytes done and total, and whether the work was cancelled. Clones share them. Several cores may
+/// add to one.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<Shared>);
 
@@ -16,22 +17,22 @@ struct Shared {
 }
 
 impl Progress {
-    /// Bytes to be read in all. Grows when another part of the work begins.
+    /// Returns the bytes to read in total. Grows when another part of the work starts.
     pub fn bytes_total(&self) -> u64 {
         self.0.total.load(Relaxed)
     }
 
-    /// Bytes read so far, estimated between fragments.
+    /// Returns the bytes read so far, estimated between fragments.
     pub fn bytes_done(&self) -> u64 {
         self.0.done.load(Relaxed).min(self.bytes_total())
     }
 
-    /// Ends the work at its next yield. What it has finished by then stays finished.
+    /// Ends the work at its next yield. Finished parts stay finished.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Relaxed);
     }
 
-    /// Whether the work was cancelled.
+    /// Returns true if the work was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Relaxed)
     }
@@ -44,13 +45,13 @@ impl Progress {
         self.0.done.fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes still to be read.
+    /// Returns the bytes still to read.
     pub(crate) fn left(&self) -> u64 {
         self.bytes_total() - self.bytes_done()
     }
 }
 
-/// Cancels work when its caller goes away before the work has ended.
+/// Cancels work if its caller drops this before the work has ended.
 pub(crate) struct CancelOnDrop(Option<Progress>);
 
 impl CancelOnDrop {
@@ -58,7 +59,8 @@ impl CancelOnDrop {
         CancelOnDrop(Some(progress))
     }
 
-    /// The work has ended here. Other cores with the same progress may still be at it.
+    /// Disarms the guard after the end of the work. Other cores with the same progress may still
+    /// work.
     pub(crate) fn disarm(mut self) {
         self.0 = None;
     }

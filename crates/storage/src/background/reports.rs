@@ -1,7 +1,8 @@
-//! Lines of the log about flushes, merges and recovery: one for each event, and not more than a log can take.
+//! Log lines about flushes, compactions and recovery, within a budget.
 //!
-//! A storm of small flushes would flood the log, and drive out what matters. Flushes and merges each have a budget of
-//! lines; events beyond it are counted, and the next line has their number.
+//! A storm of small flushes would flood the log and displace more important lines. Flushes and
+//! compactions each have a budget of lines. Events beyond it are counted, and the next line has
+//! their number.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,13 +14,13 @@ use crate::model::TableId;
 use crate::options::Options;
 use crate::shard::{Shard, State};
 
-/// Lines of one kind that a shard may write at once.
+/// Lines of one kind that a shard may write in a burst.
 const BURST: u32 = 20;
 
-/// A line more for each of these.
+/// Interval after which the budget grows by a line, ns.
 const LINE_EVERY_NS: u64 = 3_000_000_000;
 
-/// What a start read.
+/// The work of a start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Recovery {
     /// Table files opened.
@@ -28,9 +29,9 @@ pub struct Recovery {
     pub segments: u64,
     /// Log records applied.
     pub records: u64,
-    /// Bytes of those segments.
+    /// Bytes of the segments read.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration of the recovery.
     pub duration: Duration,
 }
 
@@ -38,7 +39,7 @@ pub struct Recovery {
 #[derive(Debug)]
 pub(crate) struct Lines {
     left: Cell<u32>,
-    /// When the budget was last made larger.
+    /// The time when the budget last grew.
     since_ns: Cell<u64>,
     left_out: Cell<u64>,
 }
@@ -50,7 +51,8 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// Takes a line out of the budget: the number of events that had none since the last one. `None`: there is no line left.
+    /// Takes a line from the budget. Returns the number of events without a line since the last
+    /// one. `None`: no line is left.
     pub(crate) fn take(&self, now_ns: u64) -> Option<u64> {
         let more = now_ns.saturating_sub(self.since_ns.get()) / LINE_EVERY_NS;
         if more > 0 {
@@ -70,7 +72,7 @@ impl Lines {
     }
 }
 
-/// The budgets of a shard, and what its start read.
+/// The budgets of a shard, and the work of its start.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     pub(crate) flushes: Lines,
@@ -87,7 +89,7 @@ impl Reports {
 }
 
 impl State {
-    /// A table for a report.
+    /// Returns a table's name for a report.
     pub(crate) fn named(&self, id: TableId) -> Named {
         Named { id, name: self.names.get(&id).cloned() }
     }
@@ -99,22 +101,22 @@ impl Shard {
         self.state.borrow_mut().names.insert(table, name);
     }
 
-    /// What the start of this shard read.
+    /// Returns the work of this shard's start.
     pub fn recovery(&self) -> Recovery {
         self.reports.recovery.get()
     }
 
-    /// Background work in flight.
+    /// Returns the background work in flight.
     pub fn running_tasks(&self) -> Vec<Task> {
         self.tasks.running()
     }
 
-    /// The last merges that ended, oldest first: at most [`crate::HISTORY_MAX`] over all shards.
+    /// Returns the last compactions, oldest first: at most [`crate::HISTORY_MAX`] over all shards.
     pub fn compaction_history(&self) -> Vec<Compacted> {
         self.tasks.history()
     }
 
-    /// Adds a merge to the history, and to the log.
+    /// Adds a compaction to the history, and to the log.
     pub(crate) fn report_merge(&self, compacted: Compacted) {
         self.tasks.ended(compacted);
         if let Some(left_out) = self.reports.merges.take(self.world.now_ns()) {
@@ -135,7 +137,7 @@ mod tests {
         let lines = Lines::default();
         let burst = (0..1000).filter(|event| lines.take(*event).is_some()).count();
         assert_eq!(burst, BURST as usize);
-        // A line every three seconds, which has the number of those that had none.
+        // A line every three seconds, with the number of events that had none.
         assert_eq!(lines.take(LINE_EVERY_NS + 1), Some(980));
         assert_eq!(lines.take(LINE_EVERY_NS + 2), None);
         assert_eq!(lines.take(2 * LINE_EVERY_NS + 2), Some(1));

@@ -1,5 +1,6 @@
-//! Shares of background work, for all cores: each core's shard decides for itself, while a group's shares hold on all cores. So the
-//! highest that any core asks for is set. Where a flush gets more than its own core's controller asked for, its rate bounds it.
+//! Shares of background work over all cores. Each core's shard decides for itself, but a group's
+//! shares hold on all cores. So the maximum over all cores is set. Where a flush gets more than its
+//! own core's controller wants, its rate limits it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,14 +9,15 @@ use sched::control::Division;
 
 use crate::options::Groups;
 
-/// Cores beyond this many go along with the others.
+/// Cores with higher numbers use the shares of the others.
 const CORES_MAX: usize = 256;
 
-/// What each core asked for last, in 16 bits each; 0 for nothing yet.
+/// The last decision of each core, in 16 bits each; 0 before the first.
 static ASKED: [AtomicU64; CORES_MAX] = [const { AtomicU64::new(0) }; CORES_MAX];
 
 fn pack(d: Division) -> u64 {
-    // The fewer shares users have, the more background work gets: kept upside down, so that the highest of each counts.
+    // Fewer user shares mean more background work. They are stored inverted, so that the maximum
+    // favors background work in each field.
     let parts = [1000 - d.users.min(1000), d.system, d.flush, d.compaction];
     parts.iter().fold(0, |packed, part| packed << 16 | u64::from(*part & 0xffff))
 }
@@ -30,7 +32,7 @@ fn unpack(packed: u64) -> Division {
     Division { users: 1000 - part(3).min(999), system: part(2), flush: part(1), compaction: part(0) }
 }
 
-/// Notes what a core asks for, and sets what all of them ask for.
+/// Stores a core's decision, and sets the maximum over all cores.
 pub(crate) fn set(lanes: &Lanes, core: usize, groups: Groups, division: Division) {
     let all = || ASKED.iter().map(|asked| asked.load(Relaxed)).fold(0, highest);
     let before = all();
@@ -47,7 +49,7 @@ pub(crate) fn set(lanes: &Lanes, core: usize, groups: Groups, division: Division
         (groups.compaction, before.compaction, spec("compaction", now.compaction, sched::Class::Batch)),
     ];
     for (group, before, spec) in changes {
-        // Only groups that are known to be background's own: a caller's group keeps its name and class.
+        // Only built-in groups: a caller's group keeps its name and class.
         let own = [Group::USERS, Group::SYSTEM, Group::FLUSH, Group::COMPACTION].contains(&group);
         if own && spec.shares != before {
             lanes.alter_group(group, spec);
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_that_any_core_asks_for_is_set() {
+    fn maximum_over_all_cores_is_set() {
         let quiet = Division { users: 1000, system: 200, flush: 1, compaction: 1000 };
         let urgent = Division { users: 111, system: 1000, flush: 1000, compaction: 5 };
         assert_eq!(unpack(pack(quiet)), quiet);

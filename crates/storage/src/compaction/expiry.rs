@@ -1,9 +1,10 @@
-//! Dead data by the clock: files of which everything is dead go as a whole, and what tables need is worked out anew as time
-//! passes.
+//! Work due to time: drops files that have expired completely, and reconsiders which compactions
+//! tables need.
 //!
-//! A file goes if all of it expired or was deleted longer ago than the grace period, and nothing that is still alive is older
-//! than its newest cell: then it shadows nothing. What is alive elsewhere is judged by the least timestamps of files that
-//! overlap it and of memtables. Files of versions that do not record these stay, and are in the way of others.
+//! A file is dropped if all of it expired or was deleted longer ago than the grace period, and if
+//! all live data elsewhere is newer than its newest cell: then it shadows nothing. The least
+//! timestamps of overlapping files and of memtables decide that. A file that cannot be opened is
+//! never dropped, and blocks files it may overlap.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,20 +22,20 @@ use crate::table::file::TableFile;
 use crate::table::runs::Files;
 use crate::world::{Work, World, run_heavy};
 
-/// Time between two checks. A day of data in windows of an hour is checked 60 times a window.
+/// Time between two checks. Windows of an hour are checked 60 times each.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Files that go in one edit at most.
+/// Files dropped by one edit of the manifest at most.
 const FILES_AN_EDIT: usize = 256;
 
-/// Partitions of a memtable between two yields, at about 1 µs each.
+/// Partitions of a memtable visited between yields, at about 1 µs each.
 const YIELD_EVERY: u32 = 256;
 
-/// Work units of one table's check.
+/// Work units charged for one table.
 const TABLE_UNITS: u32 = 20;
 
 impl Shard {
-    /// Starts the clock.
+    /// Starts the periodic task.
     pub(crate) fn start_clock(self: &Rc<Self>) {
         let (shard, world) = (Rc::downgrade(self), self.world.clone());
         let clock = async move {
@@ -55,14 +56,14 @@ impl Shard {
         self.world.spawn(Work::Compaction, Box::pin(clock));
     }
 
-    /// Drops dead files of all tables, and has their needs worked out anew.
+    /// Drops dead files of all tables, and reconsiders which compactions tables need.
     pub(crate) async fn tick(self: &Rc<Self>) {
         let tables: Vec<TableId> = self.state.borrow().tables.keys().copied().collect();
         for id in tables {
             if self.state.borrow().closed {
                 return;
             }
-            // A table that cannot be merged, for a block of it is damaged, gives its space back all the same.
+            // Works even if the table cannot be compacted because of a damaged block.
             if let Err(error) = self.drop_dead(id).await {
                 self.state.borrow_mut().counts.compactions_failed += 1;
                 let table = self.state.borrow().named(id);
@@ -80,12 +81,12 @@ impl Shard {
             }
         }
         self.weigh_runs();
-        // Those of before too, whose last readers have gone since.
+        // Also deletes files dropped earlier whose last reader has ended since.
         self.sweep().await;
         self.work.wake();
     }
 
-    /// Drops the files of a table that are dead as a whole.
+    /// Drops the files of a table that are completely dead.
     async fn drop_dead(self: &Rc<Self>, id: TableId) -> Result<(), StorageError> {
         let (dead, memory) = {
             let state = self.state.borrow();
@@ -106,7 +107,7 @@ impl Shard {
         if dead.is_empty() {
             return Ok(());
         }
-        // Truncated meanwhile, or taken by a merge: then it is the merge's.
+        // Skips files that a TRUNCATE or a compaction took meanwhile.
         let stays = |shard: &Shard, file: &TableFile| {
             let state = shard.state.borrow();
             let table = state.tables.get(&id);
@@ -145,7 +146,8 @@ impl Shard {
     }
 }
 
-/// The files of which everything died before `forget_before_s`, and that shadow nothing in other files that is alive at `now_s`.
+/// Returns the files in which everything died before `forget_before_s`, and which shadow nothing
+/// that is alive in other files at `now_s`.
 fn dead_files(table: &Table, forget_before_s: u32, now_s: u32) -> Vec<Arc<TableFile>> {
     let died = |file: &TableFile, before_s: u32| {
         file.statistics.is_some_and(|statistics| statistics.all_dead_s < before_s)
@@ -167,7 +169,7 @@ fn dead_files(table: &Table, forget_before_s: u32, now_s: u32) -> Vec<Arc<TableF
     dead.filter(|file| shadows_nothing(file)).cloned().collect()
 }
 
-/// The least timestamp in memtables; the greatest there can be if they are empty.
+/// Returns the least timestamp in memtables, `i64::MAX` if they are empty.
 async fn oldest_in(memory: Vec<Memtable>, world: Arc<dyn World>) -> Result<i64, StorageError> {
     let mut stream = MergeStream::new(memory, &Files::default(), ScanFrom::Token(i64::MIN), i64::MAX);
     let (mut oldest, mut count) = (i64::MAX, 0);

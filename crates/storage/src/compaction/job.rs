@@ -1,5 +1,6 @@
-//! A merge as heavy work: partitions in, purged of what is dead, a run of table files out, a fragment at a time. Flushes and
-//! compactions are both this. Between fragments the merge rests with the fast lane, which makes the last one visible.
+//! The heavy part of flushes and compactions: merges partitions, purges dead data, and writes a run
+//! of table files, one fragment at a time. Between fragments the job returns to the fast lane,
+//! which makes the last fragment visible.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,40 +31,42 @@ use crate::world::{Mode, Work, World, run_heavy};
 /// Bytes written to a table file at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Writes but the last are multiples of this, in bytes, so that they need no page cache.
+/// All writes but the last are multiples of this, bytes, so that they bypass the page cache.
 const WRITE_UNIT: usize = 4096;
 
-/// A heavy merge looks at the scheduler after this many partitions: at about 2 µs each, well within 1 ms.
+/// Partitions merged between yields: at about 2 µs each, well within 1 ms.
 const YIELD_EVERY: u32 = 128;
 
-/// In a wide partition so many rows count as another one.
+/// Rows of a wide partition that count as one more partition.
 const ROWS_A_PARTITION: u32 = 4;
 
-/// The pace a merge keeps. Tokens are hashes, so the token it has come to says what part of its bytes is done.
+/// The pacing of a job. Tokens are hashes, so the token reached tells which fraction of the bytes
+/// is done.
 #[derive(Clone, Debug)]
 pub(crate) struct Paced {
     pace: Arc<Pace>,
     pacer: Pacer,
     progress: Progress,
-    /// The first token, and how many there are from it to the last.
+    /// The first token, and the distance to the last.
     tokens: (i64, u64),
     bytes: u64,
     done: u64,
 }
 
 impl Paced {
-    /// The pace of a merge of about so many bytes.
+    /// Paces a job of about `bytes` bytes of input.
     pub(crate) fn new(pace: Arc<Pace>, bytes: u64) -> Paced {
         let (pacer, progress) = (Pacer::default(), Progress::default());
         Paced { pace, pacer, progress, tokens: (i64::MIN, u64::MAX), bytes, done: 0 }
     }
 
-    /// The same for tokens from `first` to `last`, reported to `progress`, which may cancel the merge.
+    /// Sets the token range from `first` to `last`. Reports to `progress`, which may cancel the
+    /// job.
     pub(crate) fn of(self, first: i64, last: i64, progress: Progress) -> Paced {
         Paced { tokens: (first, last.abs_diff(first).max(1)), progress, ..self }
     }
 
-    /// Why the merge is to end, if it is.
+    /// Returns the reason to stop, if there is one.
     fn ended(&self) -> Option<StorageError> {
         match () {
             () if self.pace.is_stopped() => Some(StorageError::Closed),
@@ -83,10 +86,10 @@ impl Paced {
     }
 }
 
-/// A merge to be run on the heavy lane, a fragment at a time.
+/// A flush or compaction, run on the heavy lane one fragment at a time.
 pub(crate) struct Job {
     stream: MergeStream,
-    /// What did not fit into the last fragment.
+    /// The first piece of the next fragment.
     pending: Option<Piece>,
     /// The number of the first file, which stands for the run.
     run: Option<u64>,
@@ -95,38 +98,38 @@ pub(crate) struct Job {
     layouts: Arc<[ColumnLayout]>,
     packing: Packing,
     purge: Purge,
-    /// Memtables and files outside the merge that may hold what a tombstone shadows.
+    /// Memtables and files outside the job that may contain data that a tombstone shadows.
     others: (Vec<Memtable>, Files),
     written: WriteTime,
     paced: Paced,
 }
 
-/// What one turn of a merge came to.
+/// The result of writing one fragment.
 #[derive(Debug)]
 pub(crate) struct Sealed {
-    /// `None` when nothing was left to write.
+    /// `None` if no data was left to write.
     pub(crate) file: Option<TableFile>,
-    /// Where the merge goes on: everything of smaller tokens is written. `None` at its end.
+    /// The token at which the job continues: all smaller tokens are written. `None` at the end.
     pub(crate) next: Option<i64>,
 }
 
 impl Job {
-    /// Has it look at other memtables and files from now on; returns the memtables it looked at so far.
+    /// Replaces the memtables and files that may contain shadowed data. Returns the old memtables.
     pub(crate) fn replace_others(&mut self, others: (Vec<Memtable>, Files)) -> Vec<Memtable> {
         std::mem::replace(&mut self.others, others).0
     }
 
-    /// Partitions read so far, by the number of sources they were in.
+    /// Returns the partitions read so far, by the number of sources that had them.
     pub(crate) fn partitions(&self) -> [u64; SOURCES_MAX] {
         self.stream.partitions
     }
 
-    /// The memtables that it looked at, of which some may be nobody else's any more.
+    /// Returns the memtables used, of which the job may hold the last reference.
     pub(crate) fn into_memory(self) -> Vec<Memtable> {
         self.others.0
     }
 
-    /// Writes the next fragment. If it fails nothing is left of it.
+    /// Writes the next fragment. Removes its file if that fails.
     async fn fragment(
         mut self,
         id: u64,
@@ -135,7 +138,7 @@ impl Job {
     ) -> (Job, Result<Sealed, StorageError>) {
         let written = self.write(id, &path, &*world).await;
         if !matches!(written, Ok(Sealed { file: Some(_), .. })) {
-            // Where even that fails, the next start removes it.
+            // If the removal fails too, the next start removes the file.
             let _ = world.remove(&path).await;
         }
         (self, written)
@@ -154,7 +157,7 @@ impl Job {
             };
             let Some(piece) = piece else { break None };
             let token = piece.token;
-            // A token is in one fragment of a run.
+            // All partitions of a token are in one fragment of a run.
             let full = taken + writer.pending() as u64 >= self.fragment_bytes;
             if full && last.is_some_and(|last| token > last) {
                 self.pending = Some(piece);
@@ -193,11 +196,12 @@ impl Job {
         Ok(Sealed { file: Some(file), next })
     }
 
-    /// Writes what is left of a piece. A partition begins with the first piece of which anything is.
+    /// Writes what the purge leaves of a piece. The partition starts with the first piece that is
+    /// not empty then.
     fn add(&self, writer: &mut TableWriter, piece: Piece) {
         let Piece { token, key, partition, first, last } = piece;
         let left = match self.purge.is_all_alive(&partition) {
-            // As nearly all are: who else has the key need not be asked.
+            // The usual case, which needs no lookup of the key elsewhere.
             true => Some(partition),
             false if first => self.purge(token, &key).partition(partition),
             false => self.purge(token, &key).stretch(partition),
@@ -222,7 +226,7 @@ impl Job {
 }
 
 impl Shard {
-    /// Runs a merge up to its next fragment.
+    /// Runs a job up to the end of its next fragment.
     pub(crate) async fn next_fragment(&self, work: Work, job: Job) -> (Job, Result<Sealed, StorageError>) {
         let id = {
             let mut manifest = self.manifest.borrow_mut();

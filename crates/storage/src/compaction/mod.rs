@@ -1,7 +1,8 @@
-//! Compaction: files of a table merged into fewer, of which less is dead.
+//! Compaction: rewrites files of a table into fewer files without dead data.
 //!
-//! Several tasks look for the merge that is needed most (needs.rs), so that small merges go on beside a large one. What
-//! was asked for (asked.rs) has a task of its own, in the group of whoever asked.
+//! Several tasks pick the most needed compaction (`needs.rs`), so that small ones run beside a
+//! large one. A requested compaction (`requested.rs`) has its own task, in the group of the
+//! statement.
 
 pub(crate) mod expiry;
 pub(crate) mod job;
@@ -34,7 +35,7 @@ use crate::table::file::TableFile;
 use crate::table::runs::Files;
 use crate::world::Work;
 
-/// A merge to be run.
+/// A compaction to run.
 #[derive(Debug)]
 pub(crate) struct Merge {
     pub(crate) table: TableId,
@@ -61,7 +62,8 @@ impl Shard {
         }
     }
 
-    /// Runs a merge, counted as in flight for as long as it takes. Its runs are marked before the first await.
+    /// Runs a compaction, and counts it as in flight meanwhile. Marks its runs as busy before the
+    /// first await.
     pub(crate) async fn run_merge(self: &Rc<Self>, merge: Merge, asked: bool) -> Result<(), StorageError> {
         let (id, runs, progress) = (merge.table, runs_of(&merge.inputs), merge.progress.clone());
         progress.add_total(merge.inputs.iter().map(|input| input.bytes).sum());
@@ -116,14 +118,14 @@ impl Shard {
         result
     }
 
-    /// Notes how far runs have piled up, and the memory that open files take of the caches'.
+    /// Updates the pressure of waiting runs, and the memory that open files take from the caches.
     pub(crate) fn weigh_runs(&self) {
         let state = self.state.borrow();
         self.pacing.runs_pressure_ppm.set(self.runs_pressure_ppm(&state));
         self.cache.borrow_mut().reserve(state.index_bytes());
     }
 
-    /// Leaves a table alone for a while after a merge that failed.
+    /// Excludes a table from compaction for a while after one failed.
     pub(crate) fn postpone(self: &Rc<Self>, id: TableId, error: &StorageError) {
         let again = {
             let state = &mut *self.state.borrow_mut();
@@ -159,16 +161,19 @@ impl Shard {
         Some((id, chosen.flat_map(|run| run.sound()).cloned().collect()))
     }
 
-    /// What of a table is not among these files, which a merge has to ask before it forgets a tombstone.
+    /// Returns the table's memtables and files outside the compaction, which it must consult before
+    /// it forgets a tombstone.
     fn others_of(&self, id: TableId, runs: &[u64], own: &FxHashSet<u64>) -> Option<(Vec<Memtable>, Files)> {
         let state = self.state.borrow();
         let table = state.tables.get(&id)?;
         Some((table.snapshot(), table.files.without(runs, own)))
     }
 
-    /// Merges files into a new run, whose number it returns. Whenever a fragment of it is sealed, it takes the place of what it
-    /// holds: inputs that were read to their end are gone, those in the middle are cut, all in one edit. So whatever happens, every token
-    /// is in exactly one place, and a tombstone that the merge has forgotten is not missed by what it shadowed.
+    /// Compacts files into a new run. Returns the run's number.
+    ///
+    /// When a fragment is sealed, one edit of the manifest adds it, removes the inputs that were
+    /// read to their end, and cuts the others. Every token is therefore in exactly one place, also
+    /// after a crash. A forgotten tombstone is then not missed by the data it shadowed.
     async fn compact_files(
         self: &Rc<Self>,
         merge: Merge,
@@ -180,7 +185,7 @@ impl Shard {
         let mut own: FxHashSet<u64> = inputs.iter().map(|input| input.id).collect();
         let files: Files = inputs.iter().cloned().collect();
         let stream = MergeStream::new([], &files, ScanFrom::Token(i64::MIN), i64::MAX);
-        // What was read to its end is freed on the way.
+        // Inputs are freed as soon as they are read to their end.
         drop(files);
         let bytes = inputs.iter().map(|input| input.bytes).sum::<u64>();
         let first = inputs.iter().map(|input| input.tokens().0).min().unwrap_or(i64::MIN);
@@ -190,7 +195,8 @@ impl Shard {
         let at_the_end = self.table_options(id).strategy == Strategy::SizeTiered;
         let (mut left, mut outputs, mut made) = (inputs, Vec::new(), None);
         let done = loop {
-            // For each fragment anew: what was flushed meanwhile is looked for in its file, and its memtable is free.
+            // Refreshed for each fragment: data flushed meanwhile is looked up in its file, so that
+            // its memtable can be freed.
             let Some(others) = self.others_of(id, &runs, &own) else { break Ok(()) };
             if progress.is_cancelled() {
                 break Err(StorageError::Cancelled);
@@ -222,20 +228,20 @@ impl Shard {
             }
             self.sweep().await;
         };
-        // No manifest names them.
+        // The manifest does not name them.
         self.state.borrow_mut().obsolete.append(&mut outputs);
         tally.partitions = job.partitions();
         self.let_go(job.into_memory());
         (made, done)
     }
 
-    /// Memtables that a merge had, of which some may be used by no one any more.
+    /// Queues memtables for freeing to which this compaction had the last reference.
     fn let_go(&self, memory: Vec<Memtable>) {
         self.state.borrow_mut().flushed.extend(memory.into_iter().filter(Memtable::is_unused));
     }
 
-    /// Puts `outputs` in the place of what `inputs` hold below the token `next`, or altogether: what is left of the inputs. `None` if the
-    /// table was truncated meanwhile, and there is nothing to replace.
+    /// Replaces the data of `inputs` below the token `next`, or all of it, by `outputs`. Returns
+    /// the rest of the inputs. `None` if the table was truncated meanwhile.
     async fn replace(
         &self,
         id: TableId,
@@ -265,7 +271,7 @@ impl Shard {
             }
         });
         if let Err(error) = edited.await {
-            // It may have been written all the same; see `State::unconfirmed`.
+            // The edit may have been written all the same; see `State::unconfirmed`.
             self.state.borrow_mut().unconfirmed.extend(outputs);
             return Err(error);
         }
@@ -307,7 +313,7 @@ impl Tally {
     }
 }
 
-/// What a merge of these files is for.
+/// Returns the kind of a compaction of these files.
 fn kind_of(inputs: &[Arc<TableFile>]) -> TaskKind {
     match () {
         () if inputs.iter().any(|file| !file.entry.owners.is_empty()) => TaskKind::Cleanup,
@@ -316,7 +322,7 @@ fn kind_of(inputs: &[Arc<TableFile>]) -> TaskKind {
     }
 }
 
-/// What of a file is not below the token `next`.
+/// Returns the part of a file from the token `next` on, if there is one.
 fn rest_of(file: &Arc<TableFile>, next: Option<i64>) -> Option<Arc<TableFile>> {
     let (first, last) = file.tokens();
     match next {

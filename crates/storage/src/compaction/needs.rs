@@ -1,8 +1,9 @@
-//! What tables need of compaction, worked out once after each change of a table's runs, and the merges in flight.
+//! Computes which compaction a table needs, once after each change of its runs, and tracks
+//! compactions in flight.
 //!
-//! The choice for a table is kept with the state that it was made of: runs, runs in flight, options. So what is
-//! asked every few milliseconds (is there work, how large is the backlog) costs a comparison for each table.
-//! What changes with the clock is worked out anew by `Shard::tick`.
+//! The choice for a table is cached with the state it depends on: runs, busy runs, options. The
+//! frequent questions (is there work, how large is the backlog) then cost a comparison for each
+//! table. `Shard::tick` invalidates the cache, because the choice also depends on time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,20 +20,22 @@ use crate::table::file::TableFile;
 use crate::table::runs::{self, Files};
 use crate::table::statistics::WriteTime;
 
-/// Partitions of a run that are looked for in other runs, to estimate how many have older data elsewhere.
+/// Partitions of a run that are looked up in other runs, to estimate the fraction with older data
+/// elsewhere.
 const SAMPLE: usize = 32;
 
-/// Of one table.
+/// The compaction state of one table.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     kept: RefCell<Option<(Stamp, Choice)>>,
-    /// Changes of what is below, of the options, and passes of the clock.
+    /// The number of changes of the fields below, of the options, and of ticks.
     version: Cell<u64>,
-    /// Numbers of runs that a merge has, or makes.
+    /// The numbers of runs that a compaction reads or writes.
     busy: RefCell<Vec<u64>>,
-    /// Merges that were asked for and wait for those in flight: no other begins.
+    /// Requested compactions that wait for those in flight. No other compaction of the table may
+    /// start.
     pub(crate) reserved: Cell<u32>,
-    /// When there first was something to merge since the last merge began.
+    /// The time since when a compaction has been needed. Reset when one starts.
     since_ns: Cell<Option<u64>>,
 }
 
@@ -42,23 +45,23 @@ struct Stamp {
     version: u64,
 }
 
-/// The merge that a table needs next, and what is behind it.
+/// The next compaction that a table needs, and its backlog.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Choice {
-    /// Numbers of the runs to merge; none: nothing is to be done.
+    /// The numbers of the runs to compact. Empty: no compaction is needed.
     pub(crate) runs: Rc<[u64]>,
     /// Bytes of those runs.
     pub(crate) bytes: u64,
-    /// Runs that wait to become one.
+    /// Runs that wait for a compaction.
     pub(crate) waiting: usize,
     pub(crate) backlog: u64,
 }
 
-/// A merge in flight.
+/// A compaction in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlight {
     pub(crate) number: u64,
-    /// It was asked for, and not chosen here.
+    /// True if a statement requested it.
     pub(crate) asked: bool,
     pub(crate) progress: Progress,
 }
@@ -76,14 +79,14 @@ impl Needs {
         self.busy.borrow().contains(&run)
     }
 
-    /// A merge has these runs from now on.
+    /// Marks runs as busy: a compaction uses them from now on.
     pub(crate) fn take(&self, runs: &[u64]) {
         self.busy.borrow_mut().extend_from_slice(runs);
         self.since_ns.set(None);
         self.touch();
     }
 
-    /// It has them no more.
+    /// Unmarks runs after the compaction.
     pub(crate) fn give_back(&self, runs: &[u64]) {
         self.busy.borrow_mut().retain(|run| !runs.contains(run));
         self.touch();
@@ -95,7 +98,7 @@ impl Shard {
         state.configured.get(&id).copied().unwrap_or(self.options.table)
     }
 
-    /// The clock as timestamps of a table have it.
+    /// Returns the current time in units of the table's timestamps.
     pub(crate) fn timestamp_now(&self, options: &TableOptions) -> i64 {
         let now = i128::from(self.world.now_s()) * i128::from(options.timestamps_per_s);
         i64::try_from(now).unwrap_or(i64::MAX)
@@ -106,7 +109,7 @@ impl Shard {
         WriteTime { now_s: self.world.now_s(), timestamp: self.timestamp_now(options) }
     }
 
-    /// What a table needs.
+    /// Returns the compaction that a table needs.
     pub(crate) fn choice(&self, state: &State, id: TableId, table: &Table) -> Choice {
         let needs = &table.needs;
         let stamp = Stamp { files: table.files.version(), version: needs.version.get() };
@@ -149,7 +152,7 @@ impl Shard {
         })
     }
 
-    /// The table whose merge is to begin now, and its runs.
+    /// Returns the table whose compaction should start now, and the runs to compact.
     pub(crate) fn most_needed(&self, state: &State) -> Option<(TableId, Rc<[u64]>)> {
         let left = state.merges.iter().filter(|merge| !merge.asked).map(|merge| merge.progress.left());
         let room = need::room(left)?;
@@ -167,15 +170,15 @@ impl Shard {
         need::most(candidates, room)
     }
 
-    /// Bytes still to be merged, less what the merges in flight have done.
+    /// Returns the bytes still to compact, including the rest of compactions in flight.
     pub(crate) fn backlog_bytes(&self, state: &State) -> u64 {
         let waiting = state.tables.iter().map(|(id, table)| self.choice(state, *id, table).backlog);
         let in_flight = state.merges.iter().map(|merge| merge.progress.left());
         waiting.chain(in_flight).fold(0, u64::saturating_add)
     }
 
-    /// How far writers are to be slowed because runs pile up, in millionths. Tables that cannot be merged
-    /// do not count: slowing helps none of them.
+    /// Returns how much writers must be slowed because runs pile up, in millionths. Tables whose
+    /// compactions fail do not count: slowing would not help them.
     pub(crate) fn runs_pressure_ppm(&self, state: &State) -> u32 {
         let tables = state.tables.iter().filter(|(_, table)| !table.failures.waits);
         let pressure = tables.map(|(id, table)| {
@@ -195,14 +198,15 @@ fn dead_of(options: &TableOptions, all: &Files, run: &runs::Run, now_s: u32) -> 
         written_s: known.written_s,
         elsewhere_ppm: 0,
     };
-    // The sample costs most: it is taken where the answer hangs on it.
+    // The sample is expensive, so it is taken only if it decides.
     if !options.unchecked_tombstones && dead::is_due(options, &dead, now_s) {
         dead.elsewhere_ppm = elsewhere_ppm(all, run);
     }
     dead
 }
 
-/// Of a run's partitions, those that another run may have older data of, in millionths, by a sample.
+/// Estimates the fraction of a run's partitions of which another run may have older data, in
+/// millionths.
 fn elsewhere_ppm(all: &Files, run: &runs::Run) -> u32 {
     let older = |other: &&Arc<runs::Run>| {
         other.number != run.number && other.known.timestamps.0 <= run.known.timestamps.1
@@ -222,11 +226,11 @@ fn elsewhere_ppm(all: &Files, run: &runs::Run) -> u32 {
             elsewhere += u64::from(older.iter().any(may_have));
         }
     }
-    // What no block begins with is not known.
+    // Without a sample, assume all of them.
     (elsewhere * 1_000_000_u64).checked_div(taken).unwrap_or(1_000_000) as u32
 }
 
-/// The numbers of the runs of files, each once.
+/// Returns the distinct numbers of the files' runs.
 pub(crate) fn runs_of(files: &[Arc<TableFile>]) -> Vec<u64> {
     let mut runs: Vec<u64> = files.iter().map(|file| file.entry.run).collect();
     runs.sort_unstable();

@@ -1,8 +1,8 @@
-//! What a flush or compaction may leave out.
+//! Decides which data a flush or compaction leaves out.
 //!
-//! Shadowed data goes always: the deletion that shadows it is kept beside it. Expired values lose their bytes.
-//! Tombstones go when they are older than the grace period *and* no other file or memtable could hold something they
-//! shadow; only a merge of everything there is can know that.
+//! Shadowed data is always removed, because the deletion that shadows it is kept. Expired values
+//! lose their bytes. A tombstone is removed if it is older than the grace period *and* no other
+//! file or memtable may contain data that it shadows.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::model::reconcile::floor_of;
 use crate::model::row::{Row, RowBuilder};
 use crate::model::{CellRef, CellValue, Deletion, Liveness};
 
-/// The rule of one merge.
+/// The rules of one job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Purge {
-    /// The clock, Unix seconds.
+    /// The current time, Unix seconds.
     pub(crate) now_s: u32,
-    /// Tombstones made before this second are forgotten; 0 keeps all.
+    /// Tombstones made before this second are removed; 0 keeps all.
     pub(crate) forget_before_s: u32,
-    /// Columns the table had once, ascending: no reader sees their cells, so they go.
+    /// Dropped columns, ascending. No reader sees their cells, so these are removed.
     pub(crate) dropped: Arc<[u32]>,
 }
 
@@ -31,7 +31,8 @@ impl Purge {
         !self.dropped.is_empty() && self.dropped.binary_search(&column).is_ok()
     }
 
-    /// Whether nothing in a partition is dead or shadowed, so that all is left of it under whatever rule.
+    /// Returns true if nothing in a partition is dead or shadowed, so that every rule keeps all of
+    /// it.
     pub(crate) fn is_all_alive(&self, partition: &Partition) -> bool {
         match partition {
             Partition::Single(row) => self.is_alive(row),
@@ -49,7 +50,7 @@ impl Purge {
         stays && cells.all(|cell| cell.is_live(self.now_s) && !self.is_dropped(cell.column))
     }
 
-    /// What is left of a partition; `None` when nothing is.
+    /// Returns what the rules leave of a partition; `None` if that is empty.
     pub(crate) fn partition(&self, partition: Partition) -> Option<Partition> {
         match partition {
             Partition::Single(row) => Some(Partition::Single(self.row(&row, i64::MIN)?)),
@@ -72,7 +73,7 @@ impl Purge {
         }
     }
 
-    /// What is left of the rows alone, of a piece of a partition that is not its first.
+    /// Returns what the rules leave of the rows of a piece that is not the partition's first.
     pub(crate) fn stretch(&self, partition: Partition) -> Option<Partition> {
         match partition {
             Partition::Single(_) => self.partition(partition),
@@ -103,7 +104,8 @@ impl Purge {
         if deletion.is_none() && marker_stays && row.cells().all(clean) {
             return (!row.is_empty()).then(|| row.clone());
         }
-        // An expired marker keeps its place until it may be forgotten: it still wins over older ones.
+        // An expired marker is kept until it may be forgotten, because it still wins over older
+        // markers.
         let keep_marker = |l: &Liveness| {
             let forgotten = l.expiry.is_some_and(|e| e.at_s <= self.now_s && e.at_s < self.forget_before_s);
             !shadowed(l.timestamp) && !forgotten
@@ -130,7 +132,8 @@ impl Purge {
             return None;
         }
         Some(match cell.value {
-            // It stays an expired cell, so that ties are settled as before, but needs no value any more.
+            // The cell stays expired, so that timestamp ties resolve as before, but needs no value
+            // any more.
             CellValue::Live { expiry, .. } if gone_at_s.is_some() => {
                 CellRef { value: CellValue::Live { value: &[], expiry }, ..cell }
             }

@@ -1,4 +1,5 @@
-//! Compactions and flushes that someone asked for: background work in the group of whoever asked, with progress and cancel.
+//! Requested compactions and flushes: background work in the group of the statement, with progress
+//! and cancel.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,23 +21,24 @@ use crate::world::Work;
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 impl Shard {
-    /// Merges all runs of a table into one, after flushing it. Waits for what is being merged already, and for background work that is
-    /// held back.
+    /// Compacts all runs of a table into one, after a flush. Waits for compactions in flight, and
+    /// while background work is paused.
     ///
     /// # Errors
-    /// Why the flush or the merge failed, or [`StorageError::Closed`].
+    /// The flush or the compaction failed; [`StorageError::Closed`].
     pub async fn compact_all(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
         let group = self.options.groups.compaction;
         self.compact(table, i64::MIN..=i64::MAX, group, &Progress::default()).await
     }
 
-    /// Merges everything that a table has of a range of tokens into one run, after flushing it: all files that have tokens of
-    /// the range, whole. The merge runs in `group`, and pauses where background work is held back. It waits for merges of the table
-    /// in flight, and no other begins before it has ended. A caller that goes away cancels it.
+    /// Compacts all files of a table with tokens of the range into one run, after a flush. Files
+    /// are compacted whole. The compaction runs in `group`, and stands still while background work
+    /// is paused. It waits for compactions of the table in flight, and no other starts before it
+    /// ends. Dropping the future cancels it.
     ///
     /// # Errors
-    /// Why the flush or the merge failed; [`StorageError::Cancelled`], where what was merged by then stays merged;
-    /// [`StorageError::Closed`].
+    /// The flush or the compaction failed. [`StorageError::Cancelled`]: what was compacted by then
+    /// stays compacted. [`StorageError::Closed`].
     pub async fn compact(
         self: &Rc<Self>,
         table: TableId,
@@ -104,8 +106,8 @@ impl Shard {
         self.run_merge(Merge { table: id, inputs, work, progress }, true).await
     }
 
-    /// Waits until `ready` answers, which it is asked whenever work of the shard ends, and ten times a second: a cancel may come
-    /// from another core, which wakes no task here.
+    /// Waits until `ready` returns a value. Calls it whenever work of the shard ends, and ten times
+    /// a second, because a cancel on another core wakes no task here.
     pub(crate) async fn wait_asked<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         let mut again = self.world.sleep(CHECK_EVERY);
         poll_fn(|cx| {
@@ -121,8 +123,8 @@ impl Shard {
         .await
     }
 
-    /// Writes everything in memory to table files, those of all tables: they share the log. What is cancelled goes on being
-    /// flushed, and is not waited for.
+    /// Flushes the memtables of all tables, which share the log. After a cancel the flush
+    /// continues, but is not awaited.
     ///
     /// # Errors
     /// As [`Shard::flush_all`], or [`StorageError::Cancelled`].

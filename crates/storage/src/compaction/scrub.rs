@@ -1,12 +1,15 @@
-//! Scrubbing a table: every block of its files is read, and files with damage are written anew with what can be read.
+//! Scrub: reads every block of a table's files, and rewrites damaged files with the readable data.
 //!
-//! 1. Every block is read and decoded. A file with a block that cannot be is set aside (see damage.rs).
-//! 2. A file that was set aside is written anew, partition by partition, without its damaged blocks. A filter that cannot
-//!    be read is built anew. Without a footer or an index no block can be found, so nothing of such a file is saved.
-//! 3. One edit of the manifest puts the new file in the place of the old one, which stays beside it as `ID.table.damaged`.
+//! 1. Read and decode every block. Mark a file with an unreadable block as damaged, so that
+//!    compactions leave it out (see `damage.rs`).
+//! 2. Rewrite a damaged file, partition by partition, without its damaged blocks. A damaged filter
+//!    is rebuilt. Without a footer or an index no block can be found, so that nothing of the file
+//!    is saved.
+//! 3. One edit of the manifest replaces the file by the new one. The old file stays as
+//!    `ID.table.damaged`.
 //!
-//! Lost blocks may have held deletions: what these shadowed in other files is visible again. No program can know; an
-//! operator who has a backup may prefer it.
+//! A lost block may have contained deletions. Data that they shadowed in other files is visible
+//! again, and no program can detect that. An operator with a backup may prefer to restore it.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -38,21 +41,21 @@ const CHUNK: usize = 1 << 20;
 pub struct Scrubbed {
     /// Files that were read.
     pub files: u64,
-    /// Files with damage, which were written anew, each with its first damage.
+    /// The first damage of each damaged file. These files were rewritten.
     pub damaged: Vec<StorageError>,
     /// Blocks whose contents are lost.
     pub blocks_lost: u64,
-    /// Files of which nothing could be saved.
+    /// Files of which no data could be saved.
     pub files_lost: u64,
-    /// Rows that could not be read, of files that record how many they have.
+    /// Rows that could not be read, in files that record their number of rows.
     pub rows_lost: u64,
-    /// Partitions that were saved from files with damage.
+    /// Partitions saved from damaged files.
     pub partitions_saved: u64,
-    /// Rows that were saved from files with damage.
+    /// Rows saved from damaged files.
     pub rows_saved: u64,
 }
 
-/// What became of a file that was written anew.
+/// The result of rewriting a file.
 #[derive(Default)]
 struct Saved {
     file: Option<TableFile>,
@@ -62,7 +65,7 @@ struct Saved {
     rows: u64,
 }
 
-/// On whose account a scrub works, and how far it is.
+/// The group and progress of a scrub.
 #[derive(Clone)]
 struct Asked {
     work: Work,
@@ -70,12 +73,12 @@ struct Asked {
 }
 
 impl Shard {
-    /// Reads all files of a table, and writes those anew in which something is damaged, without it. Reads of the table
-    /// meet no damage afterwards. Writes and reads go on meanwhile. The work runs in `group`; a caller that goes away
-    /// cancels it.
+    /// Reads all files of a table, and rewrites damaged ones without the damage. Reads of the table
+    /// find no damage afterwards. Writes and reads continue meanwhile. The work runs in `group`.
+    /// Dropping the future cancels it.
     ///
     /// # Errors
-    /// A file cannot be written; [`StorageError::Cancelled`], where files that were written anew by then stay so;
+    /// A file cannot be written. [`StorageError::Cancelled`]: files rewritten by then stay so.
     /// [`StorageError::Closed`].
     pub async fn scrub(
         self: &Rc<Self>,
@@ -94,7 +97,7 @@ impl Shard {
         let answer = Rc::new(RefCell::new(None));
         let (shard, told) = (self.clone(), answer.clone());
         let asked = Asked { work: Work::Requested(group), progress: progress.clone() };
-        // A task of its own: a caller that goes away does not leave a file half replaced.
+        // A task of its own, so that a caller that drops the future leaves no file half replaced.
         let task = async move {
             let result = shard.scrub_files(table, &asked).await;
             *told.borrow_mut() = Some(result);
@@ -138,7 +141,7 @@ impl Shard {
         Ok(scrubbed)
     }
 
-    /// Answers why work that was asked for is to end, if it is.
+    /// Returns an error if the requested work must stop.
     pub(crate) fn check_asked(&self, progress: &Progress) -> Result<(), StorageError> {
         match () {
             () if self.state.borrow().closed => Err(StorageError::Closed),
@@ -147,7 +150,7 @@ impl Shard {
         }
     }
 
-    /// Puts what can be read of a file in its place.
+    /// Replaces a file by its readable data.
     async fn rewrite(
         self: &Rc<Self>,
         table: TableId,
@@ -159,7 +162,7 @@ impl Shard {
             let state = shard.state.borrow();
             state.tables.get(&table).and_then(|table| table.files.iter().find(|file| file.id == id).cloned())
         };
-        // A compaction that began before the file was set aside may still cut it or end with it.
+        // A compaction that started before the file was marked may still cut or remove it.
         let left = || {
             let Some(file) = find(self) else { return Some(Ok(())) };
             if let Err(ended) = self.check_asked(&asked.progress) {
@@ -223,7 +226,7 @@ impl Shard {
             scrubbed.rows_saved += saved.rows;
             scrubbed.files_lost += u64::from(old.damage().is_some() && saved.partitions == 0);
             let aside = old.path.with_extension("table.damaged");
-            // If this fails the next start removes the file.
+            // If the rename fails, the next start removes the file.
             let _ = self.world.rename(&old.path, &aside).await;
             let table = self.state.borrow().named(table);
             let (rows_saved, rows_lost) = (saved.rows, saved.rows_lost);
@@ -235,7 +238,7 @@ impl Shard {
     }
 }
 
-/// The first damage of a file. Its end does not matter once the scrub is cancelled.
+/// Returns the first damage of a file. After a cancel the result does not matter.
 async fn verify(file: Arc<TableFile>, world: Arc<dyn World>, progress: Progress) -> Option<StorageError> {
     let (mut last, mut left, mut damage) = (None, file.bytes, None);
     for index in 0..file.index.len() {
@@ -255,7 +258,7 @@ async fn verify(file: Arc<TableFile>, world: Arc<dyn World>, progress: Progress)
     damage
 }
 
-/// A partition, or what a block has of it.
+/// A partition, or its part in one block.
 struct Read {
     token: i64,
     key: Bytes,
@@ -264,7 +267,7 @@ struct Read {
     more: bool,
 }
 
-/// Decodes a block, which must come after the place `last`.
+/// Decodes a block, which must sort after the position `last`.
 async fn parts_of(
     file: &TableFile,
     index: usize,
@@ -291,7 +294,7 @@ async fn parts_of(
     Ok(parts)
 }
 
-/// Writes what can be read of a file.
+/// Writes the readable data of a file.
 async fn save(
     world: Arc<dyn World>,
     old: Arc<TableFile>,
@@ -331,7 +334,7 @@ async fn save(
             }
             saved.rows += rows;
             let place = Some((token, key.clone()));
-            // Behind a lost block a partition may go on whose beginning is lost.
+            // A partition may continue behind a lost block that had its start.
             if !continued || begun != place {
                 writer.end();
                 writer.begin(token, &key, &partition);
@@ -350,7 +353,7 @@ async fn save(
         world.heavy_yield().await;
     }
     writer.end();
-    // With rows of partitions that other cores own, where blocks of those are damaged.
+    // Includes lost rows of partitions that other shards own.
     saved.rows_lost = old.statistics.map_or(0, |statistics| statistics.rows.saturating_sub(rows_read));
     saved.partitions = writer.partitions();
     if saved.partitions == 0 {
@@ -363,7 +366,7 @@ async fn save(
     out.write(offset, Bytes::from(bytes)).await.map_err(io)?;
     out.sync().await.map_err(io)?;
     world.sync_dir(path.parent().expect("a table file is in a folder")).await.map_err(io)?;
-    // A run of its own: that of the old file may have fragments beside it, and its tokens are among theirs.
+    // A run of its own: the old run may have other fragments with overlapping tokens.
     saved.file = Some(TableFile::open(&*world, path.clone(), FileEntry::new(id, id)).await?);
     Ok(saved)
 }

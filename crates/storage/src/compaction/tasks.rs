@@ -1,9 +1,9 @@
-//! Background work in flight, and the merges that ended, for operators. Both are of one shard, and in memory: a restart
-//! begins with an empty history.
+//! Background work in flight, and a history of compactions, for operators. Both belong to one shard
+//! and are in memory only: a restart starts with an empty history.
 //!
 //! ```text
 //!  begin ──► in flight (a TaskGuard holds it) ──► gone
-//!                   merges that succeed: ──► history, of which the oldest goes first
+//!                   successful compactions: ──► history, bounded, oldest evicted first
 //! ```
 
 use std::cell::{Cell, RefCell};
@@ -13,26 +13,27 @@ use std::rc::Rc;
 use crate::background::progress::Progress;
 use crate::model::TableId;
 
-/// Merges that the history of a node has, over all its shards.
+/// Entries in the history of a node, over all its shards.
 pub const HISTORY_MAX: usize = 1000;
 
-/// Numbers of sources that partitions of a merge are told apart by; more count as the last.
+/// Partitions are counted by the number of their sources, up to this number. More sources count as
+/// the last.
 pub(crate) const SOURCES_MAX: usize = 16;
 
-/// A kind of background work, by Cassandra's names.
+/// A kind of background work, with Cassandra's names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TaskKind {
-    /// Memtables are written to table files.
+    /// Writes memtables to table files.
     Flush,
-    /// Runs are merged.
+    /// Compacts runs into one.
     Compaction,
-    /// One run is written anew without what is dead.
+    /// Rewrites one run without its dead data.
     TombstoneCompaction,
-    /// Files that shards share are written anew after a change of the number of cores.
+    /// Rewrites files that shards share, after a change of the number of cores.
     Cleanup,
-    /// Files are read, and damaged ones written anew.
+    /// Reads files and rewrites damaged ones.
     Scrub,
-    /// Files get second names in a snapshot.
+    /// Creates hard links to files in a snapshot.
     Snapshot,
 }
 
@@ -55,57 +56,59 @@ impl TaskKind {
 pub struct Task {
     /// Counts the tasks of this shard from 1.
     pub number: u64,
-    /// The kind.
+    /// The kind of work.
     pub kind: TaskKind,
-    /// The table; `None`: all of them.
+    /// The table; `None`: all tables.
     pub table: Option<TableId>,
-    /// Table files that it reads.
+    /// The number of table files to read.
     pub files: u64,
-    /// When it began, Unix seconds.
+    /// Start time, Unix seconds.
     pub began_s: u32,
-    /// Bytes done of all; of a snapshot, files.
+    /// Bytes done and total; files for a snapshot.
     pub progress: Progress,
 }
 
-/// A merge that ended.
+/// A finished compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Compacted {
     /// The number of its task.
     pub number: u64,
-    /// What it was.
+    /// The kind of compaction.
     pub kind: TaskKind,
     /// The table.
     pub table: TableId,
-    /// When it ended, Unix seconds.
+    /// End time, Unix seconds.
     pub ended_s: u32,
-    /// How long it took, ms.
+    /// Duration, ms.
     pub duration_ms: u64,
-    /// What went in and came out.
+    /// Sizes of inputs and outputs.
     pub tally: Tally,
 }
 
-/// What went into a merge and came out of it. Rows and tombstones are of files that record them.
+/// Sizes of the inputs and outputs of a compaction. Rows and tombstones count only files that can
+/// be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
     /// Runs read.
     pub runs: u64,
     /// Table files read.
     pub files_in: u64,
-    /// Bytes of those.
+    /// Bytes of the files read.
     pub bytes_in: u64,
-    /// Rows of those.
+    /// Rows of the files read.
     pub rows_in: u64,
-    /// Tombstones of those.
+    /// Tombstones of the files read.
     pub tombstones_in: u64,
     /// Table files written.
     pub files_out: u64,
-    /// Bytes of those.
+    /// Bytes of the files written.
     pub bytes_out: u64,
-    /// Rows of those.
+    /// Rows of the files written.
     pub rows_out: u64,
-    /// Tombstones of those.
+    /// Tombstones of the files written.
     pub tombstones_out: u64,
-    /// Partitions by the number of runs they were in, from 1; the last counts all above it as well.
+    /// Partitions by the number of runs that had them, from 1. The last entry includes all larger
+    /// numbers.
     pub partitions: [u64; SOURCES_MAX],
 }
 
@@ -118,7 +121,7 @@ pub(crate) struct Tasks {
     history_max: usize,
 }
 
-/// Work in flight until it is dropped.
+/// Lists a task as in flight until it is dropped.
 #[derive(Debug)]
 pub(crate) struct TaskGuard {
     tasks: Rc<Tasks>,
@@ -132,14 +135,15 @@ impl Drop for TaskGuard {
 }
 
 impl Tasks {
-    /// Those of one of `shards` shards.
+    /// Creates the tasks of one of `shards` shards.
     pub(crate) fn new(shards: u32) -> Tasks {
         let history_max = (HISTORY_MAX / shards.max(1) as usize).max(1);
         Tasks { begun: Cell::new(0), running: RefCell::default(), history: RefCell::default(), history_max }
     }
 
-    /// Has a task seen until the answer is dropped. The number of tasks is bounded by who begins them: flushes go
-    /// one by one, merges are few, and statements are counted where they come in.
+    /// Lists a task as in flight until the guard is dropped. Callers bound the number of tasks:
+    /// there is one flush at a time and a few compactions, and statements are limited where they
+    /// arrive.
     pub(crate) fn begin(
         self: &Rc<Self>,
         kind: TaskKind,
@@ -153,7 +157,7 @@ impl Tasks {
         TaskGuard { tasks: self.clone(), number }
     }
 
-    /// Adds a merge to the history.
+    /// Adds a compaction to the history.
     pub(crate) fn ended(&self, compacted: Compacted) {
         let history = &mut *self.history.borrow_mut();
         if history.len() == self.history_max {

@@ -2,21 +2,21 @@
 
 use crate::options::TableOptions;
 
-/// What was written less than this before is not compacted again for its dead data, s: a merge that
-/// could not reclaim it would otherwise be repeated without end.
+/// The least age of a run that is compacted alone for its dead data, s. A compaction that cannot
+/// reclaim the data would otherwise repeat endlessly.
 pub(crate) const INTERVAL_MIN_S: u32 = 60;
 
-/// What is known of the dead data of a run.
+/// The dead data of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Dead {
     /// Cells, markers and tombstones in all.
     pub(crate) all: u64,
-    /// Those that expired or were deleted longer ago than the grace period, or fewer.
+    /// Lower bound of those that expired or were deleted longer ago than the grace period.
     pub(crate) dead: u64,
-    /// When the run was written, Unix seconds; 0 if that is not known.
+    /// Write time of the run, Unix seconds; 0 if unknown.
     pub(crate) written_s: u32,
-    /// Of its partitions, those that other runs may have older data of, in millionths: there tombstones
-    /// have to stay.
+    /// The fraction of partitions of which other runs may have older data, in millionths. Their
+    /// tombstones must stay.
     pub(crate) elsewhere_ppm: u32,
 }
 
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn run_is_due_above_the_share_of_dead_data_that_can_go() {
+    fn run_is_due_above_the_threshold_of_reclaimable_data() {
         let old = Dead { all: 100, dead: 30, written_s: 1, elsewhere_ppm: 0 };
         check(old, |_| {}, true);
         check(Dead { dead: 20, ..old }, |_| {}, false);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn run_just_written_is_left_alone() {
+    fn new_run_is_not_due() {
         let new = Dead { all: 10, dead: 10, written_s: NOW_S - 100, elsewhere_ppm: 0 };
         check(new, |_| {}, false);
         check(new, |options| options.tombstone_interval_s = 0, true);

@@ -1,8 +1,9 @@
-//! What to merge: decisions over sizes and times of runs, with no clock and no I/O.
+//! Chooses which runs to compact from their sizes and times, without clock and I/O.
 //!
-//! A run is a chain of files that do not overlap, so what a read costs goes by the number of runs. Every strategy answers with at least two
-//! runs to make one of, or none: so each merge leaves fewer, and with nothing written there is an end to them. A run is
-//! compacted alone for its dead data only (`dead.rs`).
+//! A run is a chain of files without overlaps, so the cost of a read depends on the number of runs.
+//! Every strategy chooses at least two runs to compact into one, or none. Each compaction therefore
+//! reduces their number, and without writes compactions end. A single run is compacted only for its
+//! dead data (`dead.rs`).
 
 pub(crate) mod dead;
 pub(crate) mod need;
@@ -18,20 +19,21 @@ use crate::options::{Strategy, TableOptions};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     pub(crate) bytes: u64,
-    /// The greatest timestamp in it that was not in the future when it was written, as the table has timestamps.
+    /// The greatest timestamp that was not in the future when it was written, in the table's units.
     pub(crate) newest: i64,
 }
 
-/// Runs to merge.
+/// Runs to compact.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Chosen {
-    /// Positions of those to merge now: `max_threshold` at most, the smallest ones.
+    /// Indexes of the runs to compact now: the smallest ones, at most `max_threshold`.
     pub(crate) runs: Vec<usize>,
-    /// Runs that wait to become one with them.
+    /// The number of runs that wait to be compacted into one.
     pub(crate) waiting: usize,
 }
 
-/// Which runs to merge. `now` is the clock as timestamps of the table have it.
+/// Chooses the runs to compact, or `None`. `now` is the current time in units of the table's
+/// timestamps.
 pub(crate) fn compaction(options: &TableOptions, runs: &[Run], now: i64) -> Option<Chosen> {
     let threshold = options.min_threshold.max(2) as usize;
     let bytes: Vec<u64> = runs.iter().map(|run| run.bytes).collect();
@@ -54,8 +56,8 @@ pub(crate) fn compaction(options: &TableOptions, runs: &[Run], now: i64) -> Opti
     Some(Chosen { runs: chosen, waiting })
 }
 
-/// Bytes to be written until there is nothing to choose: what the chosen merge writes, and what is merged with it later, once for each
-/// power of the threshold that it is smaller than all together.
+/// Estimates the bytes to write until no compaction is needed: the output of the chosen compaction,
+/// rewritten once for each factor of the threshold between its size and the total.
 pub(crate) fn backlog_bytes(options: &TableOptions, runs: &[Run], chosen: &Chosen) -> u64 {
     let total: u64 = runs.iter().map(|run| run.bytes).sum();
     let merged: u64 = chosen.runs.iter().map(|at| runs[*at].bytes).sum();

@@ -1,24 +1,27 @@
-//! Choosing among tables: the merge that is needed most goes first, and small ones go beside a large one.
+//! Chooses among tables: the most needed compaction starts first, and small ones run beside a large
+//! one.
 
-/// Merges in flight for a shard at most, beside those that were asked for: each holds a fragment and a block
-/// of every input in memory.
+/// The most compactions of a shard in flight, not counting requested ones. Each holds a fragment
+/// and a block of every input in memory.
 pub(crate) const MERGES_MAX: usize = 3;
 
-/// A merge begins beside others if it is at most this part of what the smallest of them has left: it
-/// then ends long before, so that few runs pile up behind a large merge, and the large one is hardly slower.
+/// A compaction starts beside others if its size is at most 1/4 of what the smallest of them has
+/// left. It then ends long before, so that few runs pile up behind a large compaction, which is
+/// hardly slower.
 const SMALLER: u64 = 4;
 
-/// A table's merge that could begin.
+/// A compaction that could start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Candidate {
     pub(crate) bytes: u64,
-    /// Runs that wait to be merged, which every read of the table looks at.
+    /// Runs that wait for it, each of which costs every read of the table a search.
     pub(crate) waiting: usize,
-    /// How long there has been something to merge, ms.
+    /// Time since when it has been needed, ms.
     pub(crate) waited_ms: u64,
 }
 
-/// Bytes that the next merge may have, beside merges that have so many bytes left each; `None`: none may begin.
+/// Returns the greatest size of the next compaction, beside compactions with these bytes left.
+/// `None`: no compaction may start.
 pub(crate) fn room(left: impl IntoIterator<Item = u64>) -> Option<u64> {
     let (mut count, mut least) = (0, u64::MAX);
     for left in left {
@@ -28,25 +31,26 @@ pub(crate) fn room(left: impl IntoIterator<Item = u64>) -> Option<u64> {
     (count < MERGES_MAX).then_some(least)
 }
 
-/// The candidate that needs its merge most, of those of at most `room` bytes.
+/// Returns the most needed candidate of at most `room` bytes.
 ///
-/// Need is runs × time: every run costs each read a search for as long as it waits. A table that is written to without
-/// pause has many runs, but its time begins anew with each merge; so no other table waits for ever.
+/// Need is runs × time: every waiting run costs each read a search. A table with constant writes
+/// has many runs, but its time restarts with each compaction. So no other table waits forever.
 pub(crate) fn most<T>(candidates: impl IntoIterator<Item = (T, Candidate)>, room: u64) -> Option<T> {
     let need = |c: &Candidate| (c.waiting as u128) * (1 + u128::from(c.waited_ms));
     let fitting = candidates.into_iter().filter(|(_, candidate)| candidate.bytes <= room);
     fitting.max_by_key(|(_, c)| (need(c), u64::MAX - c.bytes)).map(|(table, _)| table)
 }
 
-/// Runs from which on writers are slowed, and those at which they are slowed most: size tiers of a table that is kept up with
-/// have three runs each, and a merge takes 32 at once.
+/// Waiting runs from which on writers are slowed, and at which they are slowed most. A table
+/// without lag has three runs of each size tier, and a compaction takes 32 at once.
 const PILE_SOFT: u64 = 48;
 const PILE_HARD: u64 = 128;
 
-/// The most that writers are slowed for runs, in millionths: at a ninth of the rate of merging they get on.
+/// The most that writers are slowed for runs, in millionths: to 1/9 of the rate of compaction.
 const SLOWED_MAX_PPM: u64 = 900_000;
 
-/// How far runs that wait to be merged have piled up, in millionths. A table's own threshold may let more of them wait.
+/// Returns how far waiting runs have piled up, in millionths. A table's own threshold may raise the
+/// limit.
 pub(crate) fn pressure_ppm(waiting: usize, min_threshold: u32) -> u32 {
     let soft = PILE_SOFT.max(2 * u64::from(min_threshold));
     let hard = soft + PILE_HARD - PILE_SOFT;

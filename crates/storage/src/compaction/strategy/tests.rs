@@ -26,7 +26,7 @@ fn tiers_of_four_similar_runs_are_merged() {
 }
 
 #[test]
-fn a_goal_merges_all_before_sizes_would() {
+fn space_goal_compacts_all_runs_before_sizes_do() {
     let goal = TableOptions { space_amplification_goal: Some(1500), ..options(Strategy::Incremental) };
     check(goal, &[100, 30, 10], None);
     check(goal, &[100, 30, 21], Some(&[0, 1, 2]));
@@ -44,19 +44,20 @@ fn levels_are_ten_times_apart() {
 }
 
 #[test]
-fn windows_are_merged_when_they_are_over_and_never_with_each_other() {
+fn finished_windows_are_compacted_one_by_one() {
     let options = options(Strategy::TimeWindow { window_s: 60 });
     let at = |seconds: i64| Run { bytes: 1 << 20, newest: seconds * 1_000_000 };
     let chosen =
         |now: i64, runs: &[Run]| compaction(&options, runs, now * 1_000_000).map(|chosen| chosen.runs);
     assert_eq!(chosen(5, &[at(1), at(2)]), None, "the latest is still written");
-    assert_eq!(chosen(5000, &[at(1), at(2)]), None, "so it is if nothing was written since");
+    assert_eq!(chosen(5000, &[at(1), at(2)]), None, "also if no write came since");
     assert_eq!(chosen(75, &[at(1), at(70), at(2)]), Some(vec![0, 2]));
     assert_eq!(chosen(119, &[at(1), at(61), at(62), at(63), at(119)]), Some(vec![1, 2, 3, 4]));
     assert_eq!(chosen(5, &[at(-1), at(1)]), None);
 }
 
-/// One run dated far ahead used to be the latest window, and that of today to be merged at every flush.
+/// A run dated far ahead once became the latest window, so that today's window was compacted at
+/// every flush.
 #[test]
 fn run_dated_ahead_leaves_the_latest_window_alone() {
     let options = options(Strategy::TimeWindow { window_s: 60 });
@@ -92,8 +93,8 @@ fn merge_takes_the_smallest_runs_up_to_the_maximum() {
     assert_eq!(compaction(&small, &runs, 0).map(|chosen| chosen.runs.len()), Some(6));
 }
 
-/// Flushes of random sizes, a part of them over what is there, beside merges that happen at once: the most runs there ever
-/// were, and the most space ÷ live data after a merge, per mille.
+/// Simulates flushes of random sizes, some of them overwriting, and instant compactions. Returns
+/// the maximum number of runs, and the maximum of space ÷ live data after a compaction, per mille.
 fn live(options: TableOptions, seed: u64) -> (usize, u64) {
     let mut random = Random::new(seed);
     let (mut runs, mut live): (Vec<Run>, u64) = (Vec::new(), 0);
@@ -102,7 +103,7 @@ fn live(options: TableOptions, seed: u64) -> (usize, u64) {
         let bytes = (1 + random.below(8)) << 20;
         let now = flush * 1_000_000;
         runs.push(Run { bytes, newest: now });
-        // The table grows to 4 GiB, and is overwritten then.
+        // The table grows to 4 GiB and is overwritten then.
         live = (live + bytes).min(4 << 30);
         let mut merges = 0;
         while let Some(found) = compaction(&options, &runs, now) {
@@ -130,7 +131,7 @@ fn live(options: TableOptions, seed: u64) -> (usize, u64) {
 #[test]
 fn runs_are_bounded_and_so_is_space() {
     for seed in 0..8 {
-        // 2000 flushes are about eleven doublings of size, of each of which three runs may wait.
+        // 2000 flushes are about eleven doublings of the size, and three runs of each may wait.
         let (runs, _) = live(options(Strategy::SizeTiered), seed);
         assert!(runs <= 3 * 11, "size-tiered: {runs} runs, seed {seed}");
         let (runs, _) = live(options(Strategy::Leveled), seed);

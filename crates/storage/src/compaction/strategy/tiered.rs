@@ -1,8 +1,8 @@
-//! Choosing by size.
+//! Choice by size.
 
 /// Runs below this size cost the same to read: they are one tier.
 const SMALL_BYTES: u64 = 64 << 10;
-/// With levels, a run is at least so many times as large as all smaller ones.
+/// Factor between a level and the sum of all smaller runs.
 const LEVEL_FACTOR: u64 = 10;
 
 fn by_size(bytes: &[u64]) -> Vec<usize> {
@@ -11,10 +11,11 @@ fn by_size(bytes: &[u64]) -> Vec<usize> {
     order
 }
 
-/// The first tier that is full, the smallest first, because it is the cheapest way to have fewer runs.
+/// Returns the first full tier, starting with the smallest runs, which are the cheapest to reduce.
 ///
-/// 1. Sort by size. 2. A tier is a sequence of which none is larger than twice the smallest. 3. The first of at
-///    least `threshold` is merged, all of it.
+/// 1. Sort the runs by size.
+/// 2. A tier is a sequence of runs of at most twice the size of its smallest.
+/// 3. Return the first tier of at least `threshold` runs.
 pub(crate) fn similar(bytes: &[u64], threshold: usize) -> Option<Vec<usize>> {
     let order = by_size(bytes);
     (0..order.len()).find_map(|start| {
@@ -24,15 +25,17 @@ pub(crate) fn similar(bytes: &[u64], threshold: usize) -> Option<Vec<usize>> {
     })
 }
 
-/// Everything, once all runs together are more than `goal` per mille of the largest: what the others hold is, at worst, all dead.
+/// Returns all runs, once their total exceeds `goal` per mille of the largest. In the worst case,
+/// all data of the others is dead.
 pub(crate) fn amplified(bytes: &[u64], goal: u32) -> Option<Vec<usize>> {
     let total: u128 = bytes.iter().map(|own| u128::from(*own)).sum();
     let largest = u128::from(*bytes.iter().max()?);
     (bytes.len() > 1 && total * 1000 > largest * u128::from(goal)).then(|| (0..bytes.len()).collect())
 }
 
-/// Once a tier is full: it, all that is smaller, and whatever larger run is less than [`LEVEL_FACTOR`] times as large as those before it. What
-/// stays are runs that far apart, as levels are.
+/// Returns a full tier, all smaller runs, and every larger run that is less than [`LEVEL_FACTOR`]
+/// times as large as the sum of the runs before it. The remaining runs differ by that factor, like
+/// levels.
 pub(crate) fn leveled(bytes: &[u64], threshold: usize) -> Option<Vec<usize>> {
     let full = similar(bytes, threshold)?;
     let largest = full.iter().map(|at| bytes[*at]).max()?;

@@ -1,13 +1,16 @@
-//! Choosing by time: runs whose newest cells are of one window are merged with each other only, so that a window whose data has expired
-//! goes as a whole.
+//! Choice by time. Only runs whose newest cells are in the same window are compacted together, so
+//! that a window whose data has expired is dropped as a whole.
 
 use std::collections::BTreeMap;
 
 use super::{Run, tiered};
 
-/// 1. Runs fall into windows of length `window` by their newest timestamp. 2. The latest one that has begun is still being
-///    written: its runs are merged by size, and so are those of windows in the future, which only cells dated ahead make.
-///    3. Of windows before the latest, the oldest that has more than one run is merged into one.
+/// Chooses the runs to compact.
+///
+/// 1. Assign runs to windows of length `window` by their newest timestamp.
+/// 2. The latest window that has started still gets writes: choose among its runs by size. The same
+///    applies to windows in the future, which only cells dated ahead create.
+/// 3. Otherwise choose all runs of the oldest earlier window that has several.
 pub(crate) fn compaction(runs: &[Run], window: i64, threshold: usize, now: i64) -> Option<Vec<usize>> {
     let mut windows: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
     for (at, run) in runs.iter().enumerate() {
