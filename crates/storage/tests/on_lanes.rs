@@ -1,5 +1,5 @@
-//! The shard on real lanes and a real folder: writes from many tasks share disk writes, flushes and compactions go on
-//! beside them, and everything acknowledged is there after reopening.
+//! The shard on real lanes and a real folder. Writes of many tasks share disk writes, flushes and
+//! compactions run beside them, and all acknowledged writes are present after reopening.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -64,7 +64,7 @@ async fn check(shard: &Rc<Shard>, number: u64, value: u64) {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_reopening() {
+fn acknowledged_writes_are_present_after_reopening() {
     let folder = Folder::new();
     let options = folder.options();
     on_a_lane(move || async move {
@@ -111,7 +111,7 @@ fn what_was_acknowledged_is_there_after_reopening() {
     });
 }
 
-/// Bytes without any order: one step of the generator splitmix64.
+/// Returns pseudo-random bytes, by one step of the generator splitmix64.
 fn scrambled(seed: u64) -> [u8; 8] {
     let z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -119,7 +119,7 @@ fn scrambled(seed: u64) -> [u8; 8] {
 }
 
 #[test]
-fn a_file_of_several_writes_past_the_page_cache_reads_as_it_was_written() {
+fn file_written_around_the_page_cache_reads_back() {
     let folder = Folder::new();
     let options = Options { memtable_bytes_max: 64 << 20, ..folder.options() };
     let value = |number: u64| (0..128).flat_map(|part| scrambled(number * 128 + part)).collect::<Vec<u8>>();
@@ -137,7 +137,7 @@ fn a_file_of_several_writes_past_the_page_cache_reads_as_it_was_written() {
             }
             shard.flush_all().await.expect("flushes");
         }
-        shard.compact_all(TABLE).await.expect("merges");
+        shard.compact_all(TABLE).await.expect("compacts");
         assert!(shard.stats().file_bytes > 3 << 20, "{:?}", shard.stats());
         for number in 0..3000 {
             let (token, key) = place(number);

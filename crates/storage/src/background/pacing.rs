@@ -91,7 +91,7 @@ pub(crate) struct Pacing {
     pub(crate) paused: Cell<bool>,
     /// A compaction is in flight.
     pub(crate) compacting: Cell<bool>,
-    /// How much writers are slowed because runs pile up.
+    /// The slow-down of writers because runs pile up, millionths.
     pub(crate) runs_pressure_ppm: Cell<u32>,
     throttle: RefCell<Throttle>,
     delayed_ns: Cell<u64>,

@@ -91,7 +91,7 @@ pub(crate) struct Job {
     stream: MergeStream,
     /// The first piece of the next fragment.
     pending: Option<Piece>,
-    /// The number of the first file, which stands for the run.
+    /// The number of the first file, which is also the number of the run.
     run: Option<u64>,
     fragment_bytes: u64,
     block_bytes: usize,

@@ -6,7 +6,7 @@
 //! 2. If it is used again there, it moves to the *main* queue. Otherwise it is evicted, and its
 //!    number stays for a while as a *ghost*.
 //! 3. A block whose ghost still exists enters the main queue at once.
-//! 4. A block at the end of the main queue that was used since its last round goes round again.
+//! 4. A block at the front of the main queue that was used meanwhile goes to the back, not out.
 //!
 //! A scan of any length therefore passes through the small queue only. A hit increments one
 //! counter, where LRU relinks entries.

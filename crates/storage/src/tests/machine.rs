@@ -1,20 +1,22 @@
-//! Seeded histories of a machine: several shards on one simulated disk, with writes over them, against a plain model.
-//! The number of cores changes, clocks step back, the disk is full, files are damaged, descriptors run out, background
-//! tasks panic, tables are emptied and dropped; and the machine goes down at any step of its disk, also of a start.
-//! After each crash everything acknowledged is there, every write is there whole or not at all, and what is read is what
-//! the model says.
+//! Seeded histories of a machine with several shards on one simulated disk, compared with a plain
+//! model. Writes may span shards. The number of cores changes, clocks step back, the disk fills up,
+//! files are damaged, descriptors run out, background tasks panic, tables are truncated and
+//! dropped. The machine crashes at any step of its disk, also during a start. After each crash, all
+//! acknowledged writes are present, every write is present as a whole or not at all, and reads
+//! return what the model has.
 //!
-//! 1. Each record of a shard's log also writes a number into a row of that shard's own, its *mark*. After a crash the
-//!    marks say which records survived: they are a prefix of those issued, and hold all that were acknowledged.
-//! 2. A write over shards goes through a batch log as that of `embedded` does: entry, parts, deletion of the entry. A
-//!    start applies the entries that it finds.
-//! 3. Before a table is emptied every shard gets a row for it, the *sentinel*. After a crash in the midst, sentinels
-//!    say which shards had emptied the table.
-//! 4. Each step draws from random numbers of its own. So a history that fails is made shorter by leaving out steps;
-//!    what is left is printed.
+//! 1. Each record of a shard's log also writes a number into the shard's *mark* row. After a crash,
+//!    the marks show which records survived: a prefix of those issued, with all acknowledged ones.
+//! 2. A write over shards uses the batch log like `embedded`: entry, parts, deletion of the entry.
+//!    A start applies the entries that it finds.
+//! 3. Before a table is truncated, every shard gets a row for it, the *sentinel*. After a crash in
+//!    between, sentinels show which shards had truncated the table.
+//! 4. Each step has its own random numbers. A failing history is therefore shortened by leaving out
+//!    steps. The rest is printed.
 //!
-//! `cargo xtask simulate --seeds 10000` runs many, `cargo xtask simulate --seed 17` runs one again. Both set the
-//! environment variables `FAIRLANE_SEED` (one seed), or `FAIRLANE_SEEDS` (how many) and `FAIRLANE_FROM` (the first).
+//! `cargo xtask simulate --seeds 10000` runs many, `cargo xtask simulate --seed 17` repeats one.
+//! They set the environment variables `FAIRLANE_SEED` (one seed), or `FAIRLANE_SEEDS` (number) and
+//! `FAIRLANE_FROM` (first).
 
 mod batches;
 mod check;
@@ -34,27 +36,28 @@ use super::*;
 use crate::sim::run;
 use batches::Batch;
 
-/// The system's own table, whole on shard 0; that of the batch log, which every shard has; and that of the marks.
+/// The system table, which is on shard 0; the table of the batch log, which every shard has; the
+/// table of marks.
 const SYSTEM: TableId = TableId(1);
 const BATCHES: TableId = TableId(2);
 const MARKS: TableId = TableId(3 << 64);
 
-/// Cores at most.
+/// The most cores.
 const SHARDS_MAX: u64 = 3;
 
-/// Steps of the disk until the next crash, at most.
+/// The most steps of the disk until the next crash.
 const STEPS_MAX: u64 = 1500;
 
-/// One change of what the machine holds, in the order in which readers see them.
+/// One change of the machine's data, in the order in which readers see changes.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A record of a shard's log, by its mark.
+    /// A record of a shard's log, with its mark.
     Record { shard: u32, mark: u64, mutations: Vec<Mutation> },
-    /// All of a table's rows are gone.
+    /// All rows of a table are deleted.
     Truncated { table: TableId },
 }
 
-/// A truncation that may be half done, with the sentinel's key and each shard's mark of it.
+/// A truncation that may be incomplete, with the sentinel's key and each shard's mark of it.
 #[derive(Clone, Debug)]
 struct Truncating {
     table: TableId,
@@ -62,7 +65,7 @@ struct Truncating {
     marks: Vec<u64>,
 }
 
-/// What happened, for the end of all histories.
+/// Counters, printed after all histories.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counts {
     crashes: u32,
@@ -92,43 +95,44 @@ impl Counts {
     }
 }
 
-/// The machine, and what it should hold.
+/// The machine, and its expected contents.
 struct Machine {
     sim: Arc<Sim>,
     seed: u64,
     random: Random,
     options: Options,
-    /// Timestamps are random and often tie, and no tombstone is forgotten; or they only rise, and all are at once.
+    /// If true, timestamps are random and often tie, and no tombstone is forgotten. Otherwise
+    /// timestamps only rise, and all tombstones are forgotten at once.
     ties: bool,
-    /// The newest timestamp, where they only rise.
+    /// The newest timestamp, if timestamps only rise.
     newest: i64,
-    /// The latest time that a clock has shown: readers' time.
+    /// The latest time of any clock, which readers use.
     latest_s: u32,
     shards: Vec<Rc<Shard>>,
-    /// Counts the times that marks began anew.
+    /// The number of resets of the marks.
     epoch: u64,
-    /// Tables of users, and the columns that each has dropped.
+    /// Tables of users, and the dropped columns of each.
     tables: Vec<(TableId, BTreeSet<u32>)>,
     tables_made: u64,
-    /// What is there for sure, and what came since.
+    /// The contents that are durable for sure, and the changes since.
     base: Store,
     events: Vec<Event>,
-    /// All of that.
+    /// The contents with all changes.
     store: Store,
-    /// By shard: records issued, and acknowledged.
+    /// Records issued and acknowledged, by shard.
     issued: Vec<u64>,
     acknowledged: Vec<u64>,
     commits: Vec<(u32, u64, Commit)>,
     batches: Vec<Batch>,
     batches_made: u64,
     truncating: Option<Truncating>,
-    /// The disk is full, or descriptors have run out.
+    /// True if the disk is full, or descriptors have run out.
     tight: bool,
-    /// Bits that were flipped.
+    /// Flipped bits.
     flips: Vec<(PathBuf, u64, u32)>,
-    /// Some were since the last start: shards remember what they could not read.
+    /// True if bits flipped since the last start: shards remember which files they could not read.
     was_damaged: bool,
-    /// Held by each scrub in the background.
+    /// The lock of scrubs in the background.
     scrubbing: Rc<()>,
     counts: Counts,
     trace: Vec<String>,
@@ -187,12 +191,12 @@ impl Machine {
         self.trace.push(what);
     }
 
-    /// The shard that has a partition.
+    /// Returns the shard that owns a partition.
     fn home(&self, table: TableId, token: i64) -> u32 {
         home(table, token, self.issued.len() as u32)
     }
 
-    /// A token of users' tables that a shard has.
+    /// Returns a token of users' tables that a shard owns.
     fn token_of(&self, shard: u32) -> i64 {
         (0..)
             .map(spread)
@@ -209,7 +213,7 @@ impl Machine {
         if self.ties { self.random.below(12) as i64 } else { self.newest }
     }
 
-    /// A write of one partition, somewhere.
+    /// Returns a write of one random partition.
     fn mutation(&mut self, timestamp: i64) -> Mutation {
         loop {
             let mutation = self.any_mutation(timestamp);
@@ -235,7 +239,8 @@ impl Machine {
         Mutation { table, token: spread(made.token), changes, ..made }
     }
 
-    /// Writes a record to a shard, together or in turns. Returns its mark, or nothing if it was refused.
+    /// Writes a record to a shard, at once or in several task polls. Returns its mark, or `None` if
+    /// it was refused.
     fn record(&mut self, shard: u32, mut mutations: Vec<Mutation>) -> Option<u64> {
         let mark = self.issued[shard as usize] + 1;
         let (token, key) = (self.token_of(shard), self.mark_key(shard));
@@ -245,7 +250,7 @@ impl Machine {
         mutations.push(Mutation { table: MARKS, token, key, changes: vec![Change::Row(row.finish())] });
         let own = self.shards[shard as usize].clone();
         let event = Event::Record { shard, mark, mutations: mutations.clone() };
-        // Records in turns are in the log before they are applied: a crash may come in between.
+        // A record applied in several polls is in the log first: a crash may come in between.
         let applied = match self.random.one_in(3) {
             false => Some(own.apply(mutations.clone())),
             true => run(&self.sim, own.apply_in_turns(mutations.clone())),
@@ -282,13 +287,14 @@ impl Machine {
         });
     }
 
-    /// Everything up to a record of a shard is durable.
+    /// Marks everything up to a record of a shard as durable.
     fn durable(&mut self, shard: u32, mark: u64) {
         let own = &mut self.acknowledged[shard as usize];
         *own = (*own).max(mark);
     }
 
-    /// The outcome of what a full disk, or too few descriptors, may refuse. Nothing if the machine went down.
+    /// Returns the value of a result that may fail for lack of space or descriptors. `None` if the
+    /// machine crashed.
     fn unless_tight<T>(&self, outcome: Option<Result<T, StorageError>>) -> Option<T> {
         match outcome? {
             Ok(answer) => Some(answer),
@@ -299,7 +305,7 @@ impl Machine {
     }
 }
 
-/// Whether an error is about what the machine has too little of.
+/// Returns true if an error is about a resource that the machine lacks.
 fn is_tight(error: &StorageError) -> bool {
     match error {
         StorageError::WritesRefused { because } => is_tight(because),
@@ -314,7 +320,7 @@ fn home(table: TableId, token: i64, shards: u32) -> u32 {
     if table == SYSTEM { 0 } else { sharding.shard_of(token) }
 }
 
-/// A change without the cells of columns that the table has no more; nothing if nothing is left.
+/// Returns a change without cells of dropped columns; `None` if that is empty.
 fn without(change: Change, dropped: &BTreeSet<u32>) -> Option<Change> {
     let row_of = |row: &Row| {
         let mut left =

@@ -1,4 +1,5 @@
-//! Many files, and many merges: what reads and edits cost, which merges go on beside each other, and what becomes of writers.
+//! Many files and compactions: the costs of reads and edits, concurrent compactions, and the
+//! slow-down of writers.
 
 use super::*;
 use crate::table::runs::{Files, steps};
@@ -22,7 +23,8 @@ fn spacious() -> Options {
     Options { table, memtable_bytes_max: 4 << 20, segment_bytes: 4 << 20, ..options() }
 }
 
-/// Comparisons of a point read, a look-up of a file and a change among `count` fragments of one run.
+/// Returns the comparisons of a point read, a look-up of a file and a change among `count`
+/// fragments of a run.
 fn comparisons(count: i64) -> [u64; 3] {
     let sim = Arc::new(Sim::new(1));
     let shard = open(&sim, &spacious()).unwrap();
@@ -53,11 +55,11 @@ fn comparisons(count: i64) -> [u64; 3] {
     [read, found, changed]
 }
 
-/// Every fragment of a run used to be looked at.
+/// A read once checked every fragment of a run.
 #[test]
 fn files_are_found_in_a_few_comparisons_among_thousands() {
     let (few, many) = (comparisons(10), comparisons(4096));
-    // log₂ of 4096 is 12, and of 10 more than 3.
+    // log₂ of 4096 is 12, and log₂ of 10 more than 3.
     for (few, many) in few.into_iter().zip(many) {
         assert!(many <= 26 && many <= 4 * few, "{few} with 10 files, {many} with 4096");
     }
@@ -77,11 +79,11 @@ fn filters_and_indexes_leave_the_cache_less() {
     block_on(shard.truncate(LARGE)).unwrap();
     put(&shard, SMALL, 1);
     block_on(shard.flush_all()).unwrap();
-    assert!(room() > 60 << 10, "the files are gone");
+    assert!(room() > 60 << 10, "the files are deleted");
     block_on(shard.shutdown()).unwrap();
 }
 
-/// Fills a table with runs of so many rows.
+/// Fills a table with runs of `rows` rows each.
 fn fill(shard: &Rc<Shard>, table: TableId, runs: u64, rows: u64) {
     for run in 0..runs {
         (0..rows).for_each(|number| put(shard, table, number * runs + run));
@@ -89,9 +91,9 @@ fn fill(shard: &Rc<Shard>, table: TableId, runs: u64, rows: u64) {
     }
 }
 
-/// One merge at a time used to hold up all other tables.
+/// One compaction at a time once blocked those of all other tables.
 #[test]
-fn small_merge_ends_beside_a_large_one() {
+fn small_compaction_ends_beside_a_large_one() {
     let sim = Arc::new(Sim::new(3));
     let shard = open(&sim, &spacious()).unwrap();
     fill(&shard, LARGE, 4, 2000);
@@ -105,8 +107,8 @@ fn small_merge_ends_beside_a_large_one() {
         }
         step();
     }
-    assert_eq!(runs(), 1, "the small table is merged");
-    assert!(large() && shard.stats().compactions == 1, "and the large one is not yet: {:?}", shard.stats());
+    assert_eq!(runs(), 1, "the small table is compacted");
+    assert!(large() && shard.stats().compactions == 1, "and the large one not yet: {:?}", shard.stats());
     block_on(shard.shutdown()).unwrap();
 }
 
@@ -115,7 +117,7 @@ fn writers_are_slowed_while_runs_pile_up() {
     let sim = Arc::new(Sim::new(4));
     let shard = open(&sim, &spacious()).unwrap();
     put(&shard, SMALL, 1);
-    // No merge begins, as if one that was asked for waited.
+    // No compaction starts, as if a requested one waited.
     shard.state.borrow().tables[&SMALL].needs.reserved.set(1);
     fill(&shard, SMALL, 120, 2);
     let stats = shard.stats();
@@ -132,9 +134,9 @@ fn writers_are_slowed_while_runs_pile_up() {
     block_on(shard.shutdown()).unwrap();
 }
 
-/// A merge used to hold the memtables there were when it began until it ended.
+/// A compaction once held the memtables of its start until its end.
 #[test]
-fn long_merge_lets_go_of_flushed_memtables() {
+fn long_compaction_releases_flushed_memtables() {
     let sim = Arc::new(Sim::new(5));
     let shard = open(&sim, &spacious()).unwrap();
     let table = TableOptions { min_threshold: 64, ..spacious().table };
@@ -145,7 +147,7 @@ fn long_merge_lets_go_of_flushed_memtables() {
     let inputs = shard.state.borrow().tables[&LARGE].files.iter().cloned().collect();
     let (progress, work) = (Progress::default(), Work::Compaction);
     let merge = crate::compaction::Merge { table: LARGE, inputs, work, progress: progress.clone() };
-    sim.spawn(Work::Control, Box::pin(async move { own.run_merge(merge, true).await.expect("merged") }));
+    sim.spawn(Work::Control, Box::pin(async move { own.run_merge(merge, true).await.expect("compacted") }));
     (0..5).for_each(|_| step());
     assert!(progress.bytes_done() < progress.bytes_total());
     block_on(shard.flush_all()).unwrap();
@@ -160,7 +162,7 @@ fn long_merge_lets_go_of_flushed_memtables() {
             freed_at = Some(progress.bytes_done());
         }
     }
-    let freed_at = freed_at.expect("freed before the merge ended");
+    let freed_at = freed_at.expect("freed before the compaction ended");
     assert!(freed_at < progress.bytes_total(), "{freed_at} of {}", progress.bytes_total());
     block_on(shard.shutdown()).unwrap();
 }

@@ -1,5 +1,5 @@
-//! What tables should hold, told in the plainest way: one map of cells a partition, every cell with its place, and the rules
-//! of Cassandra written down once more, apart from those of the engine.
+//! A plain model of tables: one map of cells for each partition, every cell with its position. It
+//! implements Cassandra's rules a second time, independently of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
@@ -10,7 +10,7 @@ use super::*;
 #[derive(Clone, Debug)]
 struct Stored {
     timestamp: i64,
-    /// None: a tombstone.
+    /// `None`: a tombstone.
     value: Option<Vec<u8>>,
     expiry: Option<Expiry>,
     deleted_at_s: u32,
@@ -36,7 +36,7 @@ impl Stored {
     }
 }
 
-/// Where a cell is: its row (`None`: static), column and path.
+/// The position of a cell: its row (`None`: static), column and path.
 type Place = (Option<Vec<u8>>, u32, Option<Vec<u8>>);
 
 #[derive(Clone, Debug, Default)]
@@ -92,7 +92,7 @@ impl Held {
         }
     }
 
-    /// The youngest deletion that covers a row, or the static cells.
+    /// Returns the timestamp of the newest deletion that covers a row, or the static cells.
     fn deleted(&self, at: Option<&[u8]>) -> Option<i64> {
         let mut deleted = self.deleted;
         let Some(at) = at else { return deleted };
@@ -112,7 +112,8 @@ impl Held {
             if row.as_deref() != at || deleted.is_some_and(|deleted| cell.timestamp <= deleted) {
                 continue;
             }
-            // A tombstone of the whole collection, which was not deleted itself, or else the deletion covers the element too.
+            // The tombstone of the whole collection. A deletion that shadows it would shadow the
+            // element too.
             let whole = self.cells.get(&(row.clone(), *column, None)).filter(|whole| whole.value.is_none());
             if path.is_some() && whole.is_some_and(|whole| cell.timestamp <= whole.timestamp) {
                 continue;
@@ -161,7 +162,7 @@ impl Store {
         self.0.retain(|(own, _, _), _| *own != table);
     }
 
-    /// Empties a table's partitions whose tokens are as asked.
+    /// Deletes a table's partitions whose tokens match.
     pub(super) fn truncate_where(&mut self, table: TableId, tokens: impl Fn(i64) -> bool) {
         self.0.retain(|(own, token, _), _| *own != table || !tokens(*token));
     }
@@ -170,7 +171,7 @@ impl Store {
         self.0.get(&(table, token, key.clone())).map(|held| held.see(now_s)).unwrap_or_default()
     }
 
-    /// The partitions of a table that hold anything alive, in order.
+    /// Returns the live partitions of a table, in order.
     pub(super) fn scan(&self, table: TableId, now_s: u32) -> Vec<(i64, Bytes, Seen)> {
         let own = self.0.iter().filter(|((own, _, _), _)| *own == table);
         let seen = own.map(|((_, token, key), held)| (*token, key.clone(), held.see(now_s)));

@@ -1,4 +1,4 @@
-//! Scans take wide partitions a piece at a time, and leave out what is not wanted of them.
+//! Scans take wide partitions one piece at a time, and skip the unwanted rest.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn write(shard: &Rc<Shard>, token: i64, changes: Vec<Change>) {
     drop(shard.apply(vec![mutation]).expect("applied"));
 }
 
-/// Rows of 100 bytes, from memory and from as many files as times this is called and flushed.
+/// Writes rows of 100 bytes. The caller flushes between calls to get several files.
 fn write_wide(shard: &Rc<Shard>, token: i64, rows: u32, value: u8) {
     for first in (0..rows).step_by(50) {
         write(shard, token, (first..rows.min(first + 50)).map(|at| row(at, value)).collect());
@@ -34,7 +34,7 @@ fn wide_options() -> Options {
     }
 }
 
-/// All pieces of a scan: token, clustering of the rows, first and last.
+/// Returns all pieces of a scan: token, clustering of the rows, first and last.
 fn pieces(shard: &Rc<Shard>) -> Vec<(i64, Vec<u32>, bool, bool)> {
     let mut scan = shard.scan(TABLE, i64::MIN..=i64::MAX, None, 0);
     let mut all = Vec::new();
@@ -131,9 +131,9 @@ fn rest_of_a_partition_is_not_read() {
         sim.disk.steps() - before
     };
     let (whole, skipped) = (steps_of(false), steps_of(true));
-    // Of each file the first blocks, and those at the end of the partition.
+    // The first blocks of each file, and those at the end of the partition.
     assert!(skipped <= 4 && whole > skipped, "{skipped} reads, {whole} of all");
-    // A scan that begins behind a partition does not read it either.
+    // A scan that starts behind a partition does not read it either.
     let before = sim.disk.steps();
     let mut scan = shard.scan(TABLE, i64::MIN..=i64::MAX, Some((1, Bytes::from_static(b"key"))), 0);
     assert_eq!(block_on(scan.next_piece()).unwrap().expect("a piece").token, 2);
@@ -143,7 +143,7 @@ fn rest_of_a_partition_is_not_read() {
     drop_tasks();
 }
 
-/// Range deletions of all sources are as many as rows; a read takes those of its rows.
+/// All sources together have as many range deletions as rows. A read looks up those of its row.
 #[test]
 fn reads_look_range_deletions_up() {
     let sim = Arc::new(Sim::default());

@@ -1,4 +1,4 @@
-//! What a shard reports of flushes, merges and recovery.
+//! Reports of a shard about flushes, compactions and recovery.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ fn put(shard: &Rc<Shard>, number: i64) {
     block_on(shard.put(TABLE, number, &key, &row.draft()).expect("taken")).expect("durable");
 }
 
-/// A shard whose reports are collected.
+/// Opens a shard and collects its reports.
 fn reporting(sim: &Arc<Sim>) -> (Rc<Shard>, Arc<Mutex<Vec<Event>>>) {
     let told: Arc<Mutex<Vec<Event>>> = Arc::default();
     let heard = told.clone();
@@ -98,7 +98,8 @@ fn torn_tail_is_reported_with_its_place() {
     drop_tasks();
     let log = sim.disk.files().into_iter().find(|path| path.extension().is_some_and(|name| name == "log"));
     let log = log.expect("a segment");
-    // The header and a block for each record: a byte of the last one's payload.
+    // Damages a byte of the last record's payload, which follows the header and a block for each
+    // record.
     sim.disk.flip(&log, 3 * 4096 + 60, 3);
     let (shard, told) = reporting(&sim);
     assert_eq!(shard.recovery().records, 2);

@@ -1,10 +1,10 @@
-//! One folder opened with one number of shards after another, after orderly ends and crashes.
+//! One folder is opened with different numbers of shards, after orderly stops and crashes.
 
 use schema::Sharding;
 
 use super::*;
 
-/// Tables as `mutation` makes them: the first is split by token, the second is the system's and whole on shard 0.
+/// The tables of `mutation`: the first is split by token, the second is a system table on shard 0.
 const USERS: TableId = TableId(1 << 64);
 const SYSTEM: TableId = TableId(1);
 
@@ -23,7 +23,7 @@ fn home(table: TableId, token: i64, shards: u32) -> usize {
     if table == SYSTEM { 0 } else { sharding.shard_of(token) as usize }
 }
 
-/// Opens every shard; `None` when the machine goes down meanwhile.
+/// Opens every shard; `None` if the machine crashes meanwhile.
 fn try_open(sim: &Arc<Sim>, options: &Options, shards: u32) -> Option<Vec<Rc<Shard>>> {
     let open = async {
         let mut open = Vec::new();
@@ -79,7 +79,7 @@ pub(super) fn check_all(shards: &[Rc<Shard>], model: &Model, now_s: u32, what: &
     }
 }
 
-/// Writes until every shard has table files and records that are in its log only.
+/// Writes until every shard has table files, and records that are only in its log.
 pub(super) fn fill(shards: &[Rc<Shard>], random: &mut Random) -> Model {
     let mut model = Model::default();
     for turn in 0..150 {
@@ -98,7 +98,8 @@ pub(super) fn fill(shards: &[Rc<Shard>], random: &mut Random) -> Model {
     model
 }
 
-/// One seeded history of any number of shards. With `forget`, timestamps only rise and tombstones are forgotten at once.
+/// Runs one seeded history with changing numbers of shards. With `forget`, timestamps only rise and
+/// tombstones are forgotten at once.
 fn resharded(seed: u64, forget: bool) -> (u64, u64) {
     let mut random = Random::new(seed);
     let sim = Arc::new(Sim::new(seed));
@@ -164,10 +165,10 @@ fn any_number_of_shards_opens_a_folder() {
     }
 }
 
-/// A file that two shards had a part of each is one shard's again. What of it was the other's is not to be read: a row in it was deleted there,
-/// and the deletion forgotten.
+/// A file shared by two shards belongs to one shard again. It must not read the other shard's part:
+/// a row there was deleted, and the deletion forgotten.
 #[test]
-fn what_a_file_does_not_own_is_in_no_batch() {
+fn rows_that_a_file_does_not_own_are_in_no_batch() {
     let sim = Arc::new(Sim::new(1));
     let options = Options { table: TableOptions { gc_grace_s: 0, ..options().table }, ..options() };
     let end = |shards: Vec<Rc<Shard>>| {
@@ -175,7 +176,7 @@ fn what_a_file_does_not_own_is_in_no_batch() {
         drop(shards);
         drop_tasks();
     };
-    // Next to each other, the first one's home is shard 0, the second one's shard 1.
+    // Adjacent tokens: shard 0 owns the first one, shard 1 the second one.
     let mut tokens: Vec<i64> = (0..50).map(spread).collect();
     tokens.sort_unstable();
     let homes = |tokens: &&[i64]| (home(USERS, tokens[0], 2), home(USERS, tokens[1], 2)) == (0, 1);
@@ -215,7 +216,8 @@ fn what_a_file_does_not_own_is_in_no_batch() {
     end(shards);
 }
 
-/// Goes down at a step of splitting `from` shards into `to`, and opens with one number or the other; whether that step was reached.
+/// Crashes at a step of splitting `from` shards into `to`, and opens with one of these numbers.
+/// Returns true if the step was reached.
 fn crash_while_splitting(from: u32, to: u32, step: u64) -> bool {
     let what = format!("crash_while_splitting({from}, {to}, {step})");
     let sim = Arc::new(Sim::new(step));
@@ -223,7 +225,7 @@ fn crash_while_splitting(from: u32, to: u32, step: u64) -> bool {
     let shards = open_all(&sim, &options(), from);
     let model = fill(&shards, &mut random);
     assert!(shards.iter().all(|shard| shard.stats().files > 0), "{what}: nothing to split");
-    // As a process ends that is killed, with records in the log.
+    // Ends like a killed process, with records in the log.
     drop(shards);
     drop_tasks();
     sim.disk.crash_at(sim.disk.steps() + step);
@@ -246,8 +248,8 @@ fn crash_while_splitting(from: u32, to: u32, step: u64) -> bool {
 }
 
 #[test]
-fn a_crash_at_any_step_of_a_split_leaves_the_old_or_the_new() {
-    // Every third step, which takes odd ones and even ones; with `FAIRLANE_SEEDS` each of them.
+fn crash_during_a_split_leaves_the_old_or_the_new_shards() {
+    // Every third step, odd and even ones; every step with `FAIRLANE_SEEDS`.
     let stride = if super::crashes::number("FAIRLANE_SEEDS").is_some() { 1 } else { 3 };
     for (from, to) in [(1, 2), (2, 1)] {
         let all = (1..2000).step_by(stride);
@@ -257,7 +259,7 @@ fn a_crash_at_any_step_of_a_split_leaves_the_old_or_the_new() {
 }
 
 #[test]
-fn a_folder_split_otherwise_is_refused_but_by_its_first_shard() {
+fn only_shard_0_opens_a_folder_with_other_shards() {
     let sim = Arc::new(Sim::default());
     filled(&sim);
     let error = open(&sim, &Options { shard: 1, shards: 3, ..options() }).unwrap_err().to_string();
@@ -270,7 +272,7 @@ fn a_folder_split_otherwise_is_refused_but_by_its_first_shard() {
 }
 
 #[test]
-fn a_folder_that_lost_its_list_of_shards_is_not_taken_for_a_new_one() {
+fn folder_without_its_list_of_shards_is_refused() {
     let sim = Arc::new(Sim::default());
     filled(&sim);
     block_on(sim.disk.remove_file(&PathBuf::from("/data/shards"))).unwrap();

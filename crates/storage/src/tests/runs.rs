@@ -1,4 +1,5 @@
-//! Runs of fragments: a merge of everything in small steps, the space it takes, and what a crash in its middle leaves.
+//! Runs of fragments: a compaction of all files in small steps, its disk space, and crashes during
+//! it.
 
 use super::*;
 use crate::world::{Work, World};
@@ -15,13 +16,13 @@ fn place(number: u64) -> (i64, Bytes) {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64, Bytes::from(number.to_be_bytes().to_vec()))
 }
 
-/// Values that do not compress.
+/// Returns a value that does not compress.
 fn value(number: u64, round: u64) -> Vec<u8> {
     let mut random = Random::new(number << 8 | round);
     (0..200).map(|_| random.below(256) as u8).collect()
 }
 
-/// Every row written twice, in two runs.
+/// Writes every row twice, in two runs.
 fn fill(shard: &Rc<Shard>) {
     for round in 1..=2 {
         for number in 0..ROWS {
@@ -52,9 +53,9 @@ fn check_rows(shard: &Rc<Shard>, what: &str) {
     assert_eq!(count, ROWS, "{what}");
 }
 
-/// A merge used to hold a wide partition whole.
+/// A compaction once held a wide partition in memory as a whole.
 #[test]
-fn a_wide_partition_is_merged_a_stretch_at_a_time() {
+fn wide_partition_is_compacted_by_stretches() {
     let sim = Arc::new(Sim::new(5));
     let shard = open(&sim, &fragmented()).unwrap();
     let (token, key) = place(1);
@@ -83,7 +84,7 @@ fn a_wide_partition_is_merged_a_stretch_at_a_time() {
         pieces += 1;
         most = most.max(piece.partition.row_count());
     }
-    // A block of 512 bytes holds less than ten such rows, and there are three files.
+    // A block of 512 bytes has fewer than ten such rows, and there are three files.
     assert!(pieces > 100 && most < 30, "{pieces} pieces of up to {most} rows");
     drop((stream, files));
     block_on(shard.compact_all(TABLE)).unwrap();
@@ -92,19 +93,20 @@ fn a_wide_partition_is_merged_a_stretch_at_a_time() {
     block_on(shard.shutdown()).unwrap();
 }
 
-/// Bytes of table files on the disk, dead ones too.
+/// Returns the bytes of table files on the disk, including obsolete ones.
 fn space(shard: &Shard) -> u64 {
     let stats = shard.stats();
     stats.file_bytes + stats.obsolete_bytes
 }
 
-/// Merges everything, step by step: the most space there was, over what there was before, per mille.
+/// Compacts everything step by step. Returns the greatest space used, in per mille of the space
+/// before.
 fn most_space(shard: &Rc<Shard>, sim: &Arc<Sim>) -> u64 {
     let before = space(shard);
     let done = Rc::new(std::cell::Cell::new(false));
     let (own, ended) = (shard.clone(), done.clone());
     let all = async move {
-        own.compact_all(TABLE).await.expect("merges");
+        own.compact_all(TABLE).await.expect("compacts");
         ended.set(true);
     };
     sim.spawn(Work::Control, Box::pin(all));
@@ -116,11 +118,11 @@ fn most_space(shard: &Rc<Shard>, sim: &Arc<Sim>) -> u64 {
         most = most.max(space(shard));
         step();
     }
-    panic!("the merge does not end");
+    panic!("the compaction does not end");
 }
 
 #[test]
-fn a_merge_of_everything_takes_the_space_of_a_few_fragments() {
+fn full_compaction_needs_the_space_of_a_few_fragments() {
     let sim = Arc::new(Sim::new(1));
     let shard = open(&sim, &fragmented()).unwrap();
     fill(&shard);
@@ -129,14 +131,14 @@ fn a_merge_of_everything_takes_the_space_of_a_few_fragments() {
     assert!(most <= 1100, "{most} per mille of the table");
     let stats = shard.stats();
     assert!(stats.files > 25 && stats.obsolete_bytes == 0, "{stats:?}");
-    check_rows(&shard, "merged");
+    check_rows(&shard, "compacted");
     block_on(shard.shutdown()).unwrap();
     let shard = open(&sim, &fragmented()).unwrap();
     check_rows(&shard, "opened again");
 }
 
 #[test]
-fn a_crash_in_the_middle_of_a_merge_loses_and_leaks_nothing() {
+fn crash_during_a_compaction_loses_and_leaks_nothing() {
     for seed in 0..6 {
         let sim = Arc::new(Sim::new(seed));
         let shard = open(&sim, &fragmented()).unwrap();
@@ -151,16 +153,17 @@ fn a_crash_in_the_middle_of_a_merge_loses_and_leaks_nothing() {
         let shard = open(&sim, &fragmented()).unwrap();
         check_rows(&shard, &format!("after the crash, seed {seed}"));
         block_on(shard.compact_all(TABLE)).unwrap();
-        check_rows(&shard, &format!("merged after the crash, seed {seed}"));
+        check_rows(&shard, &format!("compacted after the crash, seed {seed}"));
         let stats = shard.stats();
         let names = block_on(sim.list(&shard.dir.join("tables"))).unwrap();
         assert_eq!((names.len() as u64, stats.obsolete_bytes), (stats.files, 0), "seed {seed}: {stats:?}");
     }
 }
 
-/// A row used to be there for a cell in memory of a column that was not asked for, and whose tombstone was in a file.
+/// A row once existed because of a cell in memory of an unrequested column, whose tombstone was in
+/// a file.
 #[test]
-fn a_row_is_not_there_for_a_stale_cell_of_a_column_left_out() {
+fn stale_cell_of_a_column_left_out_makes_no_row() {
     let sim = Arc::new(Sim::new(6));
     let shard = open(&sim, &options()).unwrap();
     let (token, key) = place(1);

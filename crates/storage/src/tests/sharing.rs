@@ -1,4 +1,5 @@
-//! What a change of the number of shards costs: names, open files, and the work that ends the sharing.
+//! Costs of a change of the number of shards: file names, open files, and the work that ends the
+//! sharing.
 
 use super::reshard::{check_all, fill, open_all};
 use super::*;
@@ -9,7 +10,7 @@ fn close(shards: Vec<Rc<Shard>>) {
     drop_tasks();
 }
 
-/// Merges stand still, so that files stay as the split made them.
+/// Opens shards without compactions, so that files stay as the split made them.
 fn open_still(sim: &Arc<Sim>, options: &Options, count: u32) -> Vec<Rc<Shard>> {
     let table = TableOptions { min_threshold: 64, ..options.table };
     let opened = |shard: u32| {
@@ -24,7 +25,7 @@ fn files(shards: &[Rc<Shard>]) -> Vec<u64> {
     shards.iter().map(|shard| shard.stats().files).collect()
 }
 
-/// A folder written by two shards, and what is in it.
+/// Writes a folder with two shards. Returns its contents and the files of each shard.
 fn written(sim: &Arc<Sim>) -> (Model, Vec<u64>) {
     let shards = open_still(sim, &options(), 2);
     shards.iter().for_each(|shard| pause_background(shard, false));
@@ -35,17 +36,17 @@ fn written(sim: &Arc<Sim>) -> (Model, Vec<u64>) {
     (model, count)
 }
 
-/// Sixteen names of each file used to come back.
+/// Each file once got sixteen names again.
 #[test]
 fn shards_that_come_back_have_each_file_once() {
     let sim = Arc::new(Sim::new(1));
     let (model, before) = written(&sim);
     let shards = open_still(&sim, &options(), 16);
     check_all(&shards, &model, 1000, "sixteen shards");
-    // A file of one of two shards has tokens of eight of sixteen at most.
+    // A file of one of two shards has tokens of at most eight of sixteen.
     let names: u64 = files(&shards).iter().sum();
     assert!(names <= 8 * before.iter().sum::<u64>(), "{names} names of {before:?} files");
-    // However many names a file has, it is open once.
+    // A file is open once, whatever number of names it has.
     assert_eq!(sim.shared.open() as u64, before.iter().sum::<u64>());
     close(shards);
     let shards = open_still(&sim, &options(), 2);
@@ -70,14 +71,14 @@ fn split_that_needs_too_many_open_files_changes_nothing() {
     close(open_still(&sim, &options(), 5));
 }
 
-/// `shards` used to be replaced before anyone had opened what it names.
+/// `shards` was once replaced before the files that it names were opened.
 #[test]
 fn split_that_cannot_be_opened_changes_nothing() {
     let sim = Arc::new(Sim::new(3));
     let (model, before) = written(&sim);
     let layout =
         || block_on(crate::manifest::layout::Layout::read(&*sim, &PathBuf::from("/data"))).expect("read");
-    // The first of the new names is one too many: all files have been looked at by then.
+    // The first of the new names is one too many, after all files were checked.
     sim.table_opens_left.store(before.iter().sum::<u64>(), Ordering::Relaxed);
     let error = open(&sim, &Options { shards: 3, ..options() }).unwrap_err();
     assert!(error.to_string().contains(".1/tables/"), "{error}");
@@ -90,7 +91,8 @@ fn split_that_cannot_be_opened_changes_nothing() {
     close(shards);
 }
 
-/// Damage to a file costs what is in it, not the start: the new shards contain it as the old ones did.
+/// Damage to a file costs its contents, not the start: the new shards contain the damage like the
+/// old ones.
 #[test]
 fn split_passes_a_damaged_file_on() {
     for in_footer in [false, true] {
@@ -98,9 +100,9 @@ fn split_passes_a_damaged_file_on() {
         let (model, before) = written(&sim);
         let table = sim.disk.files().into_iter().find(|path| path.extension().is_some_and(|e| e == "table"));
         let table = table.expect("there are files");
-        // In the filter or index, which a look at the footer does not find, or in the footer.
+        // In the filter or index, which a check of the footer does not find, or in the footer.
         let at = sim.disk.size(&table) - if in_footer { 100 } else { 340 };
-        // A name that stays when the generation goes.
+        // A name that stays when the old generation is removed.
         let kept = PathBuf::from("/kept/file");
         block_on(sim.disk.create_dir_all(&PathBuf::from("/kept"))).expect("made");
         block_on(sim.disk.hard_link(&table, &kept)).expect("linked");

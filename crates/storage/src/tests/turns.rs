@@ -1,4 +1,4 @@
-//! Mutations that are applied in several task polls: whole for readers of a partition, and whole
+//! Mutations that are applied in several task polls are atomic for readers of a partition, and
 //! after a crash.
 
 use std::task::Poll;
@@ -13,7 +13,7 @@ fn row(at: u32) -> Change {
     Change::Row(row.finish())
 }
 
-/// A batch of so many partitions of one row.
+/// Returns a batch of `count` partitions of one row.
 fn partitions(count: u32) -> Vec<Mutation> {
     let mutation = |n: u32| Mutation {
         table: TABLE,
@@ -33,7 +33,7 @@ fn there(shard: &Rc<Shard>, count: u32) -> usize {
     (0..count).map(|n| rows(shard, i64::from(n), &n.to_be_bytes())).sum()
 }
 
-/// Polls an application so many times, with all tasks in between; gives what it came to.
+/// Polls a future `polls` times, running all tasks in between. Returns its result, if it ended.
 fn polled<T>(future: impl Future<Output = T>, polls: usize, mut between: impl FnMut()) -> Option<T> {
     let mut future = std::pin::pin!(future);
     for _ in 0..polls {
@@ -56,7 +56,7 @@ fn readers_see_all_changes_of_a_partition_or_none() {
     let (mut seen, mut turn) = (Vec::new(), 0);
     let between = || {
         seen.push(rows(&shard, 5, &key));
-        // Others write to the partition meanwhile; what they wrote stays.
+        // Other writers change the partition meanwhile. Their writes stay.
         turn += 1;
         if turn % 15 == 0 && turn < 40 {
             let changes = vec![row(5_000 + turn)];
@@ -72,10 +72,10 @@ fn readers_see_all_changes_of_a_partition_or_none() {
     drop_tasks();
 }
 
-/// Memtables are frozen and flushed while the record is applied; the machine goes down at every one
-/// of its yields.
+/// Memtables are frozen and flushed while the record is applied. The machine crashes at every
+/// yield.
 #[test]
-fn a_crash_leaves_all_of_a_record_or_nothing() {
+fn crash_leaves_a_record_whole_or_not_at_all() {
     const COUNT: u32 = 300;
     let options = Options { memtable_bytes_max: 2 << 10, ..options() };
     let (mut none, mut all, mut flushed) = (0, 0, 0);
@@ -102,7 +102,7 @@ fn a_crash_leaves_all_of_a_record_or_nothing() {
 }
 
 #[test]
-fn a_truncation_takes_all_of_a_record() {
+fn truncation_deletes_a_whole_record() {
     let sim = Arc::new(Sim::default());
     let shard = open(&sim, &options()).unwrap();
     let apply = async { shard.apply_in_turns(partitions(100)).await.unwrap().await.unwrap() };

@@ -33,7 +33,8 @@ fn write_statics(shard: &Rc<Shard>) {
     drop(shard.apply(vec![mutation]).expect("applied"));
 }
 
-/// Clustering, first byte of the value and the static cell of each row; and the most rows held beside a batch.
+/// Returns the clustering and the first byte of the value of each row, and the greatest number of
+/// rows held beside a batch.
 fn scanned(shard: &Rc<Shard>) -> (Vec<(u32, u8)>, usize) {
     let columns = vec![
         ScanColumn::Clustering(ColumnType::Binary),
@@ -55,7 +56,7 @@ fn scanned(shard: &Rc<Shard>) -> (Vec<(u32, u8)>, usize) {
     (rows, held)
 }
 
-/// A partition that several sources know of used to be merged whole, and its rows were one batch.
+/// A partition in several sources was once merged whole, and its rows were one batch.
 #[test]
 fn scan_by_columns_holds_a_stretch_of_a_wide_partition() {
     let sim = Arc::new(Sim::default());
@@ -91,7 +92,7 @@ fn partition_in_memory_is_scanned_in_batches() {
     drop_tasks();
 }
 
-/// Each step of a scan used to go through all files.
+/// Each step of a scan once visited all files.
 #[test]
 fn scan_by_columns_has_one_source_for_a_run_of_many_files() {
     let sim = Arc::new(Sim::default());

@@ -1,13 +1,13 @@
-//! Writes over several shards, by the steps of the batch log of `embedded`.
+//! Writes over several shards, with the steps of the batch log of `embedded`.
 
 use super::*;
 
-/// A shard's part of a write.
+/// The part of a write on one shard.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) shard: u32,
     pub(super) mutations: Vec<Mutation>,
-    /// Once it was written.
+    /// Its mark once it was written.
     pub(super) mark: Option<u64>,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Batch {
     coordinator: u32,
     entry: u64,
     pub(super) parts: Vec<Part>,
-    /// All parts are durable: the client has been told.
+    /// All parts are durable: the client has the answer.
     pub(super) acknowledged: bool,
     is_over: bool,
 }
@@ -28,9 +28,9 @@ fn entry_row(key: &Bytes, token: i64, change: Change) -> Mutation {
 }
 
 impl Machine {
-    /// Begins a write over shards: its entry is written, and nothing waits for it yet.
+    /// Starts a write over shards: writes its entry without waiting for it.
     pub(super) fn begin_batch(&mut self) {
-        // What is acknowledged in the other mode may be lost, and with it what makes a write whole.
+        // The other mode may lose acknowledged entries, without which a write may be partial.
         if self.options.commit != CommitMode::Batch || self.tight {
             return;
         }
@@ -61,7 +61,7 @@ impl Machine {
         }
     }
 
-    /// Takes a write over shards one step further.
+    /// Advances a write over shards by one step.
     pub(super) fn advance_batch(&mut self, number: usize) {
         let Some(batch) = self.batches.get(number).filter(|batch| !batch.is_over).cloned() else { return };
         if self.acknowledged[batch.coordinator as usize] < batch.entry {
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// Ends all writes over shards, unless the machine goes down.
+    /// Ends all writes over shards, unless the machine crashes.
     pub(super) fn finish_batches(&mut self) {
         for _ in 0..20_000 {
             if !self.is_up() || self.batches.iter().all(|batch| batch.is_over) {
@@ -99,7 +99,7 @@ impl Machine {
         panic!("a write over shards does not end");
     }
 
-    /// The keys of entries that are alive.
+    /// Returns the keys of live entries.
     pub(super) fn entries(&mut self) -> Option<BTreeSet<Bytes>> {
         Some(self.found_entries()?.into_iter().map(|(_, _, key, _)| key).collect())
     }
@@ -130,7 +130,8 @@ impl Machine {
         }
     }
 
-    /// Applies the entries that a start finds, and deletes them. Returns false if the machine went down.
+    /// Applies the entries that a start finds, and deletes them. Returns false if the machine
+    /// crashed.
     pub(super) fn replay_batches(&mut self) -> bool {
         let Some(entries) = self.found_entries() else { return false };
         for (shard, token, key, entry) in entries {
@@ -153,7 +154,7 @@ impl Machine {
                 match applied {
                     None => return false,
                     Some(Ok(())) => {}
-                    // Refused for want of space: the entry stays for the next start.
+                    // Refused for lack of space: the entry stays for the next start.
                     Some(Err(error)) => {
                         assert!(self.tight && is_tight(&error), "an entry cannot be applied: {error}");
                         return false;

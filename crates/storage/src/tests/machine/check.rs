@@ -1,11 +1,11 @@
-//! What the machine shows, against the model.
+//! Compares the machine's contents with the model.
 
 use std::fmt::Debug;
 
 use super::super::compare;
 use super::*;
 
-/// A row or partition without the cells of dropped columns.
+/// Returns a row or partition without the cells of dropped columns.
 fn left(mut seen: Seen, dropped: &BTreeSet<u32>) -> Seen {
     seen.statics.retain(|cell| !dropped.contains(&cell.0));
     for row in &mut seen.rows {
@@ -16,7 +16,7 @@ fn left(mut seen: Seen, dropped: &BTreeSet<u32>) -> Seen {
 }
 
 impl Machine {
-    /// The first column of a partition's only row. Damage may hide it.
+    /// Returns the first column of a partition's only row. Damage may hide it.
     pub(super) fn cell(&mut self, table: TableId, token: i64, key: &Bytes) -> Option<Option<Bytes>> {
         let own = self.shards[home(table, token, self.shards.len() as u32) as usize].clone();
         let read = run(&self.sim, own.read_row(table, token, key, &[], Pick::ALL, self.latest_s).wait())?;
@@ -25,7 +25,8 @@ impl Machine {
         Some(value)
     }
 
-    /// That all shards show what they should; nothing, if the machine goes down meanwhile.
+    /// Checks that all shards return the expected contents. Does nothing if the machine crashes
+    /// meanwhile.
     pub(super) fn check(&mut self, what: &str) {
         let (sim, random) = (self.sim.clone(), Random::new(self.random.next_u64()));
         let result = run(&sim, self.differs(random));
@@ -57,7 +58,7 @@ impl Machine {
         Ok(())
     }
 
-    /// An answer, or nothing where damage or want of something explains the error.
+    /// Returns an answer, or `None` if damage or a lack of resources explains the error.
     fn excused<T>(&self, what: impl Debug, answer: Result<T, StorageError>) -> Result<Option<T>, String> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -67,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// A partition is as it should be, or its error says why not.
+    /// Compares a partition, or checks that damage explains its error.
     async fn roughly(
         &self,
         shard: &Rc<Shard>,
@@ -96,7 +97,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Each shard has its partitions, and no others.
+    /// Checks that each shard returns its own partitions only.
     async fn scanned(&self, table: TableId, dropped: &BTreeSet<u32>, now_s: u32) -> Result<(), String> {
         let mut wanted = self.store.scan(table, now_s);
         wanted.iter_mut().for_each(|one| one.2 = left(std::mem::take(&mut one.2), dropped));

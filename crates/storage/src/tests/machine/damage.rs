@@ -3,8 +3,8 @@
 use super::*;
 
 impl Machine {
-    /// Damages a table file. Logs and manifests are left alone: a shard that cannot read its own does not open. So are
-    /// the marks, which say what survived.
+    /// Damages a table file. Spares logs and manifests, because a shard with a damaged one does not
+    /// open. Spares the marks too, which show the surviving records.
     pub(super) fn damage(&mut self) {
         let mut paths = Vec::new();
         for shard in &self.shards {
@@ -23,14 +23,14 @@ impl Machine {
         let path = paths.swap_remove(self.random.below(paths.len() as u64) as usize);
         let at = self.random.below(self.sim.disk.size(&path));
         let bit = self.random.below(8) as u32;
-        self.note(format!("  {} is damaged at {at}, bit {bit}", path.display()));
+        self.note(format!("  {} damaged at {at}, bit {bit}", path.display()));
         self.sim.disk.flip(&path, at, bit);
         self.counts.damages += 1;
         self.flips.push((path, at, bit));
         self.was_damaged = true;
     }
 
-    /// The damage is over. Files that compactions set aside are as good as others after a start.
+    /// Ends the damage. After a start, compactions use files again that they left out.
     pub(super) fn repair(&mut self) {
         for (path, at, bit) in std::mem::take(&mut self.flips) {
             if self.sim.disk.files().contains(&path) {

@@ -1,9 +1,9 @@
-//! Ends and starts: orderly ones, kills, panics and crashes, also in the midst of a start.
+//! Stops and starts: orderly stops, kills, panics and crashes, also during a start.
 
 use super::*;
 
 impl Machine {
-    /// The machine goes down, and will again after some steps.
+    /// Crashes the machine, and arms the next crash.
     fn restart(&mut self) {
         self.note(format!("  crash at step {} of the disk", self.sim.disk.steps()));
         self.sim.crash();
@@ -11,7 +11,7 @@ impl Machine {
         self.arm();
     }
 
-    /// Has the machine go down after some steps, most of the times.
+    /// In most cases, arms a crash of the machine after some steps.
     pub(super) fn arm(&mut self) {
         let at = match self.random.below(8) {
             0 => u64::MAX,
@@ -21,7 +21,7 @@ impl Machine {
         self.sim.disk.crash_at(at);
     }
 
-    /// The machine or a background task went down: starts again.
+    /// Restarts after a crash of the machine or of a background task.
     pub(super) fn recover(&mut self) {
         if self.sim.disk.is_down() {
             self.restart();
@@ -38,11 +38,12 @@ impl Machine {
         self.start(count);
     }
 
-    /// The number of cores of the next start.
+    /// Returns the number of cores of the next start.
     fn cores(&mut self) -> u32 {
         match self.issued.len() as u32 {
             0 => 1 + self.random.below(SHARDS_MAX) as u32,
-            // A damaged file has another name in another folder: it would not be found again.
+            // A damaged file gets another name in another folder, so that `repair` would not find
+            // it.
             own if self.random.one_in(4) && self.flips.is_empty() => {
                 let other = 1 + self.random.below(SHARDS_MAX) as u32;
                 self.counts.splits += u32::from(other != own);
@@ -59,7 +60,7 @@ impl Machine {
         for (number, shard) in shards.iter().enumerate() {
             let stopped = run(&self.sim, shard.shutdown());
             if self.unless_tight(stopped).is_none() {
-                // Down: what was not written is not acknowledged.
+                // Crashed: unwritten records are not acknowledged.
                 break;
             }
             let issued = self.issued[number];
@@ -73,7 +74,7 @@ impl Machine {
         }
     }
 
-    /// Starts with so many cores, however often the machine goes down meanwhile.
+    /// Starts with `count` cores, through all crashes meanwhile.
     pub(super) fn start(&mut self, mut count: u32) {
         self.forget();
         self.was_damaged = !self.flips.is_empty();
@@ -103,9 +104,9 @@ impl Machine {
                     }
                 }
                 Some(Err(error)) => {
-                    assert!(self.tight && is_tight(&error), "it does not open: {error}");
+                    assert!(self.tight && is_tight(&error), "the shard does not open: {error}");
                     let same = count as usize == self.issued.len();
-                    assert!(few || !full || !same, "it does not open on a full disk: {error}");
+                    assert!(few || !full || !same, "the shard does not open on a full disk: {error}");
                     self.forget();
                     self.sim.disk.set_capacity(u64::MAX);
                     continue;
@@ -124,10 +125,10 @@ impl Machine {
             }
             self.sim.disk.set_capacity(u64::MAX);
         }
-        panic!("it never opens");
+        panic!("the shards never open");
     }
 
-    /// The process has ended.
+    /// Forgets the shards after the end of the process.
     fn forget(&mut self) {
         self.commits.clear();
         self.shards.clear();
@@ -147,7 +148,7 @@ impl Machine {
         Some(Ok(()))
     }
 
-    /// Tells the shards what they do not keep.
+    /// Configures what shards do not store themselves.
     pub(super) fn configure(&self) {
         for shard in &self.shards {
             for (table, dropped) in &self.tables {
@@ -156,7 +157,8 @@ impl Machine {
         }
     }
 
-    /// Finds out what is left after a start, and compares. Returns false if the machine went down meanwhile.
+    /// Determines the surviving contents after a start, and compares. Returns false if the machine
+    /// crashed meanwhile.
     fn settle(&mut self, count: u32) -> bool {
         if self.drop_unknown().is_none() {
             return false;
@@ -170,7 +172,7 @@ impl Machine {
         self.issued = vec![0; count as usize];
         self.acknowledged = self.issued.clone();
         self.epoch += 1;
-        // Entries are applied after the marks were read: they are known to be complete from here on.
+        // Entries are applied after the marks were read. Their writes are complete from here on.
         if !self.replay_batches() {
             return false;
         }
@@ -178,7 +180,7 @@ impl Machine {
         self.is_up()
     }
 
-    /// Forgets tables that were dropped when the machine went down.
+    /// Drops tables again whose drop a crash interrupted.
     fn drop_unknown(&mut self) -> Option<()> {
         let known: BTreeSet<TableId> = self.tables.iter().map(|own| own.0).collect();
         for shard in self.shards.clone() {
@@ -188,15 +190,15 @@ impl Machine {
             if !gone.is_empty() {
                 let dropped = run(&self.sim, shard.drop_tables(&gone))?;
                 if let Err(error) = dropped {
-                    assert!(self.tight && is_tight(&error), "it does not drop a table: {error}");
+                    assert!(self.tight && is_tight(&error), "a table is not dropped: {error}");
                 }
             }
         }
         Some(())
     }
 
-    /// What the machine should hold after a start: of each shard's records those that its mark counts, and of each
-    /// write over shards all of it or nothing.
+    /// Returns the expected contents after a start: the records of each shard up to its mark, and
+    /// each write over shards as a whole or not at all.
     fn survivors(&mut self) -> Option<Store> {
         let mut marks = Vec::new();
         for shard in 0..self.issued.len() as u32 {
@@ -232,7 +234,7 @@ impl Machine {
                 whole.extend(batch.parts.iter().filter_map(|part| Some((part.shard, part.mark?))));
             }
             if is_entry {
-                // Parts that were not written yet come last.
+                // Unwritten parts come last.
                 lost.extend(
                     batch
                         .parts
@@ -265,7 +267,7 @@ impl Machine {
                     if *mark <= marks[*shard as usize] {
                         store.apply(mutations);
                     } else if whole.contains(&(*shard, *mark)) {
-                        // The entry has all but the mark.
+                        // The entry has everything but the mark.
                         store.apply(&mutations[..mutations.len() - 1]);
                     }
                 }

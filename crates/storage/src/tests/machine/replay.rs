@@ -1,23 +1,23 @@
-//! Histories by their seeds: many, or one again, made shorter and printed.
+//! Runs histories by seed: many, or one, which is then shortened and printed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::super::crashes::number;
 use super::*;
 
-/// Histories when nobody asks for more: a few seconds.
+/// The default number of histories: takes a few seconds.
 const SEEDS: u64 = 24;
 
 /// Steps of a history.
 const STEPS: u32 = 160;
 
-/// Attempts to make a history that fails shorter.
+/// Attempts to shorten a failing history.
 const ATTEMPTS_MAX: u32 = 300;
 
-/// Lines of the trace that are printed.
+/// Printed lines of the trace.
 const LINES_MAX: usize = 120;
 
-/// A history that failed: at which step, why, and what had happened.
+/// A failed history: the step, the reason, and the trace.
 struct Failure {
     step: u32,
     what: String,
@@ -105,5 +105,5 @@ fn machine_loses_nothing_acknowledged_and_shows_nothing_half() {
             println!("{} seeds: {all:?}", seed + 1 - from);
         }
     }
-    assert!(total < SEEDS || all.crashes > 80, "too little went on: {all:?}");
+    assert!(total < SEEDS || all.crashes > 80, "too little happened: {all:?}");
 }

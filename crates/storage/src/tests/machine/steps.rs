@@ -6,7 +6,7 @@ use super::*;
 use crate::world::{Work, World};
 
 impl Machine {
-    /// One step, drawn from random numbers of its own.
+    /// Runs one step, drawn from its own random numbers.
     pub(super) fn step(&mut self, number: u32) {
         self.random =
             Random::new(self.seed.wrapping_mul(0x1_0000_0001).wrapping_add(u64::from(number) << 20));
@@ -45,7 +45,7 @@ impl Machine {
     }
 
     fn clock(&mut self) {
-        // Now and then so much that windows expire and runs are old enough to be compacted alone.
+        // Sometimes far enough that windows expire and runs are old enough to be compacted alone.
         let seconds = if self.random.one_in(6) { 100 } else { 5 };
         let now_s = self.now_s() + self.random.below(seconds) as u32;
         self.sim.now_s.store(now_s, Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl Machine {
         }
     }
 
-    /// Compacts a part of a table, and may be cancelled.
+    /// Compacts a part of a table, and may cancel that.
     fn compact(&mut self) {
         let ((number, shard), table, progress) = (self.any_shard(), self.any_table(), Progress::default());
         let first = if self.random.one_in(2) { i64::MIN } else { self.random.next_u64() as i64 };
@@ -133,7 +133,7 @@ impl Machine {
         let ((number, shard), table) = (self.any_shard(), self.any_table());
         self.note(format!("  scrub {table:?} on shard {number}"));
         if self.random.one_in(2) {
-            // Bits must not flip meanwhile: what is damaged, a scrub gives up.
+            // Bits must not flip meanwhile, because a scrub drops damaged blocks.
             let scrubbing = self.scrubbing.clone();
             let scrub = async move {
                 drop(shard.scrub(table, Group::CONTROL, &Progress::default()).await);
@@ -149,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// Takes space or descriptors away, or gives them back.
+    /// Takes away space or descriptors, or restores them.
     fn tighten(&mut self) {
         if self.tight {
             self.tight = false;
@@ -177,7 +177,7 @@ impl Machine {
         }
     }
 
-    /// Writes one row again and again.
+    /// Writes one row repeatedly.
     fn overwrite(&mut self) {
         let (table, (token, key)) = (self.any_table(), key(self.random.below(10)));
         let token = spread(token);
@@ -200,7 +200,7 @@ impl Machine {
         }
     }
 
-    /// The log is bounded, whatever is written.
+    /// Checks that the log stays bounded, whatever is written.
     fn check_log(&self) {
         let unit = (self.options.memtable_bytes_max as u64).max(self.options.segment_bytes);
         let most = unit * 13 / 4 + 4 * self.options.segment_bytes;
@@ -219,7 +219,7 @@ impl Machine {
         self.newest += 1;
         let mut marks = Vec::new();
         for shard in 0..self.shards.len() as u32 {
-            // The system's tables are whole on the first shard, whatever their tokens are.
+            // The system tables are on the first shard, whatever their tokens are.
             let token = self.token_of(shard);
             let mut row = RowBuilder::new(&[], &[], self.newest);
             row.push(CellRef::live(0, self.newest, b"sentinel"));
@@ -244,7 +244,7 @@ impl Machine {
         self.store.truncate(table);
     }
 
-    /// Drops a table, and makes another.
+    /// Drops a table, and creates another.
     fn drop_table(&mut self) {
         self.finish_batches();
         if !self.is_up() {
@@ -273,7 +273,7 @@ impl Machine {
         }
     }
 
-    /// The end is calm.
+    /// Ends a history in order.
     pub(super) fn end(&mut self) {
         self.sim.disk.crash_at(u64::MAX);
         if crate::sim::has_panicked() {
