@@ -16,7 +16,7 @@ use arrow_schema::{DataType, Field, FieldRef, Fields};
 
 use crate::table::columnar::bits::Bits;
 use crate::table::columnar::decode::CellMarks;
-use crate::table::columnar::values::{Lie, Values};
+use crate::table::columnar::values::{ValueLayout, Values};
 
 /// The type of a batch's column. Stored numbers are big-endian.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,14 +189,14 @@ impl ColumnOut {
             let width = usize::from(width);
             &values.data()[rows.start * width..rows.end * width]
         };
-        match (values.lie(), self.kind.width()) {
-            (Lie::Number(width), Some((wanted, true))) if usize::from(width) == wanted => {
+        match (values.layout(), self.kind.width()) {
+            (ValueLayout::Number(width), Some((wanted, true))) if usize::from(width) == wanted => {
                 self.data.extend_from_slice(even(width));
             }
-            (Lie::Fixed(width), Some((wanted, false))) if usize::from(width) == wanted => {
+            (ValueLayout::Fixed(width), Some((wanted, false))) if usize::from(width) == wanted => {
                 self.data.extend_from_slice(even(width));
             }
-            (Lie::Fixed(width), Some((wanted, true))) if usize::from(width) == wanted => {
+            (ValueLayout::Fixed(width), Some((wanted, true))) if usize::from(width) == wanted => {
                 for value in even(width).chunks_exact(wanted) {
                     let mut turned = [0; 8];
                     turned[..wanted].copy_from_slice(value);
@@ -204,13 +204,13 @@ impl ColumnOut {
                     self.data.extend_from_slice(&turned[..wanted]);
                 }
             }
-            (Lie::Fixed(width), None) => {
+            (ValueLayout::Fixed(width), None) => {
                 let start = self.data.len();
                 self.data.extend_from_slice(even(width));
                 let width = usize::from(width);
                 self.ends.extend((1..=rows.len()).map(|slot| (start + slot * width) as i32));
             }
-            (Lie::Strings, None) => {
+            (ValueLayout::Strings, None) => {
                 let first = values.offset(rows.start);
                 let shift = self.data.len() as i32 - first as i32;
                 self.data.extend_from_slice(&values.strings()[first..values.offset(rows.end)]);

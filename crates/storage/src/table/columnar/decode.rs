@@ -14,7 +14,7 @@ use crate::table::columnar::encode::{HEAD_DELETION, HEAD_RANGES, HEAD_STATICS};
 use crate::table::columnar::ints::Ints;
 use crate::table::columnar::marks::{ElementMarks, Marks, State};
 use crate::table::columnar::region::{Directory, FromRegion, Kind, Place, Region, Store, crc};
-use crate::table::columnar::values::{Lie, Values};
+use crate::table::columnar::values::{ValueLayout, Values};
 
 /// Memory of a block beside its stored and decompressed bytes: structures and region entries.
 const OVERHEAD: usize = 512;
@@ -40,7 +40,7 @@ impl FromRegion for Keys {
             }
             last = first;
         }
-        let keys = Values::read(data.slice(reader.position()..), place.lie, place.slots())?;
+        let keys = Values::read(data.slice(reader.position()..), place.layout, place.slots())?;
         Ok(Keys { data, firsts, keys })
     }
 }
@@ -190,7 +190,7 @@ impl FromRegion for CellMarks {
 
 impl FromRegion for Values {
     fn from_region(data: Bytes, place: &Place, _: usize) -> Result<Values, Malformed> {
-        Values::read(data, place.lie, place.slots())
+        Values::read(data, place.layout, place.slots())
     }
 }
 
@@ -245,7 +245,7 @@ impl Block {
         }
         // Rows of one partition have different clusterings, which take space. So damage cannot
         // claim more rows than bytes.
-        let empty = |place: Option<Place>| place.is_some_and(|place| place.lie == Lie::Fixed(0));
+        let empty = |place: Option<Place>| place.is_some_and(|place| place.layout == ValueLayout::Fixed(0));
         if rows > parts && empty(clustering) || heads.is_some_and(|heads| heads.slots() > parts) {
             return Err(Malformed);
         }

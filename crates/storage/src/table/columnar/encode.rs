@@ -9,7 +9,7 @@ use crate::table::columnar::ints::Ints;
 use crate::table::columnar::layout::{ColumnLayout, encoding_of};
 use crate::table::columnar::marks::{MarksBuilder, State};
 use crate::table::columnar::region::{Kind, Packing, RegionMax, RegionsBuilder, Room};
-use crate::table::columnar::values::{Lie, ValuesBuilder};
+use crate::table::columnar::values::{ValueLayout, ValuesBuilder};
 use crate::table::statistics::Statistics;
 
 /// The deletions and static cells of a partition.
@@ -239,22 +239,22 @@ impl BlockBuilder {
         raw.clear();
         self.tokens.iter().for_each(|token| put_i64(raw, *token));
         Ints::put(raw, &self.firsts);
-        let lie = self.keys.put(raw, None, None);
-        regions.push(Kind::Keys, 0, parts, lie, raw);
+        let layout = self.keys.put(raw, None, None);
+        regions.push(Kind::Keys, 0, parts, layout, raw);
         if self.heads_count > 0 {
-            regions.push(Kind::Heads, 0, self.heads_count, Lie::Strings, &self.heads);
+            regions.push(Kind::Heads, 0, self.heads_count, ValueLayout::Strings, &self.heads);
         }
         if rows > 0 {
             raw.clear();
-            let lie = self.clustering.put(raw, None, None);
-            regions.push(Kind::Clustering, 0, rows, lie, raw);
+            let layout = self.clustering.put(raw, None, None);
+            regions.push(Kind::Clustering, 0, rows, layout, raw);
             raw.clear();
             Ints::put(raw, &self.timestamps);
             for marks in [&mut self.markers, &mut self.deletions] {
                 marks.pad(rows);
                 marks.put(raw);
             }
-            regions.push(Kind::Rows, 0, rows, Lie::Strings, raw);
+            regions.push(Kind::Rows, 0, rows, ValueLayout::Strings, raw);
         }
         let mut bounds = BlockBounds::of_clustering(&self.clustering);
         for column in self.columns.iter_mut().filter(|column| column.any()) {
@@ -322,15 +322,15 @@ fn put_column(
                 Ints::put(raw, starts);
             }
             cells.marks.put(raw);
-            regions.push(kinds.0, column.column, len, Lie::Strings, raw);
+            regions.push(kinds.0, column.column, len, ValueLayout::Strings, raw);
             if let Some(paths) = starts.map(|_| &column.paths) {
                 raw.clear();
-                let lie = paths.put(raw, None, None);
-                regions.push(Kind::Paths, column.column, len, lie, raw);
+                let layout = paths.put(raw, None, None);
+                regions.push(Kind::Paths, column.column, len, layout, raw);
             }
             raw.clear();
-            let lie = cells.values.put(raw, Some(&cells.marks.valid), number);
-            regions.push(kinds.1, column.column, len, lie, raw);
+            let layout = cells.values.put(raw, Some(&cells.marks.valid), number);
+            regions.push(kinds.1, column.column, len, layout, raw);
         };
     if column.cells.marks.any() {
         column.cells.pad(rows);

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use crate::model::codec::{Malformed, put_u32};
 use crate::table::columnar::packing;
-use crate::table::columnar::values::Lie;
+use crate::table::columnar::values::ValueLayout;
 
 /// Bytes of the directory without its entries.
 const DIRECTORY: usize = 13;
@@ -93,7 +93,7 @@ pub(crate) fn crc(file: u64, bytes: &[u8]) -> u32 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) kind: Kind,
-    pub(crate) lie: Lie,
+    pub(crate) layout: ValueLayout,
     compression: u8,
     pub(crate) column: u32,
     slots: u32,
@@ -147,7 +147,7 @@ impl RegionsBuilder<'_> {
 
     /// Adds a region. Regions arrive in the order of column and kind. Leaves out a region beyond
     /// the limits, which no reader would accept.
-    pub(crate) fn push(&mut self, kind: Kind, column: u32, slots: usize, lie: Lie, raw: &[u8]) {
+    pub(crate) fn push(&mut self, kind: Kind, column: u32, slots: usize, layout: ValueLayout, raw: &[u8]) {
         if raw.len() > self.max.raw || slots > self.max.slots {
             self.is_too_large = true;
             return;
@@ -166,11 +166,11 @@ impl RegionsBuilder<'_> {
         let (compression, stored) = packed.filter(|(_, packed)| packed.len() < worth).unwrap_or((RAW, raw));
         regions.extend_from_slice(stored);
         let stored = &regions[start..];
-        let (lie, width) = lie.code();
+        let (layout, width) = layout.code();
         places.push(kind as u8);
         put_u32(places, column);
         put_u32(places, slots as u32);
-        places.extend_from_slice(&[lie, width, compression]);
+        places.extend_from_slice(&[layout, width, compression]);
         put_u32(places, stored.len() as u32);
         put_u32(places, raw.len() as u32);
         put_u32(places, crc(self.file, stored));
@@ -293,7 +293,7 @@ impl Place {
     fn read(bytes: &[u8; PLACE], offset: &mut usize) -> Result<Place, Malformed> {
         let kind = *KINDS.get(usize::from(bytes[0])).ok_or(Malformed)?;
         let (column, slots) = (u32_at(bytes, 1), u32_at(bytes, 5));
-        let lie = Lie::from_code(bytes[9], bytes[10])?;
+        let layout = ValueLayout::from_code(bytes[9], bytes[10])?;
         let compression = bytes[11];
         let (stored, raw, crc) = (u32_at(bytes, 12), u32_at(bytes, 16), u32_at(bytes, 20));
         if slots > SLOTS_MAX || raw > RAW_MAX || stored > RAW_MAX || compression > ZSTD {
@@ -302,7 +302,7 @@ impl Place {
         let start = offset.next_multiple_of(8);
         *offset = start + stored as usize;
         let start = u32::try_from(start).map_err(|_| Malformed)?;
-        Ok(Place { kind, column, slots, lie, compression, offset: start, stored, raw, crc })
+        Ok(Place { kind, column, slots, layout, compression, offset: start, stored, raw, crc })
     }
 
     /// Checks the region and decompresses it. The number is the newly allocated memory, bytes.

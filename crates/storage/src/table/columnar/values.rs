@@ -19,7 +19,7 @@ const FIXED_MAX: usize = 16;
 
 /// The layout of the values of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lie {
+pub(crate) enum ValueLayout {
     /// Offsets and bytes.
     Strings,
     /// Values of this many bytes, in the byte order of the input.
@@ -28,20 +28,20 @@ pub(crate) enum Lie {
     Number(u8),
 }
 
-impl Lie {
+impl ValueLayout {
     pub(crate) fn code(self) -> (u8, u8) {
         match self {
-            Lie::Strings => (0, 0),
-            Lie::Fixed(width) => (1, width),
-            Lie::Number(width) => (2, width),
+            ValueLayout::Strings => (0, 0),
+            ValueLayout::Fixed(width) => (1, width),
+            ValueLayout::Number(width) => (2, width),
         }
     }
 
-    pub(crate) fn from_code(code: u8, width: u8) -> Result<Lie, Malformed> {
+    pub(crate) fn from_code(code: u8, width: u8) -> Result<ValueLayout, Malformed> {
         match (code, width) {
-            (0, 0) => Ok(Lie::Strings),
-            (1, _) => Ok(Lie::Fixed(width)),
-            (2, _) => Ok(Lie::Number(width)),
+            (0, 0) => Ok(ValueLayout::Strings),
+            (1, _) => Ok(ValueLayout::Fixed(width)),
+            (2, _) => Ok(ValueLayout::Number(width)),
             _ => Err(Malformed),
         }
     }
@@ -95,37 +95,42 @@ impl ValuesBuilder {
     /// Writes the values of the slots that have one: all, if `valid` is `None`. `number`: values
     /// are big-endian numbers of this width. A value of another length makes this block store them
     /// as bytes.
-    pub(crate) fn put(&self, out: &mut Vec<u8>, valid: Option<&BitsBuilder>, number: Option<u8>) -> Lie {
+    pub(crate) fn put(
+        &self,
+        out: &mut Vec<u8>,
+        valid: Option<&BitsBuilder>,
+        number: Option<u8>,
+    ) -> ValueLayout {
         let is_valid = |index: usize| valid.is_none_or(|valid| valid.get(index));
         let all = valid.is_none_or(BitsBuilder::all);
         let mut present = (0..self.ends.len()).filter(|index| is_valid(*index)).map(|index| self.get(index));
         let width = present.next().map(<[u8]>::len);
         let even = present.all(|value| Some(value.len()) == width);
         let width = width.unwrap_or(usize::from(number.unwrap_or(0)));
-        let lie = match number {
-            Some(number) if even && width == usize::from(number) => Lie::Number(number),
-            _ if even && (width <= FIXED_MAX || all && width <= 255) => Lie::Fixed(width as u8),
-            _ => Lie::Strings,
+        let layout = match number {
+            Some(number) if even && width == usize::from(number) => ValueLayout::Number(number),
+            _ if even && (width <= FIXED_MAX || all && width <= 255) => ValueLayout::Fixed(width as u8),
+            _ => ValueLayout::Strings,
         };
-        match lie {
-            Lie::Strings => {
+        match layout {
+            ValueLayout::Strings => {
                 out.extend_from_slice(&[0; 4]);
                 self.ends.iter().for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
                 out.extend_from_slice(&self.data);
             }
-            Lie::Fixed(_) if all => out.extend_from_slice(&self.data),
-            Lie::Fixed(width) | Lie::Number(width) => {
+            ValueLayout::Fixed(_) if all => out.extend_from_slice(&self.data),
+            ValueLayout::Fixed(width) | ValueLayout::Number(width) => {
                 let width = usize::from(width);
                 for index in 0..self.ends.len() {
                     match self.get(index) {
                         value if value.len() != width => out.resize(out.len() + width, 0),
-                        value if matches!(lie, Lie::Number(_)) => out.extend(value.iter().rev()),
+                        value if matches!(layout, ValueLayout::Number(_)) => out.extend(value.iter().rev()),
                         value => out.extend_from_slice(value),
                     }
                 }
             }
         }
-        lie
+        layout
     }
 }
 
@@ -133,20 +138,20 @@ impl ValuesBuilder {
 #[derive(Clone, Debug)]
 pub(crate) struct Values {
     data: Bytes,
-    lie: Lie,
+    layout: ValueLayout,
     count: usize,
 }
 
 impl Values {
     /// Checks a region of `count` slots.
-    pub(crate) fn read(data: Bytes, lie: Lie, count: usize) -> Result<Values, Malformed> {
-        match lie {
-            Lie::Fixed(width) | Lie::Number(width) => {
+    pub(crate) fn read(data: Bytes, layout: ValueLayout, count: usize) -> Result<Values, Malformed> {
+        match layout {
+            ValueLayout::Fixed(width) | ValueLayout::Number(width) => {
                 if count.checked_mul(usize::from(width)) != Some(data.len()) {
                     return Err(Malformed);
                 }
             }
-            Lie::Strings => {
+            ValueLayout::Strings => {
                 let table = count.checked_add(1).and_then(|n| n.checked_mul(4)).ok_or(Malformed)?;
                 let offsets = data.get(..table).ok_or(Malformed)?;
                 let mut last = 0;
@@ -161,15 +166,15 @@ impl Values {
                 }
             }
         }
-        Ok(Values { data, lie, count })
+        Ok(Values { data, layout, count })
     }
 
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    pub(crate) fn lie(&self) -> Lie {
-        self.lie
+    pub(crate) fn layout(&self) -> ValueLayout {
+        self.layout
     }
 
     /// Returns all bytes of the region.
@@ -198,12 +203,12 @@ impl Values {
     /// Returns the stored bytes of a slot: those of a number are in reversed order.
     #[inline]
     pub(crate) fn raw(&self, index: usize) -> &[u8] {
-        match self.lie {
-            Lie::Fixed(width) | Lie::Number(width) => {
+        match self.layout {
+            ValueLayout::Fixed(width) | ValueLayout::Number(width) => {
                 let width = usize::from(width);
                 &self.data[index * width..(index + 1) * width]
             }
-            Lie::Strings => &self.strings()[self.offset(index)..self.offset(index + 1)],
+            ValueLayout::Strings => &self.strings()[self.offset(index)..self.offset(index + 1)],
         }
     }
 
@@ -216,7 +221,7 @@ impl Values {
     #[inline]
     pub(crate) fn with<T>(&self, index: usize, with: impl FnOnce(&[u8]) -> T) -> T {
         let raw = self.raw(index);
-        if !matches!(self.lie, Lie::Number(_)) {
+        if !matches!(self.layout, ValueLayout::Number(_)) {
             return with(raw);
         }
         let mut turned = [0; 255];
@@ -241,34 +246,34 @@ impl Values {
 mod tests {
     use super::*;
 
-    fn check(values: &[Option<&[u8]>], number: Option<u8>, expected: Lie) {
+    fn check(values: &[Option<&[u8]>], number: Option<u8>, expected: ValueLayout) {
         let (mut builder, mut valid) = (ValuesBuilder::default(), BitsBuilder::default());
         for value in values {
             valid.push(value.is_some());
             builder.push(value.unwrap_or_default());
         }
         let mut out = Vec::new();
-        let lie = builder.put(&mut out, Some(&valid), number);
-        assert_eq!(lie, expected, "{values:?}");
-        let read = Values::read(Bytes::from(out.clone()), lie, values.len()).unwrap();
+        let layout = builder.put(&mut out, Some(&valid), number);
+        assert_eq!(layout, expected, "{values:?}");
+        let read = Values::read(Bytes::from(out.clone()), layout, values.len()).unwrap();
         for (index, value) in values.iter().enumerate().filter_map(|(i, v)| v.map(|v| (i, v))) {
             read.with(index, |again| assert_eq!(again, value));
         }
         out.push(0);
-        assert!(Values::read(Bytes::from(out), lie, values.len()).is_err());
+        assert!(Values::read(Bytes::from(out), layout, values.len()).is_err());
     }
 
     #[test]
     fn lengths_of_values_decide_their_layout() {
-        check(&[Some(b"abc"), Some(b"de")], None, Lie::Strings);
-        check(&[Some(b"abc"), None, Some(b"def")], None, Lie::Fixed(3));
-        check(&[Some(b"abcd"), None, Some(b"efgh")], Some(4), Lie::Number(4));
-        check(&[Some(b"abcd"), None, Some(b"")], Some(4), Lie::Strings);
-        check(&[Some(b""), Some(b"")], None, Lie::Fixed(0));
-        check(&[None, None], Some(8), Lie::Number(8));
-        check(&[Some(&[1; 100]), Some(&[2; 100])], None, Lie::Fixed(100));
-        check(&[Some(&[1; 100]), None], None, Lie::Strings);
-        check(&[], None, Lie::Fixed(0));
-        check(&[None, Some(b"abcd")], Some(8), Lie::Fixed(4));
+        check(&[Some(b"abc"), Some(b"de")], None, ValueLayout::Strings);
+        check(&[Some(b"abc"), None, Some(b"def")], None, ValueLayout::Fixed(3));
+        check(&[Some(b"abcd"), None, Some(b"efgh")], Some(4), ValueLayout::Number(4));
+        check(&[Some(b"abcd"), None, Some(b"")], Some(4), ValueLayout::Strings);
+        check(&[Some(b""), Some(b"")], None, ValueLayout::Fixed(0));
+        check(&[None, None], Some(8), ValueLayout::Number(8));
+        check(&[Some(&[1; 100]), Some(&[2; 100])], None, ValueLayout::Fixed(100));
+        check(&[Some(&[1; 100]), None], None, ValueLayout::Strings);
+        check(&[], None, ValueLayout::Fixed(0));
+        check(&[None, Some(b"abcd")], Some(8), ValueLayout::Fixed(4));
     }
 }
