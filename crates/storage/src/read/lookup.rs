@@ -117,7 +117,7 @@ impl Lookup {
             return self.take_slice(block, index, &slice);
         }
         let piece =
-            part::piece(block, self.token, &self.key, &self.ask).map_err(self.file.malformed(index))?;
+            part::read(block, self.token, &self.key, &self.ask).map_err(self.file.malformed(index))?;
         let Some(piece) = piece else { return Ok(()) };
         self.partial |= piece.partial;
         self.add(piece.partition);

@@ -37,7 +37,7 @@ pub(crate) enum Ask {
 
 /// The data that one block has for a request.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct PartRead {
     pub(crate) partition: Partition,
     /// True if the partition continues in the next block.
     pub(crate) more: bool,
@@ -57,14 +57,14 @@ pub(crate) fn is_plain(block: &Block) -> Result<bool, Malformed> {
 }
 
 /// Returns the block's data for a partition, or `None` if it has none.
-pub(crate) fn piece(block: &Block, token: i64, key: &[u8], ask: &Ask) -> Result<Option<Piece>, Malformed> {
+pub(crate) fn read(block: &Block, token: i64, key: &[u8], ask: &Ask) -> Result<Option<PartRead>, Malformed> {
     let Some(part) = block.find(token, key)? else { return Ok(None) };
     let more = block.more && part + 1 == block.parts;
     let (partition, partial) = match ask {
         Ask::All | Ask::Slice(_) => (partition(block, part)?, false),
         Ask::Row { clustering, columns, .. } => only(block, part, clustering, columns.as_deref())?,
     };
-    Ok(Some(Piece { partition, more, partial }))
+    Ok(Some(PartRead { partition, more, partial }))
 }
 
 impl Part {
