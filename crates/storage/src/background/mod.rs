@@ -48,7 +48,7 @@ pub(crate) fn table_name(file: u64) -> String {
 
 impl Shard {
     /// Starts the background tasks.
-    pub(crate) fn start_upkeep(self: &Rc<Self>) {
+    pub(crate) fn start_background(self: &Rc<Self>) {
         self.state.borrow_mut().busy += 2 + MERGES_MAX as u32;
         let shard = self.clone();
         self.world.spawn(Work::Flush, Box::pin(async move { shard.flush_loop().await }));

@@ -124,7 +124,7 @@ impl Shard {
         shard.reserve.make().await;
         shard.report_damaged();
         shard.weigh_runs();
-        shard.start_upkeep();
+        shard.start_background();
         recovery.duration = Duration::from_nanos(shard.world.now_ns().saturating_sub(began_ns));
         shard.reports.recovered(&shard.options, recovery);
         Ok(shard)
