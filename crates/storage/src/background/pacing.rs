@@ -68,7 +68,7 @@ impl Pace {
 
     /// Counts `bytes` as done, and sleeps until the rate allows them. Heavy work awaits this
     /// between chunks.
-    pub(crate) async fn give_way(&self, world: &dyn World, pacer: &mut Pacer, bytes: u64) {
+    pub(crate) async fn keep_rate(&self, world: &dyn World, pacer: &mut Pacer, bytes: u64) {
         self.done.fetch_add(bytes, Relaxed);
         pacer.worked(bytes);
         while let Some(owed_ns) = pacer.owed_ns(world.now_ns(), self.rate.load(Relaxed))

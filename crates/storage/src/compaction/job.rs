@@ -82,7 +82,7 @@ impl Paced {
         let more = done.saturating_sub(self.done);
         self.done += more;
         self.progress.add_done(more);
-        self.pace.give_way(world, &mut self.pacer, more).await;
+        self.pace.keep_rate(world, &mut self.pacer, more).await;
     }
 }
 
