@@ -242,7 +242,7 @@ impl BatchScan {
                     self.range += 1;
                     self.open();
                     self.turns.1 += 1;
-                    self.give_way().await;
+                    self.yield_if_due().await;
                     continue;
                 }
                 self.range = self.gather.request.tokens.len();
@@ -258,11 +258,11 @@ impl BatchScan {
                     self.reached = self.reached.max(Some(i64::try_from(end).unwrap_or(i64::MAX)));
                 }
             }
-            self.give_way().await;
+            self.yield_if_due().await;
         }
     }
 
-    pub(crate) async fn give_way(&mut self) {
+    pub(crate) async fn yield_if_due(&mut self) {
         if self.turns.0 >= BLOCKS_A_TURN || self.turns.1 >= PARTITIONS_A_TURN {
             self.turns = (0, 0);
             self.snapshot.world.heavy_yield().await;
@@ -309,7 +309,7 @@ impl BatchScan {
                 None => return Ok(any.then_some(end)),
             }
             self.turns.0 += 1;
-            self.give_way().await;
+            self.yield_if_due().await;
         }
     }
 
@@ -381,7 +381,7 @@ impl BatchScan {
                 && let Some(place) = self.least_of(same, token)?
             {
                 self.merge(place).await?;
-                self.give_way().await;
+                self.yield_if_due().await;
             }
         }
         self.apart = apart;

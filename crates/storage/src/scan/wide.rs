@@ -139,7 +139,7 @@ impl BatchScan {
                     return Ok(());
                 }
                 self.turns.1 += PARTITIONS_A_LOOK;
-                self.give_way().await;
+                self.yield_if_due().await;
                 continue;
             }
             let next = match &mut pending.stream {
@@ -155,7 +155,7 @@ impl BatchScan {
                 pending.stream = None;
             }
             self.turns.0 += 1 + (self.files.len() + self.memory.len()) as u32;
-            self.give_way().await;
+            self.yield_if_due().await;
         }
     }
 
