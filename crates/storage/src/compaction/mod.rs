@@ -37,7 +37,7 @@ use crate::world::Work;
 
 /// A compaction to run.
 #[derive(Debug)]
-pub(crate) struct Merge {
+pub(crate) struct CompactionTask {
     pub(crate) table: TableId,
     pub(crate) inputs: Vec<Arc<TableFile>>,
     pub(crate) work: Work,
@@ -55,7 +55,8 @@ impl Shard {
                 })
                 .await;
             let Some((id, inputs)) = next else { return self.leave() };
-            let merge = Merge { table: id, inputs, work: Work::Compaction, progress: Progress::default() };
+            let merge =
+                CompactionTask { table: id, inputs, work: Work::Compaction, progress: Progress::default() };
             if self.run_merge(merge, false).await.is_err_and(|error| error.is_full()) {
                 self.world.sleep(RETRY_FULL).await;
             }
@@ -64,7 +65,11 @@ impl Shard {
 
     /// Runs a compaction, and counts it as in flight meanwhile. Marks its runs as busy before the
     /// first await.
-    pub(crate) async fn run_merge(self: &Rc<Self>, merge: Merge, asked: bool) -> Result<(), StorageError> {
+    pub(crate) async fn run_merge(
+        self: &Rc<Self>,
+        merge: CompactionTask,
+        asked: bool,
+    ) -> Result<(), StorageError> {
         let (id, runs, progress) = (merge.table, runs_of(&merge.inputs), merge.progress.clone());
         progress.add_total(merge.inputs.iter().map(|input| input.bytes).sum());
         let (kind, began_ns) = (kind_of(&merge.inputs), self.world.now_ns());
@@ -176,10 +181,10 @@ impl Shard {
     /// after a crash. A forgotten tombstone is then not missed by the data it shadowed.
     async fn compact_files(
         self: &Rc<Self>,
-        merge: Merge,
+        merge: CompactionTask,
         tally: &mut Tally,
     ) -> (Option<u64>, Result<(), StorageError>) {
-        let Merge { table: id, inputs, work, progress } = merge;
+        let CompactionTask { table: id, inputs, work, progress } = merge;
         inputs.iter().for_each(|input| tally.read(input));
         let mut runs = runs_of(&inputs);
         let mut own: FxHashSet<u64> = inputs.iter().map(|input| input.id).collect();

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::background::progress::{CancelOnDrop, Progress};
-use crate::compaction::Merge;
+use crate::compaction::CompactionTask;
 use crate::error::StorageError;
 use crate::model::TableId;
 use crate::shard::Shard;
@@ -103,7 +103,7 @@ impl Shard {
         if inputs.is_empty() {
             return Ok(());
         }
-        self.run_merge(Merge { table: id, inputs, work, progress }, true).await
+        self.run_merge(CompactionTask { table: id, inputs, work, progress }, true).await
     }
 
     /// Waits until `ready` returns a value. Calls it whenever work of the shard ends, and ten times
