@@ -57,7 +57,7 @@ impl Shard {
             let Some((id, inputs)) = next else { return self.leave() };
             let merge =
                 CompactionTask { table: id, inputs, work: Work::Compaction, progress: Progress::default() };
-            if self.run_merge(merge, false).await.is_err_and(|error| error.is_full()) {
+            if self.run_compaction(merge, false).await.is_err_and(|error| error.is_full()) {
                 self.world.sleep(RETRY_FULL).await;
             }
         }
@@ -65,7 +65,7 @@ impl Shard {
 
     /// Runs a compaction, and counts it as in flight meanwhile. Marks its runs as busy before the
     /// first await.
-    pub(crate) async fn run_merge(
+    pub(crate) async fn run_compaction(
         self: &Rc<Self>,
         merge: CompactionTask,
         asked: bool,

@@ -103,7 +103,7 @@ impl Shard {
         if inputs.is_empty() {
             return Ok(());
         }
-        self.run_merge(CompactionTask { table: id, inputs, work, progress }, true).await
+        self.run_compaction(CompactionTask { table: id, inputs, work, progress }, true).await
     }
 
     /// Waits until `ready` returns a value. Calls it whenever work of the shard ends, and ten times

@@ -147,7 +147,10 @@ fn long_compaction_releases_flushed_memtables() {
     let inputs = shard.state.borrow().tables[&LARGE].files.iter().cloned().collect();
     let (progress, work) = (Progress::default(), Work::Compaction);
     let merge = crate::compaction::CompactionTask { table: LARGE, inputs, work, progress: progress.clone() };
-    sim.spawn(Work::Control, Box::pin(async move { own.run_merge(merge, true).await.expect("compacted") }));
+    sim.spawn(
+        Work::Control,
+        Box::pin(async move { own.run_compaction(merge, true).await.expect("compacted") }),
+    );
     (0..5).for_each(|_| step());
     assert!(progress.bytes_done() < progress.bytes_total());
     block_on(shard.flush_all()).unwrap();
