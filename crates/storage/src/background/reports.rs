@@ -117,7 +117,7 @@ impl Shard {
     }
 
     /// Adds a compaction to the history, and to the log.
-    pub(crate) fn report_merge(&self, compacted: Compacted) {
+    pub(crate) fn report_compaction(&self, compacted: Compacted) {
         self.tasks.ended(compacted);
         if let Some(left_out) = self.reports.merges.take(self.world.now_ns()) {
             let table = self.state.borrow().named(compacted.table);

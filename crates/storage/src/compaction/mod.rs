@@ -104,7 +104,7 @@ impl Shard {
             Ok(()) => {
                 let duration_ms = self.world.now_ns().saturating_sub(began_ns) / 1_000_000;
                 let (number, ended_s) = (task.number, self.world.now_s());
-                self.report_merge(Compacted { number, kind, table: id, ended_s, duration_ms, tally });
+                self.report_compaction(Compacted { number, kind, table: id, ended_s, duration_ms, tally });
             }
             Err(StorageError::Closed | StorageError::Cancelled) => {}
             Err(error) => {
