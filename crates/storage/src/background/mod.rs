@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::background::retry::backoff;
-use crate::compaction::strategy::need::MERGES_MAX;
+use crate::compaction::strategy::need::COMPACTIONS_MAX;
 use crate::error::StorageError;
 use crate::event::{Event, FlushReason};
 use crate::log::bound::FREE_IDLE;
@@ -49,12 +49,12 @@ pub(crate) fn table_name(file: u64) -> String {
 impl Shard {
     /// Starts the background tasks.
     pub(crate) fn start_background(self: &Rc<Self>) {
-        self.state.borrow_mut().busy += 2 + MERGES_MAX as u32;
+        self.state.borrow_mut().busy += 2 + COMPACTIONS_MAX as u32;
         let shard = self.clone();
         self.world.spawn(Work::Flush, Box::pin(async move { shard.flush_loop().await }));
         let shard = self.clone();
         self.world.spawn(Work::Control, Box::pin(async move { shard.pace_loop().await }));
-        for _ in 0..MERGES_MAX {
+        for _ in 0..COMPACTIONS_MAX {
             let shard = self.clone();
             self.world.spawn(Work::Compaction, Box::pin(async move { shard.compaction_loop().await }));
         }

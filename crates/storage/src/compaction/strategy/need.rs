@@ -3,7 +3,7 @@
 
 /// The most compactions of a shard in flight, not counting requested ones. Each holds a fragment
 /// and a block of every input in memory.
-pub(crate) const MERGES_MAX: usize = 3;
+pub(crate) const COMPACTIONS_MAX: usize = 3;
 
 /// A compaction starts beside others if its size is at most 1/4 of what the smallest of them has
 /// left. It then ends long before, so that few runs pile up behind a large compaction, which is
@@ -28,7 +28,7 @@ pub(crate) fn room(left: impl IntoIterator<Item = u64>) -> Option<u64> {
         count += 1;
         least = least.min(left / SMALLER);
     }
-    (count < MERGES_MAX).then_some(least)
+    (count < COMPACTIONS_MAX).then_some(least)
 }
 
 /// Returns the most needed candidate of at most `room` bytes.
