@@ -94,7 +94,7 @@ impl Shard {
                 () => {
                     let runs = table.files.runs().iter();
                     let files = runs.flat_map(|run| run.between(*tokens.start(), *tokens.end()));
-                    let sound = files.filter(|file| !file.is_set_aside());
+                    let sound = files.filter(|file| !file.is_excluded());
                     Some(Ok(sound.cloned().collect::<Vec<Arc<TableFile>>>()))
                 }
             }

@@ -79,7 +79,7 @@ impl Shard {
             }
             _ => return false,
         };
-        let Some(file) = files.files.iter().find(|file| file.path == *path && !file.is_set_aside()) else {
+        let Some(file) = files.files.iter().find(|file| file.path == *path && !file.is_excluded()) else {
             return false;
         };
         let id = file.id;

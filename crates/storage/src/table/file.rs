@@ -207,7 +207,7 @@ impl TableFile {
         self.set_aside.store(true, Relaxed);
     }
 
-    pub(crate) fn is_set_aside(&self) -> bool {
+    pub(crate) fn is_excluded(&self) -> bool {
         self.set_aside.load(Relaxed)
     }
 

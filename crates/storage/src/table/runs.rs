@@ -113,7 +113,7 @@ impl Run {
 
     /// Returns the fragments that compactions may read.
     pub(crate) fn sound(&self) -> impl Iterator<Item = &Arc<TableFile>> {
-        self.files.iter().filter(|file| !file.is_set_aside())
+        self.files.iter().filter(|file| !file.is_excluded())
     }
 
     pub(crate) fn has_sound(&self) -> bool {
@@ -164,7 +164,7 @@ impl Run {
         self.bytes += file.bytes;
         self.blocks += file.index.len();
         self.resident_bytes += file.resident_bytes;
-        self.aside += usize::from(file.is_set_aside());
+        self.aside += usize::from(file.is_excluded());
         self.known.add(&file);
         self.files.insert(place, file);
     }
@@ -180,7 +180,7 @@ impl Run {
         self.bytes -= file.bytes;
         self.blocks -= file.index.len();
         self.resident_bytes -= file.resident_bytes;
-        self.aside -= usize::from(file.is_set_aside());
+        self.aside -= usize::from(file.is_excluded());
         file
     }
 }
@@ -244,7 +244,7 @@ impl Files {
     /// Adds a file to its run.
     pub(crate) fn push(&mut self, file: Arc<TableFile>) {
         self.len += 1;
-        self.aside += usize::from(file.is_set_aside());
+        self.aside += usize::from(file.is_excluded());
         self.version += 1;
         let start = self.runs.partition_point(|run| run.number < file.entry.run);
         let same = self.runs[start..].iter_mut().take_while(|run| run.number == file.entry.run);
@@ -272,7 +272,7 @@ impl Files {
     pub(crate) fn remove(&mut self, file: &TableFile) -> Option<Arc<TableFile>> {
         let (run, place) = self.find(file)?;
         self.len -= 1;
-        self.aside -= usize::from(self.runs[run].files[place].is_set_aside());
+        self.aside -= usize::from(self.runs[run].files[place].is_excluded());
         self.version += 1;
         let removed = Arc::make_mut(&mut self.runs[run]).remove(place);
         if self.runs[run].files.is_empty() {
