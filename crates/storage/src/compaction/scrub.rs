@@ -132,7 +132,7 @@ impl Shard {
             scrubbed.files += 1;
             if let Some(error) = first {
                 if let Some(table) = self.state.borrow_mut().tables.get_mut(&table) {
-                    table.files.set_aside(file.id);
+                    table.files.exclude(file.id);
                 }
                 self.rewrite(table, file.id, asked, &mut scrubbed).await?;
                 scrubbed.damaged.push(error);

@@ -83,7 +83,7 @@ impl Shard {
             return false;
         };
         let id = file.id;
-        files.files.set_aside(id);
+        files.files.exclude(id);
         let table = state.named(table);
         self.options.teller.tell(&Event::FileDamaged { table, error: error.clone() });
         true

@@ -39,7 +39,7 @@ pub(crate) struct TableFile {
     /// The reason why the file cannot be opened, if so.
     damage: Option<StorageError>,
     /// True if compactions leave the file out. Shared by all states of this file.
-    set_aside: Arc<AtomicBool>,
+    excluded: Arc<AtomicBool>,
     /// The first and the last token that the file may contain.
     range: (i64, i64),
     /// Memory of the filter and the index while the file is open, bytes. Only this shard's part if
@@ -193,7 +193,7 @@ impl TableFile {
             resident_bytes: 0,
             shared: None,
             damage: Some(damage),
-            set_aside: Arc::new(AtomicBool::new(true)),
+            excluded: Arc::new(AtomicBool::new(true)),
         }
     }
 
@@ -202,13 +202,13 @@ impl TableFile {
         self.damage.as_ref()
     }
 
-    /// Makes compactions leave the file out. Only `Files::set_aside` calls it, because that counts.
-    pub(crate) fn set_aside(&self) {
-        self.set_aside.store(true, Relaxed);
+    /// Makes compactions leave the file out. Only `Files::exclude` calls it, because that counts.
+    pub(crate) fn exclude(&self) {
+        self.excluded.store(true, Relaxed);
     }
 
     pub(crate) fn is_excluded(&self) -> bool {
-        self.set_aside.load(Relaxed)
+        self.excluded.load(Relaxed)
     }
 
     /// Returns the error for a failed read.
@@ -274,7 +274,7 @@ impl TableFile {
             resident_bytes,
             shared,
             damage: None,
-            set_aside: Arc::default(),
+            excluded: Arc::default(),
         }
     }
 

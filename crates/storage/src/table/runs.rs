@@ -201,14 +201,14 @@ impl Files {
     }
 
     /// Makes compactions leave a file out.
-    pub(crate) fn set_aside(&mut self, id: u64) {
+    pub(crate) fn exclude(&mut self, id: u64) {
         for run in &mut self.runs {
             let file = run.sound().find(|file| file.id == id).cloned();
             if let Some(file) = file {
                 // After `make_mut` copied a shared run, so that the copy does not count the file as
                 // well.
                 Arc::make_mut(run).aside += 1;
-                file.set_aside();
+                file.exclude();
                 self.aside += 1;
                 self.version += 1;
                 return;
