@@ -25,7 +25,7 @@ pub(crate) struct Files {
     runs: Vec<Arc<Run>>,
     len: usize,
     /// The number of files that compactions leave out because of damage.
-    aside: usize,
+    excluded: usize,
     /// The number of changes, which invalidates results that callers cached.
     version: u64,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Run {
     /// Memory of filters and indexes, bytes.
     pub(crate) resident_bytes: usize,
     /// The number of fragments that compactions leave out because of damage.
-    aside: usize,
+    excluded: usize,
     pub(crate) known: Known,
 }
 
@@ -101,7 +101,7 @@ impl Run {
     fn new(file: Arc<TableFile>) -> Run {
         let (number, known) = (file.entry.run, Known::default());
         let mut run =
-            Run { number, files: Vec::new(), bytes: 0, blocks: 0, resident_bytes: 0, aside: 0, known };
+            Run { number, files: Vec::new(), bytes: 0, blocks: 0, resident_bytes: 0, excluded: 0, known };
         run.insert(0, file);
         run
     }
@@ -117,13 +117,13 @@ impl Run {
     }
 
     pub(crate) fn has_sound(&self) -> bool {
-        self.aside < self.files.len()
+        self.excluded < self.files.len()
     }
 
     /// Returns the bytes of the fragments that compactions may read.
     pub(crate) fn sound_bytes(&self) -> u64 {
         // Hardly any run has a damaged fragment, and callers call this often.
-        if self.aside == 0 { self.bytes } else { self.sound().map(|file| file.bytes).sum() }
+        if self.excluded == 0 { self.bytes } else { self.sound().map(|file| file.bytes).sum() }
     }
 
     /// Returns the index of the first fragment that starts behind `token`.
@@ -164,7 +164,7 @@ impl Run {
         self.bytes += file.bytes;
         self.blocks += file.index.len();
         self.resident_bytes += file.resident_bytes;
-        self.aside += usize::from(file.is_excluded());
+        self.excluded += usize::from(file.is_excluded());
         self.known.add(&file);
         self.files.insert(place, file);
     }
@@ -180,7 +180,7 @@ impl Run {
         self.bytes -= file.bytes;
         self.blocks -= file.index.len();
         self.resident_bytes -= file.resident_bytes;
-        self.aside -= usize::from(file.is_excluded());
+        self.excluded -= usize::from(file.is_excluded());
         file
     }
 }
@@ -196,8 +196,8 @@ impl Files {
     }
 
     /// Returns the number of files that compactions leave out because of damage.
-    pub(crate) fn aside(&self) -> usize {
-        self.aside
+    pub(crate) fn excluded(&self) -> usize {
+        self.excluded
     }
 
     /// Makes compactions leave a file out.
@@ -207,9 +207,9 @@ impl Files {
             if let Some(file) = file {
                 // After `make_mut` copied a shared run, so that the copy does not count the file as
                 // well.
-                Arc::make_mut(run).aside += 1;
+                Arc::make_mut(run).excluded += 1;
                 file.exclude();
-                self.aside += 1;
+                self.excluded += 1;
                 self.version += 1;
                 return;
             }
@@ -244,7 +244,7 @@ impl Files {
     /// Adds a file to its run.
     pub(crate) fn push(&mut self, file: Arc<TableFile>) {
         self.len += 1;
-        self.aside += usize::from(file.is_excluded());
+        self.excluded += usize::from(file.is_excluded());
         self.version += 1;
         let start = self.runs.partition_point(|run| run.number < file.entry.run);
         let same = self.runs[start..].iter_mut().take_while(|run| run.number == file.entry.run);
@@ -272,7 +272,7 @@ impl Files {
     pub(crate) fn remove(&mut self, file: &TableFile) -> Option<Arc<TableFile>> {
         let (run, place) = self.find(file)?;
         self.len -= 1;
-        self.aside -= usize::from(self.runs[run].files[place].is_excluded());
+        self.excluded -= usize::from(self.runs[run].files[place].is_excluded());
         self.version += 1;
         let removed = Arc::make_mut(&mut self.runs[run]).remove(place);
         if self.runs[run].files.is_empty() {
@@ -297,7 +297,7 @@ impl Files {
                 files.for_each(|file| left.push(file.clone()));
             } else {
                 left.len += run.files.len();
-                left.aside += run.aside;
+                left.excluded += run.excluded;
                 left.runs.push(run.clone());
             }
         }

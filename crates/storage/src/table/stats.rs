@@ -96,7 +96,7 @@ impl Shard {
         let choice = self.choice(&state, id, table);
         let mut stats = TableStats {
             files: table.files.len() as u64,
-            files_damaged: table.files.aside() as u64,
+            files_damaged: table.files.excluded() as u64,
             runs: table.files.runs().len() as u64,
             memtable_bytes: size_of_memory.bytes,
             memtable_rows: size_of_memory.rows,
