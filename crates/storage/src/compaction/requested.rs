@@ -99,7 +99,7 @@ impl Shard {
                 }
             }
         };
-        let inputs = self.wait_asked(ready).await?;
+        let inputs = self.wait_requested(ready).await?;
         if inputs.is_empty() {
             return Ok(());
         }
@@ -108,7 +108,7 @@ impl Shard {
 
     /// Waits until `ready` returns a value. Calls it whenever work of the shard ends, and ten times
     /// a second, because a cancel on another core wakes no task here.
-    pub(crate) async fn wait_asked<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
+    pub(crate) async fn wait_requested<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         let mut again = self.world.sleep(CHECK_EVERY);
         poll_fn(|cx| {
             if let Some(answer) = ready() {

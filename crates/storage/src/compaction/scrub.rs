@@ -171,7 +171,7 @@ impl Shard {
             let state = self.state.borrow();
             state.tables.get(&table).is_none_or(|table| !table.needs.has(file.entry.run)).then_some(Ok(()))
         };
-        self.wait_asked(left).await?;
+        self.wait_requested(left).await?;
         let Some(old) = find(self) else { return Ok(()) };
         let new = {
             let mut manifest = self.manifest.borrow_mut();
