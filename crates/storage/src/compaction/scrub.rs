@@ -120,7 +120,7 @@ impl Shard {
         let _task = self.tasks.begin(TaskKind::Scrub, Some(table), all.len() as u64, now);
         let mut scrubbed = Scrubbed::default();
         for file in all {
-            self.check_asked(progress)?;
+            self.check_stopped(progress)?;
             let first = match file.damage() {
                 Some(error) => Some(error.clone()),
                 None => {
@@ -128,7 +128,7 @@ impl Shard {
                     run_heavy(&*self.world, asked.work, verified).await
                 }
             };
-            self.check_asked(progress)?;
+            self.check_stopped(progress)?;
             scrubbed.files += 1;
             if let Some(error) = first {
                 if let Some(table) = self.state.borrow_mut().tables.get_mut(&table) {
@@ -142,7 +142,7 @@ impl Shard {
     }
 
     /// Returns an error if the requested work must stop.
-    pub(crate) fn check_asked(&self, progress: &Progress) -> Result<(), StorageError> {
+    pub(crate) fn check_stopped(&self, progress: &Progress) -> Result<(), StorageError> {
         match () {
             () if self.state.borrow().closed => Err(StorageError::Closed),
             () if progress.is_cancelled() => Err(StorageError::Cancelled),
@@ -165,7 +165,7 @@ impl Shard {
         // A compaction that started before the file was marked may still cut or remove it.
         let left = || {
             let Some(file) = find(self) else { return Some(Ok(())) };
-            if let Err(ended) = self.check_asked(&asked.progress) {
+            if let Err(ended) = self.check_stopped(&asked.progress) {
                 return Some(Err(ended));
             }
             let state = self.state.borrow();
