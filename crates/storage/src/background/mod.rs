@@ -76,7 +76,7 @@ impl Shard {
 
     /// Repeats `attempt` while the disk is full, until the shard closes. Writes are refused
     /// meanwhile, because they would only fill the memory and the log.
-    pub(crate) async fn with_room<T>(
+    pub(crate) async fn retry_while_full<T>(
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
@@ -94,7 +94,7 @@ impl Shard {
         }
     }
 
-    /// Repeats a step of a flush like [`Shard::with_room`], and also after other disk errors, with
+    /// Repeats a step of a flush like [`Shard::retry_while_full`], and also after other disk errors, with
     /// increasing delays. Writes continue meanwhile, as during any long flush, but are refused from
     /// the third failure in a row on.
     pub(crate) async fn persistently<T>(
@@ -104,7 +104,7 @@ impl Shard {
         let refusal = self.log.as_ref().map(|log| log.refusal());
         let mut failures = 0;
         loop {
-            match self.with_room(&attempt).await {
+            match self.retry_while_full(&attempt).await {
                 Err(error) if error.is_retryable() && !self.state.borrow().closed => {
                     failures += 1;
                     self.state.borrow_mut().counts.flushes_failed += 1;
@@ -205,7 +205,7 @@ impl Shard {
         // Otherwise a restart would assign them twice.
         log.sync().await?;
         let name = |_: &Shard, edit: &mut Edit| edit.truncate(table, last);
-        self.with_room(async || self.edit(name).await).await
+        self.retry_while_full(async || self.edit(name).await).await
     }
 
     /// Forgets a table and all its data, durably.

@@ -470,8 +470,7 @@ impl Log {
         Ok(())
     }
 
-    /// Repeats `attempt` while the disk is full. Returns its result, or the error if the log is
-    /// closed or has failed.
+    /// Tries until it succeeds, or fails for another reason than a full disk, or nobody wants it any more.
     pub(crate) async fn retry_while_full<T>(
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,

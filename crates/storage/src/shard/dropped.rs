@@ -99,7 +99,7 @@ impl Shard {
             // The edit covers records up to `last`, so they must be in the log first. Otherwise a
             // restart would assign their numbers again.
             log.sync().await?;
-            self.with_room(async || self.edit(name).await).await
+            self.retry_while_full(async || self.edit(name).await).await
         };
         if let Err(error) = named.await {
             self.fail(error.clone());
