@@ -79,7 +79,7 @@ impl Shard {
                 let job = self.job(*id, stream, false, Default::default(), paced);
                 self.write_run(job).await
             };
-            let files = self.persistently(write).await?;
+            let files = self.retry_flush(write).await?;
             written.extend(files.into_iter().map(|file| (*id, file)));
         }
         if let Some(log) = self.log.as_ref().filter(|_| frozen.partial) {
@@ -190,7 +190,7 @@ impl Shard {
         };
         while !named.get() {
             self.progress.wait(settled).await?;
-            self.persistently(async || self.edit(name).await).await?;
+            self.retry_flush(async || self.edit(name).await).await?;
         }
         Ok(())
     }
