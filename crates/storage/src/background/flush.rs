@@ -41,7 +41,7 @@ impl Shard {
                 self.fail(error);
                 return self.leave();
             }
-            self.weigh_runs();
+            self.update_run_pressure();
             self.progress.wake();
             self.work.wake();
             self.reserve.make().await;

@@ -80,7 +80,7 @@ impl Shard {
                 due.await;
             }
         }
-        self.weigh_runs();
+        self.update_run_pressure();
         // Also deletes files dropped earlier whose last reader has ended since.
         self.sweep().await;
         self.work.wake();

@@ -115,7 +115,7 @@ impl Shard {
             }
         }
         drop(task);
-        self.weigh_runs();
+        self.update_run_pressure();
         self.sweep().await;
         self.progress.wake();
         self.work.wake();
@@ -124,7 +124,7 @@ impl Shard {
     }
 
     /// Updates the pressure of waiting runs, and the memory that open files take from the caches.
-    pub(crate) fn weigh_runs(&self) {
+    pub(crate) fn update_run_pressure(&self) {
         let state = self.state.borrow();
         self.pacing.runs_pressure_ppm.set(self.runs_pressure_ppm(&state));
         self.cache.borrow_mut().reserve(state.index_bytes());

@@ -84,7 +84,7 @@ impl Shard {
                 drop(world.remove(&self.dir.join("tables").join(table_name(entry.id))).await);
             }
         }
-        self.weigh_runs();
+        self.update_run_pressure();
         self.work.wake();
         result
     }

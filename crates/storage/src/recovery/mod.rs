@@ -123,7 +123,7 @@ impl Shard {
         log.trim(Some(FREE_IDLE)).await;
         shard.reserve.make().await;
         shard.report_damaged();
-        shard.weigh_runs();
+        shard.update_run_pressure();
         shard.start_background();
         recovery.duration = Duration::from_nanos(shard.world.now_ns().saturating_sub(began_ns));
         shard.reports.recovered(&shard.options, recovery);
