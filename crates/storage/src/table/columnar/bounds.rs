@@ -44,7 +44,7 @@ pub struct ValueRange {
 
 /// Builds the zone map of one block.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BlockBounds {
+pub(crate) struct ZoneMapBuilder {
     clustering: Vec<u8>,
     count: u64,
     columns: Vec<u8>,
@@ -72,9 +72,9 @@ fn ends<'a>(
     Some((low.1, high.1))
 }
 
-impl BlockBounds {
-    pub(crate) fn of_clustering(clustering: &ValuesBuilder) -> BlockBounds {
-        let mut bounds = BlockBounds::default();
+impl ZoneMapBuilder {
+    pub(crate) fn of_clustering(clustering: &ValuesBuilder) -> ZoneMapBuilder {
+        let mut bounds = ZoneMapBuilder::default();
         let (low, high) = ends(ColumnEncoding::Bytes, clustering.all()).unwrap_or_default();
         put_bytes(&mut bounds.clustering, cut(low));
         bounds.clustering.push(u8::from(high.len() > KEPT));
@@ -177,7 +177,7 @@ mod tests {
     fn bounds(encoding: ColumnEncoding, values: &[&[u8]]) -> Bytes {
         let mut builder = ValuesBuilder::default();
         values.iter().for_each(|value| builder.push(value));
-        let mut bounds = BlockBounds::of_clustering(&builder);
+        let mut bounds = ZoneMapBuilder::of_clustering(&builder);
         bounds.add(7, encoding, &builder, &all_of(values.len()), false);
         let mut out = Vec::new();
         bounds.put(&mut out);

@@ -4,7 +4,7 @@ use crate::model::codec::{put_bytes, put_deletion, put_i64, put_ranges, put_u32}
 use crate::model::ranges::Ranges;
 use crate::model::row::Row;
 use crate::model::{CellRef, CellValue, Deletion};
-use crate::table::columnar::bounds::BlockBounds;
+use crate::table::columnar::bounds::ZoneMapBuilder;
 use crate::table::columnar::ints::Ints;
 use crate::table::columnar::layout::{ColumnLayout, encoding_of};
 use crate::table::columnar::marks::{MarksBuilder, State};
@@ -127,7 +127,7 @@ pub(crate) struct Finished {
     pub(crate) directory: u32,
     pub(crate) crc: u32,
     pub(crate) rows: u32,
-    pub(crate) bounds: BlockBounds,
+    pub(crate) bounds: ZoneMapBuilder,
     /// True if data was left out because it exceeds the limits of a region. The block must not be
     /// used then.
     pub(crate) is_too_large: bool,
@@ -256,7 +256,7 @@ impl BlockBuilder {
             }
             regions.push(Kind::Rows, 0, rows, ValueLayout::Strings, raw);
         }
-        let mut bounds = BlockBounds::of_clustering(&self.clustering);
+        let mut bounds = ZoneMapBuilder::of_clustering(&self.clustering);
         for column in self.columns.iter_mut().filter(|column| column.any()) {
             let encoding = encoding_of(layouts, column.column);
             let number = encoding.number();
