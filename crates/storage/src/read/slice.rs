@@ -92,7 +92,7 @@ pub struct Sliced {
 
 /// The rows that one source gave.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct SliceRows {
     pub(crate) partition: Partition,
     pub(crate) rows: usize,
     /// The last of the rows.
@@ -103,14 +103,14 @@ pub(crate) struct Given {
     pub(crate) ended: bool,
 }
 
-impl Given {
-    fn nothing(partition: Partition) -> Given {
-        Given { partition, rows: 0, last: None, more: false, ended: false }
+impl SliceRows {
+    fn nothing(partition: Partition) -> SliceRows {
+        SliceRows { partition, rows: 0, last: None, more: false, ended: false }
     }
 }
 
 /// Returns a partition's rows in the slice, at most `rows`, from memory. Costs the rows taken.
-pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) -> Given {
+pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) -> SliceRows {
     let (start, end) = slice.bounds();
     let full = match partition {
         Partition::Full(full) => full,
@@ -118,15 +118,15 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
             let inside = std::ops::RangeBounds::<[u8]>::contains(&(start, end), row.clustering());
             let clustering = Some(Bytes::copy_from_slice(row.clustering()));
             return match inside && rows > 0 {
-                true => Given { rows: 1, last: clustering, ..Given::nothing(partition.clone()) },
-                false => Given::nothing(Partition::empty()),
+                true => SliceRows { rows: 1, last: clustering, ..SliceRows::nothing(partition.clone()) },
+                false => SliceRows::nothing(Partition::empty()),
             };
         }
     };
     let (deletion, statics) = (full.deletion, full.statics.clone().filter(|_| slice.statics));
     let mut taken = Full { deletion, statics, ..Full::default() };
     if slice.is_empty() {
-        return Given::nothing(Partition::Full(Arc::new(taken)));
+        return SliceRows::nothing(Partition::Full(Arc::new(taken)));
     }
     let mut all = full.rows.range(start, end);
     let mut next = || if slice.reversed { all.next_back() } else { all.next() };
@@ -146,7 +146,7 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
         Some(last) => full.ranges.between(&slice.start, &last),
         None => full.ranges.between(&slice.start, &slice.end),
     };
-    Given { partition: Partition::Full(Arc::new(taken)), rows: count, last, more, ended: false }
+    SliceRows { partition: Partition::Full(Arc::new(taken)), rows: count, last, more, ended: false }
 }
 
 /// Returns the indexes of the slice's rows among the rows `of`.
@@ -176,7 +176,7 @@ pub(crate) fn of_block(
     (token, key): (i64, &[u8]),
     slice: &Slice,
     rows: usize,
-) -> Result<Option<(Given, bool)>, Malformed> {
+) -> Result<Option<(SliceRows, bool)>, Malformed> {
     let Some(part) = block.find(token, key)? else { return Ok(None) };
     let more = block.more && part + 1 == block.parts;
     let all = block.rows_of(part)?;
@@ -184,8 +184,8 @@ pub(crate) fn of_block(
     full.ranges = full.ranges.between(&slice.start, &slice.end);
     full.statics = full.statics.filter(|_| slice.statics);
     if all.is_empty() || slice.is_empty() {
-        let given = Given::nothing(Partition::Full(Arc::new(full)));
-        return Ok(Some((Given { ended: slice.is_empty(), ..given }, more)));
+        let given = SliceRows::nothing(Partition::Full(Arc::new(full)));
+        return Ok(Some((SliceRows { ended: slice.is_empty(), ..given }, more)));
     }
     let places = block.clustering()?;
     let inside = stretch(places, all.clone(), slice);
@@ -198,7 +198,7 @@ pub(crate) fn of_block(
         full.rows.push(block.row(&[], row, None)?);
     }
     let last = if slice.reversed { taken.start } else { taken.end.saturating_sub(1) };
-    let given = Given {
+    let given = SliceRows {
         partition: Partition::Full(Arc::new(full)),
         rows: taken.len(),
         last: (!taken.is_empty()).then(|| Bytes::copy_from_slice(places.raw(last))),
