@@ -22,7 +22,7 @@ use crate::read::merge::MergeStream;
 use crate::read::slice::Slice;
 use crate::read::{Read, Target};
 use crate::shard::Shard;
-use crate::table::part::Ask;
+use crate::table::part::PartRequest;
 
 /// A row, and the newest timestamp stored for it.
 #[derive(Clone, Debug)]
@@ -85,8 +85,10 @@ impl Shard {
     ) -> Read<RowBefore> {
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
         let clustering = Bytes::copy_from_slice(clustering);
-        let ask = Ask::Row { clustering: clustering.clone(), columns: None, bypass_cache: false };
-        self.gather_and(&target, ask, move |gather| RowBefore::of(gather.found.as_ref(), &clustering, now_s))
+        let request = PartRequest::Row { clustering: clustering.clone(), columns: None, bypass_cache: false };
+        self.gather_and(&target, request, move |gather| {
+            RowBefore::of(gather.found.as_ref(), &clustering, now_s)
+        })
     }
 
     /// Reads the static cells of a partition, and the greatest timestamp that covers them. Reads
@@ -101,7 +103,7 @@ impl Shard {
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
         let (start, end) = (Bound::Included(Bytes::new()), Bound::Excluded(Bytes::new()));
         let no_rows = Slice { start, end, ..Slice::all(1) };
-        self.gather_and(&target, Ask::Slice(no_rows.into()), move |gather| {
+        self.gather_and(&target, PartRequest::Slice(no_rows.into()), move |gather| {
             StaticsBefore::of(gather.found, now_s)
         })
     }

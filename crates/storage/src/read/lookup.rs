@@ -13,7 +13,7 @@ use crate::model::partition::Partition;
 use crate::read::slice::{self, Slice};
 use crate::table::BlockStart;
 use crate::table::file::TableFile;
-use crate::table::part::{self, Ask, Block};
+use crate::table::part::{self, Block, PartRequest};
 
 /// One read in one file.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Lookup {
     pub(crate) file: Arc<TableFile>,
     token: i64,
     key: Bytes,
-    ask: Ask,
+    request: PartRequest,
     next: Option<usize>,
     /// The block in which the partition starts.
     first: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    pub(crate) fn new(file: Arc<TableFile>, token: i64, key: Bytes, ask: Ask) -> Lookup {
+    pub(crate) fn new(file: Arc<TableFile>, token: i64, key: Bytes, request: PartRequest) -> Lookup {
         let first = file.block_at(&BlockStart { token, key: key.clone(), clustering: None });
         let mut lookup = Lookup {
             next: (!file.index.is_empty()).then_some(first),
@@ -51,9 +51,9 @@ impl Lookup {
             found: None,
             partial: false,
             frontier: None,
-            ask,
+            request,
         };
-        if let Ask::Slice(slice) = &lookup.ask {
+        if let PartRequest::Slice(slice) = &lookup.request {
             let home = lookup.home(slice);
             (lookup.left, lookup.home) = (slice.rows, home);
             if lookup.next.is_some() && home > first && lookup.file.index[home].plain {
@@ -92,10 +92,10 @@ impl Lookup {
     /// more than `bytes_max` stored bytes of one partition, which would evict the blocks of other
     /// reads.
     pub(crate) fn bypasses(&self, bytes_max: usize) -> bool {
-        match &self.ask {
-            Ask::Slice(slice) => slice.bypass_cache,
-            Ask::Row { bypass_cache, .. } => *bypass_cache,
-            Ask::All => {
+        match &self.request {
+            PartRequest::Slice(slice) => slice.bypass_cache,
+            PartRequest::Row { bypass_cache, .. } => *bypass_cache,
+            PartRequest::All => {
                 let place = (self.token, &self.key);
                 let goes_on = self.file.index[self.first..].iter().skip(1).take_while(|entry| {
                     (entry.start.token, &entry.start.key) == place && entry.start.clustering.is_some()
@@ -112,21 +112,23 @@ impl Lookup {
     /// Processes the block that was needed.
     pub(crate) fn take(&mut self, block: &Block) -> Result<(), StorageError> {
         let Some(index) = self.next.take() else { return Ok(()) };
-        if let Ask::Slice(slice) = &self.ask {
+        if let PartRequest::Slice(slice) = &self.request {
             let slice = slice.clone();
             return self.take_slice(block, index, &slice);
         }
         let piece =
-            part::read(block, self.token, &self.key, &self.ask).map_err(self.file.malformed(index))?;
+            part::read(block, self.token, &self.key, &self.request).map_err(self.file.malformed(index))?;
         let Some(piece) = piece else { return Ok(()) };
         self.partial |= piece.partial;
         self.add(piece.partition);
         if !piece.more {
             return Ok(());
         }
-        self.next = match &self.ask {
-            Ask::Row { clustering, .. } => Some(self.block_of(clustering)).filter(|home| *home > index),
-            Ask::All | Ask::Slice(_) => Some(index + 1),
+        self.next = match &self.request {
+            PartRequest::Row { clustering, .. } => {
+                Some(self.block_of(clustering)).filter(|home| *home > index)
+            }
+            PartRequest::All | PartRequest::Slice(_) => Some(index + 1),
         };
         self.check_next()
     }

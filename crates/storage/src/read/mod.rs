@@ -23,7 +23,7 @@ use crate::model::view::{PartitionView, RowView};
 use crate::read::lookup::Lookup;
 use crate::shard::Shard;
 use crate::table::cache::Cache;
-use crate::table::part::{Ask, Block};
+use crate::table::part::{Block, PartRequest};
 use crate::world::LocalBoxFuture;
 
 /// A read: ready at once if memory has all it needs, otherwise a future.
@@ -169,17 +169,17 @@ impl Shard {
     ) -> Read<Option<PartitionView>> {
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
         let see = move |gather: Gather| gather.found.map(|p| PartitionView::new(p, now_s));
-        self.gather_and(&target, Ask::All, see)
+        self.gather_and(&target, PartRequest::All, see)
     }
 
     /// Reads a partition, from memory at once or with the disk. `see` converts the result.
     pub(crate) fn gather_and<T: 'static>(
         self: &Rc<Self>,
         target: &Target,
-        ask: Ask,
+        request: PartRequest,
         see: impl FnOnce(Gather) -> T + 'static,
     ) -> Read<T> {
-        match self.gather(target, ask) {
+        match self.gather(target, request) {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
             Ok((gather, None)) => Read::Ready(see(gather)),
             Ok((mut gather, Some(missing))) => {
@@ -216,8 +216,9 @@ impl Shard {
         let clustering = Bytes::copy_from_slice(clustering);
         let bypass_cache = pick.bypass_cache;
         let columns: Option<Arc<[u32]>> = pick.columns.filter(|columns| columns.is_sorted()).map(Into::into);
-        let ask = Ask::Row { clustering: clustering.clone(), columns: columns.clone(), bypass_cache };
-        match self.gather(&target, ask) {
+        let request =
+            PartRequest::Row { clustering: clustering.clone(), columns: columns.clone(), bypass_cache };
+        match self.gather(&target, request) {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
             Ok((gather, None)) => match see_row(&gather, &clustering, columns.as_deref(), now_s) {
                 Some(seen) => Read::Ready(seen),
@@ -248,8 +249,8 @@ impl Shard {
         clustering: Bytes,
         bypass_cache: bool,
     ) -> Result<Option<RowView>, StorageError> {
-        let ask = Ask::Row { clustering: clustering.clone(), columns: None, bypass_cache };
-        let (mut gather, missing) = self.gather(&target, ask)?;
+        let request = PartRequest::Row { clustering: clustering.clone(), columns: None, bypass_cache };
+        let (mut gather, missing) = self.gather(&target, request)?;
         if let Some(missing) = missing {
             gather.finish(&self.cache, missing).await?;
         }
@@ -257,15 +258,19 @@ impl Shard {
     }
 
     /// Merges the versions in memory and cached blocks. Returns the block that is missing, if any.
-    pub(crate) fn gather(&self, target: &Target, ask: Ask) -> Result<(Gather, Option<usize>), StorageError> {
+    pub(crate) fn gather(
+        &self,
+        target: &Target,
+        request: PartRequest,
+    ) -> Result<(Gather, Option<usize>), StorageError> {
         let mut gather = Gather::default();
         let state = self.state.borrow();
         let Some(table) = state.tables.get(&target.table) else { return Ok((gather, None)) };
         for partition in table.memtables().filter_map(|memtable| memtable.get(target.token, &target.key)) {
-            let known = match &ask {
-                Ask::All => partition,
-                Ask::Row { clustering, .. } => partition.only(clustering),
-                Ask::Slice(slice) => {
+            let known = match &request {
+                PartRequest::All => partition,
+                PartRequest::Row { clustering, .. } => partition.only(clustering),
+                PartRequest::Slice(slice) => {
                     let given = slice::of_partition(&partition, slice, slice.rows);
                     gather.frontiers.extend(given.last.filter(|_| given.more));
                     given.partition
@@ -274,7 +279,7 @@ impl Shard {
             gather.add(known);
         }
         for file in table.files.holding(target.token) {
-            gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), ask.clone()));
+            gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), request.clone()));
         }
         table.searched.count(gather.lookups.len());
         let missing = gather.advance(&self.cache, None)?;

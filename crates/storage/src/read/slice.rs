@@ -30,7 +30,7 @@ use crate::model::view::PartitionView;
 use crate::read::{Gather, Read, Target};
 use crate::shard::Shard;
 use crate::table::columnar::values::Values;
-use crate::table::part::{Ask, Block, head};
+use crate::table::part::{Block, PartRequest, head};
 
 /// A stretch of a partition's rows to read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -247,7 +247,7 @@ impl Shard {
         let slice = Arc::new(Slice { rows: slice.rows.max(1), ..slice.clone() });
         // Counted here, where nothing can yield. Callers yield between reads.
         drop(self.world.spend(1));
-        match self.gather(&target, Ask::Slice(slice.clone())) {
+        match self.gather(&target, PartRequest::Slice(slice.clone())) {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
             Ok((gather, None)) => Read::Ready(gather.sliced(&slice, now_s)),
             Ok((mut gather, Some(missing))) => {

@@ -25,7 +25,7 @@ pub(crate) struct Part {
 
 /// The data of a partition that a reader requests.
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum PartRequest {
     /// Everything.
     All,
     /// The row with this clustering, and the deletions that cover it. `columns`: the columns to
@@ -57,12 +57,17 @@ pub(crate) fn is_plain(block: &Block) -> Result<bool, Malformed> {
 }
 
 /// Returns the block's data for a partition, or `None` if it has none.
-pub(crate) fn read(block: &Block, token: i64, key: &[u8], ask: &Ask) -> Result<Option<PartRead>, Malformed> {
+pub(crate) fn read(
+    block: &Block,
+    token: i64,
+    key: &[u8],
+    request: &PartRequest,
+) -> Result<Option<PartRead>, Malformed> {
     let Some(part) = block.find(token, key)? else { return Ok(None) };
     let more = block.more && part + 1 == block.parts;
-    let (partition, partial) = match ask {
-        Ask::All | Ask::Slice(_) => (partition(block, part)?, false),
-        Ask::Row { clustering, columns, .. } => only(block, part, clustering, columns.as_deref())?,
+    let (partition, partial) = match request {
+        PartRequest::All | PartRequest::Slice(_) => (partition(block, part)?, false),
+        PartRequest::Row { clustering, columns, .. } => only(block, part, clustering, columns.as_deref())?,
     };
     Ok(Some(PartRead { partition, more, partial }))
 }

@@ -165,10 +165,10 @@ fn reads_look_range_deletions_up() {
             block_on(shard.flush_all()).unwrap();
         }
     }
-    let ranges_of = |ask: crate::table::part::Ask| {
+    let ranges_of = |request: crate::table::part::PartRequest| {
         let key = Bytes::from_static(b"key");
         let target = crate::read::Target { table: TABLE, token: 1, key, now_s: 0 };
-        let (mut gather, missing) = shard.gather(&target, ask).unwrap();
+        let (mut gather, missing) = shard.gather(&target, request).unwrap();
         missing.into_iter().for_each(|missing| block_on(gather.finish(&shard.cache, missing)).unwrap());
         match gather.found.expect("found") {
             crate::model::partition::Partition::Full(full) => full.ranges.len(),
@@ -180,15 +180,15 @@ fn reads_look_range_deletions_up() {
         let read = shard.read_row(TABLE, 1, b"key", &clustering, Pick::ALL, 0).wait();
         assert_eq!(block_on(read).unwrap().is_some(), at % 9 != 0, "row {at}");
         if at % 50 == 0 {
-            let ask = crate::table::part::Ask::Row {
+            let request = crate::table::part::PartRequest::Row {
                 clustering: clustering.clone(),
                 columns: None,
                 bypass_cache: false,
             };
-            assert_eq!(ranges_of(ask), 0);
+            assert_eq!(ranges_of(request), 0);
             let end = Bound::Included(Bytes::from((at + 9).to_be_bytes().to_vec()));
             let slice = Slice { start: Bound::Included(clustering), end, ..Slice::all(100) };
-            let steps = ranges_of(crate::table::part::Ask::Slice(slice.into()));
+            let steps = ranges_of(crate::table::part::PartRequest::Slice(slice.into()));
             assert!((1..=22).contains(&steps), "{steps} steps of ranges");
         }
     }
