@@ -42,13 +42,13 @@ pub(crate) struct Run {
     pub(crate) resident_bytes: usize,
     /// The number of fragments that compactions leave out because of damage.
     excluded: usize,
-    pub(crate) known: Known,
+    pub(crate) known: RunStatistics,
 }
 
 /// The combined statistics of a run. They stay unchanged when a fragment is removed. Minima may
 /// then be too small and maxima too large, which every reader of them allows for.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct RunStatistics {
     pub(crate) timestamps: (i64, i64),
     /// The greatest timestamp that was not in the future when its file was written.
     pub(crate) newest: i64,
@@ -63,9 +63,9 @@ pub(crate) struct Known {
     pub(crate) is_shared: bool,
 }
 
-impl Default for Known {
-    fn default() -> Known {
-        Known {
+impl Default for RunStatistics {
+    fn default() -> RunStatistics {
+        RunStatistics {
             timestamps: (i64::MAX, i64::MIN),
             newest: i64::MIN,
             cells: 0,
@@ -78,7 +78,7 @@ impl Default for Known {
     }
 }
 
-impl Known {
+impl RunStatistics {
     fn add(&mut self, file: &TableFile) {
         self.is_shared |= !file.entry.owners.is_empty();
         let Some(statistics) = &file.statistics else {
@@ -99,7 +99,7 @@ impl Known {
 
 impl Run {
     fn new(file: Arc<TableFile>) -> Run {
-        let (number, known) = (file.entry.run, Known::default());
+        let (number, known) = (file.entry.run, RunStatistics::default());
         let mut run =
             Run { number, files: Vec::new(), bytes: 0, blocks: 0, resident_bytes: 0, excluded: 0, known };
         run.insert(0, file);
