@@ -8,7 +8,7 @@ use crate::table::columnar::bounds::ZoneMapBuilder;
 use crate::table::columnar::ints::Ints;
 use crate::table::columnar::layout::{ColumnLayout, encoding_of};
 use crate::table::columnar::marks::{MarksBuilder, State};
-use crate::table::columnar::region::{Kind, Packing, RegionMax, RegionsBuilder, Room};
+use crate::table::columnar::region::{Kind, Packing, RegionBuffers, RegionMax, RegionsBuilder};
 use crate::table::columnar::values::{ValueLayout, ValuesBuilder};
 use crate::table::statistics::Statistics;
 
@@ -115,7 +115,7 @@ pub(crate) struct BlockBuilder {
     columns: Vec<ColumnBuilder>,
     bytes: usize,
     raw: Vec<u8>,
-    room: Room,
+    buffers: RegionBuffers,
     max: RegionMax,
     /// True if a row, or the head of a partition, was left out because no region can hold it.
     is_too_large: bool,
@@ -233,7 +233,7 @@ impl BlockBuilder {
         out: &mut Vec<u8>,
     ) -> Finished {
         let (parts, rows) = (self.tokens.len(), self.timestamps.len());
-        let mut regions = RegionsBuilder::new(file, packing, &mut self.room, self.max);
+        let mut regions = RegionsBuilder::new(file, packing, &mut self.buffers, self.max);
         let raw = &mut self.raw;
 
         raw.clear();
@@ -294,7 +294,7 @@ impl BlockBuilder {
             columns,
             bytes,
             raw: _,
-            room: _,
+            buffers: _,
             max: _,
             is_too_large,
         } = self;

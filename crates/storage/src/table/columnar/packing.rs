@@ -24,31 +24,31 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Compresses `raw` to an LZ4 block in `room`, which grows as needed. `None` if compression failed.
-pub(crate) fn lz4<'a>(raw: &[u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-    have(room, lz4_flex::block::get_maximum_output_size(raw.len()));
-    let len = lz4_flex::block::compress_into(raw, room).ok()?;
-    Some(&room[..len])
+/// Compresses `raw` to an LZ4 block in `buffer`, which grows as needed. `None` if compression failed.
+pub(crate) fn lz4<'a>(raw: &[u8], buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    have(buffer, lz4_flex::block::get_maximum_output_size(raw.len()));
+    let len = lz4_flex::block::compress_into(raw, buffer).ok()?;
+    Some(&buffer[..len])
 }
 
 /// Grows a buffer to `len` bytes. The caller overwrites them.
-fn have(room: &mut Vec<u8>, len: usize) {
-    if room.len() < len {
-        room.resize(len, 0);
+fn have(buffer: &mut Vec<u8>, len: usize) {
+    if buffer.len() < len {
+        buffer.resize(len, 0);
     }
 }
 
 /// Compresses `raw` to a Zstd frame, like [`lz4`].
-pub(crate) fn zstd<'a>(raw: &[u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-    have(room, zstd::zstd_safe::compress_bound(raw.len()));
+pub(crate) fn zstd<'a>(raw: &[u8], buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    have(buffer, zstd::zstd_safe::compress_bound(raw.len()));
     let len = COMPRESSOR.with_borrow_mut(|kept| {
         let compressor = match kept {
             Some(compressor) => compressor,
             None => kept.insert(Compressor::new(LEVEL).ok()?),
         };
-        compressor.compress_to_buffer(raw, &mut room[..]).ok()
+        compressor.compress_to_buffer(raw, &mut buffer[..]).ok()
     })?;
-    Some(&room[..len])
+    Some(&buffer[..len])
 }
 
 /// Decompresses an LZ4 block to `raw` bytes.

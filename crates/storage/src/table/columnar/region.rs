@@ -119,7 +119,7 @@ pub(crate) enum Packing {
 pub(crate) struct RegionsBuilder<'a> {
     file: u64,
     packing: Packing,
-    room: &'a mut Room,
+    buffers: &'a mut RegionBuffers,
     count: u32,
     max: RegionMax,
     /// A region was left out because it exceeds `max`.
@@ -128,7 +128,7 @@ pub(crate) struct RegionsBuilder<'a> {
 
 /// Buffers that are reused for the regions of all blocks.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct RegionBuffers {
     places: Vec<u8>,
     regions: Vec<u8>,
     packed: Vec<u8>,
@@ -139,10 +139,15 @@ fn align(out: &mut Vec<u8>) {
 }
 
 impl RegionsBuilder<'_> {
-    pub(crate) fn new(file: u64, packing: Packing, room: &mut Room, max: RegionMax) -> RegionsBuilder<'_> {
-        room.places.clear();
-        room.regions.clear();
-        RegionsBuilder { file, packing, room, count: 0, max, is_too_large: false }
+    pub(crate) fn new(
+        file: u64,
+        packing: Packing,
+        buffers: &mut RegionBuffers,
+        max: RegionMax,
+    ) -> RegionsBuilder<'_> {
+        buffers.places.clear();
+        buffers.regions.clear();
+        RegionsBuilder { file, packing, buffers, count: 0, max, is_too_large: false }
     }
 
     /// Adds a region. Regions arrive in the order of column and kind. Leaves out a region beyond
@@ -152,7 +157,7 @@ impl RegionsBuilder<'_> {
             self.is_too_large = true;
             return;
         }
-        let Room { places, regions, packed: room } = &mut *self.room;
+        let RegionBuffers { places, regions, packed: buffer } = &mut *self.buffers;
         align(regions);
         let start = regions.len();
         // Compression must save an eighth. Otherwise reading is cheaper without it.
@@ -160,8 +165,8 @@ impl RegionsBuilder<'_> {
         let packed = match self.packing {
             _ if raw.len() <= SMALL => None,
             Packing::None => None,
-            Packing::Lz4 => packing::lz4(raw, room).map(|packed| (LZ4, packed)),
-            Packing::Zstd => packing::zstd(raw, room).map(|packed| (ZSTD, packed)),
+            Packing::Lz4 => packing::lz4(raw, buffer).map(|packed| (LZ4, packed)),
+            Packing::Zstd => packing::zstd(raw, buffer).map(|packed| (ZSTD, packed)),
         };
         let (compression, stored) = packed.filter(|(_, packed)| packed.len() < worth).unwrap_or((RAW, raw));
         regions.extend_from_slice(stored);
@@ -195,11 +200,11 @@ impl RegionsBuilder<'_> {
         put_u32(out, parts as u32);
         put_u32(out, rows as u32);
         put_u32(out, self.count);
-        out.extend_from_slice(&self.room.places);
+        out.extend_from_slice(&self.buffers.places);
         let directory = out.len() - start;
         let sum = crc(self.file, &out[start..]);
         out.resize(start + directory.next_multiple_of(8), 0);
-        out.extend_from_slice(&self.room.regions);
+        out.extend_from_slice(&self.buffers.regions);
         (directory as u32, sum)
     }
 }
