@@ -13,7 +13,7 @@ use crate::table::columnar::bits::Bits;
 use crate::table::columnar::encode::{HEAD_DELETION, HEAD_RANGES, HEAD_STATICS};
 use crate::table::columnar::ints::Ints;
 use crate::table::columnar::marks::{ElementMarks, Marks, State};
-use crate::table::columnar::region::{Directory, FromRegion, Kind, Place, Region, Store, crc};
+use crate::table::columnar::region::{Directory, FromRegion, Kind, Region, RegionEntry, Store, crc};
 use crate::table::columnar::values::{ValueLayout, Values};
 
 /// Memory of a block beside its stored and decompressed bytes: structures and region entries.
@@ -28,7 +28,7 @@ pub(crate) struct Keys {
 }
 
 impl FromRegion for Keys {
-    fn from_region(data: Bytes, place: &Place, rows: usize) -> Result<Keys, Malformed> {
+    fn from_region(data: Bytes, place: &RegionEntry, rows: usize) -> Result<Keys, Malformed> {
         let mut reader = Reader::new(data.clone());
         reader.skip(place.slots().checked_mul(8).ok_or(Malformed)?)?;
         let firsts = Ints::read(&mut reader, place.slots())?;
@@ -90,7 +90,7 @@ pub(crate) struct Head {
 pub(crate) struct Heads(Vec<(usize, Head)>);
 
 impl FromRegion for Heads {
-    fn from_region(data: Bytes, place: &Place, _: usize) -> Result<Heads, Malformed> {
+    fn from_region(data: Bytes, place: &RegionEntry, _: usize) -> Result<Heads, Malformed> {
         let mut reader = Reader::new(data);
         let mut heads: Vec<(usize, Head)> = Vec::new();
         for _ in 0..place.slots() {
@@ -125,7 +125,7 @@ pub(crate) struct Rows {
 }
 
 impl FromRegion for Rows {
-    fn from_region(data: Bytes, _: &Place, rows: usize) -> Result<Rows, Malformed> {
+    fn from_region(data: Bytes, _: &RegionEntry, rows: usize) -> Result<Rows, Malformed> {
         let mut reader = Reader::new(data.clone());
         let timestamps = Ints::read(&mut reader, rows)?;
         let markers = Marks::read(&mut reader, rows)?;
@@ -181,7 +181,7 @@ pub(crate) struct CellMarks {
 }
 
 impl FromRegion for CellMarks {
-    fn from_region(data: Bytes, place: &Place, _: usize) -> Result<CellMarks, Malformed> {
+    fn from_region(data: Bytes, place: &RegionEntry, _: usize) -> Result<CellMarks, Malformed> {
         let mut reader = Reader::new(data.clone());
         let marks = Marks::read(&mut reader, place.slots())?;
         if reader.rest() == 0 { Ok(CellMarks { data, marks }) } else { Err(Malformed) }
@@ -189,7 +189,7 @@ impl FromRegion for CellMarks {
 }
 
 impl FromRegion for Values {
-    fn from_region(data: Bytes, place: &Place, _: usize) -> Result<Values, Malformed> {
+    fn from_region(data: Bytes, place: &RegionEntry, _: usize) -> Result<Values, Malformed> {
         Values::read(data, place.layout, place.slots())
     }
 }
@@ -245,7 +245,8 @@ impl Block {
         }
         // Rows of one partition have different clusterings, which take space. So damage cannot
         // claim more rows than bytes.
-        let empty = |place: Option<Place>| place.is_some_and(|place| place.layout == ValueLayout::Fixed(0));
+        let empty =
+            |place: Option<RegionEntry>| place.is_some_and(|place| place.layout == ValueLayout::Fixed(0));
         if rows > parts && empty(clustering) || heads.is_some_and(|heads| heads.slots() > parts) {
             return Err(Malformed);
         }

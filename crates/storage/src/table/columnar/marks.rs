@@ -19,7 +19,7 @@ use crate::model::Expiry;
 use crate::model::codec::{Malformed, Reader};
 use crate::table::columnar::bits::{Bits, BitsBuilder};
 use crate::table::columnar::ints::Ints;
-use crate::table::columnar::region::{FromRegion, Place};
+use crate::table::columnar::region::{FromRegion, RegionEntry};
 
 /// The content of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,7 +181,7 @@ pub(crate) struct ElementMarks {
 }
 
 impl FromRegion for ElementMarks {
-    fn from_region(data: Bytes, place: &Place, rows: usize) -> Result<ElementMarks, Malformed> {
+    fn from_region(data: Bytes, place: &RegionEntry, rows: usize) -> Result<ElementMarks, Malformed> {
         let mut reader = Reader::new(data.clone());
         let starts = Ints::read(&mut reader, rows)?;
         let marks = Marks::read(&mut reader, place.slots())?;

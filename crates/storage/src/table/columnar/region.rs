@@ -91,7 +91,7 @@ pub(crate) fn crc(file: u64, bytes: &[u8]) -> u32 {
 
 /// A directory entry: location and description of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RegionEntry {
     pub(crate) kind: Kind,
     pub(crate) layout: ValueLayout,
     compression: u8,
@@ -218,7 +218,7 @@ pub(crate) struct Directory<'a> {
     pub(crate) rows: usize,
     places: &'a [[u8; PLACE]],
     /// The entry decoded last, which is taken next.
-    next: Option<Place>,
+    next: Option<RegionEntry>,
     /// The least offset of the next entry's region.
     offset: usize,
     /// Bytes of the block.
@@ -245,7 +245,7 @@ impl Directory<'_> {
     }
 
     /// Returns the next entry without taking it.
-    pub(crate) fn next(&self) -> Option<&Place> {
+    pub(crate) fn next(&self) -> Option<&RegionEntry> {
         self.next.as_ref()
     }
 
@@ -261,7 +261,7 @@ impl Directory<'_> {
         kind: Kind,
         column: u32,
         slots: Option<usize>,
-    ) -> Result<Option<Place>, Malformed> {
+    ) -> Result<Option<RegionEntry>, Malformed> {
         let Some(place) = self.next.filter(|place| place.kind == kind && place.column == column) else {
             return Ok(None);
         };
@@ -275,8 +275,8 @@ impl Directory<'_> {
     fn advance(&mut self) -> Result<(), Malformed> {
         let last = self.next.take();
         let Some((bytes, rest)) = self.places.split_first() else { return Ok(()) };
-        let place = Place::read(bytes, &mut self.offset)?;
-        let order = |place: &Place| (place.kind >= Kind::Marks, place.column, place.kind);
+        let place = RegionEntry::read(bytes, &mut self.offset)?;
+        let order = |place: &RegionEntry| (place.kind >= Kind::Marks, place.column, place.kind);
         if self.offset > self.len || last.is_some_and(|last| order(&last) >= order(&place)) {
             return Err(Malformed);
         }
@@ -289,13 +289,13 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-impl Place {
+impl RegionEntry {
     /// Returns the number of slots.
     pub(crate) fn slots(&self) -> usize {
         self.slots as usize
     }
 
-    fn read(bytes: &[u8; PLACE], offset: &mut usize) -> Result<Place, Malformed> {
+    fn read(bytes: &[u8; PLACE], offset: &mut usize) -> Result<RegionEntry, Malformed> {
         let kind = *KINDS.get(usize::from(bytes[0])).ok_or(Malformed)?;
         let (column, slots) = (u32_at(bytes, 1), u32_at(bytes, 5));
         let layout = ValueLayout::from_code(bytes[9], bytes[10])?;
@@ -307,7 +307,7 @@ impl Place {
         let start = offset.next_multiple_of(8);
         *offset = start + stored as usize;
         let start = u32::try_from(start).map_err(|_| Malformed)?;
-        Ok(Place { kind, column, slots, layout, compression, offset: start, stored, raw, crc })
+        Ok(RegionEntry { kind, column, slots, layout, compression, offset: start, stored, raw, crc })
     }
 
     /// Checks the region and decompresses it. The number is the newly allocated memory, bytes.
@@ -346,19 +346,19 @@ pub(crate) struct Store {
 pub(crate) trait FromRegion: Sized {
     /// Decodes and checks the bytes once, so that using them cannot fail. `rows` is the number of
     /// rows of the block.
-    fn from_region(data: Bytes, place: &Place, rows: usize) -> Result<Self, Malformed>;
+    fn from_region(data: Bytes, place: &RegionEntry, rows: usize) -> Result<Self, Malformed>;
 }
 
 /// A region, decompressed on first use.
 #[derive(Debug)]
 pub(crate) struct Region<T> {
-    place: Place,
+    place: RegionEntry,
     /// Boxed: a block has many regions, of which readers may use few.
     read: OnceLock<Box<T>>,
 }
 
 impl<T: FromRegion> Region<T> {
-    pub(crate) fn new(place: Place) -> Region<T> {
+    pub(crate) fn new(place: RegionEntry) -> Region<T> {
         Region { place, read: OnceLock::new() }
     }
 
