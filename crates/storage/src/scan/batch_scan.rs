@@ -40,7 +40,7 @@ use crate::error::StorageError;
 use crate::memtable::Memtable;
 use crate::model::TableId;
 use crate::scan::batch_request::BatchRequest;
-use crate::scan::file_source::{FileSource, Place};
+use crate::scan::file_source::{FileSource, Position};
 use crate::scan::gather::Gather;
 use crate::scan::memory_source::MemorySource;
 use crate::scan::wide::Pending;
@@ -389,8 +389,8 @@ impl BatchScan {
     }
 
     /// Returns the least position with this token in these sources.
-    fn least_of(&self, sources: &[(i64, usize)], token: i64) -> Result<Option<Place>, StorageError> {
-        let mut least: Option<Place> = None;
+    fn least_of(&self, sources: &[(i64, usize)], token: i64) -> Result<Option<Position>, StorageError> {
+        let mut least: Option<Position> = None;
         for (_, source) in sources {
             let place = self.place(*source)?.filter(|place| place.0 == token);
             if let Some(place) = place
@@ -402,7 +402,7 @@ impl BatchScan {
         Ok(least)
     }
 
-    fn place(&self, source: usize) -> Result<Option<Place>, StorageError> {
+    fn place(&self, source: usize) -> Result<Option<Position>, StorageError> {
         match source.checked_sub(self.files.len()) {
             Some(memory) => Ok(self.memory[memory].place()),
             None => self.files[source].place(),
@@ -447,7 +447,7 @@ impl BatchScan {
     /// Takes the least partition, or its loaded part if it may continue in the next block.
     async fn go_on(&mut self) -> Result<(), StorageError> {
         let last = self.last();
-        let mut places: Vec<(Place, usize)> = Vec::new();
+        let mut places: Vec<(Position, usize)> = Vec::new();
         for source in 0..self.files.len() + self.memory.len() {
             places
                 .extend(self.place(source)?.filter(|(token, _)| *token <= last).map(|place| (place, source)));
@@ -492,7 +492,7 @@ impl BatchScan {
 
     /// Copies the loaded part of the partition that ends a file's block. Returns false if another
     /// source may have the partition. `bound` is the least position of the other sources.
-    fn take_piece(&mut self, source: usize, bound: Option<&Place>) -> Result<bool, StorageError> {
+    fn take_piece(&mut self, source: usize, bound: Option<&Position>) -> Result<bool, StorageError> {
         let file = &self.files[source];
         let Some(next) = file.file.index.get(file.next_block).filter(|_| file.plain) else {
             return Ok(false);

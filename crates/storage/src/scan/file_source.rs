@@ -17,7 +17,7 @@ use crate::table::read_ahead::ReadAhead;
 use crate::table::scan_cache::ScanCache;
 
 /// A position in the order of a scan: token and key.
-pub(crate) type Place = (i64, Bytes);
+pub(crate) type Position = (i64, Bytes);
 
 /// Returns the block in which the owned tokens from `first` on start. Blocks before it are not
 /// read.
@@ -157,7 +157,7 @@ impl FileSource {
 
     /// Returns the position of the next partition, or a lower bound of it if the next block is not
     /// loaded. `None` at the end.
-    pub(crate) fn place(&self) -> Result<Option<Place>, StorageError> {
+    pub(crate) fn place(&self) -> Result<Option<Position>, StorageError> {
         if let Some((block, part)) = &self.block
             && *part < block.parts
         {
@@ -188,7 +188,7 @@ impl FileSource {
     }
 
     /// Skips a partition without reading the blocks within it.
-    pub(crate) async fn pass(&mut self, (token, key): &Place) -> Result<(), StorageError> {
+    pub(crate) async fn pass(&mut self, (token, key): &Position) -> Result<(), StorageError> {
         let last = self.file.last_block_of(*token, key);
         if last >= self.next_block {
             self.next_block = last;

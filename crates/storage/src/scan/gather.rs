@@ -12,7 +12,7 @@ use crate::model::codec::Malformed;
 use crate::model::view::{PartitionView, RowView};
 use crate::scan::batch_request::{BatchRequest, ScanColumn};
 use crate::scan::batches::{ColumnOut, ColumnType, ElementsOut};
-use crate::scan::file_source::Place;
+use crate::scan::file_source::Position;
 use crate::table::columnar::Block;
 
 /// A batch is closed when one column has this many bytes, whatever number of rows was requested:
@@ -202,7 +202,7 @@ impl Gather {
     /// row.
     pub(crate) fn append_rows(
         &mut self,
-        place: &Place,
+        place: &Position,
         (view, statics): (&PartitionView, &PartitionView),
         after: Option<Bytes>,
         any: &mut bool,
@@ -240,7 +240,7 @@ impl Gather {
         None
     }
 
-    fn push_row(&mut self, place: &Place, row: &RowView, statics: &Statics<'_>) {
+    fn push_row(&mut self, place: &Position, row: &RowView, statics: &Statics<'_>) {
         self.rows += 1;
         for at in &self.others {
             let (column, out) = (self.request.columns[*at], &mut self.out[*at]);
@@ -259,7 +259,7 @@ impl Gather {
     }
 
     /// Appends one row for a partition that has static cells and no rows.
-    pub(crate) fn append_statics(&mut self, place: &Place, view: &PartitionView, any: bool) {
+    pub(crate) fn append_statics(&mut self, place: &Position, view: &PartitionView, any: bool) {
         let counts = |cell: CellRef<'_>| self.request.counts(cell.column);
         if any || self.request.is_bounded() || !view.static_cells().any(counts) {
             return;
@@ -320,7 +320,7 @@ impl<'a> Statics<'a> {
 }
 
 /// Appends a column that is equal in all rows of a partition. Columns of rows get null.
-fn push_of_partition(column: ScanColumn, (token, key): &Place, statics: &Statics<'_>, out: &mut Out) {
+fn push_of_partition(column: ScanColumn, (token, key): &Position, statics: &Statics<'_>, out: &mut Out) {
     match column {
         ScanColumn::Token => out.push(Some(&token.to_be_bytes())),
         ScanColumn::Key(_) => out.push(Some(key)),

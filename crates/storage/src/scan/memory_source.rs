@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::memtable::{Entry, Memtable, ScanFrom};
 use crate::model::partition::Partition;
-use crate::scan::file_source::Place;
+use crate::scan::file_source::Position;
 
 /// Entries taken at a time.
 const CHUNK: usize = 256;
@@ -54,7 +54,7 @@ impl MemorySource {
     }
 
     /// Returns the position of the next partition.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<Position> {
         self.head.front().map(|(token, key, _)| (*token, key.clone()))
     }
 
@@ -65,7 +65,7 @@ impl MemorySource {
     }
 
     /// Takes the next partition, if it is at this position.
-    pub(crate) fn take(&mut self, place: &Place) -> Option<Partition> {
+    pub(crate) fn take(&mut self, place: &Position) -> Option<Partition> {
         let is_there = self.head.front().is_some_and(|(token, key, _)| (*token, key) == (place.0, &place.1));
         if is_there { self.head.pop_front().map(|(.., partition)| partition) } else { None }
     }

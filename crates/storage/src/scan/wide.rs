@@ -20,7 +20,7 @@ use crate::model::partition::Partition;
 use crate::model::view::PartitionView;
 use crate::read::merge::{MergeStream, Piece};
 use crate::scan::batch_scan::BatchScan;
-use crate::scan::file_source::{FileSource, Place};
+use crate::scan::file_source::{FileSource, Position};
 
 /// A partition with at least this number of further blocks in a file is merged by stretches.
 /// Smaller ones are merged whole, so that their blocks are read once and not twice.
@@ -32,7 +32,7 @@ const PARTITIONS_A_LOOK: u32 = 128;
 /// A partition with rows that no batch has yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    place: Place,
+    place: Position,
     /// The current stretch, and the row behind which to continue in it.
     view: PartitionView,
     after: Option<Bytes>,
@@ -46,7 +46,7 @@ pub(crate) struct Pending {
 
 impl BatchScan {
     /// Appends a partition's rows, or as many as fill the batch.
-    pub(crate) fn take_view(&mut self, place: &Place, partition: Partition) {
+    pub(crate) fn take_view(&mut self, place: &Position, partition: Partition) {
         let view = PartitionView::new(partition, self.snapshot.now_s);
         let mut any = false;
         let Some(after) = self.gather.append_rows(place, (&view, &view), None, &mut any) else {
@@ -59,7 +59,7 @@ impl BatchScan {
     }
 
     /// Returns true if a partition spans many blocks of a file that is at it.
-    fn is_wide(&self, place: &Place) -> Result<bool, StorageError> {
+    fn is_wide(&self, place: &Position) -> Result<bool, StorageError> {
         for file in self.files.iter().filter(|file| file.is_loaded()) {
             if file.blocks_behind(place) >= WHOLE_BLOCKS && file.place()?.as_ref() == Some(place) {
                 return Ok(true);
@@ -69,7 +69,7 @@ impl BatchScan {
     }
 
     /// Merges the partition at this position from all sources that have it, and appends its rows.
-    pub(crate) async fn merge(&mut self, place: Place) -> Result<(), StorageError> {
+    pub(crate) async fn merge(&mut self, place: Position) -> Result<(), StorageError> {
         self.turns.1 += 1;
         if self.is_wide(&place)? {
             return self.merge_wide(place).await;
@@ -95,7 +95,7 @@ impl BatchScan {
     }
 
     /// Merges a partition like [`BatchScan::merge`], by stretches.
-    async fn merge_wide(&mut self, place: Place) -> Result<(), StorageError> {
+    async fn merge_wide(&mut self, place: Position) -> Result<(), StorageError> {
         let (memory, files) = (self.snapshot.memory.clone(), &self.snapshot.files);
         let mut stream = MergeStream::new(memory, files, ScanFrom::Token(place.0), place.0);
         self.memory.iter_mut().for_each(|source| drop(source.take(&place)));
@@ -116,7 +116,7 @@ impl BatchScan {
 
     async fn begin_wide(
         &mut self,
-        place: Place,
+        place: Position,
         piece: Piece,
         stream: MergeStream,
     ) -> Result<(), StorageError> {
@@ -168,7 +168,7 @@ impl BatchScan {
 
 impl FileSource {
     /// Returns the number of a partition's blocks behind the loaded one.
-    fn blocks_behind(&self, (token, key): &Place) -> usize {
+    fn blocks_behind(&self, (token, key): &Position) -> usize {
         (self.file.last_block_of(*token, key) + 1).saturating_sub(self.next_block)
     }
 }
