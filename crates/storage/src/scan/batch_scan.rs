@@ -223,7 +223,7 @@ impl BatchScan {
         self.has_begun = true;
         let next = self.next_batch().await;
         if next.is_err() {
-            self.files.iter().for_each(FileSource::distrust);
+            self.files.iter().for_each(FileSource::forget_cached);
         }
         next
     }
@@ -282,7 +282,7 @@ impl BatchScan {
                 end = end.min(source.end());
             }
             for (index, file) in self.files.iter_mut().enumerate() {
-                file.turn_over();
+                file.advance_fragment();
                 if !file.plain {
                     file.skip()?;
                 }

@@ -67,7 +67,7 @@ impl FileSource {
     }
 
     /// Moves to the next fragment at the end of one.
-    pub(crate) fn turn_over(&mut self) {
+    pub(crate) fn advance_fragment(&mut self) {
         while !self.is_loaded() && self.next_block >= self.file.index.len() {
             let Some(next) = self.rest.pop_front() else { return };
             self.next_block = start_of(&next, self.first);
@@ -146,7 +146,7 @@ impl FileSource {
 
     /// Removes cached chunks of the file after an error, so that the next scan reads the disk
     /// again.
-    pub(crate) fn distrust(&self) {
+    pub(crate) fn forget_cached(&self) {
         self.blocks.forget();
     }
 
