@@ -36,7 +36,7 @@ use crate::world::Work;
 const REFUSED_AFTER: u32 = 3;
 
 /// Allocations freed between yields to the fast lane, each a cache miss or two: well within 50 µs.
-const PIECE: usize = 64;
+const CHUNK: usize = 64;
 
 /// Pause between removals of a deleted file's chunks from the scan cache.
 const SCAN_CACHE_REST: Duration = Duration::from_millis(1);
@@ -139,15 +139,15 @@ impl Shard {
         }
     }
 
-    /// Frees flushed memtables without readers, at most `pieces` chunks of allocations. Not on the
+    /// Frees flushed memtables without readers, at most `chunks` chunks of allocations. Not on the
     /// heavy lane: memory freed by another thread returns to its owner later and all at once, and a
     /// write would wait for that.
-    pub(crate) async fn free(&self, pieces: usize) {
-        for _ in 0..pieces {
+    pub(crate) async fn free(&self, chunks: usize) {
+        for _ in 0..chunks {
             {
                 let flushed = &mut self.state.borrow_mut().flushed;
                 let Some(at) = flushed.iter().position(Memtable::is_unused) else { return };
-                if !flushed[at].free_chunk(&mut { PIECE }) {
+                if !flushed[at].free_chunk(&mut { CHUNK }) {
                     flushed.swap_remove(at);
                 }
             }

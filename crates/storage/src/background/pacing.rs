@@ -154,7 +154,7 @@ struct Controls {
     flush_cost: Cost,
     compaction_cost: Cost,
     weights: (u64, u64),
-    told: Option<Division>,
+    applied: Option<Division>,
 }
 
 impl State {
@@ -167,7 +167,7 @@ impl State {
 }
 
 /// Chunks of memtables freed in each interval: at most a tenth of the core's time.
-const PIECES_A_TURN: usize = 50;
+const CHUNKS_AN_INTERVAL: usize = 50;
 
 impl Shard {
     fn pressure_ppm(&self, state: &State) -> u32 {
@@ -264,7 +264,7 @@ impl Shard {
                 return self.leave();
             }
             // Memtables that a scan held when they were flushed, and those of truncated tables.
-            self.free(PIECES_A_TURN).await;
+            self.free(CHUNKS_AN_INTERVAL).await;
             self.world.sleep(Duration::from_nanos(INTERVAL_NS)).await;
         }
     }
@@ -319,8 +319,8 @@ impl Shard {
         let flush = if state.frozen.is_empty() { 0 } else { decision.weight };
         controls.weights = (flush, compaction);
         let division = divide(flush, compaction, pressure_ppm > 0, options.quota_ppm);
-        if controls.told.is_none_or(|told| differs(told, division)) {
-            controls.told = Some(division);
+        if controls.applied.is_none_or(|applied| differs(applied, division)) {
+            controls.applied = Some(division);
             self.world.set_shares(division);
         }
     }

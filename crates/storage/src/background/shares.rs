@@ -13,7 +13,7 @@ use crate::options::Groups;
 const CORES_MAX: usize = 256;
 
 /// The last decision of each core, in 16 bits each; 0 before the first.
-static ASKED: [AtomicU64; CORES_MAX] = [const { AtomicU64::new(0) }; CORES_MAX];
+static DECISIONS: [AtomicU64; CORES_MAX] = [const { AtomicU64::new(0) }; CORES_MAX];
 
 fn pack(d: Division) -> u64 {
     // Fewer user shares mean more background work. They are stored inverted, so that the maximum
@@ -34,9 +34,9 @@ fn unpack(packed: u64) -> Division {
 
 /// Stores a core's decision, and sets the maximum over all cores.
 pub(crate) fn set(lanes: &Lanes, core: usize, groups: Groups, division: Division) {
-    let all = || ASKED.iter().map(|asked| asked.load(Relaxed)).fold(0, highest);
+    let all = || DECISIONS.iter().map(|decision| decision.load(Relaxed)).fold(0, highest);
     let before = all();
-    if let Some(own) = ASKED.get(core) {
+    if let Some(own) = DECISIONS.get(core) {
         own.store(pack(division), Relaxed);
     }
     let now = all();

@@ -68,7 +68,7 @@ impl Shard {
     pub(crate) async fn run_compaction(
         self: &Rc<Self>,
         merge: CompactionTask,
-        asked: bool,
+        requested: bool,
     ) -> Result<(), StorageError> {
         let (id, runs, progress) = (merge.table, runs_of(&merge.inputs), merge.progress.clone());
         progress.add_total(merge.inputs.iter().map(|input| input.bytes).sum());
@@ -81,7 +81,7 @@ impl Shard {
             state.tables.entry(id).or_default().needs.take(&runs);
             state.merges_begun += 1;
             let number = state.merges_begun;
-            state.merges.push(InFlight { number, asked, progress });
+            state.merges.push(InFlight { number, requested, progress });
             number
         };
         self.pacing.compacting.set(true);
@@ -206,7 +206,7 @@ impl Shard {
             if progress.is_cancelled() {
                 break Err(StorageError::Cancelled);
             }
-            self.let_go(job.replace_others(others));
+            self.release_memtables(job.replace_others(others));
             let (rest, sealed) = self.next_fragment(work, job).await;
             job = rest;
             let sealed = match sealed {
@@ -236,12 +236,12 @@ impl Shard {
         // The manifest does not name them.
         self.state.borrow_mut().obsolete.append(&mut outputs);
         tally.partitions = job.partitions();
-        self.let_go(job.into_memory());
+        self.release_memtables(job.into_memory());
         (made, done)
     }
 
     /// Queues memtables for freeing to which this compaction had the last reference.
-    fn let_go(&self, memory: Vec<Memtable>) {
+    fn release_memtables(&self, memory: Vec<Memtable>) {
         self.state.borrow_mut().flushed.extend(memory.into_iter().filter(Memtable::is_unused));
     }
 

@@ -62,7 +62,7 @@ pub(crate) struct Choice {
 pub(crate) struct InFlight {
     pub(crate) number: u64,
     /// True if a statement requested it.
-    pub(crate) asked: bool,
+    pub(crate) requested: bool,
     pub(crate) progress: Progress,
 }
 
@@ -154,7 +154,7 @@ impl Shard {
 
     /// Returns the table whose compaction should start now, and the runs to compact.
     pub(crate) fn most_needed(&self, state: &State) -> Option<(TableId, Rc<[u64]>)> {
-        let left = state.merges.iter().filter(|merge| !merge.asked).map(|merge| merge.progress.left());
+        let left = state.merges.iter().filter(|merge| !merge.requested).map(|merge| merge.progress.left());
         let room = need::room(left)?;
         let now_ns = self.world.now_ns();
         let candidates = state.tables.iter().filter_map(|(id, table)| {

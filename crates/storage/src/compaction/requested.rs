@@ -61,13 +61,13 @@ impl Shard {
             state.busy += 1;
         }
         let cancel = CancelOnDrop::new(progress.clone());
-        let (shard, told, watched) = (self.clone(), answer.clone(), progress.clone());
+        let (shard, reply, watched) = (self.clone(), answer.clone(), progress.clone());
         let task = async move {
             let result = shard.compact_reserved(table, tokens, Work::Requested(group), watched).await;
             if let Some(table) = shard.state.borrow().tables.get(&table) {
                 table.needs.reserved.set(table.needs.reserved.get().saturating_sub(1));
             }
-            *told.borrow_mut() = Some(result);
+            *reply.borrow_mut() = Some(result);
             shard.work.wake();
             shard.leave();
         };

@@ -67,7 +67,7 @@ struct Saved {
 
 /// The group and progress of a scrub.
 #[derive(Clone)]
-struct Asked {
+struct Requested {
     work: Work,
     progress: Progress,
 }
@@ -95,12 +95,12 @@ impl Shard {
         }
         let cancel = CancelOnDrop::new(progress.clone());
         let answer = Rc::new(RefCell::new(None));
-        let (shard, told) = (self.clone(), answer.clone());
-        let asked = Asked { work: Work::Requested(group), progress: progress.clone() };
+        let (shard, reply) = (self.clone(), answer.clone());
+        let requested = Requested { work: Work::Requested(group), progress: progress.clone() };
         // A task of its own, so that a caller that drops the future leaves no file half replaced.
         let task = async move {
-            let result = shard.scrub_files(table, &asked).await;
-            *told.borrow_mut() = Some(result);
+            let result = shard.scrub_files(table, &requested).await;
+            *reply.borrow_mut() = Some(result);
             shard.leave();
         };
         self.world.spawn(Work::Requested(group), Box::pin(task));
@@ -109,8 +109,12 @@ impl Shard {
         result
     }
 
-    async fn scrub_files(self: &Rc<Self>, table: TableId, asked: &Asked) -> Result<Scrubbed, StorageError> {
-        let progress = &asked.progress;
+    async fn scrub_files(
+        self: &Rc<Self>,
+        table: TableId,
+        requested: &Requested,
+    ) -> Result<Scrubbed, StorageError> {
+        let progress = &requested.progress;
         let all: Vec<Arc<TableFile>> = {
             let state = self.state.borrow();
             state.tables.get(&table).map(|table| table.files.iter().cloned().collect()).unwrap_or_default()
@@ -125,7 +129,7 @@ impl Shard {
                 Some(error) => Some(error.clone()),
                 None => {
                     let verified = verify(file.clone(), self.world.clone(), progress.clone());
-                    run_heavy(&*self.world, asked.work, verified).await
+                    run_heavy(&*self.world, requested.work, verified).await
                 }
             };
             self.check_stopped(progress)?;
@@ -134,7 +138,7 @@ impl Shard {
                 if let Some(table) = self.state.borrow_mut().tables.get_mut(&table) {
                     table.files.exclude(file.id);
                 }
-                self.rewrite(table, file.id, asked, &mut scrubbed).await?;
+                self.rewrite(table, file.id, requested, &mut scrubbed).await?;
                 scrubbed.damaged.push(error);
             }
         }
@@ -155,7 +159,7 @@ impl Shard {
         self: &Rc<Self>,
         table: TableId,
         id: u64,
-        asked: &Asked,
+        requested: &Requested,
         scrubbed: &mut Scrubbed,
     ) -> Result<(), StorageError> {
         let find = |shard: &Shard| {
@@ -165,7 +169,7 @@ impl Shard {
         // A compaction that started before the file was marked may still cut or remove it.
         let left = || {
             let Some(file) = find(self) else { return Some(Ok(())) };
-            if let Err(ended) = self.check_stopped(&asked.progress) {
+            if let Err(ended) = self.check_stopped(&requested.progress) {
                 return Some(Err(ended));
             }
             let state = self.state.borrow();
@@ -188,8 +192,9 @@ impl Shard {
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let writer =
             TableWriter::new(new, options.block_bytes, self.write_time(&options)).with(layouts, packing);
-        let job = save(self.world.clone(), old.clone(), (new, path.clone()), writer, asked.progress.clone());
-        let saved = match run_heavy(&*self.world, asked.work, job).await {
+        let job =
+            save(self.world.clone(), old.clone(), (new, path.clone()), writer, requested.progress.clone());
+        let saved = match run_heavy(&*self.world, requested.work, job).await {
             Ok(saved) => saved,
             Err(error) => {
                 let _ = self.world.remove(&path).await;

@@ -97,10 +97,10 @@ impl Lookup {
             PartRequest::Row { bypass_cache, .. } => *bypass_cache,
             PartRequest::All => {
                 let place = (self.token, &self.key);
-                let goes_on = self.file.index[self.first..].iter().skip(1).take_while(|entry| {
+                let continues = self.file.index[self.first..].iter().skip(1).take_while(|entry| {
                     (entry.start.token, &entry.start.key) == place && entry.start.clustering.is_some()
                 });
-                let sizes = goes_on.scan(0, |sum, entry| {
+                let sizes = continues.scan(0, |sum, entry| {
                     *sum += entry.stored as usize;
                     Some(*sum)
                 });
@@ -146,10 +146,10 @@ impl Lookup {
             return self.check_next();
         }
         self.left -= given.rows.min(self.left);
-        let goes_on = !given.ended && if slice.reversed { index > self.first } else { more };
-        if given.more || goes_on && self.left == 0 {
+        let continues = !given.ended && if slice.reversed { index > self.first } else { more };
+        if given.more || continues && self.left == 0 {
             self.frontier = given.last;
-        } else if goes_on {
+        } else if continues {
             self.next = Some(if slice.reversed { index - 1 } else { index + 1 });
         }
         self.check_next()

@@ -46,14 +46,14 @@ const STRETCH_ROWS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct MergeStream {
     sources: Vec<Source>,
-    going: Option<Going>,
+    continued: Option<Continued>,
     /// Partitions so far, by the number of sources that had them, from 1.
     pub(crate) partitions: [u64; SOURCES_MAX],
 }
 
 /// The partition that the next piece continues.
 #[derive(Debug)]
-struct Going {
+struct Continued {
     token: i64,
     key: Bytes,
     deletion: Option<Deletion>,
@@ -103,7 +103,7 @@ impl Source {
             return Ok(());
         }
         if let (Some(after), Kind::Run { cursor, .. }) = (self.more.take(), &mut self.kind) {
-            let (entry, more) = cursor.go_on(&after).await?;
+            let (entry, more) = cursor.resume(&after).await?;
             self.head.push_back(entry);
             self.more = more;
             return Ok(());
@@ -140,7 +140,7 @@ impl Source {
 
     /// Returns the last row offered of the first partition, if the source has more behind it.
     /// `beside` is true if other sources have the partition as well.
-    fn goes_on(&self, beside: bool) -> Option<Bytes> {
+    fn offered_end(&self, beside: bool) -> Option<Bytes> {
         if self.more.is_some() || !beside {
             return self.more.clone();
         }
@@ -212,7 +212,7 @@ impl MergeStream {
         });
         let source = |kind| Source { kind, head: VecDeque::new(), more: None, given: None, done: false };
         let sources = memory.chain(runs).map(source).collect();
-        MergeStream { sources, going: None, partitions: [0; SOURCES_MAX] }
+        MergeStream { sources, continued: None, partitions: [0; SOURCES_MAX] }
     }
 
     /// Returns the next whole partition, dead or alive.
@@ -233,10 +233,10 @@ impl MergeStream {
         for source in &mut self.sources {
             source.fill().await?;
         }
-        let going = self.going.take();
-        let first = going.is_none();
-        let place = match &going {
-            Some(going) => Some((going.token, going.key.clone())),
+        let continued = self.continued.take();
+        let first = continued.is_none();
+        let place = match &continued {
+            Some(continued) => Some((continued.token, continued.key.clone())),
             None => self.least(),
         };
         let Some((token, key)) = place else { return Ok(None) };
@@ -246,9 +246,9 @@ impl MergeStream {
         if first {
             self.partitions[count.clamp(1, SOURCES_MAX) - 1] += 1;
         }
-        let end = here().filter_map(|source| source.goes_on(beside)).min();
-        let covered = going.as_ref().map(|going| {
-            let (deletion, ranges) = (going.deletion, going.ranges.clone());
+        let end = here().filter_map(|source| source.offered_end(beside)).min();
+        let covered = continued.as_ref().map(|continued| {
+            let (deletion, ranges) = (continued.deletion, continued.ranges.clone());
             Partition::Full(Arc::new(Full { deletion, ranges, ..Full::default() }))
         });
         let here = self.sources.iter_mut().filter(|source| source.is_at(token, &key));
@@ -256,12 +256,12 @@ impl MergeStream {
         let partition = covered.into_iter().chain(taken).reduce(Partition::merge);
         let partition = partition.expect("one source had the key");
         if end.is_some() {
-            let (deletion, ranges) = match (going, &partition) {
-                (Some(going), _) => (going.deletion, going.ranges),
+            let (deletion, ranges) = match (continued, &partition) {
+                (Some(continued), _) => (continued.deletion, continued.ranges),
                 (None, Partition::Full(full)) => (full.deletion, full.ranges.clone()),
                 (None, Partition::Single(_)) => (None, Ranges::default()),
             };
-            self.going = Some(Going { token, key: key.clone(), deletion, ranges });
+            self.continued = Some(Continued { token, key: key.clone(), deletion, ranges });
             return Ok(Some(Piece { token, key, partition, first, last: false }));
         }
         Ok(Some(Piece { token, key, partition, first, last: true }))
@@ -269,7 +269,7 @@ impl MergeStream {
 
     /// Skips the rest of the current partition, without reading its blocks.
     pub(crate) fn skip_rest(&mut self) {
-        if let Some(Going { token, key, .. }) = self.going.take() {
+        if let Some(Continued { token, key, .. }) = self.continued.take() {
             self.sources.iter_mut().for_each(|source| source.skip(token, &key));
         }
     }

@@ -301,6 +301,6 @@ fn see_row(
     let view = RowView::new(row.clone(), partition.floor(clustering), now_s);
     let Some(picked) = picked.filter(|_| gather.partial) else { return Some(view) };
     let view = view?;
-    let told = view.liveness().is_some() || view.cells().any(|cell| picked.contains(&cell.column));
-    told.then_some(Some(view))
+    let is_visible = view.liveness().is_some() || view.cells().any(|cell| picked.contains(&cell.column));
+    is_visible.then_some(Some(view))
 }

@@ -53,8 +53,8 @@ use crate::world::World;
 
 /// Work between yields: 10 blocks of 64 KiB at 1 GB/s, or 256 merged partitions of 2 µs each, are
 /// about half a millisecond.
-const BLOCKS_A_TURN: u32 = 10;
-const PARTITIONS_A_TURN: u32 = 256;
+const BLOCKS_BETWEEN_YIELDS: u32 = 10;
+const PARTITIONS_BETWEEN_YIELDS: u32 = 256;
 
 /// The contents of a table at one moment, which may be scanned any number of times. May be sent to
 /// another thread. While it exists, so do its files and memtables.
@@ -84,9 +84,9 @@ pub struct BatchScan {
     /// (token, source) of all partitions in the window. Sources are numbered, `files` first.
     tokens: Vec<(i64, usize)>,
     /// The subset of `tokens` that needs a merge.
-    apart: Vec<(i64, usize)>,
+    to_merge: Vec<(i64, usize)>,
     /// Blocks and merged partitions since the last yield.
-    pub(crate) turns: (u32, u32),
+    pub(crate) since_yield: (u32, u32),
     /// The token reached in the range; `None` before the first.
     reached: Option<i64>,
 }
@@ -127,9 +127,9 @@ impl BatchSnapshot {
     #[must_use]
     pub fn scan(&self, request: BatchRequest) -> BatchScan {
         let gather = Gather::new(request, self.now_s);
-        let (memory, files, tokens, apart) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (memory, files, tokens, to_merge) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let snapshot = self.clone();
-        let (has_begun, range, turns, reached) = (false, 0, (0, 0), None);
+        let (has_begun, range, since_yield, reached) = (false, 0, (0, 0), None);
         let pending = None;
         let mut scan = BatchScan {
             snapshot,
@@ -140,8 +140,8 @@ impl BatchSnapshot {
             files,
             pending,
             tokens,
-            apart,
-            turns,
+            to_merge,
+            since_yield,
             reached,
         };
         scan.open();
@@ -234,14 +234,14 @@ impl BatchScan {
                 return self.batch().map(Some);
             }
             if self.pending.is_some() {
-                self.go_on_pending().await?;
+                self.resume_pending().await?;
                 continue;
             }
             let Some(end) = self.window().await? else {
                 if self.range + 1 < self.gather.request.tokens.len() {
                     self.range += 1;
                     self.open();
-                    self.turns.1 += 1;
+                    self.since_yield.1 += 1;
                     self.yield_if_due().await;
                     continue;
                 }
@@ -249,9 +249,9 @@ impl BatchScan {
                 self.open();
                 return if self.gather.is_empty() { Ok(None) } else { self.batch().map(Some) };
             };
-            self.look(end)?;
+            self.find_overlaps(end)?;
             if self.tokens.is_empty() {
-                self.go_on().await?;
+                self.take_least().await?;
             } else {
                 self.take(end).await?;
                 if !self.must_stop() {
@@ -263,8 +263,8 @@ impl BatchScan {
     }
 
     pub(crate) async fn yield_if_due(&mut self) {
-        if self.turns.0 >= BLOCKS_A_TURN || self.turns.1 >= PARTITIONS_A_TURN {
-            self.turns = (0, 0);
+        if self.since_yield.0 >= BLOCKS_BETWEEN_YIELDS || self.since_yield.1 >= PARTITIONS_BETWEEN_YIELDS {
+            self.since_yield = (0, 0);
             self.snapshot.world.heavy_yield().await;
         }
     }
@@ -301,22 +301,22 @@ impl BatchScan {
             // A partition that starts at the end may be merged next. Its sources must be known
             // then.
             match unread.filter(|(token, _)| i128::from(*token) <= end) {
-                Some((_, file)) if self.may_pass_over(file)? => self.files[file].next_block += 1,
+                Some((_, file)) if self.may_skip_block(file)? => self.files[file].next_block += 1,
                 Some((_, file)) => {
                     self.files[file].load().await?;
                     self.files[file].skip()?;
                 }
                 None => return Ok(any.then_some(end)),
             }
-            self.turns.0 += 1;
+            self.since_yield.0 += 1;
             self.yield_if_due().await;
         }
     }
 
     /// Finds the partitions below `end`, and those of them that need a merge.
-    fn look(&mut self, end: i128) -> Result<(), StorageError> {
+    fn find_overlaps(&mut self, end: i128) -> Result<(), StorageError> {
         self.tokens.clear();
-        self.apart.clear();
+        self.to_merge.clear();
         if let Some(alone) = self.alone(end)? {
             self.tokens.push(alone);
             return Ok(());
@@ -330,7 +330,7 @@ impl BatchScan {
                 }
             }
             if !file.plain {
-                self.apart.extend_from_slice(&self.tokens[before..]);
+                self.to_merge.extend_from_slice(&self.tokens[before..]);
             }
         }
         for (source, memory) in (self.files.len()..).zip(&self.memory) {
@@ -342,11 +342,11 @@ impl BatchScan {
         for same in self.tokens.chunk_by(|(one, _), (next, _)| one == next) {
             // Sorted by source, so first and last differ if any do.
             if same[0].1 != same[same.len() - 1].1 {
-                self.apart.extend_from_slice(same);
+                self.to_merge.extend_from_slice(same);
             }
         }
-        self.apart.sort_unstable();
-        self.apart.dedup();
+        self.to_merge.sort_unstable();
+        self.to_merge.dedup();
         Ok(())
     }
 
@@ -370,8 +370,8 @@ impl BatchScan {
 
     /// Takes the partitions below `end`, or as many as fill the batch.
     async fn take(&mut self, end: i128) -> Result<(), StorageError> {
-        let apart = std::mem::take(&mut self.apart);
-        for same in apart.chunk_by(|(one, _), (next, _)| one == next) {
+        let to_merge = std::mem::take(&mut self.to_merge);
+        for same in to_merge.chunk_by(|(one, _), (next, _)| one == next) {
             let token = same[0].0;
             for (_, source) in same {
                 self.take_below(*source, i128::from(token))?;
@@ -384,7 +384,7 @@ impl BatchScan {
                 self.yield_if_due().await;
             }
         }
-        self.apart = apart;
+        self.to_merge = to_merge;
         (0..self.files.len() + self.memory.len()).try_for_each(|source| self.take_below(source, end))
     }
 
@@ -423,7 +423,7 @@ impl BatchScan {
             while !self.must_stop()
                 && let Some((token, key, partition)) = self.memory[memory].next_below(end)
             {
-                self.turns.1 += 1;
+                self.since_yield.1 += 1;
                 self.take_view(&(token, key), partition);
             }
             return Ok(());
@@ -445,7 +445,7 @@ impl BatchScan {
     }
 
     /// Takes the least partition, or its loaded part if it may continue in the next block.
-    async fn go_on(&mut self) -> Result<(), StorageError> {
+    async fn take_least(&mut self) -> Result<(), StorageError> {
         let last = self.last();
         let mut places: Vec<(Position, usize)> = Vec::new();
         for source in 0..self.files.len() + self.memory.len() {
@@ -465,7 +465,7 @@ impl BatchScan {
 
     /// Returns true if the next block of a file can be skipped: no row in it satisfies the
     /// conditions, no other source has its partitions, and the following block does not need it.
-    fn may_pass_over(&self, index: usize) -> Result<bool, StorageError> {
+    fn may_skip_block(&self, index: usize) -> Result<bool, StorageError> {
         let FileSource { file, next_block, .. } = &self.files[index];
         let entry = &file.index[*next_block];
         if self.gather.request.may_match(&entry.bounds).map_err(file.malformed(*next_block))? {

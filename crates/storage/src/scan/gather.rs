@@ -20,11 +20,11 @@ use crate::table::columnar::Block;
 const COLUMN_BYTES_MAX: usize = 64 << 20;
 
 /// Rows appended one by one between checks of the batch's bytes.
-const ROWS_BETWEEN_LOOKS: usize = 16;
+const ROWS_BETWEEN_CHECKS: usize = 16;
 
 /// Rows of a partition visited between yields, dead or alive: at some 500 ns each, half a
 /// millisecond.
-const ROWS_A_LOOK: usize = 1024;
+const ROWS_BETWEEN_YIELDS: usize = 1024;
 
 /// The columns of the current batch.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ impl Gather {
     }
 
     /// Appends rows of a partition, behind the row `after`, until the batch is full or
-    /// [`ROWS_A_LOOK`] rows were visited. Returns the row behind which to continue, or `None` at
+    /// [`ROWS_BETWEEN_YIELDS`] rows were visited. Returns the row behind which to continue, or `None` at
     /// the end of `view`. `statics` has the partition's static cells. Sets `any` with the first
     /// row.
     pub(crate) fn append_rows(
@@ -216,9 +216,9 @@ impl Gather {
         }
         let statics = Statics::of(&self.request, statics);
         let mut rows = view.range(start, end, false);
-        let mut looked = 0;
+        let mut visited = 0;
         while let Some((clustering, row)) = rows.next_placed() {
-            looked += 1;
+            visited += 1;
             let is_there = |row: &RowView| {
                 self.request.known.is_none()
                     || row.liveness().is_some()
@@ -229,11 +229,11 @@ impl Gather {
                 self.push_row(place, &row, &statics);
             }
             // Checking the bytes of all columns costs more than a row.
-            let is_full = match looked % ROWS_BETWEEN_LOOKS {
+            let is_full = match visited % ROWS_BETWEEN_CHECKS {
                 0 => self.is_full(),
                 _ => self.rows >= self.request.rows.max(1),
             };
-            if is_full || looked == ROWS_A_LOOK {
+            if is_full || visited == ROWS_BETWEEN_YIELDS {
                 return Some(Bytes::copy_from_slice(clustering));
             }
         }

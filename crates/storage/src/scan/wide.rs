@@ -26,8 +26,8 @@ use crate::scan::file_source::{FileSource, Position};
 /// Smaller ones are merged whole, so that their blocks are read once and not twice.
 pub(crate) const WHOLE_BLOCKS: usize = 4;
 
-/// Partitions of one row that take about as long as `ROWS_A_LOOK` rows.
-const PARTITIONS_A_LOOK: u32 = 128;
+/// Partitions of one row that take about as long as `ROWS_BETWEEN_YIELDS` rows.
+const PARTITIONS_A_YIELD: u32 = 128;
 
 /// A partition with rows that no batch has yet.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl BatchScan {
 
     /// Merges the partition at this position from all sources that have it, and appends its rows.
     pub(crate) async fn merge(&mut self, place: Position) -> Result<(), StorageError> {
-        self.turns.1 += 1;
+        self.since_yield.1 += 1;
         if self.is_wide(&place)? {
             return self.merge_wide(place).await;
         }
@@ -123,11 +123,11 @@ impl BatchScan {
         let view = PartitionView::new(piece.partition, self.snapshot.now_s);
         let (head, stream) = (view.clone(), (!piece.last).then_some(stream));
         self.pending = Some(Pending { place, view, after: None, head, any: false, stream });
-        self.go_on_pending().await
+        self.resume_pending().await
     }
 
     /// Appends rows of the pending partition until the batch is full or the partition ends.
-    pub(crate) async fn go_on_pending(&mut self) -> Result<(), StorageError> {
+    pub(crate) async fn resume_pending(&mut self) -> Result<(), StorageError> {
         let Some(mut pending) = self.pending.take() else { return Ok(()) };
         loop {
             let Pending { place, view, after, head, any, .. } = &mut pending;
@@ -138,7 +138,7 @@ impl BatchScan {
                     self.pending = Some(pending);
                     return Ok(());
                 }
-                self.turns.1 += PARTITIONS_A_LOOK;
+                self.since_yield.1 += PARTITIONS_A_YIELD;
                 self.yield_if_due().await;
                 continue;
             }
@@ -154,7 +154,7 @@ impl BatchScan {
             if piece.last {
                 pending.stream = None;
             }
-            self.turns.0 += 1 + (self.files.len() + self.memory.len()) as u32;
+            self.since_yield.0 += 1 + (self.files.len() + self.memory.len()) as u32;
             self.yield_if_due().await;
         }
     }

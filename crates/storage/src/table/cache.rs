@@ -26,7 +26,7 @@ type BlockId = (u64, usize);
 
 /// Blocks may use at least this fraction (1/8) of the memory, even if filters and indexes fill all
 /// of it. Otherwise each read would go to the disk.
-const ROOM_MIN_PART: usize = 8;
+const BLOCKS_MIN_PART: usize = 8;
 
 /// Uses counted for a block. More do not change its eviction.
 const USES_MAX: u8 = 3;
@@ -46,7 +46,7 @@ pub(crate) struct Cache {
     /// Blocks evicted from the small queue recently, with the number of the eviction.
     ghosts: FxHashMap<BlockId, u64>,
     ghost_order: VecDeque<(BlockId, u64)>,
-    turned_out: u64,
+    evictions: u64,
     /// Uses the free part of `bytes_max`.
     scans: Arc<ScanCache>,
     pub(crate) hits: u64,
@@ -74,7 +74,7 @@ impl Cache {
             main: VecDeque::new(),
             ghosts: FxHashMap::default(),
             ghost_order: VecDeque::new(),
-            turned_out: 0,
+            evictions: 0,
             scans,
             hits: 0,
             misses: 0,
@@ -84,7 +84,7 @@ impl Cache {
     /// Returns the bytes that blocks may use: what filters and indexes leave, or the minimum
     /// fraction.
     pub(crate) fn bytes_max(&self) -> usize {
-        self.bytes_max.saturating_sub(self.reserved).max(self.bytes_max / ROOM_MIN_PART)
+        self.bytes_max.saturating_sub(self.reserved).max(self.bytes_max / BLOCKS_MIN_PART)
     }
 
     /// Sets the memory of filters and indexes of open files, which share the budget.
@@ -94,11 +94,11 @@ impl Cache {
     }
 
     fn fit(&mut self) {
-        let room = self.bytes_max();
-        while self.bytes > room {
+        let limit = self.bytes_max();
+        while self.bytes > limit {
             self.evict();
         }
-        self.scans.set_blocks(self.bytes + self.bytes_max - room);
+        self.scans.set_blocks(self.bytes + self.bytes_max - limit);
     }
 
     /// Returns the bytes of cached blocks.
@@ -129,7 +129,7 @@ impl Cache {
     /// Caches a block after a read, or accounts for the growth of a cached block.
     #[inline]
     pub(crate) fn keep(&mut self, file: u64, index: usize, block: &Block) {
-        let (bytes, room) = (block.bytes(), self.bytes_max());
+        let (bytes, limit) = (block.bytes(), self.bytes_max());
         let id = (file, index);
         match self.slots.get_mut(&id) {
             Some(slot) if slot.bytes == bytes => return,
@@ -142,7 +142,7 @@ impl Cache {
                 }
                 slot.bytes = bytes;
             }
-            None if bytes > room => return,
+            None if bytes > limit => return,
             None => {
                 let is_main = self.ghosts.remove(&id).is_some();
                 self.slots.insert(id, Slot { block: block.clone(), bytes, uses: 0, is_main });
@@ -181,9 +181,9 @@ impl Cache {
 
     /// Adds a ghost. Keeps as many ghosts as there are blocks, at least 16.
     fn remember(&mut self, id: BlockId) {
-        self.turned_out += 1;
-        self.ghosts.insert(id, self.turned_out);
-        self.ghost_order.push_back((id, self.turned_out));
+        self.evictions += 1;
+        self.ghosts.insert(id, self.evictions);
+        self.ghost_order.push_back((id, self.evictions));
         while self.ghost_order.len() > self.slots.len().max(16) {
             let (oldest, number) = self.ghost_order.pop_front().expect("there are several");
             if self.ghosts.get(&oldest) == Some(&number) {

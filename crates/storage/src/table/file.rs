@@ -445,7 +445,7 @@ impl FileCursor {
     }
 
     /// Returns the next block's part of the current partition. Its rows must sort after `after`.
-    pub(crate) async fn go_on(&mut self, after: &[u8]) -> Result<(Entry, Option<Bytes>), StorageError> {
+    pub(crate) async fn resume(&mut self, after: &[u8]) -> Result<(Entry, Option<Bytes>), StorageError> {
         let (token, key) = self.begun.take().expect("a partition goes on");
         let part = self.part().await?.ok_or_else(|| self.file.malformed(self.next_block)(Malformed))?;
         if !part.continued() || part.place() != (token, &key) {

@@ -12,7 +12,7 @@ use crate::manifest::Owner;
 
 /// Returns the first and the last position that an owner has in every stripe. `None` if it has
 /// none. Positions are fractions of 2^64, scaled down by the ignored bits.
-fn part_of_piece(owner: &Owner) -> Option<(u128, u128)> {
+fn part_of_stripe(owner: &Owner) -> Option<(u128, u128)> {
     let shards = u128::from(owner.sharding.shards.max(1));
     let edge =
         |shard: u32| (u128::from(shard) << 64).div_ceil(shards).div_ceil(1 << owner.sharding.ignore_msb);
@@ -27,8 +27,8 @@ impl Owner {
         if ignored >= 64 || ignored != outer.sharding.ignore_msb {
             return false;
         }
-        let Some((first, last)) = part_of_piece(self) else { return true };
-        part_of_piece(outer).is_some_and(|(low, high)| low <= first && last <= high)
+        let Some((first, last)) = part_of_stripe(self) else { return true };
+        part_of_stripe(outer).is_some_and(|(low, high)| low <= first && last <= high)
     }
 }
 
@@ -42,21 +42,21 @@ pub(crate) fn may_own(owners: &[Owner], first: i64, last: i64) -> bool {
     }
     let (mut low, mut high) = (0, u128::from(u64::MAX) >> ignored);
     for owner in owners {
-        let Some((first, last)) = part_of_piece(owner) else { return false };
+        let Some((first, last)) = part_of_stripe(owner) else { return false };
         (low, high) = (low.max(first), high.min(last));
     }
-    let piece = 1_u128 << (64 - ignored);
+    let stripe = 1_u128 << (64 - ignored);
     let place = |token: i64| u128::from((token as u64) ^ (1 << 63));
     let (first, last) = (place(first), place(last));
     if low > high || first > last {
         return false;
     }
     // The first owned position at or after `first` is in this stripe or in the next one.
-    let here = first - first % piece;
-    let next = match first % piece {
+    let here = first - first % stripe;
+    let next = match first % stripe {
         at if at <= low => here + low,
         at if at <= high => first,
-        _ => here + piece + low,
+        _ => here + stripe + low,
     };
     next <= last && next <= u128::from(u64::MAX)
 }

@@ -49,8 +49,8 @@ struct Reading {
 
 enum State {
     /// Found in the scan cache.
-    Kept(Bytes),
-    UnderWay(BoxFuture<io::Result<Bytes>>),
+    Cached(Bytes),
+    InFlight(BoxFuture<io::Result<Bytes>>),
     Read(io::Result<Bytes>),
 }
 
@@ -86,11 +86,11 @@ impl ReadAhead {
             None => self.begin(index),
         };
         let read = match reading.state {
-            State::Kept(bytes) => Ok(bytes),
-            State::Read(read) => self.keep(&reading.blocks, read),
-            State::UnderWay(read) => {
+            State::Cached(bytes) => Ok(bytes),
+            State::Read(read) => self.cache_chunk(&reading.blocks, read),
+            State::InFlight(read) => {
                 let read = read.await;
-                self.keep(&reading.blocks, read)
+                self.cache_chunk(&reading.blocks, read)
             }
         };
         let bytes = read.map_err(|error| self.file.unread(error))?;
@@ -99,10 +99,10 @@ impl ReadAhead {
         let wanted = self.file.index.get(end).is_some_and(|entry| entry.start.token <= self.last);
         if wanted && self.bytes >= AHEAD_FROM {
             let mut next = self.begin(end);
-            if let State::UnderWay(read) = &mut next.state {
+            if let State::InFlight(read) = &mut next.state {
                 // The first poll submits the request.
-                let looked = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
-                if let Poll::Ready(read) = looked {
+                let polled = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
+                if let Poll::Ready(read) = polled {
                     next.state = State::Read(read);
                 }
             }
@@ -113,7 +113,7 @@ impl ReadAhead {
 
     /// Caches a read for later scans. Leaves out short reads of a scan that ends early: they would
     /// split the long reads of later scans.
-    fn keep(&self, blocks: &Range<usize>, read: io::Result<Bytes>) -> io::Result<Bytes> {
+    fn cache_chunk(&self, blocks: &Range<usize>, read: io::Result<Bytes>) -> io::Result<Bytes> {
         if let (Some(cache), Ok(bytes)) = (&self.cache, &read)
             && (self.last >= self.file.tokens().1 || bytes.len() as u64 >= AHEAD_FROM)
         {
@@ -131,7 +131,7 @@ impl ReadAhead {
     fn begin(&mut self, from: usize) -> Reading {
         let mut end_max = self.file.index.len();
         match self.cache.as_ref().map(|cache| cache.find(self.file.id, from)) {
-            Some(Ok((blocks, bytes))) => return Reading { blocks, state: State::Kept(bytes) },
+            Some(Ok((blocks, bytes))) => return Reading { blocks, state: State::Cached(bytes) },
             Some(Err(next)) => end_max = next.unwrap_or(end_max),
             None => {}
         }
@@ -145,6 +145,6 @@ impl ReadAhead {
         let bytes = (last.offset - first.offset) as usize + last.stored as usize;
         let read = self.file.begin_read(first.offset, bytes);
         self.bytes = (self.bytes * 2).min(READ);
-        Reading { blocks: from..from + more + 1, state: State::UnderWay(read) }
+        Reading { blocks: from..from + more + 1, state: State::InFlight(read) }
     }
 }

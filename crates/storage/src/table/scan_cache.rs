@@ -7,9 +7,9 @@
 //! lock.
 //!
 //! The least recently used chunk is evicted first. A new chunk evicts only chunks that were not
-//! used within the last [`STAYS`] × (number of chunks) reads. Plain LRU fails on a cyclic scan that
+//! used within the last [`STAY_FACTOR`] × (number of chunks) reads. Plain LRU fails on a cyclic scan that
 //! is larger than the cache: it evicts each chunk just before the scan returns to it. With the
-//! rule, such a scan finds as many chunks as fit. A table larger than [`STAYS`] times the cache
+//! rule, such a scan finds as many chunks as fit. A table larger than [`STAY_FACTOR`] times the cache
 //! passes through.
 
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bytes::Bytes;
 
-/// Reads for each cached chunk during which a chunk stays. See the head of this file.
-const STAYS: u64 = 4;
+/// Reads for each cached chunk during which a chunk stay_from. See the head of this file.
+const STAY_FACTOR: u64 = 4;
 
 /// Chunks that the fast lane frees at a time, of up to a megabyte each.
-const PIECE: usize = 8;
+const CHUNKS_FREED_MAX: usize = 8;
 
 /// Smaller chunks are copied: the memory of a read may be four times its length.
 const COPIED_BYTES_MAX: usize = 256 << 10;
@@ -45,13 +45,13 @@ pub(crate) struct ScanCache {
     bytes: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
-    kept: Mutex<Kept>,
+    chunks: Mutex<Chunks>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Chunks {
     /// By file and first block. Chunks of a file do not overlap.
-    chunks: BTreeMap<BlockId, Entry>,
+    by_block: BTreeMap<BlockId, Entry>,
     /// Ordered by the number of the read that used the chunk last.
     by_use: BTreeMap<u64, BlockId>,
     bytes: usize,
@@ -66,11 +66,11 @@ struct Entry {
     used: u64,
 }
 
-impl Kept {
+impl Chunks {
     /// Returns the chunk that contains this block.
     fn find(&mut self, file: u64, block: usize) -> Option<Chunk> {
         self.reads += 1;
-        let (id, entry) = self.chunks.range_mut(..=(file, block)).next_back()?;
+        let (id, entry) = self.by_block.range_mut(..=(file, block)).next_back()?;
         if id.0 != file || entry.end <= block {
             return None;
         }
@@ -82,12 +82,12 @@ impl Kept {
 
     /// Returns the first block at or after this one with which a chunk starts.
     fn next(&self, file: u64, block: usize) -> Option<usize> {
-        let (id, _) = self.chunks.range((file, block)..).next()?;
+        let (id, _) = self.by_block.range((file, block)..).next()?;
         (id.0 == file).then_some(id.1)
     }
 
     fn overlaps(&self, file: u64, blocks: &Range<usize>) -> bool {
-        let before = self.chunks.range(..(file, blocks.end)).next_back();
+        let before = self.by_block.range(..(file, blocks.end)).next_back();
         before.is_some_and(|(id, entry)| id.0 == file && entry.end > blocks.start)
     }
 
@@ -96,7 +96,7 @@ impl Kept {
         self.bytes += bytes.len();
         let id = (file, blocks.start);
         self.by_use.insert(self.reads, id);
-        self.chunks.insert(id, Entry { end: blocks.end, bytes, used: self.reads });
+        self.by_block.insert(id, Entry { end: blocks.end, bytes, used: self.reads });
     }
 
     /// Removes the least recently used chunk, unless a read used it since read number `before`.
@@ -105,24 +105,24 @@ impl Kept {
         (used < before).then(|| self.remove(used, id))
     }
 
-    /// Removes the oldest chunks, at most `chunks_max`, until no more than `room` bytes are left.
-    fn take_above(&mut self, room: usize, chunks_max: usize) -> Vec<Bytes> {
+    /// Removes the oldest chunks, at most `chunks_max`, until no more than `limit` bytes are left.
+    fn take_above(&mut self, limit: usize, chunks_max: usize) -> Vec<Bytes> {
         let mut out = Vec::new();
-        while self.bytes > room && out.len() < chunks_max {
+        while self.bytes > limit && out.len() < chunks_max {
             out.extend(self.take_oldest(u64::MAX));
         }
         out
     }
 
     fn take_of(&mut self, file: u64, chunks_max: usize) -> Vec<Bytes> {
-        let of_file = self.chunks.range((file, 0)..=(file, usize::MAX)).take(chunks_max);
+        let of_file = self.by_block.range((file, 0)..=(file, usize::MAX)).take(chunks_max);
         let of_file: Vec<(u64, BlockId)> = of_file.map(|(id, entry)| (entry.used, *id)).collect();
         of_file.into_iter().map(|(used, id)| self.remove(used, id)).collect()
     }
 
     fn remove(&mut self, used: u64, id: BlockId) -> Bytes {
         self.by_use.remove(&used);
-        let entry = self.chunks.remove(&id).expect("both maps have the same chunks");
+        let entry = self.by_block.remove(&id).expect("both maps have the same chunks");
         self.bytes -= entry.bytes.len();
         entry.bytes
     }
@@ -137,7 +137,7 @@ impl ScanCache {
             bytes: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
-            kept: Mutex::default(),
+            chunks: Mutex::default(),
         }
     }
 
@@ -151,20 +151,20 @@ impl ScanCache {
         (self.hits.load(Relaxed), self.misses.load(Relaxed))
     }
 
-    fn room(&self) -> usize {
+    fn limit(&self) -> usize {
         self.bytes_max.saturating_sub(self.blocks_bytes.load(Relaxed))
     }
 
     /// Locks, on heavy lanes. A poisoned lock is used: a panic happens only between two operations,
     /// and each leaves both maps consistent.
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Chunks> {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tries to lock, on the fast lane, which must not wait.
-    fn try_lock(&self) -> Option<MutexGuard<'_, Kept>> {
-        match self.kept.try_lock() {
-            Ok(kept) => Some(kept),
+    fn try_lock(&self) -> Option<MutexGuard<'_, Chunks>> {
+        match self.chunks.try_lock() {
+            Ok(chunks) => Some(chunks),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -173,37 +173,37 @@ impl ScanCache {
     /// Heavy lanes: returns the chunk with this block. Otherwise the block at which a read should
     /// end because the next chunk starts there.
     pub(crate) fn find(&self, file: u64, block: usize) -> Result<Chunk, Option<usize>> {
-        let mut kept = self.lock();
-        let found = kept.find(file, block);
+        let mut chunks = self.lock();
+        let found = chunks.find(file, block);
         let count = if found.is_some() { &self.hits } else { &self.misses };
         count.fetch_add(1, Relaxed);
-        found.ok_or_else(|| kept.next(file, block))
+        found.ok_or_else(|| chunks.next(file, block))
     }
 
     /// Heavy lanes: caches a chunk, if there is free space.
     pub(crate) fn keep(&self, file: u64, (blocks, bytes): Chunk) {
         let bytes = if bytes.len() < COPIED_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes };
-        let room = self.room();
-        let mut kept = self.lock();
-        let mut out = kept.take_above(room, usize::MAX);
+        let limit = self.limit();
+        let mut chunks = self.lock();
+        let mut out = chunks.take_above(limit, usize::MAX);
         // Another scan may have cached the same blocks meanwhile.
-        if bytes.len() <= room && !kept.overlaps(file, &blocks) {
-            let stays = kept.reads.saturating_sub(STAYS * kept.chunks.len() as u64);
-            while kept.bytes + bytes.len() > room {
-                let Some(oldest) = kept.take_oldest(stays) else { break };
+        if bytes.len() <= limit && !chunks.overlaps(file, &blocks) {
+            let stay_from = chunks.reads.saturating_sub(STAY_FACTOR * chunks.by_block.len() as u64);
+            while chunks.bytes + bytes.len() > limit {
+                let Some(oldest) = chunks.take_oldest(stay_from) else { break };
                 out.push(oldest);
             }
-            if kept.bytes + bytes.len() <= room {
-                kept.insert(file, blocks, bytes);
+            if chunks.bytes + bytes.len() <= limit {
+                chunks.insert(file, blocks, bytes);
             }
         }
-        self.give_back(kept, out);
+        self.unlock(chunks, out);
     }
 
     /// Releases the lock before it frees the removed chunks.
-    fn give_back(&self, kept: MutexGuard<'_, Kept>, out: Vec<Bytes>) {
-        self.bytes.store(kept.bytes, Relaxed);
-        drop(kept);
+    fn unlock(&self, chunks: MutexGuard<'_, Chunks>, out: Vec<Bytes>) {
+        self.bytes.store(chunks.bytes, Relaxed);
+        drop(chunks);
         drop(out);
     }
 
@@ -211,32 +211,32 @@ impl ScanCache {
     /// lock, the next call of this or [`Self::keep`] evicts.
     pub(crate) fn set_blocks(&self, blocks_bytes: usize) {
         self.blocks_bytes.store(blocks_bytes, Relaxed);
-        let room = self.room();
-        if self.bytes() <= room {
+        let limit = self.limit();
+        if self.bytes() <= limit {
             return;
         }
-        if let Some(mut kept) = self.try_lock() {
-            let out = kept.take_above(room, PIECE);
-            self.give_back(kept, out);
+        if let Some(mut chunks) = self.try_lock() {
+            let out = chunks.take_above(limit, CHUNKS_FREED_MAX);
+            self.unlock(chunks, out);
         }
     }
 
     /// Fast lane: removes some chunks of a deleted file. Returns true if none is left, and false if
     /// a heavy lane holds the lock.
     pub(crate) fn forget_some(&self, file: u64) -> bool {
-        let Some(mut kept) = self.try_lock() else { return false };
-        let out = kept.take_of(file, PIECE);
-        let is_gone = out.len() < PIECE;
-        self.give_back(kept, out);
+        let Some(mut chunks) = self.try_lock() else { return false };
+        let out = chunks.take_of(file, CHUNKS_FREED_MAX);
+        let is_gone = out.len() < CHUNKS_FREED_MAX;
+        self.unlock(chunks, out);
         is_gone
     }
 
     /// Heavy lanes: removes the chunks of a file after a failed check, in case only the cached
     /// bytes are damaged.
     pub(crate) fn forget(&self, file: u64) {
-        let mut kept = self.lock();
-        let out = kept.take_of(file, usize::MAX);
-        self.give_back(kept, out);
+        let mut chunks = self.lock();
+        let out = chunks.take_of(file, usize::MAX);
+        self.unlock(chunks, out);
     }
 }
 
@@ -346,7 +346,7 @@ mod tests {
         }
         assert_eq!(cache.bytes(), ROOM);
         cache.set_blocks(900);
-        assert_eq!(cache.bytes(), ROOM - 10 * PIECE, "PIECE chunks at a time");
+        assert_eq!(cache.bytes(), ROOM - 10 * CHUNKS_FREED_MAX, "CHUNKS_FREED_MAX chunks at a time");
         // No more blocks arrive. The next scan evicts the rest, although its own chunk does not
         // fit.
         cache.keep(2, (0..1, vec![0; 200].into()));

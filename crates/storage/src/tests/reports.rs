@@ -15,10 +15,10 @@ fn put(shard: &Rc<Shard>, number: i64) {
 
 /// Opens a shard and collects its reports.
 fn reporting(sim: &Arc<Sim>) -> (Rc<Shard>, Arc<Mutex<Vec<Event>>>) {
-    let told: Arc<Mutex<Vec<Event>>> = Arc::default();
-    let heard = told.clone();
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let heard = events.clone();
     let teller = Teller::new(move |event| heard.lock().unwrap().push(event.clone()));
-    (open(sim, &Options { teller, ..options() }).expect("opens"), told)
+    (open(sim, &Options { teller, ..options() }).expect("opens"), events)
 }
 
 fn close(shard: Rc<Shard>) {
@@ -30,14 +30,14 @@ fn close(shard: Rc<Shard>) {
 #[test]
 fn flushes_and_merges_have_a_line_with_their_table() {
     let sim = Arc::new(Sim::new(1));
-    let (shard, told) = reporting(&sim);
+    let (shard, events) = reporting(&sim);
     shard.name(TABLE, "ks.t".into());
     for round in 0..2 {
         (0..20).for_each(|number| put(&shard, round * 10 + number));
         block_on(shard.flush_all()).expect("flushed");
     }
     block_on(shard.compact_all(TABLE)).expect("merged");
-    let lines: Vec<String> = told.lock().unwrap().iter().map(Event::to_string).collect();
+    let lines: Vec<String> = events.lock().unwrap().iter().map(Event::to_string).collect();
     let flush = lines.iter().find(|line| line.starts_with("flush table=ks.t tables=1 ")).expect("a flush");
     assert!(flush.ends_with("reason=asked"), "{flush}");
     let merge = lines.iter().find(|line| line.starts_with("compaction table=ks.t runs=2 ")).expect("a merge");
@@ -81,11 +81,11 @@ fn recovery_is_reported_with_its_records_and_bytes() {
     (0..5).for_each(|number| put(&shard, number));
     drop(shard);
     drop_tasks();
-    let (shard, told) = reporting(&sim);
+    let (shard, events) = reporting(&sim);
     let recovery = shard.recovery();
     assert_eq!((recovery.records, recovery.segments), (5, 1));
     let line = format!("core recovered core=0 files=0 segments=1 records=5 bytes={}", recovery.bytes);
-    assert!(told.lock().unwrap().iter().any(|event| event.to_string().starts_with(&line)), "{told:?}");
+    assert!(events.lock().unwrap().iter().any(|event| event.to_string().starts_with(&line)), "{events:?}");
     close(shard);
 }
 
@@ -101,16 +101,16 @@ fn torn_tail_is_reported_with_its_place() {
     // Damages a byte of the last record's payload, which follows the header and a block for each
     // record.
     sim.disk.flip(&log, 3 * 4096 + 60, 3);
-    let (shard, told) = reporting(&sim);
+    let (shard, events) = reporting(&sim);
     assert_eq!(shard.recovery().records, 2);
-    let told = told.lock().unwrap();
-    let torn = told.iter().find_map(|event| match event {
+    let events = events.lock().unwrap();
+    let torn = events.iter().find_map(|event| match event {
         Event::TornTail { segment, offset, bytes } => Some((segment.clone(), *offset, *bytes)),
         _ => None,
     });
     let (segment, offset, bytes) = torn.expect("it is reported");
     assert_eq!((segment, offset), (log, 3 * 4096));
     assert!((40..4096).contains(&bytes), "{bytes}");
-    drop(told);
+    drop(events);
     close(shard);
 }

@@ -43,8 +43,8 @@ pub(crate) fn most<T>(candidates: impl IntoIterator<Item = (T, Candidate)>, room
 
 /// Waiting runs from which on writers are slowed, and at which they are slowed most. A table
 /// without lag has three runs of each size tier, and a compaction takes 32 at once.
-const PILE_SOFT: u64 = 48;
-const PILE_HARD: u64 = 128;
+const RUNS_SOFT: u64 = 48;
+const RUNS_HARD: u64 = 128;
 
 /// The most that writers are slowed for runs, in millionths: to 1/9 of the rate of compaction.
 const SLOWED_MAX_PPM: u64 = 900_000;
@@ -52,8 +52,8 @@ const SLOWED_MAX_PPM: u64 = 900_000;
 /// Returns how far waiting runs have piled up, in millionths. A table's own threshold may raise the
 /// limit.
 pub(crate) fn pressure_ppm(waiting: usize, min_threshold: u32) -> u32 {
-    let soft = PILE_SOFT.max(2 * u64::from(min_threshold));
-    let hard = soft + PILE_HARD - PILE_SOFT;
+    let soft = RUNS_SOFT.max(2 * u64::from(min_threshold));
+    let hard = soft + RUNS_HARD - RUNS_SOFT;
     let over = (waiting as u64).saturating_sub(soft);
     (over * SLOWED_MAX_PPM / (hard - soft)).min(SLOWED_MAX_PPM) as u32
 }

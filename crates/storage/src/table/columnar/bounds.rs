@@ -55,7 +55,7 @@ fn cut(value: &[u8]) -> &[u8] {
 }
 
 /// Returns the least and the greatest of some values. Numbers must have the width of the encoding.
-fn ends<'a>(
+fn min_max<'a>(
     encoding: ColumnEncoding,
     mut values: impl Iterator<Item = &'a [u8]>,
 ) -> Option<(&'a [u8], &'a [u8])> {
@@ -75,7 +75,7 @@ fn ends<'a>(
 impl ZoneMapBuilder {
     pub(crate) fn of_clustering(clustering: &ValuesBuilder) -> ZoneMapBuilder {
         let mut bounds = ZoneMapBuilder::default();
-        let (low, high) = ends(ColumnEncoding::Bytes, clustering.all()).unwrap_or_default();
+        let (low, high) = min_max(ColumnEncoding::Bytes, clustering.all()).unwrap_or_default();
         put_bytes(&mut bounds.clustering, cut(low));
         bounds.clustering.push(u8::from(high.len() > KEPT));
         put_bytes(&mut bounds.clustering, cut(high));
@@ -100,7 +100,7 @@ impl ZoneMapBuilder {
         if elements || values.present(valid).any(odd) {
             return out.push(UNKNOWN);
         }
-        let Some((low, high)) = ends(encoding, values.present(valid)) else { return out.push(NONE) };
+        let Some((low, high)) = min_max(encoding, values.present(valid)) else { return out.push(NONE) };
         out.push(if high.len() > KEPT { CUT } else { RANGE });
         put_bytes(out, cut(low));
         put_bytes(out, cut(high));
@@ -158,9 +158,9 @@ pub(crate) fn may_match(
                 _ if kind == UNKNOWN || encoding != condition.encoding => true,
                 None => false,
                 Some((low, high)) => {
-                    let asked =
+                    let requested =
                         (condition.low.as_ref().map(|b| &b[..]), condition.high.as_ref().map(|b| &b[..]));
-                    overlaps(|l, r| encoding.compare(l, r), (low, high, kind == CUT), asked)
+                    overlaps(|l, r| encoding.compare(l, r), (low, high, kind == CUT), requested)
                 }
             };
         }
@@ -209,11 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_the_least_and_the_greatest() {
+    fn min_max_are_the_least_and_the_greatest() {
         let check = |encoding: ColumnEncoding, values: &[&[u8]]| {
             let order = |left: &&[u8], right: &&[u8]| encoding.compare(left, right);
             let expected = values.iter().copied().min_by(order).zip(values.iter().copied().max_by(order));
-            assert_eq!(ends(encoding, values.iter().copied()), expected, "{values:?}");
+            assert_eq!(min_max(encoding, values.iter().copied()), expected, "{values:?}");
         };
         let strings: &[&[u8]] =
             &[b"", b"a", b"a\0", b"abcdefgh", b"abcdefg", b"abcdefgh\0", b"abcdefghi", b"\xff", b"b"];
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_outside_the_range_are_passed_over() {
+    fn blocks_outside_the_range_are_skipped() {
         use Bound::{Excluded, Included, Unbounded};
         let strings: &[&[u8]] = &[b"dog", b"cat", b"eel"];
         check(ColumnEncoding::Bytes, strings, Included(b"eel"), Unbounded, true);
