@@ -37,7 +37,7 @@ impl Shard {
             let Some(frozen) = next else { return self.leave() };
             let last_record = frozen.last_record;
             if let Err(error) = self.flush(frozen).await {
-                // Writes are refused from here on. Reads go on, and memtables stay.
+                // Writes are refused from here on. Reads continue, and memtables stay.
                 self.fail(error);
                 return self.leave();
             }

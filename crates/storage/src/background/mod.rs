@@ -94,9 +94,9 @@ impl Shard {
         }
     }
 
-    /// Repeats a step of a flush like [`Shard::retry_while_full`], and also after other disk errors, with
-    /// increasing delays. Writes continue meanwhile, as during any long flush, but are refused from
-    /// the third failure in a row on.
+    /// Repeats a step of a flush like [`Shard::retry_while_full`], and also after other disk
+    /// errors, with increasing delays. Writes continue meanwhile, as during any long flush, but are
+    /// refused from the third failure in a row on.
     pub(crate) async fn retry_flush<T>(
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,

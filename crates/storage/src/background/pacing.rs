@@ -101,7 +101,7 @@ pub(crate) struct Pacing {
 }
 
 impl Pacing {
-    /// Returns true while a test pauses flushes and merges.
+    /// Returns true while a test pauses flushes and compactions.
     pub(crate) fn is_paused(&self) -> bool {
         #[cfg(test)]
         let paused = self.paused.get();

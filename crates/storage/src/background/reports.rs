@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn storm_of_events_has_a_bounded_number_of_lines() {
+    fn storm_of_events_logs_a_bounded_number_of_lines() {
         let lines = Lines::default();
         let burst = (0..1000).filter(|event| lines.take(*event).is_some()).count();
         assert_eq!(burst, BURST as usize);

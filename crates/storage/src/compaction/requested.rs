@@ -17,7 +17,7 @@ use crate::shard::Shard;
 use crate::table::file::TableFile;
 use crate::world::Work;
 
-/// Time between two checks for the end of other merges.
+/// Time between two checks for the end of other compactions.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 impl Shard {

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_keeps_the_last_of_a_bounded_number() {
+    fn history_is_bounded_and_keeps_the_latest() {
         let tasks = Rc::new(Tasks::new(500));
         for number in 1..=5 {
             let guard = tasks.begin(TaskKind::Compaction, Some(TableId(7)), number, (0, Progress::default()));

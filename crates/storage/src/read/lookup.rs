@@ -88,9 +88,9 @@ impl Lookup {
         self.next
     }
 
-    /// Returns true if blocks of this read must not be cached: the request says so, or they are
-    /// more than `bytes_max` stored bytes of one partition, which would evict the blocks of other
-    /// reads.
+    /// Returns true if blocks of this read must not be cached: the request bypasses the cache, or
+    /// they are more than `bytes_max` stored bytes of one partition, which would evict the blocks of
+    /// other reads.
     pub(crate) fn bypasses(&self, bytes_max: usize) -> bool {
         match &self.request {
             PartRequest::Slice(slice) => slice.bypass_cache,

@@ -197,9 +197,9 @@ impl Gather {
     }
 
     /// Appends rows of a partition, behind the row `after`, until the batch is full or
-    /// [`ROWS_BETWEEN_YIELDS`] rows were visited. Returns the row behind which to continue, or `None` at
-    /// the end of `view`. `statics` has the partition's static cells. Sets `any` with the first
-    /// row.
+    /// [`ROWS_BETWEEN_YIELDS`] rows were visited. Returns the row behind which to continue, or
+    /// `None` at the end of `view`. `statics` has the partition's static cells. Sets `any` with the
+    /// first row.
     pub(crate) fn append_rows(
         &mut self,
         place: &Position,

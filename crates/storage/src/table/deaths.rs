@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn histogram_is_read_as_it_was_written() {
+    fn histogram_round_trips() {
         let mut deaths = Deaths::default();
         [(5, 1), (9, 2), (5, 7), (u32::MAX, 1)].iter().for_each(|(at, count)| deaths.add(*at, *count));
         let mut bytes = Vec::new();

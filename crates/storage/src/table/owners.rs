@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_of_two_and_of_sixteen_overlap_where_they_should() {
+    fn shards_of_2_and_16_overlap_by_their_tokens() {
         let all = |owners: &[Owner]| may_own(owners, i64::MIN, i64::MAX);
         for shard in 0..16 {
             assert_eq!(all(&[owner(2, 0), owner(16, shard)]), shard < 8);

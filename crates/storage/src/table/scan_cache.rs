@@ -7,10 +7,10 @@
 //! lock.
 //!
 //! The least recently used chunk is evicted first. A new chunk evicts only chunks that were not
-//! used within the last [`STAY_FACTOR`] × (number of chunks) reads. Plain LRU fails on a cyclic scan that
-//! is larger than the cache: it evicts each chunk just before the scan returns to it. With the
-//! rule, such a scan finds as many chunks as fit. A table larger than [`STAY_FACTOR`] times the cache
-//! passes through.
+//! used within the last [`STAY_FACTOR`] × (number of chunks) reads. Plain LRU fails on a cyclic
+//! scan that is larger than the cache: it evicts each chunk just before the scan returns to it.
+//! With the rule, such a scan finds as many chunks as fit. A table larger than [`STAY_FACTOR`]
+//! times the cache passes through.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

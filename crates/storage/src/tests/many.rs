@@ -66,7 +66,7 @@ fn files_are_found_in_a_few_comparisons_among_thousands() {
 }
 
 #[test]
-fn filters_and_indexes_leave_the_cache_less() {
+fn filters_and_indexes_shrink_the_cache() {
     let sim = Arc::new(Sim::new(2));
     let shard = open(&sim, &Options { cache_bytes: 64 << 10, ..spacious() }).unwrap();
     let room = || shard.cache.borrow().bytes_max() as u64;

@@ -61,7 +61,7 @@ fn check_pieces(shard: &Rc<Shard>, rows: u32, rows_max: usize, what: &str) {
 }
 
 #[test]
-fn wide_partition_comes_a_block_at_a_time() {
+fn wide_partition_is_scanned_block_by_block() {
     let sim = Arc::new(Sim::default());
     let shard = open(&sim, &wide_options()).unwrap();
     for value in [1, 2] {
@@ -145,7 +145,7 @@ fn rest_of_a_partition_is_not_read() {
 
 /// All sources together have as many range deletions as rows. A read looks up those of its row.
 #[test]
-fn reads_look_range_deletions_up() {
+fn reads_look_up_range_deletions() {
     let sim = Arc::new(Sim::default());
     let shard = open(&sim, &wide_options()).unwrap();
     let range = |at: u32, timestamp: i64| {

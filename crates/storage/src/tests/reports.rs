@@ -28,7 +28,7 @@ fn close(shard: Rc<Shard>) {
 }
 
 #[test]
-fn flushes_and_merges_have_a_line_with_their_table() {
+fn flushes_and_compactions_log_a_line_with_their_table() {
     let sim = Arc::new(Sim::new(1));
     let (shard, events) = reporting(&sim);
     shard.name(TABLE, "ks.t".into());
@@ -36,11 +36,12 @@ fn flushes_and_merges_have_a_line_with_their_table() {
         (0..20).for_each(|number| put(&shard, round * 10 + number));
         block_on(shard.flush_all()).expect("flushed");
     }
-    block_on(shard.compact_all(TABLE)).expect("merged");
+    block_on(shard.compact_all(TABLE)).expect("compacted");
     let lines: Vec<String> = events.lock().unwrap().iter().map(Event::to_string).collect();
     let flush = lines.iter().find(|line| line.starts_with("flush table=ks.t tables=1 ")).expect("a flush");
     assert!(flush.ends_with("reason=asked"), "{flush}");
-    let merge = lines.iter().find(|line| line.starts_with("compaction table=ks.t runs=2 ")).expect("a merge");
+    let merge =
+        lines.iter().find(|line| line.starts_with("compaction table=ks.t runs=2 ")).expect("a compaction");
     assert!(merge.contains(" tombstones_dropped=0 "), "{merge}");
     let history = shard.compaction_history();
     let merge = history.last().expect("it is in the history");

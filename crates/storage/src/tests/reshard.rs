@@ -202,7 +202,7 @@ fn rows_that_a_file_does_not_own_are_in_no_batch() {
     write_all(&shards, &[row(pair[1], 1, 2, Some(Deletion { timestamp: 2, deleted_at_s: now_s }))]);
     sim.now_s.store(now_s + 10, Ordering::Relaxed);
     block_on(shards[1].flush_all()).expect("flushed");
-    block_on(shards[1].compact_all(USERS)).expect("merged");
+    block_on(shards[1].compact_all(USERS)).expect("compacted");
     end(shards);
     let shards = open_all(&sim, &options, 1);
     write_all(&shards, &[row(pair[1], 3, 3, None)]);

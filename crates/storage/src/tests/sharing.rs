@@ -38,7 +38,7 @@ fn written(sim: &Arc<Sim>) -> (Model, Vec<u64>) {
 
 /// Each file once got sixteen names again.
 #[test]
-fn shards_that_come_back_have_each_file_once() {
+fn returning_shards_have_each_file_once() {
     let sim = Arc::new(Sim::new(1));
     let (model, before) = written(&sim);
     let shards = open_still(&sim, &options(), 16);
@@ -56,7 +56,7 @@ fn shards_that_come_back_have_each_file_once() {
 }
 
 #[test]
-fn split_that_needs_too_many_open_files_changes_nothing() {
+fn split_over_the_file_limit_changes_nothing() {
     let sim = Arc::new(Sim::new(2));
     let (model, before) = written(&sim);
     sim.open_files_max.store(256 + before.iter().sum::<u64>() - 1, Ordering::Relaxed);
@@ -94,7 +94,7 @@ fn split_that_cannot_be_opened_changes_nothing() {
 /// Damage to a file costs its contents, not the start: the new shards contain the damage like the
 /// old ones.
 #[test]
-fn split_passes_a_damaged_file_on() {
+fn split_keeps_a_damaged_file() {
     for in_footer in [false, true] {
         let sim = Arc::new(Sim::new(5));
         let (model, before) = written(&sim);

@@ -65,7 +65,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn small_merge_begins_beside_a_large_one_and_a_large_one_waits() {
+    fn small_compaction_starts_beside_a_large_one() {
         assert_eq!(room([]), Some(u64::MAX));
         assert_eq!(room([1000 * MIB]), Some(250 * MIB));
         assert_eq!(room([1000 * MIB, 40 * MIB]), Some(10 * MIB));
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(most([("large", of(500 * MIB))], 250 * MIB), None);
     }
 
-    /// Five tables, of which one always has the most runs: each is merged again and again.
+    /// Five tables, of which one always has the most runs: each is compacted repeatedly.
     #[test]
     fn busy_table_starves_no_other() {
         let mut waited = [0_u64; 5];
@@ -94,7 +94,7 @@ mod tests {
         assert!(merged.iter().all(|count| *count >= 100), "{merged:?}");
         assert!(
             merged[0] > 2 * merged[1],
-            "the one with ten times the runs is merged more often: {merged:?}"
+            "the one with ten times the runs is compacted more often: {merged:?}"
         );
     }
 

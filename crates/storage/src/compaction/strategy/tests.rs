@@ -13,7 +13,7 @@ fn check(options: TableOptions, megabytes: &[u64], expected: Option<&[usize]>) {
 }
 
 #[test]
-fn tiers_of_four_similar_runs_are_merged() {
+fn tiers_of_four_similar_runs_are_compacted() {
     let tiered = options(Strategy::SizeTiered);
     check(tiered, &[], None);
     check(tiered, &[5, 5, 5], None);
@@ -83,7 +83,7 @@ fn windows_are_counted_in_the_units_of_timestamps() {
 }
 
 #[test]
-fn merge_takes_the_smallest_runs_up_to_the_maximum() {
+fn compaction_takes_the_smallest_runs_up_to_the_maximum() {
     let table = options(Strategy::SizeTiered);
     let runs: Vec<Run> = (0..40).map(|at| Run { bytes: (140 - at) << 20, newest: 0 }).collect();
     let chosen = compaction(&table, &runs, 0).expect("forty are many");
@@ -108,7 +108,7 @@ fn live(options: TableOptions, seed: u64) -> (usize, u64) {
         let mut merges = 0;
         while let Some(found) = compaction(&options, &runs, now) {
             let chosen = &found.runs;
-            assert!(chosen.len() >= 2, "seed {seed}: a merge of one run is none");
+            assert!(chosen.len() >= 2, "seed {seed}: a compaction of one run");
             assert!(backlog_bytes(&options, &runs, &found) > 0, "seed {seed}: work and no backlog");
             let merged = chosen.iter().map(|at| runs[*at].bytes).sum::<u64>().min(live);
             let newest = chosen.iter().map(|at| runs[*at].newest).max().expect("some");
@@ -119,7 +119,7 @@ fn live(options: TableOptions, seed: u64) -> (usize, u64) {
             });
             runs.push(Run { bytes: merged, newest });
             merges += 1;
-            assert!(merges < 100, "seed {seed}: merging does not end");
+            assert!(merges < 100, "seed {seed}: compactions do not end");
         }
         most_runs = most_runs.max(runs.len());
         let largest = runs.iter().map(|run| run.bytes).max().expect("some");

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn min_max_are_the_least_and_the_greatest() {
+    fn min_max_finds_the_least_and_the_greatest() {
         let check = |encoding: ColumnEncoding, values: &[&[u8]]| {
             let order = |left: &&[u8], right: &&[u8]| encoding.compare(left, right);
             let expected = values.iter().copied().min_by(order).zip(values.iter().copied().max_by(order));

@@ -49,7 +49,6 @@ impl Ints {
         }
     }
 
-    /// Reads where a run of `count` lies.
     /// Decodes the location of an array of `count` integers.
     pub(crate) fn read(reader: &mut Reader, count: usize) -> Result<Ints, Malformed> {
         let width = reader.u8()?;
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_what_its_spread_needs() {
+    fn spread_decides_the_width_of_integers() {
         check(&[], 17);
         check(&[i64::MIN], 17);
         check(&[7; 100], 17);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_in_their_own_order() {
+    fn numbers_compare_by_value() {
         let signed = [i32::MIN, -2, -1, 0, 1, i32::MAX].map(|n| n.to_be_bytes().to_vec());
         check(ColumnEncoding::Signed(4), &signed);
         let unsigned = [0u16, 1, 0x7fff, 0x8000, 0xffff].map(|n| n.to_be_bytes().to_vec());

@@ -24,7 +24,7 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Compresses `raw` to an LZ4 block in `buffer`, which grows as needed. `None` if compression failed.
+/// Compresses `raw` to an LZ4 block in `buffer`, which grows as needed. `None`: compression failed.
 pub(crate) fn lz4<'a>(raw: &[u8], buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     have(buffer, lz4_flex::block::get_maximum_output_size(raw.len()));
     let len = lz4_flex::block::compress_into(raw, buffer).ok()?;

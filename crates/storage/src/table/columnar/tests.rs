@@ -205,7 +205,7 @@ fn reading_one_column_leaves_the_others_packed() {
 }
 
 #[test]
-fn a_flipped_bit_is_an_error() {
+fn flipped_bit_is_an_error() {
     let mut random = Random::new(3);
     let (bytes, finished) = encode(&parts(&mut random, 2), Packing::Lz4);
     let mut unnoticed = 0;
@@ -257,7 +257,7 @@ fn check_damaged(seed: u64) {
 }
 
 #[test]
-fn damage_with_right_checksums_does_no_harm() {
+fn damage_with_valid_checksums_does_not_panic() {
     (0..300).for_each(check_damaged);
 }
 

@@ -37,6 +37,6 @@ impl Machine {
                 self.sim.disk.flip(&path, at, bit);
             }
         }
-        self.note("  the damage is gone".to_owned());
+        self.note("  the damage is undone".to_owned());
     }
 }

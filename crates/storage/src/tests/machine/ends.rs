@@ -229,7 +229,7 @@ impl Machine {
                 found,
                 batch.parts.len()
             );
-            assert!(is_whole || !batch.acknowledged, "an acknowledged write is gone: {batch:?}");
+            assert!(is_whole || !batch.acknowledged, "an acknowledged write is lost: {batch:?}");
             if is_whole {
                 whole.extend(batch.parts.iter().filter_map(|part| Some((part.shard, part.mark?))));
             }
