@@ -89,7 +89,7 @@ impl Lookup {
     }
 
     /// Returns true if blocks of this read must not be cached: the request bypasses the cache, or
-    /// they are more than `bytes_max` stored bytes of one partition, which would evict the blocks of
+    /// they are more than `bytes_max` stored bytes of one partition, which would evict blocks of
     /// other reads.
     pub(crate) fn bypasses(&self, bytes_max: usize) -> bool {
         match &self.request {

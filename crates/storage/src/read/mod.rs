@@ -73,8 +73,8 @@ impl Gather {
         });
     }
 
-    /// Continues as far as the cache allows. `fetched` is the block that the last call returned.
-    /// Returns the next block to read from disk, or `None` at the end.
+    /// Continues as far as the cache allows. `fetched` is the block whose number the last call
+    /// returned. Returns the next block to read from disk, or `None` at the end.
     pub(crate) fn advance(
         &mut self,
         cache: &RefCell<Cache>,

@@ -46,7 +46,7 @@ impl ScanColumn {
     }
 }
 
-/// The tables' columns, rows and conditions of a scan.
+/// The columns, rows and conditions of a scan.
 #[derive(Clone, Debug)]
 pub struct BatchRequest {
     /// The columns of the batches.

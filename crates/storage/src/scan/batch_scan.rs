@@ -10,12 +10,13 @@
 //! 2. Find the tokens in the window that need a merge, row by row: those that several sources have,
 //!    those of blocks with static cells or deletions of more than a cell, and those of files that
 //!    other shards own too.
-//! 3. Only one source has the partitions between them. Copy those zero-copy, source by source and
-//!    column by column. Leave out runs of dead rows. Dead or expired values become nulls.
+//! 3. Only one source has the partitions between them. Copy those in their stored layout, source by
+//!    source and column by column. Leave out runs of dead rows. Dead or expired values become
+//!    nulls.
 //!
 //! ```text
 //!  file 1   a   c c   f f f │ j …        b is merged from file 2 and the memtable, c from both files;
-//!  file 2     b   c c       │ g g …      a, d e and f f f are copied zero-copy;
+//!  file 2     b   c c       │ g g …      a, d e and f f f are copied by column;
 //!  memory     b     d e     │ h …        │ is the window's end: file 2 has loaded no more
 //! ```
 //!
@@ -351,7 +352,7 @@ impl BatchScan {
     }
 
     /// Returns the first token of the only source with tokens below `end`, if all of it can be
-    /// copied zero-copy.
+    /// copied by column.
     fn alone(&self, end: i128) -> Result<Option<(i64, usize)>, StorageError> {
         let mut alone = None;
         for source in 0..self.files.len() + self.memory.len() {

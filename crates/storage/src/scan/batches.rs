@@ -155,7 +155,8 @@ impl ColumnOut {
         }
     }
 
-    /// Adds rows of a block's column zero-copy. Without marks all slots have a value.
+    /// Adds rows of a block's column, in their stored layout if possible. Without marks all slots
+    /// have a value.
     pub(crate) fn push_stretch(
         &mut self,
         values: &Values,

@@ -37,9 +37,8 @@ pub(crate) struct FileSource {
     pub(crate) next_block: usize,
     /// The loaded block, and its next part.
     pub(crate) block: Option<(Block, usize)>,
-    /// True if the loaded block can be copied zero-copy where no other source has its partitions.
-    /// That is the case if it is plain ([`part::is_plain`]) and no other shard
-    /// owns a part of the file.
+    /// True if the loaded block can be copied by column where no other source has its partitions:
+    /// it is plain ([`part::is_plain`]), and no other shard owns a part of the file.
     pub(crate) plain: bool,
     /// True if rows of the loaded block may satisfy the conditions. Computed on demand.
     matches: Option<bool>,

@@ -1,4 +1,4 @@
-//! Collects rows into a record batch: zero-copy from blocks, or row by row from merged partitions.
+//! Collects rows into a record batch: by column from blocks, or row by row from merged partitions.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;

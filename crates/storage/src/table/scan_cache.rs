@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bytes::Bytes;
 
-/// Reads for each cached chunk during which a chunk stay_from. See the head of this file.
+/// Reads for each cached chunk during which a chunk stays. See the head of this file.
 const STAY_FACTOR: u64 = 4;
 
 /// Chunks that the fast lane frees at a time, of up to a megabyte each.

@@ -50,8 +50,8 @@ pub struct TableStats {
     pub backlog_runs: u64,
     /// Bytes to compact until the table meets its strategy.
     pub backlog_bytes: u64,
-    /// Reads of a partition by the number of runs whose filter matched, from 0, since the shard
-    /// opened the table.
+    /// Reads of a partition by the number of runs whose filter matched, from 0, since the start
+    /// or the last TRUNCATE.
     pub searched: [u64; SEARCHED_MAX],
 }
 
@@ -155,8 +155,8 @@ fn keep_largest(partitions: &mut Vec<LargePartition>, count: usize) {
 }
 
 /// Returns the partitions of a file that span blocks, with their tokens. A block that starts inside
-/// a partition counts fully for it. The block in which the partition starts counts only if it
-/// starts with it.
+/// a partition counts fully for it. The block in which the partition starts counts only if
+/// the partition is its first.
 fn large_in(file: &TableFile) -> impl Iterator<Item = (i64, LargePartition)> {
     let mut found: Vec<(i64, LargePartition)> = Vec::new();
     let mut open: Option<(i64, LargePartition)> = None;

@@ -1,5 +1,5 @@
 //! Bitmaps over slots, the least significant bit first as in Arrow, so that scans pass them on
-//! zero-copy.
+//! without conversion.
 //!
 //! ```text
 //!  bits   0: none is set | 1: all are | 2 and the bits, padded with zeros to whole bytes

@@ -2,7 +2,7 @@
 //! format.
 //!
 //! A block holds the rows of a range of (token, key, clustering), by column. A reader of one row
-//! decompresses the keys and the columns it wants. A scan passes columns on zero-copy.
+//! decompresses the keys and the columns it wants. A scan passes columns on in their layout.
 
 pub(crate) mod bits;
 pub(crate) mod bounds;
