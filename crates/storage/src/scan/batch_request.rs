@@ -91,9 +91,9 @@ impl BatchRequest {
     }
 
     /// Returns true if a row of a block with this zone map may satisfy the conditions.
-    pub(crate) fn may_match(&self, bounds: &Bytes) -> Result<bool, Malformed> {
-        let is_unknown = self.conditions.is_empty() && !self.is_bounded() || bounds.is_empty();
-        Ok(is_unknown || bounds::may_match(bounds, self.clustering(), &self.conditions)?)
+    pub(crate) fn may_match(&self, zone_map: &Bytes) -> Result<bool, Malformed> {
+        let is_unknown = self.conditions.is_empty() && !self.is_bounded() || zone_map.is_empty();
+        Ok(is_unknown || bounds::may_match(zone_map, self.clustering(), &self.conditions)?)
     }
 
     pub(crate) fn is_bounded(&self) -> bool {

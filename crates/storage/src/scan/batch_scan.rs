@@ -469,7 +469,7 @@ impl BatchScan {
     fn may_skip_block(&self, index: usize) -> Result<bool, StorageError> {
         let FileSource { file, next_block, .. } = &self.files[index];
         let entry = &file.index[*next_block];
-        if self.gather.request.may_match(&entry.bounds).map_err(file.malformed(*next_block))? {
+        if self.gather.request.may_match(&entry.zone_map).map_err(file.malformed(*next_block))? {
             return Ok(false);
         }
         let next = file.index.get(next_block + 1);

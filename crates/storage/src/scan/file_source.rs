@@ -137,7 +137,7 @@ impl FileSource {
     pub(crate) fn may_match(&mut self, request: &BatchRequest) -> Result<bool, StorageError> {
         if self.matches.is_none() {
             let index = self.next_block - 1;
-            let matches = request.may_match(&self.file.index[index].bounds);
+            let matches = request.may_match(&self.file.index[index].zone_map);
             self.matches = Some(matches.map_err(self.file.malformed(index))?);
         }
         Ok(self.matches == Some(true))

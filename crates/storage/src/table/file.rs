@@ -175,7 +175,7 @@ impl TableFile {
             stored: 0,
             rows: 0,
             directory: 0,
-            bounds: Bytes::new(),
+            zone_map: Bytes::new(),
             crc: 0,
         };
         let range = (entry.from, i64::MAX);

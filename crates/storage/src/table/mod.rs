@@ -74,7 +74,7 @@ pub(crate) struct IndexEntry {
     /// Bytes of the directory at the start of the block.
     pub(crate) directory: u32,
     /// The zone map of the block: see [`columnar::bounds`].
-    pub(crate) bounds: Bytes,
+    pub(crate) zone_map: Bytes,
     pub(crate) crc: u32,
 }
 
@@ -242,9 +242,9 @@ impl TableWriter {
         put_u32(index, finished.directory);
         put_u32(index, finished.crc);
         put_u32(index, finished.rows);
-        let mut bounds = Vec::new();
-        finished.bounds.put(&mut bounds);
-        put_bytes(index, &bounds);
+        let mut zone_map = Vec::new();
+        finished.zone_map.put(&mut zone_map);
+        put_bytes(index, &zone_map);
         if finished.is_too_large {
             // A block is closed right after the row that fills it, so the row is in the last
             // partition.
@@ -381,8 +381,8 @@ fn read_entry(reader: &mut Reader) -> Result<IndexEntry, Malformed> {
     }
     let start = BlockStart { token, key, clustering: (at & INSIDE != 0).then_some(clustering) };
     let (offset, stored) = (reader.u64()?, reader.u32()?);
-    let (directory, crc, rows, bounds) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.bytes()?);
-    Ok(IndexEntry { start, plain: at & PLAIN != 0, offset, stored, rows, directory, bounds, crc })
+    let (directory, crc, rows, zone_map) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.bytes()?);
+    Ok(IndexEntry { start, plain: at & PLAIN != 0, offset, stored, rows, directory, zone_map, crc })
 }
 
 /// Checks a block's stored bytes and opens it.

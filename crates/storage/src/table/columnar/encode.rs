@@ -127,7 +127,7 @@ pub(crate) struct Finished {
     pub(crate) directory: u32,
     pub(crate) crc: u32,
     pub(crate) rows: u32,
-    pub(crate) bounds: ZoneMapBuilder,
+    pub(crate) zone_map: ZoneMapBuilder,
     /// True if data was left out because it exceeds the limits of a region. The block must not be
     /// used then.
     pub(crate) is_too_large: bool,
@@ -256,11 +256,11 @@ impl BlockBuilder {
             }
             regions.push(Kind::Rows, 0, rows, ValueLayout::Strings, raw);
         }
-        let mut bounds = ZoneMapBuilder::of_clustering(&self.clustering);
+        let mut zone_map = ZoneMapBuilder::of_clustering(&self.clustering);
         for column in self.columns.iter_mut().filter(|column| column.any()) {
             let encoding = encoding_of(layouts, column.column);
             let number = encoding.number();
-            bounds.add(
+            zone_map.add(
                 column.column,
                 encoding,
                 &column.cells.values,
@@ -272,7 +272,7 @@ impl BlockBuilder {
         let is_too_large = self.is_too_large || regions.is_too_large();
         let (directory, crc) = regions.finish(out, (self.continued, self.more), parts, rows);
         self.clear();
-        Finished { directory, crc, rows: rows as u32, bounds, is_too_large }
+        Finished { directory, crc, rows: rows as u32, zone_map, is_too_large }
     }
 
     fn clear(&mut self) {
