@@ -60,7 +60,7 @@ fn min_max<'a>(
     mut values: impl Iterator<Item = &'a [u8]>,
 ) -> Option<(&'a [u8], &'a [u8])> {
     let first = values.next()?;
-    let placed = |value| (encoding.place(value), value);
+    let placed = |value| (encoding.order_prefix(value), value);
     let (mut low, mut high) = (placed(first), placed(first));
     for value in values.map(placed) {
         if value < low {

@@ -74,7 +74,7 @@ impl ColumnEncoding {
     /// Returns an order-preserving prefix of 8 bytes: the rank of a number, or the first eight
     /// bytes. Different prefixes decide a comparison. Equal prefixes of numbers with the encoding's
     /// width mean equal numbers.
-    pub(crate) fn place(self, value: &[u8]) -> u64 {
+    pub(crate) fn order_prefix(self, value: &[u8]) -> u64 {
         if self.number().is_some() {
             return self.rank(value);
         }
