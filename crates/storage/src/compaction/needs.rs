@@ -155,7 +155,7 @@ impl Shard {
     /// Returns the table whose compaction should start now, and the runs to compact.
     pub(crate) fn most_needed(&self, state: &State) -> Option<(TableId, Rc<[u64]>)> {
         let left = state.merges.iter().filter(|merge| !merge.requested).map(|merge| merge.progress.left());
-        let room = need::room(left)?;
+        let limit = need::size_limit(left)?;
         let now_ns = self.world.now_ns();
         let candidates = state.tables.iter().filter_map(|(id, table)| {
             let choice = self.choice(state, *id, table);
@@ -167,7 +167,7 @@ impl Shard {
             let candidate = Candidate { bytes: choice.bytes, waiting: choice.waiting, waited_ms };
             Some(((*id, choice.runs), candidate))
         });
-        need::most(candidates, room)
+        need::most_needed(candidates, limit)
     }
 
     /// Returns the bytes still to compact, including the rest of compactions in flight.

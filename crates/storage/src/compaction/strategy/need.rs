@@ -22,7 +22,7 @@ pub(crate) struct Candidate {
 
 /// Returns the greatest size of the next compaction, beside compactions with these bytes left.
 /// `None`: no compaction may start.
-pub(crate) fn room(left: impl IntoIterator<Item = u64>) -> Option<u64> {
+pub(crate) fn size_limit(left: impl IntoIterator<Item = u64>) -> Option<u64> {
     let (mut count, mut least) = (0, u64::MAX);
     for left in left {
         count += 1;
@@ -31,13 +31,13 @@ pub(crate) fn room(left: impl IntoIterator<Item = u64>) -> Option<u64> {
     (count < COMPACTIONS_MAX).then_some(least)
 }
 
-/// Returns the most needed candidate of at most `room` bytes.
+/// Returns the most needed candidate of at most `limit` bytes.
 ///
 /// Need is runs × time: every waiting run costs each read a search. A table with constant writes
 /// has many runs, but its time restarts with each compaction. So no other table waits forever.
-pub(crate) fn most<T>(candidates: impl IntoIterator<Item = (T, Candidate)>, room: u64) -> Option<T> {
+pub(crate) fn most_needed<T>(candidates: impl IntoIterator<Item = (T, Candidate)>, limit: u64) -> Option<T> {
     let need = |c: &Candidate| (c.waiting as u128) * (1 + u128::from(c.waited_ms));
-    let fitting = candidates.into_iter().filter(|(_, candidate)| candidate.bytes <= room);
+    let fitting = candidates.into_iter().filter(|(_, candidate)| candidate.bytes <= limit);
     fitting.max_by_key(|(_, c)| (need(c), u64::MAX - c.bytes)).map(|(table, _)| table)
 }
 
@@ -66,13 +66,13 @@ mod tests {
 
     #[test]
     fn small_compaction_starts_beside_a_large_one() {
-        assert_eq!(room([]), Some(u64::MAX));
-        assert_eq!(room([1000 * MIB]), Some(250 * MIB));
-        assert_eq!(room([1000 * MIB, 40 * MIB]), Some(10 * MIB));
-        assert_eq!(room([1000 * MIB, 40 * MIB, 8 * MIB]), None);
+        assert_eq!(size_limit([]), Some(u64::MAX));
+        assert_eq!(size_limit([1000 * MIB]), Some(250 * MIB));
+        assert_eq!(size_limit([1000 * MIB, 40 * MIB]), Some(10 * MIB));
+        assert_eq!(size_limit([1000 * MIB, 40 * MIB, 8 * MIB]), None);
         let of = |bytes| Candidate { bytes, waiting: 4, waited_ms: 1000 };
-        assert_eq!(most([("large", of(500 * MIB)), ("small", of(5 * MIB))], 250 * MIB), Some("small"));
-        assert_eq!(most([("large", of(500 * MIB))], 250 * MIB), None);
+        assert_eq!(most_needed([("large", of(500 * MIB)), ("small", of(5 * MIB))], 250 * MIB), Some("small"));
+        assert_eq!(most_needed([("large", of(500 * MIB))], 250 * MIB), None);
     }
 
     /// Five tables, of which one always has the most runs: each is compacted repeatedly.
@@ -86,7 +86,7 @@ mod tests {
                 waiting: if table == 0 { 40 } else { 4 },
                 waited_ms: waited[table],
             };
-            let table = most((0..5).map(|table| (table, candidate(table))), u64::MAX).expect("some");
+            let table = most_needed((0..5).map(|table| (table, candidate(table))), u64::MAX).expect("some");
             merged[table] += 1;
             waited.iter_mut().for_each(|ms| *ms += 100);
             waited[table] = 0;
