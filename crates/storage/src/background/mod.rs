@@ -58,7 +58,7 @@ impl Shard {
             let shard = self.clone();
             self.world.spawn(Work::Compaction, Box::pin(async move { shard.compaction_loop().await }));
         }
-        self.start_clock();
+        self.start_expiry_checks();
     }
 
     pub(crate) fn leave(&self) {

@@ -36,7 +36,7 @@ const TABLE_UNITS: u32 = 20;
 
 impl Shard {
     /// Starts the periodic task.
-    pub(crate) fn start_clock(self: &Rc<Self>) {
+    pub(crate) fn start_expiry_checks(self: &Rc<Self>) {
         let (shard, world) = (Rc::downgrade(self), self.world.clone());
         let clock = async move {
             loop {
@@ -49,7 +49,7 @@ impl Shard {
                     }
                     state.busy += 1;
                 }
-                shard.tick().await;
+                shard.check_expiry().await;
                 shard.leave();
             }
         };
@@ -57,7 +57,7 @@ impl Shard {
     }
 
     /// Drops dead files of all tables, and reconsiders which compactions tables need.
-    pub(crate) async fn tick(self: &Rc<Self>) {
+    pub(crate) async fn check_expiry(self: &Rc<Self>) {
         let tables: Vec<TableId> = self.state.borrow().tables.keys().copied().collect();
         for id in tables {
             if self.state.borrow().closed {

@@ -3,7 +3,7 @@
 //!
 //! The choice for a table is cached with the state it depends on: runs, busy runs, options. The
 //! frequent questions (is there work, how large is the backlog) then cost a comparison for each
-//! table. `Shard::tick` invalidates the cache, because the choice also depends on time.
+//! table. `Shard::check_expiry` invalidates the cache, because the choice also depends on time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,7 +28,7 @@ const SAMPLE: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     kept: RefCell<Option<(Stamp, Choice)>>,
-    /// The number of changes of the fields below, of the options, and of ticks.
+    /// The number of changes of the fields below, of the options, and of expiry checks.
     version: Cell<u64>,
     /// The numbers of runs that a compaction reads or writes.
     busy: RefCell<Vec<u64>>,
