@@ -187,7 +187,7 @@ impl FileSource {
     }
 
     /// Skips a partition without reading the blocks within it.
-    pub(crate) async fn pass(&mut self, (token, key): &Position) -> Result<(), StorageError> {
+    pub(crate) async fn skip_partition(&mut self, (token, key): &Position) -> Result<(), StorageError> {
         let last = self.file.last_block_of(*token, key);
         if last >= self.next_block {
             self.next_block = last;

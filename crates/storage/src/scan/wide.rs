@@ -101,7 +101,7 @@ impl BatchScan {
         self.memory.iter_mut().for_each(|source| drop(source.take(&place)));
         for file in &mut self.files {
             if file.is_loaded() && file.place()?.as_ref() == Some(&place) {
-                file.pass(&place).await?;
+                file.skip_partition(&place).await?;
             }
         }
         // Other keys with this token may come first.
