@@ -204,7 +204,7 @@ impl Job {
             // The usual case, which needs no lookup of the key elsewhere.
             true => Some(partition),
             false if first => self.purge(token, &key).partition(partition),
-            false => self.purge(token, &key).stretch(partition),
+            false => self.purge(token, &key).later_piece(partition),
         };
         if let Some(partition) = left {
             if !writer.is_inside() {

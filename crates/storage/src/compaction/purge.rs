@@ -74,7 +74,7 @@ impl Purge {
     }
 
     /// Returns what the rules leave of the rows of a piece that is not the partition's first.
-    pub(crate) fn stretch(&self, partition: Partition) -> Option<Partition> {
+    pub(crate) fn later_piece(&self, partition: Partition) -> Option<Partition> {
         match partition {
             Partition::Single(_) => self.partition(partition),
             Partition::Full(full) => {
