@@ -194,7 +194,7 @@ impl Shard {
     }
 
     /// Returns the wait before an acknowledgement, if there is one.
-    pub(crate) fn hold(self: &Rc<Self>) -> Option<LocalBoxFuture<()>> {
+    pub(crate) fn write_delay(self: &Rc<Self>) -> Option<LocalBoxFuture<()>> {
         let log = self.log.as_ref()?;
         {
             let state = self.state.borrow();

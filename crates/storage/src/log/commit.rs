@@ -49,7 +49,7 @@ impl Acks {
                 Some(log) => ready!(log.poll_durable(write, self.waits_while_full, cx))?,
                 None => u64::MAX,
             };
-            self.hold = self.shard.hold();
+            self.hold = self.shard.write_delay();
         }
         if let Some(hold) = &mut self.hold {
             ready!(hold.as_mut().poll(&mut Context::from_waker(cx.waker())));
