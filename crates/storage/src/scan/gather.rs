@@ -283,8 +283,7 @@ impl Gather {
         let rows = std::mem::take(&mut self.rows);
         let arrays: Option<Vec<ArrayRef>> =
             std::mem::take(&mut self.out).into_iter().map(Out::finish).collect();
-        let odd =
-            "a value in it, or in another file of the table, is not UTF-8 or has not the bytes of its type";
+        let odd = "a value in it or in another file of the table is not UTF-8 or does not have the length of its type";
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.schema.clone(), arrays.ok_or(odd)?, &options)
             .map_err(|error| error.to_string())

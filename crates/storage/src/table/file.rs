@@ -114,7 +114,7 @@ async fn read_sections(
     }
     let sections = filter.len() + index.len();
     let index: Arc<[IndexEntry]> = table::read_index(index)
-        .map_err(|_| StorageError::corrupt(path, "its index does not decode"))?
+        .map_err(|_| StorageError::corrupt(path, "its index cannot be decoded"))?
         .into();
     // Keys and zone maps of entries are slices of the index as it was read.
     let resident_bytes = sections + size_of::<IndexEntry>() * index.len();
@@ -364,7 +364,8 @@ impl TableFile {
     pub(crate) fn malformed(&self, index: usize) -> impl Fn(Malformed) -> StorageError {
         let offset = self.index.get(index).map_or(self.bytes, |entry| entry.offset);
         move |Malformed| {
-            let what = format!("the block at byte {offset} does not match its checksums or does not decode");
+            let what =
+                format!("the block at byte {offset} does not match its checksums or cannot be decoded");
             StorageError::corrupt(&self.path, what)
         }
     }

@@ -323,8 +323,10 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
         return Err(SHORT);
     };
     match version {
-        _ if magic != MAGIC => return Err(Unreadable::Damaged("its footer does not end as one")),
-        0 => return Err(Unreadable::Damaged("its footer names no version")),
+        _ if magic != MAGIC => {
+            return Err(Unreadable::Damaged("its footer does not end with the magic number of a table file"));
+        }
+        0 => return Err(Unreadable::Damaged("its footer has format version 0")),
         VERSION => {}
         other => return Err(Unreadable::Version(other)),
     }
@@ -343,9 +345,9 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
     let footer = read().map_err(|Malformed| SHORT)?;
     let fits = |s: Section| s.offset.checked_add(u64::from(s.bytes)).is_some_and(|end| end <= len);
     match () {
-        () if footer.file != file => Err(Unreadable::Damaged("it is another table file under this name")),
+        () if footer.file != file => Err(Unreadable::Damaged("it is a table file with another number")),
         () if !fits(footer.filter) || !fits(footer.index) => {
-            Err(Unreadable::Damaged("its footer points outside"))
+            Err(Unreadable::Damaged("its footer points outside of the file"))
         }
         () => Ok(footer),
     }
@@ -392,7 +394,7 @@ pub(crate) fn read_block(
     stored: Bytes,
 ) -> Result<Arc<columnar::Block>, Unreadable> {
     if stored.len() != entry.stored as usize {
-        return Err(Unreadable::Damaged("a block is cut off"));
+        return Err(Unreadable::Damaged("a block is truncated"));
     }
     columnar::Block::open(stored, entry.directory as usize, entry.crc, file)
         .map(Arc::new)
