@@ -13,26 +13,6 @@ use crate::files::{name, read, rust_files, verdict};
 const COMMENT_COLUMNS_MAX: usize = 100;
 const CODE_COLUMNS_MAX: usize = 120;
 
-/// Folders under `crates` whose sources follow the rules. The others follow.
-const CONVERTED: [&str; 14] = [
-    "abuse",
-    "access",
-    "batcher",
-    "cql",
-    "demo",
-    "embedded",
-    "engine",
-    "frontdoor",
-    "lanes",
-    "load",
-    "sched",
-    "schema",
-    "server",
-    "sql",
-    "wire",
-    "workload",
-];
-
 /// First words of a comment that hide its subject.
 const OPENINGS: [&str; 12] = [
     "Of", "What", "Whatever", "Who", "Whoever", "Whom", "Whose", "Whether", "How", "That", "Nobody",
@@ -62,11 +42,10 @@ const PHRASES: [(&str, &str); 19] = [
     ("front door", "listener"),
 ];
 
-/// Checks every Rust file of the converted folders.
+/// Checks every Rust file.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let mut complaints = Vec::new();
-    let mut folders: Vec<_> = CONVERTED.iter().map(|krate| root.join("crates").join(krate)).collect();
-    folders.push(root.join("xtask"));
+    let folders = vec![root.join("crates"), root.join("xtask")];
     for path in rust_files(folders, &["target"])? {
         if name(&path) != "language.rs" {
             let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();

@@ -109,8 +109,8 @@ impl Verifier {
         format!("{METHOD}${}:{salt}${stored}:{server}", self.iterations)
     }
 
-    /// Parses the text form in a statement or in the tables. Returns `None` if it is malformed, or its iterations or
-    /// salt are out of bounds.
+    /// Parses the text form in a statement or in the tables. Returns `None` if it is malformed, or
+    /// its iterations or salt are out of bounds.
     pub(crate) fn parse(text: &str) -> Option<Verifier> {
         let mut parts = text.split('$');
         let (method, salting, keys) = (parts.next()?, parts.next()?, parts.next()?);

@@ -23,8 +23,8 @@ use crate::stage::{KEYSPACE, Stage};
 
 /// Background work has ended when nothing was written for this time, seconds.
 const QUIET_S: f64 = 3.0;
-/// Rows that are overwritten again and again, so that compactions find overlaps. They take 280 bytes
-/// each in a memtable, in all about half of the 256 MiB of the large server.
+/// Rows that are overwritten again and again, so that compactions find overlaps. Each takes 280
+/// bytes in a memtable, in all about half of the 256 MiB of the large server.
 const ROWS: u64 = 500_000;
 /// Requests in flight of the closed loop that measures capacity.
 const BACKLOG: usize = 256;

@@ -214,8 +214,8 @@ async fn open_engine(options: Options, guardrails: Arc<Guardrails>) -> Result<()
     Ok(())
 }
 
-/// Starts the task that flushes the memtables of an idle core, until the engine is closed. Called on the
-/// core's fast lane.
+/// Starts the task that flushes the memtables of an idle core, until the engine is closed. Called
+/// on the core's fast lane.
 fn flush_when_idle() {
     let engine = Rc::downgrade(&engine());
     let flush = async move {

@@ -7,6 +7,7 @@
 
 mod background;
 mod compaction;
+mod env;
 mod error;
 mod event;
 mod log;
@@ -21,7 +22,6 @@ mod scan;
 mod shard;
 mod signal;
 mod table;
-mod world;
 
 #[cfg(test)]
 mod sim;
@@ -32,6 +32,7 @@ pub use background::progress::Progress;
 pub use background::reports::Recovery;
 pub use compaction::scrub::Scrubbed;
 pub use compaction::tasks::{Compacted, HISTORY_MAX, Tally, Task, TaskKind};
+pub use env::LocalBoxFuture;
 pub use error::StorageError;
 pub use event::{Event, FlushReason, Named, Teller};
 pub use log::commit::{Acks, Commit};
@@ -55,4 +56,3 @@ pub use table::columnar::bounds::ValueRange;
 pub use table::columnar::layout::{ColumnEncoding, ColumnLayout};
 pub use table::size::TableSize;
 pub use table::stats::{LargePartition, SEARCHED_MAX, TableStats};
-pub use world::LocalBoxFuture;

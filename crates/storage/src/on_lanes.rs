@@ -1,4 +1,4 @@
-//! Implementation of [`World`] on `lanes`.
+//! Implementation of [`Env`] on `lanes`.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -13,10 +13,10 @@ use lanes::disk::{self, AlignedBuf, OpenOptions};
 use sched::control::Division;
 
 use crate::background::shares;
+use crate::env::{BoxFuture, Env, File, LocalBoxFuture, Mode, Work};
 use crate::event::{Event, Teller};
 use crate::options::Groups;
 use crate::table::shared::SharedFiles;
-use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
 /// Runs a background task and reports a panic. Without the report the shard would stay half alive,
 /// and its writers would wait forever.
@@ -104,7 +104,7 @@ impl File for LanesFile {
     }
 }
 
-impl World for OnLanes {
+impl Env for OnLanes {
     fn open(&self, path: &Path, mode: Mode) -> BoxFuture<io::Result<Arc<dyn File>>> {
         let path = path.to_owned();
         Box::pin(async move {

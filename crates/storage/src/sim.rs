@@ -1,4 +1,4 @@
-//! Simulated [`World`] of tests: the simulated disk of `lanes`, a clock that tests set, and an
+//! Simulated [`Env`] of tests: the simulated disk of `lanes`, a clock that tests set, and an
 //! executor that polls all tasks round-robin. A seed determines the history.
 
 use std::any::Any;
@@ -17,8 +17,8 @@ pub(crate) use lanes::sim::Random;
 use lanes::sim::{self, Disk, OpenOptions};
 use sched::control::Division;
 
+use crate::env::{BoxFuture, Env, File, LocalBoxFuture, Mode, Work};
 use crate::table::shared::SharedFiles;
-use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
 /// Simulated time of one poll of a sleeping task. A sleep takes at most [`SLEEP_POLLS_MAX`] polls.
 const POLL_TIME: Duration = Duration::from_millis(10);
@@ -201,7 +201,7 @@ impl File for Handle {
     }
 }
 
-impl World for Sim {
+impl Env for Sim {
     fn open(&self, path: &Path, mode: Mode) -> BoxFuture<io::Result<Arc<dyn File>>> {
         let (disk, path) = (self.disk.clone(), path.to_owned());
         let plain = OpenOptions::default();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::background::progress::Progress;
 use crate::compaction::job::{Job, Paced};
 use crate::compaction::tasks::TaskKind;
+use crate::env::Work;
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::log::bound::FREE_IDLE;
@@ -18,7 +19,6 @@ use crate::read::merge::MergeStream;
 use crate::shard::{Frozen, Shard};
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
-use crate::world::Work;
 
 impl Shard {
     pub(crate) async fn flush_loop(self: Rc<Self>) {
@@ -55,7 +55,7 @@ impl Shard {
     }
 
     async fn flush(self: &Rc<Self>, frozen: Frozen) -> Result<(), StorageError> {
-        let (generation, began_ns) = (frozen.generation, self.world.now_ns());
+        let (generation, began_ns) = (frozen.generation, self.env.now_ns());
         self.state.borrow_mut().flush_began = self.pacing.flush.done();
         let mut written = Vec::new();
         for id in &frozen.tables {
@@ -64,7 +64,7 @@ impl Shard {
                 u128::from(frozen.bytes) * memtable.len() as u128 / u128::from(frozen.partitions.max(1));
             let progress = Progress::default();
             progress.add_total(part as u64);
-            let now = (self.world.now_s(), progress.clone());
+            let now = (self.env.now_s(), progress.clone());
             let _task = self.tasks.begin(TaskKind::Flush, Some(*id), 0, now);
             let write = async || {
                 // A table that was truncated meanwhile is not written.
@@ -119,7 +119,7 @@ impl Shard {
     }
 
     fn report_flush(&self, frozen: &Frozen, written: &[(TableId, Arc<TableFile>)], began_ns: u64) {
-        let now_ns = self.world.now_ns();
+        let now_ns = self.env.now_ns();
         let Some(left_out) = self.reports.flushes.take(now_ns) else { return };
         let largest = written.iter().max_by_key(|(_, file)| file.bytes);
         let event = Event::Flushed {

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::background::retry::backoff;
 use crate::compaction::strategy::need::COMPACTIONS_MAX;
+use crate::env::Work;
 use crate::error::StorageError;
 use crate::event::{Event, FlushReason};
 use crate::log::bound::FREE_IDLE;
@@ -30,7 +31,6 @@ use crate::memtable::token_map::FreeInChunks;
 use crate::model::TableId;
 use crate::shard::{FROZEN_MAX, Shard, Stats};
 use crate::table::file::TableFile;
-use crate::world::Work;
 
 /// Failures in a row after which writes are refused: three seconds after the first.
 const REFUSED_AFTER: u32 = 3;
@@ -51,12 +51,12 @@ impl Shard {
     pub(crate) fn start_background(self: &Rc<Self>) {
         self.state.borrow_mut().busy += 2 + COMPACTIONS_MAX as u32;
         let shard = self.clone();
-        self.world.spawn(Work::Flush, Box::pin(async move { shard.flush_loop().await }));
+        self.env.spawn(Work::Flush, Box::pin(async move { shard.flush_loop().await }));
         let shard = self.clone();
-        self.world.spawn(Work::Control, Box::pin(async move { shard.pace_loop().await }));
+        self.env.spawn(Work::Control, Box::pin(async move { shard.pace_loop().await }));
         for _ in 0..COMPACTIONS_MAX {
             let shard = self.clone();
-            self.world.spawn(Work::Compaction, Box::pin(async move { shard.compaction_loop().await }));
+            self.env.spawn(Work::Compaction, Box::pin(async move { shard.compaction_loop().await }));
         }
         self.start_expiry_checks();
     }
@@ -87,7 +87,7 @@ impl Shard {
                     refusal.iter().for_each(|refusal| refusal.set(Some(Arc::new(error.clone()))));
                     // Callers must not wait for a flush that may be hours away.
                     self.progress.wake();
-                    self.world.sleep(RETRY_FULL).await;
+                    self.env.sleep(RETRY_FULL).await;
                 }
                 result => return result,
             }
@@ -114,7 +114,7 @@ impl Shard {
                         refusal.iter().for_each(|refusal| refusal.set(Some(Arc::new(error.clone()))));
                         self.progress.wake();
                     }
-                    self.world.sleep(again).await;
+                    self.env.sleep(again).await;
                 }
                 result => return result,
             }
@@ -132,10 +132,10 @@ impl Shard {
         for file in dead {
             self.cache.borrow_mut().forget(file.id);
             while !self.scan_cache.forget_some(file.id) {
-                self.world.sleep(SCAN_CACHE_REST).await;
+                self.env.sleep(SCAN_CACHE_REST).await;
             }
             // If the removal fails, the next start tries again.
-            let _ = self.world.remove(&file.path).await;
+            let _ = self.env.remove(&file.path).await;
         }
     }
 
@@ -151,7 +151,7 @@ impl Shard {
                     flushed.swap_remove(at);
                 }
             }
-            self.world.heavy_yield().await;
+            self.env.heavy_yield().await;
         }
     }
 

@@ -17,9 +17,9 @@ use sched::control::{
     divide, pressure_ppm,
 };
 
+use crate::env::{Env, LocalBoxFuture, Work};
 use crate::event::FlushReason;
 use crate::shard::{FROZEN_MAX, Shard, State};
-use crate::world::{LocalBoxFuture, Work, World};
 
 /// The initial estimate of the cost of flushing or compacting 1 MiB, ns of CPU: 250 MiB/s.
 const COST_NS_PER_MIB: u64 = 4_000_000;
@@ -68,13 +68,13 @@ impl Pace {
 
     /// Counts `bytes` as done, and sleeps until the rate allows them. Heavy work awaits this
     /// between chunks.
-    pub(crate) async fn keep_rate(&self, world: &dyn World, pacer: &mut Pacer, bytes: u64) {
+    pub(crate) async fn keep_rate(&self, env: &dyn Env, pacer: &mut Pacer, bytes: u64) {
         self.done.fetch_add(bytes, Relaxed);
         pacer.worked(bytes);
-        while let Some(owed_ns) = pacer.owed_ns(world.now_ns(), self.rate.load(Relaxed))
+        while let Some(owed_ns) = pacer.owed_ns(env.now_ns(), self.rate.load(Relaxed))
             && !self.is_stopped()
         {
-            world.heavy_sleep(Duration::from_nanos(owed_ns)).await;
+            env.heavy_sleep(Duration::from_nanos(owed_ns)).await;
         }
     }
 }
@@ -189,7 +189,7 @@ impl Shard {
             // Writers may go as fast as the work that they wait for.
             let rate = if memory >= runs { controls.flush_rate } else { controls.compaction_rate };
             let pressure = memory.max(runs);
-            self.pacing.throttle.borrow_mut().write(self.world.now_ns(), bytes, pressure, rate);
+            self.pacing.throttle.borrow_mut().write(self.env.now_ns(), bytes, pressure, rate);
         }
     }
 
@@ -217,11 +217,11 @@ impl Shard {
                 }));
             }
         }
-        let delay = self.pacing.throttle.borrow().delay_ns(self.world.now_ns());
+        let delay = self.pacing.throttle.borrow().delay_ns(self.env.now_ns());
         // Timers have a resolution of a millisecond. A shorter delay stays in the throttle.
         let worth_it = delay >= 1_000_000;
         self.pacing.delayed_ns.set(self.pacing.delayed_ns.get() + if worth_it { delay } else { 0 });
-        worth_it.then(|| self.world.sleep(Duration::from_nanos(delay)))
+        worth_it.then(|| self.env.sleep(Duration::from_nanos(delay)))
     }
 
     /// Flushes the memtable if hardly anything was written since the last call and it has a minimum
@@ -265,7 +265,7 @@ impl Shard {
             }
             // Memtables that a scan held when they were flushed, and those of truncated tables.
             self.free(CHUNKS_AN_INTERVAL).await;
-            self.world.sleep(Duration::from_nanos(INTERVAL_NS)).await;
+            self.env.sleep(Duration::from_nanos(INTERVAL_NS)).await;
         }
     }
 
@@ -274,7 +274,7 @@ impl Shard {
         let state = self.state.borrow();
         let options = &self.options.pace;
         let controls = &mut *self.pacing.controls.borrow_mut();
-        let now_ns = self.world.now_ns();
+        let now_ns = self.env.now_ns();
         let interval_ns = now_ns.saturating_sub(controls.at_ns).max(1);
         let waits = state.closed || self.pacing.waiting.get() > 0 || self.pacing.is_paused();
         if interval_ns < INTERVAL_NS / 4 && !waits {
@@ -296,7 +296,7 @@ impl Shard {
             memtable_bytes: self.options.memtable_bytes_max as u64,
             cost_ns_per_mib: controls
                 .flush_cost
-                .measure(self.pacing.flush.done(), self.world.used_ns(Work::Flush)),
+                .measure(self.pacing.flush.done(), self.env.used_ns(Work::Flush)),
             pressure_ppm,
         });
         (controls.filled, controls.flushed) = (filled, flushed);
@@ -321,7 +321,7 @@ impl Shard {
         let division = divide(flush, compaction, pressure_ppm > 0, options.quota_ppm);
         if controls.applied.is_none_or(|applied| differs(applied, division)) {
             controls.applied = Some(division);
-            self.world.set_shares(division);
+            self.env.set_shares(division);
         }
     }
 
@@ -334,7 +334,7 @@ impl Shard {
         let weight = controls.compaction.decide(CompactionInput {
             interval_ns,
             backlog_bytes: self.backlog_bytes(state),
-            cost_ns_per_mib: controls.compaction_cost.measure(done, self.world.used_ns(Work::Compaction)),
+            cost_ns_per_mib: controls.compaction_cost.measure(done, self.env.used_ns(Work::Compaction)),
         });
         match self.pacing.compacting.get() {
             true => options.compaction_shares.map_or(weight, u64::from),

@@ -119,7 +119,7 @@ impl Shard {
     /// Adds a compaction to the history, and to the log.
     pub(crate) fn report_compaction(&self, compacted: Compacted) {
         self.tasks.ended(compacted);
-        if let Some(left_out) = self.reports.merges.take(self.world.now_ns()) {
+        if let Some(left_out) = self.reports.merges.take(self.env.now_ns()) {
             let table = self.state.borrow().named(compacted.table);
             let Compacted { kind, tally, duration_ms, .. } = compacted;
             let duration = Duration::from_millis(duration_ms);

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::env::{Env, Work, run_heavy};
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::memtable::{Memtable, ScanFrom};
@@ -20,7 +21,6 @@ use crate::read::merge::MergeStream;
 use crate::shard::{Shard, Table};
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
-use crate::world::{Work, World, run_heavy};
 
 /// Time between two checks. Windows of an hour are checked 60 times each.
 const EVERY: Duration = Duration::from_secs(60);
@@ -37,10 +37,10 @@ const TABLE_UNITS: u32 = 20;
 impl Shard {
     /// Starts the periodic task.
     pub(crate) fn start_expiry_checks(self: &Rc<Self>) {
-        let (shard, world) = (Rc::downgrade(self), self.world.clone());
+        let (shard, env) = (Rc::downgrade(self), self.env.clone());
         let clock = async move {
             loop {
-                world.sleep(EVERY).await;
+                env.sleep(EVERY).await;
                 let Some(shard) = shard.upgrade() else { return };
                 {
                     let state = &mut *shard.state.borrow_mut();
@@ -53,7 +53,7 @@ impl Shard {
                 shard.leave();
             }
         };
-        self.world.spawn(Work::Compaction, Box::pin(clock));
+        self.env.spawn(Work::Compaction, Box::pin(clock));
     }
 
     /// Drops dead files of all tables, and reconsiders which compactions tables need.
@@ -76,7 +76,7 @@ impl Shard {
                     let _ = self.choice(&state, id, table);
                 }
             }
-            if let Some(due) = self.world.spend(TABLE_UNITS) {
+            if let Some(due) = self.env.spend(TABLE_UNITS) {
                 due.await;
             }
         }
@@ -91,7 +91,7 @@ impl Shard {
         let (dead, memory) = {
             let state = self.state.borrow();
             let Some(table) = state.tables.get(&id) else { return Ok(()) };
-            let now_s = self.world.now_s();
+            let now_s = self.env.now_s();
             let grace_s = self.options_in(&state, id).gc_grace_s;
             let dead = dead_files(table, now_s.saturating_sub(grace_s), now_s);
             (dead, table.snapshot())
@@ -99,8 +99,8 @@ impl Shard {
         if dead.is_empty() {
             return Ok(());
         }
-        let world = self.world.clone();
-        let oldest = run_heavy(&*self.world, Work::Compaction, oldest_in(memory, world)).await?;
+        let env = self.env.clone();
+        let oldest = run_heavy(&*self.env, Work::Compaction, oldest_in(memory, env)).await?;
         let greatest = |file: &TableFile| file.statistics.map_or(i64::MAX, |s| s.timestamps.1);
         let dead = dead.into_iter().filter(|file| greatest(file) < oldest).take(FILES_AN_EDIT);
         let dead: Vec<Arc<TableFile>> = dead.collect();
@@ -170,7 +170,7 @@ fn dead_files(table: &Table, forget_before_s: u32, now_s: u32) -> Vec<Arc<TableF
 }
 
 /// Returns the least timestamp in memtables, `i64::MAX` if they are empty.
-async fn oldest_in(memory: Vec<Memtable>, world: Arc<dyn World>) -> Result<i64, StorageError> {
+async fn oldest_in(memory: Vec<Memtable>, env: Arc<dyn Env>) -> Result<i64, StorageError> {
     let mut stream = MergeStream::new(memory, &Files::default(), ScanFrom::Token(i64::MIN), i64::MAX);
     let (mut oldest, mut count) = (i64::MAX, 0);
     while let Some((_, _, partition)) = stream.next().await? {
@@ -178,7 +178,7 @@ async fn oldest_in(memory: Vec<Memtable>, world: Arc<dyn World>) -> Result<i64, 
         count += 1 + partition.row_count() as u32;
         if count >= YIELD_EVERY {
             count = 0;
-            world.heavy_yield().await;
+            env.heavy_yield().await;
         }
     }
     Ok(oldest)

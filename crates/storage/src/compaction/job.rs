@@ -13,6 +13,7 @@ use crate::background::progress::Progress;
 use crate::background::table_name;
 use crate::compaction::purge::Purge;
 use crate::compaction::tasks::SOURCES_MAX;
+use crate::env::{Env, Mode, Work, run_heavy};
 use crate::error::StorageError;
 use crate::manifest::FileEntry;
 use crate::memtable::Memtable;
@@ -26,7 +27,6 @@ use crate::table::columnar::region::Packing;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 use crate::table::statistics::WriteTime;
-use crate::world::{Mode, Work, World, run_heavy};
 
 /// Bytes written to a table file at a time.
 const CHUNK: usize = 1 << 20;
@@ -75,14 +75,14 @@ impl Paced {
         }
     }
 
-    async fn reached(&mut self, world: &dyn World, token: i64) {
+    async fn reached(&mut self, env: &dyn Env, token: i64) {
         let (first, count) = self.tokens;
         let part = if token <= first { 0 } else { token.abs_diff(first).min(count) };
         let done = (u128::from(self.bytes) * u128::from(part) / u128::from(count)) as u64;
         let more = done.saturating_sub(self.done);
         self.done += more;
         self.progress.add_done(more);
-        self.pace.keep_rate(world, &mut self.pacer, more).await;
+        self.pace.keep_rate(env, &mut self.pacer, more).await;
     }
 }
 
@@ -134,19 +134,19 @@ impl Job {
         mut self,
         id: u64,
         path: PathBuf,
-        world: Arc<dyn World>,
+        env: Arc<dyn Env>,
     ) -> (Job, Result<Sealed, StorageError>) {
-        let written = self.write(id, &path, &*world).await;
+        let written = self.write(id, &path, &*env).await;
         if !matches!(written, Ok(Sealed { file: Some(_), .. })) {
             // If the removal fails too, the next start removes the file.
-            let _ = world.remove(&path).await;
+            let _ = env.remove(&path).await;
         }
         (self, written)
     }
 
-    async fn write(&mut self, id: u64, path: &Path, world: &dyn World) -> Result<Sealed, StorageError> {
+    async fn write(&mut self, id: u64, path: &Path, env: &dyn Env) -> Result<Sealed, StorageError> {
         let io = |error| StorageError::io("write a table file", path, error);
-        let file = world.open(path, Mode::CreateTable).await.map_err(io)?;
+        let file = env.open(path, Mode::CreateTable).await.map_err(io)?;
         let writer = TableWriter::new(id, self.block_bytes, self.written);
         let mut writer = writer.with(self.layouts.clone(), self.packing);
         let (mut count, mut taken, mut last) = (0, 0, None);
@@ -174,14 +174,14 @@ impl Job {
             }
             if count >= YIELD_EVERY {
                 count = 0;
-                self.paced.reached(world, token).await;
+                self.paced.reached(env, token).await;
                 if let Some(error) = self.paced.ended() {
                     return Err(error);
                 }
-                world.heavy_yield().await;
+                env.heavy_yield().await;
             }
         };
-        self.paced.reached(world, next.unwrap_or(i64::MAX)).await;
+        self.paced.reached(env, next.unwrap_or(i64::MAX)).await;
         if writer.partitions() == 0 {
             return Ok(Sealed { file: None, next });
         }
@@ -190,9 +190,9 @@ impl Job {
         file.write(offset, Bytes::from(bytes)).await.map_err(io)?;
         file.sync().await.map_err(io)?;
         let dir = path.parent().expect("a table file is in a folder");
-        world.sync_dir(dir).await.map_err(io)?;
+        env.sync_dir(dir).await.map_err(io)?;
         let run = *self.run.get_or_insert(id);
-        let file = TableFile::open(world, path.to_owned(), FileEntry::new(id, run)).await?;
+        let file = TableFile::open(env, path.to_owned(), FileEntry::new(id, run)).await?;
         Ok(Sealed { file: Some(file), next })
     }
 
@@ -234,7 +234,7 @@ impl Shard {
             manifest.next_file - 1
         };
         let path = self.dir.join("tables").join(table_name(id));
-        run_heavy(&*self.world, work, job.fragment(id, path, self.world.clone())).await
+        run_heavy(&*self.env, work, job.fragment(id, path, self.env.clone())).await
     }
 
     pub(crate) fn job(
@@ -245,7 +245,7 @@ impl Shard {
         others: (Vec<Memtable>, Files),
         paced: Paced,
     ) -> Job {
-        let now_s = self.world.now_s();
+        let now_s = self.env.now_s();
         let options = self.table_options(table);
         let forget_before_s = if forget { now_s.saturating_sub(options.gc_grace_s) } else { 0 };
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();

@@ -23,6 +23,7 @@ use crate::background::retry::{Failures, backoff};
 use crate::compaction::job::Paced;
 use crate::compaction::needs::{InFlight, runs_of};
 use crate::compaction::tasks::{Compacted, Tally, TaskKind};
+use crate::env::Work;
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::log::RETRY_FULL;
@@ -33,7 +34,6 @@ use crate::read::merge::MergeStream;
 use crate::shard::Shard;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
-use crate::world::Work;
 
 /// A compaction to run.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Shard {
             let merge =
                 CompactionTask { table: id, inputs, work: Work::Compaction, progress: Progress::default() };
             if self.run_compaction(merge, false).await.is_err_and(|error| error.is_full()) {
-                self.world.sleep(RETRY_FULL).await;
+                self.env.sleep(RETRY_FULL).await;
             }
         }
     }
@@ -72,9 +72,9 @@ impl Shard {
     ) -> Result<(), StorageError> {
         let (id, runs, progress) = (merge.table, runs_of(&merge.inputs), merge.progress.clone());
         progress.add_total(merge.inputs.iter().map(|input| input.bytes).sum());
-        let (kind, began_ns) = (kind_of(&merge.inputs), self.world.now_ns());
+        let (kind, began_ns) = (kind_of(&merge.inputs), self.env.now_ns());
         let mut tally = Tally { runs: runs.len() as u64, ..Tally::default() };
-        let now = (self.world.now_s(), progress.clone());
+        let now = (self.env.now_s(), progress.clone());
         let task = self.tasks.begin(kind, Some(id), merge.inputs.len() as u64, now);
         let number = {
             let state = &mut *self.state.borrow_mut();
@@ -102,8 +102,8 @@ impl Shard {
         }
         match &result {
             Ok(()) => {
-                let duration_ms = self.world.now_ns().saturating_sub(began_ns) / 1_000_000;
-                let (number, ended_s) = (task.number, self.world.now_s());
+                let duration_ms = self.env.now_ns().saturating_sub(began_ns) / 1_000_000;
+                let (number, ended_s) = (task.number, self.env.now_s());
                 self.report_compaction(Compacted { number, kind, table: id, ended_s, duration_ms, tally });
             }
             Err(StorageError::Closed | StorageError::Cancelled) => {}
@@ -143,7 +143,7 @@ impl Shard {
         let table = self.state.borrow().named(id);
         self.options.teller.tell(&Event::CompactionFailed { table, error: error.clone(), again });
         if let Some(again) = again {
-            let (shard, wait) = (Rc::downgrade(self), self.world.sleep(again));
+            let (shard, wait) = (Rc::downgrade(self), self.env.sleep(again));
             let wake = async move {
                 wait.await;
                 let Some(shard) = shard.upgrade() else { return };
@@ -152,7 +152,7 @@ impl Shard {
                 }
                 shard.work.wake();
             };
-            self.world.spawn(Work::Control, Box::pin(wake));
+            self.env.spawn(Work::Control, Box::pin(wake));
         }
     }
 

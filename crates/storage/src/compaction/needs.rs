@@ -100,13 +100,13 @@ impl Shard {
 
     /// Returns the current time in units of the table's timestamps.
     pub(crate) fn timestamp_now(&self, options: &TableOptions) -> i64 {
-        let now = i128::from(self.world.now_s()) * i128::from(options.timestamps_per_s);
+        let now = i128::from(self.env.now_s()) * i128::from(options.timestamps_per_s);
         i64::try_from(now).unwrap_or(i64::MAX)
     }
 
     /// Returns the time of writing that a file of the table records.
     pub(crate) fn write_time(&self, options: &TableOptions) -> WriteTime {
-        WriteTime { now_s: self.world.now_s(), timestamp: self.timestamp_now(options) }
+        WriteTime { now_s: self.env.now_s(), timestamp: self.timestamp_now(options) }
     }
 
     /// Returns the compaction that a table needs.
@@ -122,7 +122,7 @@ impl Shard {
         if choice.runs.is_empty() {
             needs.since_ns.set(None);
         } else if needs.since_ns.get().is_none() {
-            needs.since_ns.set(Some(self.world.now_ns()));
+            needs.since_ns.set(Some(self.env.now_ns()));
         }
         *needs.kept.borrow_mut() = Some((stamp, choice.clone()));
         choice
@@ -139,7 +139,7 @@ impl Shard {
             let bytes = chosen.runs.iter().map(|at| runs[*at].bytes).sum();
             return Choice { runs: numbers.into(), bytes, waiting: chosen.waiting, backlog };
         }
-        let now_s = self.world.now_s();
+        let now_s = self.env.now_s();
         let due = |run: &&&Arc<runs::Run>| {
             dead::is_due(options, &dead_of(options, &table.files, run, now_s), now_s)
         };
@@ -156,7 +156,7 @@ impl Shard {
     pub(crate) fn most_needed(&self, state: &State) -> Option<(TableId, Rc<[u64]>)> {
         let left = state.merges.iter().filter(|merge| !merge.requested).map(|merge| merge.progress.left());
         let limit = need::size_limit(left)?;
-        let now_ns = self.world.now_ns();
+        let now_ns = self.env.now_ns();
         let candidates = state.tables.iter().filter_map(|(id, table)| {
             let choice = self.choice(state, *id, table);
             if choice.runs.is_empty() || table.failures.waits || table.needs.reserved.get() > 0 {

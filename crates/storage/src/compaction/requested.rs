@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use crate::background::progress::{CancelOnDrop, Progress};
 use crate::compaction::CompactionTask;
+use crate::env::Work;
 use crate::error::StorageError;
 use crate::model::TableId;
 use crate::shard::Shard;
 use crate::table::file::TableFile;
-use crate::world::Work;
 
 /// Time between two checks for the end of other compactions.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
@@ -71,7 +71,7 @@ impl Shard {
             shard.work.wake();
             shard.leave();
         };
-        self.world.spawn(Work::Requested(group), Box::pin(task));
+        self.env.spawn(Work::Requested(group), Box::pin(task));
         let result = self.progress.wait(|| answer.borrow_mut().take()).await;
         cancel.disarm();
         result
@@ -109,13 +109,13 @@ impl Shard {
     /// Waits until `ready` returns a value. Calls it whenever work of the shard ends, and ten times
     /// a second, because a cancel on another core wakes no task here.
     pub(crate) async fn wait_requested<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        let mut again = self.world.sleep(CHECK_EVERY);
+        let mut again = self.env.sleep(CHECK_EVERY);
         poll_fn(|cx| {
             if let Some(answer) = ready() {
                 return Poll::Ready(answer);
             }
             while again.as_mut().poll(cx).is_ready() {
-                again = self.world.sleep(CHECK_EVERY);
+                again = self.env.sleep(CHECK_EVERY);
             }
             self.progress.register(cx);
             Poll::Pending

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use crate::background::progress::{CancelOnDrop, Progress};
 use crate::background::table_name;
 use crate::compaction::tasks::TaskKind;
+use crate::env::{Env, Mode, Work, run_heavy};
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::manifest::{Edit, FileEntry};
@@ -31,7 +32,6 @@ use crate::table::TableWriter;
 use crate::table::columnar::region::Packing;
 use crate::table::file::TableFile;
 use crate::table::part::Part;
-use crate::world::{Mode, Work, World, run_heavy};
 
 /// Bytes written at a time.
 const CHUNK: usize = 1 << 20;
@@ -103,7 +103,7 @@ impl Shard {
             *reply.borrow_mut() = Some(result);
             shard.leave();
         };
-        self.world.spawn(Work::Requested(group), Box::pin(task));
+        self.env.spawn(Work::Requested(group), Box::pin(task));
         let result = self.progress.wait(|| answer.borrow_mut().take()).await;
         cancel.disarm();
         result
@@ -120,7 +120,7 @@ impl Shard {
             state.tables.get(&table).map(|table| table.files.iter().cloned().collect()).unwrap_or_default()
         };
         progress.add_total(all.iter().map(|file| file.bytes).sum());
-        let now = (self.world.now_s(), progress.clone());
+        let now = (self.env.now_s(), progress.clone());
         let _task = self.tasks.begin(TaskKind::Scrub, Some(table), all.len() as u64, now);
         let mut scrubbed = Scrubbed::default();
         for file in all {
@@ -128,8 +128,8 @@ impl Shard {
             let first = match file.damage() {
                 Some(error) => Some(error.clone()),
                 None => {
-                    let verified = verify(file.clone(), self.world.clone(), progress.clone());
-                    run_heavy(&*self.world, requested.work, verified).await
+                    let verified = verify(file.clone(), self.env.clone(), progress.clone());
+                    run_heavy(&*self.env, requested.work, verified).await
                 }
             };
             self.check_stopped(progress)?;
@@ -193,11 +193,11 @@ impl Shard {
         let writer =
             TableWriter::new(new, options.block_bytes, self.write_time(&options)).with(layouts, packing);
         let job =
-            save(self.world.clone(), old.clone(), (new, path.clone()), writer, requested.progress.clone());
-        let saved = match run_heavy(&*self.world, requested.work, job).await {
+            save(self.env.clone(), old.clone(), (new, path.clone()), writer, requested.progress.clone());
+        let saved = match run_heavy(&*self.env, requested.work, job).await {
             Ok(saved) => saved,
             Err(error) => {
-                let _ = self.world.remove(&path).await;
+                let _ = self.env.remove(&path).await;
                 return Err(error);
             }
         };
@@ -232,7 +232,7 @@ impl Shard {
             scrubbed.files_lost += u64::from(old.damage().is_some() && saved.partitions == 0);
             let aside = old.path.with_extension("table.damaged");
             // If the rename fails, the next start removes the file.
-            let _ = self.world.rename(&old.path, &aside).await;
+            let _ = self.env.rename(&old.path, &aside).await;
             let table = self.state.borrow().named(table);
             let (rows_saved, rows_lost) = (saved.rows, saved.rows_lost);
             self.options.teller.tell(&Event::FileScrubbed { table, aside, rows_saved, rows_lost });
@@ -244,7 +244,7 @@ impl Shard {
 }
 
 /// Returns the first damage of a file. After a cancel the result does not matter.
-async fn verify(file: Arc<TableFile>, world: Arc<dyn World>, progress: Progress) -> Option<StorageError> {
+async fn verify(file: Arc<TableFile>, env: Arc<dyn Env>, progress: Progress) -> Option<StorageError> {
     let (mut last, mut left, mut damage) = (None, file.bytes, None);
     for index in 0..file.index.len() {
         if progress.is_cancelled() {
@@ -257,7 +257,7 @@ async fn verify(file: Arc<TableFile>, world: Arc<dyn World>, progress: Progress)
         let read = u64::from(file.index[index].stored).min(left);
         left -= read;
         progress.add_done(read);
-        world.heavy_yield().await;
+        env.heavy_yield().await;
     }
     progress.add_done(left);
     damage
@@ -301,7 +301,7 @@ async fn parts_of(
 
 /// Writes the readable data of a file.
 async fn save(
-    world: Arc<dyn World>,
+    env: Arc<dyn Env>,
     old: Arc<TableFile>,
     (id, path): (u64, PathBuf),
     mut writer: TableWriter,
@@ -311,12 +311,12 @@ async fn save(
     let mut saved = Saved::default();
     let old = match old.damage() {
         None => old,
-        Some(_) => match TableFile::open_without_filter(&*world, old.path.clone(), old.entry.clone()).await {
+        Some(_) => match TableFile::open_without_filter(&*env, old.path.clone(), old.entry.clone()).await {
             Ok(file) => Arc::new(file),
             Err(_) => return Ok(saved),
         },
     };
-    let out = world.open(&path, Mode::CreateTable).await.map_err(io)?;
+    let out = env.open(&path, Mode::CreateTable).await.map_err(io)?;
     let (mut last, mut begun, mut rows_read) = (None, None, 0);
     for index in 0..old.index.len() {
         if progress.is_cancelled() {
@@ -355,7 +355,7 @@ async fn save(
             let (offset, bytes) = writer.take_whole(4096);
             out.write(offset, Bytes::from(bytes)).await.map_err(io)?;
         }
-        world.heavy_yield().await;
+        env.heavy_yield().await;
     }
     writer.end();
     // Includes lost rows of partitions that other shards own.
@@ -363,15 +363,15 @@ async fn save(
     saved.partitions = writer.partitions();
     if saved.partitions == 0 {
         drop(out);
-        let _ = world.remove(&path).await;
+        let _ = env.remove(&path).await;
         return Ok(saved);
     }
     writer.finish()?;
     let (offset, bytes) = writer.take();
     out.write(offset, Bytes::from(bytes)).await.map_err(io)?;
     out.sync().await.map_err(io)?;
-    world.sync_dir(path.parent().expect("a table file is in a folder")).await.map_err(io)?;
+    env.sync_dir(path.parent().expect("a table file is in a folder")).await.map_err(io)?;
     // A run of its own: the old run may have other fragments with overlapping tokens.
-    saved.file = Some(TableFile::open(&*world, path.clone(), FileEntry::new(id, id)).await?);
+    saved.file = Some(TableFile::open(&*env, path.clone(), FileEntry::new(id, id)).await?);
     Ok(saved)
 }

@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use crate::env::LocalBoxFuture;
 use crate::error::StorageError;
 use crate::shard::Shard;
-use crate::world::LocalBoxFuture;
 
 /// Acknowledgements of one writer. It polls for its oldest write and gets the state of all. So a
 /// writer with many writes in flight waits once for each disk write, not once for each of its own.

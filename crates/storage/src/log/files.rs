@@ -12,10 +12,10 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use crate::env::{Mode, Work};
 use crate::error::StorageError;
 use crate::log::segment::{BLOCK, SegmentHeader, encode_header, encode_note};
 use crate::log::{Log, Segment, segment_path};
-use crate::world::{Mode, Work};
 
 /// Size of a segment on a full disk, in bytes. Dropping a table needs a few of its blocks.
 const SEGMENT_BYTES_SMALL: u64 = 256 << 10;
@@ -82,7 +82,7 @@ impl Log {
                 }
             };
             // A segment that cannot be removed occupies space until the next start.
-            let _ = self.world.remove(&segment.path).await;
+            let _ = self.env.remove(&segment.path).await;
         }
     }
 
@@ -112,7 +112,7 @@ impl Log {
         state.active = Some((segment, BLOCK as u64));
         state.preparing = true;
         let log = self.clone();
-        self.world.spawn(Work::Flush, Box::pin(async move { log.prepare().await }));
+        self.env.spawn(Work::Flush, Box::pin(async move { log.prepare().await }));
         Ok(())
     }
 
@@ -171,25 +171,25 @@ impl Log {
 
     fn header(&self, segment: u64) -> SegmentHeader {
         let durable = self.state.borrow().durable;
-        SegmentHeader::new(self.shard, segment, self.world.random() as u32, durable)
+        SegmentHeader::new(self.shard, segment, self.env.random() as u32, durable)
     }
 
     async fn create(&self, id: u64, bytes: u64) -> Result<Segment, StorageError> {
         let path = segment_path(&self.dir, id);
         let header = self.header(id);
         let make = async {
-            let file = self.world.open(&path, Mode::Log).await?;
+            let file = self.env.open(&path, Mode::Log).await?;
             file.allocate(bytes).await?;
             file.write_durable(0, &encode_header(&header)).await?;
             file.sync().await?;
-            self.world.sync_dir(&self.dir).await?;
+            self.env.sync_dir(&self.dir).await?;
             Ok(file)
         };
         match make.await {
             Ok(file) => Ok(Segment { file, path, header, bytes, last_record: 0 }),
             Err(error) => {
                 // A partly created file does no harm except for its space.
-                let _ = self.world.remove(&path).await;
+                let _ = self.env.remove(&path).await;
                 Err(StorageError::io("create a log segment", &path, error))
             }
         }
@@ -199,13 +199,13 @@ impl Log {
         let path = segment_path(&self.dir, id);
         let header = self.header(id);
         let io = |error| StorageError::io("reuse a log segment", &path, error);
-        if let Err(error) = self.world.rename(&old.path, &path).await {
+        if let Err(error) = self.env.rename(&old.path, &path).await {
             self.state.borrow_mut().free.push(old);
             return Err(io(error));
         }
         // If this fails, the name after a crash is unknown. The segment is not used again before a
         // restart.
-        self.world.sync_dir(&self.dir).await.map_err(io)?;
+        self.env.sync_dir(&self.dir).await.map_err(io)?;
         if let Err(error) = old.file.write_durable(0, &encode_header(&header)).await {
             self.state.borrow_mut().free.push(Segment { path: path.clone(), ..old });
             return Err(io(error));

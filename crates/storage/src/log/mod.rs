@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::env::{Env, File, LocalBoxFuture, Work};
 use crate::error::StorageError;
 use crate::log::bound::LogBound;
 use crate::log::reserve::Reserve;
@@ -37,7 +38,6 @@ use crate::log::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_note, seal_
 use crate::model::codec::put_u32;
 use crate::options::{CommitMode, Options};
 use crate::signal::Signal;
-use crate::world::{File, LocalBoxFuture, Work, World};
 
 /// Idle time after which a note is written. It costs one write each time that a log becomes idle.
 const NOTE_AFTER: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ pub(crate) type Register = Box<dyn Fn(u64) -> LocalBoxFuture<Result<(), StorageE
 
 /// The commit log of a shard.
 pub(crate) struct Log {
-    pub(crate) world: Arc<dyn World>,
+    pub(crate) env: Arc<dyn Env>,
     pub(crate) dir: PathBuf,
     pub(crate) shard: u32,
     pub(crate) segment_bytes: u64,
@@ -154,7 +154,7 @@ pub(crate) struct Recovered {
 impl Log {
     /// Starts the log after the recovered records.
     pub(crate) fn start(
-        world: Arc<dyn World>,
+        env: Arc<dyn Env>,
         dir: PathBuf,
         options: &Options,
         recovered: Recovered,
@@ -193,7 +193,7 @@ impl Log {
         let state = RefCell::new(state);
         let (work, done, prepared) = Default::default();
         let log = Rc::new(Log {
-            world,
+            env,
             dir,
             shard: options.shard,
             segment_bytes: options.segment_bytes,
@@ -207,7 +207,7 @@ impl Log {
             done,
             prepared,
         });
-        log.world.spawn(Work::Log, Box::pin(log.clone().run()));
+        log.env.spawn(Work::Log, Box::pin(log.clone().run()));
         log
     }
 
@@ -398,7 +398,7 @@ impl Log {
                 () => state.wake_at = 0,
             }
             if state.noted < state.durable {
-                let time = time.get_or_insert_with(|| self.world.sleep(NOTE_AFTER));
+                let time = time.get_or_insert_with(|| self.env.sleep(NOTE_AFTER));
                 if time.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Some(Next::Note));
                 }
@@ -432,7 +432,7 @@ impl Log {
 
     /// Waits for more records, at most for `every`, or until there are many.
     async fn gather(&self, every: Duration) {
-        let mut time = self.world.sleep(every);
+        let mut time = self.env.sleep(every);
         let enough = GATHERED_BYTES.min(self.segment_bytes / 4) as usize;
         poll_fn(|cx| {
             let is_time = time.as_mut().poll(cx).is_ready();
@@ -470,7 +470,7 @@ impl Log {
         Ok(())
     }
 
-    /// Tries until it succeeds, or fails for another reason than a full disk, or nobody wants it any more.
+    /// Retries `attempt` while the disk is full, until the log closes.
     pub(crate) async fn retry_while_full<T>(
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,
@@ -488,7 +488,7 @@ impl Log {
                     if given_up {
                         return Err(error);
                     }
-                    self.world.sleep(RETRY_FULL).await;
+                    self.env.sleep(RETRY_FULL).await;
                 }
                 result => {
                     self.state.borrow_mut().full = None;

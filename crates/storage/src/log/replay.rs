@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use crate::env::Env;
 use crate::error::StorageError;
 use crate::log::segment::{self, BLOCK, Batch, Contents, HeaderRead, SegmentHeader, Torn};
 use crate::log::segment_path;
@@ -21,7 +22,6 @@ use crate::manifest::Manifest;
 use crate::manifest::layout::{list, read_all};
 use crate::model::Mutation;
 use crate::model::codec::Reader;
-use crate::world::World;
 
 /// A segment that was read.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ pub(crate) struct Found {
 }
 
 /// Returns the numbers of all segments in the folder of a log, in ascending order.
-pub(crate) async fn segments_in(world: &dyn World, dir: &Path) -> Result<Vec<u64>, StorageError> {
+pub(crate) async fn segments_in(env: &dyn Env, dir: &Path) -> Result<Vec<u64>, StorageError> {
     let number = |name: &String| u64::from_str_radix(name.strip_suffix(".log")?, 16).ok();
-    let mut all: Vec<u64> = list(world, dir).await?.iter().filter_map(number).collect();
+    let mut all: Vec<u64> = list(env, dir).await?.iter().filter_map(number).collect();
     all.sort_unstable();
     Ok(all)
 }
@@ -48,7 +48,7 @@ pub(crate) async fn segments_in(world: &dyn World, dir: &Path) -> Result<Vec<u64
 /// Iterator over the records that are not flushed.
 #[derive(Debug)]
 pub(crate) struct Replay<'w> {
-    world: &'w dyn World,
+    env: &'w dyn Env,
     dir: PathBuf,
     shard: u32,
     /// Numbers of all segments in the folder.
@@ -75,15 +75,15 @@ impl<'w> Replay<'w> {
     /// # Errors
     /// The folder cannot be read.
     pub(crate) async fn open(
-        world: &'w dyn World,
+        env: &'w dyn Env,
         dir: &Path,
         shard: u32,
         manifest: &Manifest,
     ) -> Result<Replay<'w>, StorageError> {
-        let all = segments_in(world, dir).await?;
+        let all = segments_in(env, dir).await?;
         let (batches, records, path, found) = Default::default();
         Ok(Replay {
-            world,
+            env,
             dir: dir.to_owned(),
             shard,
             left: manifest.log.iter().copied().collect(),
@@ -165,7 +165,7 @@ impl<'w> Replay<'w> {
         if !self.all.contains(&segment) {
             return Err(StorageError::corrupt(path, "it is missing, although records may be in it"));
         }
-        let data = read_all(self.world, &path).await?;
+        let data = read_all(self.env, &path).await?;
         let header = self.header(segment, &path, &data)?;
         let Contents { batches, durable, next, last, torn } = segment::read_contents(&data, &header);
         let last_record = batches.iter().map(Batch::last_record).max().unwrap_or(0);

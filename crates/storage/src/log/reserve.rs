@@ -9,12 +9,12 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::world::{Mode, World};
+use crate::env::{Env, Mode};
 
 /// The reserve of a shard, see the module.
 #[derive(Debug)]
 pub(crate) struct Reserve {
-    world: Arc<dyn World>,
+    env: Arc<dyn Env>,
     path: PathBuf,
     /// Size; 0 disables the reserve.
     bytes: u64,
@@ -23,14 +23,14 @@ pub(crate) struct Reserve {
 
 impl Reserve {
     /// Returns the reserve in the folder of a shard. Its file may exist from an earlier process.
-    pub(crate) fn new(world: Arc<dyn World>, dir: &Path, bytes: u64) -> Reserve {
-        Reserve { world, path: dir.join("reserve"), bytes, is_there: Cell::new(false) }
+    pub(crate) fn new(env: Arc<dyn Env>, dir: &Path, bytes: u64) -> Reserve {
+        Reserve { env, path: dir.join("reserve"), bytes, is_there: Cell::new(false) }
     }
 
     /// Frees the space. Returns true if the file existed.
     pub(crate) async fn release_space(&self) -> bool {
         self.is_there.set(false);
-        self.world.remove(&self.path).await.is_ok()
+        self.env.remove(&self.path).await.is_ok()
     }
 
     /// Allocates the space, if the disk has it.
@@ -39,13 +39,13 @@ impl Reserve {
             return;
         }
         let make = async {
-            let file = self.world.open(&self.path, Mode::Create).await?;
+            let file = self.env.open(&self.path, Mode::Create).await?;
             file.allocate(self.bytes).await?;
             file.sync().await
         };
         match make.await {
             Ok(()) => self.is_there.set(true),
-            Err(_) => drop(self.world.remove(&self.path).await),
+            Err(_) => drop(self.env.remove(&self.path).await),
         }
     }
 }

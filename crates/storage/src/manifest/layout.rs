@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use schema::Sharding;
 
+use crate::env::{Env, Mode};
 use crate::error::StorageError;
 use crate::manifest::versions::replace_file;
-use crate::world::{Mode, World};
 
 /// Layout version that this program reads and writes.
 const VERSION: u32 = 2;
@@ -54,18 +54,18 @@ impl Layout {
     }
 
     /// Reads the file `shards`; `None` if the folder is new.
-    pub(crate) async fn read(world: &dyn World, root: &Path) -> Result<Option<Layout>, StorageError> {
+    pub(crate) async fn read(env: &dyn Env, root: &Path) -> Result<Option<Layout>, StorageError> {
         let path = root.join("shards");
-        let names = list(world, root).await?;
+        let names = list(env, root).await?;
         if !names.iter().any(|name| name == "shards") {
             for dir in names.iter().filter(|name| generation_of(name).is_some()).map(|name| root.join(name)) {
-                if list(world, &dir).await?.iter().any(|name| name == "manifest") {
+                if list(env, &dir).await?.iter().any(|name| name == "manifest") {
                     return Err(StorageError::corrupt(path, "it is missing, although the folder holds data"));
                 }
             }
             return Ok(None);
         }
-        let text = String::from_utf8_lossy(&read_all(world, &path).await?).into_owned();
+        let text = String::from_utf8_lossy(&read_all(env, &path).await?).into_owned();
         let number = |name: &str| -> Option<u64> {
             text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
         };
@@ -87,12 +87,7 @@ impl Layout {
 
     /// Writes the file `shards`. `writer` is the number of the writing shard, because several may
     /// start at the same time.
-    pub(crate) async fn write(
-        &self,
-        world: &dyn World,
-        root: &Path,
-        writer: u32,
-    ) -> Result<(), StorageError> {
+    pub(crate) async fn write(&self, env: &dyn Env, root: &Path, writer: u32) -> Result<(), StorageError> {
         let Sharding { shards, ignore_msb } = self.sharding;
         let generation = self.generation;
         let mut text = format!(
@@ -101,24 +96,24 @@ impl Layout {
         text = format!("{text}crc {}\n", checksum(&text));
         let path = root.join("shards");
         let own = format!("shards.{writer}");
-        replace_file(world, root, &own, text.into_bytes()).await?;
+        replace_file(env, root, &own, text.into_bytes()).await?;
         let put = async {
-            world.rename(&root.join(&own), &path).await?;
-            world.sync_dir(root).await
+            env.rename(&root.join(&own), &path).await?;
+            env.sync_dir(root).await
         };
         put.await.map_err(|error| StorageError::io("write", &path, error))
     }
 
     /// Removes the shards of other generations.
-    pub(crate) async fn clear(&self, world: &dyn World, root: &Path) -> Result<(), StorageError> {
+    pub(crate) async fn clear(&self, env: &dyn Env, root: &Path) -> Result<(), StorageError> {
         let mut removed = false;
-        for name in list(world, root).await? {
+        for name in list(env, root).await? {
             if generation_of(&name).is_some_and(|generation| generation != self.generation) {
-                remove_shard(world, &root.join(name)).await?;
+                remove_shard(env, &root.join(name)).await?;
                 removed = true;
             }
         }
-        if removed { sync(world, root).await } else { Ok(()) }
+        if removed { sync(env, root).await } else { Ok(()) }
     }
 }
 
@@ -136,42 +131,42 @@ fn generation_of(name: &str) -> Option<u64> {
 
 /// Removes the folder of a shard. The manifest goes first: a folder without it does not count as
 /// data.
-async fn remove_shard(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
+async fn remove_shard(env: &dyn Env, dir: &Path) -> Result<(), StorageError> {
     let io = |error| StorageError::io("remove a leftover", dir, error);
     let gone = |result: std::io::Result<()>| match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         result => result,
     };
-    gone(world.remove(&dir.join("manifest")).await).map_err(io)?;
+    gone(env.remove(&dir.join("manifest")).await).map_err(io)?;
     for inner in [dir.join("log"), dir.join("tables"), dir.to_owned()] {
-        let names = match world.list(&inner).await {
+        let names = match env.list(&inner).await {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             names => names.map_err(io)?,
         };
         for name in names {
-            gone(world.remove(&inner.join(name)).await).map_err(io)?;
+            gone(env.remove(&inner.join(name)).await).map_err(io)?;
         }
-        gone(world.remove_dir(&inner).await).map_err(io)?;
+        gone(env.remove_dir(&inner).await).map_err(io)?;
     }
     Ok(())
 }
 
 /// Creates the folders of a shard and makes their names durable.
-pub(crate) async fn make_shard(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
+pub(crate) async fn make_shard(env: &dyn Env, dir: &Path) -> Result<(), StorageError> {
     for folder in [dir, &dir.join("log"), &dir.join("tables")] {
-        let made = world.create_dir_all(folder).await;
+        let made = env.create_dir_all(folder).await;
         made.map_err(|error| StorageError::io("create the data folder", folder, error))?;
     }
-    sync_folders(world, dir).await
+    sync_folders(env, dir).await
 }
 
 /// Makes the names of a shard's folders durable, up to the root: everything in a lost folder is
 /// lost, synced or not.
-async fn sync_folders(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
+async fn sync_folders(env: &dyn Env, dir: &Path) -> Result<(), StorageError> {
     for folder in dir.ancestors() {
         // A relative path ends in an empty one: the working directory.
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        match world.sync_dir(folder).await {
+        match env.sync_dir(folder).await {
             // The server may not open folders far above its own. It did not create them either.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
             synced => synced.map_err(|error| StorageError::io("sync the folder", folder, error))?,
@@ -181,38 +176,38 @@ async fn sync_folders(world: &dyn World, dir: &Path) -> Result<(), StorageError>
 }
 
 /// Locks a data folder and returns its layout.
-pub(crate) async fn enter(world: &dyn World, root: &Path) -> Result<(Layout, Box<dyn Debug>), StorageError> {
+pub(crate) async fn enter(env: &dyn Env, root: &Path) -> Result<(Layout, Box<dyn Debug>), StorageError> {
     let none = || StorageError::corrupt(root, "it is no data folder: it has no file `shards`");
     // Check first, so that no lock file is created in other folders.
-    Layout::read(world, root).await?.ok_or_else(none)?;
-    let held = lock(world, root, root).await?;
-    Ok((Layout::read(world, root).await?.ok_or_else(none)?, held))
+    Layout::read(env, root).await?.ok_or_else(none)?;
+    let held = lock(env, root, root).await?;
+    Ok((Layout::read(env, root).await?.ok_or_else(none)?, held))
 }
 
 /// Takes the lock of a data folder or of a shard's folder.
-pub(crate) async fn lock(world: &dyn World, root: &Path, dir: &Path) -> Result<Box<dyn Debug>, StorageError> {
-    world.lock(&dir.join("LOCK")).await.map_err(|error| match error.kind() {
+pub(crate) async fn lock(env: &dyn Env, root: &Path, dir: &Path) -> Result<Box<dyn Debug>, StorageError> {
+    env.lock(&dir.join("LOCK")).await.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => StorageError::Locked { path: root.into() },
         _ => StorageError::io("lock the data folder", dir, error),
     })
 }
 
-pub(crate) async fn sync(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
-    world.sync_dir(dir).await.map_err(|error| StorageError::io("sync the folder", dir, error))
+pub(crate) async fn sync(env: &dyn Env, dir: &Path) -> Result<(), StorageError> {
+    env.sync_dir(dir).await.map_err(|error| StorageError::io("sync the folder", dir, error))
 }
 
 /// Reads a whole file.
-pub(crate) async fn read_all(world: &dyn World, path: &Path) -> Result<Bytes, StorageError> {
+pub(crate) async fn read_all(env: &dyn Env, path: &Path) -> Result<Bytes, StorageError> {
     let read = async {
-        let file = world.open(path, Mode::Read).await?;
+        let file = env.open(path, Mode::Read).await?;
         let len = file.len().await?;
         if len == 0 { Ok(Bytes::new()) } else { file.read(0, len as usize).await }
     };
     read.await.map_err(|error| StorageError::io("read", path, error))
 }
 
-pub(crate) async fn list(world: &dyn World, dir: &Path) -> Result<Vec<String>, StorageError> {
-    world.list(dir).await.map_err(|error| StorageError::io("list the folder", dir, error))
+pub(crate) async fn list(env: &dyn Env, dir: &Path) -> Result<Vec<String>, StorageError> {
+    env.list(dir).await.map_err(|error| StorageError::io("list the folder", dir, error))
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
 use crate::manifest::edits::{self, End};
 use crate::manifest::{Edit, Manifest};
 use crate::shard::Shard;
-use crate::world::{File, Mode, World};
 
 /// A manifest below this many bytes is not rewritten: 126 edits of one sector after the smallest
 /// snapshot.
@@ -36,14 +36,14 @@ pub(crate) struct Versions {
 impl Versions {
     /// Writes a new file and replaces the old one.
     pub(crate) async fn begin(
-        world: &dyn World,
+        env: &dyn Env,
         dir: &Path,
         manifest: &Manifest,
     ) -> Result<Versions, StorageError> {
-        let salt = world.random() as u32;
+        let salt = env.random() as u32;
         let bytes = edits::begin(manifest, salt);
         let end = bytes.len() as u64;
-        let file = put_file(world, dir, "manifest", bytes).await?;
+        let file = put_file(env, dir, "manifest", bytes).await?;
         let rewrite_at = REWRITE_BYTES_MIN.max(REWRITE_FACTOR * end);
         Ok(Versions { file, salt, next_edit: 2, end, rewrite_at })
     }
@@ -52,17 +52,17 @@ impl Versions {
     /// sync failed may be in the page cache only, and from here on others rely on it. `None` if the
     /// disk is full: the next edit then writes a new file.
     pub(crate) async fn resume(
-        world: &dyn World,
+        env: &dyn Env,
         dir: &Path,
         data: Bytes,
         end: End,
     ) -> Result<Option<Versions>, StorageError> {
         let path = dir.join("manifest");
         let keep = async {
-            let file = world.open(&path, Mode::Update).await?;
+            let file = env.open(&path, Mode::Update).await?;
             file.write(0, data).await?;
             file.sync().await?;
-            world.sync_dir(dir).await?;
+            env.sync_dir(dir).await?;
             Ok(file)
         };
         let End { salt, next_edit, at, first } = end;
@@ -122,33 +122,33 @@ impl Shard {
     async fn begin_with(&self, edit: &Edit) -> Result<Versions, StorageError> {
         let mut new = self.manifest.borrow().clone();
         edit.clone().apply(&mut new);
-        Versions::begin(&*self.world, &self.dir, &new).await
+        Versions::begin(&*self.env, &self.dir, &new).await
     }
 }
 
 /// Writes a file under another name, syncs it and renames it into place.
 pub(crate) async fn replace_file(
-    world: &dyn World,
+    env: &dyn Env,
     dir: &Path,
     name: &str,
     bytes: Vec<u8>,
 ) -> Result<(), StorageError> {
-    put_file(world, dir, name, bytes).await.map(drop)
+    put_file(env, dir, name, bytes).await.map(drop)
 }
 
 async fn put_file(
-    world: &dyn World,
+    env: &dyn Env,
     dir: &Path,
     name: &str,
     bytes: Vec<u8>,
 ) -> Result<Arc<dyn File>, StorageError> {
     let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
     let write = async {
-        let file = world.open(&new, Mode::Create).await?;
+        let file = env.open(&new, Mode::Create).await?;
         file.write(0, bytes.into()).await?;
         file.sync().await?;
-        world.rename(&new, &path).await?;
-        world.sync_dir(dir).await?;
+        env.rename(&new, &path).await?;
+        env.sync_dir(dir).await?;
         Ok(file)
     };
     write.await.map_err(|error| StorageError::io("write", &path, error))

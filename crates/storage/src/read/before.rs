@@ -130,7 +130,7 @@ impl Shard {
                     deletions.chain(rows).fold(newest, i64::max)
                 }
             };
-            if let Some(pause) = self.world.spend(piece.partition.row_count() as u32 + 1) {
+            if let Some(pause) = self.env.spend(piece.partition.row_count() as u32 + 1) {
                 pause.await;
             }
         }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::env::LocalBoxFuture;
 use crate::error::StorageError;
 use crate::model::TableId;
 use crate::model::partition::Partition;
@@ -24,7 +25,6 @@ use crate::read::lookup::Lookup;
 use crate::shard::Shard;
 use crate::table::cache::Cache;
 use crate::table::part::{Block, PartRequest};
-use crate::world::LocalBoxFuture;
 
 /// A read: ready at once if memory has all it needs, otherwise a future.
 pub enum Read<T> {

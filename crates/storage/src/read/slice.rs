@@ -246,7 +246,7 @@ impl Shard {
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
         let slice = Arc::new(Slice { rows: slice.rows.max(1), ..slice.clone() });
         // Counted here, where nothing can yield. Callers yield between reads.
-        drop(self.world.spend(1));
+        drop(self.env.spend(1));
         match self.gather(&target, PartRequest::Slice(slice.clone())) {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
             Ok((gather, None)) => Read::Ready(gather.sliced(&slice, now_s)),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::background::table_name;
+use crate::env::Env;
 use crate::error::StorageError;
 use crate::event::Teller;
 use crate::log::replay::Replay;
@@ -18,7 +19,6 @@ use crate::options::Groups;
 use crate::recovery::read_manifest;
 use crate::table::file::TableFile;
 use crate::table::part::Part;
-use crate::world::World;
 
 /// Maximum number of damages listed per shard. Further ones are only counted.
 const DAMAGES_MAX: usize = 1000;
@@ -70,20 +70,20 @@ pub async fn check(
 }
 
 pub(crate) async fn check_in(
-    world: &dyn World,
+    env: &dyn Env,
     root: &Path,
     mut progress: impl FnMut(&Checked),
 ) -> Result<Vec<Checked>, StorageError> {
-    let (layout, held) = enter(world, root).await?;
+    let (layout, held) = enter(env, root).await?;
     let mut locks = vec![held];
     let mut all = Vec::new();
     for shard in 0..layout.sharding.shards {
         let dir = layout.shard_dir(root, shard);
         let mut checked = Checked { shard, ..Checked::default() };
-        match lock(world, root, &dir).await {
+        match lock(env, root, &dir).await {
             Ok(held) => {
                 locks.push(held);
-                let result = check_shard(world, &dir, layout.sharding.shards, &mut checked, &mut progress);
+                let result = check_shard(env, &dir, layout.sharding.shards, &mut checked, &mut progress);
                 if let Err(error) = result.await {
                     checked.damage(error);
                 }
@@ -97,27 +97,27 @@ pub(crate) async fn check_in(
 }
 
 async fn check_shard(
-    world: &dyn World,
+    env: &dyn Env,
     dir: &Path,
     shards: u32,
     checked: &mut Checked,
     progress: &mut impl FnMut(&Checked),
 ) -> Result<(), StorageError> {
-    let manifest = read_manifest(world, dir, checked.shard, shards).await?;
+    let manifest = read_manifest(env, dir, checked.shard, shards).await?;
     checked.files = manifest.files().count() as u64;
     for (_, file) in manifest.files() {
         let path = dir.join("tables").join(table_name(file.id));
-        check_file(world, path, file, checked).await;
+        check_file(env, path, file, checked).await;
         checked.files_done += 1;
         progress(checked);
     }
-    let mut replay = Replay::open(world, &dir.join("log"), checked.shard, &manifest).await?;
+    let mut replay = Replay::open(env, &dir.join("log"), checked.shard, &manifest).await?;
     checked.records = replay.finish().await?;
     Ok(())
 }
 
-async fn check_file(world: &dyn World, path: PathBuf, entry: &FileEntry, checked: &mut Checked) {
-    let file = match TableFile::open(world, path, entry.clone()).await {
+async fn check_file(env: &dyn Env, path: PathBuf, entry: &FileEntry, checked: &mut Checked) {
+    let file = match TableFile::open(env, path, entry.clone()).await {
         Ok(file) => Arc::new(file),
         Err(error) => return checked.damage(error),
     };

@@ -10,13 +10,13 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use crate::env::Env;
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::manifest::FileEntry;
 use crate::model::TableId;
 use crate::shard::Shard;
 use crate::table::file::TableFile;
-use crate::world::World;
 
 /// Successive failed reads of a file after which its disk is assumed to have a bad sector.
 const READS_FAILED_MAX: u32 = 3;
@@ -38,12 +38,12 @@ pub(crate) fn concerns_one_file(error: &StorageError) -> bool {
 /// Opens a table file of a folder (see `folder_key`). If the file itself causes an error, opens it
 /// as damaged.
 pub(crate) async fn open_or_contain(
-    world: &dyn World,
+    env: &dyn Env,
     path: &Path,
     entry: &FileEntry,
     folder: u64,
 ) -> Result<TableFile, StorageError> {
-    match TableFile::open_shared(world, path.to_owned(), entry.clone(), folder).await {
+    match TableFile::open_shared(env, path.to_owned(), entry.clone(), folder).await {
         Err(error) if concerns_one_file(&error) => {
             Ok(TableFile::damaged(path.to_owned(), entry.clone(), error))
         }

@@ -45,9 +45,9 @@ impl Shard {
         let Some(root) = self.options.dir.clone().filter(|_| self.log.is_some()) else {
             return Err(StorageError::Closed);
         };
-        let world = self.world.clone();
+        let env = self.env.clone();
         let none = || StorageError::corrupt(from, "it is no snapshot: it has no file `shards`");
-        let layout = Layout::read(&*world, from).await?.ok_or_else(none)?;
+        let layout = Layout::read(&*env, from).await?.ok_or_else(none)?;
         let own = (!whole).then(|| Owner {
             sharding: Sharding { shards: self.options.shards, ignore_msb: IGNORE_MSB },
             shard: self.options.shard,
@@ -61,11 +61,11 @@ impl Shard {
             if files.is_empty() {
                 return Ok(());
             }
-            layout::sync(&*world, &self.dir.join("tables")).await?;
+            layout::sync(&*env, &self.dir.join("tables")).await?;
             let mut open = Vec::new();
             for entry in &files {
                 let path = self.dir.join("tables").join(table_name(entry.id));
-                let opened = TableFile::open_shared(&*world, path, entry.clone(), folder_key(&root)).await?;
+                let opened = TableFile::open_shared(&*env, path, entry.clone(), folder_key(&root)).await?;
                 open.push(Arc::new(opened));
             }
             let name = |_: &Shard, edit: &mut Edit| {
@@ -81,7 +81,7 @@ impl Shard {
         if result.is_err() {
             for entry in &files {
                 // Files that cannot be removed here are removed by the next start.
-                drop(world.remove(&self.dir.join("tables").join(table_name(entry.id))).await);
+                drop(env.remove(&self.dir.join("tables").join(table_name(entry.id))).await);
             }
         }
         self.update_run_pressure();
@@ -98,16 +98,16 @@ impl Shard {
         table: TableId,
         own: Option<&Owner>,
     ) -> Result<Vec<FileEntry>, StorageError> {
-        let world = &*self.world;
+        let env = &*self.env;
         let dir = layout.shard_dir(from, shard);
-        let manifest = read_manifest(world, &dir, shard, layout.sharding.shards).await?;
+        let manifest = read_manifest(env, &dir, shard, layout.sharding.shards).await?;
         let Some(version) = manifest.tables.get(&table) else { return Ok(Vec::new()) };
         // Shards number their runs independently.
         let mut runs: BTreeMap<u64, u64> = BTreeMap::new();
         let mut linked = Vec::new();
         for entry in version.files.values() {
             let path = dir.join("tables").join(table_name(entry.id));
-            let tokens = tokens_of(world, &path, entry.seal).await?;
+            let tokens = tokens_of(env, &path, entry.seal).await?;
             let old = OldFile::new(table, entry, path, tokens, layout, shard);
             let Some(entry) = old.entry_for(own) else { continue };
             let id = {
@@ -116,7 +116,7 @@ impl Shard {
                 manifest.next_file - 1
             };
             let to = self.dir.join("tables").join(table_name(id));
-            let made = link_or_copy(world, old.path(), &to).await;
+            let made = link_or_copy(env, old.path(), &to).await;
             made.map_err(|error| StorageError::io("link the table file", &to, error))?;
             let run = *runs.entry(entry.run).or_insert(id);
             linked.push(FileEntry { id, run, ..entry });
@@ -133,11 +133,11 @@ impl Shard {
         (table, into): (TableId, TableId),
         own: Option<&Owner>,
     ) -> Result<(), StorageError> {
-        let world = &*self.world;
+        let env = &*self.env;
         let dir = layout.shard_dir(from, shard);
-        let manifest = read_manifest(world, &dir, shard, layout.sharding.shards).await?;
+        let manifest = read_manifest(env, &dir, shard, layout.sharding.shards).await?;
         let truncated = manifest.tables.get(&table).map_or(0, |version| version.truncated);
-        let mut replay = Replay::open(world, &dir.join("log"), shard, &manifest).await?;
+        let mut replay = Replay::open(env, &dir.join("log"), shard, &manifest).await?;
         let mut last = None;
         while let Some((number, mutations)) = replay.next().await? {
             let counts = |m: &Mutation| {
@@ -148,7 +148,7 @@ impl Shard {
             if !own.is_empty() {
                 last = Some(self.import_record(own, last.take()).await?);
             }
-            if let Some(yield_now) = world.spend(1) {
+            if let Some(yield_now) = env.spend(1) {
                 yield_now.await;
             }
         }

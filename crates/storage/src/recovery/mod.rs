@@ -38,6 +38,7 @@ use crate::background::pacing::Pacing;
 use crate::background::reports::{Recovery, Reports};
 use crate::background::{counts, table_name};
 use crate::compaction::tasks::Tasks;
+use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
 use crate::event::{Event, FlushReason};
 use crate::log::bound::{FREE_IDLE, LogBound};
@@ -59,7 +60,6 @@ use crate::table::cache::Cache;
 use crate::table::runs::Files;
 use crate::table::scan_cache::ScanCache;
 use crate::table::shared::folder_key;
-use crate::world::{File, Mode, World};
 
 impl Shard {
     /// Opens a shard and recovers the data in its folder. Shard 0 must be opened first: it locks
@@ -69,11 +69,11 @@ impl Shard {
     /// The folder is in use, was written by a newer version, is damaged, or cannot be read or
     /// written. Or it has another number of shards, and this is not shard 0.
     pub async fn open(options: Options) -> Result<Rc<Shard>, StorageError> {
-        let world = Arc::new(OnLanes::new(options.groups, options.teller.clone()));
-        Shard::open_in(options, world).await
+        let env = Arc::new(OnLanes::new(options.groups, options.teller.clone()));
+        Shard::open_in(options, env).await
     }
 
-    pub(crate) async fn open_in(options: Options, world: Arc<dyn World>) -> Result<Rc<Shard>, StorageError> {
+    pub(crate) async fn open_in(options: Options, env: Arc<dyn Env>) -> Result<Rc<Shard>, StorageError> {
         assert!(options.shard < options.shards, "a shard's number is below their count");
         assert!(
             options.segment_bytes.is_multiple_of(BLOCK as u64) && options.segment_bytes >= 4 * BLOCK as u64
@@ -81,7 +81,7 @@ impl Shard {
         let Some(root) = options.dir.clone() else {
             return Ok(Rc::new(build(
                 options,
-                world,
+                env,
                 PathBuf::new(),
                 Default::default(),
                 State::default(),
@@ -89,26 +89,26 @@ impl Shard {
                 None,
             )));
         };
-        let (dir, lock) = enter(&*world, &root, &options).await?;
-        let (manifest, versions) = resume_manifest(&*world, &dir, &options).await?;
-        remove_leftovers(&*world, &dir, &manifest).await?;
+        let (dir, lock) = enter(&*env, &root, &options).await?;
+        let (manifest, versions) = resume_manifest(&*env, &dir, &options).await?;
+        remove_leftovers(&*env, &dir, &manifest).await?;
         let mut state = State { counts: counts(0), ..State::default() };
-        let began_ns = world.now_ns();
-        open_tables(&*world, &dir, folder_key(&root), &manifest, &mut state).await?;
+        let began_ns = env.now_ns();
+        open_tables(&*env, &dir, folder_key(&root), &manifest, &mut state).await?;
         let (recovered, mut recovery) =
-            recover_log(&*world, &dir.join("log"), &options, &manifest, &mut state).await?;
+            recover_log(&*env, &dir.join("log"), &options, &manifest, &mut state).await?;
         state.counts = counts(recovery.records);
         let is_new = recovered.last == 0;
-        let reserve = Rc::new(Reserve::new(world.clone(), &dir, options.reserve_bytes));
+        let reserve = Rc::new(Reserve::new(env.clone(), &dir, options.reserve_bytes));
         let shard = Rc::new_cyclic(|shard: &Weak<Shard>| {
             let log = Log::start(
-                world.clone(),
+                env.clone(),
                 dir.join("log"),
                 &options,
                 recovered,
                 (register(shard.clone()), reserve.clone()),
             );
-            build(options, world, dir, (manifest, versions), state, Some((log, reserve)), Some(lock))
+            build(options, env, dir, (manifest, versions), state, Some((log, reserve)), Some(lock))
         });
         let log = shard.log.as_ref().expect("made above");
         match log.create_first_segment().await {
@@ -125,7 +125,7 @@ impl Shard {
         shard.report_damaged();
         shard.update_run_pressure();
         shard.start_background();
-        recovery.duration = Duration::from_nanos(shard.world.now_ns().saturating_sub(began_ns));
+        recovery.duration = Duration::from_nanos(shard.env.now_ns().saturating_sub(began_ns));
         shard.reports.recovered(&shard.options, recovery);
         Ok(shard)
     }
@@ -152,7 +152,7 @@ fn register(shard: Weak<Shard>) -> Register {
 
 fn build(
     options: Options,
-    world: Arc<dyn World>,
+    env: Arc<dyn Env>,
     dir: PathBuf,
     (manifest, versions): (Manifest, Option<Versions>),
     state: State,
@@ -160,10 +160,10 @@ fn build(
     lock: Option<Box<dyn Debug>>,
 ) -> Shard {
     let (log, reserve) = log.unzip();
-    let reserve = reserve.unwrap_or_else(|| Rc::new(Reserve::new(world.clone(), &dir, 0)));
+    let reserve = reserve.unwrap_or_else(|| Rc::new(Reserve::new(env.clone(), &dir, 0)));
     let scan_cache = Arc::new(ScanCache::new(options.cache_bytes));
     Shard {
-        world,
+        env,
         dir,
         state: RefCell::new(state),
         cache: RefCell::new(Cache::new(options.cache_bytes, scan_cache.clone())),
@@ -188,29 +188,29 @@ fn build(
 
 /// Reads the manifest of a shard; an empty one if the shard is new.
 pub(crate) async fn read_manifest(
-    world: &dyn World,
+    env: &dyn Env,
     dir: &Path,
     shard: u32,
     shards: u32,
 ) -> Result<Manifest, StorageError> {
-    let read = read_manifest_file(world, dir, shard, shards).await?;
+    let read = read_manifest_file(env, dir, shard, shards).await?;
     Ok(read.map_or_else(|| Manifest::empty(shard, shards), |(manifest, ..)| manifest))
 }
 
 /// Reads the manifest and opens its file for more edits, if that is complete. Writes the first one
 /// of a new shard.
 async fn resume_manifest(
-    world: &dyn World,
+    env: &dyn Env,
     dir: &Path,
     options: &Options,
 ) -> Result<(Manifest, Option<Versions>), StorageError> {
-    match read_manifest_file(world, dir, options.shard, options.shards).await? {
-        Some((manifest, data, Some(end))) => Ok((manifest, Versions::resume(world, dir, data, end).await?)),
+    match read_manifest_file(env, dir, options.shard, options.shards).await? {
+        Some((manifest, data, Some(end))) => Ok((manifest, Versions::resume(env, dir, data, end).await?)),
         // The next edit writes a new file, without the torn edit.
         Some((manifest, _, None)) => Ok((manifest, None)),
         None => {
             let manifest = Manifest::empty(options.shard, options.shards);
-            let versions = Versions::begin(world, dir, &manifest).await?;
+            let versions = Versions::begin(env, dir, &manifest).await?;
             Ok((manifest, Some(versions)))
         }
     }
@@ -221,22 +221,22 @@ type ManifestFile = (Manifest, Bytes, Option<End>);
 
 /// Reads the manifest of a shard; `None` if the shard is new.
 async fn read_manifest_file(
-    world: &dyn World,
+    env: &dyn Env,
     dir: &Path,
     shard: u32,
     shards: u32,
 ) -> Result<Option<ManifestFile>, StorageError> {
     let path = dir.join("manifest");
-    if !list(world, dir).await?.iter().any(|name| name == "manifest") {
+    if !list(env, dir).await?.iter().any(|name| name == "manifest") {
         // The manifest is the first file written.
-        let mut others = list(world, &dir.join("tables")).await?;
-        others.append(&mut list(world, &dir.join("log")).await?);
+        let mut others = list(env, &dir.join("tables")).await?;
+        others.append(&mut list(env, &dir.join("log")).await?);
         if !others.is_empty() {
             return Err(StorageError::corrupt(&path, "it is missing, although the folder holds data"));
         }
         return Ok(None);
     }
-    let data = read_all(world, &path).await?;
+    let data = read_all(env, &path).await?;
     let (mut manifest, end) = edits::read(&data).map_err(|why| match why {
         Unusable::Damaged(what) => StorageError::corrupt(&path, what),
         Unusable::Version(found) => {
@@ -256,18 +256,18 @@ async fn read_manifest_file(
 /// Takes the locks, and creates the folder of the shard if necessary. Shard 0 also holds the lock
 /// of the data folder.
 async fn enter(
-    world: &dyn World,
+    env: &dyn Env,
     root: &Path,
     options: &Options,
 ) -> Result<(PathBuf, Box<dyn Debug>), StorageError> {
-    let made = world.create_dir_all(root).await;
+    let made = env.create_dir_all(root).await;
     made.map_err(|error| StorageError::io("create the data folder", root, error))?;
-    let folder = if options.shard == 0 { Some(lock(world, root, root).await?) } else { None };
-    let mut layout = match Layout::read(world, root).await? {
+    let folder = if options.shard == 0 { Some(lock(env, root, root).await?) } else { None };
+    let mut layout = match Layout::read(env, root).await? {
         Some(layout) => layout,
         None => {
             let layout = Layout::new(0, options.shards);
-            layout.write(world, root, options.shard).await?;
+            layout.write(env, root, options.shard).await?;
             layout
         }
     };
@@ -277,27 +277,27 @@ async fn enter(
             return Err(StorageError::ShardCount { path: root.into(), folder, asked });
         }
         let from = layout.sharding.shards;
-        layout = reshard(world, root, &layout, options.shards, options.segment_bytes).await?;
+        layout = reshard(env, root, &layout, options.shards, options.segment_bytes).await?;
         options.teller.tell(&Event::Resharded { from, to: options.shards });
     }
     if options.shard == 0 {
-        layout.clear(world, root).await?;
+        layout.clear(env, root).await?;
     }
     let dir = layout.shard_dir(root, options.shard);
-    make_shard(world, &dir).await?;
-    let own = lock(world, root, &dir).await?;
+    make_shard(env, &dir).await?;
+    let own = lock(env, root, &dir).await?;
     Ok((dir, Box::new((own, folder))))
 }
 
 /// Removes table files that the manifest does not name. On a full disk, one that cannot be removed
 /// stays.
-async fn remove_leftovers(world: &dyn World, dir: &Path, manifest: &Manifest) -> Result<(), StorageError> {
+async fn remove_leftovers(env: &dyn Env, dir: &Path, manifest: &Manifest) -> Result<(), StorageError> {
     let dir = dir.join("tables");
     let named: FxHashSet<String> = manifest.files().map(|(_, file)| table_name(file.id)).collect();
-    for name in list(world, &dir).await? {
+    for name in list(env, &dir).await? {
         if name.ends_with(".table") && !named.contains(&name) {
             let path = dir.join(name);
-            let removed = world.remove(&path).await;
+            let removed = env.remove(&path).await;
             match removed.map_err(|error| StorageError::io("remove a leftover", &path, error)) {
                 Err(error) if !error.is_full() => return Err(error),
                 _ => {}
@@ -308,7 +308,7 @@ async fn remove_leftovers(world: &dyn World, dir: &Path, manifest: &Manifest) ->
 }
 
 async fn open_tables(
-    world: &dyn World,
+    env: &dyn Env,
     dir: &Path,
     folder: u64,
     manifest: &Manifest,
@@ -319,7 +319,7 @@ async fn open_tables(
         let mut files = Files::default();
         for file in version.files.values() {
             let path = dir.join(table_name(file.id));
-            files.push(Arc::new(open_or_contain(world, &path, file, folder).await?));
+            files.push(Arc::new(open_or_contain(env, &path, file, folder).await?));
         }
         if !files.is_empty() {
             state.tables.insert(*id, Table { files, ..Table::default() });
@@ -329,14 +329,14 @@ async fn open_tables(
 }
 
 async fn recover_log(
-    world: &dyn World,
+    env: &dyn Env,
     dir: &Path,
     options: &Options,
     manifest: &Manifest,
     state: &mut State,
 ) -> Result<(Recovered, Recovery), StorageError> {
     let bound = LogBound::new(options);
-    let mut replay = Replay::open(world, dir, options.shard, manifest).await?;
+    let mut replay = Replay::open(env, dir, options.shard, manifest).await?;
     let (mut replayed, mut length, mut read) = (0, 0, 0);
     let full = |state: &State, length: u64| {
         (state.bytes as u64).max(bound.fill(length - state.log_from)) >= options.memtable_bytes_max as u64
@@ -358,7 +358,7 @@ async fn recover_log(
         if state.bytes >= options.memtable_bytes_max {
             state.freeze(number, length, FlushReason::Recovery);
         }
-        if let Some(yield_now) = world.spend(units) {
+        if let Some(yield_now) = env.spend(units) {
             yield_now.await;
         }
     }
@@ -381,7 +381,7 @@ async fn recover_log(
     // the next start would miss them, unless another edit was durable before.
     for found in found {
         live.insert(found.header.segment);
-        let file = world.open(&found.path, Mode::Log).await;
+        let file = env.open(&found.path, Mode::Log).await;
         let file = file.map_err(|error| StorageError::io("open the log segment", &found.path, error))?;
         make_durable(&*file, &found).await?;
         let Found { path, bytes, header, last_record, .. } = found;
@@ -389,7 +389,7 @@ async fn recover_log(
     }
     for segment in all.into_iter().filter(|segment| !live.contains(segment)) {
         let path = segment_path(dir, segment);
-        recovered.free.extend(free_segment(world, path, segment, options, recovered.free.len()).await?);
+        recovered.free.extend(free_segment(env, path, segment, options, recovered.free.len()).await?);
     }
     Ok((recovered, recovery))
 }
@@ -412,20 +412,20 @@ async fn make_durable(file: &dyn File, found: &Found) -> Result<(), StorageError
 /// Returns a free segment for reuse, without reading it. Removes it and returns `None` if there are
 /// enough.
 async fn free_segment(
-    world: &dyn World,
+    env: &dyn Env,
     path: PathBuf,
     segment: u64,
     options: &Options,
     there: usize,
 ) -> Result<Option<Segment>, StorageError> {
     if there < FREE_IDLE
-        && let Ok(file) = world.open(&path, Mode::Log).await
+        && let Ok(file) = env.open(&path, Mode::Log).await
         && file.len().await.is_ok_and(|bytes| bytes == options.segment_bytes)
     {
         let header = SegmentHeader::new(options.shard, segment, 0, 0);
         return Ok(Some(Segment { file, path, header, bytes: options.segment_bytes, last_record: 0 }));
     }
-    let removed = world.remove(&path).await;
+    let removed = env.remove(&path).await;
     match removed.map_err(|error| StorageError::io("remove an old log segment", &path, error)) {
         Err(error) if !error.is_full() => Err(error),
         _ => Ok(None),

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use schema::Sharding;
 
 use crate::background::table_name;
+use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
 use crate::log::replay::Replay;
 use crate::log::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_header, seal_batch};
@@ -39,7 +40,6 @@ use crate::recovery::read_manifest;
 use crate::table::file::{TableFile, tokens_of};
 use crate::table::owners::may_own;
 use crate::table::shared::folder_key;
-use crate::world::{File, Mode, World};
 
 /// Size of a batch of records, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -50,31 +50,31 @@ const COPY_BYTES: u64 = 1 << 20;
 /// Distributes a data folder over `shards` shards, and returns the new layout. The caller holds the
 /// lock of the folder.
 pub(crate) async fn reshard(
-    world: &dyn World,
+    env: &dyn Env,
     root: &Path,
     old: &Layout,
     shards: u32,
     segment_bytes: u64,
 ) -> Result<Layout, StorageError> {
     let new = Layout::new(old.generation + 1, shards);
-    old.clear(world, root).await?;
+    old.clear(env, root).await?;
     let mut parts = Vec::new();
     for shard in 0..shards {
         let dir = new.shard_dir(root, shard);
-        make_shard(world, &dir).await?;
+        make_shard(env, &dir).await?;
         parts.push(Part::new(dir, shard, new, segment_bytes));
     }
     let (mut locks, mut all) = (Vec::new(), Vec::new());
     for shard in 0..old.sharding.shards {
         let dir = old.shard_dir(root, shard);
         // An interrupted first start may not have created all of them.
-        make_shard(world, &dir).await?;
-        locks.push(lock(world, root, &dir).await?);
-        let manifest = read_manifest(world, &dir, shard, old.sharding.shards).await?;
+        make_shard(env, &dir).await?;
+        locks.push(lock(env, root, &dir).await?);
+        let manifest = read_manifest(env, &dir, shard, old.sharding.shards).await?;
         let mut files = Vec::new();
         for (table, entry) in manifest.files() {
             let path = dir.join("tables").join(table_name(entry.id));
-            let tokens = match tokens_of(world, &path, entry.seal).await {
+            let tokens = match tokens_of(env, &path, entry.seal).await {
                 // A damaged file may have any tokens. The new shards contain it when they open it.
                 Err(error) if concerns_one_file(&error) => (i64::MIN, i64::MAX),
                 tokens => tokens?,
@@ -86,19 +86,19 @@ pub(crate) async fn reshard(
     for part in &mut parts {
         let files = all.iter().flat_map(|(_, _, files)| files);
         let own = files.filter_map(|file| part.entry(file).map(|entry| (file, entry))).collect();
-        part.link_files(world, join(own, old.sharding)).await?;
+        part.link_files(env, join(own, old.sharding)).await?;
     }
-    check_limit(world, root, old, shards, &parts)?;
+    check_limit(env, root, old, shards, &parts)?;
     for (shard, (dir, manifest, _)) in (0..).zip(&all) {
-        split_log(world, dir, shard, manifest, &mut parts).await?;
+        split_log(env, dir, shard, manifest, &mut parts).await?;
     }
     for part in &mut parts {
-        part.finish(world).await?;
+        part.finish(env).await?;
     }
-    drop(open_all(world, root, new, shards).await?);
-    new.write(world, root, 0).await?;
+    drop(open_all(env, root, new, shards).await?);
+    new.write(env, root, 0).await?;
     drop(locks);
-    new.clear(world, root).await?;
+    new.clear(env, root).await?;
     Ok(new)
 }
 
@@ -200,7 +200,7 @@ const FILES_LEFT: u64 = 256;
 
 /// Checks that all files of the new shards may be open at once.
 fn check_limit(
-    world: &dyn World,
+    env: &dyn Env,
     root: &Path,
     old: &Layout,
     shards: u32,
@@ -210,7 +210,7 @@ fn check_limit(
     let files = parts.iter().flat_map(|part| part.manifest.files());
     // Shards open files without an origin separately.
     let count = files.filter(|(_, file)| file.origin.is_none_or(|origin| origins.insert(origin))).count();
-    let (needed, limit) = (count as u64 + FILES_LEFT, world.open_files_max());
+    let (needed, limit) = (count as u64 + FILES_LEFT, env.open_files_max());
     if needed <= limit {
         return Ok(());
     }
@@ -225,7 +225,7 @@ fn check_limit(
 
 /// Opens all files of the new shards at once.
 async fn open_all(
-    world: &dyn World,
+    env: &dyn Env,
     root: &Path,
     new: Layout,
     shards: u32,
@@ -233,10 +233,10 @@ async fn open_all(
     let (mut open, folder) = (Vec::new(), folder_key(root));
     for shard in 0..shards {
         let dir = new.shard_dir(root, shard);
-        let manifest = read_manifest(world, &dir, shard, shards).await?;
+        let manifest = read_manifest(env, &dir, shard, shards).await?;
         for (_, file) in manifest.files() {
             let path = dir.join("tables").join(table_name(file.id));
-            open.push(open_or_contain(world, &path, file, folder).await?);
+            open.push(open_or_contain(env, &path, file, folder).await?);
         }
     }
     Ok(open)
@@ -244,13 +244,13 @@ async fn open_all(
 
 /// Distributes the records that are only in the log of one old shard.
 async fn split_log(
-    world: &dyn World,
+    env: &dyn Env,
     dir: &Path,
     shard: u32,
     manifest: &Manifest,
     parts: &mut [Part],
 ) -> Result<(), StorageError> {
-    let mut replay = Replay::open(world, &dir.join("log"), shard, manifest).await?;
+    let mut replay = Replay::open(env, &dir.join("log"), shard, manifest).await?;
     while let Some((number, mutations)) = replay.next().await? {
         let counts = |mutation: &Mutation| {
             manifest.tables.get(&mutation.table).is_none_or(|table| number > table.truncated)
@@ -259,7 +259,7 @@ async fn split_log(
             let own = |mutation: &&Mutation| counts(mutation) && part.is_home_of(mutation);
             let own: Vec<Mutation> = mutations.iter().filter(own).cloned().collect();
             if !own.is_empty() {
-                part.log.push(world, &own).await?;
+                part.log.push(env, &own).await?;
             }
         }
     }
@@ -305,7 +305,7 @@ impl Part {
 
     async fn link_files(
         &mut self,
-        world: &dyn World,
+        env: &dyn Env,
         files: Vec<(&OldFile, FileEntry)>,
     ) -> Result<(), StorageError> {
         // Shards number their runs independently.
@@ -316,7 +316,7 @@ impl Part {
             self.manifest.next_file += 1;
             let run = *runs.entry((old.shard, entry.run)).or_insert(id);
             let to = to.join(table_name(id));
-            let linked = link_or_copy(world, &old.path, &to).await;
+            let linked = link_or_copy(env, &old.path, &to).await;
             linked.map_err(|error| StorageError::io("link the table file", &to, error))?;
             let files = &mut self.manifest.tables.entry(old.table).or_default().files;
             files.insert(id, FileEntry { id, run, ..entry });
@@ -325,30 +325,30 @@ impl Part {
     }
 
     /// Makes everything durable.
-    async fn finish(&mut self, world: &dyn World) -> Result<(), StorageError> {
-        self.log.write(world).await?;
+    async fn finish(&mut self, env: &dyn Env) -> Result<(), StorageError> {
+        self.log.write(env).await?;
         self.manifest.log = (1..=self.log.segments).collect();
         self.manifest.durable = self.log.written;
-        layout::sync(world, &self.dir.join("tables")).await?;
-        Versions::begin(world, &self.dir, &self.manifest).await.map(drop)
+        layout::sync(env, &self.dir.join("tables")).await?;
+        Versions::begin(env, &self.dir, &self.manifest).await.map(drop)
     }
 }
 
 /// Links a file, or copies it if the file system does not support links.
-pub(crate) async fn link_or_copy(world: &dyn World, from: &Path, to: &Path) -> io::Result<()> {
-    match world.link(from, to).await {
+pub(crate) async fn link_or_copy(env: &dyn Env, from: &Path, to: &Path) -> io::Result<()> {
+    match env.link(from, to).await {
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {}
         // The file has too many links. A copy has its own.
         Err(error) if matches!(error.kind(), ErrorKind::TooManyLinks | ErrorKind::CrossesDevices) => {}
         linked => return linked,
     }
-    let len = world.open(from, Mode::Read).await?.len().await?;
-    copy(world, from, to, len).await
+    let len = env.open(from, Mode::Read).await?.len().await?;
+    copy(env, from, to, len).await
 }
 
 /// Copies the first `len` bytes of a file. The contents are durable, the name is not.
-pub(crate) async fn copy(world: &dyn World, from: &Path, to: &Path, len: u64) -> io::Result<()> {
-    let (source, copy) = (world.open(from, Mode::Read).await?, world.open(to, Mode::Create).await?);
+pub(crate) async fn copy(env: &dyn Env, from: &Path, to: &Path, len: u64) -> io::Result<()> {
+    let (source, copy) = (env.open(from, Mode::Read).await?, env.open(to, Mode::Create).await?);
     // The file may be shorter than `len`: segments of a full disk are small.
     let len = len.min(source.len().await?);
     let mut at = 0;
@@ -377,7 +377,7 @@ struct NewLog {
 }
 
 impl NewLog {
-    async fn push(&mut self, world: &dyn World, mutations: &[Mutation]) -> Result<(), StorageError> {
+    async fn push(&mut self, env: &dyn Env, mutations: &[Mutation]) -> Result<(), StorageError> {
         let start = self.batch.len();
         put_u32(&mut self.batch, 0);
         put_mutations(&mut self.batch, mutations);
@@ -385,13 +385,13 @@ impl NewLog {
         self.batch[start..start + 4].copy_from_slice(&bytes.to_le_bytes());
         self.records += 1;
         if self.batch.len() >= BATCH_BYTES.min(self.segment_bytes as usize / 2) {
-            self.write(world).await?;
+            self.write(env).await?;
         }
         Ok(())
     }
 
     /// Writes the pending records.
-    async fn write(&mut self, world: &dyn World) -> Result<(), StorageError> {
+    async fn write(&mut self, env: &dyn Env) -> Result<(), StorageError> {
         if self.records == 0 {
             return Ok(());
         }
@@ -400,14 +400,14 @@ impl NewLog {
         let io = |error| StorageError::io("write the commit log", &self.dir, error);
         if !fits {
             self.segments += 1;
-            let (id, salt) = (self.segments, world.random() as u32);
+            let (id, salt) = (self.segments, env.random() as u32);
             let header = SegmentHeader::new(self.shard, id, salt, self.written);
             let make = async {
-                let file = world.open(&segment_path(&self.dir, id), Mode::Log).await?;
+                let file = env.open(&segment_path(&self.dir, id), Mode::Log).await?;
                 file.allocate(self.segment_bytes.max(BLOCK as u64 + needed)).await?;
                 file.write_durable(0, &encode_header(&header)).await?;
                 file.sync().await?;
-                world.sync_dir(&self.dir).await?;
+                env.sync_dir(&self.dir).await?;
                 Ok(file)
             };
             self.segment = Some((make.await.map_err(io)?, header, BLOCK as u64));

@@ -22,6 +22,7 @@ use rustc_hash::FxHashSet;
 use crate::background::progress::Progress;
 use crate::background::table_name;
 use crate::compaction::tasks::TaskKind;
+use crate::env::Env;
 use crate::error::StorageError;
 use crate::event::Teller;
 use crate::log::replay::Replay;
@@ -35,7 +36,6 @@ use crate::recovery::read_manifest;
 use crate::recovery::reshard::{copy, link_or_copy};
 use crate::shard::Shard;
 use crate::table::file::TableFile;
-use crate::world::World;
 
 /// A log segment, and the number of bytes to copy.
 pub(crate) type Tail = (PathBuf, u64);
@@ -129,23 +129,23 @@ impl Cut {
     /// A write failed; then the folder is not valid.
     pub async fn write(self, to: &Path) -> Result<(), StorageError> {
         let Cut { shard, manifest, files, tail, hold } = self;
-        let (world, dir) = (&*shard.world, &shard.dir);
+        let (env, dir) = (&*shard.env, &shard.dir);
         let own = to.join(dir.file_name().expect("a shard's folder has a name"));
-        make_shard(world, &own).await?;
-        copy_tail(world, &own, tail).await?;
+        make_shard(env, &own).await?;
+        copy_tail(env, &own, tail).await?;
         drop(hold);
         let progress = Progress::default();
         let count = manifest.files().count() as u64;
         progress.add_total(count);
-        let now = (world.now_s(), progress.clone());
+        let now = (env.now_s(), progress.clone());
         let _task = shard.tasks.begin(TaskKind::Snapshot, None, count, now);
-        link_files(world, dir, &own, (&manifest, &progress)).await?;
+        link_files(env, dir, &own, (&manifest, &progress)).await?;
         drop(files);
-        finish_shard(world, &own, &manifest).await?;
+        finish_shard(env, &own, &manifest).await?;
         let root = shard.options.dir.as_ref().filter(|_| shard.options.shard == 0);
         let Some(root) = root else { return Ok(()) };
         let gone = || StorageError::corrupt(root.join("shards"), "it is missing");
-        Layout::read(world, root).await?.ok_or_else(gone)?.write(world, to, 0).await
+        Layout::read(env, root).await?.ok_or_else(gone)?.write(env, to, 0).await
     }
 }
 
@@ -158,39 +158,39 @@ pub async fn snapshot(root: &Path, to: &Path, groups: Groups) -> Result<(), Stor
     snapshot_in(&OnLanes::new(groups, Teller::default()), root, to).await
 }
 
-pub(crate) async fn snapshot_in(world: &dyn World, root: &Path, to: &Path) -> Result<(), StorageError> {
-    let (layout, held) = enter(world, root).await?;
+pub(crate) async fn snapshot_in(env: &dyn Env, root: &Path, to: &Path) -> Result<(), StorageError> {
+    let (layout, held) = enter(env, root).await?;
     let mut locks = vec![held];
     for shard in 0..layout.sharding.shards {
         let (dir, copy) = (layout.shard_dir(root, shard), layout.shard_dir(to, shard));
-        locks.push(lock(world, root, &dir).await?);
-        let manifest = read_manifest(world, &dir, shard, layout.sharding.shards).await?;
-        let mut replay = Replay::open(world, &dir.join("log"), shard, &manifest).await?;
+        locks.push(lock(env, root, &dir).await?);
+        let manifest = read_manifest(env, &dir, shard, layout.sharding.shards).await?;
+        let mut replay = Replay::open(env, &dir.join("log"), shard, &manifest).await?;
         replay.finish().await?;
         let needed = replay.found.iter().filter(|found| found.last_record > manifest.flushed);
         let log = needed.clone().map(|found| found.header.segment).collect();
         let tail = needed.map(|found| (found.path.clone(), found.bytes)).collect();
         let manifest = Manifest { log, durable: replay.last, ..manifest };
-        put_shard(world, &dir, &copy, &manifest, tail).await?;
+        put_shard(env, &dir, &copy, &manifest, tail).await?;
     }
-    layout.write(world, to, 0).await
+    layout.write(env, to, 0).await
 }
 
 async fn put_shard(
-    world: &dyn World,
+    env: &dyn Env,
     from: &Path,
     to: &Path,
     manifest: &Manifest,
     tail: Vec<Tail>,
 ) -> Result<(), StorageError> {
-    make_shard(world, to).await?;
-    copy_tail(world, to, tail).await?;
-    link_files(world, from, to, (manifest, &Progress::default())).await?;
-    finish_shard(world, to, manifest).await
+    make_shard(env, to).await?;
+    copy_tail(env, to, tail).await?;
+    link_files(env, from, to, (manifest, &Progress::default())).await?;
+    finish_shard(env, to, manifest).await
 }
 
 async fn link_files(
-    world: &dyn World,
+    env: &dyn Env,
     from: &Path,
     to: &Path,
     (manifest, progress): (&Manifest, &Progress),
@@ -198,27 +198,27 @@ async fn link_files(
     for (_, file) in manifest.files() {
         let name = table_name(file.id);
         let to = to.join("tables").join(&name);
-        let linked = link_or_copy(world, &from.join("tables").join(name), &to).await;
+        let linked = link_or_copy(env, &from.join("tables").join(name), &to).await;
         linked.map_err(|error| StorageError::io("link the table file", to, error))?;
         progress.add_done(1);
     }
     Ok(())
 }
 
-async fn copy_tail(world: &dyn World, to: &Path, tail: Vec<Tail>) -> Result<(), StorageError> {
+async fn copy_tail(env: &dyn Env, to: &Path, tail: Vec<Tail>) -> Result<(), StorageError> {
     for (segment, bytes) in tail {
         let name = segment.file_name().expect("a segment has a name");
         let to = to.join("log").join(name);
-        let copied = copy(world, &segment, &to, bytes).await;
+        let copied = copy(env, &segment, &to, bytes).await;
         copied.map_err(|error| StorageError::io("copy the log segment", to, error))?;
     }
     Ok(())
 }
 
 /// The manifest is written last.
-async fn finish_shard(world: &dyn World, to: &Path, manifest: &Manifest) -> Result<(), StorageError> {
+async fn finish_shard(env: &dyn Env, to: &Path, manifest: &Manifest) -> Result<(), StorageError> {
     for inner in ["tables", "log"] {
-        layout::sync(world, &to.join(inner)).await?;
+        layout::sync(env, &to.join(inner)).await?;
     }
-    Versions::begin(world, to, manifest).await.map(drop)
+    Versions::begin(env, to, manifest).await.map(drop)
 }

@@ -37,6 +37,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
 
+use crate::env::Env;
 use crate::error::StorageError;
 use crate::memtable::Memtable;
 use crate::model::TableId;
@@ -50,7 +51,6 @@ use crate::table::columnar::bounds::ValueRange;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 use crate::table::scan_cache::ScanCache;
-use crate::world::World;
 
 /// Work between yields: 10 blocks of 64 KiB at 1 GB/s, or 256 merged partitions of 2 µs each, are
 /// about half a millisecond.
@@ -61,7 +61,7 @@ const PARTITIONS_BETWEEN_YIELDS: u32 = 256;
 /// another thread. While it exists, so do its files and memtables.
 #[derive(Clone, Debug)]
 pub struct BatchSnapshot {
-    pub(crate) world: Arc<dyn World>,
+    pub(crate) env: Arc<dyn Env>,
     pub(crate) memory: Vec<Memtable>,
     pub(crate) files: Files,
     cache: Arc<ScanCache>,
@@ -98,7 +98,7 @@ impl Shard {
         let state = self.state.borrow();
         let table = state.tables.get(&table);
         BatchSnapshot {
-            world: self.world.clone(),
+            env: self.env.clone(),
             memory: table.map(Table::snapshot).unwrap_or_default(),
             files: table.map(|table| table.files.clone()).unwrap_or_default(),
             cache: self.scan_cache.clone(),
@@ -266,7 +266,7 @@ impl BatchScan {
     pub(crate) async fn yield_if_due(&mut self) {
         if self.since_yield.0 >= BLOCKS_BETWEEN_YIELDS || self.since_yield.1 >= PARTITIONS_BETWEEN_YIELDS {
             self.since_yield = (0, 0);
-            self.snapshot.world.heavy_yield().await;
+            self.snapshot.env.heavy_yield().await;
         }
     }
 

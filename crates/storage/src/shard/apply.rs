@@ -13,13 +13,13 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use crate::env::Work;
 use crate::error::StorageError;
 use crate::log::commit::Commit;
 use crate::model::Mutation;
 use crate::model::codec::{put_change, put_mutation_head, put_varint};
 use crate::model::partition::Partition;
 use crate::shard::Shard;
-use crate::world::Work;
 
 /// Work units of a change: a search for the row, and a merge.
 const CHANGE_UNITS: u32 = 4;
@@ -60,8 +60,8 @@ impl Drop for Applying {
         }
         let (shard, left) = (self.shard.clone(), std::mem::take(&mut self.left));
         let rest = Applying { shard, record: self.record, left, is_task: true };
-        let world = self.shard.world.clone();
-        world.spawn(Work::Flush, Box::pin(rest.finish()));
+        let env = self.shard.env.clone();
+        env.spawn(Work::Flush, Box::pin(rest.finish()));
     }
 }
 
@@ -78,7 +78,7 @@ impl Applying {
             shard.apply_one(mutation, self.record);
             let units = CHANGE_UNITS.saturating_mul(mutation.changes.len() as u32 + 1);
             self.left.pop_front();
-            if let Some(yield_now) = shard.world.spend(units) {
+            if let Some(yield_now) = shard.env.spend(units) {
                 yield_now.await;
             }
         }
@@ -139,7 +139,7 @@ impl Shard {
                 if record.len() > limit {
                     return Err(StorageError::TooLarge { bytes: record.len(), limit });
                 }
-                if let Some(yield_now) = self.world.spend(changes.len() as u32) {
+                if let Some(yield_now) = self.env.spend(changes.len() as u32) {
                     yield_now.await;
                 }
             }
@@ -173,7 +173,7 @@ impl Shard {
                         bytes
                     }
                 };
-                if let Some(yield_now) = self.world.spend(CHANGE_UNITS * changes.len() as u32) {
+                if let Some(yield_now) = self.env.spend(CHANGE_UNITS * changes.len() as u32) {
                     yield_now.await;
                 }
             }

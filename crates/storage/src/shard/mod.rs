@@ -19,6 +19,7 @@ use crate::background::reports::Reports;
 use crate::background::retry::Failures;
 use crate::compaction::needs::{InFlight, Needs};
 use crate::compaction::tasks::Tasks;
+use crate::env::Env;
 use crate::error::StorageError;
 use crate::event::FlushReason;
 use crate::log::Log;
@@ -42,7 +43,6 @@ use crate::table::file::TableFile;
 use crate::table::runs::Files;
 use crate::table::scan_cache::ScanCache;
 use crate::table::stats::Searched;
-use crate::world::World;
 
 /// Maximum number of memtables that are frozen: waiting for a flush, or in one. With the active one
 /// this bounds memory to three memtables.
@@ -147,7 +147,7 @@ pub struct Stats {
 /// The data of one core. All calls are made on the fast lane of that core.
 #[derive(Debug)]
 pub struct Shard {
-    pub(crate) world: Arc<dyn World>,
+    pub(crate) env: Arc<dyn Env>,
     pub(crate) options: Options,
     /// The folder of the shard.
     pub(crate) dir: PathBuf,
@@ -340,7 +340,7 @@ impl Shard {
         is_vital: bool,
     ) -> Result<Commit, StorageError> {
         // Only counts: this cannot yield. Large batches use `apply_in_turns`.
-        drop(self.world.spend(mutations.len() as u32));
+        drop(self.env.spend(mutations.len() as u32));
         self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
         let put = |out: &mut Vec<u8>| put_mutations(out, &mutations);
         let record =

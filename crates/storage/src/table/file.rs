@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 
+use crate::env::{BoxFuture, Env, File, Mode};
 use crate::error::StorageError;
 use crate::manifest::{FileEntry, Owner};
 use crate::memtable::{Entry, ScanFrom};
@@ -19,7 +20,6 @@ use crate::table::read_ahead::ReadAhead;
 use crate::table::shared::Opened;
 use crate::table::statistics::Statistics;
 use crate::table::{self, BlockStart, FOOTER_BYTES, IndexEntry, Unreadable};
-use crate::world::{BoxFuture, File, Mode, World};
 
 /// A table file.
 #[derive(Clone, Debug)]
@@ -131,8 +131,8 @@ async fn read_footer(file: &dyn File, path: &Path, seal: u64) -> Result<(u64, ta
 }
 
 /// Reads the first and the last token of a file that is not open.
-pub(crate) async fn tokens_of(world: &dyn World, path: &Path, seal: u64) -> Result<(i64, i64), StorageError> {
-    let opened = world.open(path, Mode::ReadTable).await;
+pub(crate) async fn tokens_of(env: &dyn Env, path: &Path, seal: u64) -> Result<(i64, i64), StorageError> {
+    let opened = env.open(path, Mode::ReadTable).await;
     let file = opened.map_err(|error| StorageError::io("read the table file", path, error))?;
     let (_, footer) = read_footer(&*file, path, seal).await?;
     let (first, last) = footer.statistics.tokens;
@@ -147,21 +147,21 @@ fn range_of(index: &[IndexEntry], statistics: Option<&Statistics>, from: i64) ->
 
 impl TableFile {
     pub(crate) async fn open(
-        world: &dyn World,
+        env: &dyn Env,
         path: PathBuf,
         entry: FileEntry,
     ) -> Result<TableFile, StorageError> {
-        TableFile::open_as(world, path, entry, true).await
+        TableFile::open_as(env, path, entry, true).await
     }
 
     /// Opens a file without its filter, which may be damaged. `may_contain` then never excludes a
     /// token.
     pub(crate) async fn open_without_filter(
-        world: &dyn World,
+        env: &dyn Env,
         path: PathBuf,
         entry: FileEntry,
     ) -> Result<TableFile, StorageError> {
-        TableFile::open_as(world, path, entry, false).await
+        TableFile::open_as(env, path, entry, false).await
     }
 
     /// Stands for a file that cannot be opened. It may contain any token, and every read of it
@@ -218,13 +218,13 @@ impl TableFile {
     }
 
     async fn open_as(
-        world: &dyn World,
+        env: &dyn Env,
         path: PathBuf,
         entry: FileEntry,
         with_filter: bool,
     ) -> Result<TableFile, StorageError> {
         let io = |error| StorageError::io("read the table file", &path, error);
-        let file = world.open(&path, Mode::ReadTable).await.map_err(io)?;
+        let file = env.open(&path, Mode::ReadTable).await.map_err(io)?;
         let footer = read_footer(&*file, &path, entry.seal).await?;
         let opened = read_sections(file, footer, &path, entry.seal, with_filter).await?;
         Ok(TableFile::of(opened, path, entry))
@@ -233,20 +233,20 @@ impl TableFile {
     /// Opens a file like [`TableFile::open`], but shares what another shard of the same database
     /// has open. `folder` identifies the database's folder.
     pub(crate) async fn open_shared(
-        world: &dyn World,
+        env: &dyn Env,
         path: PathBuf,
         entry: FileEntry,
         folder: u64,
     ) -> Result<TableFile, StorageError> {
-        let Some(origin) = entry.origin else { return TableFile::open(world, path, entry).await };
+        let Some(origin) = entry.origin else { return TableFile::open(env, path, entry).await };
         let io = |error| StorageError::io("read the table file", &path, error);
-        let file = world.open(&path, Mode::ReadTable).await.map_err(io)?;
+        let file = env.open(&path, Mode::ReadTable).await.map_err(io)?;
         let footer = read_footer(&*file, &path, entry.seal).await?;
-        let opened = match world.shared_files().find(folder, origin, &footer.1) {
+        let opened = match env.shared_files().find(folder, origin, &footer.1) {
             Some(opened) => opened,
             None => {
                 let opened = read_sections(file, footer, &path, entry.seal, true).await?;
-                world.shared_files().keep(folder, origin, opened)
+                env.shared_files().keep(folder, origin, opened)
             }
         };
         let mut file = TableFile::of(Opened::clone(&opened), path, entry);

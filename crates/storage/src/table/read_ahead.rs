@@ -12,12 +12,12 @@ use std::task::Poll;
 
 use bytes::Bytes;
 
+use crate::env::BoxFuture;
 use crate::error::StorageError;
 use crate::table::IndexEntry;
 use crate::table::file::TableFile;
 use crate::table::part::Block;
 use crate::table::scan_cache::{Chunk, ScanCache};
-use crate::world::BoxFuture;
 
 /// The size of a full read. Large enough that the cost of a request does not matter. Small enough
 /// that two buffers of it for each file do not matter either.

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bytes::Bytes;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
+use crate::env::File;
 use crate::manifest::Origin;
 use crate::table::{Footer, IndexEntry};
-use crate::world::File;
 
 /// The open parts of a file.
 #[derive(Clone, Debug)]

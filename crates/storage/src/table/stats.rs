@@ -92,7 +92,7 @@ impl Shard {
         let size_of_memory = self.memory_size(id);
         let state = self.state.borrow();
         let Some(table) = state.tables.get(&id) else { return TableStats::default() };
-        let now_s = self.world.now_s();
+        let now_s = self.env.now_s();
         let choice = self.choice(&state, id, table);
         let mut stats = TableStats {
             files: table.files.len() as u64,
@@ -139,7 +139,7 @@ impl Shard {
                 sum.rows += partition.rows;
                 sum.files += 1;
             }
-            if let Some(due) = self.world.spend((file.index.len() / ENTRIES_A_UNIT) as u32 + 1) {
+            if let Some(due) = self.env.spend((file.index.len() / ENTRIES_A_UNIT) as u32 + 1) {
                 due.await;
             }
         }

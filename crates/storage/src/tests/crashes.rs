@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::compare::{KEYS, bound, compare};
 use super::model::Store;
 use super::*;
+use crate::env::{Env, Work};
 use crate::sim::run;
-use crate::world::{Work, World};
 
 const TABLES: u64 = 3;
 
@@ -337,7 +337,7 @@ impl Trial {
             let steps = self.random.below(200) as u32;
             let cancel = async move {
                 for _ in 0..steps {
-                    own.world.heavy_yield().await;
+                    own.env.heavy_yield().await;
                 }
                 watched.cancel();
             };

@@ -1,7 +1,7 @@
 //! Removal of dead data: files without live data, runs that are mostly dead, dropped columns.
 
 use super::*;
-use crate::world::World;
+use crate::env::Env;
 
 const TABLE: TableId = TableId(0);
 const NOW_S: u32 = 1_000_000;
@@ -52,7 +52,7 @@ fn flush(shard: &Rc<Shard>) {
 
 fn is_there(shard: &Rc<Shard>, number: u64) -> bool {
     let (token, key) = place(number);
-    let now_s = shard.world.now_s();
+    let now_s = shard.env.now_s();
     block_on(shard.read_row(TABLE, token, &key, &[], Pick::ALL, now_s).wait()).unwrap().is_some()
 }
 
@@ -235,7 +235,7 @@ fn requested_compaction_reports_progress_and_cancels() {
         let result = own.compact(TABLE, i64::MIN..=i64::MAX, group, &watched).await;
         is_cancelled.set(matches!(result, Err(StorageError::Cancelled)));
     };
-    sim.spawn(crate::world::Work::Control, Box::pin(task));
+    sim.spawn(crate::env::Work::Control, Box::pin(task));
     let mut seen = 0;
     for _ in 0..100_000 {
         step();

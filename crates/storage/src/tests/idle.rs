@@ -38,13 +38,13 @@ fn write(shard: &Rc<Shard>, memtables: u64) {
 fn flushed_memtable_is_freed_after_its_last_reader() {
     let shard = open_small();
     write(&shard, 1);
-    let now_s = shard.world.now_s();
+    let now_s = shard.env.now_s();
     let scan = shard.scan(TABLE, i64::MIN..=i64::MAX, None, now_s);
     block_on(shard.flush_all()).expect("flushes");
-    block_on(shard.world.sleep(Duration::from_secs(1)));
+    block_on(shard.env.sleep(Duration::from_secs(1)));
     assert!(!shard.state.borrow().flushed.is_empty(), "it is read");
     drop(scan);
-    block_on(shard.world.sleep(Duration::from_secs(1)));
+    block_on(shard.env.sleep(Duration::from_secs(1)));
     assert!(shard.state.borrow().flushed.is_empty());
     block_on(shard.shutdown()).expect("closes");
 }

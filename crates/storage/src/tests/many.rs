@@ -2,8 +2,8 @@
 //! slow-down of writers.
 
 use super::*;
+use crate::env::{Env, Work};
 use crate::table::runs::{Files, steps};
-use crate::world::{Work, World};
 
 const LARGE: TableId = TableId(0);
 const SMALL: TableId = TableId(1);

@@ -2,7 +2,7 @@
 //! it.
 
 use super::*;
-use crate::world::{Work, World};
+use crate::env::{Env, Work};
 
 const ROWS: u64 = 2000;
 const TABLE: TableId = TableId(0);

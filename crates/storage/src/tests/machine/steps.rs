@@ -3,7 +3,7 @@
 use lanes::Group;
 
 use super::*;
-use crate::world::{Work, World};
+use crate::env::{Env, Work};
 
 impl Machine {
     /// Runs one step, drawn from its own random numbers.
@@ -106,7 +106,7 @@ impl Machine {
             let turns = self.random.below(200) as u32;
             let cancel = async move {
                 for _ in 0..turns {
-                    own.world.heavy_yield().await;
+                    own.env.heavy_yield().await;
                 }
                 watched.cancel();
             };

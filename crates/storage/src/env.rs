@@ -69,7 +69,7 @@ pub(crate) trait File: Send + Sync + Debug {
 }
 
 /// Disk, lanes, clock and randomness of a shard.
-pub(crate) trait World: Send + Sync + Debug {
+pub(crate) trait Env: Send + Sync + Debug {
     fn open(&self, path: &Path, mode: Mode) -> BoxFuture<io::Result<Arc<dyn File>>>;
     fn list(&self, dir: &Path) -> BoxFuture<io::Result<Vec<String>>>;
     fn create_dir_all(&self, dir: &Path) -> BoxFuture<io::Result<()>>;
@@ -114,10 +114,10 @@ pub(crate) trait World: Send + Sync + Debug {
 
 /// Runs a task on the heavy lane of this core and returns its result.
 pub(crate) async fn run_heavy<T: Send + 'static>(
-    world: &dyn World,
+    env: &dyn Env,
     work: Work,
     task: impl Future<Output = T> + Send + 'static,
 ) -> T {
-    let result = world.heavy(work, Box::pin(async { Box::new(task.await) as Box<dyn Any + Send> })).await;
+    let result = env.heavy(work, Box::pin(async { Box::new(task.await) as Box<dyn Any + Send> })).await;
     *result.downcast().expect("the task's own result")
 }
