@@ -15,7 +15,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{AnswerMemory, AnswerGrant, Error, Outcome, Warnings};
+use engine::{AnswerGrant, AnswerMemory, Error, Outcome, Warnings};
 use frontdoor::Full;
 use wire::{Direction, Encoder, Failure, FailureKind};
 

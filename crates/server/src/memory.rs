@@ -32,7 +32,10 @@ fn held(sessions: &Weak<Sessions>) -> Vec<MemoryUsage> {
     let mut held: Vec<MemoryUsage> = of_engine.collect();
     let pending = sessions.by_id.borrow().values().map(|session| session.answer_bytes() as u64).sum();
     held.push(MemoryUsage { purpose: "answers that CQL clients have not read", bytes: pending });
-    held.push(MemoryUsage { purpose: "prepared and recent CQL statements", bytes: core.plans.bytes() as u64 });
+    held.push(MemoryUsage {
+        purpose: "prepared and recent CQL statements",
+        bytes: core.plans.bytes() as u64,
+    });
     if core.index == 0 {
         let bytes = core.shared.config.accounts.all().used_bytes();
         held.push(MemoryUsage {
