@@ -17,7 +17,7 @@ use engine::{Engine, Measure, MemoryUsage, Metric, Progress, RunningStatement, S
 use frontdoor::Connections;
 use lanes::net::{TcpListener, TcpStream};
 use lanes::sync::Notify;
-use lanes::{Group, Task};
+use lanes::{Group, PerCore, Task};
 use rustc_hash::FxHashMap;
 use workload::Admission;
 
@@ -87,6 +87,8 @@ struct Shared {
     warn: Arc<Warn>,
     connections: Connections,
     stopping: AtomicBool,
+    /// State of each core, from joining to stopping.
+    cores: PerCore<Here>,
 }
 
 impl Live {
@@ -161,11 +163,6 @@ pub(crate) struct Live {
     pub(crate) bell: Notify,
 }
 
-thread_local! {
-    /// Keyed by listener, since tests run several in one process.
-    static HERE: RefCell<FxHashMap<usize, Rc<Here>>> = RefCell::default();
-}
-
 impl Sql {
     /// Creates a listener that is not open yet. Messages for the log are passed to `warn`, on a
     /// fast lane.
@@ -189,6 +186,7 @@ impl Sql {
             warn,
             connections,
             stopping: AtomicBool::new(false),
+            cores: PerCore::new(),
         };
         Sql { shared: Arc::new(shared) }
     }
@@ -215,13 +213,9 @@ impl Sql {
         (self.shared.warn.0)(text);
     }
 
-    fn key(&self) -> usize {
-        Arc::as_ptr(&self.shared) as usize
-    }
-
     /// Returns the state on this core. `None` before `join` and after `stop`.
     pub(crate) fn here(&self) -> Option<Rc<Here>> {
-        HERE.with_borrow(|here| here.get(&self.key()).cloned())
+        self.shared.cores.get()
     }
 
     /// Adds this core to the listener, on its fast lane. Every core must join before
@@ -263,7 +257,7 @@ impl Sql {
             (None, _) => Cancelled::Unknown,
         });
         registry.add_rows(seen::table(&here));
-        HERE.with_borrow_mut(|all| all.insert(self.key(), here));
+        self.shared.cores.set(here);
     }
 
     /// Opens the port, on core 0's fast lane. Returns its address.
@@ -353,12 +347,9 @@ impl Sql {
         })
         .await;
         let ended = lanes::time::timeout(Duration::from_secs(1), self.emptied()).await.is_ok();
-        let key = self.key();
         for core in 0..lanes::cores() {
-            lanes::call(core, move || async move {
-                drop(HERE.with_borrow_mut(|here| here.remove(&key)));
-            })
-            .await;
+            let shared = self.shared.clone();
+            lanes::call(core, move || async move { drop(shared.cores.take()) }).await;
         }
         self.shared.connections.end();
         ended
