@@ -78,7 +78,6 @@ pub struct Sql {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 struct Shared {
     config: SqlConfig,
     planner: Box<dyn Planning>,
@@ -89,6 +88,12 @@ struct Shared {
     stopping: AtomicBool,
     /// State of each core, from joining to stopping.
     cores: PerCore<Here>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 impl Live {
