@@ -38,8 +38,8 @@ const LARGE: &str = "768MiB";
 const LOG_BYTES: f64 = 384.0 * 1024.0 * 1024.0;
 /// Fraction of [`LOG_BYTES`] that a phase may fill. The rest allows for a rate that varies.
 const LOG_PART: f64 = 0.8;
-/// Largest bytes that flushes and compactions write on the large server, over those on the small one.
-/// The manifest names each log segment, which takes some 4 KiB a second.
+/// Largest bytes that flushes and compactions write on the large server, over those on the small
+/// one. The manifest names each log segment, which takes some 4 KiB a second.
 const IN_MEMORY_PART_MAX: f64 = 0.01;
 /// Least bytes that flushes and compactions write on the small server, over those of the log. Both
 /// are about equal if memtables are flushed all the time.
