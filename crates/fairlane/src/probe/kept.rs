@@ -28,16 +28,12 @@ use sched::DiskSpeed;
 use crate::folder;
 
 const HEADER: &str = "fairlane disk speed, version 2";
-const HEADER_1: &str = "fairlane disk speed, version 1";
 /// Upper bound of the length of the file, bytes. Real ones have about 200.
 const LEN_MAX: u64 = 4096;
 
 /// Names of the five values.
 pub(super) const NAMES: [&str; 5] =
     ["read_bandwidth", "write_bandwidth", "read_ops", "write_ops", "read_latency_ns"];
-
-/// Index of the latency in [`NAMES`].
-const LATENCY: usize = 4;
 
 /// Returns the values in the order of [`NAMES`].
 pub(super) fn values(speed: &DiskSpeed) -> [u64; 5] {
@@ -92,22 +88,19 @@ fn print(speed: &DiskSpeed, comment: &str) -> String {
 fn parse(text: &str) -> Result<DiskSpeed, String> {
     let mut lines = text.lines();
     let mut found = [0; NAMES.len()];
-    let mut names = &NAMES[..];
-    match lines.next() {
-        Some(HEADER) => {}
-        Some(HEADER_1) => names = &NAMES[..LATENCY],
-        _ => return Err(format!("does not begin with `{HEADER}`")),
+    if lines.next() != Some(HEADER) {
+        return Err(format!("does not begin with `{HEADER}`"));
     }
     for line in lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let invalid = || format!("has the invalid line `{line}`");
         let (name, value) = line.split_once('=').ok_or_else(invalid)?;
-        let at = names.iter().position(|known| *known == name.trim()).ok_or_else(invalid)?;
+        let at = NAMES.iter().position(|known| *known == name.trim()).ok_or_else(invalid)?;
         let value = value.trim().parse::<u64>().ok().filter(|value| *value > 0).ok_or_else(invalid)?;
         if std::mem::replace(&mut found[at], value) != 0 {
             return Err(invalid());
         }
     }
-    match found[..names.len()].iter().position(|value| *value == 0) {
+    match found.iter().position(|value| *value == 0) {
         None => Ok(speed(found)),
         Some(missing) => Err(format!("has no {}", NAMES[missing])),
     }
@@ -130,7 +123,6 @@ mod tests {
         assert_eq!(parse(&print(&SPEED, "measured")), Ok(SPEED));
         let shuffled = "\n\nwrite_ops=4\n read_ops = 3\n# x\nwrite_bandwidth = 2\nread_bandwidth = 1\n";
         assert_eq!(parse(&format!("{HEADER}{shuffled}read_latency_ns = 5")), Ok(speed([1, 2, 3, 4, 5])));
-        assert_eq!(parse(&format!("{HEADER_1}{shuffled}")), Ok(speed([1, 2, 3, 4, 0])));
     }
 
     #[test]
@@ -139,7 +131,7 @@ mod tests {
         let cases = [
             (String::new(), "begin with"),
             (good.replace("version 2", "version 3"), "begin with"),
-            (good.replace("version 2", "version 1"), "invalid line `read_latency_ns = 91`"),
+            (good.replace("version 2", "version 1"), "begin with"),
             (good.replace("read_ops = 7\n", ""), "has no read_ops"),
             (good.replace("= 7", "= 0"), "invalid line `read_ops = 0`"),
             (good.replace("= 7", "= many"), "invalid line"),
