@@ -57,7 +57,8 @@ enum Event {
     Truncated { table: TableId },
 }
 
-/// A truncation that may be incomplete, with the sentinel's key and each shard's mark of it.
+/// A truncation that may be incomplete, with the sentinel's key and the mark of each shard that has
+/// one.
 #[derive(Clone, Debug)]
 struct Truncating {
     table: TableId,

@@ -218,8 +218,10 @@ impl Machine {
         let key = Bytes::from(format!("sentinel-{}", self.newest));
         self.newest += 1;
         let mut marks = Vec::new();
-        for shard in 0..self.shards.len() as u32 {
-            // The system tables are on the first shard, whatever their tokens are.
+        // The system tables are on the first shard, whatever their tokens are. A sentinel on another
+        // shard would be a row that no server writes.
+        let homes = if table == SYSTEM { 1 } else { self.shards.len() as u32 };
+        for shard in 0..homes {
             let token = self.token_of(shard);
             let mut row = RowBuilder::new(&[], &[], self.newest);
             row.push(CellRef::live(0, self.newest, b"sentinel"));
