@@ -14,6 +14,8 @@
 //! runs in this process on the other half, and batch loads are children there. Results are measured
 //! by clients, or are the server's own counters of CPU, shown beside those of the kernel. A chapter
 //! that fails is left out with a note.
+//!
+//! `ladder` draws the results of `fairlane load usl` with the same charts.
 #![expect(
     clippy::disallowed_methods,
     reason = "the demo is a client and starts processes; it runs outside the lanes"
@@ -27,6 +29,7 @@ mod error;
 mod flags;
 mod flush;
 mod headline;
+mod ladder;
 mod listing;
 mod loads;
 mod metrics;
@@ -55,6 +58,7 @@ use results::{Machine, Outcome, Subject};
 use server::Folder;
 use stage::Stage;
 
+pub use ladder::draw as draw_ladder;
 pub use options::Program;
 
 /// Runs `fairlane demo` with the arguments after `demo`. Returns the exit code: 0 if all chapters

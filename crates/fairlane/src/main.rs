@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     match command {
         "serve" => with_settings("serve", rest, |loaded| serve::serve(&loaded.settings, &loaded.warnings)),
         "demo" => ExitCode::from(u8::try_from(demo::run(rest, &DEMO)).unwrap_or(1)),
-        "load" => ExitCode::from(u8::try_from(load::cli(rest)).unwrap_or(1)),
+        "load" => ExitCode::from(u8::try_from(load::cli(rest, demo::draw_ladder)).unwrap_or(1)),
         "probe-disk" => probe_disk(rest),
         "config" => config(rest),
         "check" => check::run(rest),

@@ -1,23 +1,21 @@
 //! Command line of `fairlane load`: parses flags into a spec and runs it. Progress goes to standard
 //! error, the report to standard output and to files.
 
-use std::sync::Arc;
-
-use serde::Serialize;
-
 use crate::LoadError;
 use crate::flags::{Options, help, parse};
-use crate::ladder::{CONCURRENCIES, ladder};
 use crate::merge::{self, merge};
-use crate::run::{StopFlag, run};
+use crate::output::{stop_on_signals, write_file, write_json};
+use crate::run::run;
 use crate::spec::Workload;
 use crate::text::progress;
 use crate::timeline::Second;
+use crate::usl::{self, Draw};
 
-/// Runs `fairlane load` with the arguments after the word `load`. Returns the exit code: 0 for a
-/// valid measurement, 1 if none was possible, 2 for a wrong command line, 3 for invalid results.
-pub fn cli(args: &[String]) -> i32 {
-    match dispatch(args) {
+/// Runs `fairlane load` with the arguments after the word `load`. `draw` makes the plot of `usl`.
+/// Returns the exit code: 0 for a valid measurement, 1 if none was possible, 2 for a wrong command
+/// line, 3 for invalid results.
+pub fn cli(args: &[String], draw: Draw) -> i32 {
+    match dispatch(args, draw) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("fairlane load: {error}");
@@ -26,10 +24,13 @@ pub fn cli(args: &[String]) -> i32 {
     }
 }
 
-fn dispatch(args: &[String]) -> Result<i32, LoadError> {
+fn dispatch(args: &[String], draw: Draw) -> Result<i32, LoadError> {
     match args.split_first() {
         Some((word, rest)) if word == "tpch" || word == "hits" => return crate::data::cli(word, rest),
         Some((word, rest)) if word == "sql" => return crate::sql::cli(rest),
+        Some((word, [next, rest @ ..])) if word == "usl" && next == "sql" => {
+            return crate::sql::ladder_cli(rest, draw);
+        }
         _ => {}
     }
     let mut options = Options::default();
@@ -47,14 +48,14 @@ fn dispatch(args: &[String]) -> Result<i32, LoadError> {
     }
     let (command, rest) = match (command, rest) {
         ("usl", []) => ("usl", &[][..]),
-        ("usl", [workload]) => return run_ladder(&options, workload_by_name(workload)?),
+        ("usl", [workload]) => return run_ladder(&options, workload_by_name(workload)?, draw),
         other => other,
     };
     if let Some(word) = rest.first() {
         return Err(LoadError::Usage(format!("unexpected word `{word}`; see `fairlane load --help`")));
     }
     if command == "usl" {
-        return run_ladder(&options, Workload::Read);
+        return run_ladder(&options, Workload::Read, draw);
     }
     let spec = options.spec(workload_by_name(command)?)?;
     let stop = stop_on_signals()?;
@@ -84,16 +85,8 @@ fn observer(options: &Options) -> impl FnMut(&Second) + use<> {
     }
 }
 
-fn run_ladder(options: &Options, workload: Workload) -> Result<i32, LoadError> {
-    let spec = options.spec(workload)?;
-    let stop = stop_on_signals()?;
-    let concurrencies = options.ladder.clone().unwrap_or(CONCURRENCIES.to_vec());
-    let found = ladder(&spec, &concurrencies, &stop, observer(options))?;
-    if options.common.json.as_deref() != Some("-") {
-        print!("{}", found.text());
-    }
-    write_json(options.common.json.as_deref(), &found)?;
-    Ok(if found.reports.iter().any(|report| report.invalid) { 3 } else { 0 })
+fn run_ladder(options: &Options, workload: Workload, draw: Draw) -> Result<i32, LoadError> {
+    usl::cli(&options.plan(workload)?, &options.common, &options.ladder, draw)
 }
 
 fn merge_files(paths: &[String], options: &Options) -> Result<i32, LoadError> {
@@ -112,31 +105,4 @@ fn merge_files(paths: &[String], options: &Options) -> Result<i32, LoadError> {
     }
     write_json(options.common.json.as_deref(), &merged)?;
     Ok(0)
-}
-
-pub(crate) fn write_json(path: Option<&str>, value: &impl Serialize) -> Result<(), LoadError> {
-    let Some(path) = path else { return Ok(()) };
-    let text = serde_json::to_string_pretty(value).map_err(|error| LoadError::System(error.to_string()))?;
-    if path == "-" {
-        println!("{text}");
-        return Ok(());
-    }
-    write_file(path, &text)
-}
-
-pub(crate) fn write_file(path: &str, text: &str) -> Result<(), LoadError> {
-    std::fs::write(path, text)
-        .map_err(|error| LoadError::File { path: path.to_string(), reason: error.to_string() })
-}
-
-/// Returns a flag that SIGINT and SIGTERM set. A second signal ends the process at once.
-pub(crate) fn stop_on_signals() -> Result<StopFlag, LoadError> {
-    let stop = StopFlag::new();
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        let flag = stop.shared();
-        let registered = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))
-            .and_then(|_| signal_hook::flag::register(signal, flag));
-        registered.map_err(|error| LoadError::System(error.to_string()))?;
-    }
-    Ok(stop)
 }

@@ -2,6 +2,8 @@
 
 use crate::common::{self, Common};
 use crate::spec::{Pacing, Spec, Step, Workload};
+use crate::usl::flags::{self as usl, LadderFlags};
+use crate::usl::{Plan, Target};
 use crate::{Distribution, LoadError};
 
 /// A flag of the command line.
@@ -31,13 +33,19 @@ pub(crate) struct Options {
     pub(crate) common: Common,
     /// File for the raw histograms.
     pub(crate) hdr: Option<String>,
-    /// Numbers of requests in flight that `usl` tries.
-    pub(crate) ladder: Option<Vec<usize>>,
+    warmup_s: Option<f64>,
+    pub(crate) ladder: LadderFlags,
 }
 
 impl AsMut<Common> for Options {
     fn as_mut(&mut self) -> &mut Common {
         &mut self.common
+    }
+}
+
+impl AsMut<LadderFlags> for Options {
+    fn as_mut(&mut self) -> &mut LadderFlags {
+        &mut self.ladder
     }
 }
 
@@ -133,7 +141,7 @@ static FLAGS: &[Flag<Options>] = &[
         Ok(())
     }),
     flag!("warmup", "TIME", "0s", "send at the first rate before measuring begins", |o, v| {
-        o.spec.warmup_s = seconds(v)?;
+        o.warmup_s = Some(seconds(v)?);
         Ok(())
     }),
     flag!("drain", "TIME", "5s", "wait for answers after the last request", |o, v| {
@@ -232,10 +240,9 @@ static FLAGS: &[Flag<Options>] = &[
         o.spec.metrics = Some(v.to_string());
         Ok(())
     }),
-    flag!("ladder", "N,N,…", "1,2,4…128", "`usl`: the concurrencies to try", |o, v| {
-        o.ladder = Some(v.split(',').map(|n| whole(n).map(|n| n as usize)).collect::<Result<_, _>>()?);
-        Ok(())
-    }),
+    usl::ladder(),
+    usl::rounds(),
+    usl::svg(),
     common::json(),
     flag!("hdr", "FILE", "none", "write the raw histograms, for `merge`", |o, v| {
         o.hdr = Some(v.to_string());
@@ -250,7 +257,9 @@ pub(crate) fn help() -> String {
     let mut out = String::from(
         "fairlane load: open- and closed-loop load over the CQL native protocol\n\n\
          fairlane load WORKLOAD [flags]\n\
-         fairlane load usl [flags]                 closed loops of growing concurrency, fitted to the scalability law\n\
+         fairlane load usl [WORKLOAD] [flags]      closed loops of growing concurrency, fitted to the scalability\n\
+         \x20                                         law; each has 2s of warm-up and 8s measured by default\n\
+         fairlane load usl sql [flags]             the same for queries over the Postgres protocol\n\
          fairlane load merge FILES… [--json FILE]  one report from the raw histograms of several generators\n\
          fairlane load tpch [flags]                writes the tables of TPC-H, through CQL or as CSV\n\
          fairlane load hits [flags]                writes a synthetic table with the columns of ClickBench's `hits`\n\
@@ -327,6 +336,23 @@ pub(crate) fn open_loop(rates: &[(f64, Option<f64>)], duration_s: f64) -> Pacing
 }
 
 impl Options {
+    /// Returns the ladder of concurrencies that these options describe.
+    ///
+    /// # Errors
+    /// [`LoadError::Usage`].
+    pub(crate) fn plan(&self, workload: Workload) -> Result<Plan, LoadError> {
+        if self.rate.is_some() || self.in_flight.is_some() {
+            return Err(usage("`usl` runs closed loops; give --ladder, not --rate or --in-flight".into()));
+        }
+        // The ladder replaces the concurrency.
+        let in_flight = Some(self.spec.threads.max(1));
+        let mut spec = Options { in_flight, ..self.clone() }.spec(workload)?;
+        spec.warmup_s = self.warmup_s.unwrap_or(usl::WARMUP_S);
+        let (seed, metrics) = (spec.seed, spec.metrics.take());
+        let seconds = self.duration_s.unwrap_or(usl::SECONDS);
+        self.ladder.plan(Target::Cql(spec), seconds, seed, metrics)
+    }
+
     /// Returns the checked spec that these options describe.
     ///
     /// # Errors
@@ -337,6 +363,7 @@ impl Options {
         spec.hosts = self.common.hosts("127.0.0.1:9042");
         spec.user = self.common.user.clone();
         spec.password = self.common.password();
+        spec.warmup_s = self.warmup_s.unwrap_or(0.0);
         let duration = self.duration_s.unwrap_or(30.0);
         spec.pacing = match (&self.rate, self.in_flight) {
             (Some(_), Some(_)) => {
@@ -454,6 +481,14 @@ mod tests {
         check_error("read --keys many", "--keys");
         check_error("prefill --rate 100", "prefill");
         check_error("slice --columns 2", "--columns");
+        let plan = |line: &str| {
+            let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+            let mut options = Options::default();
+            parse(&args, &mut options).and_then(|_| options.plan(Workload::Read))
+        };
+        assert!(plan("--rate 5").is_err_and(|error| error.to_string().contains("--ladder")));
+        let plan = plan("--threads 100 --connections 200 --metrics x:1").expect("a ladder");
+        assert_eq!((plan.rungs[0], plan.seconds, plan.metrics.as_deref()), (128, 8.0, Some("x:1")));
         check_error("read --password-file /nonexistent/file", "/nonexistent/file");
     }
 }

@@ -16,6 +16,7 @@
 //!                              │        arrivals (when) · keys (which) · statement (what)
 //!                              │        window a second ──► timeline ──► observer
 //!                              └──► Report ──► text, JSON, raw histograms (merge)
+//!   usl: runs of many concurrencies ──► Ladder ──► law, regions ──► text, JSON, plot
 //! ```
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
 
@@ -30,8 +31,8 @@ mod error;
 mod flags;
 mod histogram;
 mod keys;
-mod ladder;
 mod merge;
+mod output;
 mod plan;
 mod poller;
 mod reply;
@@ -55,10 +56,10 @@ pub use data::{Filling, Tables, fill};
 pub use error::LoadError;
 pub use histogram::{Latencies, Latency, OpKind};
 pub use keys::Distribution;
-pub use ladder::{Ladder, ladder};
 pub use merge::{Merged, merge};
 pub use report::{ErrorCount, Operations, Report, Step as StepReport};
 pub use run::{StopFlag, run};
 pub use scrape::{Exposed, ServiceTime, scrape, scrape_named};
 pub use spec::{Keys, Pacing, Rows, Spec, Step, Workload};
 pub use timeline::{Moment, Second};
+pub use usl::{Ladder, ladder};

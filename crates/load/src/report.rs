@@ -72,6 +72,9 @@ pub struct Step {
     pub held_back: u64,
     /// Most requests in flight at once, summed over the threads.
     pub in_flight_max: usize,
+    /// Requests in flight, mean over the step.
+    #[serde(default)]
+    pub in_flight_mean: f64,
     /// Broken connections.
     pub connections_broken: u64,
     /// Errors by code.
@@ -246,6 +249,7 @@ pub(crate) fn counted(step: &Counted<'_>) -> Step {
         unsent: sum(|t| t.unsent),
         held_back: sum(|t| t.delayed),
         in_flight_max: tallies.iter().map(|t| t.in_flight_max).sum(),
+        in_flight_mean: tallies.iter().map(|t| t.in_flight_ns).sum::<f64>() / wall_ns.max(1) as f64,
         connections_broken: sum(|t| t.connections_broken),
         error_codes: codes
             .into_iter()

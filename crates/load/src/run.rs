@@ -315,6 +315,7 @@ fn plans(
         let Socket { index, host, shard, owner, stream } = socket;
         let quota = match (open, sharding) {
             (true, _) | (_, Some(_)) => spec.streams,
+            _ if spec.in_turn => spec.streams,
             _ => share(in_flight, index, spec.connections).min(spec.streams),
         };
         plans[index % workers].connections.push(Opened { host, shard, owner, quota, stream });

@@ -172,7 +172,7 @@ impl Scraper {
 }
 
 /// Sends one GET /metrics and reads until the server closes the connection.
-fn fetch(address: &str) -> Result<String, std::io::Error> {
+pub(crate) fn fetch(address: &str) -> Result<String, std::io::Error> {
     let target = address.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
     let mut stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;

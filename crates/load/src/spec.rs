@@ -111,6 +111,10 @@ pub struct Spec {
     pub connections: usize,
     /// Most requests in flight on one connection, 1 to 32,000.
     pub streams: usize,
+    /// True to send the requests of a closed loop over the connections in turn. Otherwise each
+    /// connection has an equal part of them, and with few in flight some have none.
+    #[serde(default)]
+    pub in_turn: bool,
     /// Most requests in flight over all connections. The report counts the requests it delayed.
     pub max_in_flight: usize,
     /// Threads, each with an event loop. One thread sends hundreds of thousands of requests a
@@ -148,6 +152,7 @@ impl Default for Spec {
             warmup_s: 0.0,
             connections: 16,
             streams: 1024,
+            in_turn: false,
             max_in_flight: 10_000,
             threads: 1,
             keys: Keys { population: 100_000, distribution: Distribution::Uniform, slice: (1, 1) },

@@ -32,6 +32,8 @@ pub(crate) struct Tally {
     pub(crate) connections_broken: u64,
     pub(crate) broken_why: String,
     pub(crate) in_flight_max: usize,
+    /// Requests in flight, integrated over the time of the stretch, nanoseconds.
+    pub(crate) in_flight_ns: f64,
     pub(crate) cpu_ns: u64,
     pub(crate) wall_ns: u64,
 }
@@ -55,6 +57,7 @@ impl Tally {
             connections_broken: 0,
             broken_why: String::new(),
             in_flight_max: 0,
+            in_flight_ns: 0.0,
             cpu_ns: 0,
             wall_ns: 0,
         }

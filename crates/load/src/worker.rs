@@ -58,6 +58,8 @@ pub(crate) struct Worker {
     arrivals: Arrivals,
     requests: Requests,
     in_flight: usize,
+    /// Time up to which `in_flight` is integrated.
+    in_flight_since_ns: u64,
     down: usize,
     /// Time at which a limit last delayed a request.
     blocked_ns: Option<u64>,
@@ -102,6 +104,7 @@ impl Worker {
             rng: SmallRng::seed_from_u64(seed + 1),
             arrivals_rng,
             in_flight: 0,
+            in_flight_since_ns: 0,
             down: 0,
             blocked_ns: None,
             // One more for answers after the last stretch.
@@ -190,8 +193,18 @@ impl Worker {
             self.close_window(end);
         }
         self.close_window(at);
+        self.integrate(at);
         self.stretch = stretch;
         self.window.stretch = stretch;
+    }
+
+    /// Adds the requests in flight since the last call to the mean of this stretch, until its end.
+    fn integrate(&mut self, now: u64) {
+        let end = self.plan.stretches.get(self.stretch).map_or(u64::MAX, |stretch| stretch.end_ns);
+        let now = now.min(end);
+        let elapsed = now.saturating_sub(self.in_flight_since_ns);
+        self.tallies[self.stretch].in_flight_ns += self.in_flight as f64 * elapsed as f64;
+        self.in_flight_since_ns = self.in_flight_since_ns.max(now);
     }
 
     /// Returns the end of the window: after one second, or at the end of the stretch.
@@ -310,6 +323,7 @@ impl Worker {
         (from_ns, sent_ns): (u64, u64),
         stretch: usize,
     ) {
+        self.integrate(sent_ns);
         let place = &mut self.places[index];
         let templates = &self.plan.templates[place.host];
         let template = match kind {
@@ -398,6 +412,7 @@ impl Worker {
     }
 
     fn count(&mut self, slot: Slot, reply: Reply, now: u64) {
+        self.integrate(now);
         self.in_flight -= 1;
         let failure = match reply {
             Reply::Done { rows } => {
@@ -428,6 +443,7 @@ impl Worker {
     fn break_off(&mut self, index: usize, Broken(why): Broken) {
         let Some(mut connection) = self.places[index].open.take() else { return };
         self.poller.remove(connection.stream());
+        self.integrate(self.plan.clock.now_ns());
         let tally = &mut self.tallies[self.stretch];
         tally.connections_broken += 1;
         tally.broken_why = why;

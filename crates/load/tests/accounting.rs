@@ -275,12 +275,44 @@ fn session_reads_all_pages() {
 }
 
 #[test]
+fn concurrency_is_measured_and_connections_take_turns() {
+    let (report, fake) =
+        check(Script { rows: 1, delay: Duration::from_millis(1), ..Script::default() }, |s| {
+            (s.pacing, s.connections, s.threads) = (Pacing::Closed { in_flight: 2, seconds: 0.5 }, 5, 1);
+            s.in_turn = true;
+        });
+    let step = &report.steps[0];
+    assert!(step.in_flight_mean > 1.0 && step.in_flight_mean < 2.0 + 1e-6, "{step:?}");
+    assert_eq!(step.in_flight_max, 2);
+    assert_eq!(fake.seen.used.lock().expect("no panic").len(), 5, "each connection is used");
+}
+
+#[test]
+fn ladder_measures_each_concurrency_over_the_same_connections() {
+    let fake = Fake::start(Script { rows: 1, delay: Duration::from_millis(1), ..Script::default() });
+    let target = load::usl::Target::Cql(Spec { threads: 1, ..spec(&fake) });
+    let rungs = vec![1, 2, 4, 8];
+    let plan = load::usl::Plan { target, rungs, rounds: 1, seconds: 0.2, seed: 1, metrics: None };
+    let found = load::ladder(&plan, &StopFlag::new(), |_| {}).expect("it runs");
+    assert_eq!((found.concurrencies(), found.connections), (vec![1, 2, 4, 8], 4));
+    for rung in &found.rungs {
+        assert!(rung.n_reached > 0.0 && rung.n_reached < rung.n as f64 + 1e-6 && rung.sent > 0, "{rung:?}");
+        assert!(rung.little > 0.0 && rung.service_us.is_none(), "{rung:?}");
+    }
+    assert_eq!(found.scaling.is_some(), found.rungs.iter().all(load::usl::Rung::is_valid));
+    let stop = StopFlag::new();
+    stop.set();
+    assert!(load::ladder(&plan, &stop, |_| {}).expect("it stops").rungs.is_empty());
+}
+
+#[test]
 fn command_line_writes_and_merges_files() {
     let fake = Fake::start(Script { rows: 1, ..Script::default() });
     let folder = std::env::temp_dir().join(format!("fairlane-load-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the test");
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let run = |line: &str| load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>());
+    let run =
+        |line: &str| load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), |_| None);
     for name in ["a", "b"] {
         let (json, hdr) = (path(&format!("{name}.json")), path(&format!("{name}.hdr")));
         let line = format!(
@@ -298,12 +330,13 @@ fn command_line_writes_and_merges_files() {
     let answered = |name: &str| read(name)["steps"][0]["answered"].as_u64().expect("a count");
     assert_eq!(read("sum.json")[0]["count"].as_u64(), Some(answered("a.json") + answered("b.json")));
     let line = format!(
-        "usl read --hosts {} --ladder 1,2,4 --duration 100ms --quiet --json {}",
+        "usl read --hosts {} --ladder 1,2,4 --ladder-rounds 2 --duration 100ms --warmup 0s --quiet --json {}",
         fake.address,
         path("usl.json")
     );
-    assert!([0, 3].contains(&run(&line)));
-    assert_eq!(read("usl.json")["points"].as_array().map(Vec::len), Some(3));
+    assert_eq!(run(&line), 3, "three concurrencies determine no law");
+    assert_eq!(read("usl.json")["rungs"].as_array().map(Vec::len), Some(6));
+    assert_eq!(run(&format!("usl read --hosts {} --ladder 1,20000", fake.address)), 2);
     assert_eq!(run("dance"), 2);
     assert_eq!(run("merge /nonexistent.hdr"), 1);
     std::fs::remove_dir_all(&folder).expect("the test's own folder");

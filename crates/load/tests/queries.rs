@@ -2,11 +2,12 @@
 //! server speaks a minimum of the Postgres protocol. No test asserts a duration.
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -25,6 +26,8 @@ struct Script {
 
 #[derive(Debug, Default)]
 struct Seen {
+    /// Client ports of the connections with a query.
+    used: Mutex<BTreeSet<u16>>,
     queries: AtomicU64,
     setups: AtomicU64,
     cancels: AtomicU64,
@@ -55,6 +58,7 @@ fn message(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
 const CANCEL: u32 = 80_877_102;
 
 fn serve(mut stream: TcpStream, script: Script, seen: &Seen) -> std::io::Result<()> {
+    let port = stream.peer_addr()?.port();
     let mut head = [0; 8];
     stream.read_exact(&mut head)?;
     let [length, code] =
@@ -81,7 +85,7 @@ fn serve(mut stream: TcpStream, script: Script, seen: &Seen) -> std::io::Result<
         if body.starts_with(b"SET ") {
             seen.setups.fetch_add(1, Ordering::Relaxed);
             message(&mut out, b'C', b"SET\0");
-        } else if !query(&mut out, script, seen) {
+        } else if !query(&mut out, script, seen, port) {
             return Ok(());
         }
         if !out.is_empty() {
@@ -92,7 +96,8 @@ fn serve(mut stream: TcpStream, script: Script, seen: &Seen) -> std::io::Result<
 }
 
 /// Answers a query with two rows, or as scripted. Returns false to close the connection.
-fn query(out: &mut Vec<u8>, script: Script, seen: &Seen) -> bool {
+fn query(out: &mut Vec<u8>, script: Script, seen: &Seen, port: u16) -> bool {
+    seen.used.lock().expect("no panic").insert(port);
     let number = seen.queries.fetch_add(1, Ordering::Relaxed) + 1;
     std::thread::sleep(script.delay);
     if script.drop_at == number {
@@ -127,7 +132,7 @@ fn check(name: &str, script: Script, flags: &str) -> (Value, Arc<Seen>) {
         "sql --queries {path} --search-path tpch --hosts {address} \
          --json {path}/report --hdr {path}/hdr --quiet {flags}"
     );
-    let code = load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>());
+    let code = load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), |_| None);
     let report: Value =
         serde_json::from_str(&std::fs::read_to_string(folder.join("report")).expect("a report"))
             .expect("JSON");
@@ -214,4 +219,38 @@ fn open_loop_lasts_its_full_time() {
         .filter_map(|step| step["seconds"].as_f64())
         .collect();
     assert_eq!(seconds, [0.1, 0.2]);
+}
+
+#[test]
+fn ladder_of_queries_uses_all_connections_in_turn() {
+    let (address, seen) = start(Script { delay: Duration::from_millis(2), ..Script::default() });
+    let spec = load::sql::SqlSpec {
+        hosts: vec![address.to_string()],
+        user: "admin".into(),
+        password: None,
+        database: "fairlane".into(),
+        queries: vec![load::sql::Query { name: "q01".into(), text: "select 1".into() }],
+        setup: Vec::new(),
+        pacing: load::Pacing::Closed { in_flight: 1, seconds: 1.0 },
+        rounds: 0,
+        concurrency: 6,
+        warmup_s: 0.1,
+        drain_s: 1.0,
+        seed: 1,
+    };
+    let target = load::usl::Target::Sql(spec);
+    let plan = load::usl::Plan { target, rungs: vec![1, 4], rounds: 1, seconds: 0.3, seed: 1, metrics: None };
+    let found = load::ladder(&plan, &load::StopFlag::new(), |_| {}).expect("it runs");
+    assert_eq!((found.concurrencies(), found.connections, found.threads), (vec![1, 4], 6, 1));
+    for rung in &found.rungs {
+        assert!(
+            rung.n_reached > 0.0 && rung.n_reached < rung.n as f64 + 1e-6 && rung.failed == 0,
+            "{rung:?}"
+        );
+    }
+    assert_eq!(
+        seen.used.lock().expect("no panic").len(),
+        12,
+        "each of six connections is used at both rungs"
+    );
 }

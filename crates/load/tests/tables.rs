@@ -43,7 +43,7 @@ impl Drop for Folder {
 fn run(line: &str, folder: &Folder) -> i32 {
     let args: Vec<String> =
         line.split_whitespace().map(|word| word.replace('@', &folder.0.display().to_string())).collect();
-    load::cli(&args)
+    load::cli(&args, |_| None)
 }
 
 /// Fills tables by a command line. Returns the exit code, the report and the server.

@@ -85,7 +85,7 @@ pub(crate) fn group(figure: &Figure, layout: &Layout) -> Option<(String, f64)> {
         panel::draw(&mut out, figure, panel, &panel::Place { axis, time: &time, layout, top, high });
         at += height(panel);
     }
-    seconds(&mut out, &time, layout, bottom);
+    across(&mut out, figure, &time, layout, bottom);
     tips(&mut out, figure, &time, (head, bottom));
     Some((out, bottom + layout.text * 1.9))
 }
@@ -119,11 +119,16 @@ fn bands(
     }
 }
 
-fn seconds(out: &mut String, time: &Time, layout: &Layout, bottom: f64) {
+/// Draws the marks of the horizontal axis: those of the figure, or round seconds from its begin.
+fn across(out: &mut String, figure: &Figure, time: &Time, layout: &Layout, bottom: f64) {
     let length = time.end - time.begin;
-    for mark in axis::marks(length).into_iter().filter(|mark| *mark <= length) {
-        let at = (time.x(time.begin + mark), bottom + layout.text * 1.3);
-        text(out, "mark", "middle", at, &format!("{mark:.0} s"));
+    let seconds = || {
+        let round = axis::marks(length).into_iter().filter(|mark| *mark <= length);
+        round.map(|mark| (time.begin + mark, format!("{mark:.0} s"))).collect()
+    };
+    let marks: Vec<(f64, String)> = if figure.marks.is_empty() { seconds() } else { figure.marks.clone() };
+    for (at, label) in marks.iter().filter(|(at, _)| time.contains(*at)) {
+        text(out, "mark", "middle", (time.x(*at), bottom + layout.text * 1.3), label);
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) struct Figure {
     pub(crate) label: String,
     pub(crate) bands: Vec<Band>,
     pub(crate) panels: Vec<Panel>,
+    /// Marks of the horizontal axis, if it is no time in seconds.
+    pub(crate) marks: Vec<(f64, String)>,
     /// Texts for the pointer, each with the middle of its second.
     pub(crate) tips: Vec<(f64, String)>,
 }

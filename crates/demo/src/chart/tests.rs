@@ -22,6 +22,7 @@ fn figure(scale: Scale, points: Vec<(f64, f64)>) -> Figure {
         label: "a figure".to_string(),
         bands: vec![Band { label: "alone".to_string(), begin: 0.0, end: 10.0 }],
         panels: vec![panel],
+        marks: Vec::new(),
         tips: vec![(1.0, "1 s".to_string()), (99.0, "never".to_string())],
     }
 }

@@ -28,6 +28,7 @@ pub(super) fn of(outcome: &Outcome, chapter: &Chapter) -> Figure {
         label: format!("{}: throughput, latency and CPU over time", chapter.title),
         bands: chapter.windows.iter().map(band).collect(),
         panels,
+        marks: Vec::new(),
         tips: tips(chapter),
     }
 }

@@ -18,8 +18,8 @@ use crate::names::INTERACTIVE;
 use crate::results::{Chapter, Outcome, Row, Subject, Window};
 use crate::units::{date, percent, rate};
 
-pub(crate) use picture::picture;
 use picture::{CHART, COLOURS};
+pub(crate) use picture::{file, picture};
 
 const PAGE: &str = include_str!("page.css");
 

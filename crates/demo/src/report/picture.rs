@@ -71,15 +71,21 @@ pub(crate) fn picture(outcome: &Outcome) -> Option<String> {
         date(outcome.started_unix_ms),
         machine_line(&outcome.machine)
     );
-    Some(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {whole:.0}\" font-size=\"{}\" \
+    Some(file(&crate::headline::sentence(outcome), &footer, (width, whole), &drawings))
+}
+
+/// Returns drawings as an SVG file with its styles and background, and a footer. Drawings have the
+/// font size of [`HALF`].
+pub(crate) fn file(title: &str, footer: &str, (width, height): (f64, f64), drawings: &str) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height:.0}\" font-size=\"{}\" \
          role=\"img\"><title>{}</title><style>{COLOURS}{CHART}</style><rect width=\"100%\" height=\"100%\" \
          rx=\"8\" style=\"fill: var(--ground)\"/>{drawings}<text x=\"{:.1}\" y=\"{:.1}\" \
          font-size=\"12\">{}</text></svg>\n",
         HALF.text,
-        escaped(&crate::headline::sentence(outcome)),
+        escaped(title),
         SPACE + HALF.text * 4.4,
-        whole - 10.0,
-        escaped(&footer)
-    ))
+        height - 10.0,
+        escaped(footer)
+    )
 }

@@ -6,7 +6,7 @@ use super::hits::Hits;
 use super::tpch::Tpch;
 use super::{Source, flags};
 use crate::LoadError;
-use crate::cli::{stop_on_signals, write_json};
+use crate::output::{stop_on_signals, write_json};
 
 /// Smallest scale with unique primary keys. It has a hundred suppliers.
 const UNIQUE_FROM: f64 = 0.01;

@@ -50,6 +50,8 @@ pub(crate) struct Accounting {
     /// Counts of each query, by stretch as in `tallies`.
     pub(crate) queries: Vec<Vec<QueryTally>>,
     in_flight: usize,
+    /// Time up to which `in_flight` is integrated.
+    in_flight_since_ns: u64,
     window: Window,
     window_cpu_ns: u64,
     messages: Sender<Message>,
@@ -97,6 +99,7 @@ impl Accounting {
             tallies: vec![Tally::new(); counted],
             queries: vec![vec![of_query; queries]; counted],
             in_flight: 0,
+            in_flight_since_ns: 0,
             window: window(0, 0, 0),
             window_cpu_ns: thread_cpu_ns(),
             messages,
@@ -120,6 +123,7 @@ impl Accounting {
             let end = self.window_end();
             self.close_window(end);
             if self.stretch().is_some_and(|(_, over)| over == end) {
+                self.integrate(end);
                 self.stretch += 1;
                 self.window.stretch = self.stretch;
             }
@@ -131,9 +135,18 @@ impl Accounting {
         self.roll();
         if self.stretch < self.stretches.len() {
             self.close_window(self.now());
+            self.integrate(self.now());
             self.stretch = self.stretches.len();
             self.window.stretch = self.stretch;
         }
+    }
+
+    /// Adds the queries in flight since the last call to the mean of this stretch, until its end.
+    fn integrate(&mut self, now: u64) {
+        let now = self.stretch().map_or(now, |(_, end)| now.min(end));
+        let elapsed = now.saturating_sub(self.in_flight_since_ns);
+        self.tallies[self.stretch].in_flight_ns += self.in_flight as f64 * elapsed as f64;
+        self.in_flight_since_ns = self.in_flight_since_ns.max(now);
     }
 
     fn window_end(&self) -> u64 {
@@ -166,6 +179,7 @@ impl Accounting {
     /// Counts a query as sent. `late`: it was due before a connection was free.
     pub(crate) fn sent(&mut self, query: usize, stretch: usize, due_ns: Option<u64>, late: bool) -> Sent {
         let now = self.now();
+        self.integrate(now);
         self.in_flight += 1;
         self.window.sent += 1;
         self.window.in_flight_max = self.window.in_flight_max.max(self.in_flight);
@@ -183,8 +197,9 @@ impl Accounting {
     /// Counts the outcome of a query.
     pub(crate) fn ended(&mut self, sent: Sent, outcome: Outcome) {
         self.roll();
-        self.in_flight -= 1;
         let now = self.now();
+        self.integrate(now);
+        self.in_flight -= 1;
         let tally = &mut self.tallies[sent.stretch];
         let of_query = &mut self.queries[sent.stretch][sent.query];
         let failed = match outcome {

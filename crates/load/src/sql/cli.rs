@@ -3,9 +3,10 @@
 use super::flags;
 use super::run::run as run_load;
 use crate::LoadError;
-use crate::cli::{stop_on_signals, write_file, write_json};
 use crate::merge;
+use crate::output::{stop_on_signals, write_file, write_json};
 use crate::text::progress;
+use crate::usl::{self, Draw};
 
 /// Runs with the arguments after the word `sql`. Returns the exit code: 0 for a valid measurement,
 /// 3 for invalid results.
@@ -33,4 +34,17 @@ pub(crate) fn run(args: &[String]) -> Result<i32, LoadError> {
         write_file(path, &merge::log(report.steps.iter().map(|step| &step.all))?)?;
     }
     Ok(if report.invalid { 3 } else { 0 })
+}
+
+/// Runs `fairlane load usl sql` with the arguments after the word `sql`. Returns the exit code.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn ladder(args: &[String], draw: Draw) -> Result<i32, LoadError> {
+    let options = flags::parse_ladder(args)?;
+    if options.common.help {
+        print!("{}", flags::ladder_help());
+        return Ok(0);
+    }
+    usl::cli(&options.plan()?, &options.common, &options.ladder, draw)
 }

@@ -8,12 +8,14 @@ use crate::LoadError;
 use crate::common::{self, Common};
 use crate::flags::{Flag, flag, list, open_loop, rates, seconds, usage, whole};
 use crate::spec::{Pacing, is_name, seconds_ok};
+use crate::usl::flags::{self as usl, LadderFlags};
+use crate::usl::{Plan, Target};
 
 /// Most connections. Each is a socket and a client.
 const CONCURRENCY_MAX: usize = 20_000;
 
 /// Parsed flags.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     database: Option<String>,
     queries: Option<PathBuf>,
@@ -24,11 +26,13 @@ pub(crate) struct Options {
     rate: Option<Vec<(f64, Option<f64>)>>,
     rounds: u64,
     duration_s: Option<f64>,
-    warmup_s: f64,
+    warmup_s: Option<f64>,
     drain_s: Option<f64>,
     seed: Option<u64>,
     pub(crate) common: Common,
     pub(crate) hdr: Option<String>,
+    pub(crate) ladder: LadderFlags,
+    metrics: Option<String>,
 }
 
 impl AsMut<Common> for Options {
@@ -36,6 +40,23 @@ impl AsMut<Common> for Options {
         &mut self.common
     }
 }
+
+impl AsMut<LadderFlags> for Options {
+    fn as_mut(&mut self) -> &mut LadderFlags {
+        &mut self.ladder
+    }
+}
+
+/// Further flags of `usl sql`.
+const LADDER: &[Flag<Options>] = &[
+    usl::ladder(),
+    usl::rounds(),
+    usl::svg(),
+    flag!("metrics", "HOST:PORT", "none", "the server's metrics, for its service times and CPU", |o, v| {
+        o.metrics = Some(v.to_string());
+        Ok(())
+    }),
+];
 
 const FLAGS: &[Flag<Options>] = &[
     flag!("queries", "PATH", "none", "a .sql file, or a folder of them, with one statement each", |o, v| {
@@ -89,7 +110,7 @@ const FLAGS: &[Flag<Options>] = &[
         Ok(())
     }),
     flag!("warmup", "TIME", "0s", "run before measuring begins", |o, v| {
-        o.warmup_s = seconds(v)?;
+        o.warmup_s = Some(seconds(v)?);
         Ok(())
     }),
     flag!("drain", "TIME", "5s", "wait for answers at the end, then cancel queries in flight", |o, v| {
@@ -139,7 +160,45 @@ pub(crate) fn parse(args: &[String]) -> Result<Options, LoadError> {
     }
 }
 
+/// Returns the help of `usl sql`.
+pub(crate) fn ladder_help() -> String {
+    let what = "fairlane load usl sql: throughput of queries over concurrency, fitted to the scalability law\n\n\
+        fairlane load usl sql --queries crates/load/queries/tpch --search-path tpch --ladder 1,2,4,8,16\n\n\
+        A query in flight needs a connection. --concurrency of them are open all the time and take turns, by default\n\
+        as many as the last concurrency needs. A rung has 2s warm-up and 8s measured.\n";
+    format!("{what}{}", list(&LADDER.iter().chain(FLAGS).collect::<Vec<_>>()))
+}
+
+/// Parses the flags of `usl sql`.
+///
+/// # Errors
+/// [`LoadError::Usage`].
+pub(crate) fn parse_ladder(args: &[String]) -> Result<Options, LoadError> {
+    let mut options = Options::default();
+    let flags: Vec<&Flag<Options>> = LADDER.iter().chain(FLAGS).collect();
+    let words = crate::flags::read(args, &mut options, &flags, "fairlane load usl sql")?;
+    match words.first() {
+        Some(word) => Err(usage(format!("unexpected word `{word}`; see `fairlane load usl sql --help`"))),
+        None => Ok(options),
+    }
+}
+
 impl Options {
+    /// Returns the ladder of concurrencies that these options describe.
+    ///
+    /// # Errors
+    /// As [`Options::spec`].
+    pub(crate) fn plan(&self) -> Result<Plan, LoadError> {
+        if self.rate.is_some() || self.rounds > 0 || self.hdr.is_some() {
+            return Err(usage("`usl` runs closed loops for a time; omit --rate, --rounds and --hdr".into()));
+        }
+        let concurrency = Some(self.concurrency.unwrap_or(self.ladder.last().max(1)));
+        let mut spec = Options { concurrency, ..self.clone() }.spec()?;
+        spec.warmup_s = self.warmup_s.unwrap_or(usl::WARMUP_S);
+        let (seed, seconds) = (spec.seed, self.duration_s.unwrap_or(usl::SECONDS));
+        self.ladder.plan(Target::Sql(spec), seconds, seed, self.metrics.clone())
+    }
+
     /// Returns the checked spec that these options describe.
     ///
     /// # Errors
@@ -178,7 +237,7 @@ impl Options {
             pacing,
             rounds: self.rounds,
             concurrency,
-            warmup_s: self.warmup_s,
+            warmup_s: self.warmup_s.unwrap_or(0.0),
             drain_s,
             seed: self.seed.unwrap_or(1),
         };
@@ -221,6 +280,31 @@ mod tests {
         check_error("--queries @/tpch --only q23", "q23");
         check_error("--queries @/nowhere", "nowhere");
         check_error("--queries @/tpch twice", "twice");
+    }
+
+    #[test]
+    fn ladder_holds_the_connections_of_its_last_rung() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/queries/tpch");
+        let plan = |line: &str| {
+            let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+            parse_ladder(&[args, vec!["--queries".into(), folder.into()]].concat())?.plan()
+        };
+        let check = |line: &str, expected: (usize, usize)| {
+            let plan = plan(line).expect(line);
+            let Target::Sql(spec) = &plan.target else { panic!("{plan:?}") };
+            assert_eq!((spec.concurrency, plan.rungs[plan.rungs.len() - 1]), expected);
+            assert_eq!((spec.warmup_s, plan.seconds), (2.0, 8.0));
+        };
+        check("", (4096, 4096));
+        check("--ladder 1,2,6", (6, 6));
+        check("--concurrency 20", (20, 16));
+        check("--concurrency 20 --ladder 1,12", (20, 12));
+        for (line, expected) in [("--concurrency 8 --ladder 9", "--concurrency"), ("--rate 5", "--rate")] {
+            let error = plan(line).expect_err(line).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let help = ladder_help();
+        assert!(LADDER.iter().all(|flag| help.contains(&format!("--{}", flag.name))), "{help}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod report;
 mod run;
 mod spec;
 
-pub(crate) use cli::run as cli;
+pub(crate) use cli::{ladder as ladder_cli, run as cli};
 pub use queries::{Query, bundled_queries};
 pub use report::{QueryResults, SqlReport, SqlStep};
 pub use run::run;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
+use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
 use super::accounting::{Accounting, Outcome, QueryTally};
@@ -134,6 +135,7 @@ fn drive(
             arrivals: RefCell::new((arrivals, rng)),
             taken: Cell::new(0),
             over: Cell::new(false),
+            permits: Semaphore::new(permits(spec)),
             abandon: tokio::sync::Notify::new(),
         });
         let mut tasks = Vec::new();
@@ -154,6 +156,14 @@ fn drive(
             queries: std::mem::take(&mut accounting.queries),
         })
     })
+}
+
+/// Returns the number of queries that may be in flight. A connection has at most one.
+fn permits(spec: &SqlSpec) -> usize {
+    match spec.pacing {
+        Pacing::Closed { in_flight, .. } => in_flight.min(spec.concurrency),
+        Pacing::Open(_) => spec.concurrency,
+    }
 }
 
 /// Opens all connections, [`HANDSHAKES_MAX`] at a time.
@@ -179,6 +189,9 @@ struct Load {
     taken: Cell<u64>,
     /// True once no more queries may be sent.
     over: Cell<bool>,
+    /// Queries that may be in flight. The semaphore is fair, so that connections take turns. Closed
+    /// once no more queries may be sent.
+    permits: Semaphore,
     /// Notified to abandon the queries in flight.
     abandon: tokio::sync::Notify,
 }
@@ -204,6 +217,7 @@ impl Load {
             }
         }
         self.over.set(true);
+        self.permits.close();
         self.count_unsent();
         let wait_from = {
             let mut accounting = self.accounting.borrow_mut();
@@ -248,6 +262,7 @@ impl Load {
                 }
                 continue;
             };
+            let Ok(_permit) = self.permits.acquire().await else { return };
             let Some(next) = self.next().await else { return };
             let sent = self.accounting.borrow_mut().sent(next.query, next.stretch, next.due_ns, next.late);
             let outcome = tokio::select! {

@@ -21,7 +21,8 @@ pub struct SqlSpec {
     pub queries: Vec<Query>,
     /// Statements run first on every connection.
     pub setup: Vec<String>,
-    /// Times at which queries are sent. A closed loop has one query in flight per connection.
+    /// Times at which queries are sent. A closed loop has `in_flight` queries in flight, each on a
+    /// connection of its own. Further connections take turns.
     pub pacing: Pacing,
     /// Runs of every query after which the load ends early. Zero: run until the time is up.
     pub rounds: u64,

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test binary and the benchmark use a part of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,6 +53,8 @@ pub(crate) struct Seen {
     /// EXECUTEs on a connection to the shard that owns the key, and on others.
     pub(crate) owned: AtomicU64,
     pub(crate) foreign: AtomicU64,
+    /// Client ports of the connections with an EXECUTE.
+    pub(crate) used: Mutex<BTreeSet<u16>>,
     pub(crate) queries: Mutex<Vec<String>>,
     /// First values of successful INSERTs, with their number.
     pub(crate) written: Mutex<BTreeMap<FirstValues, u64>>,
@@ -192,6 +194,7 @@ fn answer(
         }
         Request::Execute(execute) => {
             let number = seen.executes.fetch_add(1, Ordering::Relaxed) + 1;
+            seen.used.lock().expect("no panic").insert(ports.0);
             if let (Some(shards), Some(Value::Bytes(key))) =
                 (script.shards, execute.params.values.iter().next())
             {

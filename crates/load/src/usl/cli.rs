@@ -1,0 +1,37 @@
+//! Command line of `fairlane load usl`. Progress goes to standard error, the report to standard
+//! output and to files.
+
+use super::flags::LadderFlags;
+use super::ladder::{Ladder, Plan, ladder};
+use crate::LoadError;
+use crate::common::Common;
+use crate::output::{stop_on_signals, write_file, write_json};
+use crate::text::progress;
+
+/// Draws a ladder as an SVG file. `None`: there is nothing to draw. Charts belong to another crate.
+pub type Draw = fn(&Ladder) -> Option<String>;
+
+/// Measures a ladder and writes its reports. Returns the exit code: 0 if a law was fitted, 3 if
+/// not.
+///
+/// # Errors
+/// Those of [`ladder`], and [`LoadError::File`] for a file that cannot be written.
+pub(crate) fn run(plan: &Plan, common: &Common, flags: &LadderFlags, draw: Draw) -> Result<i32, LoadError> {
+    let stop = stop_on_signals()?;
+    let found = ladder(plan, &stop, |second| {
+        if !common.quiet {
+            eprintln!("{}", progress(second));
+        }
+    })?;
+    if common.json.as_deref() != Some("-") {
+        print!("{}", found.text());
+    }
+    write_json(common.json.as_deref(), &found)?;
+    if let Some(path) = &flags.svg {
+        match draw(&found) {
+            Some(drawing) => write_file(path, &drawing)?,
+            None => eprintln!("fairlane load: {path} is not written, since there are no valid rungs to draw"),
+        }
+    }
+    Ok(if found.scaling.is_some() { 0 } else { 3 })
+}
