@@ -111,8 +111,9 @@ pub struct Spec {
     pub connections: usize,
     /// Most requests in flight on one connection, 1 to 32,000.
     pub streams: usize,
-    /// True to send the requests of a closed loop over the connections in turn. Otherwise each
-    /// connection has an equal part of them, and with few in flight some have none.
+    /// True to send the requests of a closed loop over the connections in turn, each as soon as
+    /// another is answered. Otherwise each connection has an equal part of them, and with few in
+    /// flight some have none.
     #[serde(default)]
     pub in_turn: bool,
     /// Most requests in flight over all connections. The report counts the requests it delayed.

@@ -394,10 +394,12 @@ impl Worker {
         // Move the connection out, so that the closure can borrow `self`.
         let Some(mut connection) = self.places[index].open.take() else { return Ok(()) };
         let mut unprepared = false;
+        let mut read_ns = 0;
         let outcome = connection.fill().and_then(|()| {
             // Read the clock for each socket. The time of the wake-up would shorten the latency of
             // later answers.
             let now = self.plan.clock.now_ns();
+            read_ns = now;
             connection.answers(|slot, reply| {
                 unprepared |= reply == Reply::Unprepared;
                 self.count(slot, reply, now);
@@ -408,6 +410,15 @@ impl Worker {
             connection.output.extend_from_slice(&self.plan.templates[self.places[index].host].prepare);
         }
         self.places[index].open = Some(connection);
+        // The next request is due when one is answered. Waiting for the answers of all sockets
+        // would lower the concurrency by the generator's own work.
+        if self.plan.spec.in_turn
+            && !self.plan.open
+            && self.stretch < self.plan.stretches.len()
+            && outcome.is_ok()
+        {
+            self.send_closed(read_ns);
+        }
         outcome
     }
 
