@@ -1,5 +1,4 @@
-//! Data folders: opened with other numbers of cores and by newer versions, checked, snapshots and
-//! restores.
+//! Data folders: opened with other numbers of cores, checked, snapshots and restores.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,68 +86,6 @@ fn folder_opens_with_another_number_of_cores() {
         fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry").file_name());
     let shards: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with("shard-")).collect();
     assert_eq!(shards.len(), 3, "files of another number of cores are left: {shards:?}");
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("made");
-    for entry in fs::read_dir(from).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        let to = to.join(path.file_name().expect("a name"));
-        if path.is_dir() { copy(&path, &to) } else { fs::copy(&path, &to).map(drop).expect("copied") }
-    }
-}
-
-/// Checks the result of the statements in the README of the fixtures.
-fn check_fixture(session: &mut Session, what: &str) {
-    let text = |text: &str| Some(text.as_bytes().to_vec());
-    for id in (0..26).chain([100, 101]) {
-        let rows = session.query(&format!("SELECT name, n FROM k.simple WHERE id = {id}")).expect("a read");
-        let n = (id != 4 && id < 100).then(|| (id as u64 * 1000).to_be_bytes().to_vec());
-        let name = match id {
-            6 => "new".to_owned(),
-            100 => "for long".to_owned(),
-            _ => format!("name {id}"),
-        };
-        let there = ![3, 5, 101].contains(&id);
-        assert_eq!(rows, Vec::from_iter(there.then(|| vec![text(&name), n])), "{what}: {id}");
-    }
-    for p in 0..4 {
-        let rows = session.query(&format!("SELECT c, s, v FROM k.wide WHERE p = {p}")).expect("a read");
-        let row = |c: u32| {
-            let (s, v) = match p {
-                2 => (None, text("again")),
-                3 => (text("static new"), text(&format!("v {p} {c}"))),
-                _ => (text(&format!("static {p}")), text(&format!("v {p} {c}"))),
-            };
-            vec![Some(c.to_be_bytes().to_vec()), s, v]
-        };
-        let is_there = |c: &u32| match p {
-            0 => !(3..6).contains(c),
-            1 => *c <= 8,
-            2 => *c == 1,
-            _ => true,
-        };
-        let expected: Vec<_> = (0..12).filter(is_there).map(row).collect();
-        assert_eq!(rows, expected, "{what}: p = {p}");
-    }
-    let cut = session.query("SELECT id, v FROM k.cut").expect("a read");
-    assert_eq!(cut, [[Some(1u32.to_be_bytes().to_vec()), text("after")]], "{what}");
-}
-
-#[test]
-fn folders_of_older_versions_open_with_any_number_of_cores() {
-    for (fixture, cores) in [("v1/one", ["1", "2"]), ("v1/two", ["1", "2"])] {
-        for cores in cores {
-            let folder = Folder::new(&format!("{}-{cores}", fixture.replace('/', "-")));
-            let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../storage/tests/fixtures");
-            copy(&fixtures.join(fixture), folder.path());
-            let server = start(&folder, cores);
-            check_fixture(&mut admin(&server), &format!("{fixture} on {cores}"));
-            server.kill();
-            let server = start(&folder, cores);
-            check_fixture(&mut admin(&server), &format!("{fixture} on {cores}, again"));
-        }
-    }
 }
 
 /// Runs a command. Returns its exit code, and standard output and error.
