@@ -309,7 +309,7 @@ impl Machine {
 /// Returns true if an error is about a resource that the machine lacks.
 fn is_tight(error: &StorageError) -> bool {
     match error {
-        StorageError::WritesRefused { because } => is_tight(because),
+        StorageError::WritesRefused { because } | StorageError::LogFull { because } => is_tight(because),
         StorageError::TooManyFiles { .. } => true,
         StorageError::Io { error: io, .. } => error.is_full() || io.raw_os_error() == Some(24),
         _ => false,
