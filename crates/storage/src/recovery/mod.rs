@@ -90,7 +90,7 @@ impl Shard {
             )));
         };
         let (dir, lock) = enter(&*env, &root, &options).await?;
-        let (manifest, versions) = resume_manifest(&*env, &dir, &options).await?;
+        let (manifest, versions, is_new) = resume_manifest(&*env, &dir, &options).await?;
         remove_leftovers(&*env, &dir, &manifest).await?;
         let mut state = State { counts: counts(0), ..State::default() };
         let began_ns = env.now_ns();
@@ -98,7 +98,6 @@ impl Shard {
         let (recovered, mut recovery) =
             recover_log(&*env, &dir.join("log"), &options, &manifest, &mut state).await?;
         state.counts = counts(recovery.records);
-        let is_new = recovered.last == 0;
         let reserve = Rc::new(Reserve::new(env.clone(), &dir, options.reserve_bytes));
         let shard = Rc::new_cyclic(|shard: &Weak<Shard>| {
             let log = Log::start(
@@ -203,15 +202,17 @@ async fn resume_manifest(
     env: &dyn Env,
     dir: &Path,
     options: &Options,
-) -> Result<(Manifest, Option<Versions>), StorageError> {
+) -> Result<(Manifest, Option<Versions>, bool), StorageError> {
     match read_manifest_file(env, dir, options.shard, options.shards).await? {
-        Some((manifest, data, Some(end))) => Ok((manifest, Versions::resume(env, dir, data, end).await?)),
+        Some((manifest, data, Some(end))) => {
+            Ok((manifest, Versions::resume(env, dir, data, end).await?, false))
+        }
         // The next edit writes a new file, without the torn edit.
-        Some((manifest, _, None)) => Ok((manifest, None)),
+        Some((manifest, _, None)) => Ok((manifest, None, false)),
         None => {
             let manifest = Manifest::empty(options.shard, options.shards);
             let versions = Versions::begin(env, dir, &manifest).await?;
-            Ok((manifest, Some(versions)))
+            Ok((manifest, Some(versions), true))
         }
     }
 }

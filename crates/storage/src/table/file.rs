@@ -79,20 +79,12 @@ impl File for Unopened {
     }
 }
 
-fn unreadable(path: &Path, why: Unreadable) -> StorageError {
-    match why {
-        Unreadable::Damaged(what) => StorageError::corrupt(path, what),
-        Unreadable::Version(found) => {
-            StorageError::UnknownFormat { path: path.into(), found, known: table::VERSION }
-        }
-    }
+fn unreadable(path: &Path, Unreadable(what): Unreadable) -> StorageError {
+    StorageError::corrupt(path, what)
 }
 
-fn unreadable_at(path: &Path, offset: u64, why: Unreadable) -> StorageError {
-    match why {
-        Unreadable::Damaged(what) => StorageError::corrupt(path, format!("{what}, at byte {offset}")),
-        version @ Unreadable::Version(_) => unreadable(path, version),
-    }
+fn unreadable_at(path: &Path, offset: u64, Unreadable(what): Unreadable) -> StorageError {
+    StorageError::corrupt(path, format!("{what}, at byte {offset}"))
 }
 
 async fn read_sections(

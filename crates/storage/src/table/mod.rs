@@ -307,16 +307,12 @@ pub(crate) struct Footer {
 
 /// The reason why a file cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unreadable {
-    Damaged(&'static str),
-    /// The file has another version of the format.
-    Version(u32),
-}
+pub(crate) struct Unreadable(pub(crate) &'static str);
 
 /// Decodes the footer of a file of `len` bytes which the manifest calls `file`. `tail` has its last
 /// [`FOOTER_BYTES`] bytes, or all bytes of a shorter file.
 pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, Unreadable> {
-    const SHORT: Unreadable = Unreadable::Damaged("its footer is too short");
+    const SHORT: Unreadable = Unreadable("its footer is too short");
     let end = tail.len().checked_sub(16).ok_or(SHORT)?;
     let mut reader = Reader::at(tail.clone(), end);
     let (Ok(version), Ok(sum), Ok(magic)) = (reader.u32(), reader.u32(), reader.u64()) else {
@@ -324,15 +320,15 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
     };
     match version {
         _ if magic != MAGIC => {
-            return Err(Unreadable::Damaged("its footer does not end with the magic number of a table file"));
+            return Err(Unreadable("its footer does not end with the magic number of a table file"));
         }
-        0 => return Err(Unreadable::Damaged("its footer has format version 0")),
         VERSION => {}
-        other => return Err(Unreadable::Version(other)),
+        // The manifest tells a folder of another version. In one file it is a damaged footer.
+        _ => return Err(Unreadable("its footer has another format version")),
     }
     let start = tail.len().checked_sub(FOOTER_BYTES).ok_or(SHORT)?;
     if crc32c::crc32c(&tail[start..end + 4]) != sum {
-        return Err(Unreadable::Damaged("its footer does not match its checksum"));
+        return Err(Unreadable("its footer does not match its checksum"));
     }
     let read = || -> Result<Footer, Malformed> {
         let mut reader = Reader::at(tail.clone(), start);
@@ -345,9 +341,9 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
     let footer = read().map_err(|Malformed| SHORT)?;
     let fits = |s: Section| s.offset.checked_add(u64::from(s.bytes)).is_some_and(|end| end <= len);
     match () {
-        () if footer.file != file => Err(Unreadable::Damaged("it is a table file with another number")),
+        () if footer.file != file => Err(Unreadable("it is a table file with another number")),
         () if !fits(footer.filter) || !fits(footer.index) => {
-            Err(Unreadable::Damaged("its footer points outside of the file"))
+            Err(Unreadable("its footer points outside of the file"))
         }
         () => Ok(footer),
     }
@@ -358,7 +354,7 @@ pub(crate) fn check_section(section: &Section, file: u64, bytes: &Bytes) -> Resu
     if bytes.len() == section.bytes as usize && crc(file, bytes) == section.crc {
         return Ok(());
     }
-    Err(Unreadable::Damaged("its filter or index does not match its checksum"))
+    Err(Unreadable("its filter or index does not match its checksum"))
 }
 
 /// Decodes the index of a file.
@@ -394,9 +390,9 @@ pub(crate) fn read_block(
     stored: Bytes,
 ) -> Result<Arc<columnar::Block>, Unreadable> {
     if stored.len() != entry.stored as usize {
-        return Err(Unreadable::Damaged("a block is truncated"));
+        return Err(Unreadable("a block is truncated"));
     }
     columnar::Block::open(stored, entry.directory as usize, entry.crc, file)
         .map(Arc::new)
-        .map_err(|Malformed| Unreadable::Damaged("a block does not match its checksum"))
+        .map_err(|Malformed| Unreadable("a block does not match its checksum"))
 }

@@ -58,9 +58,9 @@ fn scrub(shard: &Rc<Shard>) -> Scrubbed {
 
 #[test]
 fn unreadable_file_affects_only_its_table() {
-    // Damage the footer or the filter, or remove the file. The footer starts with the offset of the
-    // filter.
-    for case in ["footer", "filter", "gone"] {
+    // Damage the footer, its version or the filter, or remove the file. The footer starts with the
+    // offset of the filter.
+    for case in ["footer", "version", "filter", "gone"] {
         let sim = Arc::new(Sim::new(1));
         let path = two_tables(&sim);
         let size = sim.disk.size(&path);
@@ -70,6 +70,7 @@ fn unreadable_file_affects_only_its_table() {
         });
         match case {
             "footer" => sim.disk.flip(&path, size - 100, 3),
+            "version" => sim.disk.flip(&path, size - 16, 1),
             "filter" => sim.disk.flip(&path, u64::from_le_bytes(footer[..].try_into().unwrap()), 3),
             _ => block_on(sim.disk.remove_file(&path)).expect("removed"),
         }

@@ -56,6 +56,28 @@ fn shard_on_a_full_disk_opens_and_serves_reads() {
     }
 }
 
+/// Regression test: a shard that nothing was written to was taken for a new one, and the server did
+/// not start.
+#[test]
+fn shard_without_records_opens_on_a_full_disk() {
+    let sim = Arc::new(Sim::new(1));
+    block_on(open(&sim, &options()).unwrap().shutdown()).expect("closed");
+    drop_tasks();
+    let log = PathBuf::from("/data/shard-0000/log");
+    let segments = sim.disk.files().into_iter().filter(|path| path.parent() == Some(&log));
+    segments
+        .collect::<Vec<_>>()
+        .iter()
+        .for_each(|path| block_on(sim.disk.remove_file(path)).expect("removed"));
+    sim.disk.set_capacity(sim.disk.used());
+    sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
+    let shard = open(&sim, &options()).unwrap();
+    check(&shard, &Model::default(), 1000, "on a full disk");
+    sim.disk.heal();
+    drop(shard);
+    drop_tasks();
+}
+
 #[test]
 fn full_disk_accepts_deletions_and_truncations() {
     let sim = Arc::new(Sim::new(1));
