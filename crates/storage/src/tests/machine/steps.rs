@@ -225,8 +225,8 @@ impl Machine {
         let key = Bytes::from(format!("sentinel-{}", self.newest));
         self.newest += 1;
         let mut marks = Vec::new();
-        // The system tables are on the first shard, whatever their tokens are. A sentinel on another
-        // shard would be a row that no server writes.
+        // The system tables are on the first shard, whatever their tokens are. A sentinel on
+        // another shard would be a row that no server writes.
         let homes = if table == SYSTEM { 1 } else { self.shards.len() as u32 };
         for shard in 0..homes {
             let token = self.token_of(shard);
