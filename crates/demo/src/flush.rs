@@ -171,7 +171,8 @@ fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Ch
         let (report, begin_s, end_s) = open_loop(stage, warmup_s, phase_s - warmup_s)?;
         let id = format!("{}-{phase}", kind.replace(' ', "_"));
         let cpu = stage.probe.between(begin_s, end_s);
-        let (loads, label) = (vec![load(&report)], kind.to_string());
+        let run = Run::of(WRITES, &report, 0).unwrap_or_default();
+        let (loads, label) = (vec![WindowLoad::of(run, &report.steps[0])], kind.to_string());
         chapter.windows.push(Window { id, label, begin_s, end_s, loads, cpu });
         chapter.series[0].points.extend(Series::of(WRITES, &report.seconds).points);
         chapter.cpu.extend(stage.probe.points(begin_s, end_s));
@@ -181,22 +182,6 @@ fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Ch
     chapter.windows.iter_mut().for_each(|window| window.cpu.served.clear());
     stage.notes.extend(not_comparable(&chapter));
     Ok(chapter)
-}
-
-fn load(report: &Report) -> WindowLoad {
-    let (step, run) = (&report.steps[0], Run::of(WRITES, report, 0).unwrap_or_default());
-    WindowLoad {
-        load: run.load,
-        throughput_per_s: run.throughput_per_s,
-        asked_per_s: run.asked_per_s,
-        latency: Some(run.latency),
-        from_sent: Some(step.from_sent),
-        errors: run.errors,
-        held_back: run.held_back,
-        generator_cpu: run.generator_cpu,
-        generator_lag_p99_us: step.generator_lag_p99_us,
-        ..WindowLoad::default()
-    }
 }
 
 /// Returns a note if the large server flushed, or the small one hardly did.

@@ -157,18 +157,7 @@ fn chapter(stage: &Stage, interactive: &Report, batch: &Report) -> Chapter {
         let step = &interactive.steps[index];
         let begin_s = step.begin_unix_ms as f64 / 1e3;
         let end_s = begin_s + step.seconds;
-        let mut loads = vec![WindowLoad {
-            load: INTERACTIVE.to_string(),
-            throughput_per_s: run.throughput_per_s,
-            asked_per_s: run.asked_per_s,
-            latency: Some(run.latency),
-            from_sent: Some(step.from_sent),
-            errors: run.errors,
-            held_back: run.held_back,
-            generator_cpu: run.generator_cpu,
-            generator_lag_p99_us: step.generator_lag_p99_us,
-            ..WindowLoad::default()
-        }];
+        let mut loads = vec![WindowLoad::of(run, step)];
         if id == "beside" {
             // Its run is this phase and the seconds in which it joined and left.
             loads.push(WindowLoad {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use load::{Latency, Report, Second};
+use load::{Latency, Report, Second, StepReport};
 use serde::{Deserialize, Serialize};
 
 /// Subject of a demo.
@@ -301,6 +301,24 @@ pub(crate) struct WindowLoad {
     /// Each query, if the load consists of queries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) queries: Vec<OfQuery>,
+}
+
+impl WindowLoad {
+    /// Returns the load in a phase that is one step of its report. `run` is that step's.
+    pub(crate) fn of(run: Run, step: &StepReport) -> WindowLoad {
+        WindowLoad {
+            load: run.load,
+            throughput_per_s: run.throughput_per_s,
+            asked_per_s: run.asked_per_s,
+            latency: Some(run.latency),
+            from_sent: Some(step.from_sent),
+            errors: run.errors,
+            held_back: run.held_back,
+            generator_cpu: run.generator_cpu,
+            generator_lag_p99_us: step.generator_lag_p99_us,
+            queries: Vec::new(),
+        }
+    }
 }
 
 /// One query of a load in one phase.
