@@ -225,6 +225,15 @@ impl Job {
     }
 }
 
+/// Returns the compression of blocks that a table's option asks for.
+pub(crate) fn packing_of(compression: Compression) -> Packing {
+    match compression {
+        Compression::None => Packing::None,
+        Compression::Lz4 => Packing::Lz4,
+        Compression::Zstd => Packing::Zstd,
+    }
+}
+
 impl Shard {
     /// Runs a job up to the end of its next fragment.
     pub(crate) async fn next_fragment(&self, work: Work, job: Job) -> (Job, Result<Sealed, StorageError>) {
@@ -250,11 +259,7 @@ impl Shard {
         let forget_before_s = if forget { now_s.saturating_sub(options.gc_grace_s) } else { 0 };
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let dropped = self.state.borrow().dropped_columns.get(&table).cloned().unwrap_or_default();
-        let packing = match options.compression {
-            Compression::None => Packing::None,
-            Compression::Lz4 => Packing::Lz4,
-            Compression::Zstd => Packing::Zstd,
-        };
+        let packing = packing_of(options.compression);
         Job {
             stream,
             pending: None,

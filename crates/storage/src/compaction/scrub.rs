@@ -20,16 +20,15 @@ use bytes::Bytes;
 
 use crate::background::progress::{CancelOnDrop, Progress};
 use crate::background::table_name;
+use crate::compaction::job::packing_of;
 use crate::compaction::tasks::TaskKind;
 use crate::env::{Env, Mode, Work, run_heavy};
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::manifest::{Edit, FileEntry};
 use crate::model::TableId;
-use crate::options::Compression;
 use crate::shard::Shard;
 use crate::table::TableWriter;
-use crate::table::columnar::region::Packing;
 use crate::table::file::TableFile;
 use crate::table::part::Part;
 
@@ -184,11 +183,7 @@ impl Shard {
         };
         let path = self.dir.join("tables").join(table_name(new));
         let options = self.table_options(table);
-        let packing = match options.compression {
-            Compression::None => Packing::None,
-            Compression::Lz4 => Packing::Lz4,
-            Compression::Zstd => Packing::Zstd,
-        };
+        let packing = packing_of(options.compression);
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let writer =
             TableWriter::new(new, options.block_bytes, self.write_time(&options)).with(layouts, packing);
