@@ -10,6 +10,9 @@
 //! 4. A start replays the entries that it finds, and deletes them. Mutations carry their
 //!    timestamps, so that applying them twice has no effect.
 //!
+//! Meanwhile, no core removes tombstones that are newer than the entry: a part that is applied late
+//! would show data that they delete ([`storage::BatchesInFlight`]).
+//!
 //! A write to one core is one record of that core's log, and costs nothing here. A write that spans
 //! cores costs one more disk write, of at most 16 MiB.
 
@@ -70,6 +73,8 @@ impl Embedded {
     async fn apply_logged(&self, entry: Bytes, by_core: Vec<Vec<Mutation>>) -> Result<(), Error> {
         let number = self.batch_log.acquire();
         let key = self.batch_log.key(number);
+        // Until all parts are applied, no core removes a tombstone that may delete their data.
+        let in_flight = self.batches.begin(self.times().now_s);
         if let Err(error) = self.write_entry(&key, &entry, None).await {
             // A restart may still find the entry, as it may find any write that failed halfway.
             self.batch_log.release(number);
@@ -83,6 +88,7 @@ impl Embedded {
             }
             return Ok(());
         };
+        in_flight.leave_to_next_start();
         let error = Error::Server(format!(
             "a part of the write could not be applied ({error}): it is in the batch log, \
              and will be applied when the server starts again"
@@ -122,12 +128,12 @@ impl Embedded {
     }
 
     /// Replays the entries that a crash left on this core. Called once all cores are open, before
-    /// statements run.
+    /// statements run. Returns true if none is left.
     ///
     /// # Errors
     /// Returns an error if an entry cannot be decoded. An entry that cannot be applied stays for
     /// the next start.
-    pub(crate) async fn replay_batches(&self) -> Result<(), Error> {
+    pub(crate) async fn replay_batches(&self) -> Result<bool, Error> {
         let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(0);
         let mut scan = self.shard.scan(BATCH_TABLE, i64::MIN..=i64::MAX, None, now_s);
         let (mut replayed, mut left) = (0, 0);
@@ -152,7 +158,7 @@ impl Embedded {
         if replayed + left > 0 {
             self.event_sink.tell(&Event::BatchesReplayed { replayed, left });
         }
-        Ok(())
+        Ok(left == 0)
     }
 
     /// Returns the entries in a table of this core.

@@ -60,7 +60,7 @@ use std::sync::{Arc, LazyLock};
 use engine::{Error, Guardrails, Registry, SchemaListener};
 use lanes::PerCore;
 use schema::Sharding;
-use storage::{Shard, StorageError, TableId};
+use storage::{BatchInFlight, BatchesInFlight, Shard, StorageError, TableId};
 
 use batch_log::BatchLog;
 use clock::{Clock, Floor};
@@ -106,6 +106,10 @@ pub struct Embedded {
     cut: RefCell<Option<storage::Cut>>,
     /// Entries of this core's writes that span cores.
     batch_log: BatchLog,
+    /// Writes of all cores that span cores and are in flight.
+    batches: Arc<BatchesInFlight>,
+    /// Keeps all tombstones until a start has replayed the batch logs (core 0 only).
+    replaying: Cell<Option<BatchInFlight>>,
     /// Latencies of the tables on this core.
     uses: table_uses::Uses,
     /// Event sink for panics of schema changes, and for the batches replayed after a crash.
@@ -135,11 +139,18 @@ impl Embedded {
         let is_durable = options.dir.is_some();
         let core = options.shard;
         let (shards, event_sink, dir) = (options.shards, options.teller.clone(), options.dir.clone());
-        let shard = Shard::open(options).await.map_err(storage_error)?;
-        let clock = match lanes::current_core() {
-            0 => Arc::new(Clock::new(wall)),
-            _ => lanes::call(0, || async { Embedded::local().clock.clone() }).await,
+        let (clock, batches) = match lanes::current_core() {
+            0 => (Arc::new(Clock::new(wall)), Arc::default()),
+            _ => {
+                let shared =
+                    || async { (Embedded::local().clock.clone(), Embedded::local().batches.clone()) };
+                lanes::call(0, shared).await
+            }
         };
+        // Keeps all tombstones until the batches that a crash interrupted are replayed.
+        let replaying = (lanes::current_core() == 0).then(|| batches.begin(0));
+        let options = storage::Options { batches: batches.clone(), ..options };
+        let shard = Shard::open(options).await.map_err(storage_error)?;
         let sharding = Sharding { shards, ignore_msb: IGNORE_MSB };
         let embedded = Rc::new_cyclic(|me: &Weak<Embedded>| Embedded {
             me: me.clone(),
@@ -160,6 +171,8 @@ impl Embedded {
             auto_snapshot: Cell::default(),
             cut: RefCell::default(),
             batch_log: BatchLog::default(),
+            batches,
+            replaying: Cell::new(replaying),
             uses: table_uses::Uses::default(),
             event_sink,
         });
@@ -175,9 +188,15 @@ impl Embedded {
         embedded.drop_leftovers(&schema);
         ENGINES.set(Rc::new(Rc::downgrade(&embedded)));
         if lanes::current_core() + 1 == shards as usize {
+            let mut is_done = true;
             for core in 0..shards as usize {
-                lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
+                is_done &= lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
             }
+            lanes::call(0, async move || {
+                let replaying = Embedded::local().replaying.take();
+                replaying.filter(|_| !is_done).into_iter().for_each(BatchInFlight::leave_to_next_start);
+            })
+            .await;
             embedded.report_recovery(shards).await;
         }
         Ok(embedded)

@@ -30,6 +30,7 @@ mod tests;
 
 pub use background::progress::Progress;
 pub use background::reports::Recovery;
+pub use compaction::batches::{BatchInFlight, BatchesInFlight};
 pub use compaction::scrub::Scrubbed;
 pub use compaction::tasks::{Compacted, HISTORY_MAX, Tally, Task, TaskKind};
 pub use env::LocalBoxFuture;

@@ -1,8 +1,10 @@
 //! Options of a shard and of its tables.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::compaction::batches::BatchesInFlight;
 use crate::event::Teller;
 
 /// Condition for acknowledging a write.
@@ -179,6 +181,8 @@ pub struct Options {
     pub table: TableOptions,
     /// Groups that background work is charged to.
     pub groups: Groups,
+    /// Writes over several shards that are in flight. All shards of a machine share one value.
+    pub batches: Arc<BatchesInFlight>,
     /// Receiver of events.
     pub teller: Teller,
 }
@@ -203,6 +207,7 @@ impl Options {
                 flush: lanes::Group::FLUSH,
                 compaction: lanes::Group::COMPACTION,
             },
+            batches: Arc::default(),
             teller: Teller::default(),
         }
     }

@@ -92,8 +92,8 @@ impl Shard {
             let state = self.state.borrow();
             let Some(table) = state.tables.get(&id) else { return Ok(()) };
             let now_s = self.env.now_s();
-            let grace_s = self.options_in(&state, id).gc_grace_s;
-            let dead = dead_files(table, now_s.saturating_sub(grace_s), now_s);
+            let forget_before_s = self.forget_before_s(&self.options_in(&state, id), now_s);
+            let dead = dead_files(table, forget_before_s, now_s);
             (dead, table.snapshot())
         };
         if dead.is_empty() {

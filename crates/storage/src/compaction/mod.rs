@@ -4,6 +4,7 @@
 //! large one. A requested compaction (`requested.rs`) has its own task, in the group of the
 //! statement.
 
+pub(crate) mod batches;
 pub(crate) mod expiry;
 pub(crate) mod job;
 pub(crate) mod needs;

@@ -98,6 +98,12 @@ impl Shard {
         state.configured.get(&id).copied().unwrap_or(self.options.table)
     }
 
+    /// Returns the time before which tombstones may be removed, Unix seconds: they are older than
+    /// the grace period and than every batch in flight.
+    pub(crate) fn forget_before_s(&self, options: &TableOptions, now_s: u32) -> u32 {
+        now_s.saturating_sub(options.gc_grace_s).min(self.options.batches.kept_from_s())
+    }
+
     /// Returns the current time in units of the table's timestamps.
     pub(crate) fn timestamp_now(&self, options: &TableOptions) -> i64 {
         let now = i128::from(self.env.now_s()) * i128::from(options.timestamps_per_s);
@@ -140,8 +146,10 @@ impl Shard {
             return Choice { runs: numbers.into(), bytes, waiting: chosen.waiting, backlog };
         }
         let now_s = self.env.now_s();
+        let forget_before_s = self.forget_before_s(options, now_s);
         let due = |run: &&&Arc<runs::Run>| {
-            dead::is_due(options, &dead_of(options, &table.files, run, now_s), now_s)
+            let dead = dead_of((options, forget_before_s), &table.files, run, now_s);
+            dead::is_due(options, &dead, now_s)
         };
         let alone = idle.iter().find(due).or_else(|| idle.iter().find(|run| run.known.is_shared));
         alone.map_or_else(Choice::default, |run| Choice {
@@ -189,9 +197,13 @@ impl Shard {
     }
 }
 
-fn dead_of(options: &TableOptions, all: &Files, run: &runs::Run, now_s: u32) -> Dead {
+fn dead_of(
+    (options, forget_before_s): (&TableOptions, u32),
+    all: &Files,
+    run: &runs::Run,
+    now_s: u32,
+) -> Dead {
     let known = &run.known;
-    let forget_before_s = now_s.saturating_sub(options.gc_grace_s);
     let mut dead = Dead {
         all: known.cells.saturating_add(known.rows),
         dead: known.deaths.before(forget_before_s),

@@ -283,3 +283,30 @@ fn finished_shard_does_not_cancel_other_shards() {
     block_on(shard.shutdown()).unwrap();
     drop_tasks();
 }
+
+/// A tombstone was removed while an older batch was in flight. The batch's part, applied
+/// afterwards, showed what the tombstone deletes.
+#[test]
+fn tombstones_stay_while_an_older_batch_is_in_flight() {
+    let sim = at(NOW_S);
+    let options = of(options().table);
+    let shard = open(&sim, &options).unwrap();
+    let in_flight = options.batches.begin(NOW_S);
+    delete(&shard, 1, micros(NOW_S) + 1, NOW_S);
+    put(&shard, 2, 1, micros(NOW_S), None);
+    flush(&shard);
+    sim.now_s.store(NOW_S + 100, Ordering::Relaxed);
+    let compact = || {
+        let all = i64::MIN..=i64::MAX;
+        block_on(shard.compact(TABLE, all, lanes::Group::CONTROL, &Progress::default())).unwrap();
+        shard.stats().file_tombstones
+    };
+    assert_eq!(compact(), 1);
+    put(&shard, 1, 1, micros(NOW_S), None);
+    assert!(!is_there(&shard, 1), "the tombstone is newer");
+    flush(&shard);
+    drop(in_flight);
+    assert_eq!(compact(), 0);
+    assert!(!is_there(&shard, 1));
+    block_on(shard.shutdown()).unwrap();
+}

@@ -33,6 +33,7 @@ use schema::Sharding;
 use super::crashes::write;
 use super::model::Store;
 use super::*;
+use crate::compaction::batches::BatchInFlight;
 use crate::sim::run;
 use batches::Batch;
 
@@ -110,6 +111,8 @@ struct Machine {
     /// The latest time of any clock, which readers use.
     latest_s: u32,
     shards: Vec<Rc<Shard>>,
+    /// Starts since all shards flushed what they had recovered. Each adds a segment to their logs.
+    starts: u64,
     /// The number of resets of the marks.
     epoch: u64,
     /// Tables of users, and the dropped columns of each.
@@ -126,6 +129,8 @@ struct Machine {
     commits: Vec<(u32, u64, Commit)>,
     batches: Vec<Batch>,
     batches_made: u64,
+    /// Keeps all tombstones until a start has applied the entries that it found.
+    replaying: Option<BatchInFlight>,
     truncating: Option<Truncating>,
     /// True if the disk is full, or descriptors have run out.
     tight: bool,
@@ -159,6 +164,7 @@ impl Machine {
             newest: 0,
             latest_s: 1000,
             shards: Vec::new(),
+            starts: 0,
             epoch: 0,
             tables,
             tables_made: 10,
@@ -170,6 +176,7 @@ impl Machine {
             commits: Vec::new(),
             batches: Vec::new(),
             batches_made: 0,
+            replaying: None,
             truncating: None,
             tight: false,
             flips: Vec::new(),

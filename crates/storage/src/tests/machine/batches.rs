@@ -21,6 +21,8 @@ pub(super) struct Batch {
     /// All parts are durable: the client has the answer.
     pub(super) acknowledged: bool,
     is_over: bool,
+    /// Until the write is over.
+    in_flight: Option<Rc<BatchInFlight>>,
 }
 
 fn entry_row(key: &Bytes, token: i64, change: Change) -> Mutation {
@@ -54,10 +56,12 @@ impl Machine {
         let mut row = RowBuilder::new(&[], &[], 1);
         row.push(CellRef::live(0, 1, &encode_mutations(all.iter())));
         let entry = entry_row(&key, self.token_of(coordinator), Change::Row(row.finish()));
+        let in_flight = Some(Rc::new(self.options.batches.begin(self.now_s())));
         if let Some(entry) = self.record(coordinator, vec![entry]) {
             self.note(format!("  batch {} begins at {coordinator}, of {parts:?}", self.batches_made));
             self.counts.batches += 1;
-            self.batches.push(Batch { key, coordinator, entry, parts, acknowledged: false, is_over: false });
+            let (acknowledged, is_over) = (false, false);
+            self.batches.push(Batch { key, coordinator, entry, parts, acknowledged, is_over, in_flight });
         }
     }
 
@@ -83,6 +87,7 @@ impl Machine {
         let deletion = entry_row(&batch.key, self.token_of(batch.coordinator), deletion);
         if self.record(batch.coordinator, vec![deletion]).is_some() {
             self.batches[number].is_over = true;
+            self.batches[number].in_flight = None;
         }
     }
 

@@ -137,6 +137,9 @@ impl Machine {
 
     fn open(&mut self, count: u32) -> Option<Result<(), StorageError>> {
         self.shards.clear();
+        self.starts += 1;
+        self.options.batches = Arc::default();
+        self.replaying = Some(self.options.batches.begin(0));
         for shard in 0..count {
             let options = Options { shard, shards: count, ..self.options.clone() };
             match run(&self.sim, Shard::open_in(options, self.sim.clone()))? {
@@ -176,6 +179,7 @@ impl Machine {
         if !self.replay_batches() {
             return false;
         }
+        self.replaying = None;
         self.check("after a start");
         self.is_up()
     }

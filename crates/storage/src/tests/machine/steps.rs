@@ -152,14 +152,16 @@ impl Machine {
     /// Takes away space or descriptors, or restores them.
     fn tighten(&mut self) {
         if self.tight {
-            self.tight = false;
             self.sim.disk.set_capacity(u64::MAX);
             self.sim.table_opens_left.store(u64::MAX, Ordering::Relaxed);
             self.note("  space again".to_owned());
             let refuses = |shard: &Rc<Shard>| shard.stats().writes_refused;
-            while self.is_up() && self.shards.iter().any(refuses) {
+            // An operation that failed before may be noticed only now.
+            while self.is_up() && (self.shards.iter().any(refuses) || !self.commits.is_empty()) {
                 step();
+                self.acknowledge();
             }
+            self.tight = false;
             return;
         }
         self.finish_batches();
@@ -201,12 +203,16 @@ impl Machine {
     }
 
     /// Checks that the log stays bounded, whatever is written.
-    fn check_log(&self) {
+    fn check_log(&mut self) {
+        let stats: Vec<Stats> = self.shards.iter().map(|shard| shard.stats()).collect();
+        if stats.iter().all(|stats| stats.flushes > 0 && stats.memtables_frozen == 0) {
+            self.starts = 1;
+        }
         let segment = self.options.segment_bytes;
         let unit = (self.options.memtable_bytes_max as u64).max(segment);
         // The header and the last note of a segment take a block each, which no batch can use.
         let usable = segment - 2 * crate::log::segment::BLOCK as u64;
-        let most = ((unit * 13 / 4).div_ceil(usable) + 4) * segment;
+        let most = ((unit * 13 / 4).div_ceil(usable) + 3 + self.starts) * segment;
         for shard in &self.shards {
             let dir = shard.dir.join("log");
             let files = self.sim.disk.files().into_iter().filter(|path| path.parent() == Some(&dir));
