@@ -157,9 +157,11 @@ impl Machine {
             self.note("  space again".to_owned());
             let refuses = |shard: &Rc<Shard>| shard.stats().writes_refused;
             // An operation that failed before may be noticed only now.
-            while self.is_up() && (self.shards.iter().any(refuses) || !self.commits.is_empty()) {
+            let mut left = 100;
+            while self.is_up() && (left > 0 || self.shards.iter().any(refuses) || !self.commits.is_empty()) {
                 step();
                 self.acknowledge();
+                left = u32::saturating_sub(left, 1);
             }
             self.tight = false;
             return;
