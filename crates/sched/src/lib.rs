@@ -12,7 +12,8 @@
 //!   and when the core polls.
 //! - [`Starvation`]: detects another program that keeps the CPU from heavy work.
 //! - [`Policy`]: holds the numbers of these rules.
-//! - [`control`]: sets the pace of background work, and the delay of writes.
+//! - [`control`]: sets the pace of background work, the delay of writes, and the limit of
+//!   statements in flight.
 //!
 //! This crate does not measure or wait, and does not know the meaning of a group.
 

@@ -1,6 +1,6 @@
-//! Controllers that set the pace of background work. They take measurements and return shares,
-//! rates and delays. Each has a few integers of state, and its caller asks it about every
-//! [`INTERVAL_NS`]. `docs/scheduler.md` derives them.
+//! Controllers that set the pace of background work, and limit the statements in flight. They take
+//! measurements and return shares, rates, delays and limits. Each has a few integers of state, and
+//! its caller asks it about every [`INTERVAL_NS`]. `docs/scheduler.md` derives them.
 //!
 //! ```text
 //!   memory filled, flushed, left ──▶ Flush ──── rate ──────▶ the flush in flight, chunk by chunk (Pacer)
@@ -8,6 +8,7 @@
 //!   backlog, its cost ─────────────▶ Compaction ─ weight ┼▶ divide ──▶ shares of the groups
 //!   highest background quota ────────────────────────────┘
 //!   memory held ───────────────────▶ Throttle ── delay ────▶ acknowledgements of writes
+//!   work of statements, shares ────▶ Concurrency ─ limit ──▶ admission of statements
 //! ```
 //!
 //! A *weight* is the entitlement of a background group beside all users together, who weigh
@@ -15,12 +16,16 @@
 //! any other.
 
 mod compaction;
+mod concurrency;
 mod division;
 mod flush;
 mod pacer;
 mod throttle;
 
 pub use compaction::{Compaction, CompactionInput};
+pub use concurrency::{
+    Arriving, Concurrency, ConcurrencyInput, ConcurrencyLimit, Overload, Verdict, entitlement_ppm,
+};
 pub use division::{Division, divide};
 pub use flush::{Flush, FlushDecision, FlushInput};
 pub use pacer::Pacer;

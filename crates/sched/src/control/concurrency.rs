@@ -1,0 +1,430 @@
+//! Limit of the statements of a level in flight on a core, by work instead of number.
+//!
+//! 1. *Work.* `s` is the measured CPU or disk time of a statement, whichever is more. `f` is the
+//!    level's entitlement to the core. So the level is entitled to `f ÷ s` statements a second.
+//! 2. *Target of queue delay.* `t` is the time for [`QUEUE_STATEMENTS`] statements, `8 s ÷ f`. It
+//!    is at least [`TARGET_NS_MIN`] and one rotation of the core's slices, and at most a quarter of
+//!    the time limit. A `latency_target` replaces it by `latency_target − s`.
+//! 3. *Limit.* `1 + f (t + r) ÷ s`, by Little's law: statements a second times the time in the
+//!    system. `r` is the time at the device, without the wait in our disk queue. A limit that
+//!    counted that wait would feed on its own queue.
+//! 4. *Age.* A statement that is answered at once hardly overlaps with others. It waits before its
+//!    admission, in buffers and run queues. So an interactive level refuses what is older than
+//!    `2 t`, and holds what is younger at its limit. A refusal of a young statement would leave the
+//!    core idle before the next one comes.
+//! 5. *Pause.* A refusal costs CPU. The error names a time to come back, and the connection is not
+//!    read before. The pause lasts until the queue is at its target. The more CPU refusals cost,
+//!    the longer it is. Otherwise ten times capacity are a core full of refusals.
+//!
+//! The limit does not look at response times. Under shares they rise by design when another level
+//! wakes, and a limiter that compares them with earlier ones would cut a level that did nothing
+//! wrong. It does not look at CPU percentages either: a full core is no overload.
+//!
+//! Limits: statements of very different cost in one level share one `s`. A caller counts a
+//! statement from its admission until its answer was sent. The age of a statement is a lower bound,
+//! as a socket does not tell since when its bytes wait.
+
+use super::{PPM, scale};
+use crate::LATENCY_SLICE_NS;
+
+/// Time constant of the measurements, ns: ten decisions.
+const MEASURED_OVER_NS: u64 = 200_000_000;
+/// Work of a statement until one has ended, ns: a read from disk (19 µs).
+const WORK_NS_START: u64 = 20_000;
+/// Statements that may wait. Enough that random arrivals leave no gap, few beside a time limit.
+const QUEUE_STATEMENTS: u64 = 8;
+/// Lowest target of queue delay, ns: an order of magnitude above a lane switch and a poll (200 µs).
+const TARGET_NS_MIN: u64 = 1_000_000;
+/// Highest target as a divisor of the time limit: the statement also needs time to run.
+const TARGET_OF_TIME_LIMIT: u64 = 4;
+/// Work in flight on a core above which levels beyond their entitlement yield, ns.
+const CORE_WORK_NS: u64 = 100_000_000;
+
+/// A pause after a refusal doubles if refusals cost one part in this many of the other work.
+const REFUSALS_DOUBLE_AT: u64 = 16;
+
+/// Measurements of a level on a core since the last decision. Work on other cores for statements of
+/// this core counts here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConcurrencyInput {
+    /// Time since the last decision, ns.
+    pub interval_ns: u64,
+    /// Statements whose answer was sent.
+    pub ended: u64,
+    /// CPU time of the level on both lanes, without refusals, ns.
+    pub cpu_ns: u64,
+    /// CPU time of its refusals, ns.
+    pub refusal_ns: u64,
+    /// Disk time of the level as the disk model charges it, ns.
+    pub disk_ns: u64,
+    /// Time of its requests at the device and of its log writes, without the disk queue, ns.
+    pub device_ns: u64,
+    /// CPU time that the longest running statement has used so far, ns.
+    pub running_ns: u64,
+    /// Part of the core that is due to the level, from [`entitlement_ppm`].
+    pub entitlement_ppm: u32,
+    /// Time limit of its statements, ns.
+    pub time_limit_ns: u64,
+    /// The option `latency_target`, ns.
+    pub latency_target_ns: Option<u64>,
+    /// Highest limit, which bounds memory.
+    pub limit_max: u32,
+}
+
+/// State of the limiter of a level on a core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Concurrency {
+    sums: Sums,
+    /// Measurements since a statement ended last, and their time.
+    pending: Sums,
+    pending_ns: u64,
+}
+
+/// Sums that decay. All of them decay alike, so that their ratios do not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Sums {
+    /// In thousandths, so that decay leaves a part of a single statement.
+    ended_milli: u64,
+    cpu_ns: u64,
+    refusal_ns: u64,
+    disk_ns: u64,
+    device_ns: u64,
+}
+
+/// Overload behaviour of a level, from its `workload_type`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Overload {
+    /// `interactive`: refuse early. A late answer is of no use.
+    Refuse,
+    /// `batch`: leave statements in their sockets.
+    Hold,
+    /// Any other level: use the bounded wait queue.
+    Queue,
+}
+
+/// Decision for a level on a core, valid until the next one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConcurrencyLimit {
+    /// Statements that may be in flight; at least 1.
+    pub statements: u32,
+    /// Target of queue delay, ns.
+    pub target_ns: u64,
+    /// Measured work of a statement, ns; at least 1.
+    pub work_ns: u64,
+    /// Measured time of a statement at the device, ns.
+    pub device_ns: u64,
+    /// Part of the level's CPU time that refusals cost, in millionths.
+    pub refusal_ppm: u64,
+    /// Time in which the level gets the work of one statement done, ns: work ÷ entitlement.
+    pub drain_ns: u64,
+    /// The level's part of the work that a core may have in flight, ns.
+    pub core_part_ns: u64,
+    /// Time limit of a statement, ns.
+    pub time_limit_ns: u64,
+}
+
+/// A statement before any work is done for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arriving {
+    /// Time since its connection became ready, ns.
+    pub age_ns: u64,
+    /// Statements of its level in flight on this core.
+    pub level_in_flight: u32,
+    /// Sum over all levels of statements in flight times their work, ns.
+    pub core_work_ns: u64,
+    /// Behaviour of its level.
+    pub overload: Overload,
+    /// A random number. It spreads the return of clients that are refused together.
+    pub random: u32,
+}
+
+/// Decision on a statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Start it.
+    Admit,
+    /// Keep it in its socket, and read no more. Ask again when a statement ends, and after each
+    /// decision.
+    Hold,
+    /// Put it into the wait queue of its level.
+    Wait,
+    /// Answer Overloaded, and do not read its connection for this time, ns.
+    Refuse {
+        /// Expected time until the level has its target of queue delay again, ns.
+        retry_ns: u64,
+    },
+    /// Answer with its timeout error: it could not end in time.
+    Expired,
+}
+
+/// Returns the part of a core that is due to a level now, in millionths: its minimum, and its
+/// shares of the rest, at most its limit. `shares_active` and `min_active_ppm` are the sums over
+/// the levels with work, this one included.
+#[must_use]
+pub fn entitlement_ppm(
+    shares: u32,
+    shares_active: u32,
+    min_ppm: u32,
+    min_active_ppm: u32,
+    limit_ppm: Option<u32>,
+) -> u32 {
+    let rest_ppm = PPM.saturating_sub(min_active_ppm.into());
+    let of_rest = scale(rest_ppm, shares.into(), shares_active.max(shares).into());
+    let due = of_rest.min(PPM) + u64::from(min_ppm);
+    due.min(limit_ppm.map_or(PPM, u64::from)).clamp(1, PPM) as u32
+}
+
+impl Sums {
+    fn add(&mut self, other: Sums) {
+        self.ended_milli = self.ended_milli.saturating_add(other.ended_milli);
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+        self.refusal_ns = self.refusal_ns.saturating_add(other.refusal_ns);
+        self.disk_ns = self.disk_ns.saturating_add(other.disk_ns);
+        self.device_ns = self.device_ns.saturating_add(other.device_ns);
+    }
+
+    fn decay(&mut self, interval_ns: u64) {
+        let left = |sum: u64| scale(sum, MEASURED_OVER_NS, MEASURED_OVER_NS.saturating_add(interval_ns));
+        self.ended_milli = left(self.ended_milli);
+        self.cpu_ns = left(self.cpu_ns);
+        self.refusal_ns = left(self.refusal_ns);
+        self.disk_ns = left(self.disk_ns);
+        self.device_ns = left(self.device_ns);
+    }
+
+    /// Returns one statement's part of a sum, ns. 0: none has ended.
+    fn each(&self, sum_ns: u64) -> u64 {
+        if self.ended_milli == 0 { 0 } else { scale(sum_ns, 1000, self.ended_milli) }
+    }
+}
+
+impl Concurrency {
+    /// Takes the measurements. Returns the limit until the next decision.
+    pub fn decide(&mut self, input: ConcurrencyInput) -> ConcurrencyLimit {
+        let ConcurrencyInput { interval_ns, ended, cpu_ns, refusal_ns, disk_ns, device_ns, .. } = input;
+        let ended_milli = ended.saturating_mul(1000);
+        self.pending.add(Sums { ended_milli, cpu_ns, refusal_ns, disk_ns, device_ns });
+        let refusal_ns = self.sums.refusal_ns.saturating_add(self.pending.refusal_ns);
+        let all_cpu_ns = refusal_ns.saturating_add(self.sums.cpu_ns).saturating_add(self.pending.cpu_ns);
+        let refusal_ppm = scale(refusal_ns, PPM, all_cpu_ns.max(1)).min(PPM - 1);
+        self.pending_ns = self.pending_ns.saturating_add(interval_ns);
+        // A level that ends nothing keeps its measurements: an unused limit does not grow.
+        if ended > 0 {
+            self.sums.decay(self.pending_ns);
+            self.sums.add(self.pending);
+            (self.pending, self.pending_ns) = (Sums::default(), 0);
+        }
+        let running_ns = if ended == 0 { input.running_ns } else { 0 };
+        let measured_ns = match self.sums.ended_milli {
+            0 => WORK_NS_START,
+            _ => self.sums.each(self.sums.cpu_ns.max(self.sums.disk_ns)),
+        };
+        let work_ns = measured_ns.max(running_ns).max(1);
+        let longest_ns = input.time_limit_ns / TARGET_OF_TIME_LIMIT;
+        let part = u64::from(input.entitlement_ppm).clamp(1, PPM);
+        let target_ns = target_ns(work_ns, part, input.latency_target_ns).min(longest_ns);
+        // A disk that stood still leaves a long `r`. A statement that stays longer than its time
+        // limit needs no place.
+        let device_ns = self.sums.each(self.sums.device_ns).min(longest_ns);
+        let work_of_core_ns = work_ns.saturating_mul(PPM);
+        let overlap = scale(target_ns.saturating_add(device_ns), part, work_of_core_ns);
+        let statements = u32::try_from(overlap.saturating_add(1)).unwrap_or(u32::MAX).min(input.limit_max);
+        ConcurrencyLimit {
+            statements: statements.max(1),
+            target_ns,
+            work_ns,
+            device_ns,
+            refusal_ppm,
+            drain_ns: scale(work_ns, PPM, part),
+            core_part_ns: scale(CORE_WORK_NS, part, PPM),
+            time_limit_ns: input.time_limit_ns,
+        }
+    }
+}
+
+/// Returns the target of queue delay without the bound by the time limit, ns.
+fn target_ns(work_ns: u64, part_ppm: u64, latency_target_ns: Option<u64>) -> u64 {
+    // A level waits for a rotation of slices whatever the load. The wait is due to shares.
+    let rotation_ns = scale(LATENCY_SLICE_NS, PPM, part_ppm);
+    if let Some(latency_target_ns) = latency_target_ns {
+        return latency_target_ns.saturating_sub(work_ns).max(rotation_ns);
+    }
+    scale(work_ns.saturating_mul(QUEUE_STATEMENTS), PPM, part_ppm).max(rotation_ns).max(TARGET_NS_MIN)
+}
+
+impl ConcurrencyLimit {
+    /// Decides on a statement of the level. The server's own statements are always admitted, so
+    /// their caller does not ask.
+    #[must_use]
+    pub fn admit(&self, arriving: Arriving) -> Verdict {
+        let Arriving { age_ns, level_in_flight, core_work_ns, overload, random } = arriving;
+        let wait_ns = self.drain_ns.saturating_mul(level_in_flight.into());
+        if age_ns.saturating_add(wait_ns).saturating_add(self.device_ns) >= self.time_limit_ns {
+            return Verdict::Expired;
+        }
+        let beyond_ns = self.target_ns.saturating_mul(2);
+        let late = overload == Overload::Refuse && age_ns > beyond_ns;
+        let full = level_in_flight >= self.statements;
+        // A level within its part never suffers for the others.
+        let level_work_ns = self.work_ns.saturating_mul(level_in_flight.into());
+        let core_full = core_work_ns > CORE_WORK_NS && level_work_ns > self.core_part_ns;
+        match overload {
+            _ if !(late || full || core_full) => Verdict::Admit,
+            Overload::Hold => Verdict::Hold,
+            Overload::Queue => Verdict::Wait,
+            // A young statement may still begin in time. Refusing it now would leave a gap.
+            Overload::Refuse if !late => Verdict::Hold,
+            Overload::Refuse => Verdict::Refuse { retry_ns: self.retry_ns(age_ns.max(wait_ns), random) },
+        }
+    }
+
+    /// Returns the time after which a client may come back, ns: until the queue is at its target,
+    /// and longer the more refusals cost. Otherwise refusals alone can fill the core.
+    fn retry_ns(&self, delay_ns: u64, random: u32) -> u64 {
+        let drained_ns = delay_ns.saturating_sub(self.target_ns).max(self.target_ns);
+        let costs = scale(self.refusal_ppm, REFUSALS_DOUBLE_AT * 1000, PPM - self.refusal_ppm);
+        let retry_ns = scale(drained_ns, costs.saturating_add(1000), 1000);
+        let retry_ns = retry_ns.min(self.time_limit_ns / TARGET_OF_TIME_LIMIT);
+        // Between half and one and a half of it.
+        retry_ns / 2 + scale(retry_ns, random.into(), u64::from(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{INTERVAL_NS, SECOND_NS};
+    use super::*;
+
+    const US: u64 = 1000;
+    const MS: u64 = 1000 * US;
+
+    /// Returns the limit of a level with a thousand statements ended in the last interval.
+    fn limit(work_ns: u64, part_ppm: u32, device_ns: u64) -> ConcurrencyLimit {
+        let (cpu_ns, device_ns) = (1000 * work_ns, 1000 * device_ns);
+        Concurrency::default().decide(ConcurrencyInput { ended: 1000, cpu_ns, device_ns, ..input(part_ppm) })
+    }
+
+    fn input(part_ppm: u32) -> ConcurrencyInput {
+        ConcurrencyInput {
+            interval_ns: INTERVAL_NS,
+            entitlement_ppm: part_ppm,
+            time_limit_ns: 10 * SECOND_NS,
+            limit_max: 16_384,
+            ..ConcurrencyInput::default()
+        }
+    }
+
+    #[test]
+    fn limit_is_time_in_the_system_over_work() {
+        for (work_ns, part_ppm, device_ns, target_ns, statements) in [
+            (3 * US, 1_000_000, 0, MS, 334),
+            (3 * US, 100_000, 0, MS, 34),
+            (3 * US, 10_000, 0, 5 * MS, 17),
+            (19 * US, 1_000_000, 1200 * US, MS, 116),
+            (369 * US, 1_000_000, 400 * US, 2952 * US, 10),
+            (100 * MS, 1_000_000, 0, 800 * MS, 9),
+            (10, 1_000_000, 0, MS, 16_384),
+            (2 * SECOND_NS, 10_000, 0, 2500 * MS, 1),
+        ] {
+            let limit = limit(work_ns, part_ppm, device_ns);
+            assert_eq!((limit.target_ns, limit.statements), (target_ns, statements), "{limit:?}");
+        }
+    }
+
+    #[test]
+    fn state_size_matches_the_documentation() {
+        assert_eq!(size_of::<Concurrency>() + size_of::<ConcurrencyLimit>(), 152);
+    }
+
+    #[test]
+    fn work_is_the_larger_of_cpu_and_disk() {
+        let both = ConcurrencyInput { ended: 10, cpu_ns: 30 * US, disk_ns: 190 * US, ..input(1_000_000) };
+        assert_eq!(Concurrency::default().decide(both).work_ns, 19 * US);
+    }
+
+    #[test]
+    fn latency_target_replaces_the_target() {
+        let target = |latency_target_ns| {
+            let latency_target_ns = Some(latency_target_ns);
+            let input = ConcurrencyInput { ended: 1, cpu_ns: MS, latency_target_ns, ..input(1_000_000) };
+            Concurrency::default().decide(input).target_ns
+        };
+        assert_eq!([20 * MS, MS, 0].map(target), [19 * MS, LATENCY_SLICE_NS, LATENCY_SLICE_NS]);
+    }
+
+    #[test]
+    fn running_statement_raises_the_work_while_none_ends() {
+        let mut control = Concurrency::default();
+        let mut work_ns = |ended, cpu_ns, running_ns| {
+            control.decide(ConcurrencyInput { ended, cpu_ns, running_ns, ..input(1_000_000) }).work_ns
+        };
+        assert_eq!(work_ns(0, 0, 0), WORK_NS_START);
+        assert_eq!(work_ns(1000, 100 * MS, 0), 100 * US);
+        assert_eq!(work_ns(0, 20 * MS, 20 * MS), 20 * MS, "a statement runs and none ends");
+        assert_eq!(work_ns(0, 0, 0), 100 * US, "the last value");
+        // 1000 statements of 100 µs decayed by 60 ms in 200, and one of 20 ms.
+        assert_eq!(work_ns(1, 0, 0) / US, 125);
+    }
+
+    fn check(overload: Overload, age_ns: u64, level_in_flight: u32, core_work_ns: u64, expected: Verdict) {
+        // A limit of 1000 statements of 1 ms of work each, for a tenth of the core.
+        let limit = ConcurrencyLimit {
+            statements: 1000,
+            target_ns: 10 * MS,
+            work_ns: MS,
+            device_ns: 5 * MS,
+            refusal_ppm: 0,
+            drain_ns: 10 * MS,
+            core_part_ns: 10 * MS,
+            time_limit_ns: 20 * SECOND_NS,
+        };
+        let random = u32::MAX / 2;
+        let arriving = Arriving { age_ns, level_in_flight, core_work_ns, overload, random };
+        assert_eq!(limit.admit(arriving), expected, "{arriving:?}");
+    }
+
+    #[test]
+    fn overload_refuses_interactive_and_holds_batch() {
+        use Overload::{Hold, Queue, Refuse};
+        use Verdict::{Admit, Expired, Wait};
+        for overload in [Refuse, Hold, Queue] {
+            check(overload, 20 * MS, 999, CORE_WORK_NS, Admit);
+            check(overload, 20 * SECOND_NS - 5 * MS, 0, 0, Expired);
+            check(overload, 10 * SECOND_NS - 5 * MS, 1000, 0, Expired);
+        }
+        check(Refuse, 20 * MS, 1000, 0, Verdict::Hold);
+        check(Refuse, 21 * MS, 0, 0, Verdict::Refuse { retry_ns: 11 * MS - 1 });
+        check(Hold, SECOND_NS, 1000, 0, Verdict::Hold);
+        check(Queue, SECOND_NS, 1000, 0, Wait);
+        check(Hold, SECOND_NS, 999, 0, Admit);
+    }
+
+    #[test]
+    fn full_core_spares_levels_within_their_part() {
+        use Overload::{Hold, Queue, Refuse};
+        for (overload, beyond) in [(Refuse, Verdict::Hold), (Hold, Verdict::Hold), (Queue, Verdict::Wait)] {
+            // A tenth of 100 ms of work is 10 statements.
+            check(overload, 0, 10, 100 * CORE_WORK_NS, Verdict::Admit);
+            check(overload, 0, 11, CORE_WORK_NS + 1, beyond);
+            check(overload, 0, 11, CORE_WORK_NS, Verdict::Admit);
+        }
+    }
+
+    #[test]
+    fn pause_grows_with_the_cost_of_refusals() {
+        let retry_ms = |refusal_ppm| {
+            let limit = ConcurrencyLimit { refusal_ppm, ..limit(100 * US, 1_000_000, 0) };
+            (limit.retry_ns(3 * MS, u32::MAX / 2) + MS / 2) / MS
+        };
+        assert_eq!([0, 58_824, 500_000, 999_999].map(retry_ms), [2, 4, 34, 2500]);
+    }
+
+    #[test]
+    fn entitlement_is_the_minimum_and_shares_of_the_rest() {
+        assert_eq!(entitlement_ppm(100, 400, 0, 0, None), 250_000);
+        assert_eq!(entitlement_ppm(100, 400, 200_000, 200_000, None), 400_000);
+        assert_eq!(entitlement_ppm(300, 400, 0, 200_000, Some(500_000)), 500_000);
+        assert_eq!(entitlement_ppm(100, 0, 0, 0, None), 1_000_000, "an idle core");
+        assert_eq!(entitlement_ppm(1, 2_000_000, 0, 0, None), 1, "never nothing");
+    }
+}
