@@ -10,8 +10,8 @@
 //!    counted that wait would feed on its own queue.
 //! 4. *Age.* A statement that is answered at once hardly overlaps with others. It waits before its
 //!    admission, in buffers and run queues. So an interactive level refuses what is older than
-//!    `2 t`, and holds what is younger at its limit. A refusal of a young statement would leave the
-//!    core idle before the next one comes.
+//!    `2 t` while its queue stands ([`StandingQueue`]), and holds other statements at its limit. A
+//!    refusal of a young statement would leave the core idle before the next one comes.
 //! 5. *Pause.* A refusal costs CPU. The error names a time to come back, and the connection is not
 //!    read before. The pause lasts until the queue is at its target. The more CPU refusals cost,
 //!    the longer it is. Otherwise ten times capacity are a core full of refusals.
@@ -39,6 +39,9 @@ const TARGET_NS_MIN: u64 = 1_000_000;
 const TARGET_OF_TIME_LIMIT: u64 = 4;
 /// Work in flight on a core above which levels beyond their entitlement yield, ns.
 const CORE_WORK_NS: u64 = 100_000_000;
+/// Time without an empty queue from which on it stands, and without late statements until it no
+/// longer does, ns. The interval of CoDel (RFC 8289), which absorbs a burst or a stall of the core.
+const STANDS_NS: u64 = 100_000_000;
 
 /// A pause after a refusal doubles if refusals cost one part in this many of the other work.
 const REFUSALS_DOUBLE_AT: u64 = 16;
@@ -132,10 +135,49 @@ pub struct Arriving {
     pub level_in_flight: u32,
     /// Sum over all levels of statements in flight times their work, ns.
     pub core_work_ns: u64,
+    /// True if the queue of its level on this core stands, from [`StandingQueue::stands`].
+    pub queue_stands: bool,
     /// Behaviour of its level.
     pub overload: Overload,
     /// A random number. It spreads the return of clients that are refused together.
     pub random: u32,
+}
+
+/// Detects a queue that stands, for a level on a core. A queue that drains in time is a burst or the
+/// end of a stall. A refusal would only lose its statements.
+///
+/// 1. A statement that became ready after the one before was checked found the queue empty. The
+///    queue stands when no statement has found it empty for [`STANDS_NS`].
+/// 2. It stands until no statement has been late for [`STANDS_NS`]. Clients that pause after a
+///    refusal empty the queue for a moment, and the overload goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StandingQueue {
+    /// Time of the last statement.
+    checked_ns: u64,
+    /// Time of the last statement that found the queue empty.
+    empty_ns: u64,
+    stands_until_ns: u64,
+}
+
+impl StandingQueue {
+    /// Returns true if the queue stands. Asked for each statement of the level before
+    /// [`ConcurrencyLimit::admit`], with the age of the statement and the target of that limit.
+    pub fn stands(&mut self, now_ns: u64, age_ns: u64, target_ns: u64) -> bool {
+        if now_ns.saturating_sub(age_ns) >= self.checked_ns {
+            self.empty_ns = now_ns;
+        }
+        self.checked_ns = now_ns;
+        let stands = now_ns < self.stands_until_ns || now_ns.saturating_sub(self.empty_ns) > STANDS_NS;
+        if stands && is_late(age_ns, target_ns) {
+            self.stands_until_ns = now_ns.saturating_add(STANDS_NS);
+        }
+        stands
+    }
+}
+
+/// Returns true if a statement waited for more than twice the target.
+fn is_late(age_ns: u64, target_ns: u64) -> bool {
+    age_ns > target_ns.saturating_mul(2)
 }
 
 /// Decision on a statement.
@@ -257,13 +299,12 @@ impl ConcurrencyLimit {
     /// their caller does not ask.
     #[must_use]
     pub fn admit(&self, arriving: Arriving) -> Verdict {
-        let Arriving { age_ns, level_in_flight, core_work_ns, overload, random } = arriving;
+        let Arriving { age_ns, level_in_flight, core_work_ns, queue_stands, overload, random } = arriving;
         let wait_ns = self.drain_ns.saturating_mul(level_in_flight.into());
         if age_ns.saturating_add(wait_ns).saturating_add(self.device_ns) >= self.time_limit_ns {
             return Verdict::Expired;
         }
-        let beyond_ns = self.target_ns.saturating_mul(2);
-        let late = overload == Overload::Refuse && age_ns > beyond_ns;
+        let late = overload == Overload::Refuse && queue_stands && is_late(age_ns, self.target_ns);
         let full = level_in_flight >= self.statements;
         // A level within its part never suffers for the others.
         let level_work_ns = self.work_ns.saturating_mul(level_in_flight.into());
@@ -333,7 +374,8 @@ mod tests {
 
     #[test]
     fn state_size_matches_the_documentation() {
-        assert_eq!(size_of::<Concurrency>() + size_of::<ConcurrencyLimit>(), 152);
+        let bytes = size_of::<Concurrency>() + size_of::<ConcurrencyLimit>() + size_of::<StandingQueue>();
+        assert_eq!(bytes, 176);
     }
 
     #[test]
@@ -379,7 +421,8 @@ mod tests {
             time_limit_ns: 20 * SECOND_NS,
         };
         let random = u32::MAX / 2;
-        let arriving = Arriving { age_ns, level_in_flight, core_work_ns, overload, random };
+        let arriving =
+            Arriving { age_ns, level_in_flight, core_work_ns, queue_stands: true, overload, random };
         assert_eq!(limit.admit(arriving), expected, "{arriving:?}");
     }
 
