@@ -22,7 +22,6 @@ use sched::control::{
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
-const RUNS: u64 = 16;
 const LIMIT_MAX: u32 = 16_384;
 /// CPU of a refusal, ns.
 const REFUSAL_NS: u64 = 1000;
@@ -31,6 +30,10 @@ const SOCKET_MAX: usize = 64;
 /// Statements in one read of a connection.
 const READ_MAX: usize = 16;
 const ROUND_TRIP_NS: u64 = 100_000;
+/// Largest part of the core that refusals may take at ten times capacity.
+const REFUSALS_MAX: f64 = 0.2;
+/// Overloads of the tests, as multiples of what one core can do.
+const OVERLOADS: [f64; 3] = [1.4, 2.0, 10.0];
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Statement {
@@ -96,6 +99,8 @@ struct Window {
     refused: u64,
     expired: u64,
     in_flight_max: u32,
+    /// Longest time for which the level was held.
+    held_max_ns: u64,
     limit: u32,
     target_ns: u64,
 }
@@ -120,6 +125,7 @@ struct Level {
     ready: VecDeque<usize>,
     returned: VecDeque<Statement>,
     held: bool,
+    held_since_ns: Option<u64>,
     queue: StandingQueue,
     /// Tasks run in turn: those that the disk woke, and connections.
     disk_first: bool,
@@ -189,6 +195,7 @@ impl Core {
             ready: VecDeque::new(),
             returned: VecDeque::new(),
             held: false,
+            held_since_ns: None,
             queue: StandingQueue::default(),
             disk_first: false,
             virtual_time: self.levels.iter().map(|level| level.virtual_time).fold(0.0, f64::max),
@@ -379,8 +386,11 @@ impl Core {
         };
         if matches!(verdict, Verdict::Hold | Verdict::Wait) {
             level.held = true;
+            level.held_since_ns.get_or_insert(now_ns);
             return 0;
         }
+        let held_ns = level.held_since_ns.take().map_or(0, |since_ns| now_ns - since_ns);
+        level.window.held_max_ns = level.window.held_max_ns.max(held_ns);
         let statement = connection.socket.pop_front().expect("a ready connection has a statement");
         connection.unread -= 1;
         if connection.unread == 0 {
@@ -482,6 +492,21 @@ impl Level {
         sum(windows, |window| window.good_ns) as f64 / (windows.len() as u64 * INTERVAL_NS) as f64
     }
 
+    /// Returns the CPU time of refusals from `from_ns` on, as a part of one core.
+    fn refusals(&self, from_ns: u64) -> f64 {
+        let windows = self.since(from_ns);
+        let refused = sum(windows, |window| window.refused + window.expired);
+        (refused * REFUSAL_NS) as f64 / (windows.len() as u64 * INTERVAL_NS) as f64
+    }
+
+    /// Checks that no statement was refused, or held for longer than twice the target.
+    fn check_calm(&self, what: &str) {
+        for (at, window) in self.windows.iter().enumerate() {
+            assert_eq!(window.refused + window.expired, 0, "{what}: interval {at}: {window:?}");
+            assert!(window.held_max_ns <= 2 * window.target_ns, "{what}: interval {at}: {window:?}");
+        }
+    }
+
     /// Checks that the mean queue delay of each interval is at most twice its target.
     fn check_delay(&self, from_ns: u64, what: &str) {
         for (at, window) in self.since(from_ns).iter().enumerate() {
@@ -516,32 +541,33 @@ fn doubles_with(statements: u64) -> f64 {
     1.0 / statements as f64
 }
 
-/// Returns the most useful work of a level with a part of the core, if each refused statement gets
-/// an answer.
-fn best(part: f64, offered: f64, work_ns: u64) -> f64 {
-    let refusal = REFUSAL_NS as f64 / work_ns as f64;
-    (part - offered * refusal) / (1.0 - refusal)
+/// Returns the number of runs of a test. CI and developers run 2. 150 take some minutes in release.
+fn seeds() -> u64 {
+    let set = std::env::var("FAIRLANE_SEEDS").ok();
+    set.map_or(2, |seeds| seeds.parse().expect("FAIRLANE_SEEDS is a number"))
 }
 
-/// Runs 40 % load for 200 ms, then overload. Checks L2 for the overload.
+/// Runs 40 % load for two seconds, in which nothing may be refused or held for long. Then runs
+/// overload, and checks L2 for it.
 fn check_overload(seed: u64, work_ns: &[u64], offered: f64, disk: bool) {
     let mean_ns = work_ns.iter().sum::<u64>() / work_ns.len() as u64;
     let kappa = doubles_with((100 * MS / mean_ns).max(400));
     let what = format!("seed {seed}, {work_ns:?} ns, offered {offered}, disk {disk}");
     let mut core = Core::new(seed, kappa, &[Load { disk, ..load(Refuse, work_ns, 0.4) }]);
-    core.run(200 * MS);
-    let calm = &core.levels[0];
-    let refused = sum(calm.since(0), |window| window.refused + window.expired);
-    assert_eq!(refused, 0, "{what}: refused at 40 %");
+    core.run(2 * SECOND);
+    core.levels[0].check_calm(&what);
     core.levels[0].load.offered = offered;
     core.run(800 * MS);
     let level = &core.levels[0];
-    level.check_delay(600 * MS, &what);
-    // A core that always has a statement to run holds `1 + r ÷ s` of them. Each refusal costs CPU.
+    let from_ns = 2400 * MS;
+    level.check_delay(from_ns, &what);
+    // A core that always has a statement to run holds `1 + r ÷ s` of them.
     let held = 1.0 + if disk { core.disk_latency_ns as f64 / mean_ns as f64 } else { 0.0 };
-    let best = best(1.0, offered, mean_ns) / (1.0 + kappa * held);
-    let goodput = level.goodput(600 * MS);
-    assert!(goodput >= 0.95 * best, "{what}: goodput {goodput}, best {best}");
+    let (goodput, refusals) = (level.goodput(from_ns), level.refusals(from_ns));
+    let best = (1.0 - refusals) / (1.0 + kappa * held);
+    assert!(goodput >= 0.95 * best, "{what}: goodput {goodput}, best {best}, refusals {refusals}");
+    assert!(refusals <= REFUSALS_MAX, "{what}: refusals take {refusals} of the core");
+    println!("{what}: goodput {goodput:.3}, best {best:.3}, refusals {refusals:.3}");
 }
 
 #[test]
@@ -588,22 +614,17 @@ fn l1_limit_is_at_least_one_and_at_most_the_constant() {
 
 #[test]
 fn l2_overload_ends_within_400_ms() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         let work_ns = 1000 * Random::new(seed + 100).of(&[10, 30, 100, 369]);
-        check_overload(seed, &[work_ns], 1.4, seed % 2 == 0);
-    }
-}
-
-#[test]
-fn l2_ten_times_capacity_is_as_good() {
-    for seed in 0..4 {
-        check_overload(seed, &[100_000], 10.0, seed % 2 == 0);
+        for offered in OVERLOADS {
+            check_overload(seed, &[work_ns], offered, seed % 2 == 0);
+        }
     }
 }
 
 #[test]
 fn l2_four_connections_keep_the_core_busy() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         let disk = seed % 2 == 0;
         let of_level = Load { connections: 4, disk, ..load(Refuse, &[10_000], 1.4) };
         let mut core = Core::new(seed, 0.0, &[of_level]);
@@ -615,7 +636,7 @@ fn l2_four_connections_keep_the_core_busy() {
 
 #[test]
 fn l2_refusals_alone_do_not_fill_the_core() {
-    for seed in 0..4 {
+    for seed in 0..seeds() {
         // A refusal costs a tenth of a statement: ten times capacity are a core of refusals.
         let of_level = Load { connections: 1000, ..load(Refuse, &[10_000], 10.0) };
         let mut core = Core::new(seed, 0.0, &[of_level]);
@@ -627,7 +648,7 @@ fn l2_refusals_alone_do_not_fill_the_core() {
 
 #[test]
 fn l2_disk_is_busy_and_has_no_long_queue() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         let of_level = load(Hold, &[6000], 0.0);
         let of_level = Load { clients: 2000, disk: true, time_limit_ns: 10 * SECOND, ..of_level };
         let mut core = Core::new(seed, 0.0, &[of_level]);
@@ -643,7 +664,7 @@ fn l2_disk_is_busy_and_has_no_long_queue() {
 
 #[test]
 fn l3_limit_is_steady_for_ten_minutes() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         // With a target that does not follow `s`, the limit shows each error of `s`.
         let work_ns = Random::new(seed + 200).within(2 * MS, 4 * MS);
         let of_level = load(Refuse, &[work_ns, work_ns / 2], 2.0);
@@ -658,7 +679,7 @@ fn l3_limit_is_steady_for_ten_minutes() {
 
 #[test]
 fn l4_unused_limit_does_not_grow() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         let mut of_level = load(Refuse, &[100_000], 0.4);
         of_level.disk = true;
         let mut core = Core::new(seed, 0.0, &[of_level]);
@@ -674,7 +695,7 @@ fn l4_unused_limit_does_not_grow() {
 }
 
 /// Runs a level alone, then beside one with nine times the shares. Returns the work of its
-/// statements, and the useful work of both.
+/// statements, and the useful work and refusals of both.
 fn wake_a_larger_level(seed: u64, small: Load) -> (u64, [f64; 2]) {
     let work_ns = 1000 * Random::new(seed + 300).of(&[30, 100, 369]);
     let small = Load { disk: true, work_ns: vec![work_ns], ..small };
@@ -683,26 +704,26 @@ fn wake_a_larger_level(seed: u64, small: Load) -> (u64, [f64; 2]) {
     core.run(400 * MS);
     core.levels[1].load.offered = 1.4;
     core.run(2 * SECOND);
-    (work_ns, [0, 1].map(|at| core.levels[at].goodput(800 * MS)))
+    // Refusals are work that is done for a level within its part.
+    (work_ns, [0, 1].map(|at| core.levels[at].goodput(800 * MS) + core.levels[at].refusals(800 * MS)))
 }
 
 #[test]
 fn l5_level_gets_its_part_beside_nine_times_its_shares() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         // Clients that wait for their answers, so that only the limit decides.
         let waiting = Load { clients: 100, time_limit_ns: 10 * SECOND, ..load(Queue, &[1], 0.0) };
         let (work_ns, [small, large]) = wake_a_larger_level(seed, waiting);
         assert!(small >= 0.095, "seed {seed}, {work_ns} ns: {small} of 0.1");
-        assert!(large >= 0.95 * best(0.9, 1.4, work_ns), "seed {seed}, {work_ns} ns: {large} of 0.9");
+        assert!(large >= 0.95 * 0.9, "seed {seed}, {work_ns} ns: {large} of 0.9 after refusals");
         let (work_ns, [small, _]) = wake_a_larger_level(seed, load(Refuse, &[1], 1.4));
-        let best = best(0.1, 1.4, work_ns);
-        assert!(small >= 0.95 * best, "seed {seed}, {work_ns} ns: {small} of {best}");
+        assert!(small >= 0.095, "seed {seed}, {work_ns} ns: {small} of 0.1 after refusals");
     }
 }
 
 #[test]
 fn l5_level_within_its_part_is_never_refused() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         let work_ns = 1000 * Random::new(seed + 400).of(&[30, 100, 369]);
         let small = load(Refuse, &[work_ns], 0.04);
         let waiting =
@@ -718,16 +739,32 @@ fn l5_level_within_its_part_is_never_refused() {
 
 #[test]
 fn l6_mixed_work_is_as_good() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         let cheap = Random::new(seed + 500).within(1, 40) as usize;
         let mix: Vec<u64> = [vec![3000; cheap], vec![369_000]].concat();
-        check_overload(seed, &mix, 1.4, seed % 2 == 0);
+        for offered in OVERLOADS {
+            check_overload(seed, &mix, offered, seed % 2 == 0);
+        }
+    }
+}
+
+/// Statements that waited for a core that another program had are old, and the core can do them.
+#[test]
+fn l6_core_that_stood_still_refuses_nothing() {
+    for seed in 0..seeds() {
+        let work_ns = 1000 * Random::new(seed + 700).of(&[10, 30, 100, 369]);
+        let mut core = Core::new(seed, 0.0, &[load(Refuse, &[work_ns], 0.4)]);
+        for _ in 0..10 {
+            core.run(200 * MS);
+            core.now_ns += 50 * MS;
+        }
+        core.levels[0].check_calm(&format!("seed {seed}, {work_ns} ns"));
     }
 }
 
 #[test]
 fn l7_disk_that_stood_still_is_normal_after_two_seconds() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         let mut of_level = load(Refuse, &[100_000], 1.2);
         of_level.disk = true;
         let mut core = Core::new(seed, doubles_with(400), &[of_level]);
@@ -748,7 +785,7 @@ fn l7_disk_that_stood_still_is_normal_after_two_seconds() {
 
 #[test]
 fn l8_late_inputs_cause_no_oscillation() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         let work_ns = 1000 * Random::new(seed + 600).of(&[30, 100, 369]);
         let mut of_level = load(Refuse, &[work_ns], 1.4);
         of_level.disk = true;
@@ -773,7 +810,7 @@ fn of_level(part_ppm: u32) -> ConcurrencyInput {
 }
 #[test]
 fn batch_is_held_and_never_refused() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         let held =
             Load { clients: 1500, disk: true, time_limit_ns: 10 * SECOND, ..load(Hold, &[100_000], 0.0) };
         let mut core = Core::new(seed, doubles_with(400), &[held]);
@@ -790,7 +827,7 @@ fn batch_is_held_and_never_refused() {
 
 #[test]
 fn expired_statements_are_dropped_before_their_work() {
-    for seed in 0..RUNS {
+    for seed in 0..seeds() {
         let held = Load { disk: true, connections: 1000, ..load(Hold, &[100_000], 0.8) };
         let mut core = Core::new(seed, 0.0, &[held]);
         core.run(400 * MS);
