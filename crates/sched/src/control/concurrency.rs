@@ -143,8 +143,8 @@ pub struct Arriving {
     pub random: u32,
 }
 
-/// Detects a queue that stands, for a level on a core. A queue that drains in time is a burst or the
-/// end of a stall. A refusal would only lose its statements.
+/// Detects a queue that stands, for a level on a core. A queue that drains in time is a burst, or
+/// the end of a stall. A refusal would only lose its statements.
 ///
 /// 1. A statement that became ready after the one before was checked found the queue empty. The
 ///    queue stands when no statement has found it empty for [`STANDS_NS`].
@@ -363,6 +363,7 @@ mod tests {
             (3 * US, 10_000, 0, 5 * MS, 17),
             (19 * US, 1_000_000, 1200 * US, MS, 116),
             (369 * US, 1_000_000, 400 * US, 2952 * US, 10),
+            (369 * US, 100_000, 0, 29_520 * US, 9),
             (100 * MS, 1_000_000, 0, 800 * MS, 9),
             (10, 1_000_000, 0, MS, 16_384),
             (2 * SECOND_NS, 10_000, 0, 2500 * MS, 1),
@@ -382,6 +383,31 @@ mod tests {
     fn work_is_the_larger_of_cpu_and_disk() {
         let both = ConcurrencyInput { ended: 10, cpu_ns: 30 * US, disk_ns: 190 * US, ..input(1_000_000) };
         assert_eq!(Concurrency::default().decide(both).work_ns, 19 * US);
+    }
+
+    #[test]
+    fn device_time_is_at_most_a_quarter_of_the_time_limit() {
+        assert_eq!(limit(100 * US, 1_000_000, 20 * SECOND_NS).device_ns, 2500 * MS);
+    }
+
+    #[test]
+    fn queue_stands_after_100_ms_and_until_none_was_late_for_100_ms() {
+        let mut queue = StandingQueue::default();
+        // Time and age of each statement, and whether the queue stands with a target of 1 ms.
+        for (now_ms, age_ms, expected) in [
+            (1000, 500, false), // The first one found it empty.
+            (1100, 101, false), // For 100 ms.
+            (1101, 2, true),
+            (1102, 3, true),
+            (1102, 0, true), // A moment without a queue.
+            (1201, 2, true),
+            (1202, 1, false), // The last late one was 100 ms ago.
+            (9000, 9000, true),
+            (9099, 0, true),
+            (9100, 0, false),
+        ] {
+            assert_eq!(queue.stands(now_ms * MS, age_ms * MS, MS), expected, "at {now_ms} ms");
+        }
     }
 
     #[test]
@@ -424,6 +450,26 @@ mod tests {
         let arriving =
             Arriving { age_ns, level_in_flight, core_work_ns, queue_stands: true, overload, random };
         assert_eq!(limit.admit(arriving), expected, "{arriving:?}");
+    }
+
+    #[test]
+    fn statement_is_refused_only_while_the_queue_stands() {
+        let limit = limit(100 * US, 1_000_000, 0);
+        let refuses = |age_ns, queue_stands| {
+            let arriving = Arriving {
+                age_ns,
+                level_in_flight: 0,
+                core_work_ns: 0,
+                queue_stands,
+                overload: Overload::Refuse,
+                random: 0,
+            };
+            matches!(limit.admit(arriving), Verdict::Refuse { .. })
+        };
+        assert_eq!(
+            [refuses(2 * MS + 1, true), refuses(2 * MS, true), refuses(SECOND_NS, false)],
+            [true, false, false]
+        );
     }
 
     #[test]
