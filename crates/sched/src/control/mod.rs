@@ -1,6 +1,7 @@
 //! Controllers that set the pace of background work, and limit the statements in flight. They take
 //! measurements and return shares, rates, delays and limits. Each has a few integers of state, and
-//! its caller asks it about every [`INTERVAL_NS`]. `docs/scheduler.md` derives them.
+//! its caller asks it about every [`INTERVAL_NS`], [`Latency`] every second. `docs/scheduler.md`
+//! derives them.
 //!
 //! ```text
 //!   memory filled, flushed, left ──▶ Flush ──── rate ──────▶ the flush in flight, chunk by chunk (Pacer)
@@ -9,6 +10,7 @@
 //!   highest background quota ────────────────────────────┘
 //!   memory held ───────────────────▶ Throttle ── delay ────▶ acknowledgements of writes
 //!   work of statements, shares ────▶ Concurrency ─ limit ──▶ admission of statements
+//!   latency, its target ───────────▶ Latency ─── shares ───▶ the group of the level
 //! ```
 //!
 //! A *weight* is the entitlement of a background group beside all users together, who weigh
@@ -19,6 +21,7 @@ mod compaction;
 mod concurrency;
 mod division;
 mod flush;
+mod latency;
 mod pacer;
 mod throttle;
 
@@ -29,6 +32,7 @@ pub use concurrency::{
 };
 pub use division::{Division, divide};
 pub use flush::{Flush, FlushDecision, FlushInput};
+pub use latency::{Latency, LatencyInput, LatencyReason};
 pub use pacer::Pacer;
 pub use throttle::{Throttle, pressure_ppm};
 
