@@ -49,7 +49,7 @@ fn main() {
         let mut ns = 0;
         measure("effective, admit, end, record", || {
             let effective = access.effective(&login);
-            let admitted = admission.admit(&effective);
+            let admitted = admission.admit(&effective, 0, 0);
             ns = (ns + 977) % 10_000;
             effective.level.record(0, Kind::Read, ns, 100, false);
             drop(admitted);

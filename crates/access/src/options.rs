@@ -26,6 +26,7 @@ impl LevelOption {
     /// Returns the value in a listing, serialized.
     pub(crate) fn cell(&self, spec: &LevelSpec) -> Option<Vec<u8>> {
         Some(match (self.get)(spec) {
+            OptionValue::Integer(number) if matches!((self.ty)(), CqlType::Text) => number.to_string().into(),
             OptionValue::Integer(number) => i32::try_from(number).unwrap_or(i32::MAX).to_be_bytes().into(),
             OptionValue::Boolean(truth) => vec![u8::from(truth)],
             OptionValue::Duration(d) => {
@@ -91,16 +92,19 @@ pub(crate) const OPTIONS: [LevelOption; 14] = [
     },
     LevelOption {
         name: "max_concurrency",
-        ty: || CqlType::Int,
-        set: |spec, value| count("max_concurrency", 1, value).map(|set| spec.slots.max_concurrency = set),
-        get: |spec| integer(spec.slots.max_concurrency),
+        ty: || CqlType::Text,
+        set: set_max_concurrency,
+        get: |spec| match spec.slots.is_auto {
+            true => string(Some("auto".to_owned())),
+            false => integer(spec.slots.max_concurrency),
+        },
         from: None,
     },
     LevelOption {
         name: "max_queue_size",
         ty: || CqlType::Int,
         set: |spec, value| {
-            let set = count("max_queue_size", 0, value)?;
+            let set = count("max_queue_size", (0, ""), value)?;
             spec.slots.max_queue_size = set.unwrap_or(QUEUE_SIZE_DEFAULT);
             Ok(())
         },
@@ -226,8 +230,9 @@ fn milliseconds(name: &str, what: &str, value: &OptionValue) -> Result<Option<Du
     Ok(Some(Duration::from_millis(ms.unsigned_abs())))
 }
 
-/// Parses a number of statements from `min` to `QUEUE_SIZE_MAX`.
-fn count(name: &str, min: u32, value: &OptionValue) -> Result<Option<u32>, Error> {
+/// Parses a number of statements from `min` to `QUEUE_SIZE_MAX`. `others` are the other values that
+/// the message names.
+fn count(name: &str, (min, others): (u32, &str), value: &OptionValue) -> Result<Option<u32>, Error> {
     let set = match value {
         OptionValue::Null => return Ok(None),
         OptionValue::Integer(number) => u32::try_from(*number).ok(),
@@ -237,7 +242,8 @@ fn count(name: &str, min: u32, value: &OptionValue) -> Result<Option<u32>, Error
         Some(set) => Ok(Some(set)),
         None => {
             let given = text_of(value);
-            let text = format!("'{name}' can only take values of {min}-{QUEUE_SIZE_MAX} (given {given})");
+            let text =
+                format!("'{name}' can only take values of {min}-{QUEUE_SIZE_MAX}{others} (given {given})");
             Err(Error::Invalid(text))
         }
     }
@@ -361,6 +367,15 @@ fn set_io_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> 
             )));
         }
     };
+    Ok(())
+}
+
+/// Sets a number of statements on the server, or `'auto'` for a limit by work on each core.
+fn set_max_concurrency(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
+    let is_auto = matches!(value, OptionValue::String(text) if text.eq_ignore_ascii_case("auto"));
+    spec.slots.max_concurrency =
+        if is_auto { None } else { count("max_concurrency", (1, " or 'auto'"), value)? };
+    spec.slots.is_auto = is_auto;
     Ok(())
 }
 
@@ -575,16 +590,18 @@ mod tests {
 
     #[test]
     fn slots_and_io_limits_have_bounds() {
-        let counts = |name: &str, min: u32, given: &str| {
-            format!("'{name}' can only take values of {min}-1000000 (given {given})")
+        let counts = |name: &str, of: &str, given: &str| {
+            format!("'{name}' can only take values of {of} (given {given})")
         };
         check_one("max_concurrency = 8", Ok("8"));
         check_one("max_concurrency = null", Ok("null"));
-        check_one("max_concurrency = 0", Err(&counts("max_concurrency", 1, "0")));
-        check_one("max_concurrency = 'many'", Err(&counts("max_concurrency", 1, "many")));
+        check_one("max_concurrency = 'AUTO'", Ok("'auto'"));
+        let of = "1-1000000 or 'auto'";
+        check_one("max_concurrency = 0", Err(&counts("max_concurrency", of, "0")));
+        check_one("max_concurrency = 'many'", Err(&counts("max_concurrency", of, "many")));
         check_one("max_queue_size = 0", Ok("0"));
         check_one("max_queue_size = null", Ok("1024"));
-        check_one("max_queue_size = 1000001", Err(&counts("max_queue_size", 0, "1000001")));
+        check_one("max_queue_size = 1000001", Err(&counts("max_queue_size", "0-1000000", "1000001")));
         check_one("queue_timeout = 5s", Ok("5s"));
         check_one("queue_timeout = null", Ok("null"));
         let text = "'queue_timeout' values must be expressed in millisecond granularity";

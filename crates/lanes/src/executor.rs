@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll, Waker};
 
 use crate::counters::count;
-use crate::current::{in_group, poll_begins};
+use crate::current::{clock_read, coarse_now_ns, in_group, poll_begins};
 use crate::deferred::Deferred;
 use crate::disk::Service;
 use crate::groups::{Choice, Groups};
@@ -151,6 +151,7 @@ impl Core {
 
     /// Queues a task of this core that is ready.
     pub(crate) fn enqueue(&self, runnable: Runnable) {
+        runnable.metadata().queued_ns.store(coarse_now_ns(), Relaxed);
         let slot = self.groups.borrow_mut().queue_task(runnable);
         self.ready(slot);
     }
@@ -229,10 +230,12 @@ impl Core {
                     return Poll::Pending;
                 }
                 self.awake.set(false);
+                clock_read(0);
                 timer.arm(until_ns);
                 Poll::Pending
             }
             Next::SleepCoalesced(until_ns) => {
+                clock_read(0);
                 self.shared.sleep_coalesced(until_ns);
                 poll_events(cx);
                 Poll::Pending
@@ -242,6 +245,7 @@ impl Core {
 
     fn iterate(&self, cx: &mut Context<'_>, slept: bool) -> Next {
         let began_ns = sys::monotonic_ns();
+        clock_read(began_ns);
         let mut core_poll = self.charge_outside(began_ns, slept);
         self.charge_workers(began_ns);
         self.run_disk(Some(cx));
@@ -426,6 +430,7 @@ impl Core {
                 self.maybe_stalled(slot, spawned_at, after_ns - now_ns, now_ns - began_ns, after_ns);
             }
             now_ns = after_ns;
+            clock_read(now_ns);
             if self.deferred.is_due(now_ns) {
                 self.deferred.run();
                 now_ns = sys::monotonic_ns();

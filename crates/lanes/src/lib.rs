@@ -73,7 +73,7 @@ pub use permits::CALLS_MAX;
 pub use report::{Report, Reporter};
 pub use spawn::{heavy, heavy_urgent, spawn};
 pub use start::StartError;
-pub use task::Task;
+pub use task::{Task, ready_since_ns};
 pub use units::{UNITS_MAX, UNITS_PER_POLL};
 pub use wake_up::WakeUp;
 pub use yielding::{heavy_yield, should_yield, slice_is_over, spend, spend_bytes, switch_group, yield_now};

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use crate::Group;
@@ -16,6 +16,8 @@ use crate::Group;
 pub(crate) struct Header {
     /// Current group; the task itself may change it.
     pub(crate) group: AtomicU32,
+    /// Fast-lane tasks: time when it was queued last, ns of the monotonic clock.
+    pub(crate) queued_ns: AtomicU64,
     /// Heavy tasks: the group in whose count of ready tasks it is.
     pub(crate) queued_as: AtomicU32,
     /// Heavy tasks: it must not wait for a starved heavy lane.
@@ -27,7 +29,13 @@ pub(crate) struct Header {
 impl Header {
     pub(crate) fn new(group: Group, urgent: bool, spawned_at: &'static Location<'static>) -> Header {
         let group = group.0;
-        Header { group: AtomicU32::new(group), queued_as: AtomicU32::new(group), urgent, spawned_at }
+        Header {
+            group: AtomicU32::new(group),
+            queued_ns: AtomicU64::new(0),
+            queued_as: AtomicU32::new(group),
+            urgent,
+            spawned_at,
+        }
     }
 }
 
@@ -52,6 +60,15 @@ pub(crate) fn switch(group: Group) -> bool {
     // that time, since the task's own future called this.
     unsafe { header.as_ref() }.group.store(group.0, Relaxed);
     true
+}
+
+/// Returns the time when the running fast-lane task became ready, ns of the monotonic clock, at a
+/// resolution of one task poll. 0 outside of such tasks.
+#[must_use]
+pub fn ready_since_ns() -> u64 {
+    let Some(header) = NonNull::new(RUNNING.get().cast_mut()) else { return 0 };
+    // SAFETY: as in `switch`.
+    unsafe { header.as_ref() }.queued_ns.load(Relaxed)
 }
 
 /// Handle of a spawned task. Awaiting it returns its output, or passes on its panic. Dropping it

@@ -356,8 +356,6 @@ impl Core {
             self.answer(at, statement, used_ns);
             return used_ns;
         }
-        let core_work_ns =
-            self.levels.iter().map(|level| u64::from(level.in_flight) * level.limit.work_ns).sum();
         let (now_ns, limited) = (self.now_ns, self.limited);
         let random = self.random.within(0, 1 << 32) as u32;
         let level = &mut self.levels[at];
@@ -377,7 +375,6 @@ impl Core {
             true => level.limit.admit(Arriving {
                 age_ns,
                 level_in_flight: level.in_flight,
-                core_work_ns,
                 queue_stands,
                 overload: level.load.overload,
                 random,

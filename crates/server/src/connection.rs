@@ -57,8 +57,15 @@ pub(crate) struct Connection {
     pub(crate) started: bool,
     stream: ReadHalf,
     pub(crate) input: BytesMut,
+    /// Time since which the requests in `input` wait, at least, ns of the monotonic clock.
+    pub(crate) since_ns: u64,
     /// Time of the last read into `input`, ns of the monotonic clock.
-    pub(crate) read_ns: u64,
+    read_ns: u64,
+    /// True if that read filled the buffer, so that more bytes waited in the socket.
+    was_filled: bool,
+    /// Time before which the socket is not read, because a request was refused, ns of the monotonic
+    /// clock.
+    pub(crate) paused_until_ns: u64,
     /// True if the last round ended at a bound: `input` may contain whole frames.
     blocked: bool,
     /// The large frame that is arriving.
@@ -106,7 +113,10 @@ impl Connection {
             started: false,
             stream,
             input: BytesMut::new(),
+            since_ns: 0,
             read_ns: 0,
+            was_filled: false,
+            paused_until_ns: 0,
             blocked: false,
             incoming: None,
         })
@@ -169,6 +179,27 @@ impl Connection {
             .await?;
             pause = (pause * 2).min(Duration::from_millis(100));
         }
+    }
+
+    /// Waits until the socket may be read again after a refusal. Answers are sent meanwhile. What
+    /// arrives meanwhile counts as arrived afterwards.
+    pub(crate) async fn pause(&mut self) -> Result<(), Ended> {
+        let until_ns = std::mem::take(&mut self.paused_until_ns);
+        let left_ns = until_ns.saturating_sub(lanes::time::monotonic_ns());
+        if left_ns == 0 {
+            return Ok(());
+        }
+        self.was_filled = false;
+        let mut sleep = std::pin::pin!(lanes::time::sleep(Duration::from_nanos(left_ns)));
+        poll_fn(|cx| {
+            self.session.set_connection(cx.waker());
+            self.answer_and_send(cx)?;
+            if self.session.killed.get() || self.session.draining.get() {
+                return Poll::Ready(Ok(()));
+            }
+            sleep.as_mut().poll(cx).map(Ok)
+        })
+        .await
     }
 
     /// Returns true if no further request may begin.
@@ -268,7 +299,10 @@ impl Connection {
             }
             Poll::Ready(Ok(n)) => {
                 add(&self.session.core.counters.bytes_in, n as u64);
-                self.read_ns = lanes::time::monotonic_ns();
+                // Bytes that a full buffer left in the socket wait at least since that read.
+                let before_ns = std::mem::replace(&mut self.read_ns, lanes::time::monotonic_ns());
+                self.since_ns = if self.was_filled { before_ns } else { lanes::ready_since_ns() };
+                self.was_filled = self.input.len() == self.input.capacity();
                 self.session.active_ns.set(self.read_ns);
                 Poll::Ready(Ok(()))
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::Error;
 use frontdoor::Full;
 use wire::{Consistency, Failure, FailureKind};
-use workload::Refused;
+use workload::Rejection;
 
 use crate::account;
 use crate::statement::Kind;
@@ -57,12 +57,8 @@ pub(crate) fn protocol(text: &str) -> Failure {
 }
 
 /// Returns the error for a request that was not admitted.
-pub(crate) fn not_admitted(refused: Refused) -> Failure {
-    let text = match refused {
-        Refused::Overloaded(text) => text,
-        Refused::Hold => unreachable!("a held request waits"),
-    };
-    Failure::new(FailureKind::Overloaded, text)
+pub(crate) fn not_admitted(rejected: Rejection) -> Failure {
+    Failure::new(FailureKind::Overloaded, rejected.text)
 }
 
 /// Returns the error for a request that exceeds the free memory of an account.

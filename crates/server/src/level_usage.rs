@@ -19,7 +19,7 @@ use crate::core::Core;
 type Column = (&'static str, fn(&LevelUsage) -> u64);
 
 /// Columns in the order of the table, behind the name of the level.
-const COLUMNS: [Column; 24] = [
+const COLUMNS: [Column; 28] = [
     ("shares", |u| u.shares.into()),
     ("cpu_fast_us", |u| u.lanes.cpu_fast_ns / 1000),
     ("cpu_heavy_us", |u| u.lanes.cpu_heavy_ns / 1000),
@@ -44,6 +44,10 @@ const COLUMNS: [Column; 24] = [
     ("queue_late", |u| u.slots.timed_out),
     ("queue_waited", |u| u.slots.waited),
     ("queue_wait_us", |u| u.slots.waited_ns / 1000),
+    ("concurrency_limit", |u| u.limit.map_or(0, |limit| limit.statements)),
+    ("statement_work_us", |u| u.limit.map_or(0, |limit| limit.work_ns / 1000)),
+    ("queue_delay_us", |u| u.limit.map_or(0, |limit| limit.queue_delay_ns / 1000)),
+    ("queue_delay_target_us", |u| u.limit.map_or(0, |limit| limit.target_ns / 1000)),
 ];
 
 /// Returns the table for a core's registry.

@@ -93,6 +93,7 @@ impl Session {
             }
         };
         drop((encoder, outbox));
+        self.answered.borrow_mut().clear();
         if !self.paused_reads.borrow().is_empty() && !self.is_output_full() {
             self.wake_paused_reads();
         }

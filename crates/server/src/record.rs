@@ -19,11 +19,28 @@ pub(crate) fn record(session: &Session, request: CqlRequest, ended_ns: u64) {
     if let Some(service_ns) = count(session, &request, ended_ns) {
         log_slow_statement(session, service_ns, request.statement.as_deref());
     }
+    keep_until_sent(session, request);
+}
+
+/// Counts a request as in flight until its answer was passed to the socket, for a level with a
+/// limiter. An answer that the socket does not take then is no work any more: a client that does
+/// not read must not use up the limit of others.
+fn keep_until_sent(session: &Session, request: CqlRequest) {
+    if request.effective.spec.slots.is_auto {
+        session.answered.borrow_mut().extend(request.admitted);
+    }
 }
 
 /// Counts a statement answered at once. Finds its text only if it was slow.
 pub(crate) fn record_envelope(session: &Session, request: CqlRequest, envelope: &Envelope, ended_ns: u64) {
-    let Some(service_ns) = count(session, &request, ended_ns) else { return };
+    if let Some(service_ns) = count(session, &request, ended_ns) {
+        log_slow_envelope(session, service_ns, envelope);
+    }
+    keep_until_sent(session, request);
+}
+
+#[cold]
+fn log_slow_envelope(session: &Session, service_ns: u64, envelope: &Envelope) {
     let plans = &session.core.plans;
     let statement = match envelope.request() {
         Ok(Request::Execute(execute)) => plans.prepared(execute.id),

@@ -164,15 +164,15 @@ fn run_in_other_level(session: &Rc<Session>, envelope: Envelope, mut request: Cq
     session.begin();
     let work = async move {
         let admission = &session.core.admission;
-        let admitted = loop {
-            match admission.admit(&request.effective) {
-                Err(Refused::Hold) => admission.request_ended().await,
-                other => break other,
-            }
+        let since_ns = request.times.read_ns;
+        let admitted = match admission.admit(&request.effective, since_ns, lanes::time::monotonic_ns()) {
+            Ok(admitted) => Ok(admitted),
+            Err(Refused::Hold) => admission.hold(&request.effective, since_ns).await,
+            Err(Refused::Overloaded(rejected)) => Err(rejected),
         };
         request.admitted = match admitted {
             Ok(admitted) => Some(admitted),
-            Err(refused) => return session.refuse(stream, &failure::not_admitted(refused)),
+            Err(rejected) => return session.refuse(stream, &failure::not_admitted(rejected)),
         };
         let params = match envelope.request() {
             Ok(Request::Execute(execute)) => execute.params,

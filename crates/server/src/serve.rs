@@ -16,7 +16,7 @@ use frontdoor::Slot;
 use lanes::net::TcpStream;
 use wire::{CHUNK_BYTES, Decoded, Envelope, Limits};
 
-use workload::{Effective, InFlight, Refused};
+use workload::{Effective, InFlight, Refused, Rejection};
 
 use crate::connection::{BYTES_PER_UNIT, Connection, REQUEST_UNITS};
 use crate::counters::{add, sub};
@@ -29,6 +29,7 @@ use crate::request::{CqlRequest, Frame, INLINE_BYTES, Times};
 use crate::run::{run, run_long};
 use crate::session::Session;
 use crate::sessions::Sessions;
+use crate::slots::is_always_admitted;
 
 /// Maximum length of a round of work on one connection, ns. It bounds the task poll on the fast
 /// lane.
@@ -50,6 +51,7 @@ impl Drop for Listed {
         session.output.take();
         session.killed.set(true);
         session.outbox.take();
+        session.answered.take();
         session.wake_paused_reads();
         sessions.by_id.borrow_mut().remove(&session.id);
         sub(&session.core.counters.connections, 1);
@@ -131,19 +133,30 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
                 lanes::switch_group(group).await;
                 now_ns = lanes::time::monotonic_ns();
             }
-            let (effective, admitted) = match connection.session.core.admission.admit(&effective) {
-                Ok(admitted) => (effective, admitted),
-                Err(Refused::Hold) => wait_for_admission(connection, effective).await?,
-                Err(refused) => {
-                    connection.incoming = None;
-                    connection.session.refuse(frame.stream(), &failure::not_admitted(refused));
+            let admission = &connection.session.core.admission;
+            let admitted = match admission.admit(&effective, connection.since_ns, now_ns) {
+                Ok(admitted) => Ok(admitted),
+                Err(_) if is_always_admitted(&connection.session, &frame) => {
+                    Ok(admission.admit_always(&effective))
+                }
+                Err(Refused::Hold) => {
+                    let admitted = wait_for_admission(connection, &effective).await?;
+                    now_ns = lanes::time::monotonic_ns();
+                    admitted
+                }
+                Err(Refused::Overloaded(rejected)) => Err(rejected),
+            };
+            let admitted = match admitted {
+                Ok(admitted) => admitted,
+                Err(rejected) => {
+                    refuse(connection, &frame, &effective, rejected, &mut now_ns);
                     if lanes::spend(REQUEST_UNITS) {
                         break;
                     }
                     continue;
                 }
             };
-            let times = Times { read_ns: connection.read_ns, began_ns: now_ns };
+            let times = Times { read_ns: connection.since_ns, began_ns: now_ns };
             let keyspace = connection.session.keyspace.borrow().clone();
             let request = CqlRequest::new(frame.stream(), times, effective, admitted, keyspace);
             if work_on(connection, frame, request, round_ns, &mut now_ns) {
@@ -151,6 +164,9 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
             }
         }
         if starved || connection.is_blocked() {
+            if connection.paused_until_ns > 0 {
+                connection.pause().await?;
+            }
             connection.wait_for_news().await?;
             // The socket may have bytes at every poll, so that this wait returns at once each time.
             if !lanes::should_yield() {
@@ -220,28 +236,45 @@ fn work_on_large(connection: &mut Connection, large: wire::LargeEnvelope, mut re
     }
 }
 
-/// Waits until the level admits the next request. Nothing is read meanwhile, so that the client's
-/// writes block.
+/// Refuses a request, and pauses its connection. Charges the CPU time of the refusal, which began
+/// at `now_ns`, to the refusals of the level, and sets `now_ns` to its end.
+#[cold]
+fn refuse(
+    connection: &mut Connection,
+    frame: &Frame,
+    effective: &Effective,
+    rejected: Rejection,
+    now_ns: &mut u64,
+) {
+    connection.incoming = None;
+    let pause_ns = rejected.pause_ns;
+    let session = &connection.session;
+    session.refuse(frame.stream(), &failure::not_admitted(rejected));
+    let ended_ns = lanes::time::monotonic_ns();
+    effective.level.add_refusal_ns(session.core.index, ended_ns.saturating_sub(*now_ns));
+    *now_ns = ended_ns;
+    if pause_ns > 0 {
+        connection.paused_until_ns = ended_ns.saturating_add(pause_ns);
+    }
+}
+
+/// Waits until the level admits or refuses the next request. Nothing is read meanwhile, so that the
+/// client's writes block.
 async fn wait_for_admission(
     connection: &Connection,
-    effective: Rc<Effective>,
-) -> Result<(Rc<Effective>, InFlight), Ended> {
+    effective: &Rc<Effective>,
+) -> Result<Result<InFlight, Rejection>, Ended> {
     let session = &connection.session;
-    loop {
-        let mut request_ended = std::pin::pin!(session.core.admission.request_ended());
-        poll_fn(|cx| {
-            session.set_connection(cx.waker());
-            // Poll this first: an answer given below may free capacity.
-            let request_ended = request_ended.as_mut().poll(cx);
-            connection.answer_and_send(cx)?;
-            if session.killed.get() {
-                return Poll::Ready(Err(Ended::Gone));
-            }
-            request_ended.map(Ok)
-        })
-        .await?;
-        if let Ok(admitted) = session.core.admission.admit(&effective) {
-            return Ok((effective, admitted));
+    let mut held = std::pin::pin!(session.core.admission.hold(effective, connection.since_ns));
+    poll_fn(|cx| {
+        session.set_connection(cx.waker());
+        // Poll this first: an answer given below may free capacity.
+        let admitted = held.as_mut().poll(cx);
+        connection.answer_and_send(cx)?;
+        if session.killed.get() {
+            return Poll::Ready(Err(Ended::Gone));
         }
-    }
+        admitted.map(Ok)
+    })
+    .await
 }

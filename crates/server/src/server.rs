@@ -110,6 +110,10 @@ impl Server {
     pub fn join(&self, per_core: PerCore) {
         let index = lanes::current_core();
         let core = Core::new(self.shared.clone(), index, per_core.engine, per_core.access);
+        if index == 0 {
+            let (levels, time_limit) = (core.access.levels().clone(), self.shared.config.request_timeout);
+            lanes::spawn(Group::CONTROL, workload::limit_levels(levels, time_limit)).detach();
+        }
         let sessions = Sessions::join(core);
         system::register(&sessions);
         let weak = Rc::downgrade(&sessions);

@@ -18,7 +18,7 @@ use engine::PAGE_BYTES_MAX;
 use frontdoor::{Account, Charge, WriteHalf};
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
-use workload::Effective;
+use workload::{Effective, InFlight};
 
 use crate::client_facts::ClientFacts;
 use crate::core::Core;
@@ -88,6 +88,9 @@ pub(crate) struct Session {
     pub(crate) account: RefCell<Arc<Account>>,
     /// Large answers, to be sent before the contents of the encoder.
     pub(crate) outbox: RefCell<VecDeque<Unsent>>,
+    /// Requests whose answers were encoded and not passed to the socket yet, of levels with a
+    /// limiter.
+    pub(crate) answered: RefCell<Vec<InFlight>>,
     /// Reads paused by backpressure until the client reads its answers.
     pub(crate) paused_reads: RefCell<Vec<Waker>>,
     /// Bytes of answers that are being encoded on the heavy lane.
@@ -120,6 +123,7 @@ impl Session {
             unacked: RefCell::default(),
             cancellable_tasks: RefCell::default(),
             outbox: RefCell::default(),
+            answered: RefCell::default(),
             paused_reads: RefCell::default(),
             encoding_bytes: Cell::new(0),
             paged_bytes: Cell::new(0),

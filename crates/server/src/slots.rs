@@ -1,12 +1,12 @@
 //! Slot stage, for levels with `max_concurrency`.
 
-use wire::{Envelope, Failure, FailureKind};
+use wire::{Envelope, Failure, FailureKind, Request};
 use workload::{SlotRequest, Waiting};
 
 use crate::failure;
-use crate::request::{CqlRequest, WAITING_BYTES};
+use crate::request::{CqlRequest, Frame, WAITING_BYTES};
 use crate::session::Session;
-use crate::statement::{Statement, Work};
+use crate::statement::{INLINE_TEXT_BYTES, Statement, Work};
 
 /// Keyspaces of the server itself. Statements on them take no slot: drivers read them when they
 /// connect.
@@ -25,6 +25,38 @@ const OF_SERVER: [&str; 7] = [
 pub(crate) fn needs_slot(statement: &Statement) -> bool {
     let of_server = |target: &engine::Target| OF_SERVER.contains(&&*target.keyspace);
     matches!(&statement.work, Work::Engine(plan) if !plan.targets().iter().all(of_server))
+}
+
+/// Returns true if a request is admitted even by a level that is overloaded: one on the server's
+/// own keyspaces, and messages without a statement. Otherwise drivers could not connect, and
+/// operators could not see the cause.
+#[cold]
+pub(crate) fn is_always_admitted(session: &Session, frame: &Frame) -> bool {
+    let Frame::Whole(envelope) = frame else { return false };
+    let plans = &session.core.plans;
+    match envelope.request() {
+        Ok(Request::Options | Request::Register(_)) => true,
+        Ok(Request::Execute(execute)) => {
+            plans.prepared(execute.id).is_some_and(|statement| is_of_server(&statement))
+        }
+        Ok(Request::Query(query)) => {
+            let known = plans.text(session.keyspace.borrow().as_deref(), query.text);
+            known.map_or_else(|| reads_server(query.text), |statement| is_of_server(&statement))
+        }
+        _ => false,
+    }
+}
+
+fn is_of_server(statement: &Statement) -> bool {
+    matches!(&statement.work, Work::Engine(_)) && !needs_slot(statement)
+}
+
+/// Returns true if a short text reads a table of the server. Most other texts are not parsed.
+fn reads_server(text: &str) -> bool {
+    text.len() <= INLINE_TEXT_BYTES
+        && text.contains("system")
+        && matches!(cql::parse(text), Ok(cql::ast::Statement::Select(select))
+            if select.from.keyspace.as_deref().is_some_and(|keyspace| OF_SERVER.contains(&keyspace)))
 }
 
 /// Takes the slot that the level requires for a request that is about to run. The request waits

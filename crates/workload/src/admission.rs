@@ -9,12 +9,22 @@
 //! 3. Any other level is refused at the level's bound.
 //!
 //! The bounds apply to each core, so that a server admits the bound times its cores. They protect
-//! the process from overload. `max_concurrency`, one number per server, is separate (`gate`).
+//! the process from overload. A `max_concurrency` that is a number, one per server, is separate
+//! (`gate`).
+//!
+//! `max_concurrency = 'auto'` adds a limit by work, which `limiter` decides (`sched::control`). It
+//! refuses or holds a request by its age: the time since its connection became ready to read it.
+//! Held requests take turns in the order of their arrival, each time that one of their level ends.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
 
-use lanes::sync::Notify;
+use lanes::Group;
+use sched::control::{Arriving, INTERVAL_NS, Overload, Verdict};
 
 use crate::{Effective, Level, WorkloadType};
 
@@ -60,13 +70,33 @@ pub(crate) fn retry_ms(wait_ns: u64) -> u64 {
     (wait_ns / 1_000_000).clamp(1, RETRY_MS_MAX)
 }
 
+/// Time between two looks at requests that are held while none ends.
+const HELD: Duration = Duration::from_nanos(INTERVAL_NS);
+
+/// Number of held requests that nobody waits for above which they are removed.
+const GONE_MIN: usize = 32;
+
 /// Admission control of one core.
 pub struct Admission {
     core: usize,
     in_flight: Cell<u32>,
-    /// Sessions of batch levels that wait for a request to end.
-    waiting: Cell<u32>,
-    request_ended: Notify,
+    /// Requests that are held, by the id of their level, in the order of their arrival.
+    held: RefCell<Vec<(u64, VecDeque<Rc<Held>>)>>,
+    /// Number of requests in `held`, and how many of them nobody waits for any more.
+    held_count: Cell<usize>,
+    gone_count: Cell<usize>,
+    /// True while a task looks at held requests every [`HELD`].
+    is_watched: Cell<bool>,
+}
+
+/// A request that is held.
+#[derive(Default)]
+struct Held {
+    /// True if it is its turn.
+    is_next: Cell<bool>,
+    /// True once nobody waits for it any more.
+    is_gone: Cell<bool>,
+    waker: Cell<Option<Waker>>,
 }
 
 /// An admitted request. Dropping it ends the request.
@@ -79,11 +109,20 @@ pub struct InFlight {
 /// A request that was not admitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// Keep the request and stop reading its connection. Try again after
-    /// [`Admission::request_ended`].
+    /// Keep the request and stop reading its connection. Wait with [`Admission::hold`].
     Hold,
-    /// Answer Overloaded (0x1001) with this text.
-    Overloaded(String),
+    /// Answer Overloaded (0x1001).
+    Overloaded(Rejection),
+}
+
+/// Answer to a refused request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rejection {
+    /// Text of the error.
+    pub text: String,
+    /// Time for which its connection should not be read, ns. Otherwise refusals could fill the
+    /// core.
+    pub pause_ns: u64,
 }
 
 impl Admission {
@@ -93,24 +132,49 @@ impl Admission {
         Rc::new(Admission {
             core,
             in_flight: Cell::new(0),
-            waiting: Cell::new(0),
-            request_ended: Notify::new(),
+            held: RefCell::default(),
+            held_count: Cell::new(0),
+            gone_count: Cell::new(0),
+            is_watched: Cell::new(false),
         })
     }
 
-    /// Admits a request.
+    /// Admits a request that waits since `since_ns`. `now_ns` is the present time, both in ns of
+    /// the monotonic clock.
     ///
     /// # Errors
-    /// [`Refused`] if the level or the core is at its bound.
-    pub fn admit(self: &Rc<Self>, effective: &Rc<Effective>) -> Result<InFlight, Refused> {
+    /// [`Refused`] if the level or the core is at its bound, or if the request came too late.
+    pub fn admit(
+        self: &Rc<Self>,
+        effective: &Rc<Effective>,
+        since_ns: u64,
+        now_ns: u64,
+    ) -> Result<InFlight, Refused> {
+        self.admit_in_turn(effective, (since_ns, now_ns), false)
+    }
+
+    /// Admits a request regardless of limits: one on the server's own tables, by which drivers
+    /// connect and operators find the cause of an overload.
+    pub fn admit_always(self: &Rc<Self>, effective: &Rc<Effective>) -> InFlight {
+        let level = &effective.level;
+        level.set_in_flight(self.core, level.in_flight(self.core) + 1);
+        self.in_flight.set(self.in_flight.get() + 1);
+        InFlight { admission: self.clone(), effective: effective.clone() }
+    }
+
+    fn admit_in_turn(
+        self: &Rc<Self>,
+        effective: &Rc<Effective>,
+        (since_ns, now_ns): (u64, u64),
+        is_next: bool,
+    ) -> Result<InFlight, Refused> {
+        if effective.spec.slots.is_auto {
+            self.check_limit(effective, (since_ns, now_ns), is_next)?;
+        }
         let level = &effective.level;
         let of_level = level.in_flight(self.core);
         match decide(effective.spec.workload_type, of_level, self.in_flight.get()) {
-            Decision::Admit => {
-                level.set_in_flight(self.core, of_level + 1);
-                self.in_flight.set(self.in_flight.get() + 1);
-                Ok(InFlight { admission: self.clone(), effective: effective.clone() })
-            }
+            Decision::Admit => Ok(self.admit_always(effective)),
             Decision::Hold => Err(Refused::Hold),
             Decision::LevelFull(max) => Err(self.refuse(level, "its queue is full", of_level, max)),
             Decision::CoreFull(max) => {
@@ -119,11 +183,93 @@ impl Admission {
         }
     }
 
-    /// Waits until a request has ended.
-    pub async fn request_ended(&self) {
-        self.waiting.set(self.waiting.get() + 1);
-        let _waiting = WaitingSession(&self.waiting);
-        self.request_ended.notified().await;
+    /// Applies the limiter of the level to a request.
+    fn check_limit(
+        &self,
+        effective: &Effective,
+        (since_ns, now_ns): (u64, u64),
+        is_next: bool,
+    ) -> Result<(), Refused> {
+        let level = &effective.level;
+        let Some(limit) = level.limit(self.core).get() else { return Ok(()) };
+        let age_ns = now_ns.saturating_sub(since_ns);
+        // Held requests go first.
+        let level_in_flight = match !is_next && self.holds(level) {
+            true => level.in_flight(self.core).max(limit.statements),
+            false => level.in_flight(self.core),
+        };
+        let overload = match effective.spec.workload_type {
+            Some(WorkloadType::Interactive) => Overload::Refuse,
+            Some(WorkloadType::Batch) => Overload::Hold,
+            None => Overload::Queue,
+        };
+        let queue_stands = level.queue_stands(self.core, now_ns, age_ns, limit.target_ns);
+        let random = lanes::random::u64() as u32;
+        let verdict = limit.admit(Arriving { age_ns, level_in_flight, queue_stands, overload, random });
+        let (why, pause_ns) = match verdict {
+            Verdict::Admit => return Ok(()),
+            Verdict::Hold => return Err(Refused::Hold),
+            Verdict::Wait => match effective.spec.slots.queue_timeout {
+                Some(longest) if u128::from(age_ns) >= longest.as_nanos() => {
+                    let why = format!("its statements wait longer than its queue_timeout of {longest:?}");
+                    (why, limit.drain_ns.saturating_mul(level_in_flight.into()))
+                }
+                _ => return Err(Refused::Hold),
+            },
+            Verdict::Refuse { retry_ns } => {
+                let why = format!(
+                    "its statements wait {}, at most {} are useful",
+                    milliseconds(age_ns),
+                    milliseconds(2 * limit.target_ns)
+                );
+                (why, retry_ns)
+            }
+            Verdict::Expired => {
+                let wait_ns = limit.drain_ns.saturating_mul(level_in_flight.into());
+                let why = format!(
+                    "a statement that waits {} cannot end within its time limit of {}",
+                    milliseconds(age_ns.saturating_add(wait_ns)),
+                    milliseconds(limit.time_limit_ns)
+                );
+                (why, wait_ns)
+            }
+        };
+        level.record_shed(self.core);
+        let pause_ns = pause_ns.min(RETRY_MS_MAX * 1_000_000);
+        let text = format!(
+            "The service level '{}' is overloaded: {why} ({} statements in flight on this core, limit {}). Try \
+             again in {} ms.",
+            level.name(),
+            level.in_flight(self.core),
+            limit.statements,
+            retry_ms(pause_ns + 999_999)
+        );
+        Err(Refused::Overloaded(Rejection { text, pause_ns }))
+    }
+
+    /// Holds a request until it is admitted or refused. Requests of a level take turns in the order
+    /// of their arrival.
+    ///
+    /// # Errors
+    /// The answer to a request that came too late.
+    pub async fn hold(
+        self: &Rc<Self>,
+        effective: &Rc<Effective>,
+        since_ns: u64,
+    ) -> Result<InFlight, Rejection> {
+        let level = &effective.level;
+        let mut turn = Turn::begin(self, level);
+        self.watch();
+        loop {
+            turn.next().await;
+            let times = (since_ns, lanes::time::monotonic_ns());
+            match self.admit_in_turn(effective, times, true) {
+                Ok(admitted) => return Ok(admitted),
+                // The next one may have come too late as well. `turn` wakes it when it is dropped.
+                Err(Refused::Overloaded(refused)) => return Err(refused),
+                Err(Refused::Hold) => turn.again(),
+            }
+        }
     }
 
     /// Returns the number of requests in flight on this core.
@@ -132,37 +278,157 @@ impl Admission {
         self.in_flight.get()
     }
 
+    fn holds(&self, level: &Level) -> bool {
+        self.held_count.get() > 0 && self.held.borrow().iter().any(|(id, _)| *id == level.id())
+    }
+
+    /// Starts the task that looks at held requests while none ends.
+    fn watch(self: &Rc<Self>) {
+        if self.is_watched.replace(true) {
+            return;
+        }
+        let admission = self.clone();
+        let watch = async move {
+            while admission.held_count.get() > 0 {
+                lanes::time::sleep(HELD).await;
+                let levels: Vec<u64> = admission.held.borrow().iter().map(|(id, _)| *id).collect();
+                levels.into_iter().for_each(|id| admission.wake_next(id));
+            }
+            admission.is_watched.set(false);
+        };
+        lanes::spawn(Group::CONTROL, watch).detach();
+    }
+
+    /// Wakes the first held request of a level.
+    fn wake_next(&self, level: u64) {
+        let mut held = self.held.borrow_mut();
+        let Some(at) = held.iter().position(|(id, _)| *id == level) else { return };
+        let queue = &mut held[at].1;
+        let mut next = None;
+        while let Some(first) = queue.pop_front() {
+            self.held_count.set(self.held_count.get() - 1);
+            if !first.is_gone.get() {
+                next = Some(first);
+                break;
+            }
+            self.gone_count.set(self.gone_count.get() - 1);
+        }
+        if queue.is_empty() {
+            held.swap_remove(at);
+        }
+        drop(held);
+        if let Some(next) = next {
+            next.is_next.set(true);
+            next.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Wakes a held request after one of `level` ended: one of the same level, or of another level
+    /// that waits for room on the core.
+    #[cold]
+    fn ended(&self, level: u64) {
+        let other = || self.held.borrow().first().map(|(id, _)| *id);
+        let has_own = self.held.borrow().iter().any(|(id, _)| *id == level);
+        match has_own {
+            true => self.wake_next(level),
+            false => other().into_iter().for_each(|id| self.wake_next(id)),
+        }
+    }
+
+    /// Notes that nobody waits for a held request any more. Removes such requests once they are the
+    /// greater part.
+    fn gone(&self) {
+        self.gone_count.set(self.gone_count.get() + 1);
+        if self.gone_count.get() < GONE_MIN || self.gone_count.get() * 2 < self.held_count.get() {
+            return;
+        }
+        let mut held = self.held.borrow_mut();
+        held.iter_mut().for_each(|(_, queue)| queue.retain(|held| !held.is_gone.get()));
+        held.retain(|(_, queue)| !queue.is_empty());
+        self.held_count.set(held.iter().map(|(_, queue)| queue.len()).sum());
+        self.gone_count.set(0);
+    }
+
     #[cold]
     fn refuse(&self, level: &Level, full: &str, in_flight: u32, max: u32) -> Refused {
         level.record_shed(self.core);
         let wait_ns = level.mean_service_ns(self.core).saturating_mul(in_flight.into());
         let retry_ms = retry_ms(wait_ns);
-        Refused::Overloaded(format!(
+        let text = format!(
             "The service level '{}' is overloaded: {full} ({in_flight} statements in flight on this core, \
              limit {max}). Try again in {retry_ms} ms.",
             level.name()
-        ))
+        );
+        Refused::Overloaded(Rejection { text, pause_ns: 0 })
     }
+}
+
+/// Formats a time in ms, as `1.5 ms`.
+fn milliseconds(ns: u64) -> String {
+    format!("{:.1} ms", ns as f64 / 1e6)
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let core = self.admission.core;
         let level = &self.effective.level;
-        level.set_in_flight(core, level.in_flight(core) - 1);
+        level.end(self.admission.core);
         self.admission.in_flight.set(self.admission.in_flight.get() - 1);
-        if self.admission.waiting.get() > 0 {
-            self.admission.request_ended.notify();
+        if self.admission.held_count.get() > 0 {
+            self.admission.ended(level.id());
         }
     }
 }
 
-/// Decrements the count of waiting sessions, also if the session is dropped while waiting.
-struct WaitingSession<'a>(&'a Cell<u32>);
+/// The turn of a held request. When it is dropped, the next one of its level has its turn.
+struct Turn {
+    admission: Rc<Admission>,
+    level: u64,
+    held: Rc<Held>,
+}
 
-impl Drop for WaitingSession<'_> {
+impl Turn {
+    fn begin(admission: &Rc<Admission>, level: &Level) -> Turn {
+        let turn = Turn { admission: admission.clone(), level: level.id(), held: Rc::default() };
+        turn.queue(VecDeque::push_back);
+        turn
+    }
+
+    fn queue(&self, push: impl FnOnce(&mut VecDeque<Rc<Held>>, Rc<Held>)) {
+        let mut held = self.admission.held.borrow_mut();
+        let at = held.iter().position(|(id, _)| *id == self.level).unwrap_or_else(|| {
+            held.push((self.level, VecDeque::new()));
+            held.len() - 1
+        });
+        push(&mut held[at].1, self.held.clone());
+        self.admission.held_count.set(self.admission.held_count.get() + 1);
+    }
+
+    /// Waits for the turn.
+    async fn next(&mut self) {
+        poll_fn(|cx| {
+            if self.held.is_next.get() {
+                return Poll::Ready(());
+            }
+            self.held.waker.set(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Returns to the front of the queue.
+    fn again(&mut self) {
+        self.held.is_next.set(false);
+        self.queue(VecDeque::push_front);
+    }
+}
+
+impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.held.is_gone.set(true);
+        match self.held.is_next.get() {
+            true => self.admission.wake_next(self.level),
+            false => self.admission.gone(),
+        }
     }
 }
 
@@ -205,33 +471,133 @@ mod tests {
         let (admission, level) = (Admission::new(0), effective("olap", None));
         level.level.record(0, crate::Kind::Read, 1_000_000, 0, false);
         let inside: Vec<_> =
-            (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&level).ok().unwrap()).collect();
+            (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&level, 0, 0).ok().unwrap()).collect();
         let text = "The service level 'olap' is overloaded: its queue is full (16384 statements in flight on this \
                     core, limit 16384). Try again in 10000 ms.";
-        assert_eq!(admission.admit(&level).err(), Some(Refused::Overloaded(text.into())));
-        assert!(admission.admit(&effective("oltp", None)).is_ok(), "another level has capacity");
+        assert_eq!(
+            admission.admit(&level, 0, 0).err(),
+            Some(Refused::Overloaded(Rejection { text: text.into(), pause_ns: 0 }))
+        );
+        assert!(admission.admit(&effective("oltp", None), 0, 0).is_ok(), "another level has capacity");
         let batch = effective("etl", Some(WorkloadType::Batch));
         batch.level.set_in_flight(0, LEVEL_IN_FLIGHT_MAX);
-        assert_eq!(admission.admit(&batch).err(), Some(Refused::Hold));
+        assert_eq!(admission.admit(&batch, 0, 0).err(), Some(Refused::Hold));
         drop(inside);
         assert_eq!((admission.in_flight(), level.level.in_flight(0)), (0, 0));
-        assert!(admission.admit(&level).is_ok());
+        assert!(admission.admit(&level, 0, 0).is_ok());
+    }
+
+    /// Runs `task` on the fast lane of a core.
+    fn on_core<T: Send + 'static>(task: impl AsyncFnOnce() -> T + Send + 'static) -> T {
+        let lanes =
+            lanes::Lanes::start(lanes::Config { cores: vec![0], pin: false, ..lanes::Config::detect() });
+        let lanes = lanes.expect("lanes start");
+        let result = lanes.block_on(0, Group::CONTROL, move || async move { task().await });
+        lanes.shutdown();
+        result
+    }
+
+    fn poll(held: &mut std::pin::Pin<Box<impl Future<Output = Result<InFlight, Rejection>>>>) -> bool {
+        held.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
-    fn waiting_batch_session_resumes_when_a_request_ends() {
-        use std::task::{Context, Waker};
-        let (admission, batch) = (Admission::new(0), effective("etl", Some(WorkloadType::Batch)));
-        let mut inside: Vec<_> =
-            (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&batch).ok().unwrap()).collect();
-        assert_eq!(admission.admit(&batch).err(), Some(Refused::Hold));
-        let mut request_ended = Box::pin(admission.request_ended());
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(request_ended.as_mut().poll(&mut context).is_pending());
-        inside.pop();
-        assert!(request_ended.as_mut().poll(&mut context).is_ready());
-        drop(request_ended);
-        assert!(admission.admit(&batch).is_ok());
-        assert_eq!(admission.waiting.get(), 0);
+    fn held_requests_resume_in_turn_when_one_ends() {
+        on_core(async || {
+            let (admission, batch) = (Admission::new(0), effective("etl", Some(WorkloadType::Batch)));
+            let mut inside: Vec<_> =
+                (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&batch, 0, 0).ok().unwrap()).collect();
+            assert_eq!(admission.admit(&batch, 0, 0).err(), Some(Refused::Hold));
+            let hold = || Box::pin(admission.hold(&batch, 0));
+            let (mut first, mut gone, mut last) = (hold(), hold(), hold());
+            assert!(!poll(&mut first) && !poll(&mut gone) && !poll(&mut last));
+            inside.pop();
+            assert!(!poll(&mut last), "it is not its turn");
+            drop(gone);
+            assert!(poll(&mut first));
+            drop(first);
+            assert!(poll(&mut last), "the admitted request of the first one has ended");
+            drop(last);
+            assert_eq!((admission.held_count.get(), admission.gone_count.get()), (0, 0));
+        });
+    }
+
+    /// Sessions that leave while others are held must not accumulate.
+    #[test]
+    fn held_requests_of_closed_sessions_are_removed() {
+        on_core(async || {
+            let (admission, batch) = (Admission::new(0), effective("etl", Some(WorkloadType::Batch)));
+            let _inside: Vec<_> =
+                (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&batch, 0, 0).ok().unwrap()).collect();
+            let mut first = Box::pin(admission.hold(&batch, 0));
+            assert!(!poll(&mut first));
+            for _ in 0..1000 {
+                let mut other = Box::pin(admission.hold(&batch, 0));
+                assert!(!poll(&mut other));
+            }
+            assert!(admission.held_count.get() <= 2 * GONE_MIN, "{}", admission.held_count.get());
+            drop(first);
+        });
+    }
+
+    /// A level with a limit of two statements of 1 ms of work, and a target of 8 ms.
+    fn limited(workload_type: Option<WorkloadType>) -> Rc<Effective> {
+        let level = effective("auto", workload_type);
+        let mut limited = Effective::clone(&level);
+        limited.spec.slots.is_auto = true;
+        let limit = sched::control::ConcurrencyLimit {
+            statements: 2,
+            target_ns: 8_000_000,
+            work_ns: 1_000_000,
+            device_ns: 0,
+            refusal_ppm: 0,
+            drain_ns: 1_000_000,
+            time_limit_ns: 10_000_000_000,
+        };
+        limited.level.limit(0).set(&limit);
+        Rc::new(limited)
+    }
+
+    #[test]
+    fn limiter_holds_young_statements_and_refuses_late_interactive_ones() {
+        on_core(async || {
+            const MS: u64 = 1_000_000;
+            let (admission, level) = (Admission::new(0), limited(Some(WorkloadType::Interactive)));
+            let now_ns = 1_000 * MS;
+            let admit = |age_ns: u64, now_ns: u64| admission.admit(&level, now_ns - age_ns, now_ns);
+            let first = admit(0, now_ns).ok().unwrap();
+            // Ready before the first one was checked: it waited in a queue.
+            let second = admit(51 * MS, now_ns + 50 * MS).ok().unwrap();
+            assert_eq!(admit(0, now_ns + 50 * MS).err(), Some(Refused::Hold));
+            assert_eq!(admit(17 * MS, now_ns + 51 * MS).err(), Some(Refused::Hold), "not for 100 ms yet");
+            let Some(Refused::Overloaded(late)) = admit(107 * MS, now_ns + 157 * MS).err() else {
+                panic!("it is late while the queue stands")
+            };
+            assert!(late.text.contains("wait 107.0 ms, at most 16.0 ms are useful"), "{}", late.text);
+            assert!(late.text.contains("Try again in ") && late.pause_ns > MS, "{late:?}");
+            let Some(Refused::Overloaded(expired)) = admit(10_000 * MS, 20_000 * MS).err() else {
+                panic!("it cannot end in time")
+            };
+            assert!(expired.text.contains("cannot end within its time limit of 10000.0 ms"), "{expired:?}");
+            drop((first, second));
+            assert!(admit(0, 30_000 * MS).is_ok());
+        });
+    }
+
+    #[test]
+    fn limiter_never_refuses_batch_and_refuses_others_after_their_queue_timeout() {
+        on_core(async || {
+            const S: u64 = 1_000_000_000;
+            let (admission, batch) = (Admission::new(0), limited(Some(WorkloadType::Batch)));
+            let _inside = [admission.admit(&batch, 0, 0).ok(), admission.admit(&batch, 0, 0).ok()];
+            assert_eq!(admission.admit(&batch, S, 2 * S).err(), Some(Refused::Hold));
+            assert!(!admission.admit_always(&batch).effective.level.name().is_empty());
+            let mut other = Effective::clone(&limited(None));
+            other.spec.slots.queue_timeout = Some(Duration::from_secs(2));
+            let other = Rc::new(other);
+            let _inside = [admission.admit(&other, 0, 0).ok(), admission.admit(&other, 0, 0).ok()];
+            assert_eq!(admission.admit(&other, S, 2 * S).err(), Some(Refused::Hold));
+            assert!(matches!(admission.admit(&other, S, 3 * S), Err(Refused::Overloaded(_))));
+        });
     }
 }

@@ -73,6 +73,7 @@ impl Gate {
             max_concurrency: set(&self.max_concurrency).and_then(|max| u32::try_from(max).ok()),
             max_queue_size: self.max_queue_size.load(SeqCst),
             queue_timeout: set(&self.queue_timeout_ms).map(Duration::from_millis),
+            is_auto: false,
         }
     }
 

@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use lanes::{Group, Lanes};
+use sched::control::StandingQueue;
 
 use crate::gate::{Gate, SlotUse};
 use crate::histogram::{Histogram, Merged, count};
+use crate::limiter::{LimitCell, LimitUse};
 use crate::{Account, LevelMemory, LevelSpec, Memory, MemoryLimits, SlotLimits};
 
 /// Kind of a request, for the statistics.
@@ -51,6 +53,8 @@ pub struct Level {
     pub(crate) home: usize,
     memory: Arc<Memory>,
     own_memory: Arc<LevelMemory>,
+    /// Recent mean queue delay, ns, with a limiter.
+    queue_delay_ns: AtomicU64,
 }
 
 /// A level with its present options.
@@ -65,8 +69,16 @@ pub struct Entry {
 /// Counters of a level on one core. Aligned to 128 bytes: the prefetcher loads cache lines in
 /// pairs.
 #[repr(align(128))]
+#[derive(Default)]
 struct OnCore {
     in_flight: AtomicU32,
+    /// Admitted requests that have ended.
+    ended: AtomicU64,
+    /// CPU time of refusals, ns.
+    refusal_ns: AtomicU64,
+    /// A [`StandingQueue`] as words.
+    queue: [AtomicU64; 3],
+    limit: LimitCell,
     stats: OnceLock<Box<Stats>>,
 }
 
@@ -90,14 +102,24 @@ pub(crate) struct Totals {
 impl Level {
     /// Creates a level in `group` on a server with `cores` cores and this query memory.
     pub(crate) fn new(name: Arc<str>, group: Group, cores: usize, memory: &Arc<Memory>) -> Level {
-        let core = |_| OnCore { in_flight: AtomicU32::new(0), stats: OnceLock::new() };
+        let core = |_| OnCore::default();
         let home =
             name.bytes().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % cores;
         let own_memory = memory.add(&name, 1000, &MemoryLimits::NONE);
         let (cores, memory) = ((0..cores).map(core).collect(), memory.clone());
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = NEXT_ID.fetch_add(1, Relaxed);
-        Level { id, name, group, cores, gate: Gate::new(), home, memory, own_memory }
+        Level {
+            id,
+            name,
+            group,
+            cores,
+            gate: Gate::new(),
+            home,
+            memory,
+            own_memory,
+            queue_delay_ns: AtomicU64::new(0),
+        }
     }
 
     /// Returns a number that no other level of this process has.
@@ -143,9 +165,66 @@ impl Level {
         self.cores[core].in_flight.store(in_flight, Relaxed);
     }
 
+    /// Counts the end of an admitted request. Call it on the fast lane of `core` only.
+    pub(crate) fn end(&self, core: usize) {
+        let on_core = &self.cores[core];
+        on_core.in_flight.store(on_core.in_flight.load(Relaxed) - 1, Relaxed);
+        count(&on_core.ended, 1);
+    }
+
+    /// Returns the number of admitted requests that have ended on `core`.
+    pub(crate) fn ended(&self, core: usize) -> u64 {
+        self.cores[core].ended.load(Relaxed)
+    }
+
+    /// Adds the CPU time of a refusal. Call it on the fast lane of `core` only.
+    pub fn add_refusal_ns(&self, core: usize, cpu_ns: u64) {
+        count(&self.cores[core].refusal_ns, cpu_ns);
+    }
+
+    /// Returns the CPU time of refusals on `core`, ns.
+    pub(crate) fn refusal_ns(&self, core: usize) -> u64 {
+        self.cores[core].refusal_ns.load(Relaxed)
+    }
+
+    /// Returns true if the queue of the level on `core` stands: see [`StandingQueue::stands`]. Call
+    /// it on the fast lane of `core` only.
+    pub(crate) fn queue_stands(&self, core: usize, now_ns: u64, age_ns: u64, target_ns: u64) -> bool {
+        let words = &self.cores[core].queue;
+        let mut queue = StandingQueue::from_words(words.each_ref().map(|word| word.load(Relaxed)));
+        let stands = queue.stands(now_ns, age_ns, target_ns);
+        words.iter().zip(queue.to_words()).for_each(|(word, value)| word.store(value, Relaxed));
+        stands
+    }
+
+    /// Returns the limit of the level on `core`.
+    pub(crate) fn limit(&self, core: usize) -> &LimitCell {
+        &self.cores[core].limit
+    }
+
+    pub(crate) fn set_queue_delay_ns(&self, ns: u64) {
+        self.queue_delay_ns.store(ns, Relaxed);
+    }
+
+    /// Returns the present limit. `None`: the level has no limiter, or it has not decided yet.
+    #[must_use]
+    pub fn limit_use(&self) -> Option<LimitUse> {
+        let limits: Vec<_> = self.cores.iter().filter_map(|core| core.limit.get()).collect();
+        let most = limits.iter().max_by_key(|limit| limit.target_ns)?;
+        Some(LimitUse {
+            statements: limits.iter().map(|limit| u64::from(limit.statements)).sum(),
+            target_ns: most.target_ns,
+            work_ns: most.work_ns,
+            queue_delay_ns: self.queue_delay_ns.load(Relaxed),
+        })
+    }
+
     /// Applies the options for slots and memory, also to running and waiting statements.
     pub(crate) fn set(self: &Arc<Self>, lanes: &Lanes, spec: &LevelSpec) {
         self.memory.alter(&self.own_memory, spec.shares, &spec.memory);
+        if !spec.slots.is_auto {
+            self.cores.iter().for_each(|core| core.limit.clear());
+        }
         self.set_slots(lanes, &spec.slots);
     }
 

@@ -14,6 +14,7 @@ mod gate;
 mod histogram;
 mod level;
 mod levels;
+mod limiter;
 mod memory;
 mod metrics;
 mod query_limit;
@@ -26,12 +27,13 @@ mod waits;
 
 pub use admission::{
     Admission, CORE_IN_FLIGHT_MAX, Decision, INTERACTIVE_IN_FLIGHT_MAX, InFlight, LEVEL_IN_FLIGHT_MAX,
-    Refused, decide,
+    Refused, Rejection, decide,
 };
 pub use effective::{Effective, merge};
 pub use gate::SlotUse;
 pub use level::{Entry, Kind, Level};
 pub use levels::{Catalog, LEVELS_MAX, LevelError, Levels};
+pub use limiter::{LimitUse, limit_levels};
 pub use memory::{
     Account, LevelMemory, Memory, MemoryLimits, MemoryRequest, MemoryUse, PAGE_BYTES, entitlement,
 };

@@ -7,7 +7,7 @@ use lanes::{Group, Usage};
 use crate::histogram::Merged;
 use crate::level::Totals;
 use crate::waits::Names;
-use crate::{Catalog, Entry, Kind, Levels, MemoryUse, SlotUse};
+use crate::{Catalog, Entry, Kind, Levels, LimitUse, MemoryUse, SlotUse};
 
 /// A metric from a counter of the lanes: name, labels beside the level, help, and value (divided by
 /// 10^9 for seconds).
@@ -140,6 +140,27 @@ fn memory(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     }
 }
 
+/// Appends the limits of the levels with `max_concurrency = 'auto'`.
+fn limits(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
+    let uses: Vec<(&String, LimitUse)> =
+        levels.iter().filter_map(|(level, entry, ..)| Some((level, entry.level.limit_use()?))).collect();
+    type Value = fn(&LimitUse) -> f64;
+    const LIMITS: [(&str, &str, Value); 4] = [
+        ("fairlane_concurrency_limit", "Statements that the limiter lets run.", |u| u.statements as f64),
+        ("fairlane_statement_work_seconds", "Measured CPU or disk time of a statement.", |u| {
+            seconds(u.work_ns)
+        }),
+        ("fairlane_queue_delay_seconds", "Recent mean queue delay.", |u| seconds(u.queue_delay_ns)),
+        ("fairlane_queue_delay_target_seconds", "Target of the limiter.", |u| seconds(u.target_ns)),
+    ];
+    for (name, help, value) in LIMITS {
+        head(out, name, "gauge", help);
+        for (level, limit) in &uses {
+            let _ = writeln!(out, "{name}{{{level}}} {}", value(limit));
+        }
+    }
+}
+
 /// Appends the slots of the levels that have or had a `max_concurrency`.
 fn slots(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     let uses: Vec<(&String, SlotUse)> = levels
@@ -207,6 +228,7 @@ fn requests(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
         let _ = writeln!(out, "fairlane_in_flight{{{level}}} {}", totals.in_flight);
     }
     slots(out, levels);
+    limits(out, levels);
     memory(out, levels);
     let service = "fairlane_service_time_seconds";
     head(out, service, "histogram", "Service time of requests without queues.");

@@ -27,12 +27,18 @@ pub struct SlotLimits {
     pub max_queue_size: u32,
     /// Longest wait. `None`: the timeout of the caller applies.
     pub queue_timeout: Option<Duration>,
+    /// `max_concurrency = 'auto'`: the limiter bounds the statements in flight on each core.
+    pub is_auto: bool,
 }
 
 impl SlotLimits {
     /// Limits of a level without slot options.
-    pub const NONE: SlotLimits =
-        SlotLimits { max_concurrency: None, max_queue_size: QUEUE_SIZE_DEFAULT, queue_timeout: None };
+    pub const NONE: SlotLimits = SlotLimits {
+        max_concurrency: None,
+        max_queue_size: QUEUE_SIZE_DEFAULT,
+        queue_timeout: None,
+        is_auto: false,
+    };
 }
 
 /// Running and waiting statements of a level, on all cores together.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lanes::Usage;
 
 use crate::waits::Names;
-use crate::{Levels, MemoryUse, SlotUse};
+use crate::{Levels, LimitUse, MemoryUse, SlotUse};
 
 /// Use of a level at one time.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct LevelUsage {
     pub ended: u64,
     /// Requests refused because too many were in flight.
     pub shed: u64,
+    /// Limit of the level, with `max_concurrency = 'auto'`.
+    pub limit: Option<LimitUse>,
     /// Use of slots. Only levels with a `max_concurrency` use them.
     pub slots: SlotUse,
     /// Query memory.
@@ -58,6 +60,7 @@ impl Levels {
                 in_flight: totals.in_flight,
                 ended: totals.service.iter().map(|service| service.count).sum(),
                 shed: totals.shed,
+                limit: level.limit_use(),
                 slots: level.slot_use(),
                 memory: level.memory().usage(),
             }

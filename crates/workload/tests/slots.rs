@@ -126,7 +126,7 @@ fn slots_match_the_model() {
     for seed in one.map_or(0..200, |seed| seed..seed + 1) {
         let steps = std::panic::catch_unwind(|| {
             let (mut random, mut model) = (Random(seed), Model::default());
-            let mut limits = SlotLimits { max_concurrency: Some(3), max_queue_size: 5, queue_timeout: None };
+            let mut limits = SlotLimits { max_concurrency: Some(3), max_queue_size: 5, ..SlotLimits::NONE };
             (0..2000).for_each(|_| model.step(&mut random, &mut limits));
         });
         assert!(steps.is_ok(), "SEED={seed} cargo test --release -p workload --test slots");
@@ -167,7 +167,7 @@ fn slots_are_shared_by_all_lanes_and_none_is_lost() {
     let lanes =
         Lanes::start(Config { cores: vec![0; CORES], pin: false, ..Config::detect() }).expect("lanes start");
     let levels = Levels::new(lanes.clone());
-    let slots = SlotLimits { max_concurrency: Some(4), max_queue_size: 100_000, queue_timeout: None };
+    let slots = SlotLimits { max_concurrency: Some(4), max_queue_size: 100_000, ..SlotLimits::NONE };
     levels.create(LevelSpec { slots, ..LevelSpec::new("few") }).expect("new");
     let effective = Effective::of(levels.catalog().get("few").expect("it is there"));
     let seen = Arc::new(Observed::default());

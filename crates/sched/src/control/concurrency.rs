@@ -37,8 +37,6 @@ const QUEUE_STATEMENTS: u64 = 8;
 const TARGET_NS_MIN: u64 = 1_000_000;
 /// Highest target as a divisor of the time limit: the statement also needs time to run.
 const TARGET_OF_TIME_LIMIT: u64 = 4;
-/// Work in flight on a core above which levels beyond their entitlement yield, ns.
-const CORE_WORK_NS: u64 = 100_000_000;
 /// Time without an empty queue from which on it stands, and without late statements until it no
 /// longer does, ns. The interval of CoDel (RFC 8289), which absorbs a burst or a stall of the core.
 const STANDS_NS: u64 = 100_000_000;
@@ -120,8 +118,6 @@ pub struct ConcurrencyLimit {
     pub refusal_ppm: u64,
     /// Time in which the level gets the work of one statement done, ns: work ÷ entitlement.
     pub drain_ns: u64,
-    /// The level's part of the work that a core may have in flight, ns.
-    pub core_part_ns: u64,
     /// Time limit of a statement, ns.
     pub time_limit_ns: u64,
 }
@@ -133,8 +129,6 @@ pub struct Arriving {
     pub age_ns: u64,
     /// Statements of its level in flight on this core.
     pub level_in_flight: u32,
-    /// Sum over all levels of statements in flight times their work, ns.
-    pub core_work_ns: u64,
     /// True if the queue of its level on this core stands, from [`StandingQueue::stands`].
     pub queue_stands: bool,
     /// Behaviour of its level.
@@ -160,6 +154,18 @@ pub struct StandingQueue {
 }
 
 impl StandingQueue {
+    /// Returns the state as words, to be stored beside other counters.
+    #[must_use]
+    pub fn to_words(self) -> [u64; 3] {
+        [self.checked_ns, self.empty_ns, self.stands_until_ns]
+    }
+
+    /// Returns the state from [`StandingQueue::to_words`].
+    #[must_use]
+    pub fn from_words([checked_ns, empty_ns, stands_until_ns]: [u64; 3]) -> StandingQueue {
+        StandingQueue { checked_ns, empty_ns, stands_until_ns }
+    }
+
     /// Returns true if the queue stands. Asked for each statement of the level before
     /// [`ConcurrencyLimit::admit`], with the age of the statement and the target of that limit.
     pub fn stands(&mut self, now_ns: u64, age_ns: u64, target_ns: u64) -> bool {
@@ -278,7 +284,6 @@ impl Concurrency {
             device_ns,
             refusal_ppm,
             drain_ns: scale(work_ns, PPM, part),
-            core_part_ns: scale(CORE_WORK_NS, part, PPM),
             time_limit_ns: input.time_limit_ns,
         }
     }
@@ -299,18 +304,15 @@ impl ConcurrencyLimit {
     /// their caller does not ask.
     #[must_use]
     pub fn admit(&self, arriving: Arriving) -> Verdict {
-        let Arriving { age_ns, level_in_flight, core_work_ns, queue_stands, overload, random } = arriving;
+        let Arriving { age_ns, level_in_flight, queue_stands, overload, random } = arriving;
         let wait_ns = self.drain_ns.saturating_mul(level_in_flight.into());
         if age_ns.saturating_add(wait_ns).saturating_add(self.device_ns) >= self.time_limit_ns {
             return Verdict::Expired;
         }
         let late = overload == Overload::Refuse && queue_stands && is_late(age_ns, self.target_ns);
         let full = level_in_flight >= self.statements;
-        // A level within its part never suffers for the others.
-        let level_work_ns = self.work_ns.saturating_mul(level_in_flight.into());
-        let core_full = core_work_ns > CORE_WORK_NS && level_work_ns > self.core_part_ns;
         match overload {
-            _ if !(late || full || core_full) => Verdict::Admit,
+            _ if !(late || full) => Verdict::Admit,
             Overload::Hold => Verdict::Hold,
             Overload::Queue => Verdict::Wait,
             // A young statement may still begin in time. Refusing it now would leave a gap.
@@ -376,7 +378,7 @@ mod tests {
     #[test]
     fn state_size_matches_the_documentation() {
         let bytes = size_of::<Concurrency>() + size_of::<ConcurrencyLimit>() + size_of::<StandingQueue>();
-        assert_eq!(bytes, 176);
+        assert_eq!(bytes, 168);
     }
 
     #[test]
@@ -434,7 +436,7 @@ mod tests {
         assert_eq!(work_ns(1, 0, 0) / US, 125);
     }
 
-    fn check(overload: Overload, age_ns: u64, level_in_flight: u32, core_work_ns: u64, expected: Verdict) {
+    fn check(overload: Overload, age_ns: u64, level_in_flight: u32, expected: Verdict) {
         // A limit of 1000 statements of 1 ms of work each, for a tenth of the core.
         let limit = ConcurrencyLimit {
             statements: 1000,
@@ -443,12 +445,10 @@ mod tests {
             device_ns: 5 * MS,
             refusal_ppm: 0,
             drain_ns: 10 * MS,
-            core_part_ns: 10 * MS,
             time_limit_ns: 20 * SECOND_NS,
         };
         let random = u32::MAX / 2;
-        let arriving =
-            Arriving { age_ns, level_in_flight, core_work_ns, queue_stands: true, overload, random };
+        let arriving = Arriving { age_ns, level_in_flight, queue_stands: true, overload, random };
         assert_eq!(limit.admit(arriving), expected, "{arriving:?}");
     }
 
@@ -456,14 +456,8 @@ mod tests {
     fn statement_is_refused_only_while_the_queue_stands() {
         let limit = limit(100 * US, 1_000_000, 0);
         let refuses = |age_ns, queue_stands| {
-            let arriving = Arriving {
-                age_ns,
-                level_in_flight: 0,
-                core_work_ns: 0,
-                queue_stands,
-                overload: Overload::Refuse,
-                random: 0,
-            };
+            let arriving =
+                Arriving { age_ns, level_in_flight: 0, queue_stands, overload: Overload::Refuse, random: 0 };
             matches!(limit.admit(arriving), Verdict::Refuse { .. })
         };
         assert_eq!(
@@ -477,26 +471,15 @@ mod tests {
         use Overload::{Hold, Queue, Refuse};
         use Verdict::{Admit, Expired, Wait};
         for overload in [Refuse, Hold, Queue] {
-            check(overload, 20 * MS, 999, CORE_WORK_NS, Admit);
-            check(overload, 20 * SECOND_NS - 5 * MS, 0, 0, Expired);
-            check(overload, 10 * SECOND_NS - 5 * MS, 1000, 0, Expired);
+            check(overload, 20 * MS, 999, Admit);
+            check(overload, 20 * SECOND_NS - 5 * MS, 0, Expired);
+            check(overload, 10 * SECOND_NS - 5 * MS, 1000, Expired);
         }
-        check(Refuse, 20 * MS, 1000, 0, Verdict::Hold);
-        check(Refuse, 21 * MS, 0, 0, Verdict::Refuse { retry_ns: 11 * MS - 1 });
-        check(Hold, SECOND_NS, 1000, 0, Verdict::Hold);
-        check(Queue, SECOND_NS, 1000, 0, Wait);
-        check(Hold, SECOND_NS, 999, 0, Admit);
-    }
-
-    #[test]
-    fn full_core_spares_levels_within_their_part() {
-        use Overload::{Hold, Queue, Refuse};
-        for (overload, beyond) in [(Refuse, Verdict::Hold), (Hold, Verdict::Hold), (Queue, Verdict::Wait)] {
-            // A tenth of 100 ms of work is 10 statements.
-            check(overload, 0, 10, 100 * CORE_WORK_NS, Verdict::Admit);
-            check(overload, 0, 11, CORE_WORK_NS + 1, beyond);
-            check(overload, 0, 11, CORE_WORK_NS, Verdict::Admit);
-        }
+        check(Refuse, 20 * MS, 1000, Verdict::Hold);
+        check(Refuse, 21 * MS, 0, Verdict::Refuse { retry_ns: 11 * MS - 1 });
+        check(Hold, SECOND_NS, 1000, Verdict::Hold);
+        check(Queue, SECOND_NS, 1000, Wait);
+        check(Hold, SECOND_NS, 999, Admit);
     }
 
     #[test]

@@ -203,7 +203,7 @@ impl Session {
                 (context, Some(running))
             }
             None => {
-                let mut context = self.begin_statement().await?;
+                let mut context = self.begin_statement(connection).await?;
                 let reads = planned.tables.iter().map(|(keyspace, table)| format!(" {keyspace}.{table}"));
                 context.show(&self.live, reads.fold("read".to_owned(), |all, one| all + &one));
                 (context, None)

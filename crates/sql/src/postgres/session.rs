@@ -176,6 +176,10 @@ impl Session {
                 connection.flush().await?;
                 self.skips = true;
                 self.fail();
+                let pause = Duration::from_nanos(self.live.pause_ns.take());
+                if !pause.is_zero() {
+                    lanes::time::sleep(pause).await;
+                }
             }
             if connection.is_full() {
                 connection.flush().await?;
@@ -285,7 +289,7 @@ impl Session {
         if !is_large {
             return Ok(f());
         }
-        let context = self.begin_statement().await?;
+        let context = self.begin_statement(connection).await?;
         context.on_heavy_lane(self, connection, async move { f() }).await
     }
 

@@ -46,7 +46,8 @@ pub(crate) struct StatementContext {
     shown: Option<Rc<RefCell<Query>>>,
     /// Stops its functions when dropped.
     end: tasks::End,
-    _in_flight: InFlight,
+    /// Counts it as in flight. `None` before its admission.
+    in_flight: Option<InFlight>,
     /// Its slot, if it runs a query. CQL and SQL statements share the slots of a level.
     slot: Option<Rc<Ticket>>,
 }
@@ -97,17 +98,36 @@ impl Rules {
 }
 
 impl Session {
-    /// Begins a statement in the session's current level.
-    pub(crate) async fn begin_statement(&self) -> Result<StatementContext, Failure> {
+    /// Begins a statement in the session's current level. Waits while the level holds it.
+    ///
+    /// # Errors
+    /// The level refuses it, or it must end while it waits.
+    pub(crate) async fn begin_statement(
+        &self,
+        connection: &Connection,
+    ) -> Result<StatementContext, RequestError> {
+        let since_ns = lanes::ready_since_ns();
+        let mut context = self.new_statement().await?;
+        let (effective, admission) = (context.effective(), self.here.admission.clone());
+        let admitted = match admission.admit(&effective, since_ns, lanes::time::monotonic_ns()) {
+            Ok(admitted) => Ok(admitted),
+            Err(Refused::Overloaded(rejected)) => Err(rejected),
+            Err(Refused::Hold) => {
+                let holding = Box::pin(async move { admission.hold(&effective, since_ns).await });
+                context.attend(self, connection, holding).await?
+            }
+        };
+        context.in_flight = Some(admitted.map_err(|rejected| {
+            self.live.pause_ns.set(rejected.pause_ns);
+            Failure::new(state::OVERLOADED, rejected.text)
+        })?);
+        Ok(context)
+    }
+
+    /// Creates a statement in the session's current level, before its admission.
+    async fn new_statement(&self) -> Result<StatementContext, Failure> {
         let version = self.here.access.version();
         let (effective, group) = self.enter_level().await?;
-        let in_flight = self.here.admission.admit(&effective).map_err(|refused| match refused {
-            Refused::Overloaded(text) => Failure::new(state::OVERLOADED, text),
-            Refused::Hold => {
-                let text = format!("The service level '{}' has too much to do.", effective.level.name());
-                Failure::new(state::OVERLOADED, text)
-            }
-        })?;
         let now = lanes::time::now();
         Ok(StatementContext {
             rules: RefCell::new(Rules::new(self, version, effective)),
@@ -120,7 +140,7 @@ impl Session {
             run: None,
             shown: None,
             end: tasks::End::of(self.here.access.viewer(&self.login)),
-            _in_flight: in_flight,
+            in_flight: None,
             slot: None,
         })
     }
@@ -132,7 +152,7 @@ impl Session {
         text: &str,
         asks_settings: bool,
     ) -> Result<HeavyDrop<Arc<Planned>>, RequestError> {
-        let context = self.begin_statement().await?;
+        let context = self.begin_statement(connection).await?;
         let options = PlanOptions {
             schema: self.settings.schema(),
             user: self.login.role().to_string(),
@@ -177,7 +197,9 @@ impl Session {
 
     /// Executes a statement about roles, grants or levels.
     pub(crate) async fn access(&self, text: &str) -> Result<Outcome, RequestError> {
-        let context = self.begin_statement().await?;
+        let mut context = self.new_statement().await?;
+        // Operators must be able to change the level that is overloaded.
+        context.in_flight = Some(self.here.admission.admit_always(&context.effective()));
         let outcome = self.here.access.execute_text(&self.login, text).await;
         context.end(&self.live, outcome.is_err());
         self.sql.audit_access(self.live.peer, self.login.role(), text, outcome.as_ref().err());

@@ -1,0 +1,261 @@
+//! Limits the concurrency of levels with `max_concurrency = 'auto'`. A task on core 0 measures the
+//! work of a level's statements every [`INTERVAL_NS`], and publishes a limit for each core.
+//! Admission applies it. [`sched::control::Concurrency`] decides; `docs/scheduler.md` derives it.
+//!
+//! ```text
+//!   lanes: CPU, disk ─┐                                          ┌─▶ core 0: OnCore::limit ─▶ admission
+//!   statements ended ─┼─▶ work of a statement ─▶ Concurrency ────┤
+//!   active levels ────┘                          (of each core)  └─▶ core 1: …
+//! ```
+//!
+//! Limits: work is measured over all cores, because a statement works where its data is. The
+//! entitlement counts the levels of users alone. A level is active on a core if a statement is in
+//! flight there, or ended since the last decision.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use lanes::{Group, Usage};
+use sched::control::{Concurrency, ConcurrencyInput, ConcurrencyLimit, INTERVAL_NS, entitlement_ppm};
+
+use crate::admission::{INTERACTIVE_IN_FLIGHT_MAX, LEVEL_IN_FLIGHT_MAX};
+use crate::{Entry, Kind, Levels, WorkloadType};
+
+/// Time between two looks for levels with a limit, if there are none.
+const IDLE: Duration = Duration::from_millis(500);
+/// Work units charged for the decision on one level and core: about 0.1 µs.
+const DECISION_UNITS: u32 = 1;
+
+/// The limit of a level on one core, as numbers that core 0 writes and that core reads. A mixture
+/// of two decisions does no harm.
+#[derive(Default)]
+pub(crate) struct LimitCell {
+    /// 0: no decision yet.
+    statements: AtomicU64,
+    target_ns: AtomicU64,
+    work_ns: AtomicU64,
+    device_ns: AtomicU64,
+    refusal_ppm: AtomicU64,
+    drain_ns: AtomicU64,
+    time_limit_ns: AtomicU64,
+}
+
+/// The present limit of a level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LimitUse {
+    /// Statements that may be in flight, over all cores.
+    pub statements: u64,
+    /// Target of queue delay, ns: that of the core with the highest one.
+    pub target_ns: u64,
+    /// Work of a statement, CPU or disk time, ns.
+    pub work_ns: u64,
+    /// Mean queue delay of the statements that ended between the last two decisions, ns.
+    pub queue_delay_ns: u64,
+}
+
+impl LimitCell {
+    pub(crate) fn set(&self, limit: &ConcurrencyLimit) {
+        self.statements.store(limit.statements.into(), Relaxed);
+        self.target_ns.store(limit.target_ns, Relaxed);
+        self.work_ns.store(limit.work_ns, Relaxed);
+        self.device_ns.store(limit.device_ns, Relaxed);
+        self.refusal_ppm.store(limit.refusal_ppm, Relaxed);
+        self.drain_ns.store(limit.drain_ns, Relaxed);
+        self.time_limit_ns.store(limit.time_limit_ns, Relaxed);
+    }
+
+    /// Returns the limit. `None`: there is no decision yet.
+    pub(crate) fn get(&self) -> Option<ConcurrencyLimit> {
+        let statements = self.statements.load(Relaxed);
+        (statements > 0).then(|| ConcurrencyLimit {
+            statements: u32::try_from(statements).unwrap_or(u32::MAX),
+            target_ns: self.target_ns.load(Relaxed),
+            work_ns: self.work_ns.load(Relaxed),
+            device_ns: self.device_ns.load(Relaxed),
+            refusal_ppm: self.refusal_ppm.load(Relaxed),
+            drain_ns: self.drain_ns.load(Relaxed),
+            time_limit_ns: self.time_limit_ns.load(Relaxed),
+        })
+    }
+
+    /// Ends the limit.
+    pub(crate) fn clear(&self) {
+        self.statements.store(0, Relaxed);
+    }
+}
+
+/// Measurements of a level, summed over cores, at the last decision.
+struct Known {
+    usage: Usage,
+    ended: u64,
+    writes: u64,
+    refusal_ns: u64,
+    /// Sum of queue delays, ns, and their number.
+    queue: (u64, u64),
+    /// The state of each core.
+    cores: Vec<Concurrency>,
+    /// Decision in which it was seen last.
+    seen: u64,
+}
+
+/// The limiter of all levels of this process.
+struct Limiter {
+    levels: Arc<Levels>,
+    /// Time limit of statements of levels without a timeout, ns.
+    time_limit_ns: u64,
+    known: HashMap<u64, Known>,
+    /// Statements ended by level and core, to know which levels are active.
+    ended: HashMap<u64, Vec<u64>>,
+    log: Usage,
+    decisions: u64,
+    last_ns: u64,
+}
+
+/// Decides on the limits of all levels until the process ends. `time_limit` is that of statements
+/// of levels without a timeout. Run it once, on any core's fast lane, in [`Group::CONTROL`].
+pub async fn limit_levels(levels: Arc<Levels>, time_limit: Duration) {
+    let time_limit_ns = u64::try_from(time_limit.as_nanos()).unwrap_or(u64::MAX);
+    let last_ns = lanes::time::monotonic_ns();
+    let (known, ended, log) = (HashMap::new(), HashMap::new(), Usage::default());
+    let mut limiter = Limiter { levels, time_limit_ns, known, ended, log, decisions: 0, last_ns };
+    loop {
+        let is_used = limiter.decide().await;
+        let pause = if is_used { Duration::from_nanos(INTERVAL_NS) } else { IDLE };
+        lanes::time::sleep(pause).await;
+    }
+}
+
+/// Sums over the levels that are active on a core.
+#[derive(Clone, Copy, Default)]
+struct Active {
+    shares: u32,
+    min_ppm: u32,
+}
+
+impl Limiter {
+    /// Measures, and publishes the limits. Returns false if no level has one.
+    async fn decide(&mut self) -> bool {
+        let catalog = self.levels.catalog();
+        let is_used = catalog.entries().any(|entry| entry.spec.slots.is_auto);
+        if !is_used {
+            (self.known, self.ended) = (HashMap::new(), HashMap::new());
+            return false;
+        }
+        let now_ns = lanes::time::monotonic_ns();
+        let interval_ns = now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns));
+        self.decisions += 1;
+        let cores = self.levels.lanes.cores();
+        let mut active = vec![Active::default(); cores];
+        for entry in catalog.entries() {
+            self.count_active(entry, &mut active);
+            if lanes::spend(DECISION_UNITS) {
+                lanes::yield_now().await;
+            }
+        }
+        let log_write_ns = self.log_write_ns();
+        for entry in catalog.entries().filter(|entry| entry.spec.slots.is_auto) {
+            self.limit(entry, interval_ns, log_write_ns, &active);
+            if lanes::spend(DECISION_UNITS * cores as u32) {
+                lanes::yield_now().await;
+            }
+        }
+        let decisions = self.decisions;
+        self.known.retain(|_, known| known.seen == decisions);
+        let is_known = |id: &u64| catalog.entries().any(|entry| entry.level.id() == *id);
+        if self.ended.len() > 2 * catalog.entries().count() {
+            self.ended.retain(|id, _| is_known(id));
+        }
+        true
+    }
+
+    /// Adds a level to the sums of the cores on which it is active.
+    fn count_active(&mut self, entry: &Entry, active: &mut [Active]) {
+        let before = self.ended.entry(entry.level.id()).or_insert_with(|| vec![0; active.len()]);
+        for (core, (active, before)) in active.iter_mut().zip(before).enumerate() {
+            let ended = entry.level.ended(core);
+            if std::mem::replace(before, ended) != ended || entry.level.in_flight(core) > 0 {
+                active.shares = active.shares.saturating_add(entry.spec.shares.into());
+                active.min_ppm = active.min_ppm.saturating_add(entry.spec.cpu_min_ppm);
+            }
+        }
+    }
+
+    /// Returns the mean time of a write of the commit log at the device since the last decision,
+    /// ns; 0 if there was none.
+    fn log_write_ns(&mut self) -> u64 {
+        let now = self.levels.lanes.usage(Group::LOG);
+        let before = std::mem::replace(&mut self.log, now);
+        device_ns(&now, &before).checked_div(now.disk_write_ops - before.disk_write_ops).unwrap_or(0)
+    }
+
+    fn limit(&mut self, entry: &Entry, interval_ns: u64, log_write_ns: u64, active: &[Active]) {
+        let Entry { level, spec } = entry;
+        let totals = level.totals();
+        let usage = self.levels.lanes.usage(level.group());
+        let cores = active.len();
+        let sum = |of: &dyn Fn(usize) -> u64| (0..cores).map(of).sum::<u64>();
+        let ended = sum(&|core| level.ended(core));
+        let refusal_ns = sum(&|core| level.refusal_ns(core));
+        let writes = totals.service[Kind::Write as usize].count;
+        let known = self.known.entry(level.id()).or_insert_with(|| Known {
+            usage,
+            ended,
+            writes,
+            refusal_ns,
+            queue: (totals.queue.sum_ns, totals.queue.count),
+            cores: vec![Concurrency::default(); cores],
+            seen: 0,
+        });
+        known.seen = self.decisions;
+        let cpu = |usage: &Usage| usage.cpu_fast_ns + usage.cpu_heavy_ns;
+        let refused_ns = refusal_ns - known.refusal_ns;
+        let in_flight = totals.in_flight.max(1);
+        let cpu_ns = cpu(&usage).saturating_sub(cpu(&known.usage)).saturating_sub(refused_ns);
+        // A write waits for half of the log write in flight, and for the next one.
+        let log_ns = (writes - known.writes).saturating_mul(log_write_ns.saturating_mul(3) / 2);
+        let of_all = ConcurrencyInput {
+            interval_ns,
+            ended: ended - known.ended,
+            cpu_ns,
+            refusal_ns: refused_ns,
+            disk_ns: usage.disk_ns - known.usage.disk_ns,
+            device_ns: device_ns(&usage, &known.usage).saturating_add(log_ns),
+            running_ns: cpu_ns / in_flight,
+            entitlement_ppm: 0,
+            time_limit_ns: spec
+                .timeout
+                .map_or(self.time_limit_ns, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)),
+            latency_target_ns: None,
+            limit_max: match spec.workload_type {
+                Some(WorkloadType::Interactive) => INTERACTIVE_IN_FLIGHT_MAX,
+                _ => LEVEL_IN_FLIGHT_MAX,
+            },
+        };
+        (known.usage, known.ended, known.writes, known.refusal_ns) = (usage, ended, writes, refusal_ns);
+        let queue = (totals.queue.sum_ns, totals.queue.count);
+        let before = std::mem::replace(&mut known.queue, queue);
+        if queue.1 > before.1 {
+            level.set_queue_delay_ns((queue.0 - before.0) / (queue.1 - before.1));
+        }
+        for (core, (state, active)) in known.cores.iter_mut().zip(active).enumerate() {
+            let shares = u32::from(spec.shares);
+            let is_active = active.shares >= shares;
+            let entitlement_ppm = entitlement_ppm(
+                shares,
+                active.shares.saturating_add(if is_active { 0 } else { shares }),
+                spec.cpu_min_ppm,
+                active.min_ppm,
+                spec.cpu_limit_ppm,
+            );
+            level.limit(core).set(&state.decide(ConcurrencyInput { entitlement_ppm, ..of_all }));
+        }
+    }
+}
+
+/// Returns the growth of the time that requests spent inside the disk, ns.
+fn device_ns(now: &Usage, before: &Usage) -> u64 {
+    let inside = |usage: &Usage| usage.disk_wait_ns.saturating_sub(usage.disk_queue_ns);
+    inside(now).saturating_sub(inside(before))
+}
