@@ -47,7 +47,7 @@ impl LevelOption {
 }
 
 /// Options in the order of the columns.
-pub(crate) const OPTIONS: [LevelOption; 14] = [
+pub(crate) const OPTIONS: [LevelOption; 17] = [
     LevelOption {
         name: "timeout",
         ty: || CqlType::Duration,
@@ -67,6 +67,30 @@ pub(crate) const OPTIONS: [LevelOption; 14] = [
         ty: || CqlType::Int,
         set: set_shares,
         get: |spec| OptionValue::Integer(spec.shares.into()),
+        from: None,
+    },
+    LevelOption {
+        name: "shares_min",
+        ty: || CqlType::Int,
+        set: |spec, value| shares("shares_min", value).map(|set| spec.latency.shares_min = set),
+        get: |spec| integer(spec.latency.shares_min.map(u32::from)),
+        from: None,
+    },
+    LevelOption {
+        name: "shares_max",
+        ty: || CqlType::Int,
+        set: |spec, value| shares("shares_max", value).map(|set| spec.latency.shares_max = set),
+        get: |spec| integer(spec.latency.shares_max.map(u32::from)),
+        from: None,
+    },
+    LevelOption {
+        name: "latency_target",
+        ty: || CqlType::Text,
+        set: set_latency_target,
+        get: |spec| {
+            let target = spec.latency.target;
+            string(target.map(|target| format!("p99 < {}", text_of(&duration(Some(target))))))
+        },
         from: None,
     },
     LevelOption {
@@ -159,7 +183,7 @@ pub(crate) const OPTIONS: [LevelOption; 14] = [
 ];
 
 /// Options that are planned.
-const PLANNED: [&str; 2] = ["latency_target", "tag"];
+const PLANNED: [&str; 1] = ["tag"];
 
 /// Option names of Apache Doris and the closest names here.
 const DORIS: [(&str, &str); 12] = [
@@ -379,6 +403,31 @@ fn set_max_concurrency(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), 
     Ok(())
 }
 
+/// Sets `'p99 < 5ms'`, or the duration alone.
+fn set_latency_target(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
+    let wrong = || {
+        Error::Invalid(format!(
+            "'latency_target' takes a 99th percentile such as 'p99 < 5ms' (given {})",
+            text_of(value)
+        ))
+    };
+    let duration = match value {
+        OptionValue::String(text) => {
+            let text = text.trim();
+            let bound = match text.get(..3) {
+                Some(p99) if p99.eq_ignore_ascii_case("p99") => text[3..].trim_start().strip_prefix('<'),
+                _ => Some(text),
+            };
+            let duration = cql::ast::Duration::parse(bound.ok_or_else(wrong)?.trim());
+            OptionValue::Duration(duration.ok_or_else(wrong)?)
+        }
+        OptionValue::Null | OptionValue::Duration(_) => value.clone(),
+        _ => return Err(wrong()),
+    };
+    spec.latency.target = milliseconds("latency_target", "'latency_target' values", &duration)?;
+    Ok(())
+}
+
 fn set_workload_type(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
     spec.workload_type = match value {
         OptionValue::Null => None,
@@ -392,14 +441,20 @@ fn set_workload_type(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Er
 }
 
 fn set_shares(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
-    let shares = match value {
-        OptionValue::Integer(shares @ 1..=1000) => u16::try_from(*shares).ok(),
-        _ => None,
-    };
-    spec.shares = shares.ok_or_else(|| {
-        Error::Invalid(format!("'SHARES' can only take values of 1-1000 (given {})", text_of(value)))
-    })?;
+    spec.shares = shares("SHARES", value)?.ok_or_else(|| not_shares("SHARES", value))?;
     Ok(())
+}
+
+fn shares(name: &str, value: &OptionValue) -> Result<Option<u16>, Error> {
+    match value {
+        OptionValue::Null => Ok(None),
+        OptionValue::Integer(shares @ 1..=1000) => Ok(u16::try_from(*shares).ok()),
+        _ => Err(not_shares(name, value)),
+    }
+}
+
+fn not_shares(name: &str, value: &OptionValue) -> Error {
+    Error::Invalid(format!("'{name}' can only take values of 1-1000 (given {})", text_of(value)))
 }
 
 /// Parses `'50%'` or `'12.5%'` as ppm, up to 100 %, with at most four digits of scale.
@@ -593,6 +648,14 @@ mod tests {
         let counts = |name: &str, of: &str, given: &str| {
             format!("'{name}' can only take values of {of} (given {given})")
         };
+        check_one("latency_target = 5ms", Ok("'p99 < 5ms'"));
+        check_one("latency_target = 'P99<5ms'", Ok("'p99 < 5ms'"));
+        let text = "'latency_target' takes a 99th percentile such as 'p99 < 5ms' (given p50 < 5ms)";
+        check_one("latency_target = 'p50 < 5ms'", Err(text));
+        check_one("latency_target = null", Ok("null"));
+        check_one("shares_max = 1000", Ok("1000"));
+        check_one("shares_min = null", Ok("null"));
+        check_one("shares_max = 1001", Err(&counts("shares_max", "1-1000", "1001")));
         check_one("max_concurrency = 8", Ok("8"));
         check_one("max_concurrency = null", Ok("null"));
         check_one("max_concurrency = 'AUTO'", Ok("'auto'"));

@@ -2,6 +2,8 @@
 //! current usage, and its waits. Times are in microseconds. A role sees its own levels. It sees
 //! `waited_for` only if it may DESCRIBE ALL SERVICE LEVELS.
 //!
+//! `latency_decision` tells what was changed for the level's `latency_target`, and why.
+//!
 //! `waited_for` maps the levels that used a core while this level was ready there to the time of
 //! those slices. The server's own work has names that begin with `$`. `crates/lanes/src/waits.rs`
 //! documents which times are exact and which are sampled.
@@ -19,7 +21,7 @@ use crate::core::Core;
 type Column = (&'static str, fn(&LevelUsage) -> u64);
 
 /// Columns in the order of the table, behind the name of the level.
-const COLUMNS: [Column; 28] = [
+const COLUMNS: [Column; 31] = [
     ("shares", |u| u.shares.into()),
     ("cpu_fast_us", |u| u.lanes.cpu_fast_ns / 1000),
     ("cpu_heavy_us", |u| u.lanes.cpu_heavy_ns / 1000),
@@ -48,6 +50,9 @@ const COLUMNS: [Column; 28] = [
     ("statement_work_us", |u| u.limit.map_or(0, |limit| limit.work_ns / 1000)),
     ("queue_delay_us", |u| u.limit.map_or(0, |limit| limit.queue_delay_ns / 1000)),
     ("queue_delay_target_us", |u| u.limit.map_or(0, |limit| limit.target_ns / 1000)),
+    ("shares_now", |u| u.latency.map_or(u.shares.into(), |latency| latency.shares.into())),
+    ("latency_target_us", |u| u.latency.map_or(0, |latency| latency.target_ns / 1000)),
+    ("latency_p99_us", |u| u.latency.map_or(0, |latency| latency.p99_ns / 1000)),
 ];
 
 /// Returns the table for a core's registry.
@@ -55,8 +60,9 @@ pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
     let levels = core.access.levels().clone();
     let numbers = COLUMNS.iter().map(|(name, _)| (*name, CqlType::BigInt));
     let waits = ("waited_for", CqlType::Map(Box::new(CqlType::Text), Box::new(CqlType::BigInt)));
+    let decision = ("latency_decision", CqlType::Text);
     let columns: Vec<(&str, CqlType)> =
-        [("service_level", CqlType::Text)].into_iter().chain(numbers).chain([waits]).collect();
+        [("service_level", CqlType::Text)].into_iter().chain(numbers).chain([decision, waits]).collect();
     VirtualTable::new("system", "level_usage", 1, 0, &columns, move || {
         let row = |usage: LevelUsage| {
             let number = |(_, of): &Column| {
@@ -65,11 +71,12 @@ pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
             };
             let name = Some(Bytes::copy_from_slice(usage.name.as_bytes()));
             let numbers = COLUMNS.iter().map(number);
-            [name].into_iter().chain(numbers).chain([waited_for(&usage)]).collect()
+            let decision = usage.latency.map(|latency| Bytes::from(latency.to_string()));
+            [name].into_iter().chain(numbers).chain([decision, waited_for(&usage)]).collect()
         };
         levels.usage().into_iter().map(row).collect()
     })
-    .about(Subject::Level { name: 0, others: COLUMNS.len() + 1 })
+    .about(Subject::Level { name: 0, others: COLUMNS.len() + 2 })
 }
 
 /// Returns the groups that the level waited for, each with the time in microseconds. Null if it

@@ -87,6 +87,27 @@ impl Merged {
         self.sum_ns = self.sum_ns.wrapping_add(histogram.sum_ns.load(Relaxed));
     }
 
+    /// Returns the values that were added since `before`, a former state of the same histograms.
+    pub(crate) fn since(mut self, before: &Merged) -> Merged {
+        let former = before.buckets.iter().chain(std::iter::repeat(&0));
+        self.buckets.iter_mut().zip(former).for_each(|(now, before)| *now = now.saturating_sub(*before));
+        self.sum_ns = self.sum_ns.wrapping_sub(before.sum_ns);
+        self.count = self.buckets.iter().sum();
+        self
+    }
+
+    /// Returns a quantile, given in millionths: the upper bound of its bucket, ns. 0 without
+    /// values.
+    pub(crate) fn quantile_ns(&self, ppm: u64) -> u64 {
+        let wanted = (u128::from(self.count) * u128::from(ppm)).div_ceil(1_000_000) as u64;
+        let mut below = 0;
+        let reached = self.buckets.iter().position(|count| {
+            below += count;
+            below >= wanted
+        });
+        reached.filter(|_| self.count > 0).map_or(0, end_of)
+    }
+
     /// Returns upper bounds in ns with the number of values below each, four per doubling, from 1
     /// µs on.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
@@ -113,6 +134,25 @@ mod tests {
             assert!(end_of(bucket) - start <= (ns / 16).max(32), "{ns}: {}", end_of(bucket) - start);
         }
         assert_eq!((bucket_of((1 << 36) - 1), bucket_of(u64::MAX)), (BUCKETS - 1, BUCKETS - 1));
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_values_since() {
+        let histogram = Histogram::new();
+        let merged = || {
+            let mut merged = Merged::default();
+            merged.add(&histogram);
+            merged
+        };
+        (0..1000).for_each(|_| histogram.record(50_000_000));
+        let before = merged();
+        (0..990).for_each(|_| histogram.record(1_000_000));
+        (0..10).for_each(|_| histogram.record(8_000_000));
+        let since = merged().since(&before);
+        assert_eq!((since.count, since.sum_ns), (1000, 990_000_000 + 80_000_000));
+        let near = |ppm, ns: u64| (ns..ns + ns / 15).contains(&since.quantile_ns(ppm));
+        assert!(near(500_000, 1_000_000) && near(990_000, 1_000_000) && near(991_000, 8_000_000));
+        assert_eq!(Merged::default().since(&Merged::default()).quantile_ns(990_000), 0);
     }
 
     #[test]

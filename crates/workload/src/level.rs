@@ -4,8 +4,8 @@
 //! Memory: 128 bytes per level and core, and about 14 KiB more once that core has served the level.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lanes::{Group, Lanes};
 use sched::control::StandingQueue;
@@ -13,7 +13,7 @@ use sched::control::StandingQueue;
 use crate::gate::{Gate, SlotUse};
 use crate::histogram::{Histogram, Merged, count};
 use crate::limiter::{LimitCell, LimitUse};
-use crate::{Account, LevelMemory, LevelSpec, Memory, MemoryLimits, SlotLimits};
+use crate::{Account, LatencyUse, LevelMemory, LevelSpec, Memory, MemoryLimits, SlotLimits};
 
 /// Kind of a request, for the statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +55,10 @@ pub struct Level {
     own_memory: Arc<LevelMemory>,
     /// Recent mean queue delay, ns, with a limiter.
     queue_delay_ns: AtomicU64,
+    /// True with a `latency_target`.
+    has_target: AtomicBool,
+    /// The last decision of the latency controller.
+    latency: Mutex<Option<LatencyUse>>,
 }
 
 /// A level with its present options.
@@ -79,6 +83,8 @@ struct OnCore {
     /// A [`StandingQueue`] as words.
     queue: [AtomicU64; 3],
     limit: LimitCell,
+    /// Response times, with a `latency_target`.
+    response: OnceLock<Box<Histogram>>,
     stats: OnceLock<Box<Stats>>,
 }
 
@@ -119,6 +125,8 @@ impl Level {
             memory,
             own_memory,
             queue_delay_ns: AtomicU64::new(0),
+            has_target: AtomicBool::new(false),
+            latency: Mutex::new(None),
         }
     }
 
@@ -145,6 +153,10 @@ impl Level {
         let stats = self.stats(core);
         stats.service[kind as usize].record(service_ns);
         stats.queue.record(queue_ns);
+        if self.has_target.load(Relaxed) {
+            let response = self.cores[core].response.get_or_init(|| Box::new(Histogram::new()));
+            response.record(service_ns.saturating_add(queue_ns));
+        }
         if failed {
             count(&stats.errors[kind as usize], 1);
         }
@@ -202,6 +214,33 @@ impl Level {
         &self.cores[core].limit
     }
 
+    fn latency_use_mut(&self) -> MutexGuard<'_, Option<LatencyUse>> {
+        self.latency.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the last decision of the latency controller. `None`: there is no target, or no
+    /// decision yet.
+    #[must_use]
+    pub fn latency_use(&self) -> Option<LatencyUse> {
+        *self.latency_use_mut()
+    }
+
+    pub(crate) fn set_latency_use(&self, latency: LatencyUse) {
+        *self.latency_use_mut() = Some(latency);
+    }
+
+    /// Returns the present shares: the configured ones, unless a latency target has moved them.
+    pub(crate) fn shares_now(&self, spec: &LevelSpec) -> u32 {
+        self.latency_use().map_or(spec.shares.into(), |latency| latency.shares)
+    }
+
+    /// Returns the response times of all cores.
+    pub(crate) fn response(&self) -> Merged {
+        let mut merged = Merged::default();
+        self.cores.iter().filter_map(|core| core.response.get()).for_each(|response| merged.add(response));
+        merged
+    }
+
     pub(crate) fn set_queue_delay_ns(&self, ns: u64) {
         self.queue_delay_ns.store(ns, Relaxed);
     }
@@ -222,6 +261,9 @@ impl Level {
     /// Applies the options for slots and memory, also to running and waiting statements.
     pub(crate) fn set(self: &Arc<Self>, lanes: &Lanes, spec: &LevelSpec) {
         self.memory.alter(&self.own_memory, spec.shares, &spec.memory);
+        self.has_target.store(spec.latency.target.is_some(), Relaxed);
+        // Altering the group has set the configured shares.
+        *self.latency_use_mut() = None;
         if !spec.slots.is_auto {
             self.cores.iter().for_each(|core| core.limit.clear());
         }

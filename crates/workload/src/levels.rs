@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use lanes::{Group, Lanes};
 
-use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, Entry, Level, LevelSpec, Memory};
+use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, Entry, LatencyTarget, Level, LevelSpec, Memory};
 
 /// Bound of the number of levels. The lanes support ten times as many groups. A level needs at
 /// least 256 bytes per core.
@@ -60,6 +60,13 @@ impl Catalog {
     pub fn check(&self, spec: &LevelSpec) -> Result<(), String> {
         self.check_minimum(spec, "memory", |spec| (spec.memory.min_ppm, spec.memory.limit_ppm))?;
         self.check_minimum(spec, "cpu", |spec| (spec.cpu_min_ppm, spec.cpu_limit_ppm))?;
+        let LatencyTarget { shares_min, shares_max, .. } = spec.latency;
+        if shares_min.is_some_and(|least| least > spec.shares) {
+            return Err("'shares_min' cannot be more than 'shares'".to_owned());
+        }
+        if shares_max.is_some_and(|most| most < spec.shares) {
+            return Err("'shares_max' cannot be less than 'shares'".to_owned());
+        }
         match spec.query_limit.as_ref().map(|limit| &limit.action) {
             Some(Action::Demote(level)) if *level == spec.name => {
                 Err("A level cannot demote its statements to itself".to_owned())

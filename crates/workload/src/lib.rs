@@ -12,6 +12,7 @@ mod admission;
 mod effective;
 mod gate;
 mod histogram;
+mod latency;
 mod level;
 mod levels;
 mod limiter;
@@ -31,6 +32,7 @@ pub use admission::{
 };
 pub use effective::{Effective, merge};
 pub use gate::SlotUse;
+pub use latency::{LatencyTarget, LatencyUse};
 pub use level::{Entry, Kind, Level};
 pub use levels::{Catalog, LEVELS_MAX, LevelError, Levels};
 pub use limiter::{LimitUse, limit_levels};

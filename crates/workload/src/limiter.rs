@@ -21,9 +21,10 @@ use lanes::{Group, Usage};
 use sched::control::{Concurrency, ConcurrencyInput, ConcurrencyLimit, INTERVAL_NS, entitlement_ppm};
 
 use crate::admission::{INTERACTIVE_IN_FLIGHT_MAX, LEVEL_IN_FLIGHT_MAX};
+use crate::latency::Latencies;
 use crate::{Entry, Kind, Levels, WorkloadType};
 
-/// Time between two looks for levels with a limit, if there are none.
+/// Time between two looks for levels with a limit or a latency target, if none has a limit.
 const IDLE: Duration = Duration::from_millis(500);
 /// Work units charged for the decision on one level and core: about 0.1 µs.
 const DECISION_UNITS: u32 = 1;
@@ -111,17 +112,20 @@ struct Limiter {
     log: Usage,
     decisions: u64,
     last_ns: u64,
+    latencies: Latencies,
 }
 
-/// Decides on the limits of all levels until the process ends. `time_limit` is that of statements
+/// Decides on the limits of all levels, and on their shares for latency targets, until the process ends. `time_limit` is that of statements
 /// of levels without a timeout. Run it once, on any core's fast lane, in [`Group::CONTROL`].
 pub async fn limit_levels(levels: Arc<Levels>, time_limit: Duration) {
-    let time_limit_ns = u64::try_from(time_limit.as_nanos()).unwrap_or(u64::MAX);
+    let time_limit_ns = nanoseconds(time_limit);
     let last_ns = lanes::time::monotonic_ns();
     let (known, ended, log) = (HashMap::new(), HashMap::new(), Usage::default());
-    let mut limiter = Limiter { levels, time_limit_ns, known, ended, log, decisions: 0, last_ns };
+    let latencies = Latencies::default();
+    let mut limiter = Limiter { levels, time_limit_ns, known, ended, log, decisions: 0, last_ns, latencies };
     loop {
         let is_used = limiter.decide().await;
+        limiter.latencies.decide(&limiter.levels, lanes::time::monotonic_ns());
         let pause = if is_used { Duration::from_nanos(INTERVAL_NS) } else { IDLE };
         lanes::time::sleep(pause).await;
     }
@@ -176,7 +180,7 @@ impl Limiter {
         for (core, (active, before)) in active.iter_mut().zip(before).enumerate() {
             let ended = entry.level.ended(core);
             if std::mem::replace(before, ended) != ended || entry.level.in_flight(core) > 0 {
-                active.shares = active.shares.saturating_add(entry.spec.shares.into());
+                active.shares = active.shares.saturating_add(entry.level.shares_now(&entry.spec));
                 active.min_ppm = active.min_ppm.saturating_add(entry.spec.cpu_min_ppm);
             }
         }
@@ -227,7 +231,7 @@ impl Limiter {
             time_limit_ns: spec
                 .timeout
                 .map_or(self.time_limit_ns, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)),
-            latency_target_ns: None,
+            latency_target_ns: spec.latency.target.map(nanoseconds),
             limit_max: match spec.workload_type {
                 Some(WorkloadType::Interactive) => INTERACTIVE_IN_FLIGHT_MAX,
                 _ => LEVEL_IN_FLIGHT_MAX,
@@ -240,7 +244,7 @@ impl Limiter {
             level.set_queue_delay_ns((queue.0 - before.0) / (queue.1 - before.1));
         }
         for (core, (state, active)) in known.cores.iter_mut().zip(active).enumerate() {
-            let shares = u32::from(spec.shares);
+            let shares = level.shares_now(spec);
             let is_active = active.shares >= shares;
             let entitlement_ppm = entitlement_ppm(
                 shares,
@@ -252,6 +256,10 @@ impl Limiter {
             level.limit(core).set(&state.decide(ConcurrencyInput { entitlement_ppm, ..of_all }));
         }
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the growth of the time that requests spent inside the disk, ns.

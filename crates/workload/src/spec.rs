@@ -7,7 +7,7 @@ use std::time::Duration;
 use lanes::GroupSpec;
 use sched::Class;
 
-use crate::{MemoryLimits, QueryLimit, SlotLimits};
+use crate::{LatencyTarget, MemoryLimits, QueryLimit, SlotLimits};
 
 /// Name of the level of roles without any other.
 pub const DEFAULT_LEVEL: &str = "default";
@@ -63,6 +63,8 @@ pub struct LevelSpec {
     pub cpu_min_ppm: u32,
     /// Upper bound of CPU use, in millionths of all cores of this server, 10,000 to 1,000,000.
     pub cpu_limit_ppm: Option<u32>,
+    /// Latency target, with the bounds of the shares that it moves.
+    pub latency: LatencyTarget,
     /// Upper bound of disk traffic over all cores, bytes per second.
     pub io_limit: Option<u64>,
     /// Limits of running and waiting statements.
@@ -87,6 +89,7 @@ impl LevelSpec {
             cpu_min_ppm: 0,
             cpu_limit_ppm: None,
             io_limit: None,
+            latency: LatencyTarget::default(),
             slots: SlotLimits::NONE,
             memory: MemoryLimits::NONE,
             spill: true,

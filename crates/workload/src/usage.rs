@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lanes::Usage;
 
 use crate::waits::Names;
-use crate::{Levels, LimitUse, MemoryUse, SlotUse};
+use crate::{LatencyUse, Levels, LimitUse, MemoryUse, SlotUse};
 
 /// Use of a level at one time.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct LevelUsage {
     pub shed: u64,
     /// Limit of the level, with `max_concurrency = 'auto'`.
     pub limit: Option<LimitUse>,
+    /// The last decision for its latency target.
+    pub latency: Option<LatencyUse>,
     /// Use of slots. Only levels with a `max_concurrency` use them.
     pub slots: SlotUse,
     /// Query memory.
@@ -61,6 +63,7 @@ impl Levels {
                 ended: totals.service.iter().map(|service| service.count).sum(),
                 shed: totals.shed,
                 limit: level.limit_use(),
+                latency: level.latency_use(),
                 slots: level.slot_use(),
                 memory: level.memory().usage(),
             }

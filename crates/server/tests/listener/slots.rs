@@ -161,6 +161,41 @@ fn level_runs_at_most_max_concurrency_statements() {
     }
 }
 
+/// Returns a number of `system.level_usage` for the level `few`.
+fn usage(admin: &mut Client, column: &str) -> i64 {
+    let text = format!("SELECT {column} FROM system.level_usage WHERE service_level = 'few'");
+    let cell = admin.query(&text).texts()[0][0].clone();
+    i64::from_be_bytes(cell.as_bytes().try_into().expect("eight bytes below 128"))
+}
+
+#[test]
+fn limiter_holds_statements_but_not_those_on_the_server() {
+    const SENT: usize = 400;
+    let (server, mut admin, running) = start("max_concurrency = 'auto'");
+    until(|| server.get("/metrics").1.contains("fairlane_concurrency_limit{level=\"few\"}"));
+    running.stuck.store(true, SeqCst);
+    // Nothing ends, so that each core admits what it assumes at the start, at most
+    // 1 + 1 ms ÷ 20 µs.
+    let mut client = few(&server);
+    (0..SENT).for_each(|_| queue(&mut client, READ));
+    client.flush();
+    until(|| running.now.load(SeqCst) >= 10);
+    let mut other = few(&server);
+    let answer = other.query("SELECT key FROM system.local");
+    assert!(matches!(answer, Answer::Rows { .. }), "{answer:?}");
+    queue(&mut other, READ);
+    other.flush();
+    assert!(running.now.load(SeqCst) <= 2 * 51, "{}", running.now.load(SeqCst));
+    assert_eq!(usage(&mut admin, "shed"), 0, "a level without a type is not refused");
+    running.stuck.store(false, SeqCst);
+    for _ in 0..SENT {
+        assert_eq!(client.receive().expect("an answer").1, Answer::Void);
+    }
+    assert_eq!(other.receive().expect("an answer").1, Answer::Void);
+    admin.run("ALTER SERVICE LEVEL few WITH max_concurrency = null");
+    assert_eq!(usage(&mut admin, "concurrency_limit"), 0);
+}
+
 #[test]
 fn role_cancels_its_statements_and_superuser_cancels_any() {
     let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");

@@ -1,0 +1,161 @@
+//! Holds the `latency_target` of levels: moves their shares between `shares_min` and `shares_max`
+//! once a second. [`sched::control::Latency`] decides; `docs/scheduler.md` derives it.
+//!
+//! The 99th percentile is that of the server: from when a statement's connection was ready until
+//! its answer was encoded.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use lanes::{GroupSpec, Usage};
+use sched::control::{Latency, LatencyInput, LatencyReason};
+
+use crate::histogram::Merged;
+use crate::{Catalog, Entry, LevelSpec, Levels};
+
+/// Shortest time between two decisions on a level, ns.
+const WINDOW_NS: u64 = 1_000_000_000;
+/// Longest time between two decisions on a level with few statements, ns.
+const WINDOW_NS_MAX: u64 = 30 * WINDOW_NS;
+/// Statements of a window above which it is not lengthened.
+const STATEMENTS_MIN: u64 = 200;
+
+/// Latency target of a level, and the bounds of its shares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LatencyTarget {
+    /// Target of the 99th percentile, in whole milliseconds. `None`: shares do not move.
+    pub target: Option<Duration>,
+    /// Lowest shares. `None`: the configured shares.
+    pub shares_min: Option<u16>,
+    /// Highest shares. `None`: the configured shares.
+    pub shares_max: Option<u16>,
+}
+
+/// Result of the last decision on a level with a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LatencyUse {
+    /// Target, ns.
+    pub target_ns: u64,
+    /// 99th percentile of the last window, ns.
+    pub p99_ns: u64,
+    /// Shares now.
+    pub shares: u32,
+    reason: LatencyReason,
+}
+
+impl fmt::Display for LatencyUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+/// Measurements of a level at its last decision.
+struct Known {
+    spec: LevelSpec,
+    control: Latency,
+    since_ns: u64,
+    usage: Usage,
+    /// Response times.
+    response: Merged,
+    queue: (u64, u64),
+    /// CPU time of all levels, ns.
+    all_cpu_ns: u64,
+}
+
+/// The controllers of all levels with a target.
+#[derive(Default)]
+pub(crate) struct Latencies(HashMap<u64, Known>);
+
+impl Latencies {
+    /// Decides on the levels whose window is over. It does not yield: a level that is altered
+    /// meanwhile would get its old options back.
+    pub(crate) fn decide(&mut self, levels: &Levels, now_ns: u64) {
+        let catalog = levels.catalog();
+        let with_target = || catalog.entries().filter(|entry| entry.spec.latency.target.is_some());
+        if with_target().next().is_none() {
+            self.0.clear();
+            return;
+        }
+        let all_cpu_ns = cpu_of_all(levels, &catalog);
+        let ids: Vec<u64> = with_target().map(|entry| entry.level.id()).collect();
+        self.0.retain(|id, _| ids.contains(id));
+        for entry in with_target() {
+            self.decide_on(levels, entry, (now_ns, all_cpu_ns));
+        }
+    }
+
+    fn decide_on(&mut self, levels: &Levels, entry: &Entry, (now_ns, all_cpu_ns): (u64, u64)) {
+        let Entry { level, spec } = entry;
+        let measure = |control| {
+            let totals = level.totals();
+            Known {
+                spec: spec.clone(),
+                control,
+                since_ns: now_ns,
+                usage: levels.lanes.usage(level.group()),
+                response: level.response(),
+                queue: (totals.queue.sum_ns, totals.queue.count),
+                all_cpu_ns,
+            }
+        };
+        let known = match self.0.get_mut(&level.id()) {
+            Some(known) if known.spec == *spec => known,
+            _ => {
+                // The level begins with the shares that it was given.
+                self.0.insert(level.id(), measure(Latency::new(spec.shares.into())));
+                return;
+            }
+        };
+        let elapsed_ns = now_ns.saturating_sub(known.since_ns);
+        if elapsed_ns < WINDOW_NS {
+            return;
+        }
+        let response = level.response().since(&known.response);
+        if response.count < STATEMENTS_MIN && elapsed_ns < WINDOW_NS_MAX {
+            return;
+        }
+        let now = measure(known.control);
+        let (target, bounds) = (spec.latency.target.unwrap_or_default(), spec.latency);
+        let target_ns = u64::try_from(target.as_nanos()).unwrap_or(u64::MAX);
+        let p99_ns = response.quantile_ns(990_000);
+        let each = |sum_ns: u64| sum_ns / response.count.max(1);
+        let own_cpu_ns = cpu(&now.usage).saturating_sub(cpu(&known.usage));
+        let others_ns = now
+            .all_cpu_ns
+            .saturating_sub(known.all_cpu_ns)
+            .saturating_sub(own_cpu_ns)
+            .saturating_mul(1_000_000);
+        let capacity_ns = elapsed_ns.saturating_mul(levels.lanes.cores() as u64).max(1);
+        let queue_ns = now.queue.0.saturating_sub(known.queue.0);
+        let disk_queue_ns = now.usage.disk_queue_ns.saturating_sub(known.usage.disk_queue_ns);
+        let disk_ns = now.usage.disk_wait_ns.saturating_sub(known.usage.disk_wait_ns);
+        let input = LatencyInput {
+            target_ns,
+            p99_ns,
+            ended: response.count,
+            alone_ns: each(own_cpu_ns.saturating_add(disk_ns.saturating_sub(disk_queue_ns))),
+            cpu_wait_ns: queue_ns / now.queue.1.saturating_sub(known.queue.1).max(1),
+            disk_wait_ns: each(disk_queue_ns),
+            others_ppm: u32::try_from(others_ns / capacity_ns).unwrap_or(u32::MAX),
+            shares_min: bounds.shares_min.unwrap_or(spec.shares).into(),
+            shares_max: bounds.shares_max.unwrap_or(spec.shares).into(),
+        };
+        let mut control = now.control;
+        let (shares, reason) = control.decide(input);
+        if level.shares_now(spec) != shares {
+            levels.lanes.alter_group(level.group(), GroupSpec { shares, ..spec.group_spec() });
+        }
+        level.set_latency_use(LatencyUse { target_ns, p99_ns, shares, reason });
+        *known = Known { control, ..now };
+    }
+}
+
+fn cpu(usage: &Usage) -> u64 {
+    usage.cpu_fast_ns.saturating_add(usage.cpu_heavy_ns)
+}
+
+fn cpu_of_all(levels: &Levels, catalog: &Catalog) -> u64 {
+    let usages = catalog.entries().map(|entry| cpu(&levels.lanes.usage(entry.level.group())));
+    usages.fold(0, u64::saturating_add)
+}
