@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use lanes::disk::{AlignedBuf, File, OpenOptions};
 use lanes::{DISK_BOUNDLESS, DISK_UNMEASURED, Group, GroupSpec, Lanes};
+use result_file::Run;
 use sched::disk::{RANDOM_BYTES, SEQUENTIAL_BYTES};
 use sched::{Class, DiskModel, DiskSpeed};
 
@@ -72,14 +73,12 @@ fn rate(lanes: &Lanes, load: &Load, time: Duration) -> u64 {
     (done as f64 / began.elapsed().as_secs_f64()) as u64
 }
 
-fn measure(lanes: &Lanes, file: &File, time: Duration) -> DiskModel {
+fn measure(run: &mut Run, lanes: &Lanes, file: &File, time: Duration) -> DiskModel {
     let large = rate(lanes, &Load::new(Group::DEFAULT, file, SEQUENTIAL_BYTES, 32), time);
     let small = rate(lanes, &Load::new(Group::DEFAULT, file, RANDOM_BYTES, 128), time);
     let lone = rate(lanes, &Load::new(Group::DEFAULT, file, RANDOM_BYTES, 1), time);
-    println!(
-        "  reads alone: sequential {} MB/s, random 4 KiB {small}/s, one at a time {lone}/s",
-        large * SEQUENTIAL_BYTES / 1_000_000
-    );
+    run.row("sequential reads alone", &(large * SEQUENTIAL_BYTES / 1_000_000).to_string(), "MB/s");
+    run.row("random 4 KiB reads alone, at once and one at a time", &format!("{small} · {lone}"), "a second");
     let read_bandwidth = large * SEQUENTIAL_BYTES;
     DiskSpeed {
         read_bandwidth,
@@ -92,7 +91,7 @@ fn measure(lanes: &Lanes, file: &File, time: Duration) -> DiskModel {
     .model()
 }
 
-fn by_shares(lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
+fn by_shares(run: &mut Run, lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
     let groups = [100, 400].map(|shares| lanes.create_group(Group::USERS, GroupSpec::new("disk", shares)));
     let loads = groups.map(|group| Load::new(group, file, RANDOM_BYTES, DEPTH));
     loads.iter().for_each(|load| load.start(lanes));
@@ -104,12 +103,11 @@ fn by_shares(lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
     loads.iter().for_each(Load::end);
     let grown = |of: fn(&lanes::Usage) -> u64| [0, 1].map(|at| (of(&after[at]) - of(&before[at])) as f64);
     let (ops, disk) = (grown(|usage| usage.disk_read_ops), grown(|usage| usage.disk_ns));
-    println!(
-        "  shares 1:4, {model_name:14} operations 1:{:.3}, disk time 1:{:.3}, {:.0} reads/s in all",
-        ops[1] / ops[0],
-        disk[1] / disk[0],
-        (ops[0] + ops[1]) / time.as_secs_f64()
-    );
+    let ratios = [ops[1] / ops[0], disk[1] / disk[0]];
+    let what = format!("small reads of two groups, shares 1:4, {model_name}: operations and disk time");
+    run.row(&what, &format!("1:{:.3} · 1:{:.3}", ratios[0], ratios[1]), "ratio");
+    let reads = (ops[0] + ops[1]) / time.as_secs_f64();
+    run.row(&format!("both of them, {model_name}"), &format!("{reads:.0}"), "reads a second");
     groups.into_iter().for_each(|group| lanes.drop_group(group));
 }
 
@@ -137,9 +135,10 @@ fn latency(lanes: &Lanes, file: &File, time: Duration) -> [u64; 2] {
     [took.len() / 2, took.len() * 99 / 100].map(|at| took[at])
 }
 
-fn latencies(lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
+fn latencies(run: &mut Run, lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
     let alone = latency(lanes, file, time);
-    println!("  4 KiB alone, {model_name:14} p50 {:5} p99 {:5} us", alone[0], alone[1]);
+    let cell = |took: [u64; 2]| format!("{} · {}", took[0], took[1]);
+    run.row(&format!("4 KiB read alone, {model_name}: p50 and p99"), &cell(alone), "µs");
     for (bytes, depth) in [(SEQUENTIAL_BYTES, 32), (1 << 20, 8)] {
         let spec = GroupSpec { class: Class::Batch, ..GroupSpec::new("scan", 100) };
         let group = lanes.create_group(Group::USERS, spec);
@@ -151,13 +150,13 @@ fn latencies(lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
         let moved = lanes.usage(group).disk_read_bytes - before;
         scan.end();
         lanes.drop_group(group);
-        println!(
-            "    beside a scan, {:4} KiB x {depth:2}  p50 {:5} p99 {:5} us, scan {:5} MB/s, p99 {:.2} x alone",
-            bytes >> 10,
-            beside[0],
-            beside[1],
-            (moved as f64 / time.as_secs_f64() / 1e6) as u64,
-            beside[1] as f64 / alone[1] as f64
+        let what = format!("beside {depth} reads of {} KiB at once, {model_name}", bytes >> 10);
+        run.row(&format!("{what}: p50 and p99"), &cell(beside), "µs");
+        let scan_mb = moved as f64 / time.as_secs_f64() / 1e6;
+        run.row(
+            &format!("the scan of {} KiB reads, {model_name}", bytes >> 10),
+            &format!("{scan_mb:.0}"),
+            "MB/s",
         );
     }
 }
@@ -179,15 +178,15 @@ async fn make(path: PathBuf) -> File {
     file
 }
 
-pub(crate) fn all(lanes: &Lanes, time: Duration) {
+pub(crate) fn all(run: &mut Run, lanes: &Lanes, time: Duration) {
     lanes.set_disk(DISK_BOUNDLESS);
     let file = lanes.block_on(0, Group::DEFAULT, || make("lanes-bench.disk".into()));
-    let measured = measure(lanes, &file, time);
+    let measured = measure(run, lanes, &file, time);
     let rate_only = DiskModel { latency_ns: DISK_BOUNDLESS.latency_ns, ..measured };
     let models = [("no model", DISK_UNMEASURED), ("measured rate", rate_only), ("measured model", measured)];
     for (model_name, model) in models {
         lanes.set_disk(model);
-        by_shares(lanes, &file, model_name, time);
-        latencies(lanes, &file, model_name, time);
+        by_shares(run, lanes, &file, model_name, time);
+        latencies(run, lanes, &file, model_name, time);
     }
 }

@@ -2,10 +2,12 @@
 //! mix of lanes, wake-ups of the fast lane beside a heavy one, a cap, and the cost of a switch.
 //! `cargo bench -p lanes`, with `-- --quick` for a tenth of the time. `-- shares`, `wake`,
 //! `urgent`, `cap`, `cost`, `log` or `disk` runs one part. `-- --without RULE` switches a rule of
-//! the scheduler off (see `policy`).
+//! the scheduler off (see `without`). `-- rules` compares the lanes with and without each rule, or
+//! one that follows. With `BENCH_RESULTS=bench/results` the results are written to that folder.
 #![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
 
 mod disk;
+mod rules;
 
 use std::cell::Cell;
 use std::io::Write;
@@ -15,7 +17,36 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
 use lanes::{Config, Group, GroupSpec, Lanes};
+use result_file::{Run, Section};
 use sched::{Class, Policy};
+
+const SHARES: Section = Section {
+    file: "01-lanes",
+    title: "Shares and caps on lanes",
+    goal: "Groups of busy work on one core get CPU by shares within 0.5 %, and a cap of 50 % holds within 0.5 points.",
+};
+const WAKE_UPS: Section = Section {
+    file: "02-wake-ups",
+    title: "Wake-ups of a fast lane",
+    goal: "A fast lane wakes beside heavy work as quickly as on an idle core, and urgent heavy work goes on beside other \
+           programs.",
+};
+const DISK: Section = Section {
+    file: "03-disk",
+    title: "The disk by shares",
+    goal: "Disk requests of one core divide the disk by shares, and a single read beside a scan waits about a \
+           millisecond.",
+};
+const LOG: Section = Section {
+    file: "04-log-write",
+    title: "A log write",
+    goal: "The fast lane adds little CPU to a durable write beyond the kernel's own.",
+};
+const RULES: Section = Section {
+    file: "19-scheduler-rules",
+    title: "Rules of the CPU scheduler",
+    goal: "Each rule of the scheduler shows under a load of its kind.",
+};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Lane {
@@ -63,7 +94,8 @@ fn cpu_ns(lanes: &Lanes, group: Group) -> f64 {
     (usage.cpu_fast_ns + usage.cpu_heavy_ns) as f64
 }
 
-fn shares(lanes: &Lanes, parts: &[(u32, Lane)], time: Duration) {
+/// Measures CPU by shares: each part's ratio to the last, times the shares of the last.
+fn shares(run: &mut Run, lanes: &Lanes, parts: &[(u32, Lane)], time: Duration) {
     let stop = Arc::new(AtomicBool::new(false));
     let groups: Vec<Group> = parts
         .iter()
@@ -84,23 +116,25 @@ fn shares(lanes: &Lanes, parts: &[(u32, Lane)], time: Duration) {
         groups.iter().zip(before).map(|(&group, before)| cpu_ns(lanes, group) - before).collect();
     stop.store(true, Relaxed);
     std::thread::sleep(Duration::from_millis(5));
-    let (last, last_shares) = (used[used.len() - 1], parts[parts.len() - 1].0);
-    let ratios: Vec<String> =
-        used.iter().map(|used| format!("{:.3}", used / last * f64::from(last_shares))).collect();
-    let wanted: Vec<String> = parts.iter().map(|(shares, lane)| format!("{shares} {lane:?}")).collect();
-    let total: f64 = used.iter().sum();
-    println!(
-        "  {:34} CPU {:24} {:5.1} % of the core",
-        wanted.join(" : "),
-        ratios.join(" : "),
-        total / wall * 100.0
-    );
+    let (last, last_shares) = (used[used.len() - 1], f64::from(parts[parts.len() - 1].0));
+    let ratios: Vec<f64> = used.iter().map(|used| used / last * last_shares).collect();
+    let is_met = ratios
+        .iter()
+        .zip(parts)
+        .all(|(ratio, &(shares, _))| (ratio / f64::from(shares) - 1.0).abs() <= 0.005);
+    let join = |parts: Vec<String>| parts.join(" : ");
+    let wanted = join(parts.iter().map(|(shares, _)| shares.to_string()).collect());
+    let on = join(parts.iter().map(|(_, lane)| format!("{lane:?}")).collect()).to_lowercase();
+    let measured = join(ratios.iter().map(|ratio| format!("{ratio:.3}")).collect());
+    let goal = format!("{wanted} ± 0.5 %");
+    run.row_with_goal(&format!("shares {wanted}, lanes {on}"), &measured, "CPU ratio", &goal, is_met);
+    run.row("all of them", &format!("{:.1}", used.iter().sum::<f64>() / wall * 100.0), "% of the core");
     groups.into_iter().for_each(|group| lanes.drop_group(group));
 }
 
 /// Measures wake-ups by a byte through a socket: from the write on another CPU's thread to the poll
 /// of the task. The delay of a sleep, by the timer's own clock, would be that of the timer.
-fn wake_ups(lanes: &Lanes, what: &str, count: usize) {
+fn wake_ups(run: &mut Run, lanes: &Lanes, what: &str, count: usize) {
     let group =
         lanes.create_group(Group::USERS, GroupSpec { class: Class::Latency, ..GroupSpec::new("wake", 1000) });
     let address = lanes.block_on(0, group, move || async move {
@@ -133,7 +167,7 @@ fn wake_ups(lanes: &Lanes, what: &str, count: usize) {
         .collect();
     took.sort_unstable();
     let at = |part: f64| took[((took.len() - 1) as f64 * part) as usize] as f64 / 1000.0;
-    println!("  {what:44} p50 {:7.1}  p99 {:7.1}  p99.9 {:7.1} us", at(0.5), at(0.99), at(0.999));
+    run.row(what, &format!("{:.1} · {:.1} · {:.1}", at(0.5), at(0.99), at(0.999)), "µs");
 }
 
 fn foreign_spinner(core: usize) -> std::process::Child {
@@ -143,17 +177,17 @@ fn foreign_spinner(core: usize) -> std::process::Child {
         .expect("taskset and sh")
 }
 
-fn latencies(lanes: &Lanes, cpu: usize, count: usize) {
-    wake_ups(lanes, "idle core", count);
+fn latencies(run: &mut Run, lanes: &Lanes, cpu: usize, count: usize) {
+    wake_ups(run, lanes, "idle core", count);
     let stop = Arc::new(AtomicBool::new(false));
     let batch =
         lanes.create_group(Group::USERS, GroupSpec { class: Class::Batch, ..GroupSpec::new("batch", 100) });
     load(lanes, batch, Lane::Heavy, &stop);
-    wake_ups(lanes, "heavy lane spins", count);
+    wake_ups(run, lanes, "beside a heavy lane that spins", count);
     let before = lanes.starved(0);
     let mut foreign = foreign_spinner(cpu);
-    wake_ups(lanes, "heavy lane spins, and a foreign process", count);
-    println!("  (starvation of the heavy lane detected {} times)", lanes.starved(0) - before);
+    wake_ups(run, lanes, "beside a heavy lane and an ordinary spinner of another program", count);
+    run.row("starvation detected beside them", &(lanes.starved(0) - before).to_string(), "times");
     drop((foreign.kill(), foreign.wait()));
     stop.store(true, Relaxed);
     let calls = Arc::new(AtomicBool::new(false));
@@ -175,49 +209,53 @@ fn latencies(lanes: &Lanes, cpu: usize, count: usize) {
         })
         .detach();
     });
-    wake_ups(lanes, "heavy lane calls into the kernel (page cache)", count);
+    wake_ups(run, lanes, "beside a heavy lane that calls into the page cache, as ours never does", count);
     calls.store(true, Relaxed);
     drop(std::fs::remove_file(std::env::temp_dir().join("lanes-bench")));
     let mut foreign = foreign_spinner(cpu);
-    wake_ups(lanes, "a foreign process only", count);
+    wake_ups(run, lanes, "beside an ordinary spinner of another program", count);
     drop((foreign.kill(), foreign.wait()));
 }
 
-/// Measures a job of about 3 ms every 50 ms beside another program, such as a login: from its start
-/// to its end.
-fn beside_a_foreign_process(lanes: &Lanes, cpu: usize, count: usize) {
+/// Runs heavy work of 3 ms, such as a login. Returns the time from its start to its end.
+fn job_of_3_ms(lanes: &Lanes, urgent: bool) -> Duration {
+    let began = Instant::now();
+    lanes.block_on(0, Group::DRIVER, move || async move {
+        let job = async {
+            for _ in 0..30 {
+                spin(100_000);
+                lanes::heavy_yield().await;
+            }
+        };
+        match urgent {
+            true => lanes::heavy_urgent(Group::DRIVER, job).await,
+            false => lanes::heavy(Group::DRIVER, job).await,
+        }
+    });
+    began.elapsed()
+}
+
+/// Measures a job of about 3 ms every 50 ms beside another program.
+fn beside_a_foreign_process(run: &mut Run, lanes: &Lanes, cpu: usize, count: usize) {
     let mut foreign = foreign_spinner(cpu);
-    for urgent in [false, true] {
+    for (urgent, what) in
+        [(false, "idle class, as queries and compaction run"), (true, "urgent, as logins and flushes run")]
+    {
         let mut took: Vec<Duration> = (0..count)
             .map(|_| {
                 std::thread::sleep(Duration::from_millis(50));
-                let began = Instant::now();
-                lanes.block_on(0, Group::DRIVER, move || async move {
-                    let job = async {
-                        for _ in 0..30 {
-                            spin(100_000);
-                            lanes::heavy_yield().await;
-                        }
-                    };
-                    match urgent {
-                        true => lanes::heavy_urgent(Group::DRIVER, job).await,
-                        false => lanes::heavy(Group::DRIVER, job).await,
-                    }
-                });
-                began.elapsed()
+                job_of_3_ms(lanes, urgent)
             })
             .collect();
         took.sort_unstable();
         let (median, worst) = (took[count / 2].as_millis(), took[count - 1].as_millis());
-        println!(
-            "  3 ms of heavy work, urgent: {urgent:5}  median {median:5} ms, worst of {count} {worst:5} ms"
-        );
+        run.row(what, &format!("{median} · {worst}"), "ms");
     }
-    println!("  (slices at normal priority: {})", lanes.promotions(0));
+    run.row("slices at normal priority", &lanes.promotions(0).to_string(), "");
     drop((foreign.kill(), foreign.wait()));
 }
 
-fn cap(lanes: &Lanes, lane: Lane, time: Duration) {
+fn cap(run: &mut Run, lanes: &Lanes, lane: Lane, time: Duration) {
     let limit = Some(500_000);
     let group = lanes
         .create_group(Group::USERS, GroupSpec { cpu_limit_ppm: limit, ..GroupSpec::new("capped", 1000) });
@@ -227,12 +265,15 @@ fn cap(lanes: &Lanes, lane: Lane, time: Duration) {
     let (before, began) = (cpu_ns(lanes, group), Instant::now());
     std::thread::sleep(time);
     let used = cpu_ns(lanes, group) - before;
-    println!("  50 % of one idle core, {lane:?}: {:.2} %", used / began.elapsed().as_nanos() as f64 * 100.0);
+    let percent = used / began.elapsed().as_nanos() as f64 * 100.0;
+    let what = format!("cap of 50 % on an idle core, {lane:?} lane").to_lowercase();
+    let is_met = (percent - 50.0).abs() <= 0.5;
+    run.row_with_goal(&what, &format!("{percent:.2}"), "% of the core", "50 ± 0.5", is_met);
     stop.store(true, Relaxed);
     lanes.drop_group(group);
 }
 
-fn switches(lanes: &Lanes, rounds: u64) {
+fn switches(run: &mut Run, lanes: &Lanes, rounds: u64) {
     let each = lanes.block_on(0, Group::DEFAULT, move || async move {
         let began = lanes::time::monotonic_ns();
         let tasks: Vec<_> = (0..10)
@@ -249,7 +290,7 @@ fn switches(lanes: &Lanes, rounds: u64) {
         }
         (lanes::time::monotonic_ns() - began) as f64 / (10 * rounds) as f64
     });
-    println!("  task switch (yield) {each:.0} ns");
+    run.row("task switch", &format!("{each:.0}"), "ns");
     let each = lanes.block_on(0, Group::DEFAULT, move || async move {
         let began = lanes::time::monotonic_ns();
         let sum = Rc::new(Cell::new(0));
@@ -259,7 +300,7 @@ fn switches(lanes: &Lanes, rounds: u64) {
         }
         (lanes::time::monotonic_ns() - began) as f64 / rounds as f64
     });
-    println!("  spawn, run and await {each:.0} ns");
+    run.row("spawn, run and await a task", &format!("{each:.0}"), "ns");
     let count = rounds / 10;
     let each = lanes.block_on(0, Group::DEFAULT, move || async move {
         let began = lanes::time::monotonic_ns();
@@ -268,11 +309,11 @@ fn switches(lanes: &Lanes, rounds: u64) {
         }
         (lanes::time::monotonic_ns() - began) as f64 / count as f64
     });
-    println!("  lane switch to the heavy lane and back {:.1} us", each / 1000.0);
+    run.row("lane switch to the heavy lane and back", &format!("{:.1}", each / 1000.0), "µs");
 }
 
 /// Measures writes like those of the commit log, one at a time, in a file in the current folder.
-fn log_writes(lanes: &Lanes, count: u64) {
+fn log_writes(run: &mut Run, lanes: &Lanes, count: u64) {
     let path = std::path::PathBuf::from("lanes-bench.log");
     let file = path.clone();
     let (wall, before) = lanes.block_on(0, Group::LOG, move || async move {
@@ -292,25 +333,22 @@ fn log_writes(lanes: &Lanes, count: u64) {
     let after = [Group::LOG, Group::CONTROL].map(|group| cpu_ns(lanes, group));
     let cpu = after.iter().zip(before).map(|(after, before)| after - before).sum::<f64>();
     let each = |ns: f64| ns / count as f64 / 1000.0;
-    println!(
-        "  4 KiB direct dsync write: {:.1} us, CPU of the fast lane {:.1} us",
-        each(wall as f64),
-        each(cpu)
-    );
+    run.row("4 KiB direct dsync write, one at a time", &format!("{:.1}", each(wall as f64)), "µs");
+    run.row("CPU of the fast lane for it", &format!("{:.1}", each(cpu)), "µs");
     drop(std::fs::remove_file(path));
 }
 
-/// Returns the default rules, without the one that `--without` names.
-fn policy() -> Policy {
+/// Returns the rules without the one of this name.
+fn without(rule: &str) -> Policy {
     let all = Policy::DEFAULT;
-    let Some(rule) = std::env::args().skip_while(|arg| arg != "--without").nth(1) else { return all };
-    match rule.as_str() {
+    match rule {
         "short-slice" => Policy { latency_slice_ns: all.slice_ns, ..all },
         "credit" => Policy { credit_ns: 0, ..all },
         "lag" => Policy { lag_max_ns: 0, ..all },
         "kept-slice" => Policy { keep_slices: false, ..all },
         "active" => Policy { recently_active_ns: 0, ..all },
         "coalescing" => Policy { poll_part: 0, poll_part_lagging: 0, ..all },
+        "heavy-turn" => Policy { fast_before_heavy_ns: u64::MAX, ..all },
         "long-lease" => Policy { long_lease_ns: 0, ..all },
         "offer" => Policy { offer_cpu_ns: u64::MAX, ..all },
         "starved" => Policy { starved_ns: u64::MAX, ..all },
@@ -319,57 +357,115 @@ fn policy() -> Policy {
     }
 }
 
-fn main() {
-    let quick = std::env::args().any(|arg| arg == "--quick");
-    let scale = if quick { 1 } else { 10 };
-    let mut config = Config::detect();
-    config.policy = policy();
-    config.cores.truncate(1);
-    let cpu = config.cores[0];
-    println!("{config}");
-    let lanes = Lanes::start(config).expect("lanes start");
-    println!("io_uring: {}", lanes.uses_io_uring());
-    let mut before = String::new();
-    let only = std::env::args().skip(1).find(|arg| {
-        let value = std::mem::replace(&mut before, arg.clone()) == "--without";
-        !value && !arg.starts_with('-')
-    });
-    let wanted = |section: &str| only.as_ref().is_none_or(|only| only == section);
-    let time = Duration::from_millis(250 * scale);
-    if wanted("shares") {
-        println!("CPU by shares, all backlogged");
-        for mix in [[Lane::Fast, Lane::Fast], [Lane::Fast, Lane::Heavy], [Lane::Heavy, Lane::Heavy]] {
-            for (a, b) in [(1, 1), (2, 1), (4, 1), (100, 1)] {
-                shares(&lanes, &[(a * 10, mix[0]), (b * 10, mix[1])], time);
+/// Parts of the benchmark, in order.
+const PARTS: [(&str, Section); 8] = [
+    ("shares", SHARES),
+    ("wake", WAKE_UPS),
+    ("urgent", WAKE_UPS),
+    ("cap", SHARES),
+    ("cost", WAKE_UPS),
+    ("log", LOG),
+    ("disk", DISK),
+    ("rules", RULES),
+];
+
+/// Options of the command line.
+struct Options {
+    /// A tenth of the time.
+    quick: bool,
+    /// Rule that is switched off.
+    without: Option<String>,
+    /// The part to run, and the rule to compare. Without a part, all but `rules` run.
+    words: Vec<String>,
+}
+
+impl Options {
+    fn parse() -> Options {
+        let (mut quick, mut without, mut words) = (false, None, Vec::new());
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--quick" => quick = true,
+                "--without" => without = args.next(),
+                "--bench" => {} // cargo adds it
+                _ => words.push(arg),
             }
-            shares(&lanes, &[(10, mix[0]), (20, mix[1]), (40, mix[0])], time);
         }
+        Options { quick, without, words }
     }
-    if wanted("wake") {
-        println!("wake-up of the fast lane, from another CPU's write to the task poll");
-        latencies(&lanes, cpu, 300 * scale as usize);
+
+    fn runs(&self, part: &str) -> bool {
+        self.words.first().map_or(part != "rules", |wanted| wanted == part)
     }
-    if wanted("urgent") {
-        println!("heavy work beside a foreign process on the same CPU");
-        beside_a_foreign_process(&lanes, cpu, 5 * scale as usize);
+
+    /// Returns the command that repeats a part.
+    fn command(&self, part: &str) -> String {
+        let mut command = format!("cargo bench -p lanes -- {part}");
+        self.words.iter().skip(1).for_each(|word| command += &format!(" {word}"));
+        self.without.iter().for_each(|rule| command += &format!(" --without {rule}"));
+        command + if self.quick { " --quick" } else { "" }
     }
-    if wanted("cap") {
-        println!("hard cap");
-        cap(&lanes, Lane::Fast, time);
-        cap(&lanes, Lane::Heavy, time);
+}
+
+/// Runs a part on lanes with one core.
+fn run_part(part: &str, run: &mut Run, lanes: &Lanes, cpu: usize, scale: u32) {
+    let time = Duration::from_millis(250) * scale;
+    match part {
+        "shares" => {
+            for mix in [[Lane::Fast, Lane::Fast], [Lane::Fast, Lane::Heavy], [Lane::Heavy, Lane::Heavy]] {
+                for (a, b) in [(1, 1), (2, 1), (4, 1), (100, 1)] {
+                    shares(run, lanes, &[(a * 10, mix[0]), (b * 10, mix[1])], time);
+                }
+                shares(run, lanes, &[(10, mix[0]), (20, mix[1]), (40, mix[0])], time);
+            }
+        }
+        "wake" => latencies(run, lanes, cpu, 300 * scale as usize),
+        "urgent" => beside_a_foreign_process(run, lanes, cpu, 5 * scale as usize),
+        "cap" => [Lane::Fast, Lane::Heavy].into_iter().for_each(|lane| cap(run, lanes, lane, time)),
+        "cost" => switches(run, lanes, 20_000 * u64::from(scale)),
+        "log" => log_writes(run, lanes, 100 * u64::from(scale)),
+        _ => disk::all(run, lanes, time),
     }
-    if wanted("cost") {
-        println!("costs");
-        switches(&lanes, 20_000 * scale);
+}
+
+fn note(part: &str) -> &'static str {
+    match part {
+        "shares" => "CPU is from the threads' own clocks.",
+        "wake" => "Time from another CPU's write to the task's slice. Cells are p50, p99 and p99.9.",
+        "urgent" => {
+            "3 ms of heavy work every 50 ms beside an ordinary program that spins on the same CPU. Cells are median \
+             and maximum."
+        }
+        "rules" => "Cells are two runs with the rule / two without, in the order A B B A in one process.",
+        _ => "",
     }
-    if wanted("log") {
-        println!("a commit log's writes");
-        log_writes(&lanes, 100 * scale);
+}
+
+fn main() {
+    let options = Options::parse();
+    let scale = if options.quick { 1 } else { 10 };
+    let mut config = Config::detect();
+    config.policy = options.without.as_deref().map_or(Policy::DEFAULT, without);
+    config.cores.truncate(1);
+    println!("{config}");
+    for (part, section) in PARTS.into_iter().filter(|(part, _)| options.runs(part)) {
+        let mut run =
+            Run::new(section, options.command(part), if part == "rules" { 2 } else { 1 }).note(note(part));
+        if part == "rules" {
+            let rule = options.words.get(1).map(String::as_str);
+            rules::all(&mut run, &config, Duration::from_millis(200) * scale, rule);
+        } else {
+            let lanes = Lanes::start(config.clone()).expect("lanes start");
+            run_part(part, &mut run, &lanes, config.cores[0], scale);
+            println!(
+                "  io_uring {} stalls {} overruns {} starved {}",
+                lanes.uses_io_uring(),
+                lanes.stalls(),
+                lanes.slice_overruns(),
+                lanes.starved(0)
+            );
+            lanes.shutdown();
+        }
+        run.finish();
     }
-    if wanted("disk") {
-        println!("the disk by shares");
-        disk::all(&lanes, time);
-    }
-    println!("stalls {} overruns {} starved {}", lanes.stalls(), lanes.slice_overruns(), lanes.starved(0));
-    lanes.shutdown();
 }
