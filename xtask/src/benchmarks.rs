@@ -1,6 +1,7 @@
 //! `docs/benchmarks.md` is rendered from `bench/results/*.txt`, one file for each group of goals.
-//! Results are changed there. `cargo xtask benchmarks` then writes the page, and the step of that
-//! name fails where page and files differ. A file has a header, then blocks of one command each:
+//! Benchmarks write their blocks there (`crates/result_file`). Other results are typed. The command
+//! `cargo xtask benchmarks` then writes the page, and the step of that name fails where page and
+//! files differ. A file has a header, then blocks of one command each:
 //!
 //! ```text
 //! title: Cold reads
@@ -8,8 +9,9 @@
 //! machine: The CPUs, the disk, and other programs at the time.
 //!
 //! date: 2026-11-24         `by 2026-11-24` means on or before that day
-//! commit: 0a1b2c3          or `unknown`
+//! commit: 0a1b2c3          `0a1b2c3 modified` if files differed from it; or `unknown`
 //! command: cargo run …     or `unknown`
+//! machine: A sentence.     in place of that of the header; may be absent
 //! runs: 9                  number of samples, or `unknown`
 //! note: Sentences.         may be absent
 //! what | measured | unit | goal | verdict       rows, at least one; unit, goal and verdict may be empty
@@ -35,6 +37,7 @@ type Results<'a> = ([&'a str; 3], Vec<Block<'a>>);
 struct Block<'a> {
     /// Date, commit, command and number of runs.
     run: [&'a str; 4],
+    machine: Option<&'a str>,
     note: Option<&'a str>,
     /// What, measured, unit, goal and verdict.
     rows: Vec<[&'a str; 5]>,
@@ -91,17 +94,24 @@ fn parse(text: &str) -> Result<Results<'_>, Fault> {
     let header = [field(&mut lines, "title")?, field(&mut lines, "goal")?, field(&mut lines, "machine")?];
     let mut blocks = Vec::new();
     while blocks.is_empty() || lines.len() > 1 {
-        let (date, commit) = (field(&mut lines, "date")?, field(&mut lines, "commit")?);
-        let run = [date, commit, field(&mut lines, "command")?, field(&mut lines, "runs")?];
-        let has_note = lines.last().is_some_and(|(_, line)| line.starts_with("note:"));
-        let note = if has_note { Some(field(&mut lines, "note")?) } else { None };
+        let run = [field(&mut lines, "date")?, field(&mut lines, "commit")?, field(&mut lines, "command")?];
+        let machine = optional(&mut lines, "machine")?;
+        let [date, commit, command] = run;
+        let run = [date, commit, command, field(&mut lines, "runs")?];
+        let note = optional(&mut lines, "note")?;
         let mut rows = vec![row(lines.pop().unwrap_or(end))?];
         while lines.last().is_some_and(|line| *line != end && !line.1.starts_with("date:")) {
             rows.push(row(lines.pop().unwrap_or(end))?);
         }
-        blocks.push(Block { run, note, rows });
+        blocks.push(Block { run, machine, note, rows });
     }
     Ok((header, blocks))
+}
+
+/// Takes the next line if it has this key.
+fn optional<'a>(lines: &mut Vec<(usize, &'a str)>, key: &str) -> Result<Option<&'a str>, Fault> {
+    let is_there = lines.last().is_some_and(|(_, line)| line.starts_with(&format!("{key}:")));
+    if is_there { field(lines, key).map(Some) } else { Ok(None) }
 }
 
 /// Takes the next line, the last of `lines`, which has to be `key: value`.
@@ -109,11 +119,12 @@ fn field<'a>(lines: &mut Vec<(usize, &'a str)>, key: &str) -> Result<&'a str, Fa
     let (at, line) = lines.pop().unwrap_or_default();
     let value = line.strip_prefix(key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or_default().trim();
     let shape = || value.replace(|c: char| c.is_ascii_digit(), "0");
-    let is_hash = || matches!(value.len(), 7..=12) && value.chars().all(|c| c.is_ascii_hexdigit());
+    let hash = value.strip_suffix(" modified").unwrap_or(value);
+    let is_hash = || matches!(hash.len(), 7..=12) && hash.chars().all(|c| c.is_ascii_hexdigit());
     let (form, is_valid) = match key {
         "goal" | "machine" | "note" => ("a sentence", value.ends_with('.')),
         "date" => ("YYYY-MM-DD, or by YYYY-MM-DD", shape().trim_start_matches("by ") == "0000-00-00"),
-        "commit" => ("a short hash, or unknown", value == "unknown" || is_hash()),
+        "commit" => ("a short hash, with modified or not, or unknown", value == "unknown" || is_hash()),
         "runs" => ("a number, or unknown", value == "unknown" || value.parse::<NonZero<u32>>().is_ok()),
         _ => ("a text without `", !value.is_empty() && !value.contains('`')),
     };
@@ -136,11 +147,12 @@ fn render(([title, goal, machine], blocks): &Results<'_>) -> (String, String) {
     let mut text = format!("\n## {title}\n\n{}\n", wrap(goal, ""));
     text += "| what | measured | unit | goal | verdict | run |\n|---|---|---|---|---|---|\n";
     let mut list = format!("\n{}\n", wrap(&format!("Machine: {machine}"), ""));
-    for (Block { run: [date, commit, command, runs], note, rows }, number) in blocks.iter().zip(1..) {
+    for (Block { run: [date, commit, command, runs], machine, note, rows }, number) in blocks.iter().zip(1..)
+    {
         rows.iter().for_each(|row| text += &format!("| {} | {number} |\n", row.join(" | ")));
         let command = if *command == "unknown" { "command unknown".into() } else { format!("`{command}`") };
         list += &format!("{number}. {date}, commit {commit}, runs: {runs}.\n   {command}\n");
-        list += &note.map_or_else(String::new, |note| wrap(note, "   "));
+        [machine, note].into_iter().flatten().for_each(|text| list += &wrap(text, "   "));
     }
     let anchor =
         title.to_lowercase().replace(' ', "-").replace(|c: char| c.is_ascii_punctuation() && c != '-', "");
@@ -179,6 +191,19 @@ mod tests {
             "{section}"
         );
         assert!(section.ends_with("runs: 2.\n   `cargo bench`\n   A note.\n"), "{section}");
+    }
+
+    #[test]
+    fn block_of_a_benchmark_names_its_machine_and_a_modified_commit() {
+        let written = FILE
+            .replace("commit: unknown", "commit: 0a1b2c3d modified")
+            .replace("runs: 2", "machine: Another machine.\nruns: 2");
+        let (_, section) = render(&parse(&written).unwrap());
+        let run = "1. by 2026-11-24, commit 0a1b2c3d modified, runs: 2.\n   `cargo bench`\n";
+        let list = format!("{run}   Another machine.\n   A note.\n");
+        assert!(section.ends_with(&list), "{section}");
+        let fault = parse(&written.replace("Another machine.", "?")).err();
+        assert_eq!(fault.map(|fault| fault.0), Some(8));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Costs of this crate per request: level lookup, admission, metrics and rights. Run with
-//! `cargo bench -p access`.
+//! `cargo bench -p access`, and with `BENCH_RESULTS=bench/results` to write the results to that
+//! folder.
 
 #[path = "../tests/access/common.rs"]
 mod common;
@@ -9,16 +10,23 @@ use std::time::Duration;
 use access::Login;
 use common::{PASSWORD, Server};
 use engine::{Action, Target};
+use result_file::{Run, Section};
 use workload::{Admission, Kind};
+
+const PARTS: Section = Section {
+    file: "06-parts-of-a-request",
+    title: "Parts of a request",
+    goal: "The cost of each step of a request on one core is known.",
+};
 
 const ROUNDS: u32 = 1_000_000;
 
-fn measure(what: &str, mut once: impl FnMut()) {
+fn measure(run: &mut Run, what: &str, mut once: impl FnMut()) {
     (0..ROUNDS / 10).for_each(|_| once());
     let begin = lanes::time::now();
     (0..ROUNDS).for_each(|_| once());
     let taken: Duration = begin.elapsed();
-    println!("{what:55} {:7.1} ns", taken.as_nanos() as f64 / f64::from(ROUNDS));
+    run.row(what, &format!("{:.1}", taken.as_nanos() as f64 / f64::from(ROUNDS)), "ns");
 }
 
 fn main() {
@@ -36,24 +44,31 @@ fn main() {
         for _ in 0..100 {
             let _ = access.authenticate("ann", PASSWORD).await;
         }
-        println!(
-            "{:55} {:7.0} us",
-            "authenticate (4096 iterations, heavy lane)",
-            begin.elapsed().as_micros() as f64 / 100.0
+        let mut run = Run::new(PARTS, "cargo bench -p access", 1);
+        let authenticate_us = begin.elapsed().as_micros() as f64 / 100.0;
+        run.row(
+            "check a password, 4096 iterations on the heavy lane",
+            &format!("{authenticate_us:.0}"),
+            "µs",
         );
         let login: Login = access.authenticate("ann", PASSWORD).await.expect("logs in");
         let admission = Admission::new(0);
         let target = [Target { keyspace: "ks".into(), table: Some("t".into()), action: Action::Select }];
-        measure("effective: level lookup", || drop(std::hint::black_box(access.effective(&login))));
-        measure("authorize: one table, not a superuser", || access.authorize(&login, &target).expect("may"));
+        measure(&mut run, "look up the level of a login", || {
+            drop(std::hint::black_box(access.effective(&login)))
+        });
+        measure(&mut run, "authorize a statement on one table", || {
+            access.authorize(&login, &target).expect("may")
+        });
         let mut ns = 0;
-        measure("effective, admit, end, record", || {
+        measure(&mut run, "look up the level, admit, end and record", || {
             let effective = access.effective(&login);
             let admitted = admission.admit(&effective, 0, 0);
             ns = (ns + 977) % 10_000;
             effective.level.record(0, Kind::Read, ns, 100, false);
             drop(admitted);
         });
+        run.finish();
     });
     server.stop();
 }

@@ -1,8 +1,17 @@
 //! Costs of parsing statements that clients send unprepared: `cargo bench -p cql`. Each result is
-//! the best of 30 rounds, so that other load on the machine disturbs it little.
+//! the best of 30 rounds, so that other load on the machine disturbs it little. With
+//! `BENCH_RESULTS=bench/results` the results are written to that folder.
 
 use std::hint::black_box;
 use std::time::Instant;
+
+use result_file::{Run, Section};
+
+const PARTS: Section = Section {
+    file: "06-parts-of-a-request",
+    title: "Parts of a request",
+    goal: "The cost of each step of a request on one core is known.",
+};
 
 const ROUNDS: u32 = 30;
 const PARSES_PER_ROUND: u32 = 20_000;
@@ -40,13 +49,16 @@ fn main() {
             "UPDATE ks.t SET a = 'x', c = c + 1, m['k'] = 5 WHERE pk = 1 AND ck = 2 IF a = 'y'".to_owned(),
         ),
     ];
-    println!("{:22} {:>6} {:>10} {:>10}", "statement", "bytes", "parse, ns", "print, ns");
+    let mut run = Run::new(PARTS, "cargo bench -p cql", ROUNDS).note("The best of the runs.");
     for (name, text) in &statements {
         let Ok(tree) = cql::parse(text) else { panic!("expected a statement, got {text}") };
         let parse = best_ns(|| {
             let _ = black_box(cql::parse(black_box(text)));
         });
         let print = best_ns(|| drop(black_box(tree.to_string())));
-        println!("{name:22} {:6} {parse:10.0} {print:10.0}", text.len());
+        let what = format!("a statement of {} bytes ({name})", text.len());
+        run.row(&format!("parse {what}"), &format!("{parse:.0}"), "ns");
+        run.row(&format!("print {what}"), &format!("{print:.0}"), "ns");
     }
+    run.finish();
 }

@@ -5,18 +5,30 @@
 //! Open loops then show the delay by the generator itself, which is part of every latency it
 //! reports.
 //!
-//! `cargo bench -p load`
+//! `cargo bench -p load`, and with `BENCH_RESULTS=bench/results` to write the results to that
+//! folder.
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
 
 #[path = "../tests/fake/mod.rs"]
 mod fake;
 
 use load::{Pacing, Spec, Step, StopFlag, Workload};
+use result_file::{Run, Section};
+
+const PARTS: Section = Section {
+    file: "06-parts-of-a-request",
+    title: "Parts of a request",
+    goal: "The cost of each step of a request on one core is known.",
+};
 
 fn main() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     std::thread::spawn(move || fake::serve_fast(&listener));
+    let mut run = Run::new(PARTS, "cargo bench -p load", 1).note(
+        "The generator over 16 connections, against a server that always sends the same answer. Delays of sending \
+         are part of every latency that it reports.",
+    );
     for (workload, in_flight) in [(Workload::Read, 256), (Workload::Write, 256), (Workload::Read, 16)] {
         let spec = Spec {
             workload,
@@ -27,14 +39,10 @@ fn main() {
         };
         let report = load::run(&spec, &StopFlag::new(), |_| {}).expect("it runs");
         let step = &report.steps[0];
-        println!(
-            "{workload:?}, 16 connections, {in_flight} in flight: {:.0} a second by wall clock, \
-             {:.2} µs of generator CPU each, so {:.0} a second from one core ({:.0} % of it used)",
-            step.throughput_per_s,
-            step.generator_us_per_request,
-            1e6 / step.generator_us_per_request,
-            100.0 * step.generator_cpu,
-        );
+        let what = format!("the load generator, a {workload:?} with {in_flight} in flight").to_lowercase();
+        run.row(&what, &format!("{:.2}", step.generator_us_per_request), "µs of its CPU");
+        let used = format!("{:.0} · {:.0}", step.throughput_per_s, 100.0 * step.generator_cpu);
+        run.row(&format!("{what}: rate and use of its core"), &used, "a second · %");
     }
     for rate_per_s in [4_000.0, 40_000.0, 200_000.0] {
         let spec = Spec {
@@ -46,14 +54,11 @@ fn main() {
         let report = load::run(&spec, &StopFlag::new(), |_| {}).expect("it runs");
         let step = &report.steps[0];
         let latency = step.reads.clone().unwrap_or_default().latency;
-        println!(
-            "open loop, {rate_per_s:.0} a second: p50 {:.0} µs, p99 {:.0} µs, p99.9 {:.0} µs; 99 % were sent \
-             within {:.0} µs of their due time; {:.0} % of a core",
-            latency.p50_us,
-            latency.p99_us,
-            latency.p999_us,
-            step.generator_lag_p99_us,
-            100.0 * step.generator_cpu,
-        );
+        let what = format!("open loop of {rate_per_s:.0} requests a second");
+        let percentiles = format!("{:.0} · {:.0} · {:.0}", latency.p50_us, latency.p99_us, latency.p999_us);
+        run.row(&format!("{what}: p50, p99 and p99.9"), &percentiles, "µs");
+        let sent = format!("{:.0} · {:.0}", step.generator_lag_p99_us, 100.0 * step.generator_cpu);
+        run.row(&format!("{what}: p99 of the delay of sending, use of its core"), &sent, "µs · %");
     }
+    run.finish();
 }

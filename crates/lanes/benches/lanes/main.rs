@@ -23,7 +23,8 @@ use sched::{Class, Policy};
 const SHARES: Section = Section {
     file: "01-lanes",
     title: "Shares and caps on lanes",
-    goal: "Groups of busy work on one core get CPU by shares within 0.5 %, and a cap of 50 % holds within 0.5 points.",
+    goal: "Groups of busy work on one core get CPU by shares within 0.5 %, and a cap of 50 % holds within \
+           0.5 points.",
 };
 const WAKE_UPS: Section = Section {
     file: "02-wake-ups",
@@ -391,6 +392,10 @@ impl Options {
                 _ => words.push(arg),
             }
         }
+        if let Some(part) = words.first() {
+            let is_known = PARTS.iter().any(|(known, _)| known == part);
+            assert!(is_known, "expected a part of {PARTS:?}, got {part:?}");
+        }
         Options { quick, without, words }
     }
 
@@ -436,7 +441,10 @@ fn note(part: &str) -> &'static str {
             "3 ms of heavy work every 50 ms beside an ordinary program that spins on the same CPU. Cells are median \
              and maximum."
         }
-        "rules" => "Cells are two runs with the rule / two without, in the order A B B A in one process.",
+        "rules" => {
+            "Cells are the median with the rule, the median without it, and the median ratio of pairs with the \
+             quartiles, in the order A B B A in one process. Of the rule `starved` there are two pairs."
+        }
         _ => "",
     }
 }
@@ -449,11 +457,11 @@ fn main() {
     config.cores.truncate(1);
     println!("{config}");
     for (part, section) in PARTS.into_iter().filter(|(part, _)| options.runs(part)) {
-        let mut run =
-            Run::new(section, options.command(part), if part == "rules" { 2 } else { 1 }).note(note(part));
+        let mut run = Run::new(section, options.command(part), if part == "rules" { 2 * scale } else { 1 })
+            .note(note(part));
         if part == "rules" {
             let rule = options.words.get(1).map(String::as_str);
-            rules::all(&mut run, &config, Duration::from_millis(200) * scale, rule);
+            rules::all(&mut run, &config, scale as usize, rule);
         } else {
             let lanes = Lanes::start(config.clone()).expect("lanes start");
             run_part(part, &mut run, &lanes, config.cores[0], scale);

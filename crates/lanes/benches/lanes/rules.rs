@@ -2,8 +2,8 @@
 //! A) in one process. Counts come first: a machine with other work changes times by a factor, and
 //! counts hardly. `docs/decisions/0020-rules-on-a-real-kernel.md` has the conclusions.
 //!
-//! Each load is one under which its rule should show. A pair of cells is *with* and *without*, each
-//! of two runs.
+//! Each load is one under which its rule should show. A cell has the median with the rule, the
+//! median without it, and the quartiles of *without* divided by *with*, by pairs of runs.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
-use lanes::{Config, DeferredWork, Group, GroupSpec, Lanes};
+use lanes::{Config, DeferredWork, Group, GroupSpec, Lanes, Reporter};
 use result_file::Run;
 use sched::Policy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -37,6 +37,13 @@ const COMPARISONS: [Comparison; 10] = [
     ("starved", urgent_work_beside_another_program),
     ("defer", answers_to_several_connections),
 ];
+
+/// Length of a run. Short runs in turn meet the same other work.
+const RUN: Duration = Duration::from_millis(200);
+/// Time for urgent jobs, after which a run ends with the job in progress.
+const URGENT: Duration = Duration::from_secs(5);
+/// Most rounds of this rule: without it, each run takes many seconds.
+const STARVED_ROUNDS: usize = 1;
 
 struct Setup {
     lanes: Lanes,
@@ -71,24 +78,41 @@ impl Setup {
     }
 }
 
-/// Prints the comparison of each rule, or of `only`.
-pub(crate) fn all(run: &mut Run, config: &Config, time: Duration, only: Option<&str>) {
+/// Compares each rule, or `only`, in `rounds` rounds of four runs.
+pub(crate) fn all(run: &mut Run, config: &Config, rounds: usize, only: Option<&str>) {
     for (rule, load) in COMPARISONS.into_iter().filter(|(rule, _)| only.is_none_or(|only| only == *rule)) {
+        let rounds = if rule == "starved" { STARVED_ROUNDS } else { rounds };
         let [mut with, mut off] = [Vec::new(), Vec::new()];
-        for is_with in [true, false, false, true] {
+        for is_with in std::iter::repeat_n([true, false, false, true], rounds).flatten() {
             let policy = if is_with { Policy::DEFAULT } else { without(rule) };
-            let config = Config { policy, ..config.clone() };
+            let config = Config { policy, reporter: Reporter::new(|_| {}), ..config.clone() };
             let cpu = config.cores[0];
-            let setup = Setup { lanes: Lanes::start(config).expect("lanes start"), cpu, time };
+            let setup = Setup { lanes: Lanes::start(config).expect("lanes start"), cpu, time: RUN };
             let measured = load(&setup);
             setup.lanes.shutdown();
             if is_with { with.push(measured) } else { off.push(measured) }
         }
         for (at, &(what, _, unit)) in with[0].iter().enumerate() {
-            let cell = |runs: &[Measured]| format!("{:.1} · {:.1}", runs[0][at].1, runs[1][at].1);
-            run.row(&format!("{rule}, {what}"), &format!("{} / {}", cell(&with), cell(&off)), unit);
+            let [with, off] = [&with, &off].map(|runs| runs.iter().map(|run| run[at].1).collect::<Vec<_>>());
+            let pairs = off.iter().zip(&with).filter(|(_, with)| **with > 0.0);
+            let ratio = match pairs.map(|(off, with)| off / with).collect::<Vec<_>>() {
+                ratios if ratios.is_empty() => "–".to_owned(),
+                ratios => {
+                    let [low, median, high] = quartiles(ratios);
+                    format!("{median:.2} ({low:.2}–{high:.2})")
+                }
+            };
+            let [with, off] = [with, off].map(|runs| quartiles(runs)[1]);
+            let cell = format!("{with:.1} · {off:.1}, ratio {ratio}");
+            run.row(&format!("{rule}, {what}"), &cell, unit);
         }
     }
+}
+
+/// Returns the quartiles.
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
 
 /// An answer that is sent when its group pauses, as those of a session.
@@ -130,7 +154,7 @@ fn echo(lanes: &Lanes, group: Group) -> SocketAddr {
     })
 }
 
-/// What one client thread saw.
+/// Requests of one client thread.
 struct Client {
     /// Latencies in order, µs.
     latencies_us: Vec<f64>,
@@ -138,6 +162,8 @@ struct Client {
     sleeps: f64,
     /// CPU of the thread for each request, µs.
     cpu_us: f64,
+    /// Time that the thread waited for a CPU, for each request, µs. Other programs cause it.
+    delay_us: f64,
 }
 
 impl Client {
@@ -152,13 +178,15 @@ impl Client {
     }
 }
 
-/// Returns CPU time, ns, and the number of sleeps of the calling thread so far.
-fn of_this_thread() -> (f64, f64) {
+/// Returns CPU time, time of waiting for a CPU, both ns, and the number of sleeps of this thread.
+fn of_this_thread() -> [f64; 3] {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/{file}")).expect("in /proc");
     let number = |word: Option<&str>| word.and_then(|word| word.parse::<f64>().ok()).expect("a number");
     let status = read("status");
     let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).map(str::trim);
-    (number(read("schedstat").split(' ').next()), number(sleeps))
+    let schedstat = read("schedstat");
+    let mut times = schedstat.split(' ');
+    [number(times.next()), number(times.next()), number(sleeps)]
 }
 
 /// Sends requests over several connections from one thread. Each connection sends the next one
@@ -179,8 +207,9 @@ fn client(address: SocketAddr, connections: usize, think: Duration, time: Durati
     let after = of_this_thread();
     latencies_us.sort_by(f64::total_cmp);
     let count = latencies_us.len() as f64;
-    let (sleeps, cpu_us) = ((after.1 - before.1) / count, (after.0 - before.0) / count / 1_000.0);
-    Client { latencies_us, sleeps, cpu_us }
+    let [cpu_us, delay_us, sleeps] = [(0, 1_000.0), (1, 1_000.0), (2, 1.0)]
+        .map(|(at, unit): (usize, f64)| (after[at] - before[at]) / count / unit);
+    Client { latencies_us, sleeps, cpu_us, delay_us }
 }
 
 /// Returns the latencies of one connection's requests, µs.
@@ -292,7 +321,7 @@ fn capped_heavy_work(setup: &Setup) -> Measured {
 /// Jobs of 3 ms, such as logins, beside a program that keeps the CPU busy.
 fn urgent_work_beside_another_program(setup: &Setup) -> Measured {
     let mut foreign = foreign_spinner(setup.cpu);
-    let until = Instant::now() + 4 * setup.time;
+    let until = Instant::now() + URGENT;
     let mut took_ms = Vec::new();
     while took_ms.is_empty() || (Instant::now() < until && took_ms.len() < 200) {
         std::thread::sleep(Duration::from_millis(50));
@@ -320,6 +349,7 @@ fn answers_to_several_connections(setup: &Setup) -> Measured {
     measured.push(("sleeps of a client of 16 connections", client.sleeps * 1_000.0, "for 1,000 requests"));
     measured.push(("CPU of the lane", used_ns / requests / 1_000.0, "µs a request"));
     measured.push(("CPU of the client", client.cpu_us, "µs a request"));
+    measured.push(("the client's wait for a CPU", client.delay_us, "µs a request"));
     measured.push(("p50", client.at(0.5), "µs"));
     measured.push(("p99", client.at(0.99), "µs"));
     measured
