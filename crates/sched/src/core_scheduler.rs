@@ -269,7 +269,11 @@ impl CoreScheduler {
                 let slice_ns = self.tree.slice_ns().min(self.tree.poll_ns(leaf));
                 Decision::Run(leaf, slice_ns.min(budget_ns))
             }
-            Queued { heavy: true, .. } => Decision::Yield(leaf, budget_ns),
+            Queued { heavy: true, .. } => {
+                // Not when it is charged: another program may leave the heavy lane no CPU.
+                local.fast_since_heavy_ns = 0;
+                Decision::Yield(leaf, budget_ns)
+            }
             _ => Decision::Empty(leaf),
         }
     }

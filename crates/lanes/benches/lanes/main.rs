@@ -29,8 +29,8 @@ const SHARES: Section = Section {
 const WAKE_UPS: Section = Section {
     file: "02-wake-ups",
     title: "Wake-ups of a fast lane",
-    goal: "A fast lane wakes beside heavy work as quickly as on an idle core, and urgent heavy work goes on beside other \
-           programs.",
+    goal: "A fast lane wakes beside heavy work as quickly as on an idle core, and urgent heavy work goes on beside \
+           other programs.",
 };
 const DISK: Section = Section {
     file: "03-disk",

@@ -294,11 +294,14 @@ fn heavy_and_busy_work_of_one_level(setup: &Setup) -> Measured {
         let before = setup.lanes.usage(level);
         std::thread::sleep(setup.time);
         let after = setup.lanes.usage(level);
-        let heavy_ns = (after.cpu_heavy_ns - before.cpu_heavy_ns) as f64;
-        heavy_ns * 100.0 / (heavy_ns + (after.cpu_fast_ns - before.cpu_fast_ns) as f64)
+        [after.cpu_heavy_ns - before.cpu_heavy_ns, after.cpu_fast_ns - before.cpu_fast_ns]
+            .map(|ns| ns as f64 / setup.time.as_nanos() as f64 * 100.0)
     };
-    let (part, ..) = setup.beside(&[(level, Lane::Fast), (level, Lane::Heavy)], level, wait);
-    vec![("heavy beside fast work of its level", part, "% of both")]
+    let ([heavy, fast], ..) = setup.beside(&[(level, Lane::Fast), (level, Lane::Heavy)], level, wait);
+    vec![
+        ("heavy beside fast work of its level", heavy, "% of the core"),
+        ("the fast work", fast, "% of the core"),
+    ]
 }
 
 /// Heavy work capped at half of the core, and nothing else.

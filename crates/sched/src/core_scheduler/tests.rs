@@ -72,6 +72,27 @@ fn heavy_work_of_a_leaf_is_not_starved_by_its_fast_work() {
     assert_eq!(lanes.iter().filter(|&&fast| !fast).count(), 2, "one slice in five: {lanes:?}");
 }
 
+/// Regression: the turn of heavy work ended only when CPU was charged for it. Another program can
+/// leave the heavy lane none, and the requests of its group then never ran.
+#[test]
+fn fast_work_goes_on_beside_heavy_work_that_gets_no_cpu() {
+    let mut core = Core::new();
+    let level = core.level(NORMAL, 0);
+    core.scheduler.woke(level);
+    let mut fast = 0;
+    for _ in 0..12 {
+        match core.next(0, BOTH) {
+            Decision::Run(leaf, slice_ns) => {
+                core.scheduler.ran(leaf, slice_ns);
+                fast += 1;
+            }
+            Decision::Yield(..) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(fast, 10, "four slices in five");
+}
+
 #[test]
 fn capped_leaf_asks_for_a_lease_and_gives_back_the_rest() {
     let mut core = Core::new();
