@@ -1,6 +1,6 @@
 //! Comparison of the lanes with all rules of the scheduler and without one of them, in turn (A B B
 //! A) in one process. Counts come first: a machine with other work changes times by a factor, and
-//! counts hardly. `docs/decisions/0020-rules-on-a-real-kernel.md` has the conclusions.
+//! counts hardly. `docs/decisions/0020-rules-beside-the-kernel.md` has the conclusions.
 //!
 //! Each load is one under which its rule should show. A cell has the median with the rule, the
 //! median without it, and the quartiles of *without* divided by *with*, by pairs of runs.
