@@ -15,8 +15,10 @@ fairlane demo [flags]              transactions and analytics, without and with 
 fairlane demo flush [flags]        writes beside flushes and compactions, and without
 fairlane demo compaction [flags]   the space that a major compaction needs
 fairlane demo olap [flags]         queries beside queries: shares, a hard limit, latency
+fairlane demo batching [flags]     commands in order over changing keys: partitions in parallel, and batches
 
-  --quick          one minute (olap: three) instead of some (levels 4, flush 15, compaction 2, olap 7); coarser results
+  --quick          one minute (olap: three) instead of some (levels 4, flush 15, compaction 2,
+                   olap 7, batching 4); coarser results
   --shape NAME     slices (default): the batch load reads 100 rows a request;
                    published: single rows, interactive at 20 % of capacity beside 1800 in flight
   --report FILE    the report, to open in a browser [report.html]
@@ -31,7 +33,7 @@ fairlane demo olap [flags]         queries beside queries: shares, a hard limit,
   --commit MODE    flush: --commit of the server; with periodic:MS no write waits for the disk, so that only the
                    CPU of flushes and compactions counts [batch]
   --rate N         flush: writes a second [40 % of what the server takes for long, which is measured first]
-  --picture FILE   the main figure as an SVG file (levels only)
+  --picture FILE   the main figure as an SVG file (levels and batching)
   --from FILE      runs nothing: prints and writes the report again from results of --json
   --keep           keeps the temporary folder with the server's log and data
   --help           this text
@@ -154,8 +156,13 @@ fn check_subject(options: &Options, program: &Program) -> Result<(), DemoError> 
     let subject = options.subject;
     let faults = [
         (
-            subject != Subject::Levels && (options.shape != Shape::Slices || options.picture.is_some()),
-            "--shape and --picture belong to the demo of service levels: `fairlane demo`.",
+            subject != Subject::Levels && options.shape != Shape::Slices,
+            "--shape belongs to the demo of service levels: `fairlane demo`.",
+        ),
+        (
+            !matches!(subject, Subject::Levels | Subject::Batching) && options.picture.is_some(),
+            "--picture belongs to the demos of service levels and of batches: `fairlane demo`, `fairlane demo \
+             batching`.",
         ),
         (
             subject != Subject::Olap && options.olap != OlapOptions::default(),
@@ -225,6 +232,11 @@ mod tests {
         check("compaction --shape published", Err("--shape"));
         check("flush --from a.json", Err("leave the word out"));
         check("flash", Err("flash"));
+        check("batching --quick --picture a.svg", Ok((true, "report.html", None)));
+        check("batching --shape published", Err("--shape"));
+        check("batching --rate 5", Err("fairlane demo flush"));
+        check("batching --seconds 5", Err("fairlane demo olap"));
+        check("flush --picture a.svg", Err("--picture"));
         check("--rows 5", Err("fairlane demo olap"));
         check("olap --rows 0", Err("--rows"));
         check("olap --scale NaN", Err("--scale"));
@@ -259,6 +271,7 @@ mod tests {
         assert_eq!(subject("flush --keep"), Subject::Flush);
         assert_eq!(subject("compaction"), Subject::Compaction);
         assert_eq!(subject("olap --only latency"), Subject::Olap);
+        assert_eq!(subject("batching --keep"), Subject::Batching);
         assert_eq!(subject("--quick"), Subject::Levels);
     }
 

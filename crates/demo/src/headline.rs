@@ -1,9 +1,9 @@
 //! Headline of the report: the result in one sentence.
 
-use crate::compare::{Effect, batch_loss, beside, cost, throughputs};
-use crate::names::{LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
+use crate::compare::{Effect, batch_loss, beside, cost, deviation, one_key, throughputs};
+use crate::names::{BATCHED, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
 use crate::results::{Chapter, Outcome, Subject};
-use crate::units::{factor, percent};
+use crate::units::{factor, percent, rate};
 
 /// Returns the sentence. It contains only values that were measured, and warns of invalid results.
 pub(crate) fn sentence(outcome: &Outcome) -> String {
@@ -22,6 +22,7 @@ fn result(outcome: &Outcome) -> String {
         Subject::Flush => flush(outcome),
         Subject::Compaction => compaction(outcome),
         Subject::Olap => olap(outcome),
+        Subject::Batching => batching(outcome),
     }
 }
 
@@ -78,6 +79,20 @@ fn flush(outcome: &Outcome) -> String {
             factor(on)
         ),
         _ => "Writes beside flushes and compactions.".to_string(),
+    }
+}
+
+fn batching(outcome: &Outcome) -> String {
+    let deviation = outcome.chapter(BATCHED).and_then(deviation);
+    match (one_key(outcome), deviation) {
+        (Some((partitions, batches)), Some(deviation)) => format!(
+            "Commands in order on one key: {} a second with partitions in parallel, {} in batches. Whatever the keys, \
+             batches stay within {} of the requested rate.",
+            rate(partitions),
+            rate(batches),
+            percent(deviation)
+        ),
+        _ => "Commands in order over changing keys.".to_string(),
     }
 }
 

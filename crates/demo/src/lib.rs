@@ -1,10 +1,10 @@
 //! `fairlane demo`: a real server and real load on this machine. The first subject is transactions
 //! and analytics on one server, without and with service levels. Others are background work beside
-//! writes, the space of compactions, and queries beside queries. A subject is a script: the
-//! server's flags, what is measured first, and chapters.
+//! writes, the space of compactions, queries beside queries, and commands in order. A subject is a
+//! script: the server's flags, what is measured first, and chapters.
 //!
 //! ```text
-//!   lib (flow) ── stage (shared state) ── phases · shares · flush · olap
+//!   lib (flow) ── stage (shared state) ── phases · shares · flush · olap · batching
 //!                   │ server: child processes      │
 //!                   │ metrics: CPU, storage        ▼
 //!                   └──────────────────────────► results ──► compare · trust ──► terminal · report (chart) · JSON
@@ -22,6 +22,7 @@
 )]
 
 mod activity;
+mod batching;
 mod chart;
 mod compaction;
 mod compare;
@@ -205,6 +206,12 @@ const OLAP: [(&str, Experiment); 4] = [
     ("short queries of TPC-H beside others", olap::tpch),
 ];
 
+const BATCHING: [(&str, Experiment); 3] = [
+    ("partitions in parallel, 64 threads", batching::few_threads),
+    ("batches", batching::batched),
+    ("partitions in parallel, 1024 threads", batching::many_threads),
+];
+
 /// Returns the chapters about queries, or those of one experiment.
 fn olap_chapters(only: Option<OlapPart>) -> &'static [(&'static str, Experiment)] {
     let all: &'static [(&'static str, Experiment)] = &OLAP;
@@ -235,6 +242,9 @@ fn script(options: &Options) -> Option<Script> {
         Subject::Olap => {
             let chapters = olap_chapters(options.olap.only);
             Script { flags: |_| olap::flags(), prepare: olap::prepare, chapters, quick: chapters.len() }
+        }
+        Subject::Batching => {
+            Script { flags: |_| Vec::new(), prepare: batching::prepare, chapters: &BATCHING, quick: 2 }
         }
         Subject::Compaction => return None,
     };
@@ -297,7 +307,7 @@ fn machine(subject: Subject) -> Machine {
     let cores = server::cores();
     let (mut server_cores, mut load_cores) = halves(&cores);
     match subject {
-        Subject::Levels => {}
+        Subject::Levels | Subject::Batching => {}
         // Background work of storage is per core, so that one core is enough.
         Subject::Flush | Subject::Compaction => server_cores.truncate(1),
         // A query runs on all cores, and its client needs hardly any CPU.

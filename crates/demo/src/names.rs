@@ -31,3 +31,13 @@ pub(crate) const CONNECTIONS: [usize; 4] = [1, 2, 4, 8];
 pub(crate) const SHORT_CLICKBENCH: &str = "olap_clickbench";
 pub(crate) const SHORT_TPCH: &str = "olap_tpch";
 pub(crate) const SHORT: [&str; 2] = [SHORT_CLICKBENCH, SHORT_TPCH];
+
+/// Load of the demo of batches.
+pub(crate) const COMMANDS: &str = "commands";
+/// Its chapters, by strategy.
+pub(crate) const PER_PARTITION: &str = "per_partition";
+pub(crate) const THREADS: &str = "threads";
+pub(crate) const BATCHED: &str = "batched";
+/// Phases to compare with each other: one key, and ten of them.
+pub(crate) const ONE_KEY: &str = "keys-1";
+pub(crate) const TEN_KEYS: &str = "keys-10";

@@ -76,6 +76,8 @@ pub(crate) struct Times {
     pub(crate) background: f64,
     /// Numbers of these phases with controllers, and without.
     pub(crate) background_phases: (usize, usize),
+    /// Each phase of the demo of batches.
+    pub(crate) batching: f64,
 }
 
 impl Times {
@@ -88,6 +90,7 @@ impl Times {
         shares: 3.0,
         background: 5.0,
         background_phases: (4, 2),
+        batching: 3.0,
     };
     pub(crate) const FULL: Times = Times {
         rows: 100_000,
@@ -98,6 +101,7 @@ impl Times {
         shares: 14.0,
         background: 30.0,
         background_phases: (16, 8),
+        batching: 8.0,
     };
 }
 

@@ -20,12 +20,18 @@ pub(crate) enum Subject {
     Compaction,
     /// Queries beside queries.
     Olap,
+    /// Commands in batches, and partitions in parallel.
+    Batching,
 }
 
 impl Subject {
     /// All subjects but the first, each with its word on the command line.
-    pub(crate) const WORDS: [(&'static str, Subject); 3] =
-        [("flush", Subject::Flush), ("compaction", Subject::Compaction), ("olap", Subject::Olap)];
+    pub(crate) const WORDS: [(&'static str, Subject); 4] = [
+        ("flush", Subject::Flush),
+        ("compaction", Subject::Compaction),
+        ("olap", Subject::Olap),
+        ("batching", Subject::Batching),
+    ];
 }
 
 /// All results of one demo.
@@ -202,6 +208,12 @@ pub(crate) struct Chapter {
     pub(crate) storage: Vec<StoragePoint>,
     /// Space of the table files over time, if it is the subject.
     pub(crate) space: Vec<SpacePoint>,
+    /// Operations of the batcher in each phase, if it is the subject.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) batches: Vec<Batches>,
+    /// Operations in flight, second by second.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) in_flight: Vec<InFlight>,
 }
 
 impl Chapter {
@@ -491,6 +503,49 @@ impl StoragePoint {
     pub(crate) fn background_bytes_per_s(&self) -> f64 {
         self.flush_bytes_per_s + self.compaction_bytes_per_s
     }
+}
+
+/// Operations of a batcher in one phase.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Batches {
+    /// Id of the phase.
+    pub(crate) window: String,
+    /// Number of keys in use.
+    pub(crate) keys: u64,
+    /// Commands that were due during the phase and did not get a place until its end.
+    pub(crate) left: u64,
+    /// Reads and writes done.
+    pub(crate) operations: u64,
+    /// Reads and writes that the commands asked for.
+    pub(crate) asked: u64,
+    /// Mean number of reads and writes in flight.
+    pub(crate) in_flight_mean: f64,
+    /// Largest number of reads and writes in flight.
+    pub(crate) in_flight_most: u64,
+    /// Rows compared with the result of running the commands one after the other.
+    pub(crate) rows: u64,
+    /// Rows and outputs that differ from it.
+    pub(crate) wrong: u64,
+}
+
+impl Batches {
+    /// Returns the reads and writes done, as a fraction of those asked for.
+    pub(crate) fn part(&self) -> f64 {
+        self.operations as f64 / self.asked.max(1) as f64
+    }
+}
+
+/// Operations in flight in one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct InFlight {
+    /// Middle, seconds since 1970.
+    pub(crate) at_s: f64,
+    /// Mean number.
+    pub(crate) mean: f64,
+    /// Largest number.
+    pub(crate) most: f64,
 }
 
 /// Space of the table files at one moment.

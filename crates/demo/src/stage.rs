@@ -36,7 +36,9 @@ pub(crate) struct Stage {
     pub(crate) slices_per_s: f64,
     /// Capacity for writes in the demo of flushes.
     pub(crate) writes_per_s: f64,
-    /// Bytes that the log writes at the rate of that demo.
+    /// Rate of commands in the demo of batches.
+    pub(crate) commands_per_s: f64,
+    /// Bytes that the log writes at the rate of the demo of flushes.
     pub(crate) log_bytes_per_s: f64,
     pub(crate) machine: Machine,
     /// Sentences that a reader of the results must know.
@@ -96,6 +98,7 @@ impl Stage {
             reads_per_s: 0.0,
             interactive_per_s: 0.0,
             writes_per_s: 0.0,
+            commands_per_s: 0.0,
             log_bytes_per_s: 0.0,
             slices_per_s: 0.0,
             machine,

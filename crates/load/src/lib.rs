@@ -27,6 +27,7 @@ mod common;
 mod connection;
 mod connector;
 mod data;
+mod delay_line;
 mod error;
 mod flags;
 mod histogram;
@@ -53,6 +54,7 @@ mod worker;
 
 pub use cli::cli;
 pub use data::{Filling, Tables, fill};
+pub use delay_line::DelayLine;
 pub use error::LoadError;
 pub use histogram::{Latencies, Latency, OpKind};
 pub use keys::Distribution;

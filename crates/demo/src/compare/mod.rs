@@ -2,6 +2,7 @@
 //! value that was not measured is missing. A value that other programs disturbed is shown without a
 //! verdict.
 
+mod batching;
 mod judge;
 mod levels;
 mod olap;
@@ -10,6 +11,7 @@ mod storage;
 
 use crate::results::{Outcome, Row};
 
+pub(crate) use batching::{deviation, one_key};
 pub(crate) use levels::{Effect, batch_loss};
 pub(crate) use olap::{OverAlone, beside, over_alone, throughputs};
 pub(crate) use shares::over_first;
@@ -23,6 +25,7 @@ pub(crate) fn compare(outcome: &Outcome) -> Vec<Row> {
     levels::cap_row(outcome, &mut rows);
     storage::rows(outcome, &mut rows);
     olap::rows(outcome, &mut rows);
+    batching::rows(outcome, &mut rows);
     rows
 }
 

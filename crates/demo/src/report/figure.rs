@@ -1,6 +1,6 @@
 //! Figure of a chapter: its panels, and the texts in them.
 
-use super::{cpu, olap, storage};
+use super::{batching, cpu, olap, storage};
 use crate::chart::{Band, Figure, Line, Note, Panel, Rule, Scale};
 use crate::compare::over_first;
 use crate::names::{BATCH, INTERACTIVE, WRITES};
@@ -16,11 +16,14 @@ pub(super) fn of(outcome: &Outcome, chapter: &Chapter) -> Figure {
     let band =
         |window: &Window| Band { label: window.label.clone(), begin: window.begin_s, end: window.end_s };
     let mut panels = match chapter.window("beside") {
+        _ if outcome.subject == Subject::Batching => batching::panels(chapter),
         _ if outcome.subject == Subject::Olap => vec![olap::panel(chapter)],
         None if chapter.storage.is_empty() => vec![together(chapter)],
         _ => chapter.series.iter().map(|series| apart(outcome, chapter, series)).collect(),
     };
-    panels.push(latency(chapter));
+    if outcome.subject != Subject::Batching {
+        panels.push(latency(chapter));
+    }
     panels.extend(storage::panels(chapter));
     panels.push(cpu::cpu(chapter));
     panels.extend(storage::space(chapter));

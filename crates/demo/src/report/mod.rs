@@ -2,6 +2,7 @@
 //! system, and light on paper. Colours are those of Okabe and Ito, which colour-blind readers can
 //! distinguish, darker on white for text. Lines also have names, dashes and marks.
 
+mod batching;
 mod cpu;
 mod figure;
 mod olap;
@@ -155,10 +156,14 @@ fn figure_element(out: &mut String, figure: &Figure, caption: &str) {
     );
 }
 
-/// Writes the chapters without and with levels side by side, on the same axes.
+/// Writes two chapters side by side, on the same axes.
 fn main_figure(out: &mut String, outcome: &Outcome) {
     let Some(pair) = picture::pair(outcome) else { return };
-    out.push_str("<div class=\"wide\"><h2>Without and with service levels</h2><div class=\"pair\">");
+    let heading = match outcome.subject {
+        Subject::Batching => "Partitions in parallel, and batches",
+        _ => "Without and with service levels",
+    };
+    let _ = write!(out, "<div class=\"wide\"><h2>{heading}</h2><div class=\"pair\">");
     for (title, figure) in &pair {
         let _ = write!(out, "<figure><h3>{}</h3>{}</figure>", escaped(title), draw(figure, &picture::HALF));
     }
@@ -195,6 +200,10 @@ fn section(out: &mut String, outcome: &Outcome, chapter: &Chapter) {
         Subject::Levels => "Shaded: measured phases. Loads join and leave between them.",
         Subject::Flush => "Shaded: measured phases. Servers start and warm up between them.",
         Subject::Compaction => "Shaded: the compaction, from its first to its last second.",
+        Subject::Batching => {
+            "Shaded: measured phases. Between them all commands end, and the rows are compared with sequential \
+             execution."
+        }
         Subject::Olap => "Shaded: measured phases. Clients log in and warm up between them.",
     };
     figure_element(out, &figure::of(outcome, chapter), caption);

@@ -1,12 +1,13 @@
-//! Main figure: the two chapters of interactive and batch load side by side, on the same axes. As a
-//! file it contains its styles and background, so that it can be shown anywhere.
+//! Main figure: two chapters side by side, on the same axes: without and with levels, or without and
+//! with batches. As a file it contains its styles and background, so that it can be shown anywhere.
 
 use std::fmt::Write as _;
 
 use super::figure;
 use crate::chart::{Figure, Layout, Panel, escaped, group};
 use crate::listing::machine_line;
-use crate::results::Outcome;
+use crate::names::{BATCHED, PER_PARTITION};
+use crate::results::{Outcome, Subject};
 use crate::units::date;
 
 pub(super) const COLOURS: &str = include_str!("colours.css");
@@ -37,7 +38,11 @@ fn same_axes(figures: &mut [Figure]) {
 /// Returns the figures of both chapters with their headings. `None` unless both were measured.
 pub(super) fn pair(outcome: &Outcome) -> Option<[(String, Figure); 2]> {
     let found = |id: &str| Some((outcome.chapter(id)?, figure::of(outcome, outcome.chapter(id)?)));
-    let ((one, first), (two, second)) = (found("one_level")?, found("two_levels")?);
+    let [one, two] = match outcome.subject {
+        Subject::Batching => [PER_PARTITION, BATCHED],
+        _ => ["one_level", "two_levels"],
+    };
+    let ((one, first), (two, second)) = (found(one)?, found(two)?);
     let mut figures = vec![first, second];
     same_axes(&mut figures);
     let second = figures.pop()?;

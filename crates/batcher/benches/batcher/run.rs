@@ -1,0 +1,147 @@
+//! A run: commands that count their key, in steps with different keys. At the end the counts of all
+//! keys must be the number of commands.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use batcher::{Batcher, Clock, Command, Footprint, Limits, Strategy, View};
+
+use crate::executor::{Executor, now_us, sleep_us, spawn};
+use crate::random::Random;
+use crate::server::Database;
+
+/// Keys of a step, by Zipf's law with exponent `theta`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys {
+    pub(crate) count: u32,
+    pub(crate) theta: f64,
+}
+
+impl Keys {
+    /// Returns a key. The continuous law stands for the discrete one: the skew matters here.
+    fn draw(self, random: &mut Random) -> u32 {
+        let (most, rest) = (f64::from(self.count), 1.0 - self.theta);
+        let x = ((most.powf(rest) - 1.0) * random.fraction() + 1.0).powf(1.0 / rest);
+        (x as u32).clamp(1, self.count) - 1
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Load {
+    /// A fixed rate. A command that finds the batcher full waits, and its latency counts from when
+    /// it was due. What is due after the end of its step is dropped.
+    Open { per_s: f64 },
+    /// A command as soon as the batcher takes one. Keys take turns.
+    Closed,
+}
+
+/// Results of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) keys: Keys,
+    /// Commands that ended during the step, a second.
+    pub(crate) per_s: f64,
+    pub(crate) p50_us: u64,
+    pub(crate) p99_us: u64,
+    /// Operations done, as a part of those that the commands ask for: a read and a write each.
+    pub(crate) iops_part: f64,
+    pub(crate) n_mean: f64,
+    pub(crate) n_most: usize,
+}
+
+/// Adds 1 to its key. Returns the count.
+struct Count(u32);
+
+impl Command<u32, u64> for Count {
+    type Out = u64;
+
+    fn footprint(&self, footprint: &mut Footprint<u32>) {
+        footprint.reads.push(self.0);
+        footprint.writes.push(self.0);
+    }
+
+    fn apply(self, view: &mut View<'_, u32, u64>) -> u64 {
+        let count = view.get(&self.0).copied().unwrap_or(0) + 1;
+        view.set(&self.0, count);
+        count
+    }
+}
+
+const CLOCK: Clock = Clock { wall_us: now_us, steady_us: now_us };
+
+/// Runs the steps in one run. Returns their results.
+///
+/// # Panics
+/// The counts in the database are not those of running the commands one after the other.
+pub(crate) fn run(
+    strategy: Strategy<u32>,
+    limits: Limits,
+    steps: &[Keys],
+    seconds: u64,
+    load: Load,
+) -> Vec<Step> {
+    let mut executor = Executor::new();
+    let database = Database::default();
+    let batcher = Batcher::new(database.clone(), limits).with_strategy(strategy).with_clock(CLOCK);
+    let (handle, drive) = batcher.start();
+    executor.spawn(async move { drive.await.expect("the database never fails") });
+
+    // Latencies of commands that have ended, since the begin of the step.
+    let latencies: Rc<RefCell<Vec<u64>>> = Rc::default();
+    let pushed: Rc<RefCell<u64>> = Rc::default();
+    let (ended, count, all) = (latencies.clone(), pushed.clone(), steps.to_vec());
+    executor.spawn(async move {
+        let mut random = Random::new(1);
+        for (number, keys) in all.into_iter().enumerate() {
+            let begin_us = number as u64 * seconds * 1_000_000;
+            let end_us = begin_us + seconds * 1_000_000;
+            for turn in 0.. {
+                let (due_us, key) = match load {
+                    Load::Open { per_s } => {
+                        (begin_us + (f64::from(turn) / per_s * 1e6) as u64, keys.draw(&mut random))
+                    }
+                    Load::Closed => (now_us(), turn % keys.count),
+                };
+                if due_us.max(now_us()) >= end_us {
+                    break;
+                }
+                if due_us > now_us() {
+                    sleep_us(due_us - now_us()).await;
+                }
+                let reply = handle.push(Count(key)).await.expect("the batcher runs");
+                *count.borrow_mut() += 1;
+                let ended = ended.clone();
+                spawn(async move {
+                    reply.await.expect("the database never fails");
+                    ended.borrow_mut().push(now_us() - due_us);
+                });
+            }
+        }
+    });
+    let mut results = Vec::new();
+    let mut done = 0;
+    for (number, keys) in (1..).zip(steps) {
+        let end_us = number * seconds * 1_000_000;
+        // A timer at the end of the step, so that the clock stops there.
+        executor.spawn(async move { sleep_us(end_us - now_us()).await });
+        executor.run(|| now_us() >= end_us);
+        let (mut found, observed) = (latencies.take(), database.take());
+        found.sort_unstable();
+        done += found.len() as u64;
+        let at = |part: f64| found.get((found.len() as f64 * part) as usize).copied().unwrap_or(0);
+        results.push(Step {
+            keys: *keys,
+            per_s: found.len() as f64 / seconds as f64,
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+            iops_part: observed.operations as f64 / (2 * found.len().max(1)) as f64,
+            n_mean: observed.integral_us / (seconds as f64 * 1e6),
+            n_most: observed.in_flight_most,
+        });
+    }
+    executor.run(|| false);
+    done += latencies.borrow().len() as u64;
+    let counted: u64 = database.0.borrow().values.values().sum();
+    assert_eq!((done, counted), (*pushed.borrow(), done), "every command counts once");
+    results
+}

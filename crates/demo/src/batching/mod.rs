@@ -1,0 +1,221 @@
+//! Commands in order over changing keys: partitions in parallel, and batches that keep
+//! happens-before. Both are strategies of the library `batcher`, over its store of a CQL table.
+//!
+//! ```text
+//!   commands ──► batcher ──► driver scylla ──► delay line ──► server
+//!    open loop                                  1 ms each way
+//! ```
+//!
+//! 1. Measure the capacity of batches over 1,000,000 keys. The rate of the open loop is a part of
+//!    it.
+//! 2. Each chapter runs the same phases with another strategy. A phase has its own keys. After it,
+//!    wait until all commands have ended, and compare each row with the result of running all
+//!    commands one after the other.
+//!
+//! Loopback hides the cost of round trips, so that a delay line makes the response time R some ten
+//! times the service time S, as between machines.
+
+mod client;
+mod keys;
+mod observed;
+
+use std::time::Duration;
+
+use batcher::{Limits, Strategy};
+use load::DelayLine;
+
+use crate::error::DemoError;
+use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS};
+use crate::results::{Capacity, Chapter, Run, Series, Window};
+use crate::stage::{KEYSPACE, Stage};
+use crate::units::{percent, rate, time};
+
+use client::{Client, Phase, Way, failed, on_runtime};
+use keys::{Key, Keys};
+
+/// Delay of the line in each direction.
+const DELAY: Duration = Duration::from_millis(1);
+/// Rate of the open loop, as a fraction of the capacity of batches over most keys.
+const RATE_PART: f64 = 0.4;
+/// Operations in flight of batches.
+const IN_FLIGHT: usize = 128;
+/// Commands at once of partitions in parallel, and of the chapter with a thread for each key.
+const FEW_THREADS: usize = 64;
+const MANY_THREADS: usize = 1024;
+/// `commands_max` of partitions in parallel. Twice as many are held, and one key must run them all
+/// before the next phase begins.
+const HELD: usize = 256;
+
+const MANY: Keys = Keys { id: "keys-100000", label: "100 000 keys", count: 100_000, hot_percent: 0 };
+const BURST: Keys = Keys { id: "keys-1000000", label: "1 000 000 keys", count: 1_000_000, hot_percent: 0 };
+/// The phases of each chapter.
+const PHASES: [Keys; 6] = [
+    MANY,
+    Keys { id: "keys-100", label: "100 keys", count: 100, hot_percent: 0 },
+    Keys { id: TEN_KEYS, label: "10 keys", count: 10, hot_percent: 0 },
+    Keys { id: "hot", label: "half on 1 hot key", hot_percent: 50, ..MANY },
+    Keys { id: ONE_KEY, label: "1 key", count: 1, hot_percent: 0 },
+    BURST,
+];
+
+fn per_partition(threads: usize, held: usize) -> Way {
+    let strategy =
+        Strategy::PerPartition { threads, partition: |slot: &Key| u64::from(slot.0.cast_unsigned()) };
+    Way { strategy, limits: Limits { commands_max: held, iops_in_flight: threads, ..Limits::default() } }
+}
+
+fn batches() -> Way {
+    let limits = Limits { iops_in_flight: IN_FLIGHT, ..Limits::default() };
+    Way { strategy: Strategy::Phases, limits }
+}
+
+/// Measures capacity: commands without pause, in batches over most keys. Notes the response time of
+/// a single operation.
+pub(crate) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
+    let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+    stage.cql(&[&format!("CREATE KEYSPACE IF NOT EXISTS {KEYSPACE} WITH replication = {replication}")])?;
+    stage.print("capacity for commands: batches over 1 000 000 keys, closed loop");
+    let line = DelayLine::start(&stage.server.cql, DELAY).map_err(failed)?;
+    let seconds = stage.times.capacity;
+    let (address, password, stop) = (line.address(), stage.password.clone(), stage.stop.clone());
+    let (single, full) = on_runtime(async {
+        let one = Way { strategy: Strategy::Sequential, ..batches() };
+        let mut client = Client::start(&address, &password, "single", one, &stop).await?;
+        let single = client.phase(&BURST, Some(10.0), 1.0).await?;
+        let mut client = Client::start(&address, &password, "capacity", batches(), &stop).await?;
+        Ok((single, client.phase(&BURST, None, seconds).await?))
+    })?;
+    stage.server_check()?;
+    wrong(&full)?;
+    let command_us = single.load.latency.unwrap_or_default().p50_us;
+    let capacity_per_s = full.load.throughput_per_s;
+    stage.commands_per_s = (capacity_per_s * RATE_PART).round();
+    stage.print(&format!(
+        "capacity: {capacity_per_s:.0} commands/s; the open loop has {:.0}; one command alone takes {}",
+        stage.commands_per_s,
+        time(command_us)
+    ));
+    stage.notes.push(format!(
+        "A delay line holds back each message by {} ms, since loopback hides the cost of round trips. A command is a \
+         read and then a write of a row: alone it takes {}.",
+        DELAY.as_millis(),
+        time(command_us)
+    ));
+    let run = Run {
+        load: "commands in batches over 1 000 000 keys, closed loop".to_string(),
+        throughput_per_s: capacity_per_s,
+        latency: full.load.latency.unwrap_or_default(),
+        generator_cpu: full.load.generator_cpu,
+        ..Run::default()
+    };
+    Ok(Capacity { batch: Some(run), ..Capacity::default() })
+}
+
+/// Fails if a phase computed wrong results. Capacity is measured from them.
+fn wrong(phase: &Phase) -> Result<(), DemoError> {
+    match phase.batches.wrong {
+        0 => Ok(()),
+        wrong => Err(failed(format!("{wrong} rows or outputs were not those of sequential execution."))),
+    }
+}
+
+/// Each partition in order, on 64 threads.
+pub(crate) fn few_threads(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    let chapter = chapter(stage, PER_PARTITION, per_partition(FEW_THREADS, HELD))?;
+    Ok(Chapter {
+        title: "Partitions in parallel, each in order".to_string(),
+        what: format!(
+            "The usual way: up to {FEW_THREADS} commands at once, and one of each key. The number of active keys \
+             decides how many round trips overlap, and the data decides that number. {}",
+            offered(stage)
+        ),
+        ..chapter
+    })
+}
+
+/// Batches.
+pub(crate) fn batched(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    let chapter = chapter(stage, BATCHED, batches())?;
+    Ok(Chapter {
+        title: "Batches that keep the order".to_string(),
+        what: format!(
+            "All commands that wait are one batch: read each row once, run the commands in order in memory, write \
+             the last value of each row once. A batch takes two round trips, whatever its keys, with at most \
+             {IN_FLIGHT} operations in flight. {}",
+            offered(stage)
+        ),
+        ..chapter
+    })
+}
+
+/// Each partition in order, with more threads than the server needs.
+pub(crate) fn many_threads(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    let chapter = chapter(stage, THREADS, per_partition(MANY_THREADS, 2 * MANY_THREADS))?;
+    Ok(Chapter {
+        title: "Partitions in parallel with more threads".to_string(),
+        what: format!(
+            "More threads do not help a hot key. They only allow a burst of new keys to send {MANY_THREADS} \
+             operations at once. {}",
+            offered(stage)
+        ),
+        ..chapter
+    })
+}
+
+fn offered(stage: &Stage) -> String {
+    format!(
+        "Commands arrive at {} a second, {} of what batches can do over 1 000 000 keys.",
+        rate(stage.commands_per_s),
+        percent(RATE_PART)
+    )
+}
+
+/// Runs all phases with one client.
+fn chapter(stage: &mut Stage, id: &str, way: Way) -> Result<Chapter, DemoError> {
+    let line = DelayLine::start(&stage.server.cql, DELAY).map_err(failed)?;
+    let (address, password, stop) = (line.address(), stage.password.clone(), stage.stop.clone());
+    let (seconds, per_s) = (stage.times.batching, stage.commands_per_s);
+    let mut chapter = Chapter { id: id.to_string(), ..Chapter::default() };
+    let mut series = Series { load: COMMANDS.to_string(), points: Vec::new() };
+    on_runtime(async {
+        let mut client = Client::start(&address, &password, id, way, &stop).await?;
+        for keys in &PHASES {
+            let phase = client.phase(keys, Some(per_s), seconds).await?;
+            stage.server_check()?;
+            add(stage, &mut chapter, &mut series, keys, phase);
+        }
+        Ok(())
+    })?;
+    let (begin_s, end_s) = chapter.ends();
+    chapter.cpu = stage.probe.points(begin_s, end_s);
+    chapter.series = vec![series];
+    Ok(chapter)
+}
+
+/// Adds a phase to its chapter, and prints it.
+fn add(stage: &mut Stage, chapter: &mut Chapter, series: &mut Series, keys: &Keys, phase: Phase) {
+    stage.probe.mark();
+    let cpu = stage.probe.between(phase.begin_s, phase.end_s);
+    let (load, batches) = (&phase.load, &phase.batches);
+    stage.print(&format!(
+        "{}: {:.0} commands/s, p99 {}, {:.0} operations in flight ({} at most); {} rows compared, {} wrong",
+        keys.label,
+        load.throughput_per_s,
+        time(load.latency.unwrap_or_default().p99_us),
+        batches.in_flight_mean,
+        batches.in_flight_most,
+        batches.rows,
+        batches.wrong
+    ));
+    chapter.windows.push(Window {
+        id: keys.id.to_string(),
+        label: keys.label.to_string(),
+        begin_s: phase.begin_s,
+        end_s: phase.end_s,
+        loads: vec![phase.load],
+        cpu,
+    });
+    chapter.batches.push(phase.batches);
+    series.points.extend(phase.points);
+    chapter.in_flight.extend(phase.in_flight);
+}

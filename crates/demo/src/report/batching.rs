@@ -1,0 +1,93 @@
+//! Panels of chapters about commands in order: throughput, operations in flight, and the table of
+//! their phases.
+
+use crate::chart::{Line, Note, Panel, Rule, Scale};
+use crate::names::COMMANDS;
+use crate::results::{Batches, Chapter, InFlight, Window};
+use crate::units::{percent, rate, round_time, time};
+
+/// Returns the panels of a chapter before that of the CPU.
+pub(super) fn panels(chapter: &Chapter) -> Vec<Panel> {
+    vec![throughput(chapter), latency(chapter), in_flight(chapter)]
+}
+
+fn plain(title: &str, lines: Vec<Line>, notes: Vec<Note>, mark: fn(f64) -> String) -> Panel {
+    Panel {
+        title: title.to_string(),
+        scale: Scale::Linear,
+        tall: 1.0,
+        stacked: false,
+        top: None,
+        spans: Vec::new(),
+        lines,
+        rules: Vec::new(),
+        notes,
+        mark,
+    }
+}
+
+/// Returns a line of the commands.
+fn line(chapter: &Chapter, name: &str, thin: bool, value: fn(&crate::results::Point) -> f64) -> Line {
+    let points = chapter.series.iter().flat_map(|series| &series.points);
+    let points = points.map(|point| (point.at_s, value(point))).collect();
+    Line { name: name.to_string(), class: 0, thin, points }
+}
+
+/// Returns the notes of all phases.
+fn notes(chapter: &Chapter, texts: impl Fn(&Window) -> Option<Vec<String>>) -> Vec<Note> {
+    let note = |(band, window): (usize, &Window)| Some(Note { band, between: None, texts: texts(window)? });
+    chapter.windows.iter().enumerate().filter_map(note).collect()
+}
+
+fn throughput(chapter: &Chapter) -> Panel {
+    let requested = chapter.windows.iter().find_map(|window| window.load(COMMANDS)?.asked_per_s);
+    let texts = |window: &Window| {
+        let done = rate(window.throughput(COMMANDS)?);
+        Some(vec![format!("{done}/s"), done])
+    };
+    let lines = vec![line(chapter, COMMANDS, false, |point| point.rate_per_s)];
+    Panel {
+        tall: 1.3,
+        rules: requested
+            .map(|value| Rule { value, label: format!("requested: {}", rate(value)) })
+            .into_iter()
+            .collect(),
+        ..plain("commands done a second", lines, notes(chapter, texts), |value| rate(value))
+    }
+}
+
+fn latency(chapter: &Chapter) -> Panel {
+    let texts = |window: &Window| {
+        let p99 = time(window.latency(COMMANDS)?.p99_us);
+        Some(vec![format!("p99 {p99}"), p99])
+    };
+    let lines = vec![
+        line(chapter, "p99", false, |point| point.p99_us),
+        line(chapter, "median", true, |point| point.p50_us),
+    ];
+    let title = "time from when a command is due until it is done (logarithmic)";
+    Panel { scale: Scale::Log, tall: 1.3, ..plain(title, lines, notes(chapter, texts), round_time) }
+}
+
+fn in_flight(chapter: &Chapter) -> Panel {
+    let points = |value: fn(&InFlight) -> f64| {
+        chapter.in_flight.iter().map(|second| (second.at_s, value(second))).collect()
+    };
+    let lines = vec![
+        Line { name: "mean".to_string(), class: 1, thin: false, points: points(|second| second.mean) },
+        Line { name: "most".to_string(), class: 1, thin: true, points: points(|second| second.most) },
+    ];
+    let texts = |window: &Window| {
+        let phase = of(chapter, window)?;
+        let done = percent(phase.part());
+        Some(vec![format!("I/O sent {done}"), done])
+    };
+    plain("operations in flight; I/O sent, of what commands ask for", lines, notes(chapter, texts), |value| {
+        rate(value)
+    })
+}
+
+/// Returns the operations of a phase.
+fn of<'a>(chapter: &'a Chapter, window: &Window) -> Option<&'a Batches> {
+    chapter.batches.iter().find(|batches| batches.window == window.id)
+}
