@@ -159,6 +159,11 @@ fn demo_interrupted_while_loading_queried_tables_leaves_nothing() {
 }
 
 #[test]
+fn demo_interrupted_during_commands_in_order_leaves_nothing() {
+    check_interrupted("batching", &["batching", "--quick"], "100 000 keys:");
+}
+
+#[test]
 fn demo_interrupted_during_queries_leaves_nothing() {
     let args = ["olap", "--quick", "--only", "shares", "--rows", "3000", "--seconds", "60"];
     check_interrupted("queries", &args, "first:");

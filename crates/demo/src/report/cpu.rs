@@ -2,7 +2,7 @@
 
 use super::storage::{COMPACTION, FLUSH, LOG};
 use crate::chart::{Line, Note, Panel, Rule, Scale};
-use crate::names::CAPPED;
+use crate::names::{CAPPED, COMMANDS};
 use crate::results::{Chapter, CpuPoint};
 use crate::units::percent;
 
@@ -21,7 +21,12 @@ struct Part {
 
 /// Returns the parts of a chapter about levels: loads, other levels, and the rest.
 fn parts(chapter: &Chapter) -> Vec<Part> {
-    let mut names: Vec<String> = chapter.series.iter().map(|series| series.load.clone()).collect();
+    // The only load of the demo of batches runs in the default level.
+    let is_alone = !chapter.batches.is_empty();
+    let mut names: Vec<String> = match is_alone {
+        true => vec!["default".to_string()],
+        false => chapter.series.iter().map(|series| series.load.clone()).collect(),
+    };
     let levels = chapter.cpu.iter().flat_map(|point| point.levels.keys());
     for level in levels {
         if !names.contains(level) {
@@ -30,7 +35,11 @@ fn parts(chapter: &Chapter) -> Vec<Part> {
     }
     let loads = chapter.series.len();
     let level = |(index, name): (usize, String)| {
-        let shown = if name == "default" { "both loads".to_string() } else { name.clone() };
+        let shown = match name.as_str() {
+            "default" if is_alone => COMMANDS.to_string(),
+            "default" => "both loads".to_string(),
+            _ => name.clone(),
+        };
         Part {
             name: shown,
             class: if index < loads { index } else { OTHER_LEVELS },

@@ -1,7 +1,8 @@
 //! Pages of outcomes made for tests.
 
 use super::*;
-use crate::results::{Cpu, CpuPoint, OfQuery, Point, Series, WindowLoad};
+use crate::names::{BATCHED, PER_PARTITION};
+use crate::results::{Batches, Cpu, CpuPoint, InFlight, OfQuery, Point, Series, WindowLoad};
 
 fn series(load: &str, count: usize) -> Series {
     let point = |n: usize| Point {
@@ -129,6 +130,52 @@ fn queries_have_their_own_figures() {
         assert!(!page.contains(refused), "{refused}");
     }
     assert_eq!(page.matches("<svg").count(), 6, "each wide and narrow");
+}
+
+/// Returns a chapter about commands in order, with two phases.
+fn of_commands(id: &str) -> Chapter {
+    let phases =
+        [window("keys-100", "100 keys", 0.0, &["commands"]), window("keys-1", "1 key", 7.0, &["commands"])];
+    let batches = |window: &Window| Batches {
+        window: window.id.clone(),
+        operations: 30,
+        asked: 40,
+        rows: 9,
+        ..Batches::default()
+    };
+    let in_flight = |n: usize| InFlight { at_s: n as f64 + 0.5, mean: 3.0, most: 64.0 };
+    Chapter {
+        id: id.into(),
+        title: format!("of {id}"),
+        batches: phases.iter().map(batches).collect(),
+        windows: phases.to_vec(),
+        series: vec![series("commands", 12)],
+        in_flight: (0..12).map(in_flight).collect(),
+        ..mixed(id)
+    }
+}
+
+#[test]
+fn strategies_of_commands_are_drawn_side_by_side() {
+    let outcome = Outcome {
+        subject: Subject::Batching,
+        chapters: vec![of_commands(PER_PARTITION), of_commands(BATCHED)],
+        ..Outcome::default()
+    };
+    let page = page(&outcome);
+    let expected =
+        ["Partitions in parallel, and batches", "I/O sent 75.0", "operations in flight", "300/s", "1 key"];
+    for expected in expected {
+        assert!(page.contains(expected), "{expected}");
+    }
+    for refused in REFUSED {
+        assert!(!page.contains(refused), "{refused}");
+    }
+    assert_eq!(page.matches("<svg").count(), 6, "two side by side, and each wide and narrow");
+    assert!(picture(&outcome).is_some_and(|picture| picture.contains("of batched")));
+    let text = serde_json::to_string(&outcome).expect("results are data");
+    let again: Outcome = serde_json::from_str(&text).expect("as they were written");
+    assert_eq!(super::page(&again), page);
 }
 
 #[test]
