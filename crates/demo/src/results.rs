@@ -521,6 +521,8 @@ pub(crate) struct Batches {
     pub(crate) asked: u64,
     /// Mean number of reads and writes in flight.
     pub(crate) in_flight_mean: f64,
+    /// Largest number of reads and writes that may be in flight.
+    pub(crate) in_flight_limit: u64,
     /// Largest number of reads and writes in flight.
     pub(crate) in_flight_most: u64,
     /// Rows compared with the result of running the commands one after the other.

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Largest chunk that is forwarded at once, bytes.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks of a direction that are held back. Then the line reads no more, so that the sender waits.
+/// Chunks of a direction in the line. At this number the line reads no more, so that the sender
+/// waits.
 const CHUNKS_MAX: usize = 4096;
 
 /// A running delay line. It ends when dropped, with its connections.
@@ -40,6 +41,9 @@ struct Chunk {
 }
 
 impl DelayLine {
+    /// Name of the threads that forward bytes.
+    const THREAD: &str = "delay-line";
+
     /// Starts a line to a server. Each direction is delayed by `delay`, so that a round trip takes
     /// twice as long.
     ///
@@ -99,10 +103,15 @@ fn connect(client: &TcpStream, server: &TcpStream, delay: Duration, shared: &Sha
     for (from, to) in [(client, server), (server, client)] {
         let (from, to) = (from.try_clone()?, to.try_clone()?);
         let (sender, chunks) = sync_channel(CHUNKS_MAX);
-        std::thread::spawn(move || read(from, delay, &sender));
-        std::thread::spawn(move || write(to, &chunks));
+        named(move || read(from, delay, &sender))?;
+        named(move || write(to, &chunks))?;
     }
     Ok(())
+}
+
+/// Starts a thread whose name tells its CPU time from that of the client.
+fn named(body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(DelayLine::THREAD.to_string()).spawn(body).map(drop)
 }
 
 /// Reads until the end of the connection.

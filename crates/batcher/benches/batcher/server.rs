@@ -19,7 +19,7 @@ const KAPPA: f64 = 0.0001;
 
 /// Operations in flight with the highest throughput: √((1 − σ) ÷ κ) with σ = 0.002, κ = 0.00001.
 pub(crate) const PEAK_N: f64 = 315.9;
-/// That throughput: 500 · N ÷ (1 + σ · (N − 1) + κ · N · (N − 1)).
+/// Throughput there: 500 · N ÷ (1 + σ · (N − 1) + κ · N · (N − 1)).
 pub(crate) const PEAK_PER_S: f64 = 60_194.0;
 
 #[derive(Debug, Default)]

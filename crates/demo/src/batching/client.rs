@@ -65,6 +65,7 @@ pub(super) struct Client {
     model: Model,
     random: Random,
     pushed: u64,
+    in_flight_limit: u64,
     stop: StopFlag,
 }
 
@@ -116,6 +117,7 @@ impl Client {
             model: Model::default(),
             random: Random(1),
             pushed: 0,
+            in_flight_limit: way.limits.iops_in_flight as u64,
             stop: stop.clone(),
         })
     }
@@ -143,14 +145,15 @@ impl Client {
         self.drain().await?;
         // The rest of the phase's commands, which ended after it, is in no result.
         let wrong = self.model.differences(&self.table().await?) as u64 + self.commands.wrong.take();
-        let due = per_s.map_or(pushed, |per_s| (per_s * seconds) as u64);
+        let asked_per_s = per_s.map(|per_s| per_s + keys.backlog as f64 / seconds);
+        let due = asked_per_s.map_or(pushed, |per_s| (per_s * seconds) as u64);
         Ok(Phase {
             begin_s,
             end_s,
             load: WindowLoad {
                 load: crate::names::COMMANDS.to_string(),
                 throughput_per_s: ended as f64 / seconds,
-                asked_per_s: per_s,
+                asked_per_s,
                 latency: Some(latency),
                 generator_cpu: used_s / (end_s - begin_s).max(1e-9),
                 ..WindowLoad::default()
@@ -161,6 +164,7 @@ impl Client {
                 left: due.saturating_sub(pushed),
                 // A read and a write each.
                 asked: 2 * ended as u64,
+                in_flight_limit: self.in_flight_limit,
                 rows: self.model.rows() as u64,
                 wrong,
                 ..batches
@@ -181,7 +185,10 @@ impl Client {
         let first = self.pushed;
         loop {
             let due = match per_s {
-                Some(per_s) => begin + Duration::from_secs_f64((self.pushed - first) as f64 / per_s),
+                Some(per_s) => {
+                    let of_rate = (self.pushed - first).saturating_sub(keys.backlog);
+                    begin + Duration::from_secs_f64(of_rate as f64 / per_s)
+                }
                 None => Instant::now(),
             };
             while due > Instant::now() && due < end {

@@ -18,6 +18,8 @@ pub(super) struct Keys {
     pub(super) count: u64,
     /// Commands of the first key, in percent, beside its part of the rest.
     pub(super) hot_percent: u64,
+    /// Commands that are due at the begin of the phase, beside those of the rate.
+    pub(super) backlog: u64,
 }
 
 impl Keys {
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn hot_key_gets_its_part() {
-        let keys = Keys { id: "hot", label: "hot", count: 1000, hot_percent: 50 };
+        let keys = Keys { id: "hot", label: "hot", count: 1000, hot_percent: 50, backlog: 0 };
         let mut random = Random(1);
         let drawn: Vec<Key> = (0..10_000).map(|_| keys.draw(&mut random)).collect();
         let hot = drawn.iter().filter(|key| **key == (0,)).count();

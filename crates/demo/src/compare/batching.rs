@@ -107,13 +107,16 @@ fn one_key_row(outcome: &Outcome) -> Option<Row> {
 fn in_flight_row(outcome: &Outcome) -> Option<Row> {
     let most = |id: &str| outcome.chapter(id)?.batches.iter().map(|phase| phase.in_flight_most).max();
     let batches = most(BATCHED)?;
+    let limit = outcome.chapter(BATCHED)?.batches.iter().map(|phase| phase.in_flight_limit).max()?;
     let others = [PER_PARTITION, THREADS].into_iter().filter_map(|id| Some((how(id), most(id)?)));
     let others: Vec<String> = others.map(|(how, most)| format!("{how}: {most}")).collect();
     Some(Row {
         what: "operations in flight at most, batches".to_string(),
         seen: batches.to_string(),
         detail: others.join("; "),
+        goal: format!("≤\u{a0}{limit}"),
         value: batches as f64,
+        met: Some(batches <= limit),
         ..Row::default()
     })
 }
@@ -165,7 +168,8 @@ mod tests {
             };
             Window { id: (*window).into(), loads: vec![load], ..Window::default() }
         };
-        let batches = Batches { rows: 100, wrong, in_flight_most: 64, ..Batches::default() };
+        let batches =
+            Batches { rows: 100, wrong, in_flight_most: 64, in_flight_limit: 64, ..Batches::default() };
         Chapter {
             id: id.into(),
             windows: done.iter().map(window).collect(),
@@ -196,7 +200,7 @@ mod tests {
                 ("rate, partitions", 0.99, None),
                 ("with one key", 101.0, None),
                 ("10 keys over 1 key", 9.5, Some(true)),
-                ("in flight at most", 64.0, None),
+                ("in flight at most", 64.0, Some(true)),
                 ("wrong rows", 0.0, Some(true)),
             ],
         );
@@ -208,7 +212,7 @@ mod tests {
             vec![chapter(BATCHED, &[("many", 850.0)], 3)],
             &[
                 ("rate, batches", 0.15, Some(false)),
-                ("in flight at most", 64.0, None),
+                ("in flight at most", 64.0, Some(true)),
                 ("wrong rows", 3.0, Some(false)),
             ],
         );

@@ -1,5 +1,6 @@
-//! Main figure: two chapters side by side, on the same axes: without and with levels, or without and
-//! with batches. As a file it contains its styles and background, so that it can be shown anywhere.
+//! Main figure: two chapters side by side, on the same axes: without and with levels, or without
+//! and with batches. As a file it contains its styles and background, so that it can be shown
+//! anywhere.
 
 use std::fmt::Write as _;
 
