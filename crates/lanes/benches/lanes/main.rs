@@ -44,7 +44,7 @@ const LOG: Section = Section {
     goal: "The fast lane adds little CPU to a durable write beyond the kernel's own.",
 };
 const RULES: Section = Section {
-    file: "19-scheduler-rules",
+    file: "20-scheduler-rules",
     title: "Rules of the CPU scheduler",
     goal: "Each rule of the scheduler shows under a load of its kind.",
 };
