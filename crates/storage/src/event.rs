@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::background::reports::Recovery;
 use crate::compaction::tasks::{Tally, TaskKind};
 use crate::error::StorageError;
 use crate::model::TableId;
@@ -58,6 +57,21 @@ impl FlushReason {
             FlushReason::Shutdown => "shutdown",
         }
     }
+}
+
+/// The work of a start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Recovery {
+    /// Table files opened.
+    pub files: u64,
+    /// Log segments read.
+    pub segments: u64,
+    /// Log records applied.
+    pub records: u64,
+    /// Bytes of the segments read.
+    pub bytes: u64,
+    /// Duration of the recovery.
+    pub duration: Duration,
 }
 
 /// An event for the server's log.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::compaction::tasks::{Compacted, Task};
-use crate::event::{Event, Named};
+use crate::event::{Event, Named, Recovery};
 use crate::model::TableId;
 use crate::options::Options;
 use crate::shard::{Shard, State};
@@ -19,21 +19,6 @@ const BURST: u32 = 20;
 
 /// Interval after which the budget grows by a line, ns.
 const LINE_EVERY_NS: u64 = 3_000_000_000;
-
-/// The work of a start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Recovery {
-    /// Table files opened.
-    pub files: u64,
-    /// Log segments read.
-    pub segments: u64,
-    /// Log records applied.
-    pub records: u64,
-    /// Bytes of the segments read.
-    pub bytes: u64,
-    /// Duration of the recovery.
-    pub duration: Duration,
-}
 
 /// A budget of lines.
 #[derive(Debug)]

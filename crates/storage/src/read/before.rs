@@ -19,10 +19,9 @@ use crate::model::partition::Partition;
 use crate::model::row::Row;
 use crate::model::view::{PartitionView, RowView};
 use crate::read::merge::MergeStream;
-use crate::read::slice::Slice;
 use crate::read::{Read, Target};
 use crate::shard::Shard;
-use crate::table::part::PartRequest;
+use crate::table::part::{PartRequest, Slice};
 
 /// A row, and the newest timestamp stored for it.
 #[derive(Clone, Debug)]

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use crate::error::StorageError;
 use crate::model::codec::Malformed;
 use crate::model::partition::Partition;
-use crate::read::slice::{self, Slice};
+use crate::read::slice;
 use crate::table::BlockStart;
 use crate::table::file::TableFile;
-use crate::table::part::{self, Block, PartRequest};
+use crate::table::part::{self, Block, PartRequest, Slice};
 
 /// One read in one file.
 #[derive(Debug)]

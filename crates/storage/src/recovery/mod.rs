@@ -35,12 +35,12 @@ use bytes::Bytes;
 use rustc_hash::FxHashSet;
 
 use crate::background::pacing::Pacing;
-use crate::background::reports::{Recovery, Reports};
+use crate::background::reports::Reports;
 use crate::background::{counts, table_name};
 use crate::compaction::tasks::Tasks;
 use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
-use crate::event::{Event, FlushReason};
+use crate::event::{Event, FlushReason, Recovery};
 use crate::log::bound::{FREE_IDLE, LogBound};
 use crate::log::replay::{Found, Replay};
 use crate::log::reserve::Reserve;

@@ -1,5 +1,6 @@
 //! Blocks and the parts of partitions in them.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,7 +8,6 @@ use bytes::Bytes;
 use crate::model::codec::Malformed;
 use crate::model::partition::{Full, Partition};
 use crate::model::reconcile::merge_deletion;
-use crate::read::slice::Slice;
 use crate::table::columnar;
 use crate::table::columnar::decode::Wanted;
 
@@ -33,6 +33,55 @@ pub(crate) enum PartRequest {
     Row { clustering: Bytes, columns: Option<Arc<[u32]>>, bypass_cache: bool },
     /// A number of rows in a clustering range.
     Slice(Arc<Slice>),
+}
+
+/// A stretch of a partition's rows to read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slice {
+    /// The lower bound over clustering encodings.
+    pub start: Bound<Bytes>,
+    /// The upper bound.
+    pub end: Bound<Bytes>,
+    /// True to read from the end to the start.
+    pub reversed: bool,
+    /// The number of rows wanted, at least one. Each file and memtable gives at most this number.
+    pub rows: usize,
+    /// Blocks that are not cached are read and not cached.
+    pub bypass_cache: bool,
+    /// True if the answer has the static cells. A reader needs them with its first read only:
+    /// merging them each time would cost their bytes each time.
+    pub statics: bool,
+}
+
+impl Slice {
+    /// Reads the whole partition forward, `rows` rows at a time.
+    pub fn all(rows: usize) -> Slice {
+        let (start, end) = (Bound::Unbounded, Bound::Unbounded);
+        Slice { start, end, reversed: false, rows, bypass_cache: false, statics: true }
+    }
+
+    /// Returns the rest of the slice behind a row, without static cells.
+    #[must_use]
+    pub fn behind(self, clustering: Bytes) -> Slice {
+        let bound = Bound::Excluded(clustering);
+        let rest = Slice { statics: false, ..self };
+        if rest.reversed { Slice { end: bound, ..rest } } else { Slice { start: bound, ..rest } }
+    }
+
+    pub(crate) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (self.start.as_ref().map(|key| &key[..]), self.end.as_ref().map(|key| &key[..]))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        match self.bounds() {
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+            (Bound::Included(start), Bound::Included(end)) => start > end,
+            (
+                Bound::Included(start) | Bound::Excluded(start),
+                Bound::Included(end) | Bound::Excluded(end),
+            ) => start >= end,
+        }
+    }
 }
 
 /// The data that one block has for a request.
