@@ -21,6 +21,7 @@ mod recovery;
 mod scan;
 mod shard;
 mod signal;
+mod state;
 mod table;
 
 #[cfg(test)]
@@ -51,7 +52,8 @@ pub use scan::batch_request::{BatchRequest, ScanColumn};
 pub use scan::batch_scan::{BatchScan, BatchSnapshot};
 pub use scan::batches::ColumnType;
 pub use scan::{Scan, ScanPiece};
-pub use shard::{Shard, Stats};
+pub use shard::Shard;
+pub use state::stats::Stats;
 pub use table::columnar::bounds::ValueRange;
 pub use table::columnar::layout::{ColumnEncoding, ColumnLayout};
 pub use table::part::Slice;

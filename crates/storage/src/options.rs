@@ -116,6 +116,12 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
+    /// Returns a time in units of the table's timestamps.
+    pub(crate) fn timestamp_at(&self, time_s: u32) -> i64 {
+        let time = i128::from(time_s) * i128::from(self.timestamps_per_s);
+        i64::try_from(time).unwrap_or(i64::MAX)
+    }
+
     pub(crate) fn in_bounds(self) -> TableOptions {
         TableOptions {
             fragment_bytes: self.fragment_bytes.max(1),

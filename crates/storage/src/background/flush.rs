@@ -16,7 +16,8 @@ use crate::manifest::Edit;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::model::TableId;
 use crate::read::merge::MergeStream;
-use crate::shard::{Frozen, Shard};
+use crate::shard::Shard;
+use crate::state::Frozen;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 

@@ -29,7 +29,8 @@ use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::memtable::token_map::FreeInChunks;
 use crate::model::TableId;
-use crate::shard::{FROZEN_MAX, Shard, Stats};
+use crate::shard::Shard;
+use crate::state::FROZEN_MAX;
 use crate::table::file::TableFile;
 
 /// Failures in a row after which writes are refused: three seconds after the first.
@@ -323,9 +324,4 @@ impl Shard {
             log.trim(Some(FREE_IDLE)).await;
         }
     }
-}
-
-/// Returns the counters of a new shard.
-pub(crate) fn counts(replayed: u64) -> Stats {
-    Stats { replayed, ..Stats::default() }
 }

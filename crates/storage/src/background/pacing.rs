@@ -19,7 +19,9 @@ use sched::control::{
 
 use crate::env::{Env, LocalBoxFuture, Work};
 use crate::event::FlushReason;
-use crate::shard::{FROZEN_MAX, Shard, State};
+use crate::shard::Shard;
+use crate::state::stats::Stats;
+use crate::state::{FROZEN_MAX, State};
 
 /// The initial estimate of the cost of flushing or compacting 1 MiB, ns of CPU: 250 MiB/s.
 const COST_NS_PER_MIB: u64 = 4_000_000;
@@ -333,7 +335,7 @@ impl Shard {
         let options = &self.options.pace;
         let weight = controls.compaction.decide(CompactionInput {
             interval_ns,
-            backlog_bytes: self.backlog_bytes(state),
+            backlog_bytes: state.backlog_bytes(&*self.env),
             cost_ns_per_mib: controls.compaction_cost.measure(done, self.env.used_ns(Work::Compaction)),
         });
         match self.pacing.compacting.get() {
@@ -343,7 +345,7 @@ impl Shard {
     }
 
     /// Adds the metrics of pacing.
-    pub(crate) fn pacing_stats(&self, stats: &mut crate::Stats) {
+    pub(crate) fn pacing_stats(&self, stats: &mut Stats) {
         let state = self.state.borrow();
         let controls = self.pacing.controls.borrow();
         let flushing = !state.frozen.is_empty();
@@ -351,7 +353,7 @@ impl Shard {
         stats.compaction_rate = if self.pacing.compacting.get() { controls.compaction_rate } else { 0 };
         (stats.flush_weight, stats.compaction_weight) = controls.weights;
         stats.flush_backlog_bytes = state.left_bytes(&self.pacing.flush);
-        stats.compaction_backlog_bytes = self.backlog_bytes(&state);
+        stats.compaction_backlog_bytes = state.backlog_bytes(&*self.env);
         stats.memory_pressure_ppm = u64::from(self.pressure_ppm(&state));
         stats.throttle_delay_ns = self.pacing.delayed_ns.get();
     }

@@ -5,14 +5,9 @@
 //! their number.
 
 use std::cell::Cell;
-use std::sync::Arc;
-use std::time::Duration;
 
-use crate::compaction::tasks::{Compacted, Task};
-use crate::event::{Event, Named, Recovery};
-use crate::model::TableId;
+use crate::event::{Event, Recovery};
 use crate::options::Options;
-use crate::shard::{Shard, State};
 
 /// Lines of one kind that a shard may write in a burst.
 const BURST: u32 = 20;
@@ -62,7 +57,7 @@ impl Lines {
 pub(crate) struct Reports {
     pub(crate) flushes: Lines,
     pub(crate) merges: Lines,
-    recovery: Cell<Recovery>,
+    pub(crate) recovery: Cell<Recovery>,
 }
 
 impl Reports {
@@ -70,46 +65,6 @@ impl Reports {
     pub(crate) fn recovered(&self, options: &Options, recovery: Recovery) {
         self.recovery.set(recovery);
         options.teller.tell(&Event::Recovered { shard: options.shard, recovery });
-    }
-}
-
-impl State {
-    /// Returns a table's name for a report.
-    pub(crate) fn named(&self, id: TableId) -> Named {
-        Named { id, name: self.names.get(&id).cloned() }
-    }
-}
-
-impl Shard {
-    /// Names a table in reports: keyspace and table, with a dot in between.
-    pub fn name(&self, table: TableId, name: Arc<str>) {
-        self.state.borrow_mut().names.insert(table, name);
-    }
-
-    /// Returns the work of this shard's start.
-    pub fn recovery(&self) -> Recovery {
-        self.reports.recovery.get()
-    }
-
-    /// Returns the background work in flight.
-    pub fn running_tasks(&self) -> Vec<Task> {
-        self.tasks.running()
-    }
-
-    /// Returns the last compactions, oldest first: at most [`crate::HISTORY_MAX`] over all shards.
-    pub fn compaction_history(&self) -> Vec<Compacted> {
-        self.tasks.history()
-    }
-
-    /// Adds a compaction to the history, and to the log.
-    pub(crate) fn report_compaction(&self, compacted: Compacted) {
-        self.tasks.ended(compacted);
-        if let Some(left_out) = self.reports.merges.take(self.env.now_ns()) {
-            let table = self.state.borrow().named(compacted.table);
-            let Compacted { kind, tally, duration_ms, .. } = compacted;
-            let duration = Duration::from_millis(duration_ms);
-            self.options.teller.tell(&Event::Compacted { table, kind, tally, duration, left_out });
-        }
     }
 }
 

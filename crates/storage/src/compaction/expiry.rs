@@ -18,7 +18,8 @@ use crate::model::TableId;
 use crate::model::partition::Partition;
 use crate::model::row::Row;
 use crate::read::merge::MergeStream;
-use crate::shard::{Shard, Table};
+use crate::shard::Shard;
+use crate::state::Table;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 
@@ -73,7 +74,7 @@ impl Shard {
                 let state = self.state.borrow();
                 if let Some(table) = state.tables.get(&id) {
                     table.needs.touch();
-                    let _ = self.choice(&state, id, table);
+                    let _ = state.choice(id, table, &*self.env);
                 }
             }
             if let Some(due) = self.env.spend(TABLE_UNITS) {
@@ -92,7 +93,7 @@ impl Shard {
             let state = self.state.borrow();
             let Some(table) = state.tables.get(&id) else { return Ok(()) };
             let now_s = self.env.now_s();
-            let forget_before_s = self.forget_before_s(&self.options_in(&state, id), now_s);
+            let forget_before_s = state.forget_before_s(&state.table_options(id), now_s);
             let dead = dead_files(table, forget_before_s, now_s);
             (dead, table.snapshot())
         };

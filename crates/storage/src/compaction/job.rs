@@ -256,7 +256,7 @@ impl Shard {
     ) -> Job {
         let now_s = self.env.now_s();
         let options = self.table_options(table);
-        let forget_before_s = if forget { self.forget_before_s(&options, now_s) } else { 0 };
+        let forget_before_s = if forget { self.state.borrow().forget_before_s(&options, now_s) } else { 0 };
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let dropped = self.state.borrow().dropped_columns.get(&table).cloned().unwrap_or_default();
         let packing = packing_of(options.compression);
@@ -270,7 +270,7 @@ impl Shard {
             packing,
             purge: Purge { now_s, forget_before_s, dropped },
             others,
-            written: self.write_time(&options),
+            written: WriteTime::new(now_s, &options),
             paced,
         }
     }

@@ -1,10 +1,11 @@
 //! Compaction: rewrites files of a table into fewer files without dead data.
 //!
-//! Several tasks pick the most needed compaction (`needs.rs`), so that small ones run beside a
+//! Several tasks pick the most needed compaction (`choice.rs`), so that small ones run beside a
 //! large one. A requested compaction (`requested.rs`) has its own task, in the group of the
 //! statement.
 
 pub(crate) mod batches;
+pub(crate) mod choice;
 pub(crate) mod expiry;
 pub(crate) mod job;
 pub(crate) mod needs;
@@ -16,13 +17,15 @@ pub(crate) mod tasks;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
 use crate::background::progress::Progress;
 use crate::background::retry::{Failures, backoff};
+use crate::compaction::choice::runs_of;
 use crate::compaction::job::Paced;
-use crate::compaction::needs::{InFlight, runs_of};
+use crate::compaction::needs::InFlight;
 use crate::compaction::tasks::{Compacted, Tally, TaskKind};
 use crate::env::Work;
 use crate::error::StorageError;
@@ -124,10 +127,21 @@ impl Shard {
         result
     }
 
+    /// Adds a compaction to the history, and to the log.
+    pub(crate) fn report_compaction(&self, compacted: Compacted) {
+        self.tasks.ended(compacted);
+        if let Some(left_out) = self.reports.merges.take(self.env.now_ns()) {
+            let table = self.state.borrow().named(compacted.table);
+            let Compacted { kind, tally, duration_ms, .. } = compacted;
+            let duration = Duration::from_millis(duration_ms);
+            self.options.teller.tell(&Event::Compacted { table, kind, tally, duration, left_out });
+        }
+    }
+
     /// Updates the pressure of waiting runs, and the memory that open files take from the caches.
     pub(crate) fn update_run_pressure(&self) {
         let state = self.state.borrow();
-        self.pacing.runs_pressure_ppm.set(self.runs_pressure_ppm(&state));
+        self.pacing.runs_pressure_ppm.set(state.runs_pressure_ppm(&*self.env));
         self.cache.borrow_mut().reserve(state.index_bytes());
     }
 
@@ -162,7 +176,7 @@ impl Shard {
         if state.failed.is_some() || self.pacing.is_paused() {
             return None;
         }
-        let (id, runs) = self.most_needed(&state)?;
+        let (id, runs) = state.most_needed(&*self.env)?;
         let chosen = state.tables[&id].files.runs().iter().filter(|run| runs.contains(&run.number));
         Some((id, chosen.flat_map(|run| run.sound()).cloned().collect()))
     }

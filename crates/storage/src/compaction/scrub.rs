@@ -31,6 +31,7 @@ use crate::shard::Shard;
 use crate::table::TableWriter;
 use crate::table::file::TableFile;
 use crate::table::part::Part;
+use crate::table::statistics::WriteTime;
 
 /// Bytes written at a time.
 const CHUNK: usize = 1 << 20;
@@ -185,8 +186,8 @@ impl Shard {
         let options = self.table_options(table);
         let packing = packing_of(options.compression);
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
-        let writer =
-            TableWriter::new(new, options.block_bytes, self.write_time(&options)).with(layouts, packing);
+        let writer = TableWriter::new(new, options.block_bytes, WriteTime::new(self.env.now_s(), &options))
+            .with(layouts, packing);
         let job =
             save(self.env.clone(), old.clone(), (new, path.clone()), writer, requested.progress.clone());
         let saved = match run_heavy(&*self.env, requested.work, job).await {

@@ -36,7 +36,7 @@ use rustc_hash::FxHashSet;
 
 use crate::background::pacing::Pacing;
 use crate::background::reports::Reports;
-use crate::background::{counts, table_name};
+use crate::background::table_name;
 use crate::compaction::tasks::Tasks;
 use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
@@ -54,8 +54,9 @@ use crate::on_lanes::OnLanes;
 use crate::options::Options;
 use crate::recovery::damage::open_or_contain;
 use crate::recovery::reshard::reshard;
-use crate::shard::{Shard, State, Table};
+use crate::shard::Shard;
 use crate::signal::Signal;
+use crate::state::{State, Table};
 use crate::table::cache::Cache;
 use crate::table::runs::Files;
 use crate::table::scan_cache::ScanCache;
@@ -78,26 +79,18 @@ impl Shard {
         assert!(
             options.segment_bytes.is_multiple_of(BLOCK as u64) && options.segment_bytes >= 4 * BLOCK as u64
         );
+        let mut state = State::new(&options);
         let Some(root) = options.dir.clone() else {
-            return Ok(Rc::new(build(
-                options,
-                env,
-                PathBuf::new(),
-                Default::default(),
-                State::default(),
-                None,
-                None,
-            )));
+            return Ok(Rc::new(build(options, env, PathBuf::new(), Default::default(), state, None, None)));
         };
         let (dir, lock) = enter(&*env, &root, &options).await?;
         let (manifest, versions, is_new) = resume_manifest(&*env, &dir, &options).await?;
         remove_leftovers(&*env, &dir, &manifest).await?;
-        let mut state = State { counts: counts(0), ..State::default() };
         let began_ns = env.now_ns();
         open_tables(&*env, &dir, folder_key(&root), &manifest, &mut state).await?;
         let (recovered, mut recovery) =
             recover_log(&*env, &dir.join("log"), &options, &manifest, &mut state).await?;
-        state.counts = counts(recovery.records);
+        state.counts.replayed = recovery.records;
         let reserve = Rc::new(Reserve::new(env.clone(), &dir, options.reserve_bytes));
         let shard = Rc::new_cyclic(|shard: &Weak<Shard>| {
             let log = Log::start(

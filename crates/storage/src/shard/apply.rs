@@ -115,7 +115,7 @@ impl Shard {
         }
         let record = self.write_record(&mutations).await?;
         // A table may have been dropped during the yields.
-        self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
+        self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
         let put = |out: &mut Vec<u8>| out.extend_from_slice(&record);
         let record =
             self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, is_vital), put))?;

@@ -1,65 +1,13 @@
-//! Dropped tables. One edit of the manifest removes their data, and later writes to them are
-//! refused.
-//!
-//! A write that was bound before the drop may arrive after it, from another core or in a long
-//! record. It would create the table again: acknowledged, and invisible. So the shard remembers the
-//! tables dropped since it was opened. Table ids are random and never reused.
+//! Drops tables. One edit of the manifest removes their data, and later writes to them are refused.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
-
-use rustc_hash::FxHashSet;
 
 use crate::error::StorageError;
 use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::model::TableId;
-use crate::shard::{Shard, State};
-
-impl State {
-    /// Checks that none of the tables was dropped.
-    ///
-    /// # Errors
-    /// [`StorageError::Dropped`] for the first table that was.
-    pub(crate) fn check_tables(&self, mut tables: impl Iterator<Item = TableId>) -> Result<(), StorageError> {
-        if self.dropped.tables.is_empty() {
-            return Ok(());
-        }
-        match tables.find(|table| self.dropped.has(*table)) {
-            Some(table) => Err(StorageError::Dropped { table }),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Number of dropped tables to remember. A write that arrives after that many more drops would be
-/// minutes late. A table that it creates again is dropped at the next start.
-const DROPPED_MAX: usize = 1 << 16;
-
-/// Tables that were dropped, the last [`DROPPED_MAX`] of them.
-#[derive(Debug, Default)]
-pub(crate) struct Dropped {
-    tables: FxHashSet<TableId>,
-    /// Oldest first.
-    order: VecDeque<TableId>,
-}
-
-impl Dropped {
-    fn add(&mut self, table: TableId) {
-        if self.tables.insert(table) {
-            self.order.push_back(table);
-        }
-        if self.order.len() > DROPPED_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.tables.remove(&oldest);
-        }
-    }
-
-    fn has(&self, table: TableId) -> bool {
-        self.tables.contains(&table)
-    }
-}
+use crate::shard::Shard;
+use crate::state::Table;
 
 impl Shard {
     /// Returns the tables with data.
@@ -111,7 +59,7 @@ impl Shard {
             for (_, table) in &mut gone {
                 state.obsolete.append(&mut table.files.take());
             }
-            let memtables = |table: crate::shard::Table| -> Vec<Memtable> {
+            let memtables = |table: Table| -> Vec<Memtable> {
                 table.frozen.into_iter().map(|(_, memtable)| memtable).chain([table.active]).collect()
             };
             state.flushed.extend(gone.into_iter().flat_map(|(_, table)| memtables(table)));

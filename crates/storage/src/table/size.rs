@@ -1,11 +1,12 @@
 //! Approximate sizes of tables, for planners, which need only the order of magnitude but at once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::memtable::{Memtable, ScanFrom};
-use crate::model::TableId;
 use crate::model::partition::Partition;
-use crate::shard::Shard;
+use crate::table::file::TableFile;
+use crate::table::runs::Files;
 
 /// Partitions sampled from a memtable. Tokens are uniform hashes, so the first ones are
 /// representative.
@@ -21,35 +22,23 @@ pub struct TableSize {
     pub bytes: u64,
 }
 
-impl Shard {
-    /// Returns the approximate size of a table, from the footers of its files and a sample of each
-    /// memtable.
-    pub fn table_size(&self, table: TableId) -> TableSize {
-        let state = self.state.borrow();
-        let mut size = TableSize::default();
-        let Some(table) = state.tables.get(&table) else { return size };
-        for file in table.files.iter() {
-            size.rows += file.statistics.map_or(0, |statistics| statistics.rows);
-            size.bytes += file.bytes;
-        }
-        for memory in table.memtables() {
-            let sampled = of_sample(memory);
-            size.rows += sampled.rows;
-            size.bytes += sampled.bytes;
-        }
-        size
+impl TableSize {
+    /// Returns the approximate size of memtables, from a sample of each.
+    pub(crate) fn of_memtables<'a>(memtables: impl Iterator<Item = &'a Memtable>) -> TableSize {
+        memtables.map(of_sample).fold(TableSize::default(), TableSize::plus)
     }
-}
 
-impl Shard {
-    /// Returns the approximate size of a table's memtables.
-    pub(crate) fn memory_size(&self, table: TableId) -> TableSize {
-        let state = self.state.borrow();
-        let sampled = state.tables.get(&table).into_iter().flat_map(|table| table.memtables()).map(of_sample);
-        sampled.fold(TableSize::default(), |sum, one| TableSize {
-            rows: sum.rows + one.rows,
-            bytes: sum.bytes + one.bytes,
-        })
+    /// Returns the size of files, from their footers.
+    pub(crate) fn of_files(files: &Files) -> TableSize {
+        let of_file = |file: &Arc<TableFile>| TableSize {
+            rows: file.statistics.map_or(0, |statistics| statistics.rows),
+            bytes: file.bytes,
+        };
+        files.iter().map(of_file).fold(TableSize::default(), TableSize::plus)
+    }
+
+    pub(crate) fn plus(self, other: TableSize) -> TableSize {
+        TableSize { rows: self.rows + other.rows, bytes: self.bytes + other.bytes }
     }
 }
 

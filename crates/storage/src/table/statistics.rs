@@ -18,6 +18,7 @@ use crate::model::codec::{Malformed, Reader, put_i64, put_u32, put_u64};
 use crate::model::ranges::Ranges;
 use crate::model::row::{Head, Row};
 use crate::model::{CellRef, CellValue, Deletion, Expiry};
+use crate::options::TableOptions;
 use crate::table::deaths::{self, Deaths};
 
 /// Counts and bounds of one file.
@@ -55,6 +56,13 @@ pub(crate) struct WriteTime {
     pub(crate) now_s: u32,
     /// The same time in units of the table's timestamps. Greater timestamps are in the future.
     pub(crate) timestamp: i64,
+}
+
+impl WriteTime {
+    /// Returns the time `now_s` for a table with these options.
+    pub(crate) fn new(now_s: u32, options: &TableOptions) -> WriteTime {
+        WriteTime { now_s, timestamp: options.timestamp_at(now_s) }
+    }
 }
 
 impl Statistics {

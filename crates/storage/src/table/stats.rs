@@ -6,9 +6,10 @@ use std::cell::Cell;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
-use crate::model::TableId;
-use crate::shard::Shard;
+use crate::env::Env;
 use crate::table::file::TableFile;
+use crate::table::runs::Files;
+use crate::table::size::TableSize;
 
 /// Reads are counted by the number of runs they searched, up to this number minus one. More runs
 /// count as the last.
@@ -86,67 +87,57 @@ pub struct LargePartition {
     pub files: u64,
 }
 
-impl Shard {
-    /// Returns the metrics of a table. Costs a step for each file.
-    pub fn table_stats(&self, id: TableId) -> TableStats {
-        let size_of_memory = self.memory_size(id);
-        let state = self.state.borrow();
-        let Some(table) = state.tables.get(&id) else { return TableStats::default() };
-        let now_s = self.env.now_s();
-        let choice = self.choice(&state, id, table);
+impl TableStats {
+    /// Returns the metrics of a table without its backlog. Costs a step for each file.
+    pub(crate) fn of(files: &Files, memory: TableSize, searched: &Searched, now_s: u32) -> TableStats {
         let mut stats = TableStats {
-            files: table.files.len() as u64,
-            files_damaged: table.files.excluded() as u64,
-            runs: table.files.runs().len() as u64,
-            memtable_bytes: size_of_memory.bytes,
-            memtable_rows: size_of_memory.rows,
-            backlog_runs: choice.waiting as u64,
-            backlog_bytes: choice.backlog,
-            searched: std::array::from_fn(|runs| table.searched.0[runs].get()),
+            files: files.len() as u64,
+            files_damaged: files.excluded() as u64,
+            runs: files.runs().len() as u64,
+            memtable_bytes: memory.bytes,
+            memtable_rows: memory.rows,
+            searched: std::array::from_fn(|runs| searched.0[runs].get()),
             ..TableStats::default()
         };
-        for run in table.files.runs() {
+        for run in files.runs() {
             stats.file_bytes += run.bytes;
             stats.index_bytes += run.resident_bytes as u64;
             let (all, dead) = (run.known.cells + run.known.rows, run.known.deaths.before(now_s));
             let dead = u128::from(run.bytes) * u128::from(dead.min(all)) / u128::from(all.max(1));
             stats.dead_bytes += dead as u64;
         }
-        for statistics in table.files.iter().filter_map(|file| file.statistics.as_ref()) {
+        for statistics in files.iter().filter_map(|file| file.statistics.as_ref()) {
             stats.rows += statistics.rows;
             stats.cells += statistics.cells;
             stats.tombstones += statistics.tombstones;
         }
         stats
     }
+}
 
-    /// Returns the largest partitions of a table, at most `count`, largest first. Counts only
-    /// partitions that span several blocks of some file, as the indexes of files show them. Ignores
-    /// memtables.
-    pub async fn largest_partitions(&self, id: TableId, count: usize) -> Vec<LargePartition> {
-        let files = self.state.borrow().tables.get(&id).map(|table| table.files.clone());
-        let mut all: FxHashMap<(i64, Bytes), LargePartition> = FxHashMap::default();
-        for file in files.iter().flat_map(|files| files.iter()) {
-            for (token, partition) in large_in(file) {
-                let key = partition.key.clone();
-                let sum = all.entry((token, key.clone())).or_insert(LargePartition {
-                    key,
-                    bytes: 0,
-                    rows: 0,
-                    files: 0,
-                });
-                sum.bytes += partition.bytes;
-                sum.rows += partition.rows;
-                sum.files += 1;
-            }
-            if let Some(due) = self.env.spend((file.index.len() / ENTRIES_A_UNIT) as u32 + 1) {
-                due.await;
-            }
+/// Returns the largest partitions of these files, at most `count`, largest first.
+pub(crate) async fn largest_partitions(files: &Files, count: usize, env: &dyn Env) -> Vec<LargePartition> {
+    let mut all: FxHashMap<(i64, Bytes), LargePartition> = FxHashMap::default();
+    for file in files.iter() {
+        for (token, partition) in large_in(file) {
+            let key = partition.key.clone();
+            let sum = all.entry((token, key.clone())).or_insert(LargePartition {
+                key,
+                bytes: 0,
+                rows: 0,
+                files: 0,
+            });
+            sum.bytes += partition.bytes;
+            sum.rows += partition.rows;
+            sum.files += 1;
         }
-        let mut all: Vec<LargePartition> = all.into_values().collect();
-        keep_largest(&mut all, count);
-        all
+        if let Some(due) = env.spend((file.index.len() / ENTRIES_A_UNIT) as u32 + 1) {
+            due.await;
+        }
     }
+    let mut all: Vec<LargePartition> = all.into_values().collect();
+    keep_largest(&mut all, count);
+    all
 }
 
 fn keep_largest(partitions: &mut Vec<LargePartition>, count: usize) {

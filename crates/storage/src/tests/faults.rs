@@ -195,7 +195,7 @@ fn failed_flushes_and_compactions_are_retried() {
         for table in tables_of() {
             block_on(setup.shard.compact_all(table)).expect_err(&what);
         }
-        let count = |is: fn(&crate::shard::Table) -> bool| {
+        let count = |is: fn(&crate::state::Table) -> bool| {
             setup.shard.state.borrow().tables.values().filter(|table| is(table)).count()
         };
         let (failed, waiting) = (|| count(|t| t.failures.in_a_row > 0), || count(|t| t.failures.waits));

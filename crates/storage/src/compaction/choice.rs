@@ -1,0 +1,143 @@
+//! Chooses which compaction a table needs, and which table's starts next.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::compaction::needs::Choice;
+use crate::compaction::strategy::dead::{self, Dead};
+use crate::compaction::strategy::need::{self, Candidate};
+use crate::compaction::strategy::{self, Run};
+use crate::env::Env;
+use crate::model::TableId;
+use crate::options::TableOptions;
+use crate::state::{State, Table};
+use crate::table::file::TableFile;
+use crate::table::runs::{self, Files};
+
+/// Partitions of a run that are looked up in other runs, to estimate the fraction with older data
+/// elsewhere.
+const SAMPLE: usize = 32;
+
+impl State {
+    /// Returns the compaction that a table needs.
+    pub(crate) fn choice(&self, id: TableId, table: &Table, env: &dyn Env) -> Choice {
+        let choose = || {
+            let (options, now_s) = (self.table_options(id), env.now_s());
+            choose((&options, self.forget_before_s(&options, now_s)), table, now_s)
+        };
+        table.needs.choice(table.files.version(), || env.now_ns(), choose)
+    }
+
+    /// Returns the table whose compaction should start now, and the runs to compact.
+    pub(crate) fn most_needed(&self, env: &dyn Env) -> Option<(TableId, Rc<[u64]>)> {
+        let left = self.merges.iter().filter(|merge| !merge.requested).map(|merge| merge.progress.left());
+        let limit = need::size_limit(left)?;
+        let now_ns = env.now_ns();
+        let candidates = self.tables.iter().filter_map(|(id, table)| {
+            let choice = self.choice(*id, table, env);
+            if choice.runs.is_empty() || table.failures.waits || table.needs.reserved.get() > 0 {
+                return None;
+            }
+            let since_ns = table.needs.since_ns().unwrap_or(now_ns);
+            let waited_ms = now_ns.saturating_sub(since_ns) / 1_000_000;
+            let candidate = Candidate { bytes: choice.bytes, waiting: choice.waiting, waited_ms };
+            Some(((*id, choice.runs), candidate))
+        });
+        need::most_needed(candidates, limit)
+    }
+
+    /// Returns the bytes still to compact, including the rest of compactions in flight.
+    pub(crate) fn backlog_bytes(&self, env: &dyn Env) -> u64 {
+        let waiting = self.tables.iter().map(|(id, table)| self.choice(*id, table, env).backlog);
+        let in_flight = self.merges.iter().map(|merge| merge.progress.left());
+        waiting.chain(in_flight).fold(0, u64::saturating_add)
+    }
+
+    /// Returns how much writers must be slowed because runs pile up, in millionths. Tables whose
+    /// compactions fail do not count: slowing would not help them.
+    pub(crate) fn runs_pressure_ppm(&self, env: &dyn Env) -> u32 {
+        let tables = self.tables.iter().filter(|(_, table)| !table.failures.waits);
+        let pressure = tables.map(|(id, table)| {
+            let threshold = self.table_options(*id).min_threshold;
+            need::pressure_ppm(self.choice(*id, table, env).waiting, threshold)
+        });
+        pressure.max().unwrap_or(0)
+    }
+}
+
+fn choose((options, forget_before_s): (&TableOptions, u32), table: &Table, now_s: u32) -> Choice {
+    let idle: Vec<&Arc<runs::Run>> =
+        table.files.runs().iter().filter(|run| run.has_sound() && !table.needs.has(run.number)).collect();
+    let runs: Vec<Run> =
+        idle.iter().map(|run| Run { bytes: run.sound_bytes(), newest: run.known.newest }).collect();
+    if let Some(chosen) = strategy::compaction(options, &runs, options.timestamp_at(now_s)) {
+        let backlog = strategy::backlog_bytes(options, &runs, &chosen);
+        let numbers: Vec<u64> = chosen.runs.iter().map(|at| idle[*at].number).collect();
+        let bytes = chosen.runs.iter().map(|at| runs[*at].bytes).sum();
+        return Choice { runs: numbers.into(), bytes, waiting: chosen.waiting, backlog };
+    }
+    let due = |run: &&&Arc<runs::Run>| {
+        let dead = dead_of((options, forget_before_s), &table.files, run, now_s);
+        dead::is_due(options, &dead, now_s)
+    };
+    let alone = idle.iter().find(due).or_else(|| idle.iter().find(|run| run.known.is_shared));
+    alone.map_or_else(Choice::default, |run| Choice {
+        runs: [run.number].into(),
+        bytes: run.sound_bytes(),
+        waiting: 1,
+        backlog: run.sound_bytes(),
+    })
+}
+
+fn dead_of(
+    (options, forget_before_s): (&TableOptions, u32),
+    all: &Files,
+    run: &runs::Run,
+    now_s: u32,
+) -> Dead {
+    let known = &run.known;
+    let mut dead = Dead {
+        all: known.cells.saturating_add(known.rows),
+        dead: known.deaths.before(forget_before_s),
+        written_s: known.written_s,
+        elsewhere_ppm: 0,
+    };
+    // The sample is expensive, so it is taken only if it decides.
+    if !options.unchecked_tombstones && dead::is_due(options, &dead, now_s) {
+        dead.elsewhere_ppm = elsewhere_ppm(all, run);
+    }
+    dead
+}
+
+/// Estimates the fraction of a run's partitions of which another run may have older data, in
+/// millionths.
+fn elsewhere_ppm(all: &Files, run: &runs::Run) -> u32 {
+    let older = |other: &&Arc<runs::Run>| {
+        other.number != run.number && other.known.timestamps.0 <= run.known.timestamps.1
+    };
+    let older: Vec<&Arc<runs::Run>> = all.runs().iter().filter(older).collect();
+    if older.is_empty() {
+        return 0;
+    }
+    let files = run.files();
+    let (mut taken, mut elsewhere) = (0, 0);
+    for file in files.iter().step_by(files.len().div_ceil(SAMPLE)) {
+        let share = (SAMPLE / files.len().min(SAMPLE)).max(1);
+        let blocks = file.index.iter().step_by(file.index.len().div_ceil(share).max(1));
+        for token in blocks.map(|block| block.start.token).filter(|token| file.entry.owns(*token)) {
+            taken += 1;
+            let may_have = |other: &&Arc<runs::Run>| other.at(token).is_some_and(|f| f.may_contain(token));
+            elsewhere += u64::from(older.iter().any(may_have));
+        }
+    }
+    // Without a sample, assume all of them.
+    (elsewhere * 1_000_000_u64).checked_div(taken).unwrap_or(1_000_000) as u32
+}
+
+/// Returns the distinct numbers of the files' runs.
+pub(crate) fn runs_of(files: &[Arc<TableFile>]) -> Vec<u64> {
+    let mut runs: Vec<u64> = files.iter().map(|file| file.entry.run).collect();
+    runs.sort_unstable();
+    runs.dedup();
+    runs
+}
