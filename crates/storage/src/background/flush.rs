@@ -49,7 +49,7 @@ impl Shard {
             if let Some(log) = &self.log {
                 log.trim((log.last_record() == last_record).then_some(FREE_IDLE)).await;
             }
-            self.sweep().await;
+            self.store.sweep().await;
             // Before the next flush, so that memtables do not accumulate.
             self.free(usize::MAX).await;
         }
@@ -100,7 +100,7 @@ impl Shard {
                     .filter(|table| table.frozen.iter().any(|(g, _)| *g == generation))
                 {
                     Some(table) => table.files.push(file),
-                    None => state.obsolete.push(file),
+                    None => self.store.retire([file]),
                 }
             }
             for table in state.tables.values_mut() {
@@ -114,7 +114,7 @@ impl Shard {
             self.bound_log(state);
         }
         if let Some(log) = &self.log {
-            log.release(&self.manifest.borrow().log);
+            log.release(&self.store.manifest().log);
         }
         Ok(())
     }
@@ -150,8 +150,8 @@ impl Shard {
                 }
                 Err(error) => {
                     // The manifest does not name them.
-                    self.state.borrow_mut().obsolete.append(&mut files);
-                    self.sweep().await;
+                    self.store.retire(files);
+                    self.store.sweep().await;
                     return Err(error);
                 }
             }
@@ -165,33 +165,30 @@ impl Shard {
         frozen: &Frozen,
         written: &[(TableId, Arc<TableFile>)],
     ) -> Result<(), StorageError> {
-        let settled = || {
-            let state = self.state.borrow();
-            match state.truncating {
-                0 => Some(Ok(())),
-                _ => state.closed.then_some(Err(StorageError::Closed)),
-            }
+        let settled = || match self.store.is_truncating() {
+            false => Some(Ok(())),
+            true => self.state.borrow().closed.then_some(Err(StorageError::Closed)),
         };
         let named = Cell::new(false);
-        let name = |shard: &Shard, edit: &mut Edit| {
-            if shard.state.borrow().truncating > 0 {
+        let name = |edit: &mut Edit| {
+            if self.store.is_truncating() {
                 return;
             }
             for (id, file) in written {
-                if shard.frozen_memtable(*id, frozen.generation).is_some() {
+                if self.frozen_memtable(*id, frozen.generation).is_some() {
                     edit.add(*id, file.entry.clone());
                 }
             }
             edit.flushed(frozen.last_record);
-            if let Some(log) = &shard.log {
-                let flushed = shard.manifest.borrow().flushed.max(frozen.last_record);
+            if let Some(log) = &self.log {
+                let flushed = self.store.manifest().flushed.max(frozen.last_record);
                 edit.log(log.live(flushed));
             }
             named.set(true);
         };
         while !named.get() {
             self.progress.wait(settled).await?;
-            self.retry_flush(async || self.edit(name).await).await?;
+            self.retry_flush(async || self.store.edit(name).await).await?;
         }
         Ok(())
     }

@@ -16,7 +16,6 @@ pub(crate) mod shares;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::background::retry::backoff;
 use crate::compaction::strategy::need::COMPACTIONS_MAX;
@@ -31,21 +30,12 @@ use crate::memtable::token_map::FreeInChunks;
 use crate::model::TableId;
 use crate::shard::Shard;
 use crate::state::FROZEN_MAX;
-use crate::table::file::TableFile;
 
 /// Failures in a row after which writes are refused: three seconds after the first.
 const REFUSED_AFTER: u32 = 3;
 
 /// Allocations freed between yields to the fast lane, each a cache miss or two: well within 50 µs.
 const CHUNK: usize = 64;
-
-/// Pause between removals of a deleted file's chunks from the scan cache.
-const SCAN_CACHE_REST: Duration = Duration::from_millis(1);
-
-/// Returns the name of a table file.
-pub(crate) fn table_name(file: u64) -> String {
-    format!("{file:016x}.table")
-}
 
 impl Shard {
     /// Starts the background tasks.
@@ -122,24 +112,6 @@ impl Shard {
         }
     }
 
-    /// Removes obsolete files without readers. Does nothing while a TRUNCATE is in flight, because
-    /// the manifest may still name its files.
-    pub(crate) async fn sweep(&self) {
-        let dead: Vec<_> = {
-            let state = &mut *self.state.borrow_mut();
-            let settled = state.truncating == 0;
-            state.obsolete.extract_if(.., |file| settled && TableFile::is_unused(file)).collect()
-        };
-        for file in dead {
-            self.cache.borrow_mut().forget(file.id);
-            while !self.scan_cache.forget_some(file.id) {
-                self.env.sleep(SCAN_CACHE_REST).await;
-            }
-            // If the removal fails, the next start tries again.
-            let _ = self.env.remove(&file.path).await;
-        }
-    }
-
     /// Frees flushed memtables without readers, at most `chunks` chunks of allocations. Not on the
     /// heavy lane: memory freed by another thread returns to its owner later and all at once, and a
     /// write would wait for that.
@@ -172,7 +144,9 @@ impl Shard {
         let gone = {
             let state = &mut *self.state.borrow_mut();
             let gone = state.tables.remove(&table);
-            state.truncating += u32::from(gone.is_some());
+            if gone.is_some() {
+                self.store.begin_truncation();
+            }
             gone
         };
         let Some(mut gone) = gone else {
@@ -180,7 +154,7 @@ impl Shard {
             let settled = || {
                 let state = self.state.borrow();
                 let failed = state.failed.as_ref().map(|error| Err(StorageError::clone(error)));
-                failed.or_else(|| (state.truncating == 0).then_some(Ok(())))
+                failed.or_else(|| (!self.store.is_truncating()).then_some(Ok(())))
             };
             return self.progress.wait(settled).await;
         };
@@ -191,13 +165,13 @@ impl Shard {
         }
         {
             let state = &mut *self.state.borrow_mut();
-            state.truncating -= 1;
-            state.obsolete.append(&mut gone.files.take());
+            self.store.end_truncation();
+            self.store.retire(gone.files.take());
             state.flushed.extend(gone.frozen.into_iter().map(|(_, memtable)| memtable).chain([gone.active]));
         }
         self.progress.wake();
         self.work.wake();
-        self.sweep().await;
+        self.store.sweep().await;
         Ok(())
     }
 
@@ -205,8 +179,8 @@ impl Shard {
         // The log must contain all numbers the truncation covers before the manifest does.
         // Otherwise a restart would assign them twice.
         log.sync().await?;
-        let name = |_: &Shard, edit: &mut Edit| edit.truncate(table, last);
-        self.retry_while_full(async || self.edit(name).await).await
+        let name = |edit: &mut Edit| edit.truncate(table, last);
+        self.retry_while_full(async || self.store.edit(name).await).await
     }
 
     /// Forgets a table and all its data, durably.
@@ -276,7 +250,7 @@ impl Shard {
         if result.is_ok() {
             self.end_log(log).await;
         }
-        self.sweep().await;
+        self.store.sweep().await;
         self.lock.borrow_mut().take();
         result
     }
@@ -315,11 +289,11 @@ impl Shard {
         if !is_flushed() {
             return;
         }
-        let name = |_: &Shard, edit: &mut Edit| {
+        let name = |edit: &mut Edit| {
             edit.flushed(last);
             edit.log((Vec::new(), last));
         };
-        if self.edit(name).await.is_ok() {
+        if self.store.edit(name).await.is_ok() {
             log.release(&[]);
             log.trim(Some(FREE_IDLE)).await;
         }

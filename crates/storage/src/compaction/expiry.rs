@@ -83,7 +83,7 @@ impl Shard {
         }
         self.update_run_pressure();
         // Also deletes files dropped earlier whose last reader has ended since.
-        self.sweep().await;
+        self.store.sweep().await;
         self.work.wake();
     }
 
@@ -109,23 +109,24 @@ impl Shard {
             return Ok(());
         }
         // Skips files that a TRUNCATE or a compaction took meanwhile.
-        let stays = |shard: &Shard, file: &TableFile| {
-            let state = shard.state.borrow();
+        let stays = |file: &TableFile| {
+            let state = self.state.borrow();
             let table = state.tables.get(&id);
             table.is_some_and(|t| t.files.contains(file) && !t.needs.has(file.entry.run))
         };
         let dropped = std::cell::RefCell::new(Vec::new());
-        self.edit(|shard, edit| {
-            for file in dead.iter().filter(|file| stays(shard, file)) {
-                edit.remove(id, file.id);
-                dropped.borrow_mut().push(file.clone());
-            }
-            let state = shard.state.borrow();
-            let runs: Vec<u64> = dropped.borrow().iter().map(|file| file.entry.run).collect();
-            state.tables.get(&id).into_iter().for_each(|table| table.needs.take(&runs));
-        })
-        .await
-        .inspect_err(|_| self.give_back(id, &dropped.borrow()))?;
+        self.store
+            .edit(|edit| {
+                for file in dead.iter().filter(|file| stays(file)) {
+                    edit.remove(id, file.id);
+                    dropped.borrow_mut().push(file.clone());
+                }
+                let state = self.state.borrow();
+                let runs: Vec<u64> = dropped.borrow().iter().map(|file| file.entry.run).collect();
+                state.tables.get(&id).into_iter().for_each(|table| table.needs.take(&runs));
+            })
+            .await
+            .inspect_err(|_| self.give_back(id, &dropped.borrow()))?;
         let dropped = dropped.into_inner();
         self.give_back(id, &dropped);
         {
@@ -134,7 +135,7 @@ impl Shard {
                 let gone: Vec<_> = dropped.iter().filter_map(|file| table.files.remove(file)).collect();
                 state.counts.expired_files += gone.len() as u64;
                 state.counts.expired_bytes += gone.iter().map(|file| file.bytes).sum::<u64>();
-                state.obsolete.extend(gone);
+                self.store.retire(gone);
             }
         }
         Ok(())

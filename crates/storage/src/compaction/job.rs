@@ -10,7 +10,6 @@ use sched::control::Pacer;
 
 use crate::background::pacing::Pace;
 use crate::background::progress::Progress;
-use crate::background::table_name;
 use crate::compaction::purge::Purge;
 use crate::compaction::tasks::SOURCES_MAX;
 use crate::env::{Env, Mode, Work, run_heavy};
@@ -237,12 +236,7 @@ pub(crate) fn packing_of(compression: Compression) -> Packing {
 impl Shard {
     /// Runs a job up to the end of its next fragment.
     pub(crate) async fn next_fragment(&self, work: Work, job: Job) -> (Job, Result<Sealed, StorageError>) {
-        let id = {
-            let mut manifest = self.manifest.borrow_mut();
-            manifest.next_file += 1;
-            manifest.next_file - 1
-        };
-        let path = self.dir.join("tables").join(table_name(id));
+        let (id, path) = self.store.next_file();
         run_heavy(&*self.env, work, job.fragment(id, path, self.env.clone())).await
     }
 

@@ -120,7 +120,7 @@ impl Shard {
         }
         drop(task);
         self.update_run_pressure();
-        self.sweep().await;
+        self.store.sweep().await;
         self.progress.wake();
         self.work.wake();
         self.free(usize::MAX).await;
@@ -142,7 +142,7 @@ impl Shard {
     pub(crate) fn update_run_pressure(&self) {
         let state = self.state.borrow();
         self.pacing.runs_pressure_ppm.set(state.runs_pressure_ppm(&*self.env));
-        self.cache.borrow_mut().reserve(state.index_bytes());
+        self.store.cache.borrow_mut().reserve(state.index_bytes());
     }
 
     /// Excludes a table from compaction for a while after one failed.
@@ -246,10 +246,10 @@ impl Shard {
                 Ok(_) => break Ok(()),
                 Err(error) => break Err(error),
             }
-            self.sweep().await;
+            self.store.sweep().await;
         };
         // The manifest does not name them.
-        self.state.borrow_mut().obsolete.append(&mut outputs);
+        self.store.retire(outputs);
         tally.partitions = job.partitions();
         self.release_memtables(job.into_memory());
         (made, done)
@@ -277,30 +277,29 @@ impl Shard {
                 None => gone.push(input),
             }
         }
-        let alive = |shard: &Shard| {
-            let state = shard.state.borrow();
+        let alive = || {
+            let state = self.state.borrow();
             let table = state.tables.get(&id);
             let mut changed = gone.iter().chain(cut.iter().map(|(input, _)| input));
             table.is_some_and(|t| changed.all(|input| t.files.contains(input)))
         };
-        let edited = self.edit(|shard, edit| {
-            if alive(shard) {
+        let edited = self.store.edit(|edit| {
+            if alive() {
                 gone.iter().for_each(|file| edit.remove(id, file.id));
                 cut.iter().for_each(|(_, rest)| edit.cut(id, rest.id, rest.entry.from));
                 outputs.iter().for_each(|file| edit.add(id, file.entry.clone()));
             }
         });
         if let Err(error) = edited.await {
-            // The edit may have been written all the same; see `State::unconfirmed`.
-            self.state.borrow_mut().unconfirmed.extend(outputs);
+            self.store.retire_unconfirmed(outputs);
             return Err(error);
         }
-        let alive = alive(self);
+        let alive = alive();
         let state = &mut *self.state.borrow_mut();
         state.counts.compacted_bytes += outputs.iter().map(|file| file.bytes).sum::<u64>();
         match state.tables.get_mut(&id) {
             Some(table) if alive => {
-                state.obsolete.extend(gone.iter().filter_map(|file| table.files.remove(file)));
+                self.store.retire(gone.iter().filter_map(|file| table.files.remove(file)));
                 for (input, rest) in cut {
                     table.files.remove(&input);
                     table.files.push(rest.clone());
@@ -310,7 +309,7 @@ impl Shard {
                 Ok(Some(left))
             }
             _ => {
-                state.obsolete.extend(outputs);
+                self.store.retire(outputs);
                 Ok(None)
             }
         }

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::background::progress::{CancelOnDrop, Progress};
-use crate::background::table_name;
 use crate::compaction::job::packing_of;
 use crate::compaction::tasks::TaskKind;
 use crate::env::{Env, Mode, Work, run_heavy};
@@ -162,13 +161,13 @@ impl Shard {
         requested: &Requested,
         scrubbed: &mut Scrubbed,
     ) -> Result<(), StorageError> {
-        let find = |shard: &Shard| {
-            let state = shard.state.borrow();
+        let find = || {
+            let state = self.state.borrow();
             state.tables.get(&table).and_then(|table| table.files.iter().find(|file| file.id == id).cloned())
         };
         // A compaction that started before the file was marked may still cut or remove it.
         let left = || {
-            let Some(file) = find(self) else { return Some(Ok(())) };
+            let Some(file) = find() else { return Some(Ok(())) };
             if let Err(ended) = self.check_stopped(&requested.progress) {
                 return Some(Err(ended));
             }
@@ -176,13 +175,8 @@ impl Shard {
             state.tables.get(&table).is_none_or(|table| !table.needs.has(file.entry.run)).then_some(Ok(()))
         };
         self.wait_requested(left).await?;
-        let Some(old) = find(self) else { return Ok(()) };
-        let new = {
-            let mut manifest = self.manifest.borrow_mut();
-            manifest.next_file += 1;
-            manifest.next_file - 1
-        };
-        let path = self.dir.join("tables").join(table_name(new));
+        let Some(old) = find() else { return Ok(()) };
+        let (new, path) = self.store.next_file();
         let options = self.table_options(table);
         let packing = packing_of(options.compression);
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
@@ -197,16 +191,16 @@ impl Shard {
                 return Err(error);
             }
         };
-        let is_same = |shard: &Shard| find(shard).is_some_and(|now| now.entry == old.entry);
+        let is_same = || find().is_some_and(|now| now.entry == old.entry);
         let entry = saved.file.as_ref().map(|file| file.entry.clone());
-        let replace = |shard: &Shard, edit: &mut Edit| {
-            if is_same(shard) {
+        let replace = |edit: &mut Edit| {
+            if is_same() {
                 edit.remove(table, id);
                 entry.iter().for_each(|entry| edit.add(table, entry.clone()));
             }
         };
-        let replaced = self.edit(replace).await;
-        let was_same = is_same(self);
+        let replaced = self.store.edit(replace).await;
+        let was_same = is_same();
         let file = saved.file.map(Arc::new);
         {
             let state = &mut *self.state.borrow_mut();
@@ -215,8 +209,8 @@ impl Shard {
                     table.files.remove(&old);
                     file.into_iter().for_each(|file| table.files.push(file));
                 }
-                _ if replaced.is_ok() => state.obsolete.extend(file),
-                _ => state.unconfirmed.extend(file),
+                _ if replaced.is_ok() => self.store.retire(file),
+                _ => self.store.retire_unconfirmed(file),
             }
         }
         replaced?;
@@ -232,7 +226,7 @@ impl Shard {
             let table = self.state.borrow().named(table);
             let (rows_saved, rows_lost) = (saved.rows, saved.rows_lost);
             self.options.teller.tell(&Event::FileScrubbed { table, aside, rows_saved, rows_lost });
-            self.cache.borrow_mut().forget(id);
+            self.store.cache.borrow_mut().forget(id);
         }
         self.work.wake();
         Ok(())

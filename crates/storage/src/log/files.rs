@@ -117,12 +117,12 @@ impl Log {
     }
 
     /// Records durably that the log continues in segment `next`.
-    async fn record_next(&self, next: u64) -> Result<(), StorageError> {
+    async fn record_next(self: &Rc<Log>, next: u64) -> Result<(), StorageError> {
         let (active, durable) = {
             let state = self.state.borrow();
             (state.active.clone(), state.durable)
         };
-        let Some((full, end)) = active else { return (self.register)(next).await };
+        let Some((full, end)) = active else { return (self.register)(self.clone(), next).await };
         let note = encode_note(&full.header, durable, next);
         let written = full.file.write_durable(end, &note).await;
         written.map_err(|error| StorageError::io("write the commit log", &full.path, error))

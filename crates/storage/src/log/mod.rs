@@ -66,7 +66,7 @@ pub(crate) struct Segment {
 
 /// Writes the number of a segment to the manifest, durably, before the first record is written to
 /// it.
-pub(crate) type Register = Box<dyn Fn(u64) -> LocalBoxFuture<Result<(), StorageError>>>;
+pub(crate) type Register = Box<dyn Fn(Rc<Log>, u64) -> LocalBoxFuture<Result<(), StorageError>>>;
 
 /// The commit log of a shard.
 pub(crate) struct Log {

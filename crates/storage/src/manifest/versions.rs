@@ -1,4 +1,4 @@
-//! Edits of the manifest: one at a time, durable before anything relies on it.
+//! The file of the manifest.
 //!
 //! An edit is appended to the file of the manifest and synced. A new file, which starts with a
 //! snapshot, replaces the old one in two cases: when the file has grown to several times the size
@@ -11,9 +11,8 @@ use bytes::Bytes;
 
 use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
+use crate::manifest::Manifest;
 use crate::manifest::edits::{self, End};
-use crate::manifest::{Edit, Manifest};
-use crate::shard::Shard;
 
 /// A manifest below this many bytes is not rewritten: 126 edits of one sector after the smallest
 /// snapshot.
@@ -74,7 +73,12 @@ impl Versions {
         }
     }
 
-    async fn append(mut self, dir: &Path, edit: &[u8]) -> Result<Versions, StorageError> {
+    /// Returns true if the next edit should rewrite the file.
+    pub(crate) fn is_long(&self) -> bool {
+        self.end >= self.rewrite_at
+    }
+
+    pub(crate) async fn append(mut self, dir: &Path, edit: &[u8]) -> Result<Versions, StorageError> {
         let bytes = edits::sectors(edit, self.next_edit, self.salt);
         let len = bytes.len() as u64;
         let write = async {
@@ -85,44 +89,6 @@ impl Versions {
         self.next_edit += 1;
         self.end += len;
         Ok(self)
-    }
-}
-
-impl Shard {
-    /// Edits the manifest, one edit at a time, and returns when the edit is durable. The cost
-    /// depends on the change, unless the file is rewritten.
-    pub(crate) async fn edit(&self, change: impl FnOnce(&Shard, &mut Edit)) -> Result<(), StorageError> {
-        self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
-        let mut edit = Edit::default();
-        change(self, &mut edit);
-        let versions = self.versions.borrow_mut().take();
-        let mut written = match versions.filter(|versions| versions.end < versions.rewrite_at) {
-            Some(versions) => {
-                let bytes = edit.encode(&self.manifest.borrow());
-                versions.append(&self.dir, &bytes).await
-            }
-            None => self.begin_with(&edit).await,
-        };
-        if written.as_ref().is_err_and(StorageError::is_full) && self.reserve.release_space().await {
-            written = self.begin_with(&edit).await;
-        }
-        let result = written.map(|versions| {
-            *self.versions.borrow_mut() = Some(versions);
-            edit.apply(&mut self.manifest.borrow_mut());
-            // The files of the last failed edit are not live: this manifest does not name them.
-            let state = &mut *self.state.borrow_mut();
-            state.obsolete.append(&mut state.unconfirmed);
-        });
-        self.manifest_busy.set(false);
-        self.progress.wake();
-        result
-    }
-
-    /// Rewrites the file with the edit applied.
-    async fn begin_with(&self, edit: &Edit) -> Result<Versions, StorageError> {
-        let mut new = self.manifest.borrow().clone();
-        edit.clone().apply(&mut new);
-        Versions::begin(&*self.env, &self.dir, &new).await
     }
 }
 

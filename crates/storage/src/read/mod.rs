@@ -185,7 +185,7 @@ impl Shard {
             Ok((mut gather, Some(missing))) => {
                 let shard = self.clone();
                 Read::Pending(Box::pin(async move {
-                    gather.finish(&shard.cache, missing).await?;
+                    gather.finish(&shard.store.cache, missing).await?;
                     Ok(see(gather))
                 }))
             }
@@ -232,7 +232,7 @@ impl Shard {
             Ok((mut gather, Some(missing))) => {
                 let shard = self.clone();
                 Read::Pending(Box::pin(async move {
-                    gather.finish(&shard.cache, missing).await?;
+                    gather.finish(&shard.store.cache, missing).await?;
                     match see_row(&gather, &clustering, columns.as_deref(), now_s) {
                         Some(seen) => Ok(seen),
                         None => shard.read_whole_row(target, clustering, bypass_cache).await,
@@ -252,7 +252,7 @@ impl Shard {
         let request = PartRequest::Row { clustering: clustering.clone(), columns: None, bypass_cache };
         let (mut gather, missing) = self.gather(&target, request)?;
         if let Some(missing) = missing {
-            gather.finish(&self.cache, missing).await?;
+            gather.finish(&self.store.cache, missing).await?;
         }
         Ok(see_row(&gather, &clustering, None, target.now_s).expect("nothing was left out"))
     }
@@ -282,7 +282,7 @@ impl Shard {
             gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), request.clone()));
         }
         table.searched.count(gather.lookups.len());
-        let missing = gather.advance(&self.cache, None)?;
+        let missing = gather.advance(&self.store.cache, None)?;
         Ok((gather, missing))
     }
 }

@@ -204,7 +204,7 @@ impl Shard {
             Ok((mut gather, Some(missing))) => {
                 let shard = self.clone();
                 Read::Pending(Box::pin(async move {
-                    gather.finish(&shard.cache, missing).await?;
+                    gather.finish(&shard.store.cache, missing).await?;
                     Ok::<_, StorageError>(gather.sliced(&slice, now_s))
                 }))
             }

@@ -7,7 +7,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::background::table_name;
 use crate::env::Env;
 use crate::error::StorageError;
 use crate::event::Teller;
@@ -17,7 +16,7 @@ use crate::manifest::layout::{enter, lock};
 use crate::on_lanes::OnLanes;
 use crate::options::Groups;
 use crate::recovery::read_manifest;
-use crate::table::file::TableFile;
+use crate::table::file::{TableFile, table_name};
 use crate::table::part::Part;
 
 /// Maximum number of damages listed per shard. Further ones are only counted.

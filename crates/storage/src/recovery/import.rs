@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use schema::Sharding;
 
-use crate::background::table_name;
 use crate::error::StorageError;
 use crate::log::commit::Commit;
 use crate::log::replay::Replay;
@@ -26,7 +25,7 @@ use crate::model::{Mutation, TableId};
 use crate::recovery::read_manifest;
 use crate::recovery::reshard::{OldFile, link_or_copy};
 use crate::shard::Shard;
-use crate::table::file::{TableFile, tokens_of};
+use crate::table::file::{TableFile, table_name, tokens_of};
 use crate::table::shared::folder_key;
 
 impl Shard {
@@ -64,14 +63,14 @@ impl Shard {
             layout::sync(&*env, &self.dir.join("tables")).await?;
             let mut open = Vec::new();
             for entry in &files {
-                let path = self.dir.join("tables").join(table_name(entry.id));
+                let path = self.store.path_of(entry.id);
                 let opened = TableFile::open_shared(&*env, path, entry.clone(), folder_key(&root)).await?;
                 open.push(Arc::new(opened));
             }
-            let name = |_: &Shard, edit: &mut Edit| {
+            let name = |edit: &mut Edit| {
                 files.iter().for_each(|entry| edit.add(into, entry.clone()));
             };
-            self.edit(name).await?;
+            self.store.edit(name).await?;
             let state = &mut *self.state.borrow_mut();
             let to = state.tables.entry(into).or_default();
             open.into_iter().for_each(|file| to.files.push(file));
@@ -81,7 +80,7 @@ impl Shard {
         if result.is_err() {
             for entry in &files {
                 // Files that cannot be removed here are removed by the next start.
-                drop(env.remove(&self.dir.join("tables").join(table_name(entry.id))).await);
+                drop(env.remove(&self.store.path_of(entry.id)).await);
             }
         }
         self.update_run_pressure();
@@ -110,12 +109,7 @@ impl Shard {
             let tokens = tokens_of(env, &path, entry.seal).await?;
             let old = OldFile::new(table, entry, path, tokens, layout, shard);
             let Some(entry) = old.entry_for(own) else { continue };
-            let id = {
-                let mut manifest = self.manifest.borrow_mut();
-                manifest.next_file += 1;
-                manifest.next_file - 1
-            };
-            let to = self.dir.join("tables").join(table_name(id));
+            let (id, to) = self.store.next_file();
             let made = link_or_copy(env, old.path(), &to).await;
             made.map_err(|error| StorageError::io("link the table file", &to, error))?;
             let run = *runs.entry(entry.run).or_insert(id);

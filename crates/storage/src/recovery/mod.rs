@@ -27,7 +27,7 @@ pub(crate) mod snapshot;
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,6 @@ use rustc_hash::FxHashSet;
 
 use crate::background::pacing::Pacing;
 use crate::background::reports::Reports;
-use crate::background::table_name;
 use crate::compaction::tasks::Tasks;
 use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
@@ -57,10 +56,10 @@ use crate::recovery::reshard::reshard;
 use crate::shard::Shard;
 use crate::signal::Signal;
 use crate::state::{State, Table};
-use crate::table::cache::Cache;
+use crate::table::file::table_name;
 use crate::table::runs::Files;
-use crate::table::scan_cache::ScanCache;
 use crate::table::shared::folder_key;
+use crate::table::store::FileStore;
 
 impl Shard {
     /// Opens a shard and recovers the data in its folder. Shard 0 must be opened first: it locks
@@ -81,7 +80,12 @@ impl Shard {
         );
         let mut state = State::new(&options);
         let Some(root) = options.dir.clone() else {
-            return Ok(Rc::new(build(options, env, PathBuf::new(), Default::default(), state, None, None)));
+            let (dir, progress) = (PathBuf::new(), Rc::default());
+            let reserve = Rc::new(Reserve::new(env.clone(), &dir, 0));
+            let parts = (reserve.clone(), Rc::clone(&progress));
+            let store = FileStore::new(env.clone(), &dir, Default::default(), options.cache_bytes, parts);
+            let parts = (Rc::new(store), reserve, progress);
+            return Ok(Rc::new(build(options, env, dir, state, parts, None)));
         };
         let (dir, lock) = enter(&*env, &root, &options).await?;
         let (manifest, versions, is_new) = resume_manifest(&*env, &dir, &options).await?;
@@ -91,17 +95,14 @@ impl Shard {
         let (recovered, mut recovery) =
             recover_log(&*env, &dir.join("log"), &options, &manifest, &mut state).await?;
         state.counts.replayed = recovery.records;
+        let (dir_log, progress) = (dir.join("log"), Rc::default());
         let reserve = Rc::new(Reserve::new(env.clone(), &dir, options.reserve_bytes));
-        let shard = Rc::new_cyclic(|shard: &Weak<Shard>| {
-            let log = Log::start(
-                env.clone(),
-                dir.join("log"),
-                &options,
-                recovered,
-                (register(shard.clone()), reserve.clone()),
-            );
-            build(options, env, dir, (manifest, versions), state, Some((log, reserve)), Some(lock))
-        });
+        let parts = (reserve.clone(), Rc::clone(&progress));
+        let store =
+            Rc::new(FileStore::new(env.clone(), &dir, (manifest, versions), options.cache_bytes, parts));
+        let parts = (register(store.clone()), reserve.clone());
+        let log = Log::start(env.clone(), dir_log, &options, recovered, parts);
+        let shard = Rc::new(build(options, env, dir, state, (store, reserve, progress), Some((log, lock))));
         let log = shard.log.as_ref().expect("made above");
         match log.create_first_segment().await {
             // A new shard needs a log. Any other can be read until the disk has free space again.
@@ -111,7 +112,7 @@ impl Shard {
             }
             _ => {}
         }
-        log.release(&shard.manifest.borrow().log);
+        log.release(&shard.store.manifest().log);
         log.trim(Some(FREE_IDLE)).await;
         shard.reserve.make().await;
         shard.report_damaged();
@@ -124,20 +125,18 @@ impl Shard {
 }
 
 /// Returns the function that names a segment in the manifest before it is used.
-fn register(shard: Weak<Shard>) -> Register {
-    Box::new(move |segment| {
-        let shard = shard.clone();
+fn register(store: Rc<FileStore>) -> Register {
+    Box::new(move |log, segment| {
+        let store = store.clone();
         Box::pin(async move {
-            let shard = shard.upgrade().ok_or(StorageError::Closed)?;
-            let name = |shard: &Shard, edit: &mut Edit| {
-                let log = shard.log.as_ref().expect("it has a log");
-                let (mut live, durable) = log.live(shard.manifest.borrow().flushed);
+            let name = |edit: &mut Edit| {
+                let (mut live, durable) = log.live(store.manifest().flushed);
                 if !live.contains(&segment) {
                     live.push(segment);
                 }
                 edit.log((live, durable));
             };
-            shard.edit(name).await
+            store.edit(name).await
         })
     })
 }
@@ -146,28 +145,21 @@ fn build(
     options: Options,
     env: Arc<dyn Env>,
     dir: PathBuf,
-    (manifest, versions): (Manifest, Option<Versions>),
     state: State,
-    log: Option<(Rc<Log>, Rc<Reserve>)>,
-    lock: Option<Box<dyn Debug>>,
+    (store, reserve, progress): (Rc<FileStore>, Rc<Reserve>, Rc<Signal>),
+    log: Option<(Rc<Log>, Box<dyn Debug>)>,
 ) -> Shard {
-    let (log, reserve) = log.unzip();
-    let reserve = reserve.unwrap_or_else(|| Rc::new(Reserve::new(env.clone(), &dir, 0)));
-    let scan_cache = Arc::new(ScanCache::new(options.cache_bytes));
+    let (log, lock) = log.unzip();
     Shard {
         env,
         dir,
         state: RefCell::new(state),
-        cache: RefCell::new(Cache::new(options.cache_bytes, scan_cache.clone())),
-        scan_cache,
+        store,
         log,
-        manifest: RefCell::new(manifest),
-        manifest_busy: Cell::new(false),
         acks_held: Cell::new(false),
         acks_free: Signal::default(),
-        versions: RefCell::new(versions),
         work: Signal::default(),
-        progress: Signal::default(),
+        progress,
         lock: RefCell::new(lock),
         pacing: Pacing::default(),
         log_bound: LogBound::new(&options),

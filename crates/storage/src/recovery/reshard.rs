@@ -24,7 +24,6 @@ use std::sync::Arc;
 
 use schema::Sharding;
 
-use crate::background::table_name;
 use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
 use crate::log::replay::Replay;
@@ -37,7 +36,7 @@ use crate::model::codec::{put_mutations, put_u32};
 use crate::model::{Mutation, TableId};
 use crate::recovery::damage::{concerns_one_file, open_or_contain};
 use crate::recovery::read_manifest;
-use crate::table::file::{TableFile, tokens_of};
+use crate::table::file::{TableFile, table_name, tokens_of};
 use crate::table::owners::may_own;
 use crate::table::shared::folder_key;
 

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::background::progress::Progress;
-use crate::background::table_name;
 use crate::compaction::tasks::TaskKind;
 use crate::env::Env;
 use crate::error::StorageError;
@@ -35,7 +34,8 @@ use crate::options::Groups;
 use crate::recovery::read_manifest;
 use crate::recovery::reshard::{copy, link_or_copy};
 use crate::shard::Shard;
-use crate::table::file::TableFile;
+use crate::table::file::{TableFile, table_name};
+use crate::table::store::ManifestHold;
 
 /// A log segment, and the number of bytes to copy.
 pub(crate) type Tail = (PathBuf, u64);
@@ -50,17 +50,6 @@ pub struct Cut {
     files: Vec<Arc<TableFile>>,
     tail: Vec<Tail>,
     hold: ManifestHold,
-}
-
-/// Prevents edits of the manifest until it is dropped.
-#[derive(Debug)]
-struct ManifestHold(Rc<Shard>);
-
-impl Drop for ManifestHold {
-    fn drop(&mut self) {
-        self.0.manifest_busy.set(false);
-        self.0.progress.wake();
-    }
 }
 
 impl Shard {
@@ -89,10 +78,9 @@ impl Shard {
     /// The shard is closed or in memory, or its log has failed.
     pub async fn cut(self: &Rc<Self>) -> Result<Cut, StorageError> {
         let Some(log) = &self.log else { return Err(StorageError::Closed) };
-        self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
-        let hold = ManifestHold(self.clone());
+        let hold = self.store.hold().await;
         log.sync().await?;
-        let mut manifest = self.manifest.borrow().clone();
+        let mut manifest = self.store.manifest().clone();
         let (mut live, durable) = log.live(manifest.flushed);
         let tail = log.tail(manifest.flushed);
         // A segment that is being named is empty.

@@ -102,7 +102,7 @@ impl Shard {
             env: self.env.clone(),
             memory: table.map(Table::snapshot).unwrap_or_default(),
             files: table.map(|table| table.files.clone()).unwrap_or_default(),
-            cache: self.scan_cache.clone(),
+            cache: self.store.scan_cache.clone(),
             now_s,
         }
     }

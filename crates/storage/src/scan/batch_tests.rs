@@ -323,7 +323,7 @@ fn scan_finds_cached_chunks_until_the_file_is_deleted() {
     // Another range of the same file, from within a cached chunk.
     assert_eq!((rows(false, 600..=610), looked().1), (rows(true, 600..=610), read));
     block_on(shard.compact_all(TABLE)).unwrap();
-    block_on(shard.sweep());
+    block_on(shard.store.sweep());
     assert_eq!(shard.stats().scan_cache_bytes, 0, "the file is deleted");
     assert_eq!(rows(false, all), first);
     block_on(shard.shutdown()).unwrap();

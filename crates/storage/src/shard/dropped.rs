@@ -36,18 +36,20 @@ impl Shard {
             }
             let gone = tables.iter().filter_map(|table| Some((*table, state.tables.remove(table)?)));
             let gone: Vec<_> = gone.collect();
-            state.truncating += u32::from(!gone.is_empty() && self.log.is_some());
+            if !gone.is_empty() && self.log.is_some() {
+                self.store.begin_truncation();
+            }
             gone
         };
         let Some(log) = self.log.as_ref().filter(|_| !gone.is_empty()) else { return Ok(()) };
         let last = log.last_record();
         let ids: Vec<TableId> = gone.iter().map(|(table, _)| *table).collect();
-        let name = |_: &Shard, edit: &mut Edit| ids.iter().for_each(|table| edit.truncate(*table, last));
+        let name = |edit: &mut Edit| ids.iter().for_each(|table| edit.truncate(*table, last));
         let named = async {
             // The edit covers records up to `last`, so they must be in the log first. Otherwise a
             // restart would assign their numbers again.
             log.sync().await?;
-            self.retry_while_full(async || self.edit(name).await).await
+            self.retry_while_full(async || self.store.edit(name).await).await
         };
         if let Err(error) = named.await {
             self.fail(error.clone());
@@ -55,9 +57,9 @@ impl Shard {
         }
         {
             let state = &mut *self.state.borrow_mut();
-            state.truncating -= 1;
+            self.store.end_truncation();
             for (_, table) in &mut gone {
-                state.obsolete.append(&mut table.files.take());
+                self.store.retire(table.files.take());
             }
             let memtables = |table: Table| -> Vec<Memtable> {
                 table.frozen.into_iter().map(|(_, memtable)| memtable).chain([table.active]).collect()
@@ -66,7 +68,7 @@ impl Shard {
         }
         self.progress.wake();
         self.work.wake();
-        self.sweep().await;
+        self.store.sweep().await;
         Ok(())
     }
 }

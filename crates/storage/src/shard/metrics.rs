@@ -15,12 +15,12 @@ impl Shard {
     /// Returns the metrics of the shard.
     pub fn stats(&self) -> Stats {
         let state = self.state.borrow();
-        let cache = self.cache.borrow();
+        let cache = self.store.cache.borrow();
         let files = || state.tables.values().flat_map(|table| table.files.iter());
         let known = || files().filter_map(|file| file.statistics.as_ref());
         let log = self.log.as_deref();
         let (segments, free) = log.map_or((0, 0), Log::segments);
-        let (scan_cache_hits, scan_cache_misses) = self.scan_cache.lookups();
+        let (scan_cache_hits, scan_cache_misses) = self.store.scan_cache.lookups();
         let mut stats = Stats {
             tables: state.tables.len() as u64,
             memtable_partitions: state.tables.values().map(|table| table.active.len() as u64).sum(),
@@ -40,7 +40,7 @@ impl Shard {
             cache_bytes: cache.bytes() as u64,
             cache_hits: cache.hits,
             cache_misses: cache.misses,
-            scan_cache_bytes: self.scan_cache.bytes() as u64,
+            scan_cache_bytes: self.store.scan_cache.bytes() as u64,
             scan_cache_hits,
             scan_cache_misses,
             writes_refused: log.is_some_and(|log| log.failure().is_some()),
@@ -49,7 +49,7 @@ impl Shard {
             compactions_running: state.merges.len() as u64,
             index_bytes: state.index_bytes() as u64,
             runs_pressure_ppm: u64::from(self.pacing.runs_pressure_ppm.get()),
-            obsolete_bytes: state.obsolete.iter().map(|file| file.bytes).sum(),
+            obsolete_bytes: self.store.obsolete_bytes(),
             ..state.counts
         };
         self.pacing_stats(&mut stats);

@@ -23,8 +23,6 @@ use crate::log::Log;
 use crate::log::bound::LogBound;
 use crate::log::commit::{Acks, Commit};
 use crate::log::reserve::Reserve;
-use crate::manifest::Manifest;
-use crate::manifest::versions::Versions;
 use crate::memtable::ScanFrom;
 use crate::model::codec::{put_mutations, put_one_row, put_row_of};
 use crate::model::row::Draft;
@@ -34,10 +32,9 @@ use crate::read::merge::MergeStream;
 use crate::scan::Scan;
 use crate::signal::Signal;
 use crate::state::{FROZEN_MAX, State};
-use crate::table::cache::Cache;
 use crate::table::columnar::layout::ColumnLayout;
 use crate::table::runs::Files;
-use crate::table::scan_cache::ScanCache;
+use crate::table::store::FileStore;
 
 /// The data of one core. All calls are made on the fast lane of that core.
 #[derive(Debug)]
@@ -47,23 +44,17 @@ pub struct Shard {
     /// The folder of the shard.
     pub(crate) dir: PathBuf,
     pub(crate) state: RefCell<State>,
-    pub(crate) cache: RefCell<Cache>,
-    /// Uses the part of `cache_bytes` that the block cache leaves free.
-    pub(crate) scan_cache: Arc<ScanCache>,
+    pub(crate) store: Rc<FileStore>,
     /// `None`: the shard is in memory, and nothing is durable.
     pub(crate) log: Option<Rc<Log>>,
-    pub(crate) manifest: RefCell<Manifest>,
-    pub(crate) manifest_busy: Cell<bool>,
     /// Acknowledgements wait, see [`Shard::hold_acks`].
     pub(crate) acks_held: Cell<bool>,
     /// Signals the end of `acks_held`.
     pub(crate) acks_free: Signal,
-    /// The file of the manifest. `None` during a write, and after a failed one.
-    pub(crate) versions: RefCell<Option<Versions>>,
     /// Wakes background work: something to flush or compact, or shutdown.
     pub(crate) work: Signal,
     /// A flush, compaction or manifest edit has ended.
-    pub(crate) progress: Signal,
+    pub(crate) progress: Rc<Signal>,
     pub(crate) lock: RefCell<Option<Box<dyn Debug>>>,
     pub(crate) pacing: Pacing,
     pub(crate) log_bound: LogBound,

@@ -22,7 +22,6 @@ use crate::options::{Options, TableOptions};
 use crate::state::dropped::Dropped;
 use crate::state::stats::Stats;
 use crate::table::columnar::layout::ColumnLayout;
-use crate::table::file::TableFile;
 use crate::table::runs::Files;
 use crate::table::stats::Searched;
 
@@ -62,13 +61,6 @@ pub(crate) struct State {
     pub(crate) merges: Vec<InFlight>,
     pub(crate) merges_begun: u64,
     pub(crate) next_generation: u64,
-    /// Truncations that are done in memory but not yet in the manifest.
-    pub(crate) truncating: u32,
-    /// Files that are no longer live, kept until their last reader is done.
-    pub(crate) obsolete: Vec<Arc<TableFile>>,
-    /// Files of a failed edit of the manifest. The manifest on disk may name them until another
-    /// edit succeeds.
-    pub(crate) unconfirmed: Vec<Arc<TableFile>>,
     /// Records of the log that are not completely applied yet: see [`Shard::apply_in_turns`].
     pub(crate) applying: Vec<u64>,
     /// Memtables that are no longer live, until their last reader is done and they are freed.

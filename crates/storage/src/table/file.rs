@@ -49,6 +49,11 @@ pub(crate) struct TableFile {
     shared: Option<Arc<Opened>>,
 }
 
+/// Returns the name of a table file.
+pub(crate) fn table_name(file: u64) -> String {
+    format!("{file:016x}.table")
+}
+
 /// The handle of a file that cannot be opened: every operation fails.
 #[derive(Debug)]
 struct Unopened;

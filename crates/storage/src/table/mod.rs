@@ -28,6 +28,7 @@ pub(crate) mod shared;
 pub(crate) mod size;
 pub(crate) mod statistics;
 pub(crate) mod stats;
+pub(crate) mod store;
 
 use std::sync::Arc;
 

@@ -183,7 +183,7 @@ fn outputs_of_a_failed_compaction_are_removed() {
     block_on(put(&shard, 500).expect("accepted")).expect("durable");
     block_on(shard.flush_all()).expect("flushed");
     (0..300).for_each(|_| step());
-    assert_eq!(tables_on_disk(&sim), shard.manifest.borrow().files().count());
+    assert_eq!(tables_on_disk(&sim), shard.store.manifest().files().count());
     block_on(shard.shutdown()).expect("closed");
     drop_tasks();
 }

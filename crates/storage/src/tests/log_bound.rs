@@ -145,8 +145,8 @@ fn start_ignores_bad_sectors_in_free_segments() {
     block_on(shard.flush_all()).expect("flushed");
     block_on(overwrite(&shard, 201).expect("accepted")).expect("durable");
     (0..200).for_each(|_| step());
-    let named = shard.manifest.borrow().log.clone();
-    let (live, _) = shard.log.as_ref().expect("a log").live(shard.manifest.borrow().flushed);
+    let named = shard.store.manifest().log.clone();
+    let (live, _) = shard.log.as_ref().expect("a log").live(shard.store.manifest().flushed);
     drop(shard);
     drop_tasks();
     let free = log_files(&sim).into_iter().filter(|path| {
@@ -232,7 +232,7 @@ fn abandoned_record_is_applied_and_released() {
     assert_eq!(shard.stats().memtable_partitions, 300);
     assert!(shard.state.borrow().applying.is_empty());
     block_on(shard.flush_all()).expect("flushed");
-    assert_eq!(shard.manifest.borrow().flushed, 1);
+    assert_eq!(shard.store.manifest().flushed, 1);
     block_on(shard.shutdown()).expect("closed");
     drop_tasks();
 }
@@ -321,7 +321,7 @@ fn lost_segment_after_a_full_one_is_reported() {
     for timestamp in 1..=10 {
         block_on(overwrite(&shard, timestamp).expect("accepted")).expect("durable");
     }
-    let named = shard.manifest.borrow().log.clone();
+    let named = shard.store.manifest().log.clone();
     let (live, _) = shard.log.as_ref().expect("a log").live(0);
     drop(shard);
     drop_tasks();

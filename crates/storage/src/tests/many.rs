@@ -69,7 +69,7 @@ fn files_are_found_in_a_few_comparisons_among_thousands() {
 fn filters_and_indexes_shrink_the_cache() {
     let sim = Arc::new(Sim::new(2));
     let shard = open(&sim, &Options { cache_bytes: 64 << 10, ..spacious() }).unwrap();
-    let room = || shard.cache.borrow().bytes_max() as u64;
+    let room = || shard.store.cache.borrow().bytes_max() as u64;
     assert_eq!(room(), 64 << 10);
     (0..2000).for_each(|number| put(&shard, LARGE, number));
     block_on(shard.flush_all()).unwrap();

@@ -169,7 +169,7 @@ fn reads_look_up_range_deletions() {
         let key = Bytes::from_static(b"key");
         let target = crate::read::Target { table: TABLE, token: 1, key, now_s: 0 };
         let (mut gather, missing) = shard.gather(&target, request).unwrap();
-        missing.into_iter().for_each(|missing| block_on(gather.finish(&shard.cache, missing)).unwrap());
+        missing.into_iter().for_each(|missing| block_on(gather.finish(&shard.store.cache, missing)).unwrap());
         match gather.found.expect("found") {
             crate::model::partition::Partition::Full(full) => full.ranges.len(),
             crate::model::partition::Partition::Single(_) => 0,
