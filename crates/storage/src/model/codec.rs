@@ -1,16 +1,13 @@
-//! Encoding of the data model in log records and table files. Numbers are little-endian, lengths
-//! and counts are LEB128.
+//! Encoding of values in log records and table files; `encoded.rs` encodes mutations. Numbers are
+//! little-endian, lengths and counts are LEB128.
 //!
 //! Reading never panics and never trusts a length. Input that does not decode exactly is
 //! [`Malformed`].
 
-use std::ops::Bound;
-
 use bytes::Bytes;
 
 use crate::model::ranges::{Position, Ranges};
-use crate::model::row::{Draft, Row};
-use crate::model::{Change, Deletion, Expiry, Mutation, TableId};
+use crate::model::{Deletion, Expiry};
 
 /// The bytes do not decode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +136,7 @@ impl Reader {
     }
 
     /// Reads a byte string into its own allocation, which keeps nothing else in memory.
-    fn copied(&mut self) -> Result<Bytes, Malformed> {
+    pub(crate) fn copied(&mut self) -> Result<Bytes, Malformed> {
         self.slice().map(Bytes::copy_from_slice)
     }
 
@@ -153,11 +150,6 @@ impl Reader {
 
     pub(crate) fn deletion(&mut self) -> Result<Deletion, Malformed> {
         Ok(Deletion { timestamp: self.i64()?, deleted_at_s: self.u32()? })
-    }
-
-    /// Reads an encoded [`Row`] with its length.
-    fn packed(&mut self) -> Result<Row, Malformed> {
-        Row::from_bytes(self.slice()?)
     }
 
     fn position_of_range(&mut self) -> Result<Position, Malformed> {
@@ -179,55 +171,9 @@ impl Reader {
         }
         Ok(ranges)
     }
-
-    /// Reads a bound of a range deletion. It is copied, as keys are: a slice would keep the whole
-    /// log segment in memory.
-    fn bound(&mut self) -> Result<Bound<Bytes>, Malformed> {
-        match self.u8()? {
-            0 => Ok(Bound::Unbounded),
-            1 => Ok(Bound::Included(self.copied()?)),
-            2 => Ok(Bound::Excluded(self.copied()?)),
-            _ => Err(Malformed),
-        }
-    }
-
-    fn change(&mut self) -> Result<Change, Malformed> {
-        Ok(match self.u8()? {
-            CHANGE_ROW => Change::Row(self.packed()?),
-            CHANGE_STATIC => Change::Static(self.packed()?),
-            CHANGE_DELETE_PARTITION => Change::DeletePartition(self.deletion()?),
-            CHANGE_DELETE_RANGE => {
-                Change::DeleteRange { start: self.bound()?, end: self.bound()?, deletion: self.deletion()? }
-            }
-            _ => return Err(Malformed),
-        })
-    }
-
-    /// Reads the mutations of a log record, which must have no bytes after them.
-    pub(crate) fn mutations(mut self) -> Result<Vec<Mutation>, Malformed> {
-        let count = self.count(MUTATION_BYTES_MIN)?;
-        if count == 0 && self.rest() > 0 {
-            let (table, token, row) = (TableId(self.u128()?), self.i64()?, self.packed()?);
-            let key = Bytes::copy_from_slice(row.key());
-            let mutation = Mutation { table, token, key, changes: vec![Change::Row(row)] };
-            return if self.rest() == 0 { Ok(vec![mutation]) } else { Err(Malformed) };
-        }
-        let mut mutations = Vec::with_capacity(count);
-        for _ in 0..count {
-            let (table, token, key) = (TableId(self.u128()?), self.i64()?, self.bytes()?);
-            let changes = (0..self.count(1)?).map(|_| self.change()).collect::<Result<_, _>>()?;
-            mutations.push(Mutation { table, token, key, changes });
-        }
-        if self.rest() == 0 { Ok(mutations) } else { Err(Malformed) }
-    }
 }
 
 const RANGE_BYTES_MIN: usize = 14; // two positions of 1, a deletion of 12
-const MUTATION_BYTES_MIN: usize = 26; // table 16, token 8, key length 1, count 1
-const CHANGE_DELETE_PARTITION: u8 = 2;
-const CHANGE_DELETE_RANGE: u8 = 3;
-const CHANGE_ROW: u8 = 4;
-const CHANGE_STATIC: u8 = 5;
 
 pub(crate) fn put_deletion(out: &mut Vec<u8>, deletion: &Deletion) {
     put_i64(out, deletion.timestamp);
@@ -254,82 +200,5 @@ pub(crate) fn put_ranges(out: &mut Vec<u8>, ranges: &Ranges) {
         put_position(out, start);
         put_position(out, end);
         put_deletion(out, &deletion);
-    }
-}
-
-fn put_bound(out: &mut Vec<u8>, bound: &Bound<Bytes>) {
-    match bound {
-        Bound::Unbounded => out.push(0),
-        Bound::Included(key) => {
-            out.push(1);
-            put_bytes(out, key);
-        }
-        Bound::Excluded(key) => {
-            out.push(2);
-            put_bytes(out, key);
-        }
-    }
-}
-
-/// Encodes a log record of one row that contains its key: zero mutations, then the row.
-pub(crate) fn put_one_row(out: &mut Vec<u8>, table: TableId, token: i64, row: &Draft) {
-    put_varint(out, 0);
-    put_u128(out, table.0);
-    put_i64(out, token);
-    put_bytes(out, row.as_bytes());
-}
-
-/// Encodes a log record of one row of a partition with several.
-pub(crate) fn put_row_of(out: &mut Vec<u8>, table: TableId, token: i64, key: &[u8], row: &Draft) {
-    put_varint(out, 1);
-    put_u128(out, table.0);
-    put_i64(out, token);
-    put_bytes(out, key);
-    put_varint(out, 1);
-    out.push(CHANGE_ROW);
-    put_bytes(out, row.as_bytes());
-}
-
-/// Encodes a log record.
-pub(crate) fn put_mutations<'m>(
-    out: &mut Vec<u8>,
-    mutations: impl IntoIterator<Item = &'m Mutation, IntoIter: ExactSizeIterator>,
-) {
-    let mutations = mutations.into_iter();
-    put_varint(out, mutations.len() as u64);
-    for mutation in mutations {
-        put_mutation_head(out, mutation);
-        mutation.changes.iter().for_each(|change| put_change(out, change));
-    }
-}
-
-/// Encodes the part of a mutation before its changes.
-pub(crate) fn put_mutation_head(out: &mut Vec<u8>, mutation: &Mutation) {
-    put_u128(out, mutation.table.0);
-    put_i64(out, mutation.token);
-    put_bytes(out, &mutation.key);
-    put_varint(out, mutation.changes.len() as u64);
-}
-
-pub(crate) fn put_change(out: &mut Vec<u8>, change: &Change) {
-    match change {
-        Change::Row(row) => {
-            out.push(CHANGE_ROW);
-            put_bytes(out, row.as_bytes());
-        }
-        Change::Static(row) => {
-            out.push(CHANGE_STATIC);
-            put_bytes(out, row.as_bytes());
-        }
-        Change::DeletePartition(deletion) => {
-            out.push(CHANGE_DELETE_PARTITION);
-            put_deletion(out, deletion);
-        }
-        Change::DeleteRange { start, end, deletion } => {
-            out.push(CHANGE_DELETE_RANGE);
-            put_bound(out, start);
-            put_bound(out, end);
-            put_deletion(out, deletion);
-        }
     }
 }

@@ -21,11 +21,8 @@ use std::sync::Arc;
 
 use once_cell::race::OnceBox;
 
-use crate::model::reconcile::merge_rows;
+use crate::model::reconcile::{LAYERED_BYTES, merge_rows};
 use crate::model::row::Row;
-
-/// A row of fewer bytes is merged with each write to it, in about 5 µs for 100 cells.
-pub(crate) const LAYERED_BYTES: usize = 4 << 10;
 
 /// Layers with more bytes in total are not merged by a write: about 2,000 cells, at 25 ns each 50
 /// µs.

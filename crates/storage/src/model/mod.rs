@@ -9,17 +9,14 @@
 pub(crate) mod codec;
 pub(crate) mod encoded;
 pub(crate) mod layers;
+pub(crate) mod mutation;
 pub(crate) mod partition;
 pub(crate) mod ranges;
 pub(crate) mod reconcile;
 pub(crate) mod row;
 pub(crate) mod view;
 
-use std::ops::Bound;
-
-use bytes::Bytes;
-
-use crate::model::row::Row;
+pub use mutation::{Change, Mutation};
 
 /// The identity of a table: its UUID as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -157,52 +154,4 @@ pub struct Deletion {
     /// Time of the deletion in seconds since the Unix epoch. It decides when the tombstone may be
     /// dropped.
     pub deleted_at_s: u32,
-}
-
-/// A change of a partition.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Change {
-    /// Write or delete a row.
-    Row(Row),
-    /// Write static cells: a row without clustering, marker and deletion.
-    Static(Row),
-    /// Delete the partition.
-    DeletePartition(Deletion),
-    /// Delete the rows between two bounds. The memtable keeps the allocations of the bounds, so the
-    /// caller gives each bound its own.
-    DeleteRange {
-        /// Lower bound over clustering encodings.
-        start: Bound<Bytes>,
-        /// Upper bound over clustering encodings.
-        end: Bound<Bytes>,
-        /// The deletion.
-        deletion: Deletion,
-    },
-}
-
-impl Change {
-    /// Returns true if it only deletes.
-    pub(crate) fn is_deletion(&self) -> bool {
-        match self {
-            Change::Row(row) => {
-                let deletes = row.deletion().is_some() || row.cells().next().is_some();
-                deletes && row.marker().is_none() && row.cells().all(|cell| cell.value().is_none())
-            }
-            Change::Static(row) => row.cells().all(|cell| cell.value().is_none()),
-            Change::DeletePartition(_) | Change::DeleteRange { .. } => true,
-        }
-    }
-}
-
-/// Changes of a partition, applied together.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Mutation {
-    /// The table.
-    pub table: TableId,
-    /// Token of the key. Partitions are ordered by (token, key).
-    pub token: i64,
-    /// The encoded partition key.
-    pub key: Bytes,
-    /// The changes.
-    pub changes: Vec<Change>,
 }

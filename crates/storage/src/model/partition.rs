@@ -11,9 +11,9 @@ use std::sync::Arc;
 use imbl::OrdSet;
 
 use crate::memtable::token_map::FreeInChunks;
-use crate::model::layers::{LAYERED_BYTES, Placed};
+use crate::model::layers::Placed;
 use crate::model::ranges::{Position, Ranges};
-use crate::model::reconcile::{floor_of, merge_deletion, merge_rows};
+use crate::model::reconcile::{LAYERED_BYTES, floor_of, merge_deletion, merge_rows};
 use crate::model::row::Row;
 use crate::model::{Change, Deletion};
 

@@ -26,8 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::model::codec::{Malformed, put_bytes, put_deletion, put_expiry, put_i64, put_u32, put_varint};
-use crate::model::layers::LAYERED_BYTES;
-use crate::model::reconcile::merge_rows;
+use crate::model::reconcile::{LAYERED_BYTES, merge_rows};
 use crate::model::{CellRef, CellValue, Deletion, Expiry, Liveness};
 
 /// The row has a marker.

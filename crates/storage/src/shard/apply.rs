@@ -17,7 +17,8 @@ use crate::env::Work;
 use crate::error::StorageError;
 use crate::log::commit::Commit;
 use crate::model::Mutation;
-use crate::model::codec::{put_change, put_mutation_head, put_varint};
+use crate::model::codec::put_varint;
+use crate::model::encoded::{put_change, put_mutation_head};
 use crate::model::partition::Partition;
 use crate::shard::Shard;
 

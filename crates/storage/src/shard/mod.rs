@@ -24,7 +24,7 @@ use crate::log::bound::LogBound;
 use crate::log::commit::{Acks, Commit};
 use crate::log::reserve::Reserve;
 use crate::memtable::ScanFrom;
-use crate::model::codec::{put_mutations, put_one_row, put_row_of};
+use crate::model::encoded::{put_mutations, put_one_row, put_row_of};
 use crate::model::row::Draft;
 use crate::model::{Change, Mutation, TableId};
 use crate::options::{Options, TableOptions};

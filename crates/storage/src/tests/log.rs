@@ -80,7 +80,7 @@ fn replayed_range_deletion_releases_its_segment() {
     let changes = vec![Change::DeleteRange { start: bound(1), end: bound(2), deletion }];
     let mutation = Mutation { table: TABLE, token: 1, key: Bytes::from_static(b"key"), changes };
     let mut record = Vec::new();
-    crate::model::codec::put_mutations(&mut record, std::slice::from_ref(&mutation));
+    crate::model::encoded::put_mutations(&mut record, std::slice::from_ref(&mutation));
     let record = Bytes::from(record);
     let read = crate::model::codec::Reader::new(record.clone()).mutations().expect("decodes");
     let changes: Vec<Change> = read.into_iter().flat_map(|mutation| mutation.changes).collect();
