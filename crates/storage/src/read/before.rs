@@ -1,27 +1,16 @@
-//! Reads before writes: the row that decides a conditional write, the timestamp that the write must
-//! exceed, and the wait for the durability of what was read.
+//! Reads before writes: the row that decides a conditional write, and the timestamp that the write
+//! must exceed.
 //!
 //! A condition that holds promises that the write wins. Its timestamp must therefore exceed those
 //! of all cells and deletions it meets, dead or alive. A tombstone with a later timestamp would
 //! hide the acknowledged write.
 
-use std::future::poll_fn;
-use std::ops::Bound;
-use std::rc::Rc;
-use std::task::Poll;
-
-use bytes::Bytes;
-
+use crate::env::Env;
 use crate::error::StorageError;
-use crate::memtable::ScanFrom;
-use crate::model::TableId;
 use crate::model::partition::Partition;
 use crate::model::row::Row;
 use crate::model::view::{PartitionView, RowView};
 use crate::read::merge::MergeStream;
-use crate::read::{Read, Target};
-use crate::shard::Shard;
-use crate::table::part::{PartRequest, Slice};
 
 /// A row, and the newest timestamp stored for it.
 #[derive(Clone, Debug)]
@@ -43,7 +32,7 @@ pub struct StaticsBefore {
 }
 
 impl RowBefore {
-    fn of(partition: Option<&Partition>, clustering: &[u8], now_s: u32) -> RowBefore {
+    pub(crate) fn of(partition: Option<&Partition>, clustering: &[u8], now_s: u32) -> RowBefore {
         let Some(partition) = partition else { return RowBefore { row: None, newest: i64::MIN } };
         let (row, floor) = (partition.row(clustering), partition.floor(clustering));
         let newest = row.map_or(i64::MIN, newest_of).max(floor);
@@ -52,7 +41,7 @@ impl RowBefore {
 }
 
 impl StaticsBefore {
-    fn of(partition: Option<Partition>, now_s: u32) -> StaticsBefore {
+    pub(crate) fn of(partition: Option<Partition>, now_s: u32) -> StaticsBefore {
         let newest = match &partition {
             Some(Partition::Full(full)) => {
                 let deletion = full.deletion.map_or(i64::MIN, |deletion| deletion.timestamp);
@@ -72,86 +61,22 @@ fn newest_of(row: &Row) -> i64 {
     cells.chain(marker).chain(deletion).fold(i64::MIN, i64::max)
 }
 
-impl Shard {
-    /// Reads a row with all its columns, and the greatest timestamp that covers it.
-    pub fn read_row_before(
-        self: &Rc<Self>,
-        table: TableId,
-        token: i64,
-        key: &[u8],
-        clustering: &[u8],
-        now_s: u32,
-    ) -> Read<RowBefore> {
-        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
-        let clustering = Bytes::copy_from_slice(clustering);
-        let request = PartRequest::Row { clustering: clustering.clone(), columns: None, bypass_cache: false };
-        self.gather_and(&target, request, move |gather| {
-            RowBefore::of(gather.found.as_ref(), &clustering, now_s)
-        })
-    }
-
-    /// Reads the static cells of a partition, and the greatest timestamp that covers them. Reads
-    /// only the block with the partition's head of each file.
-    pub fn read_statics_before(
-        self: &Rc<Self>,
-        table: TableId,
-        token: i64,
-        key: &[u8],
-        now_s: u32,
-    ) -> Read<StaticsBefore> {
-        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
-        let (start, end) = (Bound::Included(Bytes::new()), Bound::Excluded(Bytes::new()));
-        let no_rows = Slice { start, end, ..Slice::all(1) };
-        self.gather_and(&target, PartRequest::Slice(no_rows.into()), move |gather| {
-            StaticsBefore::of(gather.found, now_s)
-        })
-    }
-
-    /// Returns the greatest timestamp in a table, dead or alive; `i64::MIN` if it is empty. Reads
-    /// the whole table.
-    ///
-    /// # Errors
-    /// A file cannot be read.
-    pub async fn newest_timestamp(self: &Rc<Self>, table: TableId) -> Result<i64, StorageError> {
-        let mut stream = {
-            let state = self.state.borrow();
-            let Some(table) = state.tables.get(&table) else { return Ok(i64::MIN) };
-            MergeStream::new(table.snapshot(), &table.files, ScanFrom::Token(i64::MIN), i64::MAX)
+/// Returns the greatest timestamp in a stream, dead or alive; `i64::MIN` if it is empty.
+pub(crate) async fn newest_in(mut stream: MergeStream, env: &dyn Env) -> Result<i64, StorageError> {
+    let mut newest = i64::MIN;
+    while let Some(piece) = stream.next_piece().await? {
+        newest = match &piece.partition {
+            Partition::Single(row) => newest.max(newest_of(row)),
+            Partition::Full(full) => {
+                let deletions = full.deletion.into_iter().chain(full.ranges.iter().map(|range| range.2));
+                let deletions = deletions.map(|deletion| deletion.timestamp);
+                let rows = full.statics.iter().chain(full.rows.iter()).map(newest_of);
+                deletions.chain(rows).fold(newest, i64::max)
+            }
         };
-        let mut newest = i64::MIN;
-        while let Some(piece) = stream.next_piece().await? {
-            newest = match &piece.partition {
-                Partition::Single(row) => newest.max(newest_of(row)),
-                Partition::Full(full) => {
-                    let deletions = full.deletion.into_iter().chain(full.ranges.iter().map(|range| range.2));
-                    let deletions = deletions.map(|deletion| deletion.timestamp);
-                    let rows = full.statics.iter().chain(full.rows.iter()).map(newest_of);
-                    deletions.chain(rows).fold(newest, i64::max)
-                }
-            };
-            if let Some(pause) = self.env.spend(piece.partition.row_count() as u32 + 1) {
-                pause.await;
-            }
+        if let Some(pause) = env.spend(piece.partition.row_count() as u32 + 1) {
+            pause.await;
         }
-        Ok(newest)
     }
-
-    /// Waits until everything that readers can see now is durable, so that no crash reverts it.
-    /// With a periodic log, waits until the log acknowledges it.
-    ///
-    /// # Errors
-    /// The log failed before.
-    pub async fn settled(self: &Rc<Self>) -> Result<(), StorageError> {
-        let Some(log) = &self.log else { return Ok(()) };
-        let last = log.last_record();
-        let settled = poll_fn(|cx| {
-            // A snapshot is being cut. It must not contain what a reader does after this answer.
-            if self.acks_held.get() {
-                self.acks_free.register(cx);
-                return Poll::Pending;
-            }
-            log.poll_durable(last, false, cx)
-        });
-        settled.await.map(drop)
-    }
+    Ok(newest)
 }

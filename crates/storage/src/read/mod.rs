@@ -11,8 +11,6 @@ pub(crate) mod slice;
 
 use std::cell::RefCell;
 use std::fmt;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -20,9 +18,9 @@ use crate::env::LocalBoxFuture;
 use crate::error::StorageError;
 use crate::model::TableId;
 use crate::model::partition::Partition;
-use crate::model::view::{PartitionView, RowView};
+use crate::model::view::RowView;
 use crate::read::lookup::Lookup;
-use crate::shard::Shard;
+use crate::state::Table;
 use crate::table::cache::Cache;
 use crate::table::part::{Block, PartRequest};
 
@@ -66,6 +64,34 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
+    /// Merges the versions in memory and cached blocks. Returns the block that is missing, if any.
+    pub(crate) fn start(
+        table: &Table,
+        cache: &RefCell<Cache>,
+        target: &Target,
+        request: PartRequest,
+    ) -> Result<(Gather, Option<usize>), StorageError> {
+        let mut gather = Gather::default();
+        for partition in table.memtables().filter_map(|memtable| memtable.get(target.token, &target.key)) {
+            let known = match &request {
+                PartRequest::All => partition,
+                PartRequest::Row { clustering, .. } => partition.only(clustering),
+                PartRequest::Slice(slice) => {
+                    let given = slice::of_partition(&partition, slice, slice.rows);
+                    gather.frontiers.extend(given.last.filter(|_| given.more));
+                    given.partition
+                }
+            };
+            gather.add(known);
+        }
+        for file in table.files.holding(target.token) {
+            gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), request.clone()));
+        }
+        table.searched.count(gather.lookups.len());
+        let missing = gather.advance(cache, None)?;
+        Ok((gather, missing))
+    }
+
     pub(crate) fn add(&mut self, partition: Partition) {
         self.found = Some(match self.found.take() {
             None => partition,
@@ -157,140 +183,10 @@ pub(crate) struct Target {
     pub(crate) now_s: u32,
 }
 
-impl Shard {
-    /// Reads the partition with this key; `None` if it was never written. `now_s` (Unix seconds)
-    /// decides which cells have expired.
-    pub fn read_partition(
-        self: &Rc<Self>,
-        table: TableId,
-        token: i64,
-        key: &[u8],
-        now_s: u32,
-    ) -> Read<Option<PartitionView>> {
-        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
-        let see = move |gather: Gather| gather.found.map(|p| PartitionView::new(p, now_s));
-        self.gather_and(&target, PartRequest::All, see)
-    }
-
-    /// Reads a partition, from memory at once or with the disk. `see` converts the result.
-    pub(crate) fn gather_and<T: 'static>(
-        self: &Rc<Self>,
-        target: &Target,
-        request: PartRequest,
-        see: impl FnOnce(Gather) -> T + 'static,
-    ) -> Read<T> {
-        match self.gather(target, request) {
-            Err(error) => Read::Pending(Box::pin(async { Err(error) })),
-            Ok((gather, None)) => Read::Ready(see(gather)),
-            Ok((mut gather, Some(missing))) => {
-                let shard = self.clone();
-                Read::Pending(Box::pin(async move {
-                    gather.finish(&shard.store.cache, missing).await?;
-                    Ok(see(gather))
-                }))
-            }
-        }
-    }
-
-    /// Reads one live row: the fast path of point reads. A row exists independently of the picked
-    /// columns: if none of them is alive, the other columns are read as well.
-    pub fn read_row(
-        self: &Rc<Self>,
-        table: TableId,
-        token: i64,
-        key: &[u8],
-        clustering: &[u8],
-        pick: Pick<'_>,
-        now_s: u32,
-    ) -> Read<Option<RowView>> {
-        {
-            let state = self.state.borrow();
-            let Some(table) = state.tables.get(&table) else { return Read::Ready(None) };
-            if table.frozen.is_empty() && table.files.holding(token).next().is_none() {
-                table.searched.count(0);
-                let found = table.active.row(token, key, clustering);
-                return Read::Ready(found.and_then(|(row, floor)| RowView::new(row, floor, now_s)));
-            }
-        }
-        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
-        let clustering = Bytes::copy_from_slice(clustering);
-        let bypass_cache = pick.bypass_cache;
-        let columns: Option<Arc<[u32]>> = pick.columns.filter(|columns| columns.is_sorted()).map(Into::into);
-        let request =
-            PartRequest::Row { clustering: clustering.clone(), columns: columns.clone(), bypass_cache };
-        match self.gather(&target, request) {
-            Err(error) => Read::Pending(Box::pin(async { Err(error) })),
-            Ok((gather, None)) => match see_row(&gather, &clustering, columns.as_deref(), now_s) {
-                Some(seen) => Read::Ready(seen),
-                None => {
-                    let shard = self.clone();
-                    Read::Pending(Box::pin(async move {
-                        shard.read_whole_row(target, clustering, bypass_cache).await
-                    }))
-                }
-            },
-            Ok((mut gather, Some(missing))) => {
-                let shard = self.clone();
-                Read::Pending(Box::pin(async move {
-                    gather.finish(&shard.store.cache, missing).await?;
-                    match see_row(&gather, &clustering, columns.as_deref(), now_s) {
-                        Some(seen) => Ok(seen),
-                        None => shard.read_whole_row(target, clustering, bypass_cache).await,
-                    }
-                }))
-            }
-        }
-    }
-
-    /// Reads a row with all its columns.
-    async fn read_whole_row(
-        self: &Rc<Self>,
-        target: Target,
-        clustering: Bytes,
-        bypass_cache: bool,
-    ) -> Result<Option<RowView>, StorageError> {
-        let request = PartRequest::Row { clustering: clustering.clone(), columns: None, bypass_cache };
-        let (mut gather, missing) = self.gather(&target, request)?;
-        if let Some(missing) = missing {
-            gather.finish(&self.store.cache, missing).await?;
-        }
-        Ok(see_row(&gather, &clustering, None, target.now_s).expect("nothing was left out"))
-    }
-
-    /// Merges the versions in memory and cached blocks. Returns the block that is missing, if any.
-    pub(crate) fn gather(
-        &self,
-        target: &Target,
-        request: PartRequest,
-    ) -> Result<(Gather, Option<usize>), StorageError> {
-        let mut gather = Gather::default();
-        let state = self.state.borrow();
-        let Some(table) = state.tables.get(&target.table) else { return Ok((gather, None)) };
-        for partition in table.memtables().filter_map(|memtable| memtable.get(target.token, &target.key)) {
-            let known = match &request {
-                PartRequest::All => partition,
-                PartRequest::Row { clustering, .. } => partition.only(clustering),
-                PartRequest::Slice(slice) => {
-                    let given = slice::of_partition(&partition, slice, slice.rows);
-                    gather.frontiers.extend(given.last.filter(|_| given.more));
-                    given.partition
-                }
-            };
-            gather.add(known);
-        }
-        for file in table.files.holding(target.token) {
-            gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), request.clone()));
-        }
-        table.searched.count(gather.lookups.len());
-        let missing = gather.advance(&self.store.cache, None)?;
-        Ok((gather, missing))
-    }
-}
-
 /// Returns the row as the reader sees it. The outer `None` means that columns left out decide
 /// whether the row exists. Memory may have a cell of such a column that a file deletes. So only the
 /// marker and the `picked` columns prove that the row exists.
-fn see_row(
+pub(crate) fn see_row(
     gather: &Gather,
     clustering: &[u8],
     picked: Option<&[u32]>,

@@ -17,20 +17,15 @@
 //! ```
 
 use std::ops::{Bound, Range};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::error::StorageError;
-use crate::model::TableId;
 use crate::model::codec::Malformed;
 use crate::model::partition::{Full, Partition, Rows};
 use crate::model::view::PartitionView;
-use crate::read::{Gather, Read, Target};
-use crate::shard::Shard;
 use crate::table::columnar::values::Values;
-use crate::table::part::{Block, PartRequest, Slice, head};
+use crate::table::part::{Block, Slice, head};
 
 /// The answer of one read of a slice.
 #[derive(Clone, Debug)]
@@ -159,14 +154,15 @@ pub(crate) fn of_block(
     Ok(Some((given, more)))
 }
 
-impl Gather {
-    /// Returns the rows up to which all sources are complete.
-    fn sliced(self, slice: &Slice, now_s: u32) -> Option<Sliced> {
+impl Sliced {
+    /// Returns the rows of a partition up to which all sources are complete. `frontiers` are the
+    /// last rows of sources that have more.
+    pub(crate) fn new(partition: Partition, frontiers: Vec<Bytes>, slice: &Slice, now_s: u32) -> Sliced {
         let next = match slice.reversed {
-            false => self.frontiers.into_iter().min(),
-            true => self.frontiers.into_iter().max(),
+            false => frontiers.into_iter().min(),
+            true => frontiers.into_iter().max(),
         };
-        let partition = match (self.found?, &next) {
+        let partition = match (partition, &next) {
             (Partition::Full(mut full), Some(next)) => {
                 let (start, end): (Bound<&[u8]>, Bound<&[u8]>) = match slice.reversed {
                     false => (Bound::Unbounded, Bound::Included(next)),
@@ -179,35 +175,6 @@ impl Gather {
             }
             (partition, _) => partition,
         };
-        Some(Sliced { view: PartitionView::new(partition, now_s), next })
-    }
-}
-
-impl Shard {
-    /// Reads a part of a slice of a partition: see [`Slice`]. `None` if the partition was never
-    /// written. A part may have no live rows without being the last.
-    pub fn read_slice(
-        self: &Rc<Self>,
-        table: TableId,
-        token: i64,
-        key: &[u8],
-        slice: &Slice,
-        now_s: u32,
-    ) -> Read<Option<Sliced>> {
-        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
-        let slice = Arc::new(Slice { rows: slice.rows.max(1), ..slice.clone() });
-        // Counted here, where nothing can yield. Callers yield between reads.
-        drop(self.env.spend(1));
-        match self.gather(&target, PartRequest::Slice(slice.clone())) {
-            Err(error) => Read::Pending(Box::pin(async { Err(error) })),
-            Ok((gather, None)) => Read::Ready(gather.sliced(&slice, now_s)),
-            Ok((mut gather, Some(missing))) => {
-                let shard = self.clone();
-                Read::Pending(Box::pin(async move {
-                    gather.finish(&shard.store.cache, missing).await?;
-                    Ok::<_, StorageError>(gather.sliced(&slice, now_s))
-                }))
-            }
-        }
+        Sliced { view: PartitionView::new(partition, now_s), next }
     }
 }

@@ -40,14 +40,11 @@ use bytes::Bytes;
 use crate::env::Env;
 use crate::error::StorageError;
 use crate::memtable::Memtable;
-use crate::model::TableId;
 use crate::scan::batch_request::BatchRequest;
 use crate::scan::file_source::{FileSource, Position};
 use crate::scan::gather::Gather;
 use crate::scan::memory_source::MemorySource;
 use crate::scan::wide::Pending;
-use crate::shard::Shard;
-use crate::state::Table;
 use crate::table::columnar::bounds::ValueRange;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
@@ -65,7 +62,7 @@ pub struct BatchSnapshot {
     pub(crate) env: Arc<dyn Env>,
     pub(crate) memory: Vec<Memtable>,
     pub(crate) files: Files,
-    cache: Arc<ScanCache>,
+    pub(crate) cache: Arc<ScanCache>,
     pub(crate) now_s: u32,
 }
 
@@ -91,21 +88,6 @@ pub struct BatchScan {
     pub(crate) since_yield: (u32, u32),
     /// The token reached in the range; `None` before the first.
     reached: Option<i64>,
-}
-
-impl Shard {
-    /// Returns the contents of the table now. `now_s` is the current time.
-    pub fn batch_snapshot(&self, table: TableId, now_s: u32) -> BatchSnapshot {
-        let state = self.state.borrow();
-        let table = state.tables.get(&table);
-        BatchSnapshot {
-            env: self.env.clone(),
-            memory: table.map(Table::snapshot).unwrap_or_default(),
-            files: table.map(|table| table.files.clone()).unwrap_or_default(),
-            cache: self.store.scan_cache.clone(),
-            now_s,
-        }
-    }
 }
 
 /// The approximate cost of looking up a partition in files, in blocks scanned.

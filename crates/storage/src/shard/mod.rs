@@ -3,15 +3,13 @@
 pub(crate) mod apply;
 pub(crate) mod dropped;
 pub(crate) mod metrics;
+pub(crate) mod read;
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-
-use bytes::Bytes;
 
 use crate::background::pacing::Pacing;
 use crate::background::reports::Reports;
@@ -23,17 +21,13 @@ use crate::log::Log;
 use crate::log::bound::LogBound;
 use crate::log::commit::{Acks, Commit};
 use crate::log::reserve::Reserve;
-use crate::memtable::ScanFrom;
 use crate::model::encoded::{put_mutations, put_one_row, put_row_of};
 use crate::model::row::Draft;
 use crate::model::{Change, Mutation, TableId};
 use crate::options::{Options, TableOptions};
-use crate::read::merge::MergeStream;
-use crate::scan::Scan;
 use crate::signal::Signal;
 use crate::state::{FROZEN_MAX, State};
 use crate::table::columnar::layout::ColumnLayout;
-use crate::table::runs::Files;
 use crate::table::store::FileStore;
 
 /// The data of one core. All calls are made on the fast lane of that core.
@@ -198,27 +192,6 @@ impl Shard {
     /// Returns acknowledgements for a writer with many writes in flight.
     pub fn acks(self: &Rc<Self>) -> Acks {
         Acks::new(self.clone())
-    }
-
-    /// Scans the partitions of a token range in (token, key) order, starting after `start_after` if
-    /// given.
-    pub fn scan(
-        self: &Rc<Self>,
-        table: TableId,
-        tokens: RangeInclusive<i64>,
-        start_after: Option<(i64, Bytes)>,
-        now_s: u32,
-    ) -> Scan {
-        let from = match start_after {
-            Some((token, key)) if token >= *tokens.start() => ScanFrom::After(token, key),
-            _ => ScanFrom::Token(*tokens.start()),
-        };
-        let state = self.state.borrow();
-        let stream = match state.tables.get(&table) {
-            Some(table) => MergeStream::new(table.snapshot(), &table.files, from, *tokens.end()),
-            None => MergeStream::new([], &Files::default(), from, *tokens.end()),
-        };
-        Scan::new(stream, now_s)
     }
 
     /// Sets the options of a table for future writes. Running flushes and compactions keep the
