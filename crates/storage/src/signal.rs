@@ -1,6 +1,6 @@
 //! Wake-ups between tasks of one fast lane. A woken task checks its condition again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 
@@ -33,5 +33,32 @@ impl Signal {
             }
         })
         .await
+    }
+}
+
+/// Makes tasks wait while it is closed.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    is_closed: Cell<bool>,
+    opened: Signal,
+}
+
+impl Gate {
+    /// Closes or opens the gate.
+    pub(crate) fn set_closed(&self, is_closed: bool) {
+        self.is_closed.set(is_closed);
+        if !is_closed {
+            self.opened.wake();
+        }
+    }
+
+    /// Polls for the open gate; otherwise registers the task.
+    #[inline]
+    pub(crate) fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.is_closed.get() {
+            self.opened.register(cx);
+            return Poll::Pending;
+        }
+        Poll::Ready(())
     }
 }

@@ -412,9 +412,9 @@ fn histories(first: u64, forget: bool) {
 
 /// Pauses or resumes flushes and compactions.
 fn pause_background(shard: &Rc<Shard>, paused: bool) {
-    shard.pacing.paused.set(paused);
-    shard.decide();
-    shard.work.wake();
+    shard.background.pacing.paused.set(paused);
+    shard.background.decide();
+    shard.background.work.wake();
 }
 
 #[test]

@@ -5,23 +5,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::background::Background;
 use crate::background::progress::Progress;
 use crate::compaction::job::{Job, Paced};
 use crate::compaction::tasks::TaskKind;
 use crate::env::Work;
 use crate::error::StorageError;
-use crate::event::Event;
+use crate::event::{Event, FlushReason};
+use crate::log::Log;
 use crate::log::bound::FREE_IDLE;
 use crate::manifest::Edit;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::model::TableId;
 use crate::read::merge::MergeStream;
-use crate::shard::Shard;
-use crate::state::Frozen;
+use crate::state::{FROZEN_MAX, Frozen};
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 
-impl Shard {
+impl Background {
     pub(crate) async fn flush_loop(self: Rc<Self>) {
         loop {
             let next = self
@@ -57,7 +58,7 @@ impl Shard {
 
     async fn flush(self: &Rc<Self>, frozen: Frozen) -> Result<(), StorageError> {
         let (generation, began_ns) = (frozen.generation, self.env.now_ns());
-        self.state.borrow_mut().flush_began = self.pacing.flush.done();
+        self.pacing.begin_flush();
         let mut written = Vec::new();
         for id in &frozen.tables {
             let Some(memtable) = self.frozen_memtable(*id, generation) else { continue };
@@ -109,7 +110,7 @@ impl Shard {
             }
             state.frozen.pop_front();
             // The next flush starts at zero.
-            state.flush_began = self.pacing.flush.done();
+            self.pacing.begin_flush();
             state.counts.flushes += 1;
             self.bound_log(state);
         }
@@ -197,5 +198,103 @@ impl Shard {
         let state = self.state.borrow();
         let frozen = state.tables.get(&id)?.frozen.iter().find(|(own, _)| *own == generation);
         frozen.map(|(_, memtable)| memtable.clone())
+    }
+
+    /// See [`crate::Shard::flush_all`].
+    pub(crate) async fn flush_all(&self) -> Result<(), StorageError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let failed = || log.failure().map(|error| StorageError::clone(&error));
+        let frozen = || self.state.borrow().frozen.len();
+        let room = || failed().map(Err).or_else(|| (frozen() < FROZEN_MAX).then_some(Ok(())));
+        self.progress.wait(room).await?;
+        {
+            let state = &mut *self.state.borrow_mut();
+            if state.closed {
+                return Err(StorageError::Closed);
+            }
+            if state.tables.values().any(|table| table.active.len() > 0) {
+                state.freeze(log.last_record(), log.length(), FlushReason::Asked);
+                self.bound_log(state);
+            }
+        }
+        self.pacing.waiting.set(self.pacing.waiting.get() + 1);
+        self.decide();
+        self.work.wake();
+        let all = || failed().map(Err).or_else(|| (frozen() == 0).then_some(Ok(())));
+        let result = self.progress.wait(all).await;
+        self.pacing.waiting.set(self.pacing.waiting.get() - 1);
+        result
+    }
+
+    /// See [`crate::Shard::flush_with`].
+    pub(crate) async fn flush_with(&self, progress: &Progress) -> Result<(), StorageError> {
+        if progress.is_cancelled() {
+            return Err(StorageError::Cancelled);
+        }
+        let bytes = {
+            let state = self.state.borrow();
+            state.filled.max(state.bytes as u64) + self.pacing.left_bytes(&state)
+        };
+        progress.add_total(bytes);
+        self.flush_all().await?;
+        progress.add_done(bytes);
+        if progress.is_cancelled() { Err(StorageError::Cancelled) } else { Ok(()) }
+    }
+
+    /// See [`crate::Shard::flush_if_idle`].
+    pub(crate) fn flush_if_idle(&self) {
+        let Some(log) = &self.log else { return };
+        let last = log.last_record();
+        {
+            let state = &mut *self.state.borrow_mut();
+            let is_idle = self.pacing.is_idle(state, last) && state.frozen.is_empty();
+            if !is_idle || state.closed || self.refuses_writes() {
+                return;
+            }
+            state.freeze(last, log.length(), FlushReason::Idle);
+            self.bound_log(state);
+        }
+        self.work.wake();
+    }
+
+    /// Flushes memtables after the last write, unless the disk fails.
+    pub(crate) async fn flush_rest(&self, log: &Log) {
+        {
+            let state = &mut *self.state.borrow_mut();
+            if state.tables.values().any(|table| table.active.len() > 0) {
+                state.freeze(log.last_record(), log.length(), FlushReason::Shutdown);
+            }
+        }
+        self.pacing.waiting.set(self.pacing.waiting.get() + 1);
+        self.decide();
+        self.work.wake();
+        let ended = || {
+            let is_flushed = self.state.borrow().frozen.is_empty();
+            (is_flushed || self.failed.borrow().is_some() || log.failure().is_some()).then_some(())
+        };
+        self.progress.wait(ended).await;
+        self.pacing.waiting.set(self.pacing.waiting.get() - 1);
+    }
+
+    /// Marks the log as empty, if it is. If that fails, the next start only reads it in vain.
+    pub(crate) async fn end_log(&self, log: &Log) {
+        let last = log.last_record();
+        let is_flushed = || {
+            let state = self.state.borrow();
+            let in_memory =
+                state.tables.values().any(|table| table.active.len() > 0 || !table.frozen.is_empty());
+            self.failed.borrow().is_none() && !in_memory && state.applying.is_empty()
+        };
+        if !is_flushed() {
+            return;
+        }
+        let name = |edit: &mut Edit| {
+            edit.flushed(last);
+            edit.log((Vec::new(), last));
+        };
+        if self.store.edit(name).await.is_ok() {
+            log.release(&[]);
+            log.trim(Some(FREE_IDLE)).await;
+        }
     }
 }

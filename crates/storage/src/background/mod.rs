@@ -7,6 +7,7 @@
 //! in this order. There is no await between the last two steps, so that a reader always sees the
 //! memtable or its file. Seeing both is harmless, because merging is idempotent.
 
+pub(crate) mod backpressure;
 pub(crate) mod flush;
 pub(crate) mod pacing;
 pub(crate) mod progress;
@@ -14,22 +15,31 @@ pub(crate) mod reports;
 pub(crate) mod retry;
 pub(crate) mod shares;
 
+use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use sched::control::INTERVAL_NS;
+
+use crate::background::pacing::Pacing;
+use crate::background::reports::Reports;
 use crate::background::retry::backoff;
 use crate::compaction::strategy::need::COMPACTIONS_MAX;
-use crate::env::Work;
+use crate::compaction::tasks::Tasks;
+use crate::env::{Env, Work};
 use crate::error::StorageError;
-use crate::event::{Event, FlushReason};
-use crate::log::bound::FREE_IDLE;
+use crate::event::Event;
+use crate::log::bound::LogBound;
+use crate::log::reserve::Reserve;
 use crate::log::{Log, RETRY_FULL};
-use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::memtable::token_map::FreeInChunks;
-use crate::model::TableId;
-use crate::shard::Shard;
-use crate::state::FROZEN_MAX;
+use crate::options::Options;
+use crate::signal::{Gate, Signal};
+use crate::state::State;
+use crate::table::store::FileStore;
 
 /// Failures in a row after which writes are refused: three seconds after the first.
 const REFUSED_AFTER: u32 = 3;
@@ -37,24 +47,98 @@ const REFUSED_AFTER: u32 = 3;
 /// Allocations freed between yields to the fast lane, each a cache miss or two: well within 50 µs.
 const CHUNK: usize = 64;
 
-impl Shard {
+/// Chunks of memtables freed in each interval: at most a tenth of the core's time.
+const CHUNKS_AN_INTERVAL: usize = 50;
+
+/// Background work of a shard, and the parts of the shard that it needs.
+#[derive(Debug)]
+pub(crate) struct Background {
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) options: Options,
+    pub(crate) state: Rc<RefCell<State>>,
+    pub(crate) store: Rc<FileStore>,
+    /// `None`: the shard is in memory, and nothing is durable.
+    pub(crate) log: Option<Rc<Log>>,
+    pub(crate) log_bound: LogBound,
+    pub(crate) reserve: Rc<Reserve>,
+    pub(crate) pacing: Pacing,
+    pub(crate) tasks: Rc<Tasks>,
+    pub(crate) reports: Reports,
+    /// Wakes background work: something to flush or compact, or shutdown.
+    pub(crate) work: Signal,
+    /// A flush, compaction or manifest edit has ended.
+    pub(crate) progress: Rc<Signal>,
+    /// Closed while acknowledgements wait, see [`crate::Shard::hold_acks`].
+    pub(crate) acks: Gate,
+    /// The number of tasks that a shutdown waits for.
+    busy: Cell<u32>,
+    /// The error after which writes are refused.
+    pub(crate) failed: RefCell<Option<Arc<StorageError>>>,
+    /// The locks of the shard's folder.
+    lock: RefCell<Option<Box<dyn Debug>>>,
+}
+
+impl Background {
+    pub(crate) fn new(
+        (env, options): (Arc<dyn Env>, Options),
+        (state, store, log): (Rc<RefCell<State>>, Rc<FileStore>, Option<Rc<Log>>),
+        (reserve, progress): (Rc<Reserve>, Rc<Signal>),
+        lock: Option<Box<dyn Debug>>,
+    ) -> Background {
+        Background {
+            env,
+            state,
+            store,
+            log,
+            log_bound: LogBound::new(&options),
+            reserve,
+            pacing: Pacing::new(&options),
+            tasks: Rc::new(Tasks::new(options.shards)),
+            reports: Reports::default(),
+            work: Signal::default(),
+            progress,
+            acks: Gate::default(),
+            busy: Cell::new(0),
+            failed: RefCell::default(),
+            lock: RefCell::new(lock),
+            options,
+        }
+    }
+
     /// Starts the background tasks.
-    pub(crate) fn start_background(self: &Rc<Self>) {
-        self.state.borrow_mut().busy += 2 + COMPACTIONS_MAX as u32;
-        let shard = self.clone();
-        self.env.spawn(Work::Flush, Box::pin(async move { shard.flush_loop().await }));
-        let shard = self.clone();
-        self.env.spawn(Work::Control, Box::pin(async move { shard.pace_loop().await }));
+    pub(crate) fn start(self: &Rc<Self>) {
+        self.busy.set(self.busy.get() + 2 + COMPACTIONS_MAX as u32);
+        let own = self.clone();
+        self.env.spawn(Work::Flush, Box::pin(async move { own.flush_loop().await }));
+        let own = self.clone();
+        self.env.spawn(Work::Control, Box::pin(async move { own.pace_loop().await }));
         for _ in 0..COMPACTIONS_MAX {
-            let shard = self.clone();
-            self.env.spawn(Work::Compaction, Box::pin(async move { shard.compaction_loop().await }));
+            let own = self.clone();
+            self.env.spawn(Work::Compaction, Box::pin(async move { own.compaction_loop().await }));
         }
         self.start_expiry_checks();
     }
 
+    /// Counts a task that a shutdown waits for, until [`Background::leave`].
+    ///
+    /// # Errors
+    /// [`StorageError::Closed`].
+    pub(crate) fn enter(&self) -> Result<(), StorageError> {
+        if self.state.borrow().closed {
+            return Err(StorageError::Closed);
+        }
+        self.busy.set(self.busy.get() + 1);
+        Ok(())
+    }
+
     pub(crate) fn leave(&self) {
-        self.state.borrow_mut().busy -= 1;
+        self.busy.set(self.busy.get() - 1);
         self.progress.wake();
+    }
+
+    /// Returns true if writes are refused, because one failed or the disk is full.
+    pub(crate) fn refuses_writes(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.failure().is_some())
     }
 
     pub(crate) fn fail(&self, error: StorageError) {
@@ -62,7 +146,7 @@ impl Shard {
         if let Some(log) = &self.log {
             log.fail(error.clone());
         }
-        self.state.borrow_mut().failed.get_or_insert(error);
+        self.failed.borrow_mut().get_or_insert(error);
     }
 
     /// Repeats `attempt` while the disk is full, until the shard closes. Writes are refused
@@ -85,7 +169,7 @@ impl Shard {
         }
     }
 
-    /// Repeats a step of a flush like [`Shard::retry_while_full`], and also after other disk
+    /// Repeats a step of a flush like [`Background::retry_while_full`], and also after other disk
     /// errors, with increasing delays. Writes continue meanwhile, as during any long flush, but are
     /// refused from the third failure in a row on.
     pub(crate) async fn retry_flush<T>(
@@ -128,109 +212,37 @@ impl Shard {
         }
     }
 
-    /// Removes all data of a table, durably.
-    ///
-    /// # Errors
-    /// The log or the manifest could not be written.
-    pub async fn truncate(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
-        let Some(log) = &self.log else {
-            self.state.borrow_mut().tables.remove(&table);
-            return Ok(());
-        };
-        // Records in progress are older than the truncation. What they wrote after it would be lost
-        // by a restart, which does not replay them.
-        self.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
-        let last = log.last_record();
-        let gone = {
-            let state = &mut *self.state.borrow_mut();
-            let gone = state.tables.remove(&table);
-            if gone.is_some() {
-                self.store.begin_truncation();
-            }
-            gone
-        };
-        let Some(mut gone) = gone else {
-            // Another truncation may have emptied the table without being durable yet.
-            let settled = || {
+    pub(crate) async fn pace_loop(self: Rc<Self>) {
+        loop {
+            let busy = || {
                 let state = self.state.borrow();
-                let failed = state.failed.as_ref().map(|error| Err(StorageError::clone(error)));
-                failed.or_else(|| (!self.store.is_truncating()).then_some(Ok(())))
+                match state.closed {
+                    true => Some(true),
+                    false => {
+                        let memory = !state.frozen.is_empty() || !state.flushed.is_empty();
+                        (memory || self.pacing.compacting.get()).then_some(false)
+                    }
+                }
             };
-            return self.progress.wait(settled).await;
-        };
-        if let Err(error) = self.name_truncation(log, table, last).await {
-            // Memory and disk disagree now: a restart would restore the table.
-            self.fail(error.clone());
-            return Err(error);
-        }
-        {
-            let state = &mut *self.state.borrow_mut();
-            self.store.end_truncation();
-            self.store.retire(gone.files.take());
-            state.flushed.extend(gone.frozen.into_iter().map(|(_, memtable)| memtable).chain([gone.active]));
-        }
-        self.progress.wake();
-        self.work.wake();
-        self.store.sweep().await;
-        Ok(())
-    }
-
-    async fn name_truncation(&self, log: &Log, table: TableId, last: u64) -> Result<(), StorageError> {
-        // The log must contain all numbers the truncation covers before the manifest does.
-        // Otherwise a restart would assign them twice.
-        log.sync().await?;
-        let name = |edit: &mut Edit| edit.truncate(table, last);
-        self.retry_while_full(async || self.store.edit(name).await).await
-    }
-
-    /// Forgets a table and all its data, durably.
-    ///
-    /// # Errors
-    /// As [`Shard::truncate`].
-    pub async fn drop_table(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
-        self.truncate(table).await?;
-        let state = &mut *self.state.borrow_mut();
-        state.configured.remove(&table);
-        state.names.remove(&table);
-        Ok(())
-    }
-
-    /// Flushes all memtables.
-    ///
-    /// # Errors
-    /// The flush failed, and writes are refused from then on. A full disk is no error: the flush is
-    /// repeated until it succeeds.
-    pub async fn flush_all(self: &Rc<Self>) -> Result<(), StorageError> {
-        let Some(log) = &self.log else { return Ok(()) };
-        let failed = || log.failure().map(|error| StorageError::clone(&error));
-        let room = || failed().map(Err).or_else(|| (self.pressure().0 < FROZEN_MAX).then_some(Ok(())));
-        self.progress.wait(room).await?;
-        {
-            let state = &mut *self.state.borrow_mut();
-            if state.closed {
-                return Err(StorageError::Closed);
+            let closed = self.work.wait(busy).await;
+            self.decide();
+            if closed {
+                return self.leave();
             }
-            if state.tables.values().any(|table| table.active.len() > 0) {
-                state.freeze(log.last_record(), log.length(), FlushReason::Asked);
-                self.bound_log(state);
-            }
+            // Memtables that a scan held when they were flushed, and those of truncated tables.
+            self.free(CHUNKS_AN_INTERVAL).await;
+            self.env.sleep(Duration::from_nanos(INTERVAL_NS)).await;
         }
-        self.pacing.waiting.set(self.pacing.waiting.get() + 1);
-        self.decide();
-        self.work.wake();
-        let all = || failed().map(Err).or_else(|| (self.pressure().0 == 0).then_some(Ok(())));
-        let result = self.progress.wait(all).await;
-        self.pacing.waiting.set(self.pacing.waiting.get() - 1);
-        result
     }
 
-    /// Refuses further writes, flushes memtables so that the next start has no log to replay, and
-    /// ends background work. Reads continue. What cannot be flushed, because the disk is full,
-    /// stays in the log.
-    ///
-    /// # Errors
-    /// The log could not be written.
-    pub async fn shutdown(self: &Rc<Self>) -> Result<(), StorageError> {
+    /// Decides how fast background work goes.
+    pub(crate) fn decide(&self) {
+        let length = self.log.as_ref().map_or(0, |log| log.length());
+        self.pacing.decide(&self.state.borrow(), length, &*self.env);
+    }
+
+    /// See [`crate::Shard::shutdown`].
+    pub(crate) async fn shutdown(&self) -> Result<(), StorageError> {
         let result = match &self.log {
             Some(log) => log.close().await,
             None => Ok(()),
@@ -246,56 +258,12 @@ impl Shard {
         self.work.wake();
         self.progress.wake();
         let Some(log) = &self.log else { return Ok(()) };
-        self.progress.wait(|| (self.state.borrow().busy == 0).then_some(())).await;
+        self.progress.wait(|| (self.busy.get() == 0).then_some(())).await;
         if result.is_ok() {
             self.end_log(log).await;
         }
         self.store.sweep().await;
         self.lock.borrow_mut().take();
         result
-    }
-}
-
-impl Shard {
-    /// Flushes memtables after the last write, unless the disk fails.
-    async fn flush_rest(&self, log: &Log) {
-        {
-            let state = &mut *self.state.borrow_mut();
-            if state.tables.values().any(|table| table.active.len() > 0) {
-                state.freeze(log.last_record(), log.length(), FlushReason::Shutdown);
-            }
-        }
-        self.pacing.waiting.set(self.pacing.waiting.get() + 1);
-        self.decide();
-        self.work.wake();
-        let ended = || {
-            let state = self.state.borrow();
-            let is_over = state.frozen.is_empty() || state.failed.is_some() || log.failure().is_some();
-            is_over.then_some(())
-        };
-        self.progress.wait(ended).await;
-        self.pacing.waiting.set(self.pacing.waiting.get() - 1);
-    }
-
-    /// Marks the log as empty, if it is. If that fails, the next start only reads it in vain.
-    async fn end_log(&self, log: &Log) {
-        let last = log.last_record();
-        let is_flushed = || {
-            let state = self.state.borrow();
-            let in_memory =
-                state.tables.values().any(|table| table.active.len() > 0 || !table.frozen.is_empty());
-            state.failed.is_none() && !in_memory && state.applying.is_empty()
-        };
-        if !is_flushed() {
-            return;
-        }
-        let name = |edit: &mut Edit| {
-            edit.flushed(last);
-            edit.log((Vec::new(), last));
-        };
-        if self.store.edit(name).await.is_ok() {
-            log.release(&[]);
-            log.trim(Some(FREE_IDLE)).await;
-        }
     }
 }

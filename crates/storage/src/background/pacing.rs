@@ -7,7 +7,6 @@
 //! rate.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -18,18 +17,18 @@ use sched::control::{
 };
 
 use crate::env::{Env, LocalBoxFuture, Work};
-use crate::event::FlushReason;
-use crate::shard::Shard;
+use crate::log::bound::LogBound;
+use crate::options::{Options, PaceOptions};
+use crate::state::State;
 use crate::state::stats::Stats;
-use crate::state::{FROZEN_MAX, State};
 
 /// The initial estimate of the cost of flushing or compacting 1 MiB, ns of CPU: 250 MiB/s.
 const COST_NS_PER_MIB: u64 = 4_000_000;
 
 /// A memtable smaller than this, and than a quarter of the largest, is not worth a table file.
-const IDLE_BYTES_MIN: usize = 16 << 20;
+const IDLE_BYTES_MIN: u64 = 16 << 20;
 
-/// The most log records between two calls of [`Shard::flush_if_idle`] that count as idle, if they
+/// The most log records between two calls of [`Pacing::is_idle`] that count as idle, if they
 /// add less than a sixteenth of the threshold above.
 const IDLE_RECORDS: u64 = 500;
 
@@ -82,8 +81,12 @@ impl Pace {
 }
 
 /// The fast lane's state of pacing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pacing {
+    options: PaceOptions,
+    /// Size at which a memtable is flushed.
+    memtable_bytes: u64,
+    log_bound: LogBound,
     pub(crate) flush: Arc<Pace>,
     pub(crate) compaction: Arc<Pace>,
     /// The number of callers that wait for flushes. Flushes are not paced meanwhile.
@@ -100,9 +103,31 @@ pub(crate) struct Pacing {
     /// The last log record, and the bytes written to all memtables, at the last check for idleness.
     seen: Cell<(u64, u64)>,
     controls: RefCell<Controls>,
+    /// Progress of all flushes when the one in flight started.
+    flush_began: Cell<u64>,
 }
 
 impl Pacing {
+    pub(crate) fn new(options: &Options) -> Pacing {
+        Pacing {
+            options: options.pace,
+            memtable_bytes: options.memtable_bytes_max as u64,
+            log_bound: LogBound::new(options),
+            flush: Arc::default(),
+            compaction: Arc::default(),
+            waiting: Cell::new(0),
+            #[cfg(test)]
+            paused: Cell::new(false),
+            compacting: Cell::new(false),
+            runs_pressure_ppm: Cell::new(0),
+            throttle: RefCell::default(),
+            delayed_ns: Cell::new(0),
+            seen: Cell::new((0, 0)),
+            controls: RefCell::default(),
+            flush_began: Cell::new(0),
+        }
+    }
+
     /// Returns true while a test pauses flushes and compactions.
     pub(crate) fn is_paused(&self) -> bool {
         #[cfg(test)]
@@ -159,132 +184,73 @@ struct Controls {
     applied: Option<Division>,
 }
 
-impl State {
+impl Pacing {
     /// Returns the bytes of frozen memtables that are not flushed yet.
-    pub(crate) fn left_bytes(&self, flush: &Pace) -> u64 {
-        let all: u64 = self.frozen.iter().map(|frozen| frozen.bytes).sum();
-        let first = self.frozen.front().map_or(0, |frozen| frozen.bytes);
-        all - flush.done().saturating_sub(self.flush_began).min(first)
+    pub(crate) fn left_bytes(&self, state: &State) -> u64 {
+        let all: u64 = state.frozen.iter().map(|frozen| frozen.bytes).sum();
+        let first = state.frozen.front().map_or(0, |frozen| frozen.bytes);
+        all - self.flush.done().saturating_sub(self.flush_began.get()).min(first)
     }
-}
 
-/// Chunks of memtables freed in each interval: at most a tenth of the core's time.
-const CHUNKS_AN_INTERVAL: usize = 50;
+    /// Counts the progress of flushes for the next one.
+    pub(crate) fn begin_flush(&self) {
+        self.flush_began.set(self.flush.done());
+    }
 
-impl Shard {
     fn pressure_ppm(&self, state: &State) -> u32 {
         // Without a frozen memtable, the next write that fills the active one freezes it.
-        if state.frozen.is_empty() || self.log.is_none() {
-            return 0;
+        match state.frozen.is_empty() {
+            true => 0,
+            false => pressure_ppm(state.filled + self.left_bytes(state), self.memtable_bytes),
         }
-        let (held, memtable) =
-            (state.filled + state.left_bytes(&self.pacing.flush), self.options.memtable_bytes_max as u64);
-        pressure_ppm(held, memtable)
     }
 
     /// Charges a write to the throttle of acknowledgements. Free while memory and runs are below
     /// their limits.
-    pub(crate) fn charge_write(&self, state: &State, bytes: u64) {
-        let (memory, runs) = (self.pressure_ppm(state), self.pacing.runs_pressure_ppm.get());
+    pub(crate) fn charge_write(&self, state: &State, bytes: u64, env: &dyn Env) {
+        let (memory, runs) = (self.pressure_ppm(state), self.runs_pressure_ppm.get());
         if memory.max(runs) > 0 {
-            let controls = self.pacing.controls.borrow();
+            let controls = self.controls.borrow();
             // Writers may go as fast as the work that they wait for.
             let rate = if memory >= runs { controls.flush_rate } else { controls.compaction_rate };
             let pressure = memory.max(runs);
-            self.pacing.throttle.borrow_mut().write(self.env.now_ns(), bytes, pressure, rate);
+            self.throttle.borrow_mut().write(env.now_ns(), bytes, pressure, rate);
         }
     }
 
-    /// Returns the wait before an acknowledgement, if there is one.
-    pub(crate) fn write_delay(self: &Rc<Self>) -> Option<LocalBoxFuture<()>> {
-        let log = self.log.as_ref()?;
-        {
-            let state = self.state.borrow();
-            if state.frozen.is_empty() && self.pacing.runs_pressure_ppm.get() == 0 {
-                return None;
-            }
-            // Only a flush in flight can end the wait.
-            let full =
-                state.frozen.len() >= FROZEN_MAX && state.filled >= self.options.memtable_bytes_max as u64;
-            let is_long = || state.live_log(log.length()) >= self.log_bound.wait_at();
-            if full || (!state.frozen.is_empty() && is_long()) {
-                let (shard, flushes) = (self.clone(), state.counts.flushes);
-                return Some(Box::pin(async move {
-                    let flushed = || {
-                        let state = shard.state.borrow();
-                        let has_flushed = state.counts.flushes > flushes || state.closed;
-                        (has_flushed || shard.refuses_writes()).then_some(())
-                    };
-                    shard.progress.wait(flushed).await;
-                }));
-            }
-        }
-        let delay = self.pacing.throttle.borrow().delay_ns(self.env.now_ns());
+    /// Returns the wait of the throttle before an acknowledgement, if there is one.
+    pub(crate) fn delay(&self, env: &dyn Env) -> Option<LocalBoxFuture<()>> {
+        let delay = self.throttle.borrow().delay_ns(env.now_ns());
         // Timers have a resolution of a millisecond. A shorter delay stays in the throttle.
         let worth_it = delay >= 1_000_000;
-        self.pacing.delayed_ns.set(self.pacing.delayed_ns.get() + if worth_it { delay } else { 0 });
-        worth_it.then(|| self.env.sleep(Duration::from_nanos(delay)))
+        self.delayed_ns.set(self.delayed_ns.get() + if worth_it { delay } else { 0 });
+        worth_it.then(|| env.sleep(Duration::from_nanos(delay)))
     }
 
-    /// Flushes the memtable if hardly anything was written since the last call and it has a minimum
-    /// size. The caller calls this every few seconds. Scans of columns are several times as fast,
-    /// files take less memory, and a restart has nothing to replay.
-    pub fn flush_if_idle(&self) {
-        let Some(log) = &self.log else { return };
-        let last = log.last_record();
-        let enough = IDLE_BYTES_MIN.min(self.options.memtable_bytes_max / 4);
-        {
-            let state = &mut *self.state.borrow_mut();
-            let filled = state.frozen_bytes + state.filled;
-            let (last_seen, filled_seen) = self.pacing.seen.replace((last, filled));
-            let idle = last - last_seen <= IDLE_RECORDS && filled - filled_seen <= enough as u64 / 16;
-            let settled = state.frozen.is_empty();
-            if !idle || !settled || state.closed || self.refuses_writes() || state.filled < enough as u64 {
-                return;
-            }
-            state.freeze(last, log.length(), FlushReason::Idle);
-            self.bound_log(state);
-        }
-        self.work.wake();
-    }
-
-    pub(crate) async fn pace_loop(self: Rc<Self>) {
-        loop {
-            let busy = || {
-                let state = self.state.borrow();
-                match state.closed {
-                    true => Some(true),
-                    false => {
-                        let memory = !state.frozen.is_empty() || !state.flushed.is_empty();
-                        (memory || self.pacing.compacting.get()).then_some(false)
-                    }
-                }
-            };
-            let closed = self.work.wait(busy).await;
-            self.decide();
-            if closed {
-                return self.leave();
-            }
-            // Memtables that a scan held when they were flushed, and those of truncated tables.
-            self.free(CHUNKS_AN_INTERVAL).await;
-            self.env.sleep(Duration::from_nanos(INTERVAL_NS)).await;
-        }
+    /// Returns true if the active memtables have a minimum size, and hardly anything was written
+    /// since the last call. `last` is the last log record.
+    pub(crate) fn is_idle(&self, state: &State, last: u64) -> bool {
+        let enough = IDLE_BYTES_MIN.min(self.memtable_bytes / 4);
+        let filled = state.frozen_bytes + state.filled;
+        let (last_seen, filled_seen) = self.seen.replace((last, filled));
+        let idle = last - last_seen <= IDLE_RECORDS && filled - filled_seen <= enough / 16;
+        idle && state.filled >= enough
     }
 
     /// Measures, asks the controllers, and applies their decisions.
-    pub(crate) fn decide(&self) {
-        let state = self.state.borrow();
-        let options = &self.options.pace;
-        let controls = &mut *self.pacing.controls.borrow_mut();
-        let now_ns = self.env.now_ns();
+    /// `log_length` is the length of the log.
+    pub(crate) fn decide(&self, state: &State, log_length: u64, env: &dyn Env) {
+        let options = &self.options;
+        let controls = &mut *self.controls.borrow_mut();
+        let now_ns = env.now_ns();
         let interval_ns = now_ns.saturating_sub(controls.at_ns).max(1);
-        let waits = state.closed || self.pacing.waiting.get() > 0 || self.pacing.is_paused();
+        let waits = state.closed || self.waiting.get() > 0 || self.is_paused();
         if interval_ns < INTERVAL_NS / 4 && !waits {
             return;
         }
         controls.at_ns = now_ns;
-        let left_bytes = state.left_bytes(&self.pacing.flush);
-        let pressure_ppm = self.pressure_ppm(&state);
+        let left_bytes = self.left_bytes(state);
+        let pressure_ppm = self.pressure_ppm(state);
         let filled = state.frozen_bytes + state.filled;
         // Computed from what is left, so that errors in the estimate of a flush in flight do not
         // add up.
@@ -294,27 +260,24 @@ impl Shard {
             filled_bytes: filled.saturating_sub(controls.filled),
             flushed_bytes: flushed.saturating_sub(controls.flushed),
             left_bytes,
-            room_bytes: (self.options.memtable_bytes_max as u64).saturating_sub(state.filled),
-            memtable_bytes: self.options.memtable_bytes_max as u64,
-            cost_ns_per_mib: controls
-                .flush_cost
-                .measure(self.pacing.flush.done(), self.env.used_ns(Work::Flush)),
+            room_bytes: self.memtable_bytes.saturating_sub(state.filled),
+            memtable_bytes: self.memtable_bytes,
+            cost_ns_per_mib: controls.flush_cost.measure(self.flush.done(), env.used_ns(Work::Flush)),
             pressure_ppm,
         });
         (controls.filled, controls.flushed) = (filled, flushed);
         controls.flush_rate = controls.flush.flushed_rate();
-        let length = self.log.as_ref().map_or(0, |log| log.length());
-        let is_long = !state.frozen.is_empty() && state.live_log(length) >= self.log_bound.wait_at();
-        let hurried = state.closed || self.pacing.waiting.get() > 0 || is_long;
-        self.pacing.flush.set(match () {
+        let is_long = !state.frozen.is_empty() && state.live_log(log_length) >= self.log_bound.wait_at();
+        let hurried = state.closed || self.waiting.get() > 0 || is_long;
+        self.flush.set(match () {
             () if hurried => UNLIMITED,
-            () if self.pacing.is_paused() => 0,
+            () if self.is_paused() => 0,
             () if options.controllers => decision.rate,
             () => UNLIMITED,
         });
-        self.pacing.compaction.set(if self.pacing.is_paused() && !hurried { 0 } else { UNLIMITED });
-        self.pacing.compaction.stop.store(state.closed, Relaxed);
-        let compaction = self.compaction_weight(&state, controls, interval_ns);
+        self.compaction.set(if self.is_paused() && !hurried { 0 } else { UNLIMITED });
+        self.compaction.stop.store(state.closed, Relaxed);
+        let compaction = self.compaction_weight(state, controls, interval_ns, env);
         if !options.controllers {
             return;
         }
@@ -323,39 +286,44 @@ impl Shard {
         let division = divide(flush, compaction, pressure_ppm > 0, options.quota_ppm);
         if controls.applied.is_none_or(|applied| differs(applied, division)) {
             controls.applied = Some(division);
-            self.env.set_shares(division);
+            env.set_shares(division);
         }
     }
 
-    fn compaction_weight(&self, state: &State, controls: &mut Controls, interval_ns: u64) -> u64 {
-        let done = self.pacing.compaction.done();
+    fn compaction_weight(
+        &self,
+        state: &State,
+        controls: &mut Controls,
+        interval_ns: u64,
+        env: &dyn Env,
+    ) -> u64 {
+        let done = self.compaction.done();
         let rate = u128::from(done - controls.compacted) * 1_000_000_000 / u128::from(interval_ns);
         controls.compaction_rate = (controls.compaction_rate * 7 + rate as u64) / 8;
         controls.compacted = done;
-        let options = &self.options.pace;
+        let options = &self.options;
         let weight = controls.compaction.decide(CompactionInput {
             interval_ns,
-            backlog_bytes: state.backlog_bytes(&*self.env),
-            cost_ns_per_mib: controls.compaction_cost.measure(done, self.env.used_ns(Work::Compaction)),
+            backlog_bytes: state.backlog_bytes(env),
+            cost_ns_per_mib: controls.compaction_cost.measure(done, env.used_ns(Work::Compaction)),
         });
-        match self.pacing.compacting.get() {
+        match self.compacting.get() {
             true => options.compaction_shares.map_or(weight, u64::from),
             false => 0,
         }
     }
 
     /// Adds the metrics of pacing.
-    pub(crate) fn pacing_stats(&self, stats: &mut Stats) {
-        let state = self.state.borrow();
-        let controls = self.pacing.controls.borrow();
+    pub(crate) fn add_stats(&self, state: &State, env: &dyn Env, stats: &mut Stats) {
+        let controls = self.controls.borrow();
         let flushing = !state.frozen.is_empty();
         stats.flush_rate = if flushing { controls.flush_rate } else { 0 };
-        stats.compaction_rate = if self.pacing.compacting.get() { controls.compaction_rate } else { 0 };
+        stats.compaction_rate = if self.compacting.get() { controls.compaction_rate } else { 0 };
         (stats.flush_weight, stats.compaction_weight) = controls.weights;
-        stats.flush_backlog_bytes = state.left_bytes(&self.pacing.flush);
-        stats.compaction_backlog_bytes = state.backlog_bytes(&*self.env);
-        stats.memory_pressure_ppm = u64::from(self.pressure_ppm(&state));
-        stats.throttle_delay_ns = self.pacing.delayed_ns.get();
+        stats.flush_backlog_bytes = self.left_bytes(state);
+        stats.compaction_backlog_bytes = state.backlog_bytes(env);
+        stats.memory_pressure_ppm = u64::from(self.pressure_ppm(state));
+        stats.throttle_delay_ns = self.delayed_ns.get();
     }
 }
 

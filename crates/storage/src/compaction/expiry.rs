@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::background::Background;
 use crate::env::{Env, Work, run_heavy};
 use crate::error::StorageError;
 use crate::event::Event;
@@ -18,7 +19,6 @@ use crate::model::TableId;
 use crate::model::partition::Partition;
 use crate::model::row::Row;
 use crate::read::merge::MergeStream;
-use crate::shard::Shard;
 use crate::state::Table;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
@@ -35,23 +35,19 @@ const YIELD_EVERY: u32 = 256;
 /// Work units charged for one table.
 const TABLE_UNITS: u32 = 20;
 
-impl Shard {
+impl Background {
     /// Starts the periodic task.
     pub(crate) fn start_expiry_checks(self: &Rc<Self>) {
-        let (shard, env) = (Rc::downgrade(self), self.env.clone());
+        let (own, env) = (Rc::downgrade(self), self.env.clone());
         let clock = async move {
             loop {
                 env.sleep(EVERY).await;
-                let Some(shard) = shard.upgrade() else { return };
-                {
-                    let state = &mut *shard.state.borrow_mut();
-                    if state.closed {
-                        return;
-                    }
-                    state.busy += 1;
+                let Some(own) = own.upgrade() else { return };
+                if own.enter().is_err() {
+                    return;
                 }
-                shard.check_expiry().await;
-                shard.leave();
+                own.check_expiry().await;
+                own.leave();
             }
         };
         self.env.spawn(Work::Compaction, Box::pin(clock));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sched::control::Pacer;
 
+use crate::background::Background;
 use crate::background::pacing::Pace;
 use crate::background::progress::Progress;
 use crate::compaction::purge::Purge;
@@ -19,7 +20,6 @@ use crate::memtable::Memtable;
 use crate::model::TableId;
 use crate::options::Compression;
 use crate::read::merge::{MergeStream, Piece};
-use crate::shard::Shard;
 use crate::table::TableWriter;
 use crate::table::columnar::layout::ColumnLayout;
 use crate::table::columnar::region::Packing;
@@ -233,7 +233,7 @@ pub(crate) fn packing_of(compression: Compression) -> Packing {
     }
 }
 
-impl Shard {
+impl Background {
     /// Runs a job up to the end of its next fragment.
     pub(crate) async fn next_fragment(&self, work: Work, job: Job) -> (Job, Result<Sealed, StorageError>) {
         let (id, path) = self.store.next_file();
@@ -249,7 +249,7 @@ impl Shard {
         paced: Paced,
     ) -> Job {
         let now_s = self.env.now_s();
-        let options = self.table_options(table);
+        let options = self.state.borrow().table_options(table);
         let forget_before_s = if forget { self.state.borrow().forget_before_s(&options, now_s) } else { 0 };
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let dropped = self.state.borrow().dropped_columns.get(&table).cloned().unwrap_or_default();

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
+use crate::background::Background;
 use crate::background::progress::Progress;
 use crate::background::retry::{Failures, backoff};
 use crate::compaction::choice::runs_of;
@@ -35,7 +36,6 @@ use crate::memtable::{Memtable, ScanFrom};
 use crate::model::TableId;
 use crate::options::Strategy;
 use crate::read::merge::MergeStream;
-use crate::shard::Shard;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 
@@ -48,7 +48,7 @@ pub(crate) struct CompactionTask {
     pub(crate) progress: Progress,
 }
 
-impl Shard {
+impl Background {
     pub(crate) async fn compaction_loop(self: Rc<Self>) {
         loop {
             let next = self
@@ -158,14 +158,14 @@ impl Shard {
         let table = self.state.borrow().named(id);
         self.options.teller.tell(&Event::CompactionFailed { table, error: error.clone(), again });
         if let Some(again) = again {
-            let (shard, wait) = (Rc::downgrade(self), self.env.sleep(again));
+            let (own, wait) = (Rc::downgrade(self), self.env.sleep(again));
             let wake = async move {
                 wait.await;
-                let Some(shard) = shard.upgrade() else { return };
-                if let Some(table) = shard.state.borrow_mut().tables.get_mut(&id) {
+                let Some(own) = own.upgrade() else { return };
+                if let Some(table) = own.state.borrow_mut().tables.get_mut(&id) {
                     table.failures.waits = false;
                 }
-                shard.work.wake();
+                own.work.wake();
             };
             self.env.spawn(Work::Control, Box::pin(wake));
         }
@@ -173,7 +173,7 @@ impl Shard {
 
     fn choose_compaction(&self) -> Option<(TableId, Vec<Arc<TableFile>>)> {
         let state = self.state.borrow();
-        if state.failed.is_some() || self.pacing.is_paused() {
+        if self.failed.borrow().is_some() || self.pacing.is_paused() {
             return None;
         }
         let (id, runs) = state.most_needed(&*self.env)?;
@@ -212,7 +212,7 @@ impl Shard {
         let last = inputs.iter().map(|input| input.tokens().1).max().unwrap_or(i64::MAX);
         let paced = Paced::new(self.pacing.compaction.clone(), bytes).of(first, last, progress.clone());
         let mut job = self.job(id, stream, true, Default::default(), paced);
-        let at_the_end = self.table_options(id).strategy == Strategy::SizeTiered;
+        let at_the_end = self.state.borrow().table_options(id).strategy == Strategy::SizeTiered;
         let (mut left, mut outputs, mut made) = (inputs, Vec::new(), None);
         let done = loop {
             // Refreshed for each fragment: data flushed meanwhile is looked up in its file, so that

@@ -1,5 +1,4 @@
-//! Requested compactions and flushes: background work in the group of the statement, with progress
-//! and cancel.
+//! Requested compactions: background work in the group of the statement, with progress and cancel.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -9,37 +8,20 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::background::Background;
 use crate::background::progress::{CancelOnDrop, Progress};
 use crate::compaction::CompactionTask;
 use crate::env::Work;
 use crate::error::StorageError;
 use crate::model::TableId;
-use crate::shard::Shard;
 use crate::table::file::TableFile;
 
 /// Time between two checks for the end of other compactions.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-impl Shard {
-    /// Compacts all runs of a table into one, after a flush. Waits for compactions in flight, and
-    /// while background work is paused.
-    ///
-    /// # Errors
-    /// The flush or the compaction failed; [`StorageError::Closed`].
-    pub async fn compact_all(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
-        let group = self.options.groups.compaction;
-        self.compact(table, i64::MIN..=i64::MAX, group, &Progress::default()).await
-    }
-
-    /// Compacts all files of a table with tokens of the range into one run, after a flush. Files
-    /// are compacted whole. The compaction runs in `group`, and stands still while background work
-    /// is paused. It waits for compactions of the table in flight, and no other starts before it
-    /// ends. Dropping the future cancels it.
-    ///
-    /// # Errors
-    /// The flush or the compaction failed. [`StorageError::Cancelled`]: what was compacted by then
-    /// stays compacted. [`StorageError::Closed`].
-    pub async fn compact(
+impl Background {
+    /// See [`crate::Shard::compact`].
+    pub(crate) async fn compact(
         self: &Rc<Self>,
         table: TableId,
         tokens: RangeInclusive<i64>,
@@ -51,25 +33,24 @@ impl Shard {
         }
         self.flush_with(progress).await?;
         let answer = Rc::new(RefCell::new(None));
-        {
-            let state = &mut *self.state.borrow_mut();
-            if state.closed {
-                return Err(StorageError::Closed);
+        self.enter()?;
+        match self.state.borrow().tables.get(&table) {
+            Some(table) => table.needs.reserved.set(table.needs.reserved.get() + 1),
+            None => {
+                self.leave();
+                return Ok(());
             }
-            let Some(table) = state.tables.get(&table) else { return Ok(()) };
-            table.needs.reserved.set(table.needs.reserved.get() + 1);
-            state.busy += 1;
         }
         let cancel = CancelOnDrop::new(progress.clone());
-        let (shard, reply, watched) = (self.clone(), answer.clone(), progress.clone());
+        let (own, reply, watched) = (self.clone(), answer.clone(), progress.clone());
         let task = async move {
-            let result = shard.compact_reserved(table, tokens, Work::Requested(group), watched).await;
-            if let Some(table) = shard.state.borrow().tables.get(&table) {
+            let result = own.compact_reserved(table, tokens, Work::Requested(group), watched).await;
+            if let Some(table) = own.state.borrow().tables.get(&table) {
                 table.needs.reserved.set(table.needs.reserved.get().saturating_sub(1));
             }
             *reply.borrow_mut() = Some(result);
-            shard.work.wake();
-            shard.leave();
+            own.work.wake();
+            own.leave();
         };
         self.env.spawn(Work::Requested(group), Box::pin(task));
         let result = self.progress.wait(|| answer.borrow_mut().take()).await;
@@ -121,24 +102,5 @@ impl Shard {
             Poll::Pending
         })
         .await
-    }
-
-    /// Flushes the memtables of all tables, which share the log. After a cancel the flush
-    /// continues, but is not awaited.
-    ///
-    /// # Errors
-    /// As [`Shard::flush_all`], or [`StorageError::Cancelled`].
-    pub async fn flush_with(self: &Rc<Self>, progress: &Progress) -> Result<(), StorageError> {
-        if progress.is_cancelled() {
-            return Err(StorageError::Cancelled);
-        }
-        let bytes = {
-            let state = self.state.borrow();
-            state.filled.max(state.bytes as u64) + state.left_bytes(&self.pacing.flush)
-        };
-        progress.add_total(bytes);
-        self.flush_all().await?;
-        progress.add_done(bytes);
-        if progress.is_cancelled() { Err(StorageError::Cancelled) } else { Ok(()) }
     }
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::background::Background;
 use crate::background::progress::{CancelOnDrop, Progress};
 use crate::compaction::job::packing_of;
 use crate::compaction::tasks::TaskKind;
@@ -26,7 +27,6 @@ use crate::error::StorageError;
 use crate::event::Event;
 use crate::manifest::{Edit, FileEntry};
 use crate::model::TableId;
-use crate::shard::Shard;
 use crate::table::TableWriter;
 use crate::table::file::TableFile;
 use crate::table::part::Part;
@@ -71,36 +71,24 @@ struct Requested {
     progress: Progress,
 }
 
-impl Shard {
-    /// Reads all files of a table, and rewrites damaged ones without the damage. Reads of the table
-    /// find no damage afterwards. Writes and reads continue meanwhile. The work runs in `group`.
-    /// Dropping the future cancels it.
-    ///
-    /// # Errors
-    /// A file cannot be written. [`StorageError::Cancelled`]: files rewritten by then stay so.
-    /// [`StorageError::Closed`].
-    pub async fn scrub(
+impl Background {
+    /// See [`crate::Shard::scrub`].
+    pub(crate) async fn scrub(
         self: &Rc<Self>,
         table: TableId,
         group: lanes::Group,
         progress: &Progress,
     ) -> Result<Scrubbed, StorageError> {
-        {
-            let state = &mut *self.state.borrow_mut();
-            if state.closed {
-                return Err(StorageError::Closed);
-            }
-            state.busy += 1;
-        }
+        self.enter()?;
         let cancel = CancelOnDrop::new(progress.clone());
         let answer = Rc::new(RefCell::new(None));
-        let (shard, reply) = (self.clone(), answer.clone());
+        let (own, reply) = (self.clone(), answer.clone());
         let requested = Requested { work: Work::Requested(group), progress: progress.clone() };
         // A task of its own, so that a caller that drops the future leaves no file half replaced.
         let task = async move {
-            let result = shard.scrub_files(table, &requested).await;
+            let result = own.scrub_files(table, &requested).await;
             *reply.borrow_mut() = Some(result);
-            shard.leave();
+            own.leave();
         };
         self.env.spawn(Work::Requested(group), Box::pin(task));
         let result = self.progress.wait(|| answer.borrow_mut().take()).await;
@@ -177,7 +165,7 @@ impl Shard {
         self.wait_requested(left).await?;
         let Some(old) = find() else { return Ok(()) };
         let (new, path) = self.store.next_file();
-        let options = self.table_options(table);
+        let options = self.state.borrow().table_options(table);
         let packing = packing_of(options.compression);
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let writer = TableWriter::new(new, options.block_bytes, WriteTime::new(self.env.now_s(), &options))

@@ -15,7 +15,6 @@
 //! the records of the batch wait.
 
 pub(crate) mod bound;
-pub(crate) mod commit;
 pub(crate) mod files;
 pub(crate) mod replay;
 pub(crate) mod reserve;

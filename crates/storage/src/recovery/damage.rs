@@ -5,17 +5,17 @@
 //! 2. A file in which a compaction found a damaged block is excluded from further compactions.
 //!    Reads continue, and fail if they need that block.
 //! 3. Both kinds stay in the manifest, and nothing that they may shadow is purged, until
-//!    [`Shard::scrub`] saves the readable part.
+//!    [`crate::Shard::scrub`] saves the readable part.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
+use crate::background::Background;
 use crate::env::Env;
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::manifest::FileEntry;
 use crate::model::TableId;
-use crate::shard::Shard;
 use crate::table::file::TableFile;
 
 /// Successive failed reads of a file after which its disk is assumed to have a bad sector.
@@ -51,7 +51,7 @@ pub(crate) async fn open_or_contain(
     }
 }
 
-impl Shard {
+impl Background {
     /// Reports the files that were damaged when the shard was opened.
     pub(crate) fn report_damaged(&self) {
         let state = self.state.borrow();

@@ -9,7 +9,7 @@
 //! 4. Open the table files that it names.
 //! 5. Read the log segments that it names, one by one. Check that there is no gap between the first
 //!    record that is not flushed and the last one that was durable (`replay.rs`).
-//! 6. Create a new segment, and name it in the manifest.
+//! 6. Create a new segment, and name it in the manifest (`shard/open.rs`).
 //!
 //! Steps 1 to 5 need no disk space, so a shard on a full disk can be read.
 //!
@@ -20,154 +20,61 @@
 
 pub(crate) mod check;
 pub(crate) mod damage;
-pub(crate) mod import;
 pub(crate) mod reshard;
 pub(crate) mod snapshot;
 
-use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
 
-use crate::background::pacing::Pacing;
-use crate::background::reports::Reports;
-use crate::compaction::tasks::Tasks;
 use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
 use crate::event::{Event, FlushReason, Recovery};
 use crate::log::bound::{FREE_IDLE, LogBound};
 use crate::log::replay::{Found, Replay};
-use crate::log::reserve::Reserve;
-use crate::log::segment::{BLOCK, SegmentHeader};
-use crate::log::{Log, Recovered, Register, Segment, segment_path};
+use crate::log::segment::SegmentHeader;
+use crate::log::{Recovered, Segment, segment_path};
 use crate::manifest::edits::{self, End};
 use crate::manifest::layout::{Layout, list, lock, make_shard, read_all};
 use crate::manifest::versions::Versions;
-use crate::manifest::{self, Edit, Manifest, Unusable};
-use crate::on_lanes::OnLanes;
+use crate::manifest::{self, Manifest, Unusable};
 use crate::options::Options;
 use crate::recovery::damage::open_or_contain;
 use crate::recovery::reshard::reshard;
-use crate::shard::Shard;
-use crate::signal::Signal;
 use crate::state::{State, Table};
 use crate::table::file::table_name;
 use crate::table::runs::Files;
 use crate::table::shared::folder_key;
-use crate::table::store::FileStore;
 
-impl Shard {
-    /// Opens a shard and recovers the data in its folder. Shard 0 must be opened first: it locks
-    /// the folder, and reshards the data if the folder has another number of shards.
-    ///
-    /// # Errors
-    /// The folder is in use, was written by a newer version, is damaged, or cannot be read or
-    /// written. Or it has another number of shards, and this is not shard 0.
-    pub async fn open(options: Options) -> Result<Rc<Shard>, StorageError> {
-        let env = Arc::new(OnLanes::new(options.groups, options.teller.clone()));
-        Shard::open_in(options, env).await
-    }
-
-    pub(crate) async fn open_in(options: Options, env: Arc<dyn Env>) -> Result<Rc<Shard>, StorageError> {
-        assert!(options.shard < options.shards, "a shard's number is below their count");
-        assert!(
-            options.segment_bytes.is_multiple_of(BLOCK as u64) && options.segment_bytes >= 4 * BLOCK as u64
-        );
-        let mut state = State::new(&options);
-        let Some(root) = options.dir.clone() else {
-            let (dir, progress) = (PathBuf::new(), Rc::default());
-            let reserve = Rc::new(Reserve::new(env.clone(), &dir, 0));
-            let parts = (reserve.clone(), Rc::clone(&progress));
-            let store = FileStore::new(env.clone(), &dir, Default::default(), options.cache_bytes, parts);
-            let parts = (Rc::new(store), reserve, progress);
-            return Ok(Rc::new(build(options, env, dir, state, parts, None)));
-        };
-        let (dir, lock) = enter(&*env, &root, &options).await?;
-        let (manifest, versions, is_new) = resume_manifest(&*env, &dir, &options).await?;
-        remove_leftovers(&*env, &dir, &manifest).await?;
-        let began_ns = env.now_ns();
-        open_tables(&*env, &dir, folder_key(&root), &manifest, &mut state).await?;
-        let (recovered, mut recovery) =
-            recover_log(&*env, &dir.join("log"), &options, &manifest, &mut state).await?;
-        state.counts.replayed = recovery.records;
-        let (dir_log, progress) = (dir.join("log"), Rc::default());
-        let reserve = Rc::new(Reserve::new(env.clone(), &dir, options.reserve_bytes));
-        let parts = (reserve.clone(), Rc::clone(&progress));
-        let store =
-            Rc::new(FileStore::new(env.clone(), &dir, (manifest, versions), options.cache_bytes, parts));
-        let parts = (register(store.clone()), reserve.clone());
-        let log = Log::start(env.clone(), dir_log, &options, recovered, parts);
-        let shard = Rc::new(build(options, env, dir, state, (store, reserve, progress), Some((log, lock))));
-        let log = shard.log.as_ref().expect("made above");
-        match log.create_first_segment().await {
-            // A new shard needs a log. Any other can be read until the disk has free space again.
-            Err(error) if is_new || !error.is_full() => {
-                log.fail(Arc::new(error.clone()));
-                return Err(error);
-            }
-            _ => {}
-        }
-        log.release(&shard.store.manifest().log);
-        log.trim(Some(FREE_IDLE)).await;
-        shard.reserve.make().await;
-        shard.report_damaged();
-        shard.update_run_pressure();
-        shard.start_background();
-        recovery.duration = Duration::from_nanos(shard.env.now_ns().saturating_sub(began_ns));
-        shard.reports.recovered(&shard.options, recovery);
-        Ok(shard)
-    }
+/// The contents of a shard's folder.
+pub(crate) struct Opened {
+    pub(crate) dir: PathBuf,
+    /// The locks of the folder.
+    pub(crate) lock: Box<dyn Debug>,
+    pub(crate) manifest: (Manifest, Option<Versions>),
+    /// The folder was created.
+    pub(crate) is_new: bool,
+    pub(crate) state: State,
+    pub(crate) log: Recovered,
+    pub(crate) recovery: Recovery,
+    /// The time when the files were opened.
+    pub(crate) began_ns: u64,
 }
 
-/// Returns the function that names a segment in the manifest before it is used.
-fn register(store: Rc<FileStore>) -> Register {
-    Box::new(move |log, segment| {
-        let store = store.clone();
-        Box::pin(async move {
-            let name = |edit: &mut Edit| {
-                let (mut live, durable) = log.live(store.manifest().flushed);
-                if !live.contains(&segment) {
-                    live.push(segment);
-                }
-                edit.log((live, durable));
-            };
-            store.edit(name).await
-        })
-    })
-}
-
-fn build(
-    options: Options,
-    env: Arc<dyn Env>,
-    dir: PathBuf,
-    state: State,
-    (store, reserve, progress): (Rc<FileStore>, Rc<Reserve>, Rc<Signal>),
-    log: Option<(Rc<Log>, Box<dyn Debug>)>,
-) -> Shard {
-    let (log, lock) = log.unzip();
-    Shard {
-        env,
-        dir,
-        state: RefCell::new(state),
-        store,
-        log,
-        acks_held: Cell::new(false),
-        acks_free: Signal::default(),
-        work: Signal::default(),
-        progress,
-        lock: RefCell::new(lock),
-        pacing: Pacing::default(),
-        log_bound: LogBound::new(&options),
-        reserve,
-        tasks: Rc::new(Tasks::new(options.shards)),
-        reports: Reports::default(),
-        options,
-    }
+/// Takes steps 1 to 5. `root` is the data folder.
+pub(crate) async fn recover(env: &dyn Env, root: &Path, options: &Options) -> Result<Opened, StorageError> {
+    let (dir, lock) = enter(env, root, options).await?;
+    let (manifest, versions, is_new) = resume_manifest(env, &dir, options).await?;
+    remove_leftovers(env, &dir, &manifest).await?;
+    let mut state = State::new(options);
+    let began_ns = env.now_ns();
+    open_tables(env, &dir, folder_key(root), &manifest, &mut state).await?;
+    let (log, recovery) = recover_log(env, &dir.join("log"), options, &manifest, &mut state).await?;
+    state.counts.replayed = recovery.records;
+    Ok(Opened { dir, lock, manifest: (manifest, versions), is_new, state, log, recovery, began_ns })
 }
 
 /// Reads the manifest of a shard; an empty one if the shard is new.

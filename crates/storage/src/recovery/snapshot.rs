@@ -2,14 +2,14 @@
 //! change, and copies of the rest: the manifest, and the part of the log that is not flushed.
 //!
 //! 1. All memtables are flushed, so that little of the log must be copied.
-//! 2. The cut of the shard is taken ([`Shard::cut`]): the snapshot contains what is durable then.
+//! 2. The cut of the shard is taken ([`Cut::take`]): the snapshot contains what is durable then.
 //!    Until the log is copied, flushes wait before they edit the manifest, so that no log segment
 //!    of the snapshot is reused.
 //! 3. Table files are linked, and the new manifest is written last: the folder is not valid without
 //!    it. Reads and writes continue.
 //!
 //! A snapshot of several shards is consistent if no acknowledgement is sent between the first cut
-//! and the last ([`Shard::hold_acks`]). Writes acknowledged before are in every cut. Writes that a
+//! and the last (`Shard::hold_acks`). Writes acknowledged before are in every cut. Writes that a
 //! client sends after an acknowledgement that was delayed are in no cut.
 
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use crate::background::Background;
 use crate::background::progress::Progress;
 use crate::compaction::tasks::TaskKind;
 use crate::env::Env;
@@ -33,7 +34,6 @@ use crate::on_lanes::OnLanes;
 use crate::options::Groups;
 use crate::recovery::read_manifest;
 use crate::recovery::reshard::{copy, link_or_copy};
-use crate::shard::Shard;
 use crate::table::file::{TableFile, table_name};
 use crate::table::store::ManifestHold;
 
@@ -44,7 +44,7 @@ pub(crate) type Tail = (PathBuf, u64);
 /// removed, and flushes wait.
 #[derive(Debug)]
 pub struct Cut {
-    shard: Rc<Shard>,
+    background: Rc<Background>,
     manifest: Manifest,
     /// The files of the manifest. Their references keep them on disk.
     files: Vec<Arc<TableFile>>,
@@ -52,53 +52,29 @@ pub struct Cut {
     hold: ManifestHold,
 }
 
-impl Shard {
-    /// Writes this shard's part of a snapshot to the folder `to`. Use the same file system, so that
-    /// files can be linked. Reads and writes continue. Shard 0 also writes the common part.
-    ///
-    /// # Errors
-    /// The shard is closed or in memory, or a write failed; then the folder is not valid.
-    pub async fn snapshot(self: &Rc<Self>, to: &Path) -> Result<(), StorageError> {
-        self.flush_all().await?;
-        self.cut().await?.write(to).await
-    }
-
-    /// Delays acknowledgements of writes, or ends the delay. Writes meanwhile are visible, and may
-    /// become durable.
-    pub fn hold_acks(&self, hold: bool) {
-        self.acks_held.set(hold);
-        if !hold {
-            self.acks_free.wake();
-        }
-    }
-
-    /// Takes the cut of this shard: all earlier writes. The cost is one write of the log.
-    ///
-    /// # Errors
-    /// The shard is closed or in memory, or its log has failed.
-    pub async fn cut(self: &Rc<Self>) -> Result<Cut, StorageError> {
-        let Some(log) = &self.log else { return Err(StorageError::Closed) };
-        let hold = self.store.hold().await;
+impl Cut {
+    /// See [`crate::Shard::cut`].
+    pub(crate) async fn take(background: &Rc<Background>) -> Result<Cut, StorageError> {
+        let Some(log) = &background.log else { return Err(StorageError::Closed) };
+        let hold = background.store.hold().await;
         log.sync().await?;
-        let mut manifest = self.store.manifest().clone();
+        let mut manifest = background.store.manifest().clone();
         let (mut live, durable) = log.live(manifest.flushed);
         let tail = log.tail(manifest.flushed);
         // A segment that is being named is empty.
         live.truncate(tail.len());
         (manifest.log, manifest.durable) = (live, durable);
-        let state = self.state.borrow();
+        let state = background.state.borrow();
         let files = state.tables.values().flat_map(|table| table.files.iter().cloned()).collect();
-        Ok(Cut { shard: self.clone(), manifest, files, tail, hold })
+        Ok(Cut { background: background.clone(), manifest, files, tail, hold })
     }
-}
 
-impl Cut {
     /// Restricts the snapshot to these tables.
     #[must_use]
     pub fn only(mut self, tables: &[TableId]) -> Cut {
-        let last = self.shard.log.as_ref().map_or(0, |log| log.last_record());
+        let last = self.background.log.as_ref().map_or(0, |log| log.last_record());
         // The copied log may have records of other tables. Ignore them.
-        let there = self.shard.state.borrow().tables.keys().copied().collect::<Vec<_>>();
+        let there = self.background.state.borrow().tables.keys().copied().collect::<Vec<_>>();
         for table in there {
             self.manifest.tables.entry(table).or_default();
         }
@@ -116,8 +92,8 @@ impl Cut {
     /// # Errors
     /// A write failed; then the folder is not valid.
     pub async fn write(self, to: &Path) -> Result<(), StorageError> {
-        let Cut { shard, manifest, files, tail, hold } = self;
-        let (env, dir) = (&*shard.env, &shard.dir);
+        let Cut { background, manifest, files, tail, hold } = self;
+        let (env, dir) = (&*background.env, &background.store.dir);
         let own = to.join(dir.file_name().expect("a shard's folder has a name"));
         make_shard(env, &own).await?;
         copy_tail(env, &own, tail).await?;
@@ -126,11 +102,11 @@ impl Cut {
         let count = manifest.files().count() as u64;
         progress.add_total(count);
         let now = (env.now_s(), progress.clone());
-        let _task = shard.tasks.begin(TaskKind::Snapshot, None, count, now);
+        let _task = background.tasks.begin(TaskKind::Snapshot, None, count, now);
         link_files(env, dir, &own, (&manifest, &progress)).await?;
         drop(files);
         finish_shard(env, &own, &manifest).await?;
-        let root = shard.options.dir.as_ref().filter(|_| shard.options.shard == 0);
+        let root = background.options.dir.as_ref().filter(|_| background.options.shard == 0);
         let Some(root) = root else { return Ok(()) };
         let gone = || StorageError::corrupt(root.join("shards"), "it is missing");
         Layout::read(env, root).await?.ok_or_else(gone)?.write(env, to, 0).await

@@ -15,12 +15,12 @@ use std::rc::Rc;
 
 use crate::env::Work;
 use crate::error::StorageError;
-use crate::log::commit::Commit;
 use crate::model::Mutation;
 use crate::model::codec::put_varint;
 use crate::model::encoded::{put_change, put_mutation_head};
 use crate::model::partition::Partition;
 use crate::shard::Shard;
+use crate::shard::commit::Commit;
 
 /// Work units of a change: a search for the row, and a merge.
 const CHANGE_UNITS: u32 = 4;
@@ -52,7 +52,7 @@ impl Drop for Applying {
         if self.left.is_empty() {
             if self.record > 0 {
                 self.shard.state.borrow_mut().applying.retain(|record| *record != self.record);
-                self.shard.progress.wake();
+                self.shard.background.progress.wake();
             }
             return;
         }
@@ -125,7 +125,7 @@ impl Shard {
             self.state.borrow_mut().applying.push(record);
         }
         Applying { shard: self.clone(), record, left: mutations.into(), is_task: false }.finish().await;
-        Ok(Commit::new(self.clone(), record).wait_while_full(is_vital))
+        Ok(Commit::new(self.background.clone(), record).wait_while_full(is_vital))
     }
 
     /// Encodes the record of the mutations.
@@ -152,7 +152,7 @@ impl Shard {
         let state = &mut *self.state.borrow_mut();
         let table = state.tables.entry(mutation.table).or_default();
         state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
-        self.applied(state, record);
+        self.background.applied(state, record);
     }
 
     /// Applies many changes of one partition, with yields.
@@ -187,7 +187,7 @@ impl Shard {
                 let state = &mut *self.state.borrow_mut();
                 state.bytes += bytes;
                 state.bytes += state.tables.entry(*table).or_default().active.replace(*token, key, copy);
-                self.applied(state, record);
+                self.background.applied(state, record);
                 return;
             }
         }

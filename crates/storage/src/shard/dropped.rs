@@ -1,10 +1,11 @@
-//! Drops tables. One edit of the manifest removes their data, and later writes to them are refused.
+//! Truncates and drops tables. One edit of the manifest removes their data. Later writes to dropped
+//! tables are refused.
 
 use std::rc::Rc;
 
 use crate::error::StorageError;
+use crate::log::Log;
 use crate::manifest::Edit;
-use crate::memtable::Memtable;
 use crate::model::TableId;
 use crate::shard::Shard;
 use crate::state::Table;
@@ -23,10 +24,8 @@ impl Shard {
     /// tables.
     pub async fn drop_tables(self: &Rc<Self>, tables: &[TableId]) -> Result<(), StorageError> {
         tables.iter().for_each(|table| self.state.borrow_mut().dropped.add(*table));
-        // As for a truncation: a restart does not replay older records, so wait until they are
-        // applied.
-        self.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
-        let mut gone = {
+        self.applied_all().await;
+        let gone: Vec<(TableId, Table)> = {
             let state = &mut *self.state.borrow_mut();
             for table in tables {
                 state.configured.remove(table);
@@ -34,41 +33,82 @@ impl Shard {
                 state.layouts.remove(table);
                 state.dropped_columns.remove(table);
             }
-            let gone = tables.iter().filter_map(|table| Some((*table, state.tables.remove(table)?)));
-            let gone: Vec<_> = gone.collect();
-            if !gone.is_empty() && self.log.is_some() {
-                self.store.begin_truncation();
-            }
-            gone
+            tables.iter().filter_map(|table| Some((*table, state.tables.remove(table)?))).collect()
         };
-        let Some(log) = self.log.as_ref().filter(|_| !gone.is_empty()) else { return Ok(()) };
+        match &self.log {
+            Some(log) if !gone.is_empty() => self.remove(log, gone).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes all data of a table, durably.
+    ///
+    /// # Errors
+    /// The log or the manifest could not be written.
+    pub async fn truncate(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
+        let Some(log) = &self.log else {
+            self.state.borrow_mut().tables.remove(&table);
+            return Ok(());
+        };
+        self.applied_all().await;
+        let gone = self.state.borrow_mut().tables.remove(&table);
+        if let Some(gone) = gone {
+            return self.remove(log, vec![(table, gone)]).await;
+        }
+        // Another truncation may have emptied the table without being durable yet.
+        let settled = || {
+            let failed = self.background.failed.borrow().clone();
+            let failed = failed.map(|error| Err(StorageError::clone(&error)));
+            failed.or_else(|| (!self.store.is_truncating()).then_some(Ok(())))
+        };
+        self.background.progress.wait(settled).await
+    }
+
+    /// Waits for records in progress. They are older than a truncation. What they wrote after it
+    /// would be lost by a restart, which does not replay them.
+    async fn applied_all(&self) {
+        self.background.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
+    }
+
+    /// Makes the removal of tables durable, which are removed from memory just before.
+    async fn remove(&self, log: &Log, gone: Vec<(TableId, Table)>) -> Result<(), StorageError> {
+        self.store.begin_truncation();
         let last = log.last_record();
-        let ids: Vec<TableId> = gone.iter().map(|(table, _)| *table).collect();
-        let name = |edit: &mut Edit| ids.iter().for_each(|table| edit.truncate(*table, last));
+        let name = |edit: &mut Edit| gone.iter().for_each(|(table, _)| edit.truncate(*table, last));
         let named = async {
             // The edit covers records up to `last`, so they must be in the log first. Otherwise a
             // restart would assign their numbers again.
             log.sync().await?;
-            self.retry_while_full(async || self.store.edit(name).await).await
+            self.background.retry_while_full(async || self.store.edit(name).await).await
         };
         if let Err(error) = named.await {
-            self.fail(error.clone());
+            // Memory and disk disagree now: a restart would restore the tables.
+            self.background.fail(error.clone());
             return Err(error);
         }
         {
-            let state = &mut *self.state.borrow_mut();
+            let flushed = &mut self.state.borrow_mut().flushed;
             self.store.end_truncation();
-            for (_, table) in &mut gone {
+            for (_, mut table) in gone {
                 self.store.retire(table.files.take());
+                flushed.extend(table.frozen.into_iter().map(|(_, memtable)| memtable).chain([table.active]));
             }
-            let memtables = |table: Table| -> Vec<Memtable> {
-                table.frozen.into_iter().map(|(_, memtable)| memtable).chain([table.active]).collect()
-            };
-            state.flushed.extend(gone.into_iter().flat_map(|(_, table)| memtables(table)));
         }
-        self.progress.wake();
-        self.work.wake();
+        self.background.progress.wake();
+        self.background.work.wake();
         self.store.sweep().await;
+        Ok(())
+    }
+
+    /// Forgets a table and all its data, durably.
+    ///
+    /// # Errors
+    /// As [`Shard::truncate`].
+    pub async fn drop_table(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
+        self.truncate(table).await?;
+        let state = &mut *self.state.borrow_mut();
+        state.configured.remove(&table);
+        state.names.remove(&table);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::table::stats::{self, LargePartition, TableStats};
 impl Shard {
     /// Returns the metrics of the shard.
     pub fn stats(&self) -> Stats {
-        let state = self.state.borrow();
+        let (state, background) = (self.state.borrow(), &self.background);
         let cache = self.store.cache.borrow();
         let files = || state.tables.values().flat_map(|table| table.files.iter());
         let known = || files().filter_map(|file| file.statistics.as_ref());
@@ -48,11 +48,11 @@ impl Shard {
             runs_max: state.tables.values().map(|table| table.files.runs().len() as u64).max().unwrap_or(0),
             compactions_running: state.merges.len() as u64,
             index_bytes: state.index_bytes() as u64,
-            runs_pressure_ppm: u64::from(self.pacing.runs_pressure_ppm.get()),
+            runs_pressure_ppm: u64::from(background.pacing.runs_pressure_ppm.get()),
             obsolete_bytes: self.store.obsolete_bytes(),
             ..state.counts
         };
-        self.pacing_stats(&mut stats);
+        background.pacing.add_stats(&state, &*self.env, &mut stats);
         stats
     }
 
@@ -92,16 +92,16 @@ impl Shard {
 
     /// Returns the work of this shard's start.
     pub fn recovery(&self) -> Recovery {
-        self.reports.recovery.get()
+        self.background.reports.recovery.get()
     }
 
     /// Returns the background work in flight.
     pub fn running_tasks(&self) -> Vec<Task> {
-        self.tasks.running()
+        self.background.tasks.running()
     }
 
     /// Returns the last compactions, oldest first: at most [`crate::HISTORY_MAX`] over all shards.
     pub fn compaction_history(&self) -> Vec<Compacted> {
-        self.tasks.history()
+        self.background.tasks.history()
     }
 }

@@ -1,32 +1,28 @@
 //! A shard: the data of one core, and the interface of this crate.
 
 pub(crate) mod apply;
+pub(crate) mod commit;
 pub(crate) mod dropped;
+pub(crate) mod import;
+pub(crate) mod maintenance;
 pub(crate) mod metrics;
+pub(crate) mod open;
 pub(crate) mod read;
 
-use std::cell::{Cell, RefCell};
-use std::fmt::Debug;
-use std::path::PathBuf;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::background::pacing::Pacing;
-use crate::background::reports::Reports;
-use crate::compaction::tasks::Tasks;
+use crate::background::Background;
 use crate::env::Env;
 use crate::error::StorageError;
-use crate::event::FlushReason;
 use crate::log::Log;
-use crate::log::bound::LogBound;
-use crate::log::commit::{Acks, Commit};
-use crate::log::reserve::Reserve;
 use crate::model::encoded::{put_mutations, put_one_row, put_row_of};
 use crate::model::row::Draft;
 use crate::model::{Change, Mutation, TableId};
-use crate::options::{Options, TableOptions};
-use crate::signal::Signal;
-use crate::state::{FROZEN_MAX, State};
+use crate::options::TableOptions;
+use crate::shard::commit::{Acks, Commit};
+use crate::state::State;
 use crate::table::columnar::layout::ColumnLayout;
 use crate::table::store::FileStore;
 
@@ -34,27 +30,11 @@ use crate::table::store::FileStore;
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) env: Arc<dyn Env>,
-    pub(crate) options: Options,
-    /// The folder of the shard.
-    pub(crate) dir: PathBuf,
-    pub(crate) state: RefCell<State>,
+    pub(crate) state: Rc<RefCell<State>>,
     pub(crate) store: Rc<FileStore>,
     /// `None`: the shard is in memory, and nothing is durable.
     pub(crate) log: Option<Rc<Log>>,
-    /// Acknowledgements wait, see [`Shard::hold_acks`].
-    pub(crate) acks_held: Cell<bool>,
-    /// Signals the end of `acks_held`.
-    pub(crate) acks_free: Signal,
-    /// Wakes background work: something to flush or compact, or shutdown.
-    pub(crate) work: Signal,
-    /// A flush, compaction or manifest edit has ended.
-    pub(crate) progress: Rc<Signal>,
-    pub(crate) lock: RefCell<Option<Box<dyn Debug>>>,
-    pub(crate) pacing: Pacing,
-    pub(crate) log_bound: LogBound,
-    pub(crate) reserve: Rc<Reserve>,
-    pub(crate) tasks: Rc<Tasks>,
-    pub(crate) reports: Reports,
+    pub(crate) background: Rc<Background>,
 }
 
 impl Shard {
@@ -63,7 +43,7 @@ impl Shard {
     /// resolves.
     ///
     /// # Errors
-    /// [`StorageError::TooLarge`]: a record above [`Options::record_bytes_max`].
+    /// [`StorageError::TooLarge`]: a record above [`crate::Options::record_bytes_max`].
     /// [`StorageError::Overloaded`]: the bytes that wait for the disk exceed a segment or the
     /// largest record, or the log has reached its bound. [`StorageError::WritesRefused`]: an
     /// earlier write failed. [`StorageError::Closed`]: after shutdown. Nothing has been applied
@@ -96,8 +76,8 @@ impl Shard {
             let table = state.tables.entry(mutation.table).or_default();
             state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
         }
-        self.applied(state, record);
-        Ok(Commit::new(self.clone(), record).wait_while_full(is_vital))
+        self.background.applied(state, record);
+        Ok(Commit::new(self.background.clone(), record).wait_while_full(is_vital))
     }
 
     /// Prefetches what [`Shard::put`] reads first. Call it before other work: a cache miss takes as
@@ -134,8 +114,8 @@ impl Shard {
         })?;
         let state = &mut *self.state.borrow_mut();
         state.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
-        self.applied(state, record);
-        Ok(Commit::new(self.clone(), record))
+        self.background.applied(state, record);
+        Ok(Commit::new(self.background.clone(), record))
     }
 
     /// Appends a record to the log and returns its number; 0 without a log.
@@ -164,34 +144,9 @@ impl Shard {
         }
     }
 
-    pub(crate) fn applied(&self, state: &mut State, record: u64) {
-        let Some(log) = &self.log else { return };
-        let length = log.length();
-        let filled = (state.bytes as u64).max(self.log_bound.fill(length - state.log_from));
-        let more = filled.saturating_sub(std::mem::replace(&mut state.filled, filled));
-        if !state.frozen.is_empty() || self.pacing.runs_pressure_ppm.get() > 0 {
-            self.charge_write(state, more);
-        }
-        if filled >= self.options.memtable_bytes_max as u64 && state.frozen.len() < FROZEN_MAX {
-            let is_large = state.bytes >= self.options.memtable_bytes_max;
-            let reason = if is_large { FlushReason::MemtableFull } else { FlushReason::LogLong };
-            state.freeze(record, length, reason);
-            self.bound_log(state);
-            self.work.wake();
-        }
-    }
-
-    /// Limits the log to a bounded length after the oldest record that is not flushed.
-    pub(crate) fn bound_log(&self, state: &State) {
-        if let Some(log) = &self.log {
-            let length = log.length();
-            log.set_limit(length - state.live_log(length) + self.log_bound.refuse_at());
-        }
-    }
-
     /// Returns acknowledgements for a writer with many writes in flight.
     pub fn acks(self: &Rc<Self>) -> Acks {
-        Acks::new(self.clone())
+        Acks::new(self.background.clone())
     }
 
     /// Sets the options of a table for future writes. Running flushes and compactions keep the
@@ -202,7 +157,7 @@ impl Shard {
         let state = &mut *self.state.borrow_mut();
         state.configured.insert(table, options);
         state.tables.get(&table).into_iter().for_each(|table| table.needs.touch());
-        self.work.wake();
+        self.background.work.wake();
     }
 
     /// Sets the layouts of columns for future files. Other columns contain bytes. Layouts are not
@@ -224,14 +179,8 @@ impl Shard {
         self.state.borrow().table_options(table)
     }
 
-    /// Returns the number of frozen memtables, and the bytes of the active ones.
-    pub(crate) fn pressure(&self) -> (usize, usize) {
-        let state = self.state.borrow();
-        (state.frozen.len(), state.bytes)
-    }
-
     /// Returns true if writes are refused, because one failed or the disk is full.
     pub fn refuses_writes(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| log.failure().is_some())
+        self.background.refuses_writes()
     }
 }

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::ops::{Bound, RangeInclusive};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::ready;
 
 use bytes::Bytes;
 
@@ -211,10 +211,7 @@ impl Shard {
         let last = log.last_record();
         let settled = poll_fn(|cx| {
             // A snapshot is being cut. It must not contain what a reader does after this answer.
-            if self.acks_held.get() {
-                self.acks_free.register(cx);
-                return Poll::Pending;
-            }
+            ready!(self.background.acks.poll_open(cx));
             log.poll_durable(last, false, cx)
         });
         settled.await.map(drop)

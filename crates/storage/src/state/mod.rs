@@ -14,7 +14,6 @@ use rustc_hash::FxHashMap;
 use crate::background::retry::Failures;
 use crate::compaction::batches::BatchesInFlight;
 use crate::compaction::needs::{InFlight, Needs};
-use crate::error::StorageError;
 use crate::event::{FlushReason, Named};
 use crate::memtable::Memtable;
 use crate::model::TableId;
@@ -55,21 +54,18 @@ pub(crate) struct State {
     pub(crate) frozen: VecDeque<Frozen>,
     /// Bytes of all memtables ever frozen.
     pub(crate) frozen_bytes: u64,
-    /// Progress of all flushes when the one in flight started.
-    pub(crate) flush_began: u64,
     /// Compactions in flight, and the number started so far.
     pub(crate) merges: Vec<InFlight>,
     pub(crate) merges_begun: u64,
     pub(crate) next_generation: u64,
-    /// Records of the log that are not completely applied yet: see [`Shard::apply_in_turns`].
+    /// Records of the log that are not completely applied yet, see
+    /// [`crate::Shard::apply_in_turns`].
     pub(crate) applying: Vec<u64>,
     /// Memtables that are no longer live, until their last reader is done and they are freed.
     pub(crate) flushed: Vec<Memtable>,
-    pub(crate) busy: u32,
     /// Tables that were dropped since the shard was opened.
     pub(crate) dropped: Dropped,
     pub(crate) closed: bool,
-    pub(crate) failed: Option<Arc<StorageError>>,
     pub(crate) counts: Stats,
 }
 

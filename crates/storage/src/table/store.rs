@@ -5,7 +5,7 @@
 //! file that an edit removed stays on disk until its last reader is done.
 
 use std::cell::{Cell, Ref, RefCell};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const SCAN_CACHE_REST: Duration = Duration::from_millis(1);
 pub(crate) struct FileStore {
     env: Arc<dyn Env>,
     /// The folder of the shard.
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     manifest: RefCell<Manifest>,
     /// An edit of the manifest is in flight, or a [`ManifestHold`] prevents one.
     is_busy: Cell<bool>,
@@ -63,7 +63,7 @@ impl Drop for ManifestHold {
 impl FileStore {
     pub(crate) fn new(
         env: Arc<dyn Env>,
-        dir: &Path,
+        dir: PathBuf,
         (manifest, versions): (Manifest, Option<Versions>),
         cache_bytes: usize,
         (reserve, progress): (Rc<Reserve>, Rc<Signal>),
@@ -71,7 +71,7 @@ impl FileStore {
         let scan_cache = Arc::new(ScanCache::new(cache_bytes));
         FileStore {
             env,
-            dir: dir.to_owned(),
+            dir,
             manifest: RefCell::new(manifest),
             is_busy: Cell::new(false),
             versions: RefCell::new(versions),

@@ -63,7 +63,7 @@ fn pass(sim: &Sim, now_s: u32) {
 }
 
 fn files_on_disk(sim: &Sim, shard: &Shard) -> usize {
-    block_on(sim.list(&shard.dir.join("tables"))).unwrap().len()
+    block_on(sim.list(&shard.store.dir.join("tables"))).unwrap().len()
 }
 
 /// Regression test: the single run of a window was never dropped.

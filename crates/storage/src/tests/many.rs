@@ -127,7 +127,7 @@ fn writers_are_slowed_while_runs_pile_up() {
     (0..200).for_each(|number| put(&shard, SMALL, number));
     assert!(delayed() > before, "acknowledgements wait");
     shard.state.borrow().tables[&SMALL].needs.reserved.set(0);
-    shard.work.wake();
+    shard.background.work.wake();
     (0..20_000).for_each(|_| step());
     let stats = shard.stats();
     assert_eq!(stats.runs_pressure_ppm, 0, "{stats:?}");
@@ -149,7 +149,7 @@ fn long_compaction_releases_flushed_memtables() {
     let merge = crate::compaction::CompactionTask { table: LARGE, inputs, work, progress: progress.clone() };
     sim.spawn(
         Work::Control,
-        Box::pin(async move { own.run_compaction(merge, true).await.expect("compacted") }),
+        Box::pin(async move { own.background.run_compaction(merge, true).await.expect("compacted") }),
     );
     (0..5).for_each(|_| step());
     assert!(progress.bytes_done() < progress.bytes_total());

@@ -155,7 +155,7 @@ fn crash_during_a_compaction_loses_and_leaks_nothing() {
         block_on(shard.compact_all(TABLE)).unwrap();
         check_rows(&shard, &format!("compacted after the crash, seed {seed}"));
         let stats = shard.stats();
-        let names = block_on(sim.list(&shard.dir.join("tables"))).unwrap();
+        let names = block_on(sim.list(&shard.store.dir.join("tables"))).unwrap();
         assert_eq!((names.len() as u64, stats.obsolete_bytes), (stats.files, 0), "seed {seed}: {stats:?}");
     }
 }

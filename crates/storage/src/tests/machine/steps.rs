@@ -216,7 +216,7 @@ impl Machine {
         let usable = segment - 2 * crate::log::segment::BLOCK as u64;
         let most = ((unit * 13 / 4).div_ceil(usable) + 3 + self.starts) * segment;
         for shard in &self.shards {
-            let dir = shard.dir.join("log");
+            let dir = shard.store.dir.join("log");
             let files = self.sim.disk.files().into_iter().filter(|path| path.parent() == Some(&dir));
             let bytes: u64 = files.map(|path| self.sim.disk.size(&path)).sum();
             let segments = shard.log.as_ref().expect("on disk").segments();

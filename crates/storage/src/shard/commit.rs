@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use crate::background::Background;
 use crate::env::LocalBoxFuture;
 use crate::error::StorageError;
-use crate::shard::Shard;
 
 /// Acknowledgements of one writer. It polls for its oldest write and gets the state of all. So a
 /// writer with many writes in flight waits once for each disk write, not once for each of its own.
 pub struct Acks {
-    shard: Rc<Shard>,
+    background: Rc<Background>,
     /// Delay of the acknowledgement while memtables fill faster than they are flushed.
     hold: Option<LocalBoxFuture<()>>,
     /// The last write known to be durable. It is acknowledged once `hold` is over.
@@ -28,8 +28,8 @@ impl std::fmt::Debug for Acks {
 }
 
 impl Acks {
-    pub(crate) fn new(shard: Rc<Shard>) -> Acks {
-        Acks { shard, hold: None, upto: 0, waits_while_full: false }
+    pub(crate) fn new(background: Rc<Background>) -> Acks {
+        Acks { background, hold: None, upto: 0, waits_while_full: false }
     }
 
     /// Polls for the write with this number ([`Commit::number`]). If a later one is known to be
@@ -40,16 +40,13 @@ impl Acks {
     /// The log failed before this write was durable, or the disk is full. Other writes may still
     /// succeed.
     pub fn poll_acked(&mut self, write: u64, cx: &Context<'_>) -> Poll<Result<(), StorageError>> {
-        if self.shard.acks_held.get() {
-            self.shard.acks_free.register(cx);
-            return Poll::Pending;
-        }
+        ready!(self.background.acks.poll_open(cx));
         if self.upto < write {
-            self.upto = match &self.shard.log {
+            self.upto = match &self.background.log {
                 Some(log) => ready!(log.poll_durable(write, self.waits_while_full, cx))?,
                 None => u64::MAX,
             };
-            self.hold = self.shard.write_delay();
+            self.hold = self.background.write_delay();
         }
         if let Some(hold) = &mut self.hold {
             ready!(hold.as_mut().poll(&mut Context::from_waker(cx.waker())));
@@ -68,8 +65,8 @@ pub struct Commit {
 }
 
 impl Commit {
-    pub(crate) fn new(shard: Rc<Shard>, number: u64) -> Commit {
-        Commit { acks: Acks::new(shard), number }
+    pub(crate) fn new(background: Rc<Background>, number: u64) -> Commit {
+        Commit { acks: Acks::new(background), number }
     }
 
     /// Marks a write that makes free space: on a full disk the commit waits instead of failing,
@@ -79,7 +76,7 @@ impl Commit {
         self
     }
 
-    /// Returns the number of the write on its shard, for [`Shard::acks`]. Later writes have higher
+    /// Returns the number of the write on its shard, for `Shard::acks`. Later writes have higher
     /// numbers.
     #[must_use]
     pub fn number(&self) -> u64 {

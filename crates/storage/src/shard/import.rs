@@ -17,7 +17,6 @@ use std::sync::Arc;
 use schema::Sharding;
 
 use crate::error::StorageError;
-use crate::log::commit::Commit;
 use crate::log::replay::Replay;
 use crate::manifest::layout::{self, IGNORE_MSB, Layout};
 use crate::manifest::{Edit, FileEntry, Owner};
@@ -25,6 +24,7 @@ use crate::model::{Mutation, TableId};
 use crate::recovery::read_manifest;
 use crate::recovery::reshard::{OldFile, link_or_copy};
 use crate::shard::Shard;
+use crate::shard::commit::Commit;
 use crate::table::file::{TableFile, table_name, tokens_of};
 use crate::table::shared::folder_key;
 
@@ -41,15 +41,15 @@ impl Shard {
         (table, into): (TableId, TableId),
         whole: bool,
     ) -> Result<(), StorageError> {
-        let Some(root) = self.options.dir.clone().filter(|_| self.log.is_some()) else {
+        let Some(root) = self.background.options.dir.clone().filter(|_| self.log.is_some()) else {
             return Err(StorageError::Closed);
         };
         let env = self.env.clone();
         let none = || StorageError::corrupt(from, "it is no snapshot: it has no file `shards`");
         let layout = Layout::read(&*env, from).await?.ok_or_else(none)?;
         let own = (!whole).then(|| Owner {
-            sharding: Sharding { shards: self.options.shards, ignore_msb: IGNORE_MSB },
-            shard: self.options.shard,
+            sharding: Sharding { shards: self.background.options.shards, ignore_msb: IGNORE_MSB },
+            shard: self.background.options.shard,
         });
         let mut files = Vec::new();
         let result = async {
@@ -60,7 +60,7 @@ impl Shard {
             if files.is_empty() {
                 return Ok(());
             }
-            layout::sync(&*env, &self.dir.join("tables")).await?;
+            layout::sync(&*env, &self.store.dir.join("tables")).await?;
             let mut open = Vec::new();
             for entry in &files {
                 let path = self.store.path_of(entry.id);
@@ -83,8 +83,8 @@ impl Shard {
                 drop(env.remove(&self.store.path_of(entry.id)).await);
             }
         }
-        self.update_run_pressure();
-        self.work.wake();
+        self.background.update_run_pressure();
+        self.background.work.wake();
         result
     }
 

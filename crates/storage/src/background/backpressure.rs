@@ -1,0 +1,65 @@
+//! Bounds on memtables and log: full memtables are frozen for a flush, and acknowledgements wait
+//! while memtables fill faster than they are flushed.
+
+use std::rc::Rc;
+
+use crate::background::Background;
+use crate::env::LocalBoxFuture;
+use crate::event::FlushReason;
+use crate::state::{FROZEN_MAX, State};
+
+impl Background {
+    /// Accounts for a write to a memtable, and freezes full memtables. `record` is the last log
+    /// record in them.
+    pub(crate) fn applied(&self, state: &mut State, record: u64) {
+        let Some(log) = &self.log else { return };
+        let length = log.length();
+        let filled = (state.bytes as u64).max(self.log_bound.fill(length - state.log_from));
+        let more = filled.saturating_sub(std::mem::replace(&mut state.filled, filled));
+        if !state.frozen.is_empty() || self.pacing.runs_pressure_ppm.get() > 0 {
+            self.pacing.charge_write(state, more, &*self.env);
+        }
+        if filled >= self.options.memtable_bytes_max as u64 && state.frozen.len() < FROZEN_MAX {
+            let is_large = state.bytes >= self.options.memtable_bytes_max;
+            let reason = if is_large { FlushReason::MemtableFull } else { FlushReason::LogLong };
+            state.freeze(record, length, reason);
+            self.bound_log(state);
+            self.work.wake();
+        }
+    }
+
+    /// Limits the log to a bounded length after the oldest record that is not flushed.
+    pub(crate) fn bound_log(&self, state: &State) {
+        if let Some(log) = &self.log {
+            let length = log.length();
+            log.set_limit(length - state.live_log(length) + self.log_bound.refuse_at());
+        }
+    }
+
+    /// Returns the wait before an acknowledgement, if there is one.
+    pub(crate) fn write_delay(self: &Rc<Self>) -> Option<LocalBoxFuture<()>> {
+        let log = self.log.as_ref()?;
+        {
+            let state = self.state.borrow();
+            if state.frozen.is_empty() && self.pacing.runs_pressure_ppm.get() == 0 {
+                return None;
+            }
+            // Only a flush in flight can end the wait.
+            let full =
+                state.frozen.len() >= FROZEN_MAX && state.filled >= self.options.memtable_bytes_max as u64;
+            let is_long = || state.live_log(log.length()) >= self.log_bound.wait_at();
+            if full || (!state.frozen.is_empty() && is_long()) {
+                let (own, flushes) = (self.clone(), state.counts.flushes);
+                return Some(Box::pin(async move {
+                    let flushed = || {
+                        let state = own.state.borrow();
+                        let has_flushed = state.counts.flushes > flushes || state.closed;
+                        (has_flushed || own.refuses_writes()).then_some(())
+                    };
+                    own.progress.wait(flushed).await;
+                }));
+            }
+        }
+        self.pacing.delay(&*self.env)
+    }
+}

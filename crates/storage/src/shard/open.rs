@@ -1,0 +1,113 @@
+//! Opens a shard: recovers its folder (`recovery`) and puts its parts together.
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::background::Background;
+use crate::env::Env;
+use crate::error::StorageError;
+use crate::log::bound::FREE_IDLE;
+use crate::log::reserve::Reserve;
+use crate::log::segment::BLOCK;
+use crate::log::{Log, Recovered, Register};
+use crate::manifest::versions::Versions;
+use crate::manifest::{Edit, Manifest};
+use crate::on_lanes::OnLanes;
+use crate::options::Options;
+use crate::recovery::{Opened, recover};
+use crate::shard::Shard;
+use crate::signal::Signal;
+use crate::state::State;
+use crate::table::store::FileStore;
+
+impl Shard {
+    /// Opens a shard and recovers the data in its folder. Shard 0 must be opened first: it locks
+    /// the folder, and reshards the data if the folder has another number of shards.
+    ///
+    /// # Errors
+    /// The folder is in use, was written by a newer version, is damaged, or cannot be read or
+    /// written. Or it has another number of shards, and this is not shard 0.
+    pub async fn open(options: Options) -> Result<Rc<Shard>, StorageError> {
+        let env = Arc::new(OnLanes::new(options.groups, options.teller.clone()));
+        Shard::open_in(options, env).await
+    }
+
+    pub(crate) async fn open_in(options: Options, env: Arc<dyn Env>) -> Result<Rc<Shard>, StorageError> {
+        assert!(options.shard < options.shards, "a shard's number is below their count");
+        assert!(
+            options.segment_bytes.is_multiple_of(BLOCK as u64) && options.segment_bytes >= 4 * BLOCK as u64
+        );
+        let Some(root) = options.dir.clone() else {
+            let state = State::new(&options);
+            return Ok(Shard::new(env, options, PathBuf::new(), Default::default(), state, None));
+        };
+        let opened = recover(&*env, &root, &options).await?;
+        let Opened { dir, lock, manifest, is_new, state, log, mut recovery, began_ns } = opened;
+        let shard = Shard::new(env, options, dir, manifest, state, Some((log, lock)));
+        let background = &shard.background;
+        let log = shard.log.as_ref().expect("made above");
+        match log.create_first_segment().await {
+            // A new shard needs a log. Any other can be read until the disk has free space again.
+            Err(error) if is_new || !error.is_full() => {
+                log.fail(Arc::new(error.clone()));
+                return Err(error);
+            }
+            _ => {}
+        }
+        log.release(&shard.store.manifest().log);
+        log.trim(Some(FREE_IDLE)).await;
+        background.reserve.make().await;
+        background.report_damaged();
+        background.update_run_pressure();
+        background.start();
+        recovery.duration = Duration::from_nanos(shard.env.now_ns().saturating_sub(began_ns));
+        background.reports.recovered(&background.options, recovery);
+        Ok(shard)
+    }
+
+    /// Puts the parts of a shard together. `log`: the recovered log and the locks of the folder;
+    /// `None` for a shard in memory.
+    fn new(
+        env: Arc<dyn Env>,
+        options: Options,
+        dir: PathBuf,
+        manifest: (Manifest, Option<Versions>),
+        state: State,
+        log: Option<(Recovered, Box<dyn Debug>)>,
+    ) -> Rc<Shard> {
+        let reserve = Rc::new(Reserve::new(env.clone(), &dir, options.reserve_bytes));
+        let progress = Rc::<Signal>::default();
+        let (state, log_dir) = (Rc::new(RefCell::new(state)), dir.join("log"));
+        let signals = (reserve.clone(), progress.clone());
+        let store = Rc::new(FileStore::new(env.clone(), dir, manifest, options.cache_bytes, signals));
+        let (recovered, lock) = log.unzip();
+        let log = recovered.map(|recovered| {
+            let parts = (register(store.clone()), reserve.clone());
+            Log::start(env.clone(), log_dir, &options, recovered, parts)
+        });
+        let parts = (state.clone(), store.clone(), log.clone());
+        let background = Background::new((env.clone(), options), parts, (reserve, progress), lock);
+        Rc::new(Shard { env, state, store, log, background: Rc::new(background) })
+    }
+}
+
+/// Returns the function that names a segment in the manifest before it is used.
+fn register(store: Rc<FileStore>) -> Register {
+    Box::new(move |log, segment| {
+        let store = store.clone();
+        Box::pin(async move {
+            let name = |edit: &mut Edit| {
+                let (mut live, durable) = log.live(store.manifest().flushed);
+                if !live.contains(&segment) {
+                    live.push(segment);
+                }
+                edit.log((live, durable));
+            };
+            store.edit(name).await
+        })
+    })
+}
