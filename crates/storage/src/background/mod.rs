@@ -220,7 +220,7 @@ impl Background {
                     true => Some(true),
                     false => {
                         let memory = !state.frozen.is_empty() || !state.flushed.is_empty();
-                        (memory || self.pacing.compacting.get()).then_some(false)
+                        (memory || self.pacing.is_compacting()).then_some(false)
                     }
                 }
             };

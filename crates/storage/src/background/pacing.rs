@@ -16,6 +16,7 @@ use sched::control::{
     divide, pressure_ppm,
 };
 
+use crate::compaction::needs::InFlight;
 use crate::env::{Env, LocalBoxFuture, Work};
 use crate::log::bound::LogBound;
 use crate::options::{Options, PaceOptions};
@@ -94,8 +95,8 @@ pub(crate) struct Pacing {
     /// Flushes and compactions stand still, for tests of data that is not flushed or compacted yet.
     #[cfg(test)]
     pub(crate) paused: Cell<bool>,
-    /// A compaction is in flight.
-    pub(crate) compacting: Cell<bool>,
+    /// Compactions in flight.
+    pub(crate) compactions: RefCell<Vec<InFlight>>,
     /// The slow-down of writers because runs pile up, millionths.
     pub(crate) runs_pressure_ppm: Cell<u32>,
     throttle: RefCell<Throttle>,
@@ -118,7 +119,7 @@ impl Pacing {
             waiting: Cell::new(0),
             #[cfg(test)]
             paused: Cell::new(false),
-            compacting: Cell::new(false),
+            compactions: RefCell::default(),
             runs_pressure_ppm: Cell::new(0),
             throttle: RefCell::default(),
             delayed_ns: Cell::new(0),
@@ -185,6 +186,11 @@ struct Controls {
 }
 
 impl Pacing {
+    /// Returns true if a compaction is in flight.
+    pub(crate) fn is_compacting(&self) -> bool {
+        !self.compactions.borrow().is_empty()
+    }
+
     /// Returns the bytes of frozen memtables that are not flushed yet.
     pub(crate) fn left_bytes(&self, state: &State) -> u64 {
         let all: u64 = state.frozen.iter().map(|frozen| frozen.bytes).sum();
@@ -304,10 +310,10 @@ impl Pacing {
         let options = &self.options;
         let weight = controls.compaction.decide(CompactionInput {
             interval_ns,
-            backlog_bytes: state.backlog_bytes(env),
+            backlog_bytes: state.backlog_bytes(&self.compactions.borrow(), env),
             cost_ns_per_mib: controls.compaction_cost.measure(done, env.used_ns(Work::Compaction)),
         });
-        match self.compacting.get() {
+        match self.is_compacting() {
             true => options.compaction_shares.map_or(weight, u64::from),
             false => 0,
         }
@@ -318,10 +324,10 @@ impl Pacing {
         let controls = self.controls.borrow();
         let flushing = !state.frozen.is_empty();
         stats.flush_rate = if flushing { controls.flush_rate } else { 0 };
-        stats.compaction_rate = if self.compacting.get() { controls.compaction_rate } else { 0 };
+        stats.compaction_rate = if self.is_compacting() { controls.compaction_rate } else { 0 };
         (stats.flush_weight, stats.compaction_weight) = controls.weights;
         stats.flush_backlog_bytes = self.left_bytes(state);
-        stats.compaction_backlog_bytes = state.backlog_bytes(env);
+        stats.compaction_backlog_bytes = state.backlog_bytes(&self.compactions.borrow(), env);
         stats.memory_pressure_ppm = u64::from(self.pressure_ppm(state));
         stats.throttle_delay_ns = self.delayed_ns.get();
     }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::compaction::needs::Choice;
+use crate::compaction::needs::{Choice, InFlight};
 use crate::compaction::strategy::dead::{self, Dead};
 use crate::compaction::strategy::need::{self, Candidate};
 use crate::compaction::strategy::{self, Run};
@@ -28,9 +28,10 @@ impl State {
         table.needs.choice(table.files.version(), || env.now_ns(), choose)
     }
 
-    /// Returns the table whose compaction should start now, and the runs to compact.
-    pub(crate) fn most_needed(&self, env: &dyn Env) -> Option<(TableId, Rc<[u64]>)> {
-        let left = self.merges.iter().filter(|merge| !merge.requested).map(|merge| merge.progress.left());
+    /// Returns the table whose compaction should start now, and the runs to compact, beside
+    /// compactions `in_flight`.
+    pub(crate) fn most_needed(&self, in_flight: &[InFlight], env: &dyn Env) -> Option<(TableId, Rc<[u64]>)> {
+        let left = in_flight.iter().filter(|merge| !merge.requested).map(|merge| merge.progress.left());
         let limit = need::size_limit(left)?;
         let now_ns = env.now_ns();
         let candidates = self.tables.iter().filter_map(|(id, table)| {
@@ -46,11 +47,11 @@ impl State {
         need::most_needed(candidates, limit)
     }
 
-    /// Returns the bytes still to compact, including the rest of compactions in flight.
-    pub(crate) fn backlog_bytes(&self, env: &dyn Env) -> u64 {
+    /// Returns the bytes still to compact, including the rest of compactions `in_flight`.
+    pub(crate) fn backlog_bytes(&self, in_flight: &[InFlight], env: &dyn Env) -> u64 {
         let waiting = self.tables.iter().map(|(id, table)| self.choice(*id, table, env).backlog);
-        let in_flight = self.merges.iter().map(|merge| merge.progress.left());
-        waiting.chain(in_flight).fold(0, u64::saturating_add)
+        let left = in_flight.iter().map(|merge| merge.progress.left());
+        waiting.chain(left).fold(0, u64::saturating_add)
     }
 
     /// Returns how much writers must be slowed because runs pile up, in millionths. Tables whose

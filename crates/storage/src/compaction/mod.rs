@@ -80,21 +80,14 @@ impl Background {
         let mut tally = Tally { runs: runs.len() as u64, ..Tally::default() };
         let now = (self.env.now_s(), progress.clone());
         let task = self.tasks.begin(kind, Some(id), merge.inputs.len() as u64, now);
-        let number = {
-            let state = &mut *self.state.borrow_mut();
-            state.tables.entry(id).or_default().needs.take(&runs);
-            state.merges_begun += 1;
-            let number = state.merges_begun;
-            state.merges.push(InFlight { number, requested, progress });
-            number
-        };
-        self.pacing.compacting.set(true);
+        self.state.borrow_mut().tables.entry(id).or_default().needs.take(&runs);
+        let number = task.number;
+        self.pacing.compactions.borrow_mut().push(InFlight { number, requested, progress });
         self.work.wake();
         let (made, result) = self.compact_files(merge, &mut tally).await;
+        self.pacing.compactions.borrow_mut().retain(|merge| merge.number != number);
         {
             let state = &mut *self.state.borrow_mut();
-            state.merges.retain(|merge| merge.number != number);
-            self.pacing.compacting.set(!state.merges.is_empty());
             state.counts.compactions += u64::from(result.is_ok());
             if let Some(table) = state.tables.get_mut(&id) {
                 table.needs.give_back(&runs);
@@ -107,7 +100,7 @@ impl Background {
         match &result {
             Ok(()) => {
                 let duration_ms = self.env.now_ns().saturating_sub(began_ns) / 1_000_000;
-                let (number, ended_s) = (task.number, self.env.now_s());
+                let ended_s = self.env.now_s();
                 self.report_compaction(Compacted { number, kind, table: id, ended_s, duration_ms, tally });
             }
             Err(StorageError::Closed | StorageError::Cancelled) => {}
@@ -176,7 +169,7 @@ impl Background {
         if self.failed.borrow().is_some() || self.pacing.is_paused() {
             return None;
         }
-        let (id, runs) = state.most_needed(&*self.env)?;
+        let (id, runs) = state.most_needed(&self.pacing.compactions.borrow(), &*self.env)?;
         let chosen = state.tables[&id].files.runs().iter().filter(|run| runs.contains(&run.number));
         Some((id, chosen.flat_map(|run| run.sound()).cloned().collect()))
     }

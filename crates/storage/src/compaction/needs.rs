@@ -45,6 +45,7 @@ pub(crate) struct Choice {
 /// A compaction in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlight {
+    /// The number of its task.
     pub(crate) number: u64,
     /// True if a statement requested it.
     pub(crate) requested: bool,

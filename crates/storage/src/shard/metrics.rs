@@ -46,7 +46,7 @@ impl Shard {
             writes_refused: log.is_some_and(|log| log.failure().is_some()),
             runs: state.tables.values().map(|table| table.files.runs().len() as u64).sum(),
             runs_max: state.tables.values().map(|table| table.files.runs().len() as u64).max().unwrap_or(0),
-            compactions_running: state.merges.len() as u64,
+            compactions_running: background.pacing.compactions.borrow().len() as u64,
             index_bytes: state.index_bytes() as u64,
             runs_pressure_ppm: u64::from(background.pacing.runs_pressure_ppm.get()),
             obsolete_bytes: self.store.obsolete_bytes(),

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::background::retry::Failures;
 use crate::compaction::batches::BatchesInFlight;
-use crate::compaction::needs::{InFlight, Needs};
+use crate::compaction::needs::Needs;
 use crate::event::{FlushReason, Named};
 use crate::memtable::Memtable;
 use crate::model::TableId;
@@ -54,9 +54,6 @@ pub(crate) struct State {
     pub(crate) frozen: VecDeque<Frozen>,
     /// Bytes of all memtables ever frozen.
     pub(crate) frozen_bytes: u64,
-    /// Compactions in flight, and the number started so far.
-    pub(crate) merges: Vec<InFlight>,
-    pub(crate) merges_begun: u64,
     pub(crate) next_generation: u64,
     /// Records of the log that are not completely applied yet, see
     /// [`crate::Shard::apply_in_turns`].
