@@ -73,7 +73,7 @@ pub(crate) fn retry_ms(wait_ns: u64) -> u64 {
 /// Time between two looks at requests that are held while none ends.
 const HELD: Duration = Duration::from_nanos(INTERVAL_NS);
 
-/// Number of held requests that nobody waits for above which they are removed.
+/// Number of held requests that were given up above which they are removed.
 const GONE_MIN: usize = 32;
 
 /// Admission control of one core.
@@ -82,7 +82,7 @@ pub struct Admission {
     in_flight: Cell<u32>,
     /// Requests that are held, by the id of their level, in the order of their arrival.
     held: RefCell<Vec<(u64, VecDeque<Rc<Held>>)>>,
-    /// Number of requests in `held`, and how many of them nobody waits for any more.
+    /// Number of requests in `held`, and how many of these were given up.
     held_count: Cell<usize>,
     gone_count: Cell<usize>,
     /// True while a task looks at held requests every [`HELD`].
@@ -94,7 +94,7 @@ pub struct Admission {
 struct Held {
     /// True if it is its turn.
     is_next: Cell<bool>,
-    /// True once nobody waits for it any more.
+    /// True once its session has given it up.
     is_gone: Cell<bool>,
     waker: Cell<Option<Waker>>,
 }
@@ -335,8 +335,8 @@ impl Admission {
         }
     }
 
-    /// Notes that nobody waits for a held request any more. Removes such requests once they are the
-    /// greater part.
+    /// Counts a held request that was given up. Removes such requests once they are the greater
+    /// part.
     fn gone(&self) {
         self.gone_count.set(self.gone_count.get() + 1);
         if self.gone_count.get() < GONE_MIN || self.gone_count.get() * 2 < self.held_count.get() {

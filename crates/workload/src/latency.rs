@@ -4,15 +4,12 @@
 //! The 99th percentile is that of the server: from when a statement's connection was ready until
 //! its answer was encoded.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::time::Duration;
-
 use lanes::{GroupSpec, Usage};
-use sched::control::{Latency, LatencyInput, LatencyReason};
+use sched::control::{Latency, LatencyInput};
+use std::collections::{HashMap, HashSet};
 
 use crate::histogram::Merged;
-use crate::{Catalog, Entry, LevelSpec, Levels};
+use crate::{Catalog, Entry, LatencyUse, LevelSpec, Levels};
 
 /// Shortest time between two decisions on a level, ns.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -20,35 +17,6 @@ const WINDOW_NS: u64 = 1_000_000_000;
 const WINDOW_NS_MAX: u64 = 30 * WINDOW_NS;
 /// Statements of a window above which it is not lengthened.
 const STATEMENTS_MIN: u64 = 200;
-
-/// Latency target of a level, and the bounds of its shares.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LatencyTarget {
-    /// Target of the 99th percentile, in whole milliseconds. `None`: shares do not move.
-    pub target: Option<Duration>,
-    /// Lowest shares. `None`: the configured shares.
-    pub shares_min: Option<u16>,
-    /// Highest shares. `None`: the configured shares.
-    pub shares_max: Option<u16>,
-}
-
-/// Result of the last decision on a level with a target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LatencyUse {
-    /// Target, ns.
-    pub target_ns: u64,
-    /// 99th percentile of the last window, ns.
-    pub p99_ns: u64,
-    /// Shares now.
-    pub shares: u32,
-    reason: LatencyReason,
-}
-
-impl fmt::Display for LatencyUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)
-    }
-}
 
 /// Measurements of a level at its last decision.
 struct Known {
@@ -78,7 +46,7 @@ impl Latencies {
             return;
         }
         let all_cpu_ns = cpu_of_all(levels, &catalog);
-        let ids: Vec<u64> = with_target().map(|entry| entry.level.id()).collect();
+        let ids: HashSet<u64> = with_target().map(|entry| entry.level.id()).collect();
         self.0.retain(|id, _| ids.contains(id));
         for entry in with_target() {
             self.decide_on(levels, entry, (now_ns, all_cpu_ns));

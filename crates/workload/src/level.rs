@@ -12,8 +12,8 @@ use sched::control::StandingQueue;
 
 use crate::gate::{Gate, SlotUse};
 use crate::histogram::{Histogram, Merged, count};
-use crate::limiter::{LimitCell, LimitUse};
-use crate::{Account, LatencyUse, LevelMemory, LevelSpec, Memory, MemoryLimits, SlotLimits};
+use crate::limits::{LatencyUse, LimitCell, LimitUse};
+use crate::{Account, LevelMemory, LevelSpec, Memory, MemoryLimits, SlotLimits};
 
 /// Kind of a request, for the statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,6 +16,7 @@ mod latency;
 mod level;
 mod levels;
 mod limiter;
+mod limits;
 mod memory;
 mod metrics;
 mod query_limit;
@@ -32,16 +33,16 @@ pub use admission::{
 };
 pub use effective::{Effective, merge};
 pub use gate::SlotUse;
-pub use latency::{LatencyTarget, LatencyUse};
 pub use level::{Entry, Kind, Level};
 pub use levels::{Catalog, LEVELS_MAX, LevelError, Levels};
-pub use limiter::{LimitUse, limit_levels};
+pub use limiter::limit_levels;
+pub use limits::{LatencyUse, LimitUse};
 pub use memory::{
     Account, LevelMemory, Memory, MemoryLimits, MemoryRequest, MemoryUse, PAGE_BYTES, entitlement,
 };
 pub use query_limit::{Action, Exceeded, QueryLimit, Watch};
 pub use refusal::{Refusal, RefusalReason};
 pub use slots::{Arrival, Occupancy, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
-pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelSpec, WorkloadType};
+pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, LevelSpec, WorkloadType};
 pub use usage::LevelUsage;
 pub use wait_queue::{Overloaded, SlotRequest, Ticket, Waiting, admit, enter};

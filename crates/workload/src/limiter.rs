@@ -12,13 +12,12 @@
 //! entitlement counts the levels of users alone. A level is active on a core if a statement is in
 //! flight there, or ended since the last decision.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use lanes::{Group, Usage};
-use sched::control::{Concurrency, ConcurrencyInput, ConcurrencyLimit, INTERVAL_NS, entitlement_ppm};
+use sched::control::{Concurrency, ConcurrencyInput, INTERVAL_NS, entitlement_ppm};
 
 use crate::admission::{INTERACTIVE_IN_FLIGHT_MAX, LEVEL_IN_FLIGHT_MAX};
 use crate::latency::Latencies;
@@ -28,64 +27,6 @@ use crate::{Entry, Kind, Levels, WorkloadType};
 const IDLE: Duration = Duration::from_millis(500);
 /// Work units charged for the decision on one level and core: about 0.1 µs.
 const DECISION_UNITS: u32 = 1;
-
-/// The limit of a level on one core, as numbers that core 0 writes and that core reads. A mixture
-/// of two decisions does no harm.
-#[derive(Default)]
-pub(crate) struct LimitCell {
-    /// 0: no decision yet.
-    statements: AtomicU64,
-    target_ns: AtomicU64,
-    work_ns: AtomicU64,
-    device_ns: AtomicU64,
-    refusal_ppm: AtomicU64,
-    drain_ns: AtomicU64,
-    time_limit_ns: AtomicU64,
-}
-
-/// The present limit of a level.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LimitUse {
-    /// Statements that may be in flight, over all cores.
-    pub statements: u64,
-    /// Target of queue delay, ns: that of the core with the highest one.
-    pub target_ns: u64,
-    /// Work of a statement, CPU or disk time, ns.
-    pub work_ns: u64,
-    /// Mean queue delay of the statements that ended between the last two decisions, ns.
-    pub queue_delay_ns: u64,
-}
-
-impl LimitCell {
-    pub(crate) fn set(&self, limit: &ConcurrencyLimit) {
-        self.statements.store(limit.statements.into(), Relaxed);
-        self.target_ns.store(limit.target_ns, Relaxed);
-        self.work_ns.store(limit.work_ns, Relaxed);
-        self.device_ns.store(limit.device_ns, Relaxed);
-        self.refusal_ppm.store(limit.refusal_ppm, Relaxed);
-        self.drain_ns.store(limit.drain_ns, Relaxed);
-        self.time_limit_ns.store(limit.time_limit_ns, Relaxed);
-    }
-
-    /// Returns the limit. `None`: there is no decision yet.
-    pub(crate) fn get(&self) -> Option<ConcurrencyLimit> {
-        let statements = self.statements.load(Relaxed);
-        (statements > 0).then(|| ConcurrencyLimit {
-            statements: u32::try_from(statements).unwrap_or(u32::MAX),
-            target_ns: self.target_ns.load(Relaxed),
-            work_ns: self.work_ns.load(Relaxed),
-            device_ns: self.device_ns.load(Relaxed),
-            refusal_ppm: self.refusal_ppm.load(Relaxed),
-            drain_ns: self.drain_ns.load(Relaxed),
-            time_limit_ns: self.time_limit_ns.load(Relaxed),
-        })
-    }
-
-    /// Ends the limit.
-    pub(crate) fn clear(&self) {
-        self.statements.store(0, Relaxed);
-    }
-}
 
 /// Measurements of a level, summed over cores, at the last decision.
 struct Known {
@@ -115,8 +56,9 @@ struct Limiter {
     latencies: Latencies,
 }
 
-/// Decides on the limits of all levels, and on their shares for latency targets, until the process ends. `time_limit` is that of statements
-/// of levels without a timeout. Run it once, on any core's fast lane, in [`Group::CONTROL`].
+/// Decides on the limits of all levels, and on their shares for latency targets, until the process
+/// ends. `time_limit` is that of statements of levels without a timeout. Run it once, on core 0's
+/// fast lane, in [`Group::CONTROL`].
 pub async fn limit_levels(levels: Arc<Levels>, time_limit: Duration) {
     let time_limit_ns = nanoseconds(time_limit);
     let last_ns = lanes::time::monotonic_ns();
@@ -167,9 +109,9 @@ impl Limiter {
         }
         let decisions = self.decisions;
         self.known.retain(|_, known| known.seen == decisions);
-        let is_known = |id: &u64| catalog.entries().any(|entry| entry.level.id() == *id);
         if self.ended.len() > 2 * catalog.entries().count() {
-            self.ended.retain(|id, _| is_known(id));
+            let known: HashSet<u64> = catalog.entries().map(|entry| entry.level.id()).collect();
+            self.ended.retain(|id, _| known.contains(id));
         }
         true
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lanes::GroupSpec;
 use sched::Class;
 
-use crate::{LatencyTarget, MemoryLimits, QueryLimit, SlotLimits};
+use crate::{MemoryLimits, QueryLimit, SlotLimits};
 
 /// Name of the level of roles without any other.
 pub const DEFAULT_LEVEL: &str = "default";
@@ -45,6 +45,17 @@ impl fmt::Display for WorkloadType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Latency target of a level, and the bounds of its shares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LatencyTarget {
+    /// Target of the 99th percentile, in whole milliseconds. `None`: shares do not move.
+    pub target: Option<Duration>,
+    /// Lowest shares. `None`: the configured shares.
+    pub shares_min: Option<u16>,
+    /// Highest shares. `None`: the configured shares.
+    pub shares_max: Option<u16>,
 }
 
 /// Options of a service level.
