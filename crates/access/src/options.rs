@@ -302,8 +302,9 @@ fn truth(name: &str, value: &OptionValue) -> Result<bool, Error> {
 fn set_query_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
     let invalid = |why: String| {
         Err(Error::Invalid(format!(
-            "{why}: 'query_limit' takes {{'elapsed': '30s', 'rows': 1e9, 'bytes': '10GB', 'action': 'cancel'}}, \
-             with at least one limit, and 'cancel', 'demote:LEVEL' or 'log' as the action"
+            "{why}: 'query_limit' takes {{'elapsed': '30s', 'rows': 1e9, 'bytes': '10GB', 'action': 'cancel', \
+             'overload': 'demote:LEVEL, suspend, cancel'}}, with at least one limit, and 'cancel', 'demote:LEVEL' or \
+             'log' as the action"
         )))
     };
     let entries = match value {
@@ -314,7 +315,8 @@ fn set_query_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Erro
         OptionValue::Map(entries) => entries,
         other => return invalid(format!("{} is not a map", text_of(other))),
     };
-    let mut limit = QueryLimit { elapsed: None, rows: None, bytes: None, action: Action::Cancel };
+    let (action, overload) = (Action::Cancel, Vec::new());
+    let mut limit = QueryLimit { elapsed: None, rows: None, bytes: None, action, overload };
     for (name, value) in entries {
         let understood = match name.as_str() {
             "elapsed" => {
@@ -339,13 +341,21 @@ fn set_query_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Erro
                 }
                 None => false,
             },
+            "overload" => match Action::parse_all(&text_of(value)) {
+                Some(actions) => {
+                    limit.overload = actions;
+                    true
+                }
+                None => false,
+            },
             _ => return invalid(format!("unknown key '{name}'")),
         };
         if !understood {
             return invalid(format!("invalid value of '{name}': {}", text_of(value)));
         }
     }
-    if limit.elapsed.is_none() && limit.rows.is_none() && limit.bytes.is_none() {
+    let has_limit = limit.elapsed.is_some() || limit.rows.is_some() || limit.bytes.is_some();
+    if !has_limit && limit.overload.is_empty() {
         return invalid("no limit".to_owned());
     }
     spec.query_limit = Some(limit);
@@ -371,7 +381,10 @@ fn query_limit(limit: &QueryLimit) -> OptionValue {
     let bytes = limit.bytes.map(|bytes| string(Some(bytes_text(bytes))));
     let entries = [("elapsed", elapsed), ("rows", limit.rows.map(number)), ("bytes", bytes)];
     let set = entries.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    OptionValue::Map(set.chain([("action".to_owned(), string(Some(limit.action.to_string())))]).collect())
+    let actions: Vec<String> = limit.overload.iter().map(ToString::to_string).collect();
+    let overload = (!actions.is_empty()).then(|| ("overload".to_owned(), string(Some(actions.join(", ")))));
+    let action = ("action".to_owned(), string(Some(limit.action.to_string())));
+    OptionValue::Map(set.chain([action]).chain(overload).collect())
 }
 
 fn set_io_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
@@ -712,8 +725,13 @@ mod tests {
         );
         check_one("query_limit = {'rows': 5}", Ok("{'rows': 5, 'action': 'cancel'}"));
         check_one("query_limit = null", Ok("null"));
-        let takes = "'query_limit' takes {'elapsed': '30s', 'rows': 1e9, 'bytes': '10GB', 'action': 'cancel'}, \
-                     with at least one limit, and 'cancel', 'demote:LEVEL' or 'log' as the action";
+        check_one(
+            "query_limit = {'overload': 'demote:slow,suspend'}",
+            Ok("{'action': 'cancel', 'overload': 'demote:slow, suspend'}"),
+        );
+        let takes = "'query_limit' takes {'elapsed': '30s', 'rows': 1e9, 'bytes': '10GB', 'action': 'cancel', \
+                     'overload': 'demote:LEVEL, suspend, cancel'}, with at least one limit, and 'cancel', \
+                     'demote:LEVEL' or 'log' as the action";
         for (given, why) in [
             ("{'action': 'log'}", "no limit"),
             ("{'rows': 0}", "invalid value of 'rows': 0"),
@@ -721,6 +739,7 @@ mod tests {
             ("{'bytes': 'much'}", "invalid value of 'bytes': much"),
             ("{'rows': 1, 'action': 'kill'}", "invalid value of 'action': kill"),
             ("{'rows': 1, 'action': 'demote:'}", "invalid value of 'action': demote:"),
+            ("{'overload': 'cancel, suspend'}", "invalid value of 'overload': cancel, suspend"),
             ("{'speed': 1}", "unknown key 'speed'"),
             ("5", "5 is not a map"),
         ] {

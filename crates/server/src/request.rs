@@ -124,8 +124,7 @@ impl CqlRequest {
 
     /// Returns a watch for a statement of the level, or `None` without a `query_limit`.
     pub(crate) fn watch(&self) -> Option<Watch> {
-        let limit = self.effective.spec.query_limit.clone()?;
-        Some(Watch::new(self.effective.level.name().clone(), limit))
+        Watch::of(&self.effective)
     }
 
     /// Converts an engine's error to the answer.

@@ -4,11 +4,14 @@
 use std::time::Duration;
 
 use engine::{Error, Outcome};
-use workload::{Action, Exceeded, Watch};
+use workload::{Action, Exceeded, Progress, Watch};
 
 use crate::logging::Level;
 use crate::pending::PendingResult;
 use crate::session::Session;
+
+/// Interval of checks for the overload of the server.
+const OVERLOAD_EVERY: Duration = Duration::from_millis(100);
 
 /// Waits for a read for at most `limit` and enforces the level's limits. The read's own task
 /// must await it, because that task may have to continue in another level.
@@ -19,28 +22,32 @@ pub(crate) async fn watched(
     later: &mut PendingResult,
 ) -> Result<Result<Outcome, Error>, lanes::time::Elapsed> {
     let began_ns = lanes::time::monotonic_ns();
-    let mut left = limit;
-    let mut early = None;
-    if let Some(elapsed) = watch.elapsed_max().filter(|elapsed| *elapsed < limit) {
-        match lanes::time::timeout(elapsed, &mut *later).await {
-            Ok(result) => early = Some(result),
-            Err(_) => {
-                left = limit.saturating_sub(elapsed);
-                if let Some(exceeded) = watch.check(elapsed, 0, 0)
-                    && let Err(error) = act(session, exceeded).await
-                {
-                    return Ok(Err(error));
-                }
+    let elapsed = || Duration::from_nanos(lanes::time::monotonic_ns().saturating_sub(began_ns));
+    let result = loop {
+        let left = limit.saturating_sub(elapsed());
+        // Until its time limit, the limit of its level, or the next check for overload.
+        let level_left = watch.elapsed_max().map(|longest| longest.saturating_sub(elapsed()));
+        let check = watch.heeds_overload().then_some(OVERLOAD_EVERY);
+        let next = [Some(left), level_left, check].into_iter().flatten().min().unwrap_or(left);
+        if watch.is_suspended() && next < left {
+            lanes::time::sleep(next).await;
+        } else {
+            match lanes::time::timeout(next, &mut *later).await {
+                Ok(result) => break result,
+                Err(late) if next >= left => return Err(late),
+                Err(_) => {}
             }
         }
-    }
-    let result = match early {
-        Some(result) => result,
-        None => lanes::time::timeout(left, later).await?,
+        let progress = Progress { elapsed: elapsed(), ..Progress::default() };
+        if let Some(exceeded) = watch.check(progress)
+            && let Err(error) = act(session, exceeded).await
+        {
+            return Ok(Err(error));
+        }
     };
     let Ok(Outcome::Rows(rows)) = &result else { return Ok(result) };
-    let elapsed = Duration::from_nanos(lanes::time::monotonic_ns().saturating_sub(began_ns));
-    if let Some(exceeded) = watch.check(elapsed, rows.count.into(), rows.cells.len() as u64)
+    let (rows, bytes) = (rows.count.into(), rows.cells.len() as u64);
+    if let Some(exceeded) = watch.check(Progress { elapsed: elapsed(), rows, bytes, memory: 0 })
         && let Err(error) = act(session, exceeded).await
     {
         return Ok(Err(error));
@@ -58,7 +65,8 @@ async fn act(session: &Session, exceeded: Exceeded) -> Result<(), Error> {
     logger.log(Level::Warn, "query_limit", &fields);
     match &exceeded.action {
         Action::Cancel => Err(Error::Invalid(format!("{exceeded}. It was cancelled."))),
-        Action::Log => Ok(()),
+        // The watch knows that it is suspended.
+        Action::Log | Action::Suspend => Ok(()),
         Action::Demote(level) => {
             // A dropped level has no group to move to: the statement stays in its own.
             let entry = session.core.access.levels().catalog().get(level).cloned();

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use lanes::{Group, Lanes};
 use sched::control::StandingQueue;
 
+use crate::candidates::{Candidate, Candidates};
 use crate::gate::{Gate, SlotUse};
 use crate::histogram::{Histogram, Merged, count};
 use crate::limits::{LatencyUse, LimitCell, LimitUse};
@@ -53,6 +54,8 @@ pub struct Level {
     pub(crate) home: usize,
     memory: Arc<Memory>,
     own_memory: Arc<LevelMemory>,
+    /// Statements with actions for overload, of all levels.
+    candidates: Arc<Candidates>,
     /// Recent mean queue delay, ns, with a limiter.
     queue_delay_ns: AtomicU64,
     /// True with a `latency_target`.
@@ -124,10 +127,28 @@ impl Level {
             home,
             memory,
             own_memory,
+            candidates: Arc::default(),
             queue_delay_ns: AtomicU64::new(0),
             has_target: AtomicBool::new(false),
             latency: Mutex::new(None),
         }
+    }
+
+    /// Lets the level's statements be found among those of all levels.
+    pub(crate) fn with_candidates(mut self, candidates: &Arc<Candidates>) -> Level {
+        self.candidates = candidates.clone();
+        self
+    }
+
+    /// Adds a running statement with a number of actions for overload.
+    pub(crate) fn candidate(&self, actions: usize) -> Arc<Candidate> {
+        self.candidates.add(self.id, actions)
+    }
+
+    /// Returns the number of refused requests.
+    pub(crate) fn shed(&self) -> u64 {
+        let stats = self.cores.iter().filter_map(|core| core.stats.get());
+        stats.map(|stats| stats.shed.load(Relaxed)).sum()
     }
 
     /// Returns a number that no other level of this process has.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use lanes::{Group, Lanes};
 
+use crate::candidates::Candidates;
 use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, Entry, LatencyTarget, Level, LevelSpec, Memory};
 
 /// Bound of the number of levels. The lanes support ten times as many groups. A level needs at
@@ -67,15 +68,19 @@ impl Catalog {
         if shares_max.is_some_and(|most| most < spec.shares) {
             return Err("'shares_max' cannot be less than 'shares'".to_owned());
         }
-        match spec.query_limit.as_ref().map(|limit| &limit.action) {
-            Some(Action::Demote(level)) if *level == spec.name => {
-                Err("A level cannot demote its statements to itself".to_owned())
+        let Some(limit) = &spec.query_limit else { return Ok(()) };
+        for action in limit.overload.iter().chain([&limit.action]) {
+            match action {
+                Action::Demote(level) if *level == spec.name => {
+                    return Err("A level cannot demote its statements to itself".to_owned());
+                }
+                Action::Demote(level) if self.get(level).is_none() => {
+                    return Err(LevelError::Missing(level.clone()).to_string());
+                }
+                _ => {}
             }
-            Some(Action::Demote(level)) if self.get(level).is_none() => {
-                Err(LevelError::Missing(level.clone()).to_string())
-            }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// Checks that the minimum of a level is within its own limit, and within the rest left by the
@@ -139,6 +144,8 @@ impl std::error::Error for LevelError {}
 pub struct Levels {
     pub(crate) lanes: Lanes,
     memory: Arc<Memory>,
+    /// Statements with actions for overload.
+    pub(crate) candidates: Arc<Candidates>,
     current: ArcSwap<Catalog>,
 }
 
@@ -147,16 +154,18 @@ impl Levels {
     /// [`Memory::set_total`].
     #[must_use]
     pub fn new(lanes: Lanes) -> Arc<Levels> {
-        let memory = Memory::new(u64::MAX);
+        let (memory, candidates) = (Memory::new(u64::MAX), Arc::default());
         let built_in =
             [(LevelSpec::default_level(), Group::DEFAULT), (LevelSpec::driver_level(), Group::DRIVER)];
         let entry = |(spec, group): (LevelSpec, Group)| {
-            let level = Arc::new(Level::new(spec.name.clone(), group, lanes.cores(), &memory));
+            let level = Level::new(spec.name.clone(), group, lanes.cores(), &memory);
+            let level = Arc::new(level.with_candidates(&candidates));
             (spec.name.clone(), Arc::new(Entry { level, spec }))
         };
         let entries = built_in.into_iter().map(entry).collect();
         Arc::new(Levels {
             memory: memory.clone(),
+            candidates: candidates.clone(),
             lanes,
             current: ArcSwap::from_pointee(Catalog { entries }),
         })
@@ -187,7 +196,8 @@ impl Levels {
             return Err(LevelError::Full);
         }
         let group = self.lanes.create_group(Group::USERS, spec.group_spec());
-        let level = Arc::new(Level::new(spec.name.clone(), group, self.lanes.cores(), &self.memory));
+        let level = Level::new(spec.name.clone(), group, self.lanes.cores(), &self.memory);
+        let level = Arc::new(level.with_candidates(&self.candidates));
         level.set(&self.lanes, &spec);
         catalog.entries.insert(spec.name.clone(), Arc::new(Entry { level, spec }));
         self.current.store(Arc::new(catalog));

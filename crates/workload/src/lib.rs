@@ -9,6 +9,7 @@
 //! ```
 
 mod admission;
+mod candidates;
 mod effective;
 mod gate;
 mod histogram;
@@ -19,6 +20,7 @@ mod limiter;
 mod limits;
 mod memory;
 mod metrics;
+mod overload;
 mod query_limit;
 mod refusal;
 mod slots;
@@ -26,6 +28,7 @@ mod spec;
 mod usage;
 mod wait_queue;
 mod waits;
+mod watch;
 
 pub use admission::{
     Admission, CORE_IN_FLIGHT_MAX, Decision, INTERACTIVE_IN_FLIGHT_MAX, InFlight, LEVEL_IN_FLIGHT_MAX,
@@ -40,9 +43,10 @@ pub use limits::{LatencyUse, LimitUse};
 pub use memory::{
     Account, LevelMemory, Memory, MemoryLimits, MemoryRequest, MemoryUse, PAGE_BYTES, entitlement,
 };
-pub use query_limit::{Action, Exceeded, QueryLimit, Watch};
+pub use query_limit::{Action, Exceeded, QueryLimit};
 pub use refusal::{Refusal, RefusalReason};
 pub use slots::{Arrival, Occupancy, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
 pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, LevelSpec, WorkloadType};
 pub use usage::LevelUsage;
 pub use wait_queue::{Overloaded, SlotRequest, Ticket, Waiting, admit, enter};
+pub use watch::{Progress, Watch};

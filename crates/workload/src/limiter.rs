@@ -21,6 +21,7 @@ use sched::control::{Concurrency, ConcurrencyInput, INTERVAL_NS, entitlement_ppm
 
 use crate::admission::{INTERACTIVE_IN_FLIGHT_MAX, LEVEL_IN_FLIGHT_MAX};
 use crate::latency::Latencies;
+use crate::overload::Overload;
 use crate::{Entry, Kind, Levels, WorkloadType};
 
 /// Time between two looks for levels with a limit or a latency target, if none has a limit.
@@ -54,6 +55,7 @@ struct Limiter {
     decisions: u64,
     last_ns: u64,
     latencies: Latencies,
+    overload: Overload,
 }
 
 /// Decides on the limits of all levels, and on their shares for latency targets, until the process
@@ -63,11 +65,15 @@ pub async fn limit_levels(levels: Arc<Levels>, time_limit: Duration) {
     let time_limit_ns = nanoseconds(time_limit);
     let last_ns = lanes::time::monotonic_ns();
     let (known, ended, log) = (HashMap::new(), HashMap::new(), Usage::default());
-    let latencies = Latencies::default();
-    let mut limiter = Limiter { levels, time_limit_ns, known, ended, log, decisions: 0, last_ns, latencies };
+    let (latencies, overload) = (Latencies::default(), Overload::default());
+    let decisions = 0;
+    let mut limiter =
+        Limiter { levels, time_limit_ns, known, ended, log, decisions, last_ns, latencies, overload };
     loop {
         let is_used = limiter.decide().await;
-        limiter.latencies.decide(&limiter.levels, lanes::time::monotonic_ns());
+        let now_ns = lanes::time::monotonic_ns();
+        limiter.latencies.decide(&limiter.levels, now_ns);
+        limiter.overload.decide(&limiter.levels, now_ns);
         let pause = if is_used { Duration::from_nanos(INTERVAL_NS) } else { IDLE };
         lanes::time::sleep(pause).await;
     }

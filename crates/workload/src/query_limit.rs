@@ -1,5 +1,4 @@
-//! Limits on the resources of a statement, and the action beyond them. Pure: the executor of a
-//! statement reports its progress from time to time.
+//! Limits on the resources of a statement, and the actions beyond them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,9 +13,24 @@ pub enum Action {
     Demote(Arc<str>),
     /// Continue the statement and log the event.
     Log,
+    /// Stop the statement until the server is no longer overloaded. Only for `'overload'`.
+    Suspend,
 }
 
 impl Action {
+    /// Parses the actions of `'overload'`, separated by commas: `cancel`, `suspend` and
+    /// `demote:LEVEL`. `None`: another text, or an action after `cancel`.
+    #[must_use]
+    pub fn parse_all(text: &str) -> Option<Vec<Action>> {
+        let action = |text: &str| match text {
+            "suspend" => Some(Action::Suspend),
+            text => Action::parse(text).filter(|action| *action != Action::Log),
+        };
+        let actions: Vec<Action> = text.split(',').map(|text| action(text.trim())).collect::<Option<_>>()?;
+        let ends = actions.iter().position(|action| *action == Action::Cancel);
+        ends.is_none_or(|at| at + 1 == actions.len()).then_some(actions)
+    }
+
     /// Parses `cancel`, `log` or `demote:LEVEL`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Action> {
@@ -35,6 +49,7 @@ impl fmt::Display for Action {
             Action::Cancel => f.write_str("cancel"),
             Action::Demote(level) => write!(f, "demote:{level}"),
             Action::Log => f.write_str("log"),
+            Action::Suspend => f.write_str("suspend"),
         }
     }
 }
@@ -50,6 +65,8 @@ pub struct QueryLimit {
     pub bytes: Option<u64>,
     /// Action beyond any of these limits.
     pub action: Action,
+    /// Actions on the heaviest statement while the server is overloaded, one after the other.
+    pub overload: Vec<Action>,
 }
 
 /// An exceeded limit. Its text is for the client or the log.
@@ -72,75 +89,9 @@ impl fmt::Display for Exceeded {
     }
 }
 
-/// Monitor of one statement. Reports an exceeded limit once.
-#[derive(Clone, Debug)]
-pub struct Watch {
-    level: Arc<str>,
-    limit: QueryLimit,
-    reported: bool,
-}
-
-impl Watch {
-    /// Creates the monitor of a statement in this level.
-    #[must_use]
-    pub fn new(level: Arc<str>, limit: QueryLimit) -> Watch {
-        Watch { level, limit, reported: false }
-    }
-
-    /// Returns the longest execution time. `None`: no limit, or already reported.
-    #[must_use]
-    pub fn elapsed_max(&self) -> Option<Duration> {
-        self.limit.elapsed.filter(|_| !self.reported)
-    }
-
-    /// Checks a statement after `elapsed`, with `rows` and `bytes` read so far.
-    pub fn check(&mut self, elapsed: Duration, rows: u64, bytes: u64) -> Option<Exceeded> {
-        let exceeded = |limit: Option<u64>, is: u64| limit.filter(|max| is > *max).map(|max| max.to_string());
-        let late =
-            self.limit.elapsed.filter(|max| elapsed >= *max).map(|max| format!("{} ms", max.as_millis()));
-        let (what, limit) = [
-            ("elapsed", late),
-            ("rows", exceeded(self.limit.rows, rows)),
-            ("bytes", exceeded(self.limit.bytes, bytes)),
-        ]
-        .into_iter()
-        .find_map(|(what, limit)| Some((what, limit?)))
-        .filter(|_| !self.reported)?;
-        self.reported = true;
-        Some(Exceeded { level: self.level.clone(), what, limit, action: self.limit.action.clone() })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn exceeded_limit_is_reported_once() {
-        let limit = QueryLimit {
-            elapsed: Some(Duration::from_secs(30)),
-            rows: Some(10),
-            bytes: None,
-            action: Action::Demote("slow".into()),
-        };
-        let check = |seconds: u64, rows: u64, expected: Option<&str>| {
-            let mut watch = Watch::new("olap".into(), limit.clone());
-            let reported = watch.check(Duration::from_secs(seconds), rows, u64::MAX);
-            let text = reported.as_ref().map(ToString::to_string);
-            let expected = expected.map(|what| {
-                format!("The statement went beyond the query_limit of service level 'olap': {what}")
-            });
-            assert_eq!(text, expected);
-            assert_eq!(watch.elapsed_max().is_none(), reported.is_some());
-            assert_eq!(reported.map(|reported| reported.action), text.map(|_| Action::Demote("slow".into())));
-            let again = watch.check(Duration::from_secs(seconds), rows, 0);
-            assert_eq!(again, None);
-        };
-        check(29, 10, None);
-        check(30, 0, Some("elapsed 30000 ms"));
-        check(1, 11, Some("rows 10"));
-        check(31, 11, Some("elapsed 30000 ms"));
-    }
 
     #[test]
     fn actions_parse_from_their_names() {

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use datafusion::common::config::SpillCompression;
 use datafusion::error::Result;
@@ -22,6 +23,9 @@ use crate::engine::plan::Physical;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::spill::{Files, SpillSpace, Spills};
 
+/// Interval at which a suspended task looks whether it may go on.
+const SUSPENDED_EVERY: Duration = Duration::from_millis(20);
+
 /// State shared by all operators of one query.
 pub(crate) struct Run {
     account: Arc<Account>,
@@ -34,6 +38,8 @@ pub(crate) struct Run {
     expected_rows: AtomicU64,
     /// Some rows were sent to the client.
     has_given: AtomicBool,
+    /// The server is overloaded, and this query waits until that is over.
+    is_suspended: AtomicBool,
     /// `group` was set: tasks must switch to it.
     has_moved: AtomicBool,
     group: Mutex<Option<Group>>,
@@ -54,6 +60,7 @@ impl Run {
             bytes: AtomicU64::new(0),
             expected_rows: AtomicU64::new(0),
             has_given: AtomicBool::new(false),
+            is_suspended: AtomicBool::new(false),
             has_moved: AtomicBool::new(false),
             group: Mutex::new(None),
         };
@@ -190,9 +197,17 @@ impl Run {
         group.filter(|group| *group != lanes::current_group())
     }
 
-    /// Switches the running task to the group of the run. Tasks of the run await this where they
-    /// yield.
+    /// Stops its tasks where they yield, or lets them go on.
+    pub(crate) fn set_suspended(&self, is_suspended: bool) {
+        self.is_suspended.store(is_suspended, Relaxed);
+    }
+
+    /// Switches the running task to the group of the run, and waits while the run is suspended.
+    /// Tasks of the run await this where they yield.
     pub(crate) async fn follow(&self) {
+        while self.is_suspended.load(Relaxed) {
+            lanes::time::sleep(SUSPENDED_EVERY).await;
+        }
         if let Some(group) = self.elsewhere() {
             lanes::switch_group(group).await;
         }

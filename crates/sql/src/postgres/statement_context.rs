@@ -71,7 +71,7 @@ impl Rules {
     fn new(session: &Session, version: u64, effective: Rc<Effective>) -> Rules {
         let chosen = session.settings.service_level().map(str::to_owned);
         let own_limit = session.settings.statement_timeout();
-        let watch = watch_of(&effective);
+        let watch = Watch::of(&effective);
         let SqlConfig { statement_time_default: default_limit, statement_time_max: limit_max, .. } =
             *session.sql.config();
         Rules { effective, version, chosen, own_limit, default_limit, limit_max, watch }
@@ -406,7 +406,7 @@ impl StatementContext {
         let is_other_limit = effective.spec.query_limit != rules.effective.spec.query_limit;
         // A watch acts once. Keep it unless the limit changed, so that it does not act again.
         if is_other_limit {
-            rules.watch = watch_of(&effective);
+            rules.watch = Watch::of(&effective);
         }
         rules.effective = effective;
     }
@@ -414,10 +414,16 @@ impl StatementContext {
     /// Checks the statement against its level's `query_limit`, and performs the limit's action.
     async fn check_query_limit(&self, session: &Session) -> Result<(), Failure> {
         self.follow_level(session);
-        let (rows, bytes) = self.run.as_ref().map_or((0, 0), |run| (run.rows(), run.bytes()));
-        let exceeded = match &mut self.rules.borrow_mut().watch {
-            Some(watch) => watch.check(self.ran_for(), rows, bytes),
-            None => None,
+        let mut progress = workload::Progress { elapsed: self.ran_for(), ..Default::default() };
+        if let Some(run) = &self.run {
+            (progress.rows, progress.bytes, progress.memory) = (run.rows(), run.bytes(), run.memory());
+        }
+        let exceeded = {
+            let watch = &mut self.rules.borrow_mut().watch;
+            let exceeded = watch.as_mut().and_then(|watch| watch.check(progress));
+            let is_suspended = watch.as_ref().is_some_and(Watch::is_suspended);
+            self.run.iter().for_each(|run| run.set_suspended(is_suspended));
+            exceeded
         };
         let Some(exceeded) = exceeded else { return Ok(()) };
         let role = session.login.role();
@@ -426,7 +432,8 @@ impl StatementContext {
             Consequence::Cancel => {
                 Err(Failure::new(state::CANCELED, format!("{exceeded}. It was cancelled.")))
             }
-            Consequence::Log => Ok(()),
+            // The run is suspended above.
+            Consequence::Log | Consequence::Suspend => Ok(()),
             Consequence::Demote(level) => {
                 // The target level may have been dropped: the statement then stays.
                 let entry = session.here.access.levels().catalog().get(level).cloned();
@@ -458,10 +465,4 @@ impl StatementContext {
 /// Returns the read of a table, for a check of rights.
 fn selected((keyspace, table): &(String, String)) -> Target {
     Target { keyspace: keyspace.clone(), table: Some(table.clone()), action: Action::Select }
-}
-
-/// Returns a watch over the level's `query_limit`. `None` without one.
-fn watch_of(effective: &Effective) -> Option<Watch> {
-    let limit = effective.spec.query_limit.clone()?;
-    Some(Watch::new(effective.level.name().clone(), limit))
 }
