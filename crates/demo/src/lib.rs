@@ -15,7 +15,8 @@
 //! by clients, or are the server's own counters of CPU, shown beside those of the kernel. A chapter
 //! that fails is left out with a note.
 //!
-//! `ladder` draws the results of `fairlane load usl` with the same charts.
+//! `ladder` draws the results of `fairlane load usl`, and `sweep` those of `fairlane load sweep`,
+//! with the same charts.
 #![expect(
     clippy::disallowed_methods,
     reason = "the demo is a client and starts processes; it runs outside the lanes"
@@ -43,6 +44,7 @@ mod results;
 mod server;
 mod shares;
 mod stage;
+mod sweep;
 mod terminal;
 mod trust;
 mod units;
@@ -61,6 +63,7 @@ use stage::Stage;
 
 pub use ladder::draw as draw_ladder;
 pub use options::Program;
+pub use sweep::page as sweep_page;
 
 /// Runs `fairlane demo` with the arguments after `demo`. Returns the exit code: 0 if all chapters
 /// were measured, 1 if not, 2 for a wrong command line, 130 after Ctrl-C.

@@ -34,6 +34,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const DEMO: demo::Program =
     demo::Program { has_sql: cfg!(feature = "sql"), check_commit: |mode| settings::commit(mode).map(|_| ()) };
 
+/// Results of loads are drawn with the charts of the demo.
+const DRAWS: load::Draws = load::Draws { ladder: demo::draw_ladder, sweep: demo::sweep_page };
+
 const HELP: &str = "\
 fairlane: transactions and analytics on the same machine, each workload in its own lane
 
@@ -64,7 +67,7 @@ fn main() -> ExitCode {
     match command {
         "serve" => with_settings("serve", rest, |loaded| serve::serve(&loaded.settings, &loaded.warnings)),
         "demo" => ExitCode::from(u8::try_from(demo::run(rest, &DEMO)).unwrap_or(1)),
-        "load" => ExitCode::from(u8::try_from(load::cli(rest, demo::draw_ladder)).unwrap_or(1)),
+        "load" => ExitCode::from(u8::try_from(load::cli(rest, &DRAWS)).unwrap_or(1)),
         "probe-disk" => probe_disk(rest),
         "config" => config(rest),
         "check" => check::run(rest),

@@ -7,29 +7,47 @@ use crate::merge::{self, merge};
 use crate::output::{stop_on_signals, write_file, write_json};
 use crate::run::run;
 use crate::spec::Workload;
+use crate::sweep;
 use crate::text::progress;
 use crate::timeline::Second;
 use crate::usl::{self, Draw};
 
-/// Runs `fairlane load` with the arguments after the word `load`. `draw` makes the plot of `usl`.
+/// Drawings of results. Charts belong to another crate.
+#[derive(Clone, Copy, Debug)]
+pub struct Draws {
+    /// Draws a ladder as an SVG file. `None`: there is nothing to draw.
+    pub ladder: Draw,
+    /// Returns a sweep as a page.
+    pub sweep: sweep::Page,
+}
+
+/// Runs `fairlane load` with the arguments after the word `load`. `draws` makes the drawings.
 /// Returns the exit code: 0 for a valid measurement, 1 if none was possible, 2 for a wrong command
 /// line, 3 for invalid results.
-pub fn cli(args: &[String], draw: Draw) -> i32 {
-    match dispatch(args, draw) {
+pub fn cli(args: &[String], draws: &Draws) -> i32 {
+    match dispatch(args, draws) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("fairlane load: {error}");
-            if matches!(error, LoadError::Usage(_)) { 2 } else { 1 }
+            match error {
+                LoadError::Usage(_) => 2,
+                LoadError::NoPlan(_) => 3,
+                _ => 1,
+            }
         }
     }
 }
 
-fn dispatch(args: &[String], draw: Draw) -> Result<i32, LoadError> {
+fn dispatch(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
     match args.split_first() {
         Some((word, rest)) if word == "tpch" || word == "hits" => return crate::data::cli(word, rest),
+        Some((word, rest)) if word == "plan" => return crate::capacity::cli(rest),
         Some((word, rest)) if word == "sql" => return crate::sql::cli(rest),
         Some((word, [next, rest @ ..])) if word == "usl" && next == "sql" => {
-            return crate::sql::ladder_cli(rest, draw);
+            return crate::sql::ladder_cli(rest, draws);
+        }
+        Some((word, [next, rest @ ..])) if word == "sweep" && next == "sql" => {
+            return crate::sql::sweep_cli(rest, draws);
         }
         _ => {}
     }
@@ -48,14 +66,19 @@ fn dispatch(args: &[String], draw: Draw) -> Result<i32, LoadError> {
     }
     let (command, rest) = match (command, rest) {
         ("usl", []) => ("usl", &[][..]),
-        ("usl", [workload]) => return run_ladder(&options, workload_by_name(workload)?, draw),
+        ("usl", [workload]) => return run_ladder(&options, workload_by_name(workload)?, draws),
+        ("sweep", []) => ("sweep", &[][..]),
+        ("sweep", [workload]) => return run_sweep(&options, workload_by_name(workload)?, draws),
         other => other,
     };
     if let Some(word) = rest.first() {
         return Err(LoadError::Usage(format!("unexpected word `{word}`; see `fairlane load --help`")));
     }
     if command == "usl" {
-        return run_ladder(&options, Workload::Read, draw);
+        return run_ladder(&options, Workload::Read, draws);
+    }
+    if command == "sweep" {
+        return run_sweep(&options, Workload::Read, draws);
     }
     let spec = options.spec(workload_by_name(command)?)?;
     let stop = stop_on_signals()?;
@@ -85,8 +108,12 @@ fn observer(options: &Options) -> impl FnMut(&Second) + use<> {
     }
 }
 
-fn run_ladder(options: &Options, workload: Workload, draw: Draw) -> Result<i32, LoadError> {
-    usl::cli(&options.plan(workload)?, &options.common, &options.ladder, draw)
+fn run_ladder(options: &Options, workload: Workload, draws: &Draws) -> Result<i32, LoadError> {
+    usl::cli(&options.plan(workload)?, &options.common, &options.ladder, draws.ladder)
+}
+
+fn run_sweep(options: &Options, workload: Workload, draws: &Draws) -> Result<i32, LoadError> {
+    sweep::cli(&options.sweep(workload)?, &options.common, &options.sweep, draws.sweep)
 }
 
 fn merge_files(paths: &[String], options: &Options) -> Result<i32, LoadError> {

@@ -1,7 +1,7 @@
 //! Flags shared by the commands of `fairlane load`.
 
 use crate::LoadError;
-use crate::flags::{Flag, flag, password_file as read_password};
+use crate::flag::{Flag, flag, password_file as read_password};
 
 /// Values of the shared flags.
 #[derive(Clone, Debug, Default)]

@@ -60,6 +60,8 @@ pub enum LoadError {
         /// Fault found.
         reason: String,
     },
+    /// Measurements do not determine a plan. The text names the file and the reason.
+    NoPlan(String),
     /// A thread, a system call or an encoder failed.
     System(String),
 }
@@ -67,7 +69,7 @@ pub enum LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadError::Usage(reason) => f.write_str(reason),
+            LoadError::Usage(reason) | LoadError::NoPlan(reason) => f.write_str(reason),
             LoadError::Connect { address, reason } => {
                 write!(
                     f,

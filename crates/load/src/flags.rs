@@ -1,24 +1,12 @@
 //! Command line of `fairlane load`. Parsing, help and tests read one table of flags.
 
 use crate::common::{self, Common};
+use crate::flag::{Flag, flag, list, number, rates, read, seconds, usage, whole};
 use crate::spec::{Pacing, Spec, Step, Workload};
+use crate::sweep::flags::{self as sweep, SweepFlags};
 use crate::usl::flags::{self as usl, LadderFlags};
 use crate::usl::{Plan, Target};
 use crate::{Distribution, LoadError};
-
-/// A flag of the command line.
-pub(crate) struct Flag<O> {
-    /// Name without dashes.
-    pub(crate) name: &'static str,
-    /// Name of the value in the help. Empty for a switch.
-    pub(crate) value: &'static str,
-    /// Default, as text for the help.
-    pub(crate) default: &'static str,
-    /// Effect, as text for the help.
-    pub(crate) help: &'static str,
-    /// Parses a value into the options.
-    pub(crate) set: fn(&mut O, &str) -> Result<(), LoadError>,
-}
 
 /// Parsed flags. [`Options::spec`] derives pacing and row layout after the last flag.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +23,7 @@ pub(crate) struct Options {
     pub(crate) hdr: Option<String>,
     warmup_s: Option<f64>,
     pub(crate) ladder: LadderFlags,
+    pub(crate) sweep: SweepFlags,
 }
 
 impl AsMut<Common> for Options {
@@ -49,51 +38,10 @@ impl AsMut<LadderFlags> for Options {
     }
 }
 
-pub(crate) fn usage(reason: String) -> LoadError {
-    LoadError::Usage(reason)
-}
-
-pub(crate) fn number<T: std::str::FromStr>(text: &str) -> Result<T, LoadError> {
-    text.parse().map_err(|_| usage(format!("expected a number, got `{text}`")))
-}
-
-/// Parses a duration: `60s`, `5m`, `1h`, `250ms`. A bare number is in seconds.
-pub(crate) fn seconds(text: &str) -> Result<f64, LoadError> {
-    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
-    let (digits, scale) =
-        unit.map_or((text, 1.0), |(unit, scale)| (&text[..text.len() - unit.len()], *scale));
-    match digits.parse::<f64>() {
-        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value * scale),
-        _ => Err(usage(format!("expected a duration such as 60s, 5m, 1h or 250ms, got `{text}`"))),
+impl AsMut<SweepFlags> for Options {
+    fn as_mut(&mut self) -> &mut SweepFlags {
+        &mut self.sweep
     }
-}
-
-/// Parses a count: `100000`, `40k`, `10M`, `1G`.
-pub(crate) fn count(text: &str) -> Result<f64, LoadError> {
-    let units = [("k", 1e3), ("M", 1e6), ("G", 1e9)];
-    let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
-    let (digits, scale) =
-        unit.map_or((text, 1.0), |(unit, scale)| (&text[..text.len() - unit.len()], *scale));
-    match digits.parse::<f64>() {
-        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value * scale),
-        _ => Err(usage(format!("expected a count such as 100000, 40k or 10M, got `{text}`"))),
-    }
-}
-
-pub(crate) fn whole(text: &str) -> Result<u64, LoadError> {
-    match text.parse::<u64>() {
-        Ok(value) => Ok(value),
-        Err(_) => count(text).map(|value| value as u64),
-    }
-}
-
-pub(crate) fn rates(text: &str) -> Result<Vec<(f64, Option<f64>)>, LoadError> {
-    let step = |part: &str| match part.split_once(':') {
-        Some((rate, time)) => Ok((count(rate)?, Some(seconds(time)?))),
-        None => Ok((count(part)?, None)),
-    };
-    text.split(',').map(step).collect()
 }
 
 fn slice(text: &str) -> Result<(u64, u64), LoadError> {
@@ -102,19 +50,6 @@ fn slice(text: &str) -> Result<(u64, u64), LoadError> {
         .ok_or_else(|| usage(format!("expected a slice I/N such as 1/4, got `{text}`")))?;
     Ok((number(parts.0)?, number(parts.1)?))
 }
-
-pub(crate) fn password_file(path: &str) -> Result<String, LoadError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| LoadError::File { path: path.to_string(), reason: error.to_string() })?;
-    Ok(text.lines().next().unwrap_or_default().to_string())
-}
-
-macro_rules! flag {
-    ($name:literal, $value:literal, $default:expr, $help:expr, $set:expr) => {
-        $crate::flags::Flag { name: $name, value: $value, default: $default, help: $help, set: $set }
-    };
-}
-pub(crate) use flag;
 
 /// All flags, in the order of the help.
 static FLAGS: &[Flag<Options>] = &[
@@ -243,6 +178,10 @@ static FLAGS: &[Flag<Options>] = &[
     usl::ladder(),
     usl::rounds(),
     usl::svg(),
+    sweep::from(),
+    sweep::peak(),
+    sweep::runs(),
+    sweep::html(),
     common::json(),
     flag!("hdr", "FILE", "none", "write the raw histograms, for `merge`", |o, v| {
         o.hdr = Some(v.to_string());
@@ -260,6 +199,10 @@ pub(crate) fn help() -> String {
          fairlane load usl [WORKLOAD] [flags]      closed loops of growing concurrency, fitted to the scalability\n\
          \x20                                         law; each has 2s of warm-up and 8s measured by default\n\
          fairlane load usl sql [flags]             the same for queries over the Postgres protocol\n\
+         fairlane load sweep [WORKLOAD] [flags]    open loops at 4, 40 and 100 % of the peak; each has 2s of warm-up\n\
+         \x20                                         and 20s measured by default, with at most 4096 in flight\n\
+         fairlane load sweep sql [flags]           the same for queries over the Postgres protocol\n\
+         fairlane load plan --from FILE [flags]    cores and concurrency for a rate, from the JSON of `usl`\n\
          fairlane load merge FILES… [--json FILE]  one report from the raw histograms of several generators\n\
          fairlane load tpch [flags]                writes the tables of TPC-H, through CQL or as CSV\n\
          fairlane load hits [flags]                writes a synthetic table with the columns of ClickBench's `hits`\n\
@@ -272,60 +215,12 @@ pub(crate) fn help() -> String {
     out + &list(&FLAGS.iter().collect::<Vec<_>>())
 }
 
-/// Formats the flags of a table, one a line.
-pub(crate) fn list<O>(flags: &[&Flag<O>]) -> String {
-    let mut out = String::from("\nFlags\n");
-    for flag in flags {
-        let left = format!("--{} {}", flag.name, flag.value);
-        let default = if flag.default.is_empty() { String::new() } else { format!(" [{}]", flag.default) };
-        out.push_str(&format!("  {left:<30}{}{default}\n", flag.help));
-    }
-    out
-}
-
 /// Parses flags given as `--name value` or `--name=value`. Returns the other words, in order.
 ///
 /// # Errors
 /// [`LoadError::Usage`] for a flag that is unknown, lacks its value or has a wrong one.
 pub(crate) fn parse(args: &[String], options: &mut Options) -> Result<Vec<String>, LoadError> {
     read(args, options, &FLAGS.iter().collect::<Vec<_>>(), "fairlane load")
-}
-
-/// Parses as [`parse`] does, with any table. `command` is the command whose help errors mention.
-pub(crate) fn read<O>(
-    args: &[String],
-    options: &mut O,
-    flags: &[&Flag<O>],
-    command: &str,
-) -> Result<Vec<String>, LoadError> {
-    let mut words = Vec::new();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let Some(name) = arg.strip_prefix("--") else {
-            words.push(arg.clone());
-            continue;
-        };
-        let (name, inline) = match name.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_string())),
-            None => (name, None),
-        };
-        let flag = flags.iter().find(|flag| flag.name == name);
-        let flag = flag.ok_or_else(|| usage(format!("unknown flag --{name}; see `{command} --help`")))?;
-        let value = match (flag.value.is_empty(), inline) {
-            (true, None) => String::new(),
-            (true, Some(_)) => return Err(usage(format!("--{name} takes no value"))),
-            (false, Some(value)) => value,
-            (false, None) => match args.next() {
-                Some(value) => value.clone(),
-                None => return Err(usage(format!("--{name} expects {}", flag.value))),
-            },
-        };
-        (flag.set)(options, &value).map_err(|error| match error {
-            LoadError::Usage(reason) => usage(format!("--{name}: {reason}")),
-            other => other,
-        })?;
-    }
-    Ok(words)
 }
 
 /// Returns an open loop of these rates a second. A rate without a time lasts `duration_s`.
@@ -351,6 +246,24 @@ impl Options {
         let (seed, metrics) = (spec.seed, spec.metrics.take());
         let seconds = self.duration_s.unwrap_or(usl::SECONDS);
         self.ladder.plan(Target::Cql(spec), seconds, seed, metrics)
+    }
+
+    /// Returns the sweep that these options describe.
+    ///
+    /// # Errors
+    /// [`LoadError::Usage`], and those of [`SweepFlags::plan`].
+    pub(crate) fn sweep(&self, workload: Workload) -> Result<crate::sweep::Plan, LoadError> {
+        if self.rate.is_some() || self.in_flight.is_some() {
+            return Err(usage("`sweep` chooses its rates; give --peak, not --rate or --in-flight".into()));
+        }
+        // The rates replace the concurrency.
+        let in_flight = Some(self.spec.threads.max(1));
+        let mut spec = Options { in_flight, ..self.clone() }.spec(workload)?;
+        spec.warmup_s = self.warmup_s.unwrap_or(sweep::WARMUP_S);
+        let bound = spec.max_in_flight.min(sweep::BOUND);
+        let (seed, metrics) = (spec.seed, spec.metrics.take());
+        let seconds = self.duration_s.unwrap_or(sweep::SECONDS);
+        self.sweep.plan(Target::Cql(spec), (seconds, bound), seed, metrics)
     }
 
     /// Returns the checked spec that these options describe.
@@ -489,6 +402,15 @@ mod tests {
         assert!(plan("--rate 5").is_err_and(|error| error.to_string().contains("--ladder")));
         let plan = plan("--threads 100 --connections 200 --metrics x:1").expect("a ladder");
         assert_eq!((plan.rungs[0], plan.seconds, plan.metrics.as_deref()), (128, 8.0, Some("x:1")));
+        let sweep = |line: &str| {
+            let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+            let mut options = Options::default();
+            parse(&args, &mut options).and_then(|_| options.sweep(Workload::Read))
+        };
+        assert!(sweep("--rate 5 --peak 9").is_err_and(|error| error.to_string().contains("--peak")));
+        let found = sweep("--peak 9k --max-in-flight 100 --metrics x:1").expect("a sweep");
+        assert_eq!((found.bound, found.seconds, found.runs, found.peak_per_s), (100, 20.0, 5, 9000.0));
+        assert_eq!(sweep("--peak 9k").map(|found| found.bound).ok(), Some(4096));
         check_error("read --password-file /nonexistent/file", "/nonexistent/file");
     }
 }

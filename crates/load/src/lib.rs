@@ -9,18 +9,20 @@
 //! - Every problem is counted and reported: requests delayed by the limit on requests in flight,
 //!   requests without an answer, lost connections, and reads that returned no row.
 //! - The generator measures its own CPU. A run above 80 % of a core is marked invalid.
-//! - The generator measures itself: above 80 % of its core a run is marked invalid.
 //!
 //! ```text
 //!   cli ── flags ──► Spec ──► run ──► worker (a thread, an event loop)  ──► connection (a socket)
 //!                              │        arrivals (when) · keys (which) · statement (what)
 //!                              │        window a second ──► timeline ──► observer
 //!                              └──► Report ──► text, JSON, raw histograms (merge)
+//!   sweep: open loops at parts of the peak ──► Sweep ──► text, JSON, page
+//!   capacity: Ladder ──► cores and concurrency for a rate
 //!   usl: runs of many concurrencies ──► Ladder ──► law, regions ──► text, JSON, plot
 //! ```
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
 
 mod arrivals;
+pub mod capacity;
 mod cli;
 mod clock;
 mod common;
@@ -29,6 +31,7 @@ mod connector;
 mod data;
 mod delay_line;
 mod error;
+mod flag;
 mod flags;
 mod histogram;
 mod keys;
@@ -46,13 +49,14 @@ pub mod session;
 mod spec;
 pub mod sql;
 mod statement;
+pub mod sweep;
 mod tally;
 mod text;
 mod timeline;
 pub mod usl;
 mod worker;
 
-pub use cli::cli;
+pub use cli::{Draws, cli};
 pub use data::{Filling, Tables, fill};
 pub use delay_line::DelayLine;
 pub use error::LoadError;
@@ -63,5 +67,6 @@ pub use report::{ErrorCount, Operations, Report, Step as StepReport};
 pub use run::{StopFlag, run};
 pub use scrape::{Exposed, ServiceTime, scrape, scrape_named};
 pub use spec::{Keys, Pacing, Rows, Spec, Step, Workload};
+pub use sweep::{Sweep, sweep as run_sweep};
 pub use timeline::{Moment, Second};
 pub use usl::{Ladder, ladder};

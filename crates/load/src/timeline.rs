@@ -21,7 +21,45 @@ pub(crate) struct Window {
     pub(crate) errors: u64,
     pub(crate) in_flight: usize,
     pub(crate) in_flight_max: usize,
+    /// Requests in flight, integrated over the time of the window, nanoseconds.
+    pub(crate) in_flight_ns: f64,
+    /// The same for the time after its end, which belongs to the next window.
+    pub(crate) in_flight_later_ns: f64,
     pub(crate) cpu_ns: u64,
+}
+
+impl Window {
+    /// Returns an empty window.
+    pub(crate) fn new(index: u64, begin_ns: u64, stretch: usize) -> Window {
+        Window {
+            index,
+            begin_ns,
+            end_ns: begin_ns,
+            stretch,
+            latencies: Latencies::default(),
+            sent: 0,
+            errors: 0,
+            in_flight: 0,
+            in_flight_max: 0,
+            in_flight_ns: 0.0,
+            in_flight_later_ns: 0.0,
+            cpu_ns: 0,
+        }
+    }
+
+    /// Returns the window after this one, which ends at `end_ns` with `in_flight` requests.
+    pub(crate) fn next(&self, end_ns: u64, stretch: usize, in_flight: usize) -> Window {
+        let in_flight_ns = self.in_flight_later_ns;
+        Window { in_flight_max: in_flight, in_flight_ns, ..Window::new(self.index + 1, end_ns, stretch) }
+    }
+
+    /// Adds `in_flight` requests over a time. A window is closed only after its end, `end_ns`.
+    pub(crate) fn integrate(&mut self, in_flight: usize, (from_ns, to_ns): (u64, u64), end_ns: u64) {
+        let within = to_ns.min(end_ns).saturating_sub(from_ns);
+        let later = to_ns.saturating_sub(from_ns.max(end_ns));
+        self.in_flight_ns += in_flight as f64 * within as f64;
+        self.in_flight_later_ns += in_flight as f64 * later as f64;
+    }
 }
 
 /// Message of a worker to the collector.
@@ -36,6 +74,9 @@ pub(crate) enum Message {
 pub struct Moment {
     /// Requests answered without error.
     pub ops: u64,
+    /// Mean latency, µs.
+    #[serde(default)]
+    pub mean_us: f64,
     /// Median latency, µs.
     pub p50_us: f64,
     /// 99th percentile, µs.
@@ -51,7 +92,8 @@ impl Moment {
         }
         let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
         let max_us = histogram.max() as f64 / 1000.0;
-        Moment { ops: histogram.len(), p50_us: us(0.5), p99_us: us(0.99), max_us }
+        let mean_us = histogram.mean() / 1000.0;
+        Moment { ops: histogram.len(), mean_us, p50_us: us(0.5), p99_us: us(0.99), max_us }
     }
 }
 
@@ -72,6 +114,9 @@ pub struct Second {
     pub errors: u64,
     /// Requests in flight at its end.
     pub in_flight: usize,
+    /// Requests in flight, mean over it.
+    #[serde(default)]
+    pub in_flight_mean: f64,
     /// Most requests in flight during it, summed over the threads.
     pub in_flight_max: usize,
     /// CPU of the busiest generator thread, as a share of its core.
@@ -122,6 +167,7 @@ impl Timeline {
                         sum.errors += window.errors;
                         sum.in_flight += window.in_flight;
                         sum.in_flight_max += window.in_flight_max;
+                        sum.in_flight_ns += window.in_flight_ns;
                         sum.end_ns = sum.end_ns.max(window.end_ns);
                         *busiest = busiest.max(cpu);
                     }
@@ -143,14 +189,16 @@ impl Timeline {
             return None;
         }
         let (window, generator_cpu) = entry.remove();
+        let length_ns = window.end_ns - window.begin_ns;
         Some(Second {
             unix_ms: unix_ms(window.begin_ns),
             at_s: window.begin_ns as f64 / 1e9,
-            seconds: (window.end_ns - window.begin_ns) as f64 / 1e9,
+            seconds: length_ns as f64 / 1e9,
             step: step(window.stretch),
             sent: window.sent,
             errors: window.errors,
             in_flight: window.in_flight,
+            in_flight_mean: window.in_flight_ns / length_ns.max(1) as f64,
             in_flight_max: window.in_flight_max,
             generator_cpu,
             all: Moment::of(&window.latencies.both()),
@@ -165,23 +213,24 @@ mod tests {
     use super::*;
 
     fn window(worker: usize, index: u64, sent: u64) -> Message {
-        let mut latencies = Latencies::default();
-        (0..sent).for_each(|_| latencies.record(OpKind::Read, 1000));
-        Message::Window(
-            worker,
-            Box::new(Window {
-                index,
-                begin_ns: index * 1_000_000_000,
-                end_ns: (index + 1) * 1_000_000_000,
-                stretch: 0,
-                latencies,
-                sent,
-                errors: 0,
-                in_flight: 1,
-                in_flight_max: 2,
-                cpu_ns: sent * 100_000_000,
-            }),
-        )
+        let mut window = Window::new(index, index * 1_000_000_000, 0);
+        (0..sent).for_each(|_| window.latencies.record(OpKind::Read, 1000));
+        (window.end_ns, window.sent) = ((index + 1) * 1_000_000_000, sent);
+        (window.in_flight, window.in_flight_max, window.cpu_ns) = (1, 2, sent * 100_000_000);
+        window.integrate(2, (window.begin_ns, window.begin_ns + 250_000_000), window.end_ns);
+        Message::Window(worker, Box::new(window))
+    }
+
+    #[test]
+    fn time_after_the_end_belongs_to_the_next_window() {
+        let mut first = Window::new(0, 0, 0);
+        first.integrate(3, (0, 600), 1000);
+        first.integrate(5, (600, 1200), 1000);
+        let next = first.next(1000, 0, 5);
+        assert_eq!((first.in_flight_ns, next.in_flight_ns), (3.0 * 600.0 + 5.0 * 400.0, 5.0 * 200.0));
+        assert_eq!((next.index, next.begin_ns, next.in_flight_max), (1, 1000, 5));
+        first.integrate(7, (1200, 1300), 1000);
+        assert_eq!(first.in_flight_later_ns, 5.0 * 200.0 + 7.0 * 100.0);
     }
 
     #[test]
@@ -194,6 +243,7 @@ mod tests {
         timeline.push(window(1, 0, 5));
         let first = pop(&mut timeline).expect("both workers sent it");
         assert_eq!((first.sent, first.all.ops, first.in_flight, first.unix_ms), (8, 8, 2, 0));
+        assert!(first.in_flight_mean == 1.0 && (first.all.mean_us - 1.0).abs() < 0.01, "{first:?}");
         assert!((first.generator_cpu - 0.5).abs() < 1e-9, "the maximum, not the sum");
         assert_eq!(pop(&mut timeline), None);
         timeline.push(Message::Ended(1));

@@ -15,7 +15,7 @@ use crate::arrivals::Arrivals;
 use crate::clock::{SECOND_NS, thread_cpu_ns};
 use crate::connection::{Broken, Connection, Slot};
 use crate::connector::Wanted;
-use crate::histogram::{Latencies, OpKind};
+use crate::histogram::OpKind;
 use crate::plan::{Channels, Plan};
 use crate::poller::Poller;
 use crate::reply::Reply;
@@ -110,7 +110,7 @@ impl Worker {
             // One more for answers after the last stretch.
             tallies: vec![Tally::new(); plan.stretches.len() + 1],
             stretch: 0,
-            window: window(0, 0, 0),
+            window: Window::new(0, 0, 0),
             window_cpu_ns: thread_cpu_ns(),
             plan,
             channels,
@@ -204,6 +204,12 @@ impl Worker {
         let now = now.min(end);
         let elapsed = now.saturating_sub(self.in_flight_since_ns);
         self.tallies[self.stretch].in_flight_ns += self.in_flight as f64 * elapsed as f64;
+        let end = self.window_end();
+        self.window.integrate(
+            self.in_flight,
+            (self.in_flight_since_ns, now.max(self.in_flight_since_ns)),
+            end,
+        );
         self.in_flight_since_ns = self.in_flight_since_ns.max(now);
     }
 
@@ -222,13 +228,13 @@ impl Worker {
 
     fn close_window(&mut self, end: u64) {
         let cpu = thread_cpu_ns();
-        let next = window(self.window.index + 1, end, self.stretch);
+        self.integrate(end);
+        let next = self.window.next(end, self.stretch, self.in_flight);
         let mut closed = std::mem::replace(&mut self.window, next);
         closed.end_ns = end;
         closed.in_flight = self.in_flight;
         closed.cpu_ns = cpu - self.window_cpu_ns;
         self.window_cpu_ns = cpu;
-        self.window.in_flight_max = self.in_flight;
         let tally = &mut self.tallies[closed.stretch];
         tally.cpu_ns += closed.cpu_ns;
         tally.wall_ns += end - closed.begin_ns;
@@ -491,20 +497,5 @@ impl Worker {
                 }
             }
         }
-    }
-}
-
-fn window(index: u64, begin_ns: u64, stretch: usize) -> Window {
-    Window {
-        index,
-        begin_ns,
-        end_ns: begin_ns,
-        stretch,
-        latencies: Latencies::default(),
-        sent: 0,
-        errors: 0,
-        in_flight: 0,
-        in_flight_max: 0,
-        cpu_ns: 0,
     }
 }

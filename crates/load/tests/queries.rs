@@ -12,6 +12,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+/// Drawings that no test asks for.
+const DRAWS: load::Draws = load::Draws { ladder: |_| None, sweep: |_| String::new() };
+
 /// Behaviour of the server. Query numbers are over all connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Script {
@@ -132,7 +135,7 @@ fn check(name: &str, script: Script, flags: &str) -> (Value, Arc<Seen>) {
         "sql --queries {path} --search-path tpch --hosts {address} \
          --json {path}/report --hdr {path}/hdr --quiet {flags}"
     );
-    let code = load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), |_| None);
+    let code = load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), &DRAWS);
     let report: Value =
         serde_json::from_str(&std::fs::read_to_string(folder.join("report")).expect("a report"))
             .expect("JSON");
@@ -221,10 +224,9 @@ fn open_loop_lasts_its_full_time() {
     assert_eq!(seconds, [0.1, 0.2]);
 }
 
-#[test]
-fn ladder_of_queries_uses_all_connections_in_turn() {
-    let (address, seen) = start(Script { delay: Duration::from_millis(2), ..Script::default() });
-    let spec = load::sql::SqlSpec {
+/// Returns a load of one query over six connections.
+fn target(address: SocketAddr, warmup_s: f64) -> load::usl::Target {
+    load::usl::Target::Sql(load::sql::SqlSpec {
         hosts: vec![address.to_string()],
         user: "admin".into(),
         password: None,
@@ -234,23 +236,76 @@ fn ladder_of_queries_uses_all_connections_in_turn() {
         pacing: load::Pacing::Closed { in_flight: 1, seconds: 1.0 },
         rounds: 0,
         concurrency: 6,
-        warmup_s: 0.1,
-        drain_s: 1.0,
+        pipeline: 1,
+        warmup_s,
+        drain_s: 5.0,
         seed: 1,
-    };
-    let target = load::usl::Target::Sql(spec);
-    let plan = load::usl::Plan { target, rungs: vec![1, 4], rounds: 1, seconds: 0.3, seed: 1, metrics: None };
-    let found = load::ladder(&plan, &load::StopFlag::new(), |_| {}).expect("it runs");
+    })
+}
+
+/// Measures a ladder of these rungs. Without a warm-up N is lower until the first queries are sent.
+fn climb(script: Script, rungs: Vec<usize>, warmup_s: f64) -> (load::Ladder, Arc<Seen>) {
+    let (address, seen) = start(script);
+    let target = target(address, warmup_s);
+    let plan = load::usl::Plan { target, rungs, rounds: 1, seconds: 0.3, seed: 1, metrics: None };
+    (load::ladder(&plan, &load::StopFlag::new(), |_| {}).expect("it runs"), seen)
+}
+
+#[test]
+fn ladder_of_queries_uses_all_connections_in_turn() {
+    let (found, seen) =
+        climb(Script { delay: Duration::from_millis(2), ..Script::default() }, vec![1, 4], 0.1);
     assert_eq!((found.concurrencies(), found.connections, found.threads), (vec![1, 4], 6, 1));
     for rung in &found.rungs {
-        assert!(
-            rung.n_reached > 0.0 && rung.n_reached < rung.n as f64 + 1e-6 && rung.failed == 0,
-            "{rung:?}"
-        );
+        assert!((rung.n_reached - rung.n as f64).abs() < 1e-6 && rung.failed == 0, "{rung:?}");
     }
-    assert_eq!(
-        seen.used.lock().expect("no panic").len(),
-        12,
-        "each of six connections is used at both rungs"
-    );
+    let used = seen.used.lock().expect("no panic").len();
+    assert_eq!(used, 12, "each of six connections is used at both rungs");
+}
+
+#[test]
+fn more_queries_than_connections_are_pipelined() {
+    // The time from an answer to the next query counts as in flight, so that N is reached.
+    let (found, seen) =
+        climb(Script { delay: Duration::from_millis(1), ..Script::default() }, vec![7, 48], 0.1);
+    for rung in &found.rungs {
+        assert!((rung.n_reached - rung.n as f64).abs() < 1e-6, "{rung:?}");
+        assert!((rung.failed, rung.sent > rung.n as u64) == (0, true), "{rung:?}");
+    }
+    assert_eq!(seen.used.lock().expect("no panic").len(), 12);
+}
+
+#[test]
+fn lost_connection_loses_its_pipeline_and_is_opened_again() {
+    let script = Script { drop_at: 60, delay: Duration::from_millis(1), ..Script::default() };
+    let (found, seen) = climb(script, vec![48], 0.0);
+    let failed = found.rungs[0].failed;
+    assert!((1..=8).contains(&failed), "{:?}", found.rungs[0]);
+    assert_eq!(seen.used.lock().expect("no panic").len(), 7, "six connections and a new one");
+}
+
+#[test]
+fn sweep_of_queries_is_bounded_and_loses_none() {
+    let (address, _) = start(Script { delay: Duration::from_millis(20), ..Script::default() });
+    let plan = |bound: usize, peak_per_s: f64| load::sweep::Plan {
+        target: target(address, 0.0),
+        peak_per_s,
+        peak_from: "a test".into(),
+        runs: 1,
+        seconds: 1.2,
+        bound,
+        seed: 1,
+        metrics: None,
+        warnings: Vec::new(),
+    };
+    // Six connections answer 300 a second.
+    let found = load::run_sweep(&plan(512, 100.0), &load::StopFlag::new(), |_| {}).expect("it runs");
+    for run in &found.runs {
+        assert_eq!((run.held_back, run.failed), (0, 0), "{run:?}");
+        let answered = run.seconds.iter().map(|second| second.answered).sum::<u64>();
+        assert!((1..=run.sent).contains(&answered), "{run:?}");
+    }
+    let crowded = load::run_sweep(&plan(12, 2000.0), &load::StopFlag::new(), |_| {}).expect("it runs");
+    let last = crowded.runs.last().expect("three runs");
+    assert!(last.held_back > 0 && last.n_max == 12 && !last.unstable.is_empty(), "{last:?}");
 }

@@ -15,6 +15,9 @@ use arrow_schema::DataType;
 use fake::{Fake, Script};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
+/// Drawings that no test asks for.
+const DRAWS: load::Draws = load::Draws { ladder: |_| None, sweep: |_| String::new() };
+
 /// Rows of TPC-H's tables at scale 0.001, the smallest.
 const ROWS: [u64; 8] = [5, 25, 10, 200, 800, 150, 1500, 6005];
 
@@ -43,7 +46,7 @@ impl Drop for Folder {
 fn run(line: &str, folder: &Folder) -> i32 {
     let args: Vec<String> =
         line.split_whitespace().map(|word| word.replace('@', &folder.0.display().to_string())).collect();
-    load::cli(&args, |_| None)
+    load::cli(&args, &DRAWS)
 }
 
 /// Fills tables by a command line. Returns the exit code, the report and the server.

@@ -70,6 +70,7 @@ impl Clients {
             pacing: Pacing::Closed { in_flight: self.connections, seconds },
             rounds: 0,
             concurrency: self.connections,
+            pipeline: 1,
             warmup_s: stage.olap.warmup_s,
             drain_s,
             seed: 1,

@@ -21,19 +21,13 @@ use crate::units::{date, percent, rate};
 
 use picture::{CHART, COLOURS};
 pub(crate) use picture::{file, picture};
+pub(crate) use tables::{close as close_table, open as open_table, row};
 
 const PAGE: &str = include_str!("page.css");
 
 /// Returns the page.
 pub(crate) fn page(outcome: &Outcome) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>fairlane demo</title><style>{COLOURS}{CHART}{PAGE}</style></head><body>"
-    );
+    let mut out = begin("fairlane demo");
     head(&mut out, outcome);
     comparison(&mut out, &outcome.comparison);
     main_figure(&mut out, outcome);
@@ -46,11 +40,27 @@ pub(crate) fn page(outcome: &Outcome) -> String {
         tables::cores(&mut out, outcome);
     }
     tables::served(&mut out, outcome);
-    out.push_str("</body></html>\n");
+    end(&mut out);
     out
 }
 
+/// Returns the begin of a page, with its styles.
+pub(crate) fn begin(title: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>{}</title><style>{COLOURS}{CHART}{PAGE}</style></head><body>",
+        escaped(title)
+    )
+}
+
+/// Ends a page.
+pub(crate) fn end(out: &mut String) {
+    out.push_str("</body></html>\n");
+}
+
 fn head(out: &mut String, outcome: &Outcome) {
+    // Writing to a String cannot fail.
     let _ = write!(out, "<h1>{}</h1>", escaped(&headline::sentence(outcome)));
     if let Some(batch) = headline::batch(outcome) {
         let _ = write!(out, "<p class=\"lead\">{}</p>", escaped(&batch));
@@ -147,7 +157,7 @@ fn comparison(out: &mut String, rows: &[Row]) {
 }
 
 /// Writes a figure twice: for a page, and for a telephone, where text would be too small otherwise.
-fn figure_element(out: &mut String, figure: &Figure, caption: &str) {
+pub(crate) fn figure_element(out: &mut String, figure: &Figure, caption: &str) {
     let _ = write!(
         out,
         "<figure><div class=\"wide\">{}</div><div class=\"narrow\">{}</div><figcaption>{caption}</figcaption></figure>",

@@ -10,7 +10,7 @@ use crate::units::{percent, rate, time};
 const DASH: &str = "–";
 
 /// Opens a table. The first column has names, the others have numbers.
-fn open(out: &mut String, columns: &[&str]) {
+pub(crate) fn open(out: &mut String, columns: &[&str]) {
     out.push_str("<div class=\"wide-table\"><table><thead><tr>");
     for (index, column) in columns.iter().enumerate() {
         let class = if index == 0 { "" } else { " class=\"n\"" };
@@ -20,7 +20,8 @@ fn open(out: &mut String, columns: &[&str]) {
     out.push_str("</tr></thead><tbody>");
 }
 
-fn row(out: &mut String, name: &str, numbers: &[String]) {
+/// Writes a row.
+pub(crate) fn row(out: &mut String, name: &str, numbers: &[String]) {
     let _ = write!(out, "<tr><td>{}</td>", escaped(name));
     for number in numbers {
         let _ = write!(out, "<td class=\"n\">{number}</td>");
@@ -33,7 +34,8 @@ fn heading(out: &mut String, columns: usize, text: &str) {
     let _ = write!(out, "<tr class=\"part\"><td colspan=\"{columns}\">{}</td></tr>", escaped(text));
 }
 
-fn close(out: &mut String) {
+/// Closes a table.
+pub(crate) fn close(out: &mut String) {
     out.push_str("</tbody></table></div>");
 }
 

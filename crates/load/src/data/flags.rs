@@ -6,7 +6,7 @@ use super::Decimals;
 use super::fill::{Cql, Target};
 use crate::LoadError;
 use crate::common::{self, Common};
-use crate::flags::{Flag, flag, list, number, usage, whole};
+use crate::flag::{Flag, flag, list, number, usage, whole};
 
 /// Largest scale factor. Larger keys would overflow the generator's counters.
 const SCALE_MAX: f64 = 1000.0;
@@ -135,7 +135,7 @@ fn table(workload: &str) -> impl Iterator<Item = &'static Flag<Options>> {
 pub(crate) fn parse(workload: &str, args: &[String]) -> Result<Options, LoadError> {
     let mut options = Options::default();
     let flags: Vec<&Flag<Options>> = table(workload).collect();
-    let words = crate::flags::read(args, &mut options, &flags, &format!("fairlane load {workload}"))?;
+    let words = crate::flag::read(args, &mut options, &flags, &format!("fairlane load {workload}"))?;
     match words.first() {
         Some(word) => Err(usage(format!("unexpected word `{word}`; see `fairlane load {workload} --help`"))),
         None => Ok(options),

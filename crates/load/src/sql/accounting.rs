@@ -68,21 +68,6 @@ pub(crate) fn state(number: i32) -> String {
     (0..5).rev().filter_map(digit).collect::<String>().to_ascii_uppercase()
 }
 
-fn window(index: u64, begin_ns: u64, stretch: usize) -> Window {
-    Window {
-        index,
-        begin_ns,
-        end_ns: begin_ns,
-        stretch,
-        latencies: Default::default(),
-        sent: 0,
-        errors: 0,
-        in_flight: 0,
-        in_flight_max: 0,
-        cpu_ns: 0,
-    }
-}
-
 impl Accounting {
     pub(crate) fn new(
         clock: Clock,
@@ -100,7 +85,7 @@ impl Accounting {
             queries: vec![vec![of_query; queries]; counted],
             in_flight: 0,
             in_flight_since_ns: 0,
-            window: window(0, 0, 0),
+            window: Window::new(0, 0, 0),
             window_cpu_ns: thread_cpu_ns(),
             messages,
         }
@@ -146,6 +131,12 @@ impl Accounting {
         let now = self.stretch().map_or(now, |(_, end)| now.min(end));
         let elapsed = now.saturating_sub(self.in_flight_since_ns);
         self.tallies[self.stretch].in_flight_ns += self.in_flight as f64 * elapsed as f64;
+        let end = self.window_end();
+        self.window.integrate(
+            self.in_flight,
+            (self.in_flight_since_ns, now.max(self.in_flight_since_ns)),
+            end,
+        );
         self.in_flight_since_ns = self.in_flight_since_ns.max(now);
     }
 
@@ -155,13 +146,13 @@ impl Accounting {
 
     fn close_window(&mut self, end: u64) {
         let cpu = thread_cpu_ns();
-        let next = window(self.window.index + 1, end, self.stretch);
+        self.integrate(end);
+        let next = self.window.next(end, self.stretch, self.in_flight);
         let mut closed = std::mem::replace(&mut self.window, next);
         closed.end_ns = end;
         closed.in_flight = self.in_flight;
         closed.cpu_ns = cpu - self.window_cpu_ns;
         self.window_cpu_ns = cpu;
-        self.window.in_flight_max = self.in_flight;
         let tally = &mut self.tallies[closed.stretch];
         tally.cpu_ns += closed.cpu_ns;
         tally.wall_ns += end - closed.begin_ns;
@@ -176,26 +167,51 @@ impl Accounting {
         drop(self.messages.send(Message::Ended(0)));
     }
 
-    /// Counts a query as sent. `late`: it was due before a connection was free.
-    pub(crate) fn sent(&mut self, query: usize, stretch: usize, due_ns: Option<u64>, late: bool) -> Sent {
-        let now = self.now();
+    /// Counts a query of a stretch as in flight from `now` on.
+    pub(crate) fn enter(&mut self, stretch: usize, now: u64) {
         self.integrate(now);
         self.in_flight += 1;
-        self.window.sent += 1;
         self.window.in_flight_max = self.window.in_flight_max.max(self.in_flight);
         let tally = &mut self.tallies[stretch];
-        tally.sent += 1;
         tally.in_flight_max = tally.in_flight_max.max(self.in_flight);
-        if late {
-            tally.delayed += 1;
-        } else if let Some(due) = due_ns {
-            tally.lag.saturating_record(now.saturating_sub(due));
-        }
-        Sent { query, stretch, from_ns: due_ns.unwrap_or(now), sent_ns: now }
     }
 
-    /// Counts the outcome of a query.
-    pub(crate) fn ended(&mut self, sent: Sent, outcome: Outcome) {
+    /// Takes back a query that was in flight and will not be sent.
+    pub(crate) fn withdraw(&mut self) {
+        self.integrate(self.now());
+        self.in_flight -= 1;
+    }
+
+    /// Returns the number of queries in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Counts a query as sent.
+    pub(crate) fn sent(&mut self, sent: &Sent) {
+        self.window.sent += 1;
+        self.tallies[sent.stretch].sent += 1;
+    }
+
+    /// Counts the wait of a query in an open loop. `late`: it was due before a lane was free.
+    pub(crate) fn waited(&mut self, sent: &Sent, late: bool) {
+        let tally = &mut self.tallies[sent.stretch];
+        if late {
+            tally.delayed += 1;
+        } else {
+            tally.lag.saturating_record(sent.sent_ns.saturating_sub(sent.from_ns));
+        }
+    }
+
+    /// Counts a broken connection.
+    pub(crate) fn broke(&mut self, stretch: usize, reason: String) {
+        let tally = &mut self.tallies[stretch];
+        tally.connections_broken += 1;
+        tally.broken_why = reason;
+    }
+
+    /// Counts the outcome of a query. Returns the time of it.
+    pub(crate) fn ended(&mut self, sent: Sent, outcome: Outcome) -> u64 {
         self.roll();
         let now = self.now();
         self.integrate(now);
@@ -213,16 +229,14 @@ impl Accounting {
                 of_query.rows += rows;
                 self.window.latencies.record(OpKind::Read, latency);
                 self.tallies[self.stretch].answered_within += 1;
-                return;
+                return now;
             }
             Outcome::Failed { state, message } => {
                 tally.errors.entry(number(&state)).or_insert((0, message)).0 += 1;
                 true
             }
-            Outcome::Lost { reason } => {
+            Outcome::Lost { .. } => {
                 tally.lost += 1;
-                tally.connections_broken += 1;
-                tally.broken_why = reason;
                 true
             }
             Outcome::Unanswered => {
@@ -232,6 +246,7 @@ impl Accounting {
         };
         of_query.failed += u64::from(failed);
         self.window.errors += u64::from(failed);
+        now
     }
 
     /// Counts an arrival that was due and never sent.

@@ -3,10 +3,11 @@
 use super::flags;
 use super::run::run as run_load;
 use crate::LoadError;
+use crate::cli::Draws;
 use crate::merge;
 use crate::output::{stop_on_signals, write_file, write_json};
 use crate::text::progress;
-use crate::usl::{self, Draw};
+use crate::usl;
 
 /// Runs with the arguments after the word `sql`. Returns the exit code: 0 for a valid measurement,
 /// 3 for invalid results.
@@ -40,11 +41,24 @@ pub(crate) fn run(args: &[String]) -> Result<i32, LoadError> {
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn ladder(args: &[String], draw: Draw) -> Result<i32, LoadError> {
+pub(crate) fn ladder(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
     let options = flags::parse_ladder(args)?;
     if options.common.help {
         print!("{}", flags::ladder_help());
         return Ok(0);
     }
-    usl::cli(&options.plan()?, &options.common, &options.ladder, draw)
+    usl::cli(&options.plan()?, &options.common, &options.ladder, draws.ladder)
+}
+
+/// Runs `fairlane load sweep sql` with the arguments after the word `sql`. Returns the exit code.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn sweep(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
+    let options = flags::parse_sweep(args)?;
+    if options.common.help {
+        print!("{}", flags::sweep_help());
+        return Ok(0);
+    }
+    crate::sweep::cli(&options.sweep()?, &options.common, &options.sweep, draws.sweep)
 }

@@ -6,11 +6,16 @@ use super::queries;
 use super::spec::SqlSpec;
 use crate::LoadError;
 use crate::common::{self, Common};
-use crate::flags::{Flag, flag, list, open_loop, rates, seconds, usage, whole};
+use crate::flag::{Flag, flag, list, rates, seconds, usage, whole};
+use crate::flags::open_loop;
 use crate::spec::{Pacing, is_name, seconds_ok};
+use crate::sweep::flags::{self as sweep, SweepFlags};
 use crate::usl::flags::{self as usl, LadderFlags};
 use crate::usl::{Plan, Target};
 
+/// Connections of a ladder and a sweep, the same at each concurrency. PostgreSQL accepts 100 by
+/// default. The larger powers of two are multiples.
+const CONNECTIONS: usize = 64;
 /// Most connections. Each is a socket and a client.
 const CONCURRENCY_MAX: usize = 20_000;
 
@@ -32,6 +37,7 @@ pub(crate) struct Options {
     pub(crate) common: Common,
     pub(crate) hdr: Option<String>,
     pub(crate) ladder: LadderFlags,
+    pub(crate) sweep: SweepFlags,
     metrics: Option<String>,
 }
 
@@ -47,16 +53,29 @@ impl AsMut<LadderFlags> for Options {
     }
 }
 
+impl AsMut<SweepFlags> for Options {
+    fn as_mut(&mut self) -> &mut SweepFlags {
+        &mut self.sweep
+    }
+}
+
 /// Further flags of `usl sql`.
-const LADDER: &[Flag<Options>] = &[
-    usl::ladder(),
-    usl::rounds(),
-    usl::svg(),
-    flag!("metrics", "HOST:PORT", "none", "the server's metrics, for its service times and CPU", |o, v| {
+const LADDER: &[Flag<Options>] = &[usl::ladder(), usl::rounds(), usl::svg()];
+
+/// Further flags of `sweep sql`.
+const SWEEP: &[Flag<Options>] = &[sweep::from(), sweep::peak(), sweep::runs(), sweep::html()];
+
+/// Further flag of both.
+const METRICS: &[Flag<Options>] = &[flag!(
+    "metrics",
+    "HOST:PORT",
+    "none",
+    "the server's metrics, for its service times and CPU",
+    |o, v| {
         o.metrics = Some(v.to_string());
         Ok(())
-    }),
-];
+    }
+)];
 
 const FLAGS: &[Flag<Options>] = &[
     flag!("queries", "PATH", "none", "a .sql file, or a folder of them, with one statement each", |o, v| {
@@ -153,7 +172,7 @@ pub(crate) fn help() -> String {
 pub(crate) fn parse(args: &[String]) -> Result<Options, LoadError> {
     let mut options = Options::default();
     let flags: Vec<&Flag<Options>> = FLAGS.iter().collect();
-    let words = crate::flags::read(args, &mut options, &flags, "fairlane load sql")?;
+    let words = crate::flag::read(args, &mut options, &flags, "fairlane load sql")?;
     match words.first() {
         Some(word) => Err(usage(format!("unexpected word `{word}`; see `fairlane load sql --help`"))),
         None => Ok(options),
@@ -164,9 +183,19 @@ pub(crate) fn parse(args: &[String]) -> Result<Options, LoadError> {
 pub(crate) fn ladder_help() -> String {
     let what = "fairlane load usl sql: throughput of queries over concurrency, fitted to the scalability law\n\n\
         fairlane load usl sql --queries crates/load/queries/tpch --search-path tpch --ladder 1,2,4,8,16\n\n\
-        A query in flight needs a connection. --concurrency of them are open all the time and take turns, by default\n\
-        as many as the last concurrency needs. A rung has 2s warm-up and 8s measured.\n";
-    format!("{what}{}", list(&LADDER.iter().chain(FLAGS).collect::<Vec<_>>()))
+        --concurrency connections are open all the time and take turns: 64 by default, or fewer if the last\n\
+        concurrency is lower. More queries in flight than connections are sent in a pipeline. A rung has 2s\n\
+        warm-up and 8s measured.\n";
+    format!("{what}{}", list(&LADDER.iter().chain(METRICS).chain(FLAGS).collect::<Vec<_>>()))
+}
+
+/// Returns the help of `sweep sql`.
+pub(crate) fn sweep_help() -> String {
+    let what = "fairlane load sweep sql: queries in open loops at 4, 40 and 100 % of the peak\n\n\
+        fairlane load sweep sql --queries crates/load/queries/tpch --search-path tpch --from usl.json\n\n\
+        --concurrency connections are open all the time and take turns, 64 by default. More queries in flight than\n\
+        connections, up to 4096, are sent in a pipeline. A run has 2s warm-up and 20s measured.\n";
+    format!("{what}{}", list(&SWEEP.iter().chain(METRICS).chain(FLAGS).collect::<Vec<_>>()))
 }
 
 /// Parses the flags of `usl sql`.
@@ -174,11 +203,23 @@ pub(crate) fn ladder_help() -> String {
 /// # Errors
 /// [`LoadError::Usage`].
 pub(crate) fn parse_ladder(args: &[String]) -> Result<Options, LoadError> {
+    parse_with(args, LADDER, "fairlane load usl sql")
+}
+
+/// Parses the flags of `sweep sql`.
+///
+/// # Errors
+/// [`LoadError::Usage`].
+pub(crate) fn parse_sweep(args: &[String]) -> Result<Options, LoadError> {
+    parse_with(args, SWEEP, "fairlane load sweep sql")
+}
+
+fn parse_with(args: &[String], further: &[Flag<Options>], command: &str) -> Result<Options, LoadError> {
     let mut options = Options::default();
-    let flags: Vec<&Flag<Options>> = LADDER.iter().chain(FLAGS).collect();
-    let words = crate::flags::read(args, &mut options, &flags, "fairlane load usl sql")?;
+    let flags: Vec<&Flag<Options>> = further.iter().chain(METRICS).chain(FLAGS).collect();
+    let words = crate::flag::read(args, &mut options, &flags, command)?;
     match words.first() {
-        Some(word) => Err(usage(format!("unexpected word `{word}`; see `fairlane load usl sql --help`"))),
+        Some(word) => Err(usage(format!("unexpected word `{word}`; see `{command} --help`"))),
         None => Ok(options),
     }
 }
@@ -192,11 +233,26 @@ impl Options {
         if self.rate.is_some() || self.rounds > 0 || self.hdr.is_some() {
             return Err(usage("`usl` runs closed loops for a time; omit --rate, --rounds and --hdr".into()));
         }
-        let concurrency = Some(self.concurrency.unwrap_or(self.ladder.last().max(1)));
+        let concurrency = Some(self.concurrency.unwrap_or(self.ladder.last().clamp(1, CONNECTIONS)));
         let mut spec = Options { concurrency, ..self.clone() }.spec()?;
         spec.warmup_s = self.warmup_s.unwrap_or(usl::WARMUP_S);
         let (seed, seconds) = (spec.seed, self.duration_s.unwrap_or(usl::SECONDS));
         self.ladder.plan(Target::Sql(spec), seconds, seed, self.metrics.clone())
+    }
+
+    /// Returns the sweep that these options describe.
+    ///
+    /// # Errors
+    /// As [`Options::spec`], and those of [`SweepFlags::plan`].
+    pub(crate) fn sweep(&self) -> Result<crate::sweep::Plan, LoadError> {
+        if self.rate.is_some() || self.rounds > 0 || self.hdr.is_some() {
+            return Err(usage("`sweep` chooses its rates; omit --rate, --rounds and --hdr".into()));
+        }
+        let concurrency = Some(self.concurrency.unwrap_or(CONNECTIONS));
+        let mut spec = Options { concurrency, ..self.clone() }.spec()?;
+        spec.warmup_s = self.warmup_s.unwrap_or(sweep::WARMUP_S);
+        let (seed, seconds) = (spec.seed, self.duration_s.unwrap_or(sweep::SECONDS));
+        self.sweep.plan(Target::Sql(spec), (seconds, sweep::BOUND), seed, self.metrics.clone())
     }
 
     /// Returns the checked spec that these options describe.
@@ -237,6 +293,7 @@ impl Options {
             pacing,
             rounds: self.rounds,
             concurrency,
+            pipeline: 1,
             warmup_s: self.warmup_s.unwrap_or(0.0),
             drain_s,
             seed: self.seed.unwrap_or(1),
@@ -283,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn ladder_holds_the_connections_of_its_last_rung() {
+    fn ladder_has_the_same_connections_at_each_rung() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/queries/tpch");
         let plan = |line: &str| {
             let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
@@ -295,14 +352,24 @@ mod tests {
             assert_eq!((spec.concurrency, plan.rungs[plan.rungs.len() - 1]), expected);
             assert_eq!((spec.warmup_s, plan.seconds), (2.0, 8.0));
         };
-        check("", (4096, 4096));
+        check("", (64, 4096));
         check("--ladder 1,2,6", (6, 6));
-        check("--concurrency 20", (20, 16));
+        check("--concurrency 20", (20, 4096));
         check("--concurrency 20 --ladder 1,12", (20, 12));
-        for (line, expected) in [("--concurrency 8 --ladder 9", "--concurrency"), ("--rate 5", "--rate")] {
+        for (line, expected) in [("--concurrency 8 --ladder 9000", "--concurrency"), ("--rate 5", "--rate")] {
             let error = plan(line).expect_err(line).to_string();
             assert!(error.contains(expected), "{error}");
         }
+        let swept = |line: &str| {
+            let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+            parse_sweep(&[args, vec!["--queries".into(), folder.into()]].concat())?.sweep()
+        };
+        let plan = swept("--peak 2k --metrics x:1").expect("a sweep");
+        assert_eq!((plan.target.most_pipelined() / 1024, plan.bound, plan.seconds), (64, 4096, 20.0));
+        assert!(swept("--peak 5 --rate 5").is_err_and(|error| error.to_string().contains("--rate")));
+        assert!(swept("").is_err_and(|error| error.to_string().contains("--peak")));
+        let help = sweep_help();
+        assert!(SWEEP.iter().chain(METRICS).all(|flag| help.contains(&format!("--{}", flag.name))), "{help}");
         let help = ladder_help();
         assert!(LADDER.iter().all(|flag| help.contains(&format!("--{}", flag.name))), "{help}");
     }

@@ -2,22 +2,25 @@
 //! is that of the CQL load: latency starts when a query is due, and every query that is late,
 //! failed, lost or unanswered is counted.
 //!
-//! One thread drives all connections, each with one query in flight. In a closed loop all
-//! connections together cycle through the queries. In an open loop a free connection takes the next
-//! arrival and waits until it is due. An arrival without a free connection is late, and its wait is
-//! part of its latency.
+//! One thread drives all connections. A lane has one query in flight, and a connection one lane, or
+//! several where a ladder or a sweep has more queries in flight than connections. Lanes take turns.
+//! In a closed loop all lanes together cycle through the queries, and a query is due when another
+//! is answered. In an open loop a free lane takes the next arrival and waits until it is due. An
+//! arrival without a free lane is late, and its wait is part of its latency.
 
 mod accounting;
 mod cli;
 mod client;
+mod connection;
 mod flags;
 mod queries;
 mod report;
 mod run;
 mod spec;
 
-pub(crate) use cli::{ladder as ladder_cli, run as cli};
+pub(crate) use cli::{ladder as ladder_cli, run as cli, sweep as sweep_cli};
 pub use queries::{Query, bundled_queries};
 pub use report::{QueryResults, SqlReport, SqlStep};
 pub use run::run;
+pub(crate) use spec::PIPELINE_MAX;
 pub use spec::SqlSpec;

@@ -1,17 +1,19 @@
 //! A SQL load from start to end: opens connections and runs the loops of all clients on one thread.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::LocalSet;
 
-use super::accounting::{Accounting, Outcome, QueryTally};
+use super::accounting::{Accounting, Outcome, QueryTally, Sent};
 use super::client::Client;
+use super::connection::Connection;
 use super::report::{self, SqlReport};
 use super::spec::SqlSpec;
 use crate::LoadError;
@@ -25,8 +27,6 @@ use crate::timeline::{Message, Second, Timeline};
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Concurrent handshakes while connecting.
 const HANDSHAKES_MAX: usize = 8;
-/// Wait between attempts to open a connection again.
-const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs a load. Calls `observer` with each second after its end, on the calling thread.
 ///
@@ -128,6 +128,7 @@ fn drive(
         let mut rng = SmallRng::seed_from_u64(spec.seed);
         let due = if open { stretches.clone() } else { Vec::new() };
         let arrivals = Arrivals::new(due, &mut rng);
+        let connections: Vec<Rc<Connection>> = clients.into_iter().map(Rc::new).collect();
         let load = Rc::new(Load {
             spec: spec.clone(),
             open,
@@ -135,13 +136,23 @@ fn drive(
             arrivals: RefCell::new((arrivals, rng)),
             taken: Cell::new(0),
             over: Cell::new(false),
-            permits: Semaphore::new(permits(spec)),
+            exhausted: Cell::new(false),
+            permits: Semaphore::new(0),
+            due: RefCell::default(),
+            turn: Mutex::new(()),
+            idle: Cell::new(spec.in_flight_max()),
+            blocked_ns: Cell::new(None),
             abandon: tokio::sync::Notify::new(),
         });
+        if !open {
+            let now = load.accounting.borrow().now();
+            (0..spec.in_flight_max()).for_each(|_| load.issue(now));
+        }
         let mut tasks = Vec::new();
-        for (index, client) in clients.into_iter().enumerate() {
-            let load = load.clone();
-            tasks.push(tokio::task::spawn_local(async move { load.client(index, client).await }));
+        // Lanes take turns in this order, so that connections do.
+        for index in 0..lanes(spec) {
+            let (load, connection) = (load.clone(), connections[index % connections.len()].clone());
+            tasks.push(tokio::task::spawn_local(async move { load.lane(&connection).await }));
         }
         load.supervise(stop, &tasks).await;
         for task in tasks {
@@ -158,58 +169,64 @@ fn drive(
     })
 }
 
-/// Returns the number of queries that may be in flight. A connection has at most one.
-fn permits(spec: &SqlSpec) -> usize {
+/// Returns the number of lanes. In an open loop each may send. In a closed loop those without a
+/// query take turns, so that all connections are used.
+fn lanes(spec: &SqlSpec) -> usize {
     match spec.pacing {
-        Pacing::Closed { in_flight, .. } => in_flight.min(spec.concurrency),
-        Pacing::Open(_) => spec.concurrency,
+        Pacing::Closed { .. } => spec.in_flight_max().next_multiple_of(spec.concurrency),
+        Pacing::Open(_) => spec.in_flight_max(),
     }
 }
 
 /// Opens all connections, [`HANDSHAKES_MAX`] at a time.
-async fn open_all(spec: &SqlSpec) -> Result<Vec<Client>, LoadError> {
+async fn open_all(spec: &SqlSpec) -> Result<Vec<Connection>, LoadError> {
     let mut clients = Vec::with_capacity(spec.concurrency);
     while clients.len() < spec.concurrency {
         let few = (clients.len()..spec.concurrency).take(HANDSHAKES_MAX);
-        let opening = few.map(|index| Client::open(spec, &spec.hosts[index % spec.hosts.len()]));
-        for opened in futures_util::future::join_all(opening).await {
-            clients.push(opened?);
+        let hosts: Vec<&String> = few.map(|index| &spec.hosts[index % spec.hosts.len()]).collect();
+        let opening = hosts.iter().map(|host| Client::open(spec, host));
+        for (opened, host) in futures_util::future::join_all(opening).await.into_iter().zip(&hosts) {
+            clients.push(Connection::new((*host).clone(), opened?));
         }
     }
     Ok(clients)
 }
 
-/// State shared by the clients, all on one thread.
+/// State shared by the lanes, all on one thread.
 struct Load {
     spec: SqlSpec,
     open: bool,
     accounting: RefCell<Accounting>,
     arrivals: RefCell<(Arrivals, SmallRng)>,
-    /// Queries started by all clients together.
+    /// Queries that became due, of all lanes together.
     taken: Cell<u64>,
     /// True once no more queries may be sent.
     over: Cell<bool>,
-    /// Queries that may be in flight. The semaphore is fair, so that connections take turns. Closed
-    /// once no more queries may be sent.
+    /// True once a closed loop has sent all its rounds.
+    exhausted: Cell<bool>,
+    /// Closed loop: one for each query in `due`. The semaphore is fair, so that lanes take turns.
+    /// Closed once no more queries may be sent.
     permits: Semaphore,
+    /// Closed loop: queries that are due and not sent yet. They count as in flight, since a query
+    /// is due when another is answered: the time until a lane runs is the generator's own work.
+    due: RefCell<VecDeque<Sent>>,
+    /// Open loop: the lane with the guard waits for the next arrival. The mutex is fair.
+    turn: Mutex<()>,
+    /// Open loop: lanes that may send.
+    idle: Cell<usize>,
+    /// Open loop: time at which a lane became free after all were busy.
+    blocked_ns: Cell<Option<u64>>,
     /// Notified to abandon the queries in flight.
     abandon: tokio::sync::Notify,
-}
-
-/// The next query of a client: when it is due, and whether it is late.
-struct Next {
-    query: usize,
-    stretch: usize,
-    due_ns: Option<u64>,
-    late: bool,
 }
 
 impl Load {
     /// Waits for the end or a stop, then for the last answers. Then abandons the other queries.
     async fn supervise(&self, stop: &StopFlag, tasks: &[tokio::task::JoinHandle<()>]) {
         let all_ended = || tasks.iter().all(tokio::task::JoinHandle::is_finished);
+        let all_sent = || self.exhausted.get() && self.accounting.borrow().in_flight() == 0;
         // An open loop lasts for its full time, even after its last arrival.
-        while !self.over.get() && (self.open || !all_ended()) {
+        while !self.over.get() && !all_sent() {
             tokio::time::sleep(CHECK_INTERVAL).await;
             self.accounting.borrow_mut().roll();
             if stop.is_set() || self.accounting.borrow().stretch().is_none() {
@@ -218,6 +235,8 @@ impl Load {
         }
         self.over.set(true);
         self.permits.close();
+        let withdrawn = std::mem::take(&mut *self.due.borrow_mut());
+        withdrawn.iter().for_each(|_| self.accounting.borrow_mut().withdraw());
         self.count_unsent();
         let wait_from = {
             let mut accounting = self.accounting.borrow_mut();
@@ -250,70 +269,90 @@ impl Load {
         }
     }
 
-    /// Runs the loop of one connection.
-    async fn client(&self, index: usize, client: Client) {
-        let host = self.spec.hosts[index % self.spec.hosts.len()].clone();
-        let mut client = Some(client);
-        while !self.over.get() {
-            let Some(open) = &client else {
-                match Client::open(&self.spec, &host).await {
-                    Ok(opened) => client = Some(opened),
-                    Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
-                }
-                continue;
-            };
-            let Ok(_permit) = self.permits.acquire().await else { return };
-            let Some(next) = self.next().await else { return };
-            let sent = self.accounting.borrow_mut().sent(next.query, next.stretch, next.due_ns, next.late);
+    /// Runs the loop of one lane.
+    async fn lane(&self, connection: &Connection) {
+        let mut first = true;
+        while let Some(client) = connection.client(&self.spec, &self.over).await {
+            if self.open && !std::mem::take(&mut first) {
+                self.become_idle();
+            }
+            let next = if self.open { self.next_arrival().await } else { self.next_due().await };
+            let Some(sent) = next else { return };
+            self.accounting.borrow_mut().sent(&sent);
             let outcome = tokio::select! {
-                outcome = open.run(&self.spec.queries[next.query].text) => outcome,
+                outcome = client.run(&self.spec.queries[sent.query].text) => outcome,
                 () = self.abandon.notified() => {
-                    open.cancel().await;
+                    connection.cancel(&client).await;
                     Outcome::Unanswered
                 }
             };
-            let lost = matches!(outcome, Outcome::Lost { .. });
-            self.accounting.borrow_mut().ended(sent, outcome);
-            if lost {
-                client = None;
+            if let Outcome::Lost { reason } = &outcome
+                && connection.lose(&client)
+            {
+                self.accounting.borrow_mut().broke(sent.stretch, reason.clone());
+            }
+            let now = self.accounting.borrow_mut().ended(sent, outcome);
+            if !self.open {
+                self.issue(now);
             }
         }
     }
 
-    /// Returns the next query for a free client once it is due. `None`: the run is over.
-    async fn next(&self) -> Option<Next> {
-        if !self.open {
-            let number = self.taken.get();
-            let queries = self.spec.queries.len() as u64;
-            self.taken.set(number + 1);
-            if self.spec.rounds > 0 && number >= self.spec.rounds * queries {
-                return None;
-            }
-            let (stretch, _) = {
-                let mut accounting = self.accounting.borrow_mut();
-                accounting.roll();
-                accounting.stretch()?
-            };
-            return Some(Next { query: (number % queries) as usize, stretch, due_ns: None, late: false });
+    /// Closed loop: makes the next query due, unless the run is over.
+    fn issue(&self, now: u64) {
+        let number = self.taken.get();
+        let queries = self.spec.queries.len() as u64;
+        if self.spec.rounds > 0 && number >= self.spec.rounds * queries {
+            self.exhausted.set(true);
+            return;
         }
-        let (due, stretch) = {
-            let (arrivals, rng) = &mut *self.arrivals.borrow_mut();
-            let next = arrivals.peek()?;
-            arrivals.advance(rng);
-            next
-        };
-        let number = self.taken.replace(self.taken.get() + 1);
-        let query = (number % self.spec.queries.len() as u64) as usize;
-        let late = self.accounting.borrow().now() > due;
+        let mut accounting = self.accounting.borrow_mut();
+        let Some((stretch, _)) = accounting.stretch().filter(|_| !self.over.get()) else { return };
+        self.taken.set(number + 1);
+        accounting.enter(stretch, now);
+        let query = (number % queries) as usize;
+        self.due.borrow_mut().push_back(Sent { query, stretch, from_ns: now, sent_ns: now });
+        self.permits.add_permits(1);
+    }
+
+    /// Closed loop: returns the next query that is due. `None`: the run is over.
+    async fn next_due(&self) -> Option<Sent> {
+        self.permits.acquire().await.ok()?.forget();
+        self.due.borrow_mut().pop_front()
+    }
+
+    /// Open loop: counts a lane as free again.
+    fn become_idle(&self) {
+        if self.idle.get() == 0 {
+            self.blocked_ns.set(Some(self.accounting.borrow().now()));
+        }
+        self.idle.set(self.idle.get() + 1);
+    }
+
+    /// Open loop: returns the next query once it is due. `None`: the run is over.
+    async fn next_arrival(&self) -> Option<Sent> {
+        let _guard = self.turn.lock().await;
         loop {
-            let now = self.accounting.borrow().now();
-            if now >= due {
-                return Some(Next { query, stretch, due_ns: Some(due), late });
-            }
             if self.over.get() {
                 return None;
             }
-            tokio::time::sleep(Duration::from_nanos(due - now).min(CHECK_INTERVAL)).await;
+            let (due, stretch) = self.arrivals.borrow().0.peek()?;
+            let now = self.accounting.borrow().now();
+            if now < due {
+                tokio::time::sleep(Duration::from_nanos(due - now).min(CHECK_INTERVAL)).await;
+                continue;
+            }
+            let (arrivals, rng) = &mut *self.arrivals.borrow_mut();
+            arrivals.advance(rng);
+            let number = self.taken.replace(self.taken.get() + 1);
+            let query = (number % self.spec.queries.len() as u64) as usize;
+            let sent = Sent { query, stretch, from_ns: due, sent_ns: now };
+            let mut accounting = self.accounting.borrow_mut();
+            accounting.roll();
+            accounting.enter(stretch, now);
+            accounting.waited(&sent, self.blocked_ns.get().is_some_and(|blocked| due <= blocked));
+            self.idle.set(self.idle.get() - 1);
+            return Some(sent);
         }
     }
 }

@@ -21,13 +21,16 @@ pub struct SqlSpec {
     pub queries: Vec<Query>,
     /// Statements run first on every connection.
     pub setup: Vec<String>,
-    /// Times at which queries are sent. A closed loop has `in_flight` queries in flight, each on a
-    /// connection of its own. Further connections take turns.
+    /// Times at which queries are sent. The queries of a closed loop go over the connections in
+    /// turn.
     pub pacing: Pacing,
     /// Runs of every query after which the load ends early. Zero: run until the time is up.
     pub rounds: u64,
     /// Number of connections.
     pub concurrency: usize,
+    /// Most queries in flight on a connection. The server answers those of a connection in order.
+    #[serde(default = "one")]
+    pub pipeline: usize,
     /// Warm-up at the first rate before measuring begins, seconds.
     pub warmup_s: f64,
     /// Time to wait for answers at the end, seconds. Queries still in flight are then cancelled.
@@ -36,7 +39,23 @@ pub struct SqlSpec {
     pub seed: u64,
 }
 
+/// Most queries in flight on a connection. 64 on each of 64 connections are 4,096.
+pub(crate) const PIPELINE_MAX: usize = 1024;
+
+fn one() -> usize {
+    1
+}
+
 impl SqlSpec {
+    /// Returns the number of queries that may be in flight.
+    pub(crate) fn in_flight_max(&self) -> usize {
+        let most = self.concurrency * self.pipeline;
+        match self.pacing {
+            Pacing::Closed { in_flight, .. } => in_flight.min(most),
+            Pacing::Open(_) => most,
+        }
+    }
+
     /// Returns the measured steps, without the warm-up.
     pub fn steps(&self) -> Vec<Step> {
         match &self.pacing {

@@ -2,7 +2,7 @@
 
 use super::ladder::{Plan, Target};
 use crate::LoadError;
-use crate::flags::{Flag, flag, usage, whole};
+use crate::flag::{Flag, flag, usage, whole};
 
 /// Measured time of a rung, seconds. With the warm-up, 13 rungs in three rounds take 6.5 minutes.
 pub(crate) const SECONDS: f64 = 8.0;

@@ -12,7 +12,7 @@ use super::server::Samples;
 use crate::LoadError;
 use crate::run::{StopFlag, run};
 use crate::spec::{Pacing, Spec, Workload};
-use crate::sql::{self, SqlSpec};
+use crate::sql::{self, PIPELINE_MAX, SqlSpec};
 use crate::timeline::Second;
 
 /// A ladder to measure.
@@ -37,7 +37,8 @@ pub struct Plan {
 pub enum Target {
     /// Requests over the native protocol.
     Cql(Spec),
-    /// Queries over the Postgres protocol. A connection has at most one in flight.
+    /// Queries over the Postgres protocol, sent in a pipeline where there are more in flight than
+    /// connections.
     Sql(SqlSpec),
 }
 
@@ -50,26 +51,74 @@ impl Target {
         }
     }
 
-    /// Returns the largest concurrency that the connections allow.
+    /// Returns the largest concurrency that the connections and --max-in-flight allow.
     pub(super) fn most(&self) -> usize {
         match self {
-            Target::Cql(spec) => spec.max_in_flight.min(spec.connections * spec.streams),
-            Target::Sql(spec) => spec.concurrency,
+            Target::Cql(spec) => spec.max_in_flight.min(self.most_pipelined()),
+            Target::Sql(_) => self.most_pipelined(),
+        }
+    }
+
+    /// Returns the largest concurrency that the connections allow.
+    pub(crate) fn most_pipelined(&self) -> usize {
+        match self {
+            Target::Cql(spec) => spec.connections * spec.streams,
+            Target::Sql(spec) => spec.concurrency * PIPELINE_MAX,
         }
     }
 
     /// Returns the flags that limit the concurrency.
-    pub(super) fn limits(&self) -> &'static str {
+    pub(crate) fn limits(&self) -> &'static str {
         match self {
             Target::Cql(_) => "--threads, --connections × --streams, --max-in-flight",
             Target::Sql(_) => "--concurrency",
         }
     }
 
-    fn hosts(&self) -> &[String] {
+    pub(crate) fn hosts(&self) -> &[String] {
         match self {
             Target::Cql(spec) => &spec.hosts,
             Target::Sql(spec) => &spec.hosts,
+        }
+    }
+}
+
+/// Description of a target for reports.
+#[derive(Clone, Debug)]
+pub(crate) struct Described {
+    /// The load.
+    pub(crate) load: String,
+    pub(crate) connections: usize,
+    pub(crate) threads: usize,
+    pub(crate) warmup_s: f64,
+}
+
+impl Target {
+    /// Returns the description.
+    ///
+    /// # Errors
+    /// [`LoadError::Usage`] for a prefill, which writes each row once.
+    pub(crate) fn described(&self) -> Result<Described, LoadError> {
+        match self {
+            Target::Cql(spec) if spec.workload == Workload::Prefill => Err(LoadError::Usage(
+                "workload `prefill` has no capacity to find; use read, write, mixed or slice".into(),
+            )),
+            Target::Cql(spec) => {
+                let name = Workload::ALL.iter().find(|(workload, ..)| *workload == spec.workload);
+                let name = name.map_or("", |(_, name, _)| name);
+                Ok(Described {
+                    load: format!("{name} over {} keys", spec.keys.population),
+                    connections: spec.connections,
+                    threads: spec.threads,
+                    warmup_s: spec.warmup_s,
+                })
+            }
+            Target::Sql(spec) => Ok(Described {
+                load: format!("{} queries", spec.queries.len()),
+                connections: spec.concurrency,
+                threads: 1,
+                warmup_s: spec.warmup_s,
+            }),
         }
     }
 }
@@ -91,6 +140,9 @@ pub struct Ladder {
     pub warmup_s: f64,
     /// Seed of the order, of the requests and of the intervals.
     pub seed: u64,
+    /// Number of cores that the server runs on, from its metrics page. `None`: no metrics.
+    #[serde(default)]
+    pub server_core_count: Option<usize>,
     /// Measurements, in the order in which they were made.
     pub rungs: Vec<Rung>,
     /// The fitted law. `None`: fewer than four concurrencies have a valid measurement.
@@ -111,11 +163,13 @@ pub fn ladder(plan: &Plan, stop: &StopFlag, mut observer: impl FnMut(&Second)) -
         }
         let mut samples = Samples::new(plan.metrics.clone());
         let observe = |second: &Second| {
-            samples.second(second);
+            let _since_the_last = samples.second(second);
             observer(second);
         };
         let (step, stopped, warnings) = measure(plan, (index, n), stop, observe)?;
-        found.rungs.push(Rung::of((round, n), step.as_ref(), samples.between(), stopped));
+        let server = samples.between();
+        found.server_core_count = server.core_count.or(found.server_core_count);
+        found.rungs.push(Rung::of((round, n), step.as_ref(), server, stopped));
         for warning in warnings.into_iter().chain(samples.failure) {
             if !found.warnings.contains(&warning) {
                 found.warnings.push(warning);
@@ -126,25 +180,23 @@ pub fn ladder(plan: &Plan, stop: &StopFlag, mut observer: impl FnMut(&Second)) -
     Ok(found)
 }
 
+/// Reads a ladder from the JSON of `fairlane load usl`.
+///
+/// # Errors
+/// [`LoadError::File`].
+pub(crate) fn read(path: &str) -> Result<Ladder, LoadError> {
+    let wrong = |reason: String| LoadError::File { path: path.to_string(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    serde_json::from_str(&text)
+        .map_err(|error| wrong(format!("expected the JSON of `fairlane load usl --json`: {error}")))
+}
+
+/// Warning about reads without a row, which cost less than those with one.
+pub(crate) const EMPTY_READS: &str =
+    "reads found nothing; was the key space filled (`prefill`, same --keys)?";
+
 fn empty(plan: &Plan) -> Result<Ladder, LoadError> {
-    let (load, connections, threads, warmup_s) = match &plan.target {
-        Target::Cql(spec) if spec.workload == Workload::Prefill => {
-            return Err(LoadError::Usage(
-                "workload `prefill` has no capacity to find; use read, write, mixed or slice".into(),
-            ));
-        }
-        Target::Cql(spec) => {
-            let name = Workload::ALL.iter().find(|(workload, ..)| *workload == spec.workload);
-            let name = name.map_or("", |(_, name, _)| name);
-            (
-                format!("{name} over {} keys", spec.keys.population),
-                spec.connections,
-                spec.threads,
-                spec.warmup_s,
-            )
-        }
-        Target::Sql(spec) => (format!("{} queries", spec.queries.len()), spec.concurrency, 1, spec.warmup_s),
-    };
+    let Described { load, connections, threads, warmup_s } = plan.target.described()?;
     Ok(Ladder {
         load,
         hosts: plan.target.hosts().to_vec(),
@@ -153,6 +205,7 @@ fn empty(plan: &Plan) -> Result<Ladder, LoadError> {
         seconds: plan.seconds,
         warmup_s,
         seed: plan.seed,
+        server_core_count: None,
         rungs: Vec::new(),
         scaling: None,
         warnings: Vec::new(),
@@ -190,11 +243,11 @@ fn measure(
             let step = report.steps.into_iter().next();
             let empty =
                 step.as_ref().and_then(|step| step.reads.as_ref()).is_some_and(|reads| reads.empty > 0);
-            let warning = "reads found nothing; was the key space filled (`prefill`, same --keys)?";
-            Ok((step, report.stopped, empty.then(|| warning.to_string()).into_iter().collect()))
+            Ok((step, report.stopped, empty.then(|| EMPTY_READS.to_string()).into_iter().collect()))
         }
         Target::Sql(spec) => {
-            let spec = SqlSpec { pacing, seed, rounds: 0, ..spec.clone() };
+            let pipeline = n.div_ceil(spec.concurrency);
+            let spec = SqlSpec { pacing, seed, pipeline, rounds: 0, ..spec.clone() };
             let report = sql::run(&spec, stop, observer)?;
             Ok((report.steps.into_iter().next().map(|step| step.all), report.stopped, Vec::new()))
         }

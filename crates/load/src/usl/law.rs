@@ -65,11 +65,22 @@ impl Usl {
         if !highest.is_finite() {
             return (f64::INFINITY, f64::INFINITY);
         }
-        // λ·N ≥ t·delay(N) with t = 0.95·X*.
-        let t = SATURATED_PART * highest;
+        self.at_least(SATURATED_PART * highest).unwrap_or((f64::INFINITY, f64::INFINITY))
+    }
+
+    /// Returns the N of 1 or more between which throughput is at least `throughput_per_s`. The end
+    /// is infinite if throughput never falls. `None`: it is lower for every N.
+    pub fn at_least(&self, throughput_per_s: f64) -> Option<(f64, f64)> {
+        // λ·N ≥ t·delay(N), that is t·κ·N² + (t·(σ − κ) − λ)·N + t·(1 − σ) ≤ 0.
+        let t = throughput_per_s;
         let linear = t * (self.sigma - self.kappa) - self.lambda;
+        if self.kappa <= 0.0 && linear >= 0.0 {
+            // With σ = 1 throughput is λ for every N.
+            return (t <= self.lambda).then_some((1.0, f64::INFINITY));
+        }
         let (begin, end) = roots(t * self.kappa, linear, t * (1.0 - self.sigma));
-        (begin.max(1.0), if self.kappa > 0.0 { end } else { f64::INFINITY })
+        let end = if self.kappa > 0.0 { end } else { f64::INFINITY };
+        (begin.is_finite() && end >= 1.0).then_some((begin.max(1.0), end))
     }
 }
 
@@ -119,6 +130,24 @@ mod tests {
         assert!((LAW.throughput(end) / (LAW.lambda * end) - 0.8).abs() < 1e-9);
         let end = LAW.linear_end(8.0);
         assert!((LAW.throughput(end) / end / (LAW.throughput(8.0) / 8.0) - 0.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn throughput_is_reached_between_two_concurrencies() {
+        let highest = LAW.throughput(LAW.peak().expect("throughput falls"));
+        let (begin, end) = LAW.at_least(0.5 * highest).expect("half of the peak");
+        for bound in [begin, end] {
+            assert!((LAW.throughput(bound) / highest - 0.5).abs() < 1e-9);
+        }
+        assert_eq!(LAW.at_least(1.01 * highest), None);
+        assert_eq!(LAW.at_least(0.5 * LAW.lambda).map(|(begin, _)| begin), Some(1.0));
+        let amdahl = Usl { kappa: 0.0, ..LAW };
+        assert_eq!(amdahl.at_least(amdahl.lambda / amdahl.sigma), None);
+        assert!(amdahl.at_least(100_000.0).is_some_and(|(begin, end)| begin > 33.0 && end == f64::INFINITY));
+        let ideal = Usl { sigma: 0.0, ..amdahl };
+        assert_eq!(ideal.at_least(30_000.0), Some((10.0, f64::INFINITY)));
+        let serial = Usl { sigma: 1.0, kappa: 0.0, ..LAW };
+        assert_eq!((serial.at_least(3000.0), serial.at_least(3001.0)), (Some((1.0, f64::INFINITY)), None));
     }
 
     #[test]

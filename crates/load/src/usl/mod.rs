@@ -25,7 +25,11 @@ pub use cli::Draw;
 pub(crate) use cli::run as cli;
 pub use confidence::Estimate;
 pub use fit::{Point, fit};
+pub(crate) use ladder::{EMPTY_READS, read as read_ladder};
 pub use ladder::{Ladder, Plan, Target, ladder};
 pub use law::Usl;
 pub use rung::Rung;
 pub use scaling::{Misfit, Peak, Scaling};
+pub(crate) use server::{Samples, ServerSide};
+#[cfg(test)]
+pub(crate) use text::synthetic;

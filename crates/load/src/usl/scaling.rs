@@ -80,9 +80,7 @@ impl Scaling {
         let valid: Vec<&Rung> = rungs.iter().filter(|rung| rung.is_valid()).collect();
         let from_n = first_after_superlinear(&means(&valid))?;
         let superlinear = means(&valid).into_iter().map(|(n, _)| n).filter(|n| *n < from_n).collect();
-        let point = |rung: &&&Rung| Point { n: rung.n as f64, throughput_per_s: rung.throughput_per_s };
-        let points: Vec<Point> =
-            valid.iter().filter(|rung| rung.n >= from_n).map(|rung| point(&rung)).collect();
+        let points = points(rungs, from_n);
         let law = fit(&points)?;
         let laws = draw(&points, law, seed);
         let up_to_n = valid.iter().map(|rung| rung.n).max()?;
@@ -104,6 +102,15 @@ impl Scaling {
                 .flatten()
                 .filter(|peak| peak.n.value <= up_to_n as f64),
         })
+    }
+
+    /// Returns the throughput with `n` requests in flight by the law that these rungs determine,
+    /// with its interval. `rungs` and `seed` are those of the ladder, so that the law is that of
+    /// [`Scaling::of`]. `None`: they determine no law.
+    pub(crate) fn throughput_at(&self, rungs: &[Rung], seed: u64, n: f64) -> Option<Estimate> {
+        let points = points(rungs, self.from_n);
+        let law = fit(&points)?;
+        Some(draw(&points, law, seed).estimate(|law| law.throughput(n)))
     }
 
     /// Returns the concurrency to stay at. `None`: the law does not explain all rungs.
@@ -130,6 +137,12 @@ impl Scaling {
         let within = |(name, begin, end): (&'static str, f64, f64)| (name, begin.max(first), end.min(last));
         bounds.into_iter().map(within).filter(|(_, begin, end)| begin < end).collect()
     }
+}
+
+/// Returns the valid rungs from `from_n` on.
+fn points(rungs: &[Rung], from_n: usize) -> Vec<Point> {
+    let fitted = rungs.iter().filter(|rung| rung.is_valid() && rung.n >= from_n);
+    fitted.map(|rung| Point { n: rung.n as f64, throughput_per_s: rung.throughput_per_s }).collect()
 }
 
 fn peak(laws: &Laws) -> Option<Peak> {

@@ -1,7 +1,7 @@
 //! The server's side of a rung, from its metrics page: service time and CPU between the end of the
 //! warm-up and the last measured second. Other servers have no such page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::scrape::{Exposed, fetch, scrape};
@@ -12,11 +12,13 @@ const CPU: &str = "fairlane_cpu_seconds_total{";
 
 /// Service time and CPU of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct ServerSide {
+pub(crate) struct ServerSide {
     /// Mean service time of the level with the most requests, µs.
-    pub(super) service_us: Option<f64>,
+    pub(crate) service_us: Option<f64>,
     /// CPU of all levels, in cores.
-    pub(super) cores: Option<f64>,
+    pub(crate) cores: Option<f64>,
+    /// Number of cores that the server runs on.
+    pub(crate) core_count: Option<usize>,
 }
 
 /// Counters at one moment.
@@ -24,43 +26,19 @@ struct Sample {
     at: Instant,
     levels: BTreeMap<String, Exposed>,
     cpu_s: f64,
+    core_count: usize,
 }
 
-/// Reads the counters of one rung.
-pub(super) struct Samples {
-    address: Option<String>,
-    before: Option<Sample>,
-    after: Option<Sample>,
-    pub(super) failure: Option<String>,
-}
-
-impl Samples {
-    pub(super) fn new(address: Option<String>) -> Samples {
-        Samples { address, before: None, after: None, failure: None }
+impl Sample {
+    fn of(page: &str, at: Instant) -> Sample {
+        Sample { at, levels: scrape(page), cpu_s: cpu_s(page), core_count: core_count(page) }
     }
 
-    /// Reads the counters after a second, in the warm-up as the beginning, later as the end.
-    pub(super) fn second(&mut self, second: &Second) {
-        let Some(address) = self.address.as_ref().filter(|_| second.step >= -1) else { return };
-        match fetch(address) {
-            Ok(page) => {
-                let sample = Some(Sample { at: Instant::now(), levels: scrape(&page), cpu_s: cpu_s(&page) });
-                if second.step < 0 || self.before.is_none() {
-                    self.before = sample;
-                } else {
-                    self.after = sample;
-                }
-            }
-            Err(error) => self.failure = Some(format!("no metrics from {address}: {error}")),
-        }
-    }
-
-    /// Returns what the server did in between.
-    pub(super) fn between(&self) -> ServerSide {
-        let (Some(before), Some(after)) = (&self.before, &self.after) else { return ServerSide::default() };
-        let seconds = (after.at - before.at).as_secs_f64();
+    /// Returns what the server did since `before`.
+    fn since(&self, before: &Sample) -> ServerSide {
+        let seconds = (self.at - before.at).as_secs_f64();
         let nothing = Exposed::default();
-        let during = after
+        let during = self
             .levels
             .iter()
             .map(|(level, values)| values.since(before.levels.get(level).unwrap_or(&nothing)));
@@ -68,7 +46,53 @@ impl Samples {
             during.max_by(|a, b| a.count().total_cmp(&b.count())).filter(|level| level.count() > 0.0);
         ServerSide {
             service_us: busiest.map(|level| level.mean_s() * 1e6),
-            cores: (after.cpu_s > 0.0 && seconds > 0.0).then(|| (after.cpu_s - before.cpu_s) / seconds),
+            cores: (self.cpu_s > 0.0 && seconds > 0.0).then(|| (self.cpu_s - before.cpu_s) / seconds),
+            core_count: (self.core_count > 0).then_some(self.core_count),
+        }
+    }
+}
+
+/// Reads the counters of one rung.
+pub(crate) struct Samples {
+    address: Option<String>,
+    before: Option<Sample>,
+    after: Option<Sample>,
+    pub(crate) failure: Option<String>,
+}
+
+impl Samples {
+    pub(crate) fn new(address: Option<String>) -> Samples {
+        Samples { address, before: None, after: None, failure: None }
+    }
+
+    /// Reads the counters after a second, in the warm-up as the beginning, later as the end.
+    /// Returns what the server did in a measured second.
+    pub(crate) fn second(&mut self, second: &Second) -> ServerSide {
+        let Some(address) = self.address.as_ref().filter(|_| second.step >= -1) else {
+            return ServerSide::default();
+        };
+        match fetch(address) {
+            Ok(page) => {
+                let sample = Sample::of(&page, Instant::now());
+                let last = self.after.as_ref().or(self.before.as_ref());
+                let since = last.map(|last| sample.since(last)).unwrap_or_default();
+                if second.step < 0 || self.before.is_none() {
+                    self.before = Some(sample);
+                    return ServerSide::default();
+                }
+                self.after = Some(sample);
+                return since;
+            }
+            Err(error) => self.failure = Some(format!("no metrics from {address}: {error}")),
+        }
+        ServerSide::default()
+    }
+
+    /// Returns what the server did in between.
+    pub(crate) fn between(&self) -> ServerSide {
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) => after.since(before),
+            _ => ServerSide::default(),
         }
     }
 }
@@ -77,6 +101,15 @@ impl Samples {
 fn cpu_s(page: &str) -> f64 {
     let value = |line: &str| line.strip_prefix(CPU)?.rsplit_once(' ')?.1.trim().parse::<f64>().ok();
     page.lines().filter_map(value).sum()
+}
+
+/// Returns the number of cores that a page has counters of.
+fn core_count(page: &str) -> usize {
+    let core = |line: &str| {
+        let (_, rest) = line.strip_prefix("fairlane_")?.split_once("core=\"")?;
+        rest.split('"').next().map(str::to_string)
+    };
+    page.lines().filter_map(core).collect::<BTreeSet<String>>().len()
 }
 
 #[cfg(test)]
@@ -91,10 +124,12 @@ mod tests {
              fairlane_service_time_seconds_sum{{level=\"a\"}} {}\n\
              fairlane_service_time_seconds_count{{level=\"a\"}} {requests}\n\
              fairlane_service_time_seconds_sum{{level=\"b\"}} 7\n\
-             fairlane_service_time_seconds_count{{level=\"b\"}} 7\n",
+             fairlane_service_time_seconds_count{{level=\"b\"}} 7\n\
+             fairlane_wakes_total{{core=\"0\"}} 1\nfairlane_wakes_total{{core=\"1\"}} 1\n\
+             fairlane_polls_total{{core=\"1\"}} 1\nother{{core=\"7\"}} 1\n",
             requests * 2e-6
         );
-        Sample { at, levels: scrape(&page), cpu_s: cpu_s(&page) }
+        Sample::of(&page, at)
     }
 
     #[test]
@@ -104,7 +139,7 @@ mod tests {
         samples.before = Some(sample(begin, 100.0));
         samples.after = Some(sample(begin + Duration::from_secs(2), 104.0));
         let found = samples.between();
-        assert_eq!(found.cores, Some(2.0));
+        assert_eq!((found.cores, found.core_count), (Some(2.0), Some(2)));
         assert!((found.service_us.expect("level a") - 2.0).abs() < 1e-9, "{found:?}");
     }
 }

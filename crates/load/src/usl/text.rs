@@ -155,31 +155,39 @@ fn list(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns a ladder with rungs 1, 2, 4 … `last` of this throughput in three rounds, with up to 2 %
+/// of noise.
+#[cfg(test)]
+pub(crate) fn synthetic(last: usize, throughput: impl Fn(f64) -> f64) -> Ladder {
+    use super::rung::tests::rung;
+    let powers = || (0..).map(|exponent| 1usize << exponent).take_while(|n| *n <= last);
+    let noisy = |round: usize, n: usize| {
+        rung(round, n, throughput(n as f64) * (0.98 + 0.01 * ((round + n) % 4) as f64))
+    };
+    let rungs: Vec<Rung> =
+        (1..=3).flat_map(|round| powers().map(move |n| (round, n))).map(|(r, n)| noisy(r, n)).collect();
+    Ladder {
+        load: "read over 1000 keys".into(),
+        hosts: vec!["server:9042".into()],
+        connections: 16,
+        threads: 1,
+        seconds: 8.0,
+        warmup_s: 2.0,
+        seed: 1,
+        server_core_count: None,
+        scaling: Scaling::of(&rungs, 1),
+        rungs,
+        warnings: Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::law::Usl;
-    use super::super::rung::tests::rung;
     use super::*;
 
     fn ladder(law: Usl) -> Ladder {
-        let rungs: Vec<Rung> = (1..=3)
-            .flat_map(|round| (0..13).map(move |exponent| (round, 1usize << exponent)))
-            .map(|(round, n)| {
-                rung(round, n, law.throughput(n as f64) * (0.98 + 0.01 * ((round + n) % 4) as f64))
-            })
-            .collect();
-        Ladder {
-            load: "read over 1000 keys".into(),
-            hosts: vec!["server:9042".into()],
-            connections: 16,
-            threads: 1,
-            seconds: 8.0,
-            warmup_s: 2.0,
-            seed: 1,
-            scaling: Scaling::of(&rungs, 1),
-            rungs,
-            warnings: Vec::new(),
-        }
+        synthetic(4096, |n| law.throughput(n))
     }
 
     fn check(ladder: &Ladder, expected: &[&str], absent: &[&str]) {

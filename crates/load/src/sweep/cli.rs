@@ -1,0 +1,43 @@
+//! Command line of `fairlane load sweep`. Progress goes to standard error, the report to standard
+//! output and to files.
+
+use super::flags::SweepFlags;
+use super::measure::{Plan, Progress, Sweep, sweep};
+use crate::LoadError;
+use crate::common::Common;
+use crate::output::{stop_on_signals, write_file, write_json};
+use crate::text::progress;
+
+/// Returns a sweep as a page. Charts belong to another crate.
+pub type Page = fn(&Sweep) -> String;
+
+/// Measures a sweep and writes its reports. Returns the exit code: 0 if every run was made and is
+/// valid, 3 if not. Goals that were missed are results, not failures.
+///
+/// # Errors
+/// Those of [`sweep`], and [`LoadError::File`] for a file that cannot be written.
+pub(crate) fn run(plan: &Plan, common: &Common, flags: &SweepFlags, page: Page) -> Result<i32, LoadError> {
+    let stop = stop_on_signals()?;
+    let found = sweep(plan, &stop, |event| {
+        if !common.quiet {
+            eprintln!("{}", line(event));
+        }
+    })?;
+    if common.json.as_deref() != Some("-") {
+        print!("{}", found.text());
+    }
+    write_json(common.json.as_deref(), &found)?;
+    if let Some(path) = &flags.html {
+        write_file(path, &page(&found))?;
+    }
+    Ok(if found.is_complete() { 0 } else { 3 })
+}
+
+fn line(event: Progress<'_>) -> String {
+    match event {
+        Progress::Begins { run, of, part, rate_per_s } => {
+            format!("run {run} of {of}: {:.0} % of the peak, {rate_per_s:.0}/s", part * 100.0)
+        }
+        Progress::Second(second) => progress(second),
+    }
+}

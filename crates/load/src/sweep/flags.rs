@@ -1,0 +1,193 @@
+//! Flags of a sweep, shared by the loads over CQL and SQL.
+
+use super::measure::Plan;
+use crate::LoadError;
+use crate::flag::{Flag, count, flag, usage, whole};
+use crate::usl::{Ladder, Target, read_ladder};
+
+/// Measured time of a run, seconds. With the warm-up, seven runs take 2.6 minutes.
+pub(crate) const SECONDS: f64 = 20.0;
+/// Warm-up of a run, seconds.
+pub(crate) const WARMUP_S: f64 = 2.0;
+/// Shortest measured time, seconds: a quarter then has a whole second.
+const SECONDS_MIN: f64 = 4.0;
+/// Most requests in flight. Without a bound a generator runs out of memory beyond the peak.
+pub(crate) const BOUND: usize = 4096;
+/// Runs at 100 %. The peak may hold once and not the next time.
+const RUNS: usize = 5;
+/// Most runs.
+const RUNS_MAX: usize = 100;
+/// Highest rate, requests a second.
+const RATE_MAX: f64 = 1e9;
+
+/// Values of the flags.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SweepFlags {
+    from: Option<String>,
+    peak_per_s: Option<f64>,
+    runs: Option<usize>,
+    /// File for the report as a page.
+    pub(crate) html: Option<String>,
+}
+
+impl AsMut<SweepFlags> for SweepFlags {
+    fn as_mut(&mut self) -> &mut SweepFlags {
+        self
+    }
+}
+
+pub(crate) const fn from<O: AsMut<SweepFlags>>() -> Flag<O> {
+    let help = "`sweep`: JSON of `usl`, for the peak to approach";
+    flag!("from", "FILE", "none", help, |o: &mut O, v| {
+        o.as_mut().from = Some(v.to_string());
+        Ok(())
+    })
+}
+
+pub(crate) const fn peak<O: AsMut<SweepFlags>>() -> Flag<O> {
+    let help = "`sweep`: the peak in requests a second, in place of --from";
+    flag!("peak", "RATE", "none", help, |o: &mut O, v| {
+        o.as_mut().peak_per_s = Some(count(v)?);
+        Ok(())
+    })
+}
+
+pub(crate) const fn runs<O: AsMut<SweepFlags>>() -> Flag<O> {
+    flag!("sweep-runs", "N", "5", "`sweep`: runs at 100 % of the peak", |o: &mut O, v| {
+        o.as_mut().runs = Some(whole(v)? as usize);
+        Ok(())
+    })
+}
+
+pub(crate) const fn html<O: AsMut<SweepFlags>>() -> Flag<O> {
+    let help = "`sweep`: write the report as a page with charts";
+    flag!("html", "FILE", "none", help, |o: &mut O, v| {
+        o.as_mut().html = Some(v.to_string());
+        Ok(())
+    })
+}
+
+/// Peak of a ladder: the rate, its source as a text, and a remark.
+fn peak_of(path: &str, ladder: &Ladder) -> Result<(f64, String, Option<String>), LoadError> {
+    if let Some(peak) = ladder.scaling.as_ref().and_then(|scaling| scaling.peak) {
+        let source = format!("{path}: X* at N = {:.0}", peak.n.value);
+        return Ok((peak.throughput_per_s.value, source, None));
+    }
+    let mean = |n: usize| Some((n, ladder.mean(n, |rung| Some(rung.throughput_per_s))?));
+    let highest = ladder.concurrencies().into_iter().filter_map(mean).max_by(|a, b| a.1.total_cmp(&b.1));
+    let (n, throughput_per_s) = highest
+        .filter(|(_, throughput_per_s)| *throughput_per_s > 0.0)
+        .ok_or_else(|| LoadError::NoPlan(format!("{path}: expected a valid rung, got none; give --peak")))?;
+    let remark = format!(
+        "{path} has no peak: 100 % is the highest measured throughput. The server may take more than that."
+    );
+    Ok((throughput_per_s, format!("{path}: highest throughput, at N = {n}"), Some(remark)))
+}
+
+impl SweepFlags {
+    /// Returns the sweep of a target.
+    ///
+    /// # Errors
+    /// [`LoadError::Usage`], naming the flag, [`LoadError::File`] and [`LoadError::NoPlan`].
+    pub(crate) fn plan(
+        &self,
+        target: Target,
+        (seconds, bound): (f64, usize),
+        seed: u64,
+        metrics: Option<String>,
+    ) -> Result<Plan, LoadError> {
+        let runs = self.runs.unwrap_or(RUNS);
+        if !(1..=RUNS_MAX).contains(&runs) {
+            return Err(usage(format!("--sweep-runs must be 1 to {RUNS_MAX}")));
+        }
+        if seconds < SECONDS_MIN {
+            return Err(usage(format!(
+                "--duration must be at least {SECONDS_MIN}s for `sweep`, since a quarter of it is judged"
+            )));
+        }
+        let mut warnings = Vec::new();
+        let (peak_per_s, peak_from) = match (&self.from, self.peak_per_s) {
+            (Some(_), Some(_)) | (None, None) => {
+                return Err(usage(
+                    "`sweep` expects the peak: give --from with the JSON of `usl`, or --peak with a rate"
+                        .into(),
+                ));
+            }
+            (None, Some(peak_per_s)) => (peak_per_s, "--peak".to_string()),
+            (Some(path), None) => {
+                let ladder = read_ladder(path)?;
+                let (peak_per_s, source, remark) = peak_of(path, &ladder)?;
+                warnings.extend(remark);
+                let load = target.described()?.load;
+                if load != ladder.load {
+                    warnings
+                        .push(format!("{path} measured another load: {} instead of {load}.", ladder.load));
+                }
+                (peak_per_s, source)
+            }
+        };
+        if !(peak_per_s > 0.0 && peak_per_s <= RATE_MAX) {
+            return Err(usage(format!("--peak must be above 0 and at most {RATE_MAX:.0} a second")));
+        }
+        let most = target.most_pipelined();
+        if bound > most {
+            return Err(usage(format!(
+                "`sweep` needs {bound} requests in flight, and the connections allow {most} ({})",
+                target.limits()
+            )));
+        }
+        Ok(Plan { target, peak_per_s, peak_from, runs, seconds, bound, seed, metrics, warnings })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Spec;
+    use crate::usl::{Usl, synthetic};
+
+    const LAW: Usl = Usl { lambda: 3000.0, sigma: 0.02, kappa: 0.0001 };
+
+    #[test]
+    fn peak_of_a_ladder_is_that_of_its_law() {
+        let ladder = synthetic(4096, |n| LAW.throughput(n));
+        let (peak_per_s, source, remark) = peak_of("usl.json", &ladder).expect("a peak");
+        assert!((peak_per_s / 75_600.0 - 1.0).abs() < 0.02, "{peak_per_s}");
+        assert!(source.starts_with("usl.json: X* at N = ") && remark.is_none(), "{source}");
+    }
+
+    #[test]
+    fn ladder_without_a_peak_gives_its_highest_throughput() {
+        let mut ladder = synthetic(64, |n| 1000.0 * n);
+        let (peak_per_s, source, remark) = peak_of("usl.json", &ladder).expect("a throughput");
+        assert!((peak_per_s / 64_000.0 - 1.0).abs() < 0.03, "{peak_per_s}");
+        assert!(source.ends_with("at N = 64") && remark.is_some(), "{source}");
+        ladder.rungs.iter_mut().for_each(|rung| rung.invalid.push("it was stopped".into()));
+        ladder.scaling = None;
+        assert!(peak_of("usl.json", &ladder).is_err_and(|error| error.to_string().contains("--peak")));
+    }
+
+    fn check(flags: &SweepFlags, spec: Spec, seconds: f64, expected: &str) {
+        let found = flags.plan(Target::Cql(spec), (seconds, BOUND), 1, None);
+        let text = found.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(text.contains(expected) && text.is_empty() == expected.is_empty(), "{text}");
+    }
+
+    #[test]
+    fn errors_name_the_wrong_flag() {
+        let peak = |peak_per_s| SweepFlags { peak_per_s: Some(peak_per_s), ..SweepFlags::default() };
+        check(&peak(1e5), Spec::default(), SECONDS, "");
+        check(&SweepFlags::default(), Spec::default(), SECONDS, "--from with the JSON of `usl`, or --peak");
+        check(&SweepFlags { from: Some("x".into()), ..peak(1e5) }, Spec::default(), SECONDS, "--peak");
+        check(
+            &SweepFlags { from: Some("/no/file".into()), ..SweepFlags::default() },
+            Spec::default(),
+            SECONDS,
+            "/no/file",
+        );
+        check(&peak(0.0), Spec::default(), SECONDS, "--peak");
+        check(&peak(1e5), Spec::default(), 3.0, "--duration");
+        check(&SweepFlags { runs: Some(0), ..peak(1e5) }, Spec::default(), SECONDS, "--sweep-runs");
+        check(&peak(1e5), Spec { connections: 2, streams: 100, ..Spec::default() }, SECONDS, "--streams");
+    }
+}

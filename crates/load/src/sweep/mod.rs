@@ -1,0 +1,22 @@
+//! `fairlane load sweep`: response times, service times and concurrency under open loops. A closed
+//! loop slows down with the server, so that it finds capacity but hides latency. Users are an open
+//! loop: one throughput below the peak belongs to two concurrencies, and one of them is unstable.
+//!
+//! ```text
+//!   cli ── flags ──► Plan ──► sweep: Poisson arrivals at 4, 40 and 100 % of the peak
+//!                               │ run (CQL) · sql::run · metrics page
+//!                               └──► Run (seconds: S, R, N) ──► verdict ──► text · JSON · HTML
+//! ```
+
+mod cli;
+pub(crate) mod flags;
+mod measure;
+mod run;
+mod text;
+mod verdict;
+
+pub use cli::Page;
+pub(crate) use cli::run as cli;
+pub use measure::{Plan, Progress, Sweep, sweep};
+pub use run::{Run, SweepSecond};
+pub use verdict::{Compared, Verdict};
