@@ -22,10 +22,6 @@ use crate::files::{list, name, read, rust_files, verdict};
 /// Maximum number of files in a circle.
 const FILES_MAX: usize = 3;
 
-/// Crates with larger circles: their largest number of files. Lower a number when a circle
-/// shrinks, and remove the entry at [`FILES_MAX`].
-const LARGER: &[(&str, usize)] = &[("sql", 38)];
-
 /// Checks the files of every crate.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let mut complaints = Vec::new();
@@ -35,18 +31,12 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
             continue;
         }
         let krate = name(&folder);
-        let files_max = LARGER.iter().find(|(larger, _)| *larger == krate).map_or(FILES_MAX, |found| found.1);
         let largest = circles(&files(&source)?).into_iter().max_by_key(Vec::len).unwrap_or_default();
-        if largest.len() > files_max {
+        if largest.len() > FILES_MAX {
             complaints.push(format!(
-                "`{krate}` has a circle of {} files that import each other, at most {files_max}:\n    {}",
+                "`{krate}` has a circle of {} files that import each other, at most {FILES_MAX}:\n    {}",
                 largest.len(),
                 largest.join("\n    ")
-            ));
-        } else if largest.len() < files_max && files_max > FILES_MAX {
-            complaints.push(format!(
-                "the largest circle of `{krate}` has {} files: lower its number in xtask/src/circles.rs.",
-                largest.len()
             ));
         }
     }

@@ -11,7 +11,6 @@ use frontdoor::Full;
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::response::ErrorResponse;
 
-use crate::catalog::CATALOG;
 use crate::engine::bounded::Exceeded;
 use crate::engine::column_names;
 use crate::engine::wide::TooWide;
@@ -82,12 +81,6 @@ impl Failure {
         let word = word.to_uppercase();
         Failure::new(state::READ_ONLY, format!("{word} is not possible over SQL: it is read-only for now"))
             .with_hint("Change data and tables through CQL, on this server's CQL port.")
-    }
-
-    /// Returns the error for a missing table, which is also used for hidden tables. The text is
-    /// that of DataFusion's planner.
-    pub(crate) fn no_table(keyspace: &str, table: &str) -> Failure {
-        Failure::new(state::NO_TABLE, format!("table '{CATALOG}.{keyspace}.{table}' not found"))
     }
 
     pub(crate) fn to_message(&self) -> ErrorResponse {

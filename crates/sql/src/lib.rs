@@ -23,4 +23,5 @@ mod postgres;
 
 pub use ::engine::scan::arrow::SCALE_MAX;
 pub use config::SqlConfig;
-pub use postgres::server::{Sql, StartError};
+pub use postgres::listener::StartError;
+pub use postgres::server::Sql;

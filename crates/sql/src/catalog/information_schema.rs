@@ -14,9 +14,10 @@ use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
 use engine::scan::schema_of;
+use postgres_types::Type;
 
+use crate::catalog::types::type_of;
 use crate::catalog::{CATALOG, Tables, shows};
-use crate::postgres::output::Shape;
 
 /// Name of the schema.
 pub(crate) const NAME: &str = "information_schema";
@@ -291,13 +292,13 @@ static VIEWS: [View; 14] = [
 #[derive(Clone, Debug)]
 pub(crate) struct InformationSchema {
     tables: Arc<RwLock<Tables>>,
-    decimals: i8,
+    decimal_scale: i8,
 }
 
 impl InformationSchema {
-    /// Creates the schema over `tables`. `decimals` is the scale of `decimal` columns.
-    pub(crate) fn new(tables: Arc<RwLock<Tables>>, decimals: i8) -> InformationSchema {
-        InformationSchema { tables, decimals }
+    /// Creates the schema over `tables`. `decimal_scale` is the scale of CQL `decimal` columns.
+    pub(crate) fn new(tables: Arc<RwLock<Tables>>, decimal_scale: i8) -> InformationSchema {
+        InformationSchema { tables, decimal_scale }
     }
 
     fn now(&self) -> Tables {
@@ -335,10 +336,10 @@ impl InformationSchema {
     }
 
     fn columns_of(&self, table: &TableDef) -> Vec<Row> {
-        let schema = schema_of(table, self.decimals);
-        // The types that results have for clients.
-        let Ok(shape) = Shape::new(&schema, &[]) else { return Vec::new() };
-        let row = |(place, (field, udt_name)): (usize, (&Arc<Field>, &str))| {
+        let schema = schema_of(table, self.decimal_scale);
+        let row = |(place, field): (usize, &Arc<Field>)| {
+            let ty = type_of(field).unwrap_or(Type::UNKNOWN);
+            let udt_name = ty.name();
             let type_name = type_name(udt_name);
             let (precision, radix, scale) = number_of(udt_name);
             let time = match udt_name {
@@ -360,7 +361,7 @@ impl InformationSchema {
             ]
             .concat()
         };
-        schema.fields().iter().zip(shape.type_names()).enumerate().map(row).collect()
+        schema.fields().iter().enumerate().map(row).collect()
     }
 
     /// Returns the constraints: the primary key of each table.

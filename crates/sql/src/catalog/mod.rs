@@ -9,6 +9,7 @@
 pub(crate) mod catalog_queries;
 pub(crate) mod information_schema;
 pub(crate) mod pg_catalog;
+pub(crate) mod types;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,9 +22,10 @@ use datafusion::error::{DataFusionError, Result};
 use engine::About;
 
 use crate::catalog::information_schema::InformationSchema;
+use crate::engine::engines::Engines;
 use crate::engine::table::CqlTable;
 use crate::engine::tasks;
-use crate::postgres::server::Sql;
+use crate::failure::{Failure, state};
 
 /// Name of the catalog and of the database.
 pub(crate) const CATALOG: &str = "fairlane";
@@ -93,10 +95,18 @@ pub(crate) fn shows(schema: &str) -> bool {
         || tasks::viewer().is_some_and(|viewer| viewer.sees(About::Keyspace(schema)))
 }
 
+/// Returns the error for a missing table, which is also used for hidden tables. The text is that
+/// of DataFusion's planner.
+pub(crate) fn no_table(keyspace: &str, table: &str) -> Failure {
+    Failure::new(state::NO_TABLE, format!("table '{CATALOG}.{keyspace}.{table}' not found"))
+}
+
 /// Catalog of all sessions. Only heavy lanes take its locks, to copy a pointer.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    sql: Sql,
+    engines: Engines,
+    /// Scale of CQL `decimal` columns.
+    decimal_scale: i8,
     tables: Arc<RwLock<Tables>>,
     /// Schemas that are not keyspaces.
     others: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
@@ -105,15 +115,22 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    pub(crate) fn new(sql: Sql, tables: Tables) -> Catalog {
+    /// Creates the catalog of `tables`, whose rows are read from `engines`.
+    pub(crate) fn new(engines: Engines, decimal_scale: i8, tables: Tables) -> Catalog {
         let tables = Arc::new(RwLock::new(tables));
-        Catalog { sql, tables, others: RwLock::default(), shows_all: false }
+        Catalog { engines, decimal_scale, tables, others: RwLock::default(), shows_all: false }
     }
 
     /// Returns a catalog of the same tables that hides no keyspace.
     pub(crate) fn of_all(&self) -> Catalog {
-        let (sql, tables) = (self.sql.clone(), self.tables.clone());
-        Catalog { sql, tables, others: RwLock::default(), shows_all: true }
+        let (engines, tables) = (self.engines.clone(), self.tables.clone());
+        Catalog {
+            engines,
+            decimal_scale: self.decimal_scale,
+            tables,
+            others: RwLock::default(),
+            shows_all: true,
+        }
     }
 
     /// Replaces the list of tables, if it has changed.
@@ -146,7 +163,7 @@ impl CatalogProvider for Catalog {
         }
         if name == information_schema::NAME {
             let tables = self.tables.clone();
-            return Some(Arc::new(InformationSchema::new(tables, self.sql.config().decimals)));
+            return Some(Arc::new(InformationSchema::new(tables, self.decimal_scale)));
         }
         let tables = self.tables();
         if !tables.has_keyspace(name) {
@@ -156,7 +173,8 @@ impl CatalogProvider for Catalog {
         if !self.shows_all && !shows(&name) {
             return Some(Arc::new(Hidden { name, tables }));
         }
-        Some(Arc::new(Keyspace { sql: self.sql.clone(), name, tables }))
+        let (engines, decimal_scale) = (self.engines.clone(), self.decimal_scale);
+        Some(Arc::new(Keyspace { engines, decimal_scale, name, tables }))
     }
 
     fn register_schema(
@@ -171,7 +189,8 @@ impl CatalogProvider for Catalog {
 
 #[derive(Debug)]
 struct Keyspace {
-    sql: Sql,
+    engines: Engines,
+    decimal_scale: i8,
     name: String,
     tables: Tables,
 }
@@ -184,7 +203,8 @@ impl SchemaProvider for Keyspace {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let found = self.tables.table(&self.name, name);
-        Ok(found.map(|def| Arc::new(CqlTable::new(self.sql.clone(), def)) as Arc<dyn TableProvider>))
+        let table = |def| CqlTable::new(self.engines.clone(), def, self.decimal_scale);
+        Ok(found.map(|def| Arc::new(table(def)) as Arc<dyn TableProvider>))
     }
 
     fn table_exist(&self, name: &str) -> bool {

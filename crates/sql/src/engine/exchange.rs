@@ -17,10 +17,9 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::analyze::AnalyzeExec;
@@ -28,21 +27,16 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream};
 use futures::StreamExt;
-use tokio::sync::mpsc;
 
+use crate::engine::measure;
 use crate::engine::passage::{Passage, PassageExec};
+use crate::engine::producer::{Sender, Started, channel, elsewhere};
 use crate::engine::run::Run;
 use crate::engine::scan::ScanExec;
 use crate::engine::tasks::{self, Handles};
-use crate::engine::wide;
 use crate::engine::yields::yielding;
-
-/// Maximum number of batches in a channel between two lanes: one in use, one ready. The channel's
-/// short lock is shared by heavy lanes only.
-const BATCHES_MAX: usize = 2;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -65,9 +59,6 @@ impl Passage for LaneExchange {
         Ok(elsewhere(schema, run, make))
     }
 }
-
-/// Producer's end of a channel of batches.
-pub(crate) type Sender = mpsc::Sender<Result<RecordBatch>>;
 
 /// Returns a task that runs a partition of the input and sends its batches. The task ends with the
 /// last batch, at an error, or when the consumer is gone.
@@ -97,72 +88,15 @@ fn pump(
     }
 }
 
-/// A started producer: the consumer's end of its channel, and its task.
-pub(crate) type Started = (mpsc::Receiver<Result<RecordBatch>>, lanes::Task<Result<(), tasks::Panicked>>);
-
 /// Starts a producer on the heavy lane of the partition's core, in the group of the caller.
 async fn on_core<F>(handles: &'static Handles, partition: usize, feed: F) -> Result<Started>
 where
     F: FnOnce(Sender) -> futures::future::BoxFuture<'static, ()> + Send + 'static,
 {
-    let (sender, receiver) = mpsc::channel(BATCHES_MAX);
+    let (sender, receiver) = channel();
     let core = partition % lanes::cores();
     let task = tasks::heavy_on(core, handles, lanes::current_group(), feed(sender)).await;
     Ok((receiver, task))
-}
-
-/// Returns a channel of [`BATCHES_MAX`] batches between lanes.
-pub(crate) fn channel() -> (Sender, mpsc::Receiver<Result<RecordBatch>>) {
-    mpsc::channel(BATCHES_MAX)
-}
-
-/// Returns the batches of a producer. `make` starts it, on any lane, when the stream is first
-/// polled. Dropping the stream cancels it.
-pub(crate) fn elsewhere<M, Fut>(
-    schema: datafusion::arrow::datatypes::SchemaRef,
-    run: Option<Arc<Run>>,
-    make: M,
-) -> SendableRecordBatchStream
-where
-    M: FnOnce(&'static Handles) -> Fut + Send + 'static,
-    Fut: Future<Output = Result<Started>> + Send + 'static,
-{
-    enum State<M> {
-        New(M),
-        Running(Started),
-        Ended,
-    }
-    let batches = futures::stream::unfold((State::New(make), run), |(state, run)| async move {
-        if let Some(run) = &run {
-            run.follow().await;
-        }
-        let (mut receiver, task) = match state {
-            State::New(make) => {
-                let Some(handles) = tasks::handles() else {
-                    let error = DataFusionError::Internal("a plan is run outside of heavy lanes".to_owned());
-                    return Some((Err(error), (State::Ended, run)));
-                };
-                match make(handles).await {
-                    Ok(started) => started,
-                    Err(error) => return Some((Err(error), (State::Ended, run))),
-                }
-            }
-            State::Running(started) => started,
-            State::Ended => return None,
-        };
-        match receiver.recv().await {
-            Some(Ok(batch)) => Some((Ok(batch), (State::Running((receiver, task)), run))),
-            Some(Err(error)) => Some((Err(error), (State::Ended, run))),
-            None => match task.await {
-                Ok(()) => None,
-                Err(tasks::Panicked) => {
-                    let error = DataFusionError::Internal("a part of the query panicked".to_owned());
-                    Some((Err(error), (State::Ended, run)))
-                }
-            },
-        }
-    });
-    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
 /// Optimizer rule that puts lane exchanges under nodes that combine partitions. It also reduces
@@ -183,7 +117,7 @@ impl PhysicalOptimizerRule for PlaceOnLanes {
         let plan = if partitions(&plan) > 1 { Arc::new(CoalescePartitionsExec::new(plan)) } else { plan };
         let placed = plan.transform_up(|node: Arc<dyn ExecutionPlan>| {
             if !combines_partitions(&node) {
-                let node = if is_narrowed { wide::split(node) } else { node };
+                let node = if is_narrowed { measure::split(node) } else { node };
                 return Ok(Transformed::yes(yielding(node)?));
             }
             let children: Vec<_> = node.children().into_iter().cloned().map(place).collect();

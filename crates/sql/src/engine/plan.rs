@@ -18,7 +18,6 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Volatility};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::{ExplainStatement, Statement};
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
@@ -29,17 +28,17 @@ use uuid::Uuid;
 use crate::catalog::catalog_queries;
 use crate::catalog::pg_catalog::{self, PgCatalog};
 use crate::catalog::{CATALOG, Catalog, Tables};
-use crate::config::SqlConfig;
 use crate::engine::dialect::{Dialect, SetTo, set_configs};
+use crate::engine::engines::Engines;
 use crate::engine::exchange::PlaceOnLanes;
-use crate::engine::plan_cache::PlanCache;
+use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
+use crate::engine::run::Physical;
 use crate::engine::table::{CqlTable, ScanOptions};
 use crate::engine::{bounded, exact, functions, wide};
 use crate::failure::{Failure, state as class};
-use crate::postgres::counts::PlanCacheCounts;
-use crate::postgres::server::Sql;
-use crate::postgres::settings::SERVER_VERSION;
 
+/// Version of Postgres whose dialect and catalog statements are planned for.
+pub(crate) const POSTGRES_VERSION: &str = "16.6";
 /// Memory of a syntax tree node in both plans, logical and optimized, bytes. A literal takes about
 /// 200 in each (the size of `Expr` and of its text, 2026-11-24).
 const NODE_BYTES: u64 = 400;
@@ -58,6 +57,11 @@ pub(crate) struct PlanOptions {
 
 /// State shared by all statements. The first one creates it.
 pub(crate) struct Planner {
+    engines: Engines,
+    /// Scale of CQL `decimal` columns.
+    decimal_scale: i8,
+    /// Rows of a batch, for statements without wide values.
+    batch_rows: usize,
     shared: OnceLock<Result<(SessionContext, Arc<Catalog>), String>>,
     dialect: OnceLock<Dialect>,
     cache: PlanCache,
@@ -69,7 +73,7 @@ impl fmt::Debug for Planner {
     }
 }
 
-/// A planner that other crates cannot see. Otherwise each program and test that drops a [`Sql`]
+/// A planner that other crates cannot see. Otherwise each program and test that drops a listener
 /// would compile the destructors of all of DataFusion again.
 pub(crate) trait Planning: fmt::Debug + Send + Sync {
     fn planner(&self) -> &Planner;
@@ -116,16 +120,6 @@ impl Optimized {
         let repeated = Arc::new(repeated(&plan)?);
         Ok(Optimized { plan, repeated })
     }
-}
-
-/// A plan to be executed.
-pub(crate) struct Physical {
-    /// Plan with one partition.
-    pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// State it was planned with.
-    pub(crate) state: Arc<SessionState>,
-    /// Ids of the tables that it reads more than once.
-    pub(crate) repeated: Arc<HashSet<Uuid>>,
 }
 
 impl Planned {
@@ -211,8 +205,16 @@ fn with_batches(state: &SessionState, rows: usize) -> SessionState {
 }
 
 impl Planner {
-    pub(crate) fn new() -> Planner {
-        Planner { shared: OnceLock::new(), dialect: OnceLock::new(), cache: PlanCache::default() }
+    /// Creates a planner of statements over the tables of `engines`.
+    pub(crate) fn new(engines: Engines, decimal_scale: i8, batch_rows: usize) -> Planner {
+        Planner {
+            engines,
+            decimal_scale,
+            batch_rows,
+            shared: OnceLock::new(),
+            dialect: OnceLock::new(),
+            cache: PlanCache::default(),
+        }
     }
 
     /// Returns the metrics of the plan cache.
@@ -226,7 +228,6 @@ impl Planner {
     /// The statement is invalid, unsupported, or exceeds a guardrail.
     pub(crate) async fn plan(
         &self,
-        sql: &Sql,
         text: &str,
         tables: Tables,
         options: &PlanOptions,
@@ -252,7 +253,7 @@ impl Planner {
                 format!("set_config takes constants or parameters here, which these are not: {call}"),
             )
         })?;
-        let make = || make(sql, tables.clone(), guardrails).map_err(|error| error.to_string());
+        let make = || self.make(tables.clone(), guardrails).map_err(|error| error.to_string());
         let shared = self.shared.get_or_init(make);
         let (context, catalog) =
             shared.as_ref().map_err(|error| Failure::new(class::INTERNAL, error.clone()))?;
@@ -296,43 +297,43 @@ impl Planner {
         }
         Ok(planned)
     }
-}
 
-/// Creates the shared state: functions, rules, the catalog.
-fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(SessionContext, Arc<Catalog>)> {
-    let SqlConfig { batch_rows, .. } = *sql.config();
-    let mut config = SessionConfig::new()
-        .with_create_default_catalog_and_schema(false)
-        .with_default_catalog_and_schema(CATALOG, "public")
-        .with_target_partitions(lanes::cores())
-        .with_batch_size(batch_rows);
-    let options = config.options_mut();
-    options.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
-    options.sql_parser.parse_float_as_decimal = true;
-    // For planning only. Each run has a runtime of its own (`run`).
-    let runtime = RuntimeEnvBuilder::new()
-        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
-        .build_arc()?;
-    let state = SessionStateBuilder::new_with_default_features()
-        .with_config(config)
-        .with_runtime_env(runtime)
-        .with_physical_optimizer_rule(Arc::new(PlaceOnLanes { batch_rows }))
-        .build();
-    let context = SessionContext::new_with_state(state);
-    let catalog = Arc::new(Catalog::new(sql.clone(), tables));
-    context.register_catalog(CATALOG, catalog.clone());
-    setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
-    let all = Arc::new(catalog.of_all());
-    let list: Arc<dyn CatalogProviderList> = Arc::new(MemoryCatalogProviderList::new());
-    list.register_catalog(CATALOG.to_owned(), all.clone());
-    let shown = Arc::new(PgCatalog::new(list)?);
-    all.register_schema(pg_catalog::NAME, shown.clone())?;
-    catalog.register_schema(pg_catalog::NAME, shown)?;
-    context.register_udf(functions::text("version", version()));
-    functions::register(&context);
-    exact::register(&context);
-    bounded::register(&context, guardrails);
-    Ok((context, catalog))
+    /// Creates the shared state: functions, rules, the catalog.
+    fn make(&self, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(SessionContext, Arc<Catalog>)> {
+        let batch_rows = self.batch_rows;
+        let mut config = SessionConfig::new()
+            .with_create_default_catalog_and_schema(false)
+            .with_default_catalog_and_schema(CATALOG, "public")
+            .with_target_partitions(lanes::cores())
+            .with_batch_size(batch_rows);
+        let options = config.options_mut();
+        options.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
+        options.sql_parser.parse_float_as_decimal = true;
+        // For planning only. Each run has a runtime of its own (`run`).
+        let runtime = RuntimeEnvBuilder::new()
+            .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
+            .build_arc()?;
+        let state = SessionStateBuilder::new_with_default_features()
+            .with_config(config)
+            .with_runtime_env(runtime)
+            .with_physical_optimizer_rule(Arc::new(PlaceOnLanes { batch_rows }))
+            .build();
+        let context = SessionContext::new_with_state(state);
+        let catalog = Arc::new(Catalog::new(self.engines.clone(), self.decimal_scale, tables));
+        context.register_catalog(CATALOG, catalog.clone());
+        setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
+        let all = Arc::new(catalog.of_all());
+        let list: Arc<dyn CatalogProviderList> = Arc::new(MemoryCatalogProviderList::new());
+        list.register_catalog(CATALOG.to_owned(), all.clone());
+        let shown = Arc::new(PgCatalog::new(list)?);
+        all.register_schema(pg_catalog::NAME, shown.clone())?;
+        catalog.register_schema(pg_catalog::NAME, shown)?;
+        context.register_udf(functions::text("version", version()));
+        functions::register(&context);
+        exact::register(&context);
+        bounded::register(&context, guardrails);
+        Ok((context, catalog))
+    }
 }
 
 /// Converts `EXPLAIN (…)` with its options, which DataFusion's planner would ignore otherwise.
@@ -361,7 +362,7 @@ fn explained(statement: datafusion::sql::sqlparser::ast::Statement) -> Result<St
 
 /// Returns the text in which clients search for the version of Postgres.
 fn version() -> String {
-    format!("PostgreSQL {SERVER_VERSION} (fairlane {})", env!("CARGO_PKG_VERSION"))
+    format!("PostgreSQL {POSTGRES_VERSION} (fairlane {})", env!("CARGO_PKG_VERSION"))
 }
 
 /// Returns the shared state with the session's options.

@@ -12,7 +12,6 @@ use datafusion::execution::session_state::SessionState;
 
 use crate::catalog::Tables;
 use crate::engine::plan::{PlanOptions, Planned};
-use crate::postgres::counts::PlanCacheCounts;
 
 /// Maximum number of plans. They take at most 25 MB.
 const PLANS_MAX: usize = 64;
@@ -43,6 +42,17 @@ pub(crate) struct PlanCache {
     /// lock.
     plans: AtomicU64,
     bytes: AtomicU64,
+}
+
+/// Counters of the plan cache, which all cores share. The first core reports them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PlanCacheCounts {
+    /// Statements whose plan was in the cache, since the start.
+    pub(crate) hits: u64,
+    /// Plans in the cache.
+    pub(crate) plans: u64,
+    /// Estimated size of these plans, bytes.
+    pub(crate) bytes: u64,
 }
 
 /// Result of a lookup.

@@ -13,18 +13,27 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionState;
-use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use lanes::Group;
 use uuid::Uuid;
 use workload::{Account, Effective};
 
 use crate::engine::memory::StatementMemory;
-use crate::engine::plan::Physical;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::spill::{Files, SpillSpace, Spills};
 
 /// Interval at which a suspended task looks whether it may go on.
 const SUSPENDED_EVERY: Duration = Duration::from_millis(20);
+
+/// A plan to be executed.
+pub(crate) struct Physical {
+    /// Plan with one partition.
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// State it was planned with.
+    pub(crate) state: Arc<SessionState>,
+    /// Ids of the tables that it reads more than once.
+    pub(crate) repeated: Arc<HashSet<Uuid>>,
+}
 
 /// State shared by all operators of one query.
 pub(crate) struct Run {

@@ -29,16 +29,16 @@ use engine::Error;
 use engine::scan::{BatchSource, TableScan};
 
 use crate::engine::dynamic_filters::DynamicFilters;
-use crate::engine::exchange::{Sender, Started, channel, elsewhere};
+use crate::engine::engines::Engines;
+use crate::engine::producer::{Sender, Started, channel, elsewhere};
 use crate::engine::run::Run;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::tasks::{self, Handles};
-use crate::postgres::server::Sql;
 
 /// Plan node that scans a table.
 #[derive(Clone, Debug)]
 pub(crate) struct ScanExec {
-    sql: Sql,
+    engines: Engines,
     /// Definition that the scan's column indexes refer to.
     def: Arc<TableDef>,
     scan: TableScan,
@@ -53,7 +53,7 @@ pub(crate) struct ScanExec {
 impl ScanExec {
     /// Creates a scan that returns batches of `schema`. Must be called on a lane.
     pub(crate) fn new(
-        sql: Sql,
+        engines: Engines,
         def: Arc<TableDef>,
         scan: TableScan,
         schema: SchemaRef,
@@ -68,7 +68,7 @@ impl ScanExec {
         // The scan yields by itself.
         .with_scheduling_type(SchedulingType::Cooperative);
         ScanExec {
-            sql,
+            engines,
             def,
             scan,
             dynamic: Vec::new(),
@@ -150,7 +150,7 @@ impl ExecutionPlan for ScanExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let (sql, def, scan) = (self.sql.clone(), self.def.clone(), self.scan.clone());
+        let (engines, def, scan) = (self.engines.clone(), self.def.clone(), self.scan.clone());
         let schema = self.schema.clone();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let (run, snapshots) = (Run::of(&context), Snapshots::of(&context));
@@ -161,16 +161,15 @@ impl ExecutionPlan for ScanExec {
             run.expect((rows / lanes::cores()) as u64);
         }
         let snapshot = move || {
-            let here = sql.here().ok_or_else(|| Error::Server("the server is stopping".to_owned()))?;
-            let current = here.engine.schema();
+            let engine = engines.here().ok_or_else(|| Error::Server("the server is stopping".to_owned()))?;
+            let current = engine.schema();
             let altered = |now: &Arc<TableDef>| now.id != def.id || now.columns != def.columns;
             if current.table(&def.keyspace, &def.name).is_some_and(altered) {
                 return Err(Error::Stale);
             }
             let source = match &snapshots {
-                Some(snapshots) => snapshots.scan(&*here.engine, def.id, &scan, &viewer),
-                None => here
-                    .engine
+                Some(snapshots) => snapshots.scan(&*engine, def.id, &scan, &viewer),
+                None => engine
                     .table_snapshot_for(&scan.keyspace, &scan.table, Some(&viewer))
                     .and_then(|snapshot| snapshot.scan(&scan)),
             };

@@ -15,9 +15,9 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use engine::scan::{TableScan, schema_of};
 
+use crate::engine::engines::Engines;
 use crate::engine::filter;
 use crate::engine::scan::ScanExec;
-use crate::postgres::server::Sql;
 
 /// Options of a session for its scans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,15 +28,17 @@ pub(crate) struct ScanOptions {
 /// A table, stored or virtual.
 #[derive(Debug)]
 pub(crate) struct CqlTable {
-    sql: Sql,
+    engines: Engines,
     pub(crate) def: Arc<TableDef>,
+    /// Scale of its CQL `decimal` columns.
+    decimal_scale: i8,
     schema: SchemaRef,
 }
 
 impl CqlTable {
-    pub(crate) fn new(sql: Sql, def: Arc<TableDef>) -> CqlTable {
-        let schema = schema_of(&def, sql.config().decimals);
-        CqlTable { sql, def, schema }
+    pub(crate) fn new(engines: Engines, def: Arc<TableDef>, decimal_scale: i8) -> CqlTable {
+        let schema = schema_of(&def, decimal_scale);
+        CqlTable { engines, def, decimal_scale, schema }
     }
 
     /// Returns the table with its timestamps in another zone. `None` if it has none, or all are in
@@ -58,7 +60,8 @@ impl CqlTable {
         });
         let schema =
             Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), self.schema.metadata().clone()));
-        Some(CqlTable { sql: self.sql.clone(), def: self.def.clone(), schema })
+        let (engines, def) = (self.engines.clone(), self.def.clone());
+        Some(CqlTable { engines, def, decimal_scale: self.decimal_scale, schema })
     }
 
     /// Returns the estimated rows and bytes on all cores. Unknown if any core has no estimate.
@@ -66,11 +69,11 @@ impl CqlTable {
         let mut statistics = Statistics::new_unknown(&self.schema);
         let (mut rows, mut bytes) = (0_u64, 0_u64);
         for core in 0..lanes::cores() {
-            let (sql, def) = (self.sql.clone(), self.def.clone());
+            let (engines, def) = (self.engines.clone(), self.def.clone());
             let count =
                 lanes::call(
                     core,
-                    move || async move { sql.here()?.engine.statistics(&def.keyspace, &def.name) },
+                    move || async move { engines.here()?.statistics(&def.keyspace, &def.name) },
                 );
             let Some(counted) = count.await else { return statistics };
             rows = rows.saturating_add(counted.rows);
@@ -113,14 +116,14 @@ impl TableProvider for CqlTable {
             // DataFusion passes no limit if it filters afterwards, since filters are inexact.
             limit: limit.filter(|_| filters.is_empty()).map(|limit| limit as u64),
             batch_rows: state.config().batch_size(),
-            scale: self.sql.config().decimals,
+            scale: self.decimal_scale,
             bypass_cache: options.bypass_cache,
         };
         let statistics = match scan.filters.is_empty() {
             true => statistics,
             false => statistics.to_inexact(),
         };
-        Ok(Arc::new(ScanExec::new(self.sql.clone(), self.def.clone(), scan, schema, statistics)))
+        Ok(Arc::new(ScanExec::new(self.engines.clone(), self.def.clone(), scan, schema, statistics)))
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {

@@ -5,32 +5,20 @@
 //!
 //! 1. Before a plan is made, the constants of the statement determine the rows of a batch
 //!    ([`rows_for`]).
-//! 2. While it runs, the inputs of joins and of UNNEST are measured ([`measured`]). Values too
+//! 2. While it runs, the inputs of joins and of UNNEST are measured (`measure`). Values too
 //!    wide for the rows of a batch are charged as a full batch of them. If there is no memory for
 //!    it, the run ends. A query that has returned no rows yet is restarted with fewer rows in a
 //!    batch (`query`). Others run out of memory.
 
 use std::fmt;
-use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SplitMetrics};
-use datafusion::physical_plan::stream::{BatchSplitStream, RecordBatchStreamAdapter};
-use datafusion::physical_plan::unnest::UnnestExec;
-use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
-use futures::StreamExt;
 
 use crate::engine::bounded::{BATCH_BYTES_MAX, widest};
-use crate::engine::passage::{Passage, PassageExec};
-use crate::engine::run::Run;
-use crate::engine::scan::ScanExec;
 
 /// Bytes of constants and wide values in a batch that the rows are computed for. An operator holds
 /// a few such batches at a time.
@@ -100,7 +88,7 @@ pub(crate) struct TooWide {
     /// Rows of a batch in that run.
     pub(crate) rows: usize,
     /// Bytes of a batch of that many rows.
-    batch_bytes: u64,
+    pub(crate) batch_bytes: u64,
 }
 
 impl fmt::Display for TooWide {
@@ -133,102 +121,8 @@ impl TooWide {
     }
 }
 
-/// Returns the inputs of a join or an UNNEST, each under a node that measures it.
-pub(crate) fn measured(node: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
-    let is_unnest = node.is::<UnnestExec>();
-    let over = |input: Arc<dyn ExecutionPlan>| match is_unnest {
-        true => PassageExec::<Unnested>::over(input),
-        false => PassageExec::<Joined>::over(input),
-    };
-    node.children().into_iter().cloned().map(over).collect()
-}
-
-/// Puts a node that splits batches above one that makes them of any number of rows.
-pub(crate) fn split(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    let is_leaf = node.children().is_empty() && !node.is::<ScanExec>();
-    let is_window = node.is::<WindowAggExec>() || node.is::<BoundedWindowAggExec>();
-    if is_leaf || is_window { PassageExec::<Split>::over(node) } else { node }
-}
-
-/// Measures an input of a join.
-#[derive(Debug)]
-struct Joined;
-
-/// Measures the input of an UNNEST.
-#[derive(Debug)]
-struct Unnested;
-
-/// Splits batches that have too many rows.
-#[derive(Debug)]
-struct Split;
-
-impl Passage for Joined {
-    const NAME: &'static str = "MeasureExec";
-
-    fn run(
-        input: &Arc<dyn ExecutionPlan>,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        checked(input, partition, context, joined)
-    }
-}
-
-impl Passage for Unnested {
-    const NAME: &'static str = "MeasureExec";
-
-    fn run(
-        input: &Arc<dyn ExecutionPlan>,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        checked(input, partition, context, unnested)
-    }
-}
-
-impl Passage for Split {
-    const NAME: &'static str = "SplitExec";
-
-    fn run(
-        input: &Arc<dyn ExecutionPlan>,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        let rows = context.session_config().batch_size();
-        let metrics = SplitMetrics::new(&ExecutionPlanMetricsSet::new(), partition);
-        Ok(Box::pin(BatchSplitStream::new(input.execute(partition, context)?, rows, metrics)))
-    }
-}
-
-/// Runs a partition of the input and checks each batch. Charges the full batch that a wide one may
-/// grow to, until the next one comes. If there is no memory for it, the run ends.
-fn checked(
-    input: &Arc<dyn ExecutionPlan>,
-    partition: usize,
-    context: Arc<TaskContext>,
-    check: fn(&RecordBatch, usize) -> Result<(), TooWide>,
-) -> Result<SendableRecordBatchStream> {
-    let rows = context.session_config().batch_size();
-    let (run, memory) = (Run::of(&context), MemoryConsumer::new("wide rows").register(context.memory_pool()));
-    let input = input.execute(partition, context)?;
-    let schema = input.schema();
-    let batches = input.map(move |batch| {
-        let batch = batch?;
-        let Err(wide) = check(&batch, rows) else {
-            memory.free();
-            return Ok(batch);
-        };
-        match memory.try_resize(usize::try_from(wide.batch_bytes).unwrap_or(usize::MAX)) {
-            Ok(()) => Ok(batch),
-            Err(error) if run.as_ref().is_some_and(|run| run.has_given()) => Err(error),
-            Err(_) => Err(DataFusionError::External(Box::new(wide))),
-        }
-    });
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
-}
-
 /// Checks a batch whose rows a join copies into batches of `rows` rows. One row is always allowed.
-fn joined(batch: &RecordBatch, rows: usize) -> Result<(), TooWide> {
+pub(crate) fn joined(batch: &RecordBatch, rows: usize) -> Result<(), TooWide> {
     let row_bytes = batch.columns().iter().fold(0_u64, |sum, column| sum.saturating_add(widest(column)));
     let batch_bytes = row_bytes.saturating_mul(rows as u64);
     if batch_bytes <= INPUT_BYTES_MAX || rows <= 1 {
@@ -239,7 +133,7 @@ fn joined(batch: &RecordBatch, rows: usize) -> Result<(), TooWide> {
 
 /// Checks a batch whose rows UNNEST copies for each element of their lists. The longest list may
 /// have more elements than a batch has rows.
-fn unnested(batch: &RecordBatch, rows: usize) -> Result<(), TooWide> {
+pub(crate) fn unnested(batch: &RecordBatch, rows: usize) -> Result<(), TooWide> {
     let longest = |column: &ArrayRef| elements_max(column).max(1);
     let (mut copies, mut row_bytes) = (rows as u64, 0_u64);
     for column in batch.columns() {
@@ -276,6 +170,8 @@ fn elements_max(column: &ArrayRef) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use datafusion::arrow::array::{Int64Array, ListArray, StringArray};
     use datafusion::arrow::datatypes::Int64Type;
 

@@ -18,9 +18,9 @@ use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::Stream;
 use futures::future::BoxFuture;
 
+use crate::engine::measure;
 use crate::engine::passage::{Passage, PassageExec};
 use crate::engine::run::Run;
-use crate::engine::wide;
 
 /// Yields between batches of its input.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) fn yielding(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execution
     if !makes_many {
         return Ok(node);
     }
-    let inputs = wide::measured(&node);
+    let inputs = measure::measured(&node);
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
     Ok(PassageExec::<Yielding>::over(node.replace_children(inputs, options)?))
 }

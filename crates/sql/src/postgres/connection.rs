@@ -2,14 +2,11 @@
 //! length. Outgoing messages are buffered and written together. `message` decodes the bodies of
 //! incoming messages; the library `pgwire` encodes outgoing ones.
 
-use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use frontdoor::{Account, Charge, ClientCertificates, Slot, Stream, Tls};
+use frontdoor::{Account, Charge, ClientCertificates, Stream, Tls};
 use lanes::net::TcpStream;
 use pgwire::messages::Message;
 use pgwire::messages::startup::{BackendKeyData, ParameterStatus, SecretKey};
@@ -17,14 +14,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::failure::{Failure, state};
 use crate::postgres::counts::{Counts, add};
-use crate::postgres::login;
+use crate::postgres::error::End;
 use crate::postgres::message::{Body, Frame, LARGE_BYTES};
+use crate::postgres::output::OUTPUT_BYTES;
 use crate::postgres::seen::Seen;
-use crate::postgres::server::{Here, Sql};
-use crate::postgres::session::Session;
 
-/// Bytes of answers that are buffered before they are written.
-pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
 /// Free space reserved for a read, bytes.
 const INPUT_BYTES: usize = 8 << 10;
 /// Size of the chunks in which a large message is received, bytes.
@@ -34,24 +28,6 @@ const SMALL_BYTES_MAX: usize = 10_000;
 /// Work units of a message, apart from its bytes: reading, answering and writing take a few
 /// microseconds.
 const UNITS_PER_MESSAGE: u32 = 50;
-/// Time limit for sending the last error to a client.
-const REFUSAL: Duration = Duration::from_secs(1);
-
-/// Reason for the end of a connection.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// The client closed the connection or sent Terminate.
-    Gone,
-    /// An error, to be sent to the client.
-    Failed(Failure),
-}
-
-impl From<io::Error> for End {
-    fn from(_: io::Error) -> End {
-        End::Gone
-    }
-}
-
 /// Kinds of messages that a client may send in the current state of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -94,7 +70,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, message_bytes_max: usize, counts: Rc<Counts>, seen: Rc<Seen>) -> Connection {
+    pub(crate) fn new(
+        stream: TcpStream,
+        message_bytes_max: usize,
+        counts: Rc<Counts>,
+        seen: Rc<Seen>,
+    ) -> Connection {
         add(&counts.connections, 1);
         Connection {
             stream: Some(Stream::Plain(stream)),
@@ -351,52 +332,5 @@ impl Drop for Connection {
         let Counts { connections, buffer_bytes, .. } = &*self.counts;
         connections.set(connections.get() - 1);
         buffer_bytes.set(buffer_bytes.get() - self.buffer_bytes);
-    }
-}
-
-/// Serves a client until one side ends the connection.
-pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slot) {
-    let config = sql.config();
-    let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::new(slot.peer(), 0));
-    add(&here.counts.accepted, 1);
-    let seen = here.accept(peer);
-    let _left = Left { here: here.clone(), number: seen.number };
-    let mut connection = Connection::new(stream, config.startup_bytes_max, here.counts.clone(), seen.clone());
-    let login = seen.unless_ended(login::log_in(&sql, &here, &mut connection, &slot, peer));
-    let Some(login) = slot.log_in(config.startup_timeout, login).await else { return };
-    let ended = match login {
-        Ok(client) => {
-            let account = config.accounts.connection(client.login.role());
-            connection.allow(config.message_bytes_max, account.clone());
-            let live = here.enter(&seen, client.login.role().to_string(), client.secret_bytes);
-            let ended = Rc::downgrade(&live);
-            client.login.on_end(move || {
-                if let Some(live) = ended.upgrade() {
-                    live.role_ended.set(true);
-                    live.bell.notify();
-                }
-            });
-            Session::new(sql.clone(), here, client, live, account).run(&mut connection, seen.number).await
-        }
-        Err(end) => end,
-    };
-    if let End::Failed(failure) = ended {
-        let last = async {
-            connection.put_failure(&failure)?;
-            connection.flush().await
-        };
-        let _ = lanes::time::timeout(REFUSAL, last).await;
-    }
-}
-
-/// Removes a session from its core's list when dropped.
-struct Left {
-    here: Rc<Here>,
-    number: i32,
-}
-
-impl Drop for Left {
-    fn drop(&mut self) {
-        self.here.leave(self.number);
     }
 }

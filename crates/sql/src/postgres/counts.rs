@@ -5,6 +5,8 @@ use std::cell::Cell;
 
 use engine::{Measure, MemoryUsage, Metric};
 
+use crate::engine::plan_cache::PlanCacheCounts;
+
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -18,17 +20,6 @@ pub(crate) struct Counts {
     pub(crate) sent_bytes: Cell<u64>,
     /// Capacity of the connections' input and output buffers.
     pub(crate) buffer_bytes: Cell<u64>,
-}
-
-/// Counters of the plan cache, which all cores share. The first core reports them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PlanCacheCounts {
-    /// Statements whose plan was in the cache, since the start.
-    pub(crate) hits: u64,
-    /// Plans in the cache.
-    pub(crate) plans: u64,
-    /// Estimated size of these plans, bytes.
-    pub(crate) bytes: u64,
 }
 
 /// Adds to a count.

@@ -12,8 +12,9 @@ use pgwire::messages::ProtocolVersion;
 use pgwire::messages::startup::{Authentication, NegotiateProtocolVersion};
 
 use crate::failure::{Failure, state};
-use crate::postgres::connection::{Connection, End};
+use crate::postgres::connection::Connection;
 use crate::postgres::counts::add;
+use crate::postgres::error::End;
 use crate::postgres::message::{First, Frame};
 use crate::postgres::server::{Here, Sql};
 

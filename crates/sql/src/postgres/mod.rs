@@ -3,7 +3,9 @@
 pub(crate) mod audit;
 pub(crate) mod connection;
 pub(crate) mod counts;
+pub(crate) mod error;
 pub(crate) mod guesses;
+pub(crate) mod listener;
 pub(crate) mod login;
 pub(crate) mod message;
 pub(crate) mod numeric;
@@ -13,6 +15,7 @@ pub(crate) mod parameters;
 pub(crate) mod portal;
 pub(crate) mod query;
 pub(crate) mod seen;
+pub(crate) mod serve;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod session_commands;

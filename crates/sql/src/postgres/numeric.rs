@@ -20,17 +20,6 @@ use pgwire::api::results::FieldFormat;
 const WIDTH: usize = 4;
 const NEGATIVE: i16 = 0x4000;
 
-/// Returns the Postgres type of a column of decimals or of lists of them. `None` for other
-/// columns.
-pub(crate) fn type_of(ty: &DataType) -> Option<Type> {
-    match ty {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            item.data_type().is_decimal().then_some(Type::NUMERIC_ARRAY)
-        }
-        single => single.is_decimal().then_some(Type::NUMERIC),
-    }
-}
-
 /// Encodes a column of decimals or of lists of them: as texts, or as bytes for the binary format.
 ///
 /// # Errors

@@ -15,9 +15,13 @@ use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::messages::Message;
 use pgwire::messages::data::{DataRow, RowDescription};
 
+use crate::catalog::types::{has_postgres_type, numeric_type, wide, wide_field};
 use crate::engine::{column_names, interval, text_form};
 use crate::failure::{Failure, state};
 use crate::postgres::numeric;
+
+/// Bytes of answers that are buffered before they are written.
+pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
 
 /// The columns of a result, in the formats that one client requested.
 #[derive(Clone, Debug)]
@@ -49,7 +53,7 @@ enum To {
 impl To {
     fn of(field: &Arc<Field>, format: FieldFormat) -> Option<To> {
         let ty = field.data_type();
-        if let Some(own) = numeric::type_of(ty) {
+        if let Some(own) = numeric_type(ty) {
             return Some(To::Numeric(own));
         }
         match ty {
@@ -73,23 +77,6 @@ fn is_written(ty: &DataType) -> bool {
             ty.is_floating()
                 || matches!(ty, DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_))
         }
-    }
-}
-
-fn wide_field(field: &Arc<Field>) -> Arc<Field> {
-    let wide = Field::new(field.name(), wide(field.data_type()), field.is_nullable());
-    Arc::new(wide.with_metadata(field.metadata().clone()))
-}
-
-/// Returns the type with 16-bit integers for 8-bit ones, and signed 64-bit integers for unsigned
-/// ones.
-fn wide(ty: &DataType) -> DataType {
-    match ty {
-        DataType::Int8 => DataType::Int16,
-        DataType::UInt64 => DataType::Int64,
-        DataType::List(item) => DataType::List(wide_field(item)),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(wide_field).collect()),
-        other => other.clone(),
     }
 }
 
@@ -158,11 +145,6 @@ impl Shape {
     /// Returns the RowDescription message.
     pub(crate) fn description(&self) -> RowDescription {
         RowDescription::new(self.fields.iter().map(Into::into).collect())
-    }
-
-    /// Returns Postgres' names of the columns' types.
-    pub(crate) fn type_names(&self) -> impl Iterator<Item = &str> {
-        self.fields.iter().map(|field| field.datatype().name())
     }
 
     /// Returns an encoder of a batch's rows, one at a time.
@@ -241,22 +223,6 @@ fn as_converted(schema: &Schema, converted: &[(usize, To)]) -> Schema {
     Schema::new(schema.fields().iter().enumerate().map(one).collect::<Vec<_>>())
 }
 
-/// Returns true if Postgres has the type: single values, arrays of them, and rows of them.
-fn has_postgres_type(ty: &DataType) -> bool {
-    match ty {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            !matches!(item.data_type(), DataType::Struct(_)) && is_single(item.data_type())
-        }
-        DataType::Struct(fields) => fields.iter().all(|field| is_single(field.data_type())),
-        single => is_single(single),
-    }
-}
-
-fn is_single(ty: &DataType) -> bool {
-    use DataType::{Decimal32, Decimal64, Decimal256, Float16};
-    !ty.is_nested() && !matches!(ty, Decimal32(..) | Decimal64(..) | Decimal256(..) | Float16)
-}
-
 /// Converts a column to JSON texts.
 fn json(column: &ArrayRef) -> Result<ArrayRef, Failure> {
     let schema = Arc::new(Schema::new(vec![Field::new("v", column.data_type().clone(), true)]));
@@ -269,4 +235,48 @@ fn json(column: &ArrayRef) -> Result<ArrayRef, Failure> {
     let texts = String::from_utf8_lossy(&written);
     let value = |line: &str| line.strip_prefix("{\"v\":")?.strip_suffix('}').map(str::to_owned);
     Ok(Arc::new(texts.lines().map(value).collect::<StringArray>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn described_types_match_the_catalog() {
+        use DataType::{
+            Boolean, Decimal128, FixedSizeBinary, Int8, Int64, Interval, Map, Null, Timestamp, UInt64, Utf8,
+        };
+        let item = |ty: DataType| Arc::new(Field::new_list_field(ty, true));
+        let entries = Field::new("key", Utf8, false);
+        let entries = DataType::Struct(vec![entries, Field::new("value", Int64, true)].into());
+        let map = Map(Arc::new(Field::new("entries", entries, false)), false);
+        let row = DataType::Struct(vec![Field::new("a", Int8, true)].into());
+        let zone = Some(Arc::from("UTC"));
+        let types = [
+            Null,
+            Boolean,
+            Int8,
+            Int64,
+            UInt64,
+            DataType::Float32,
+            DataType::Date32,
+            Utf8,
+            FixedSizeBinary(16),
+            DataType::Binary,
+            Decimal128(38, 6),
+            Interval(IntervalUnit::MonthDayNano),
+            Timestamp(datafusion::arrow::datatypes::TimeUnit::Millisecond, zone),
+            DataType::List(item(Int8)),
+            DataType::List(item(Decimal128(38, 6))),
+            DataType::List(item(DataType::List(item(Int64)))),
+            map,
+            row,
+        ];
+        for ty in types {
+            let field = Arc::new(Field::new("a", ty.clone(), true));
+            let described = Shape::new(&Schema::new(vec![field.clone()]), &[]);
+            let described = described.map(|shape| shape.fields[0].datatype().clone()).ok();
+            assert_eq!(described, crate::catalog::types::type_of(&field), "{ty}");
+        }
+    }
 }

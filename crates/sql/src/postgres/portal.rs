@@ -15,12 +15,13 @@ use crate::engine::plan::Planned;
 use crate::engine::tasks::HeavyDrop;
 use crate::engine::text;
 use crate::failure::{Failure, state};
-use crate::postgres::connection::{Connection, End};
+use crate::postgres::connection::Connection;
 use crate::postgres::counts::add;
+use crate::postgres::error::{End, RequestError};
 use crate::postgres::output::Shape;
 use crate::postgres::query::{Progress, Running};
 use crate::postgres::server::{Cancel, Live};
-use crate::postgres::session::{Prepared, RequestError, Session};
+use crate::postgres::session::{Prepared, Session};
 use crate::postgres::statement::{SessionCommand, Statement};
 use crate::postgres::statement_context::StatementContext;
 

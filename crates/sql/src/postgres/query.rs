@@ -13,8 +13,7 @@ use crate::engine::plan::{Joins, Planned};
 use crate::engine::run::Run;
 use crate::engine::wide::TooWide;
 use crate::failure::{Failure, state};
-use crate::postgres::connection::OUTPUT_BYTES;
-use crate::postgres::output::{Rows, Shape};
+use crate::postgres::output::{OUTPUT_BYTES, Rows, Shape};
 
 /// Rows encoded between checks for a yield: some tens of microseconds.
 const ROWS_PER_CHECK: u64 = 128;

@@ -7,20 +7,18 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Cancelled, Login};
+use access::{Access, Login};
 use engine::{ClientSession, SessionStage, shortened};
 use frontdoor::Account;
 use lanes::sync::Notify;
 
 use crate::failure::{Failure, state};
-use crate::postgres::connection::End;
+use crate::postgres::error::End;
 use crate::postgres::message::Frame;
-use crate::postgres::server::Here;
-use crate::postgres::settings::Settings;
+use crate::postgres::settings::{Settings, first_of};
 
 /// Time for the client of an ended session to read pending answers and the last message.
 const END_WITHIN: Duration = Duration::from_secs(1);
@@ -132,7 +130,7 @@ impl Seen {
     }
 
     /// Returns true if the session belongs to `role`.
-    fn is_of(&self, role: &str) -> bool {
+    pub(crate) fn is_of(&self, role: &str) -> bool {
         self.session.borrow().as_ref().is_some_and(|session| **session.login.role() == *role)
     }
 
@@ -142,7 +140,7 @@ impl Seen {
     }
 
     /// Ends the session at the next check of its task.
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         self.ended.set(true);
         self.bell.notify_waiters();
     }
@@ -190,7 +188,7 @@ impl Seen {
     }
 
     /// Returns the connection's row.
-    fn described(&self, here: &Here) -> ClientSession {
+    pub(crate) fn described(&self, access: &Access) -> ClientSession {
         let session = self.session.borrow();
         let session = session.as_ref();
         let text = |of: fn(&Chosen) -> &str| {
@@ -199,8 +197,8 @@ impl Seen {
         };
         let level = session.map(|SeenSession { login, chosen, .. }| {
             let chosen = Some(&*chosen.service_level).filter(|level| !level.is_empty());
-            let of_chosen = chosen.and_then(|level| here.access.effective_using(login, level).ok());
-            of_chosen.unwrap_or_else(|| here.access.effective(login)).level.name().clone()
+            let of_chosen = chosen.and_then(|level| access.effective_using(login, level).ok());
+            of_chosen.unwrap_or_else(|| access.effective(login)).level.name().clone()
         });
         let stage = match session {
             _ if self.ended.get() => SessionStage::Draining,
@@ -224,7 +222,7 @@ impl Seen {
             driver_name: None,
             driver_version: None,
             application_name: text(|chosen| &chosen.application_name),
-            keyspace: text(|chosen| crate::postgres::settings::first_of(&chosen.search_path)),
+            keyspace: text(|chosen| first_of(&chosen.search_path)),
             is_encrypted: self.is_encrypted.get(),
             certificate_subject: self.certificate_subject.borrow().as_deref().map(str::to_owned),
             in_flight: u32::from(self.is_busy.get()),
@@ -239,31 +237,4 @@ impl Seen {
 /// Returns the id of a session, which is also that of its running statement.
 pub(crate) fn id(number: i32) -> String {
     format!("sql-{number}")
-}
-
-/// Returns the table `system.connections`, for a core's registry.
-pub(crate) fn table(here: &Rc<Here>) -> engine::VirtualTable {
-    let (listing, looking) = (Rc::downgrade(here), Rc::downgrade(here));
-    let list = move || listing.upgrade().map_or_else(Vec::new, |here| here.connections());
-    ClientSession::table(
-        list,
-        |seen| seen.upgrade()?.role(),
-        move |seen| Some(seen.upgrade()?.described(&*looking.upgrade()?)),
-    )
-}
-
-/// Ends a session of this core, for `CANCEL SESSION`.
-pub(crate) fn cancel(here: &Here, wanted: &str, role: Option<&str>) -> Cancelled {
-    let number = wanted.strip_prefix("sql-").and_then(|number| number.parse().ok());
-    let seen =
-        number.and_then(|number: i32| here.connection(number)).filter(|seen| id(seen.number) == wanted);
-    match seen {
-        None => Cancelled::Unknown,
-        Some(seen) if role.is_some_and(|role| !seen.is_of(role)) => Cancelled::OfOther,
-        Some(seen) => {
-            seen.end();
-            here.wake(seen.number);
-            Cancelled::Done
-        }
-    }
 }

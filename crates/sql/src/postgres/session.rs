@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use access::Login;
 use engine::About;
-use frontdoor::{Account, Charge, Full};
+use frontdoor::{Account, Charge};
 use lanes::Group;
 use pgwire::api::Type;
 use pgwire::messages::data::ParameterDescription;
@@ -21,7 +21,8 @@ use crate::engine::plan::Planned;
 use crate::engine::table::ScanOptions;
 use crate::engine::tasks::HeavyDrop;
 use crate::failure::{Failure, state};
-use crate::postgres::connection::{Connection, End};
+use crate::postgres::connection::Connection;
+use crate::postgres::error::{End, RequestError};
 use crate::postgres::login::Client;
 use crate::postgres::message::{Frame, LARGE_BYTES};
 use crate::postgres::output::Shape;
@@ -63,40 +64,6 @@ pub(crate) struct Session {
     skips: bool,
     /// Account of memory held between statements.
     account: Arc<Account>,
-}
-
-/// Failure of a statement: reported to the client, or the end of the connection.
-pub(crate) enum RequestError {
-    Statement(Failure),
-    Connection(End),
-}
-
-impl From<Full> for RequestError {
-    fn from(full: Full) -> RequestError {
-        RequestError::from(Failure::from(full))
-    }
-}
-
-impl From<Failure> for RequestError {
-    fn from(failure: Failure) -> RequestError {
-        if failure.is_fatal {
-            RequestError::Connection(End::Failed(failure))
-        } else {
-            RequestError::Statement(failure)
-        }
-    }
-}
-
-impl From<End> for RequestError {
-    fn from(end: End) -> RequestError {
-        RequestError::Connection(end)
-    }
-}
-
-impl From<engine::Error> for RequestError {
-    fn from(error: engine::Error) -> RequestError {
-        RequestError::Statement(error.into())
-    }
 }
 
 impl Session {

@@ -6,8 +6,9 @@ use pgwire::messages::response::{CommandComplete, TransactionStatus};
 
 use crate::failure::Failure;
 use crate::postgres::connection::Connection;
+use crate::postgres::error::RequestError;
 use crate::postgres::output::{Shape, texts};
-use crate::postgres::session::{RequestError, Session};
+use crate::postgres::session::Session;
 use crate::postgres::settings::Settings;
 use crate::postgres::statement::SessionCommand;
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::engine::plan::POSTGRES_VERSION;
 use crate::failure::{Failure, state};
 
 /// Longest value of a setting, bytes.
@@ -35,9 +36,6 @@ const fn setting(name: &'static str, default: &'static str, kind: Kind, is_repor
     Setting { name, default, kind, is_reported }
 }
 
-/// Version of Postgres that determines the protocol and catalog that clients expect.
-pub(crate) const SERVER_VERSION: &str = "16.6";
-
 const SETTINGS: [Setting; 30] = [
     setting("service_level", "", Kind::Text, false),
     setting("bypass_cache", "off", Kind::Switch, false),
@@ -49,7 +47,7 @@ const SETTINGS: [Setting; 30] = [
     setting("DateStyle", "ISO, MDY", Kind::Text, true),
     setting("IntervalStyle", "postgres", Kind::Text, true),
     setting("standard_conforming_strings", "on", Kind::Only("on"), true),
-    setting("server_version", SERVER_VERSION, Kind::Fixed, true),
+    setting("server_version", POSTGRES_VERSION, Kind::Fixed, true),
     setting("server_encoding", "UTF8", Kind::Fixed, true),
     setting("integer_datetimes", "on", Kind::Fixed, true),
     setting("in_hot_standby", "off", Kind::Fixed, true),

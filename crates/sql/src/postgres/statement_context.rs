@@ -13,16 +13,18 @@ use engine::{About, Action, Outcome, StatementState, Target};
 use lanes::Group;
 use workload::{Action as Consequence, Effective, InFlight, Kind, Level, Refused, Ticket, Watch};
 
+use crate::catalog::no_table;
 use crate::config::SqlConfig;
 use crate::engine::plan::{PlanOptions, Planned};
 use crate::engine::run::Run;
 use crate::engine::tasks::{self, HeavyDrop, Panicked};
 use crate::failure::{Failure, state};
-use crate::postgres::connection::{Connection, End};
+use crate::postgres::connection::Connection;
+use crate::postgres::error::{End, RequestError};
 use crate::postgres::output::Shape;
 use crate::postgres::query::{self, Progress, Running};
 use crate::postgres::server::{Cancel, Live, Query};
-use crate::postgres::session::{RequestError, Session};
+use crate::postgres::session::Session;
 
 /// Interval of checks of a statement against its level's `query_limit`, and for changes of its
 /// level.
@@ -162,7 +164,7 @@ impl Session {
         };
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
         let guardrails = self.guardrails();
-        let planning = async move { sql.planner().plan(&sql, &text, tables, &options, &guardrails).await };
+        let planning = async move { sql.planner().plan(&text, tables, &options, &guardrails).await };
         let planned = context.on_heavy_lane(self, connection, planning).await?;
         let planned = planned.inspect_err(|_| self.audit_hidden(&context.end.hidden()))?;
         let planned = HeavyDrop::new(planned, self.sql.handles(), context.group.get());
@@ -190,7 +192,7 @@ impl Session {
         // missing.
         let viewer = self.here.access.viewer(&self.login);
         match planned.tables.iter().find(|(keyspace, _)| !viewer.sees(About::Keyspace(keyspace))) {
-            Some((keyspace, table)) => Err(Failure::no_table(keyspace, table)),
+            Some((keyspace, table)) => Err(no_table(keyspace, table)),
             None => Err(denied.into()),
         }
     }

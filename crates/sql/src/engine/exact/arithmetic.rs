@@ -16,13 +16,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr_common::datum::apply;
 
-use crate::engine::exact::{as_type, decimal_of, is_int, refused, type_name};
+use crate::engine::exact::casts::as_type;
+use crate::engine::exact::decimals::{DIGITS_MAX, QUOTIENT_SCALE, decimal_of, rounded_quotient, too_long};
+use crate::engine::exact::types::{is_int, refused, type_name};
 use crate::failure::state;
-
-/// Minimum scale of a quotient of decimals. PostgreSQL returns at least 16 significant digits.
-pub(crate) const QUOTIENT_SCALE: i8 = 16;
-/// Maximum precision of a decimal.
-pub(crate) const DIGITS_MAX: u8 = 38;
 
 /// The function for `+`, `-`, `*`, `/` or `%` with a result of the type `result`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -174,21 +171,6 @@ fn quotient(left: &dyn Datum, right: &dyn Datum, result: &DataType) -> Result<Ar
     Ok(std::sync::Arc::new(values?.with_data_type(result.clone())))
 }
 
-/// Divides and rounds half away from zero.
-pub(crate) fn rounded_quotient(value: i128, divisor: i128) -> i128 {
-    let (whole, rest) = (value / divisor, value % divisor);
-    if rest.unsigned_abs() >= divisor.unsigned_abs() - rest.unsigned_abs() {
-        whole + if (value < 0) == (divisor < 0) { 1 } else { -1 }
-    } else {
-        whole
-    }
-}
-
-/// Returns the message for a decimal with more than [`DIGITS_MAX`] digits.
-pub(crate) fn too_long() -> String {
-    format!("numeric out of range: expected at most {DIGITS_MAX} digits")
-}
-
 fn call(operator: Operator, left: Expr, right: Expr, result: DataType) -> Expr {
     let signature = Signature::any(2, Volatility::Immutable);
     ScalarUDF::new_from_impl(Arithmetic { operator, result, signature }).call(vec![left, right])
@@ -317,15 +299,6 @@ fn decimal_result(op: Operator, left: &DataType, right: &DataType) -> Result<Dat
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quotients_round_half_away_from_zero() {
-        for (value, divisor, expected) in
-            [(5, 2, 3), (-5, 2, -3), (5, -2, -3), (-5, -2, 3), (4, 3, 1), (-4, 3, -1), (6, 3, 2), (0, 7, 0)]
-        {
-            assert_eq!(rounded_quotient(value, divisor), expected, "{value} / {divisor}");
-        }
-    }
 
     #[test]
     fn wide_quotients_are_exact() {

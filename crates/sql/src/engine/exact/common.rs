@@ -15,7 +15,9 @@ use datafusion::logical_expr::{
 
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::exact::{as_type, casts, is_int, is_text, refused, type_name};
+use crate::engine::exact::casts::{self, as_type};
+use crate::engine::exact::decimals::decimal_of;
+use crate::engine::exact::types::{is_int, is_text, refused, type_name};
 use crate::failure::state;
 
 /// Returns the common type of `types`. `None` if they have none.
@@ -34,7 +36,7 @@ fn common_type<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType
 /// Returns the decimal type of a whole number if `other` is a decimal. Else returns `one`.
 fn numeric(one: &DataType, other: &DataType) -> DataType {
     match other {
-        DataType::Decimal128(..) => super::decimal_of(one),
+        DataType::Decimal128(..) => decimal_of(one),
         _ => one.clone(),
     }
 }

@@ -15,10 +15,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::exact::{
-    Pass, UNCONSTRAINED, arithmetic, as_type, casts, common, intervals, is_int, is_text, moments, numbers,
-    refused, type_name,
-};
+use crate::engine::exact::casts::{UNCONSTRAINED, as_type};
+use crate::engine::exact::decimals::DIGITS_MAX;
+use crate::engine::exact::types::{is_int, is_text, refused, type_name};
+use crate::engine::exact::{Pass, arithmetic, casts, common, intervals, moments, numbers};
 use crate::failure::state;
 
 impl Pass<'_> {
@@ -41,7 +41,7 @@ impl Pass<'_> {
             Expr::Cast(cast) => match type_of(&cast.expr) {
                 Some(from) => Transformed::yes(self.cast(cast, &from)?),
                 None if *cast.field.data_type() == UNCONSTRAINED => {
-                    let plain = DataType::Decimal128(arithmetic::DIGITS_MAX, 10);
+                    let plain = DataType::Decimal128(DIGITS_MAX, 10);
                     Transformed::yes(Expr::Cast(Cast::new(cast.expr, plain)))
                 }
                 None => Transformed::no(Expr::Cast(cast)),

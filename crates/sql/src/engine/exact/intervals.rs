@@ -11,7 +11,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan};
 
-use crate::engine::exact::{moments, refused};
+use crate::engine::exact::moments;
+use crate::engine::exact::types::refused;
 use crate::failure::state;
 
 /// True if an expression is an interval.

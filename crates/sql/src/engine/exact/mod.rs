@@ -17,15 +17,17 @@
 mod arithmetic;
 mod casts;
 mod common;
+mod decimals;
 mod expressions;
 mod intervals;
 mod moments;
 mod numbers;
 mod totals;
+mod types;
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::datatypes::Schema;
 use datafusion::catalog::cte_worktable::CteWorkTable;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ExprSchema};
@@ -34,78 +36,19 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::TableScanBuilder;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Cast, Expr, LogicalPlan, RecursiveQuery, Subquery, TableScan, TableSource};
+use datafusion::logical_expr::{Expr, LogicalPlan, RecursiveQuery, Subquery, TableScan, TableSource};
 use datafusion::prelude::SessionContext;
 
 pub(crate) use crate::engine::exact::casts::UNCONSTRAINED;
+use crate::engine::exact::types::refused;
 use crate::engine::table::CqlTable;
-use crate::failure::{refusal, state};
+use crate::failure::state;
 
 /// Registers the functions with PostgreSQL's types and errors.
 pub(crate) fn register(context: &SessionContext) {
     totals::functions().into_iter().for_each(|function| context.register_udaf(function));
     numbers::functions().into_iter().for_each(|function| context.register_udf(function));
     moments::functions().into_iter().for_each(|function| context.register_udf(function));
-}
-
-/// Returns a failure in the form that DataFusion passes on unchanged.
-pub(crate) fn refused<T>(code: &'static str, message: impl Into<String>) -> Result<T> {
-    Err(refusal(code, message))
-}
-
-/// Returns PostgreSQL's name of a type.
-pub(crate) fn type_name(ty: &DataType) -> String {
-    let name = match ty {
-        DataType::Int8 | DataType::Int16 | DataType::UInt8 => "smallint",
-        DataType::Int32 | DataType::UInt16 => "integer",
-        DataType::Int64 | DataType::UInt32 | DataType::UInt64 => "bigint",
-        DataType::Float32 => "real",
-        DataType::Float64 => "double precision",
-        DataType::Boolean => "boolean",
-        DataType::Date32 | DataType::Date64 => "date",
-        DataType::Time32(_) | DataType::Time64(_) => "time",
-        DataType::Timestamp(_, None) => "timestamp",
-        DataType::Timestamp(_, Some(_)) => "timestamp with time zone",
-        DataType::Interval(_) | DataType::Duration(_) => "interval",
-        DataType::Null => "unknown",
-        ty if is_text(ty) => "text",
-        ty if ty.is_decimal() => "numeric",
-        other => return other.to_string(),
-    };
-    name.to_owned()
-}
-
-pub(crate) fn is_int(ty: &DataType) -> bool {
-    ty.is_integer()
-}
-
-pub(crate) fn is_text(ty: &DataType) -> bool {
-    matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-}
-
-/// Returns the decimal type that contains all values of an integer type. Other types stay.
-fn decimal_of(ty: &DataType) -> DataType {
-    let digits = match ty {
-        DataType::Int8 | DataType::UInt8 | DataType::Int16 => 5,
-        DataType::Int32 | DataType::UInt16 => 10,
-        DataType::Int64 | DataType::UInt32 => 19,
-        DataType::UInt64 => 20,
-        other => return other.clone(),
-    };
-    DataType::Decimal128(digits, 0)
-}
-
-/// Converts an expression to a type that contains all its values.
-fn as_type(expr: Expr, from: &DataType, to: &DataType) -> Expr {
-    match (expr, from == to) {
-        (expr, true) => expr,
-        (expr, false) if from.is_decimal() && to.is_floating() => casts::convert(expr, to),
-        (Expr::Literal(value, metadata), false) => match value.cast_to(to) {
-            Ok(value) => Expr::Literal(value, metadata),
-            Err(_) => Expr::Cast(Cast::new(Box::new(Expr::Literal(value, metadata)), to.clone())),
-        },
-        (expr, false) => Expr::Cast(Cast::new(Box::new(expr), to.clone())),
-    }
 }
 
 /// Returns the plan with PostgreSQL's types and errors, for a session in the time zone `zone`. See

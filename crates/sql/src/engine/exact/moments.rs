@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::exact::{is_text, refused, type_name};
+use crate::engine::exact::types::{is_text, refused, type_name};
 use crate::failure::{refusal, state};
 
 /// Length of a second, in microseconds.

@@ -17,8 +17,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::exact::arithmetic::{DIGITS_MAX, rounded_quotient};
-use crate::engine::exact::{decimal_of, is_int, refused, type_name};
+use crate::engine::exact::decimals::{DIGITS_MAX, decimal_of, rounded_quotient, too_long};
+use crate::engine::exact::types::{is_int, refused, type_name};
 use crate::engine::text_form;
 use crate::failure::state;
 
@@ -215,7 +215,7 @@ impl ScalarUDFImpl for Rounding {
             let rounded = below.map_or(0, |below| self.whole(value, below));
             let whole = zeros.map_or((rounded == 0).then_some(0), |zeros| rounded.checked_mul(zeros));
             let whole = whole.filter(|whole| whole.unsigned_abs() < 10_u128.pow(DIGITS_MAX.into()));
-            whole.map_or_else(|| refused(state::RANGE, crate::engine::exact::arithmetic::too_long()), Ok)
+            whole.map_or_else(|| refused(state::RANGE, too_long()), Ok)
         };
         let decimals = column.as_primitive::<Decimal128Type>().iter();
         let rounded: Result<Decimal128Array> =

@@ -20,8 +20,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::exact::arithmetic::{DIGITS_MAX, QUOTIENT_SCALE, rounded_quotient, too_long};
-use crate::engine::exact::{is_int, refused, type_name};
+use crate::engine::exact::decimals::{DIGITS_MAX, QUOTIENT_SCALE, rounded_quotient, too_long};
+use crate::engine::exact::types::{is_int, refused, type_name};
 use crate::failure::{refusal, state};
 
 /// Maximum number of digits of a `bigint`.

@@ -26,8 +26,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::exact::arithmetic::{DIGITS_MAX, too_long};
-use crate::engine::exact::{decimal_of, is_int, is_text, refused, type_name};
+use crate::engine::exact::decimals::{DIGITS_MAX, decimal_of, rounded_quotient, too_long};
+use crate::engine::exact::types::{is_int, is_text, refused, type_name};
 use crate::engine::text_form;
 use crate::failure::{refusal, state};
 
@@ -111,6 +111,22 @@ pub(crate) fn convert(expr: Expr, to: &DataType) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     let to = Arc::new(Field::new("cast", to.clone(), true));
     ScalarUDF::new_from_impl(Convert { to, signature }).call(vec![expr])
+}
+
+/// Converts an expression to a type that contains all its values.
+pub(crate) fn as_type(expr: Expr, from: &DataType, to: &DataType) -> Expr {
+    match (expr, from == to) {
+        (expr, true) => expr,
+        (expr, false) if from.is_decimal() && to.is_floating() => convert(expr, to),
+        (Expr::Literal(value, metadata), false) => match value.cast_to(to) {
+            Ok(value) => Expr::Literal(value, metadata),
+            Err(_) => Expr::Cast(datafusion::logical_expr::Cast::new(
+                Box::new(Expr::Literal(value, metadata)),
+                to.clone(),
+            )),
+        },
+        (expr, false) => Expr::Cast(datafusion::logical_expr::Cast::new(Box::new(expr), to.clone())),
+    }
 }
 
 /// Returns the cast of an expression. Converts constants at once, so that an invalid constant is
@@ -260,7 +276,7 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         (DataType::Decimal128(_, scale), to) if is_int(to) => {
             let divisor = 10_i128.pow(u32::try_from(*scale).unwrap_or(0));
             let one = |value: i128| {
-                let whole = crate::engine::exact::arithmetic::rounded_quotient(value, divisor);
+                let whole = rounded_quotient(value, divisor);
                 i64::try_from(whole).or_else(|_| refused(state::RANGE, out_of_range(to)))
             };
             let decimals = column.as_primitive::<Decimal128Type>().iter();
@@ -291,7 +307,7 @@ fn rescaled(value: i128, scale: i8, digits: u8, wanted: i8) -> Result<i128> {
     let rescaled = if wanted >= scale {
         power(wanted - scale).and_then(|power| value.checked_mul(power))
     } else {
-        power(scale - wanted).map(|power| crate::engine::exact::arithmetic::rounded_quotient(value, power))
+        power(scale - wanted).map(|power| rounded_quotient(value, power))
     };
     let fits = |value: &i128| value.unsigned_abs() < 10_u128.pow(digits.into());
     rescaled.filter(fits).ok_or_else(|| refusal(state::RANGE, "numeric field overflow"))

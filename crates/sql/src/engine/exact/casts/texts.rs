@@ -12,8 +12,8 @@ use datafusion::arrow::datatypes::{DataType, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::error::{DataFusionError, Result};
 
 use super::{converted_float, invalid, rescaled};
-use crate::engine::exact::arithmetic::{DIGITS_MAX, too_long};
-use crate::engine::exact::{is_int, is_text, refused, type_name};
+use crate::engine::exact::decimals::{DIGITS_MAX, too_long};
+use crate::engine::exact::types::{is_int, is_text, refused, type_name};
 use crate::failure::{refusal, state};
 
 /// Parses texts as values of a type.

@@ -1,0 +1,41 @@
+//! PostgreSQL's names of types, and the errors of this folder.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::error::Result;
+
+use crate::failure::refusal;
+
+/// Returns a failure in the form that DataFusion passes on unchanged.
+pub(crate) fn refused<T>(code: &'static str, message: impl Into<String>) -> Result<T> {
+    Err(refusal(code, message))
+}
+
+/// Returns PostgreSQL's name of a type.
+pub(crate) fn type_name(ty: &DataType) -> String {
+    let name = match ty {
+        DataType::Int8 | DataType::Int16 | DataType::UInt8 => "smallint",
+        DataType::Int32 | DataType::UInt16 => "integer",
+        DataType::Int64 | DataType::UInt32 | DataType::UInt64 => "bigint",
+        DataType::Float32 => "real",
+        DataType::Float64 => "double precision",
+        DataType::Boolean => "boolean",
+        DataType::Date32 | DataType::Date64 => "date",
+        DataType::Time32(_) | DataType::Time64(_) => "time",
+        DataType::Timestamp(_, None) => "timestamp",
+        DataType::Timestamp(_, Some(_)) => "timestamp with time zone",
+        DataType::Interval(_) | DataType::Duration(_) => "interval",
+        DataType::Null => "unknown",
+        ty if is_text(ty) => "text",
+        ty if ty.is_decimal() => "numeric",
+        other => return other.to_string(),
+    };
+    name.to_owned()
+}
+
+pub(crate) fn is_int(ty: &DataType) -> bool {
+    ty.is_integer()
+}
+
+pub(crate) fn is_text(ty: &DataType) -> bool {
+    matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}

@@ -1,0 +1,121 @@
+//! Plan nodes for batches with wide values (`wide`): they measure the inputs of joins and of UNNEST,
+//! and split batches of any number of rows.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SplitMetrics};
+use datafusion::physical_plan::stream::{BatchSplitStream, RecordBatchStreamAdapter};
+use datafusion::physical_plan::unnest::UnnestExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use futures::StreamExt;
+
+use crate::engine::passage::{Passage, PassageExec};
+use crate::engine::run::Run;
+use crate::engine::scan::ScanExec;
+use crate::engine::wide::{TooWide, joined, unnested};
+
+/// Returns the inputs of a join or an UNNEST, each under a node that measures it.
+pub(crate) fn measured(node: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
+    let is_unnest = node.is::<UnnestExec>();
+    let over = |input: Arc<dyn ExecutionPlan>| match is_unnest {
+        true => PassageExec::<Measured<Unnest>>::over(input),
+        false => PassageExec::<Measured<Join>>::over(input),
+    };
+    node.children().into_iter().cloned().map(over).collect()
+}
+
+/// Puts a node that splits batches above one that makes them of any number of rows.
+pub(crate) fn split(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let is_leaf = node.children().is_empty() && !node.is::<ScanExec>();
+    let is_window = node.is::<WindowAggExec>() || node.is::<BoundedWindowAggExec>();
+    if is_leaf || is_window { PassageExec::<Split>::over(node) } else { node }
+}
+
+/// Measures the inputs of a kind of node.
+#[derive(Debug)]
+struct Measured<C>(PhantomData<C>);
+
+/// Check of a batch before a node copies its rows.
+trait Check: fmt::Debug + Send + Sync + 'static {
+    const CHECK: fn(&RecordBatch, usize) -> Result<(), TooWide>;
+}
+
+/// A join.
+#[derive(Debug)]
+struct Join;
+
+/// An UNNEST.
+#[derive(Debug)]
+struct Unnest;
+
+impl Check for Join {
+    const CHECK: fn(&RecordBatch, usize) -> Result<(), TooWide> = joined;
+}
+
+impl Check for Unnest {
+    const CHECK: fn(&RecordBatch, usize) -> Result<(), TooWide> = unnested;
+}
+
+/// Splits batches that have too many rows.
+#[derive(Debug)]
+struct Split;
+
+impl<C: Check> Passage for Measured<C> {
+    const NAME: &'static str = "MeasureExec";
+
+    fn run(
+        input: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        checked(input, partition, context, C::CHECK)
+    }
+}
+
+impl Passage for Split {
+    const NAME: &'static str = "SplitExec";
+
+    fn run(
+        input: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let rows = context.session_config().batch_size();
+        let metrics = SplitMetrics::new(&ExecutionPlanMetricsSet::new(), partition);
+        Ok(Box::pin(BatchSplitStream::new(input.execute(partition, context)?, rows, metrics)))
+    }
+}
+
+/// Runs a partition of the input and checks each batch. Charges the full batch that a wide one may
+/// grow to, until the next one comes. If there is no memory for it, the run ends.
+fn checked(
+    input: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+    check: fn(&RecordBatch, usize) -> Result<(), TooWide>,
+) -> Result<SendableRecordBatchStream> {
+    let rows = context.session_config().batch_size();
+    let (run, memory) = (Run::of(&context), MemoryConsumer::new("wide rows").register(context.memory_pool()));
+    let input = input.execute(partition, context)?;
+    let schema = input.schema();
+    let batches = input.map(move |batch| {
+        let batch = batch?;
+        let Err(wide) = check(&batch, rows) else {
+            memory.free();
+            return Ok(batch);
+        };
+        match memory.try_resize(usize::try_from(wide.batch_bytes).unwrap_or(usize::MAX)) {
+            Ok(()) => Ok(batch),
+            Err(error) if run.as_ref().is_some_and(|run| run.has_given()) => Err(error),
+            Err(_) => Err(DataFusionError::External(Box::new(wide))),
+        }
+    });
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+}

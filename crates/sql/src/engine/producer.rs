@@ -1,0 +1,78 @@
+//! Producers of batches on another lane: a bounded channel, and the stream that a consumer reads.
+//! Scans and lane exchanges are producers.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use tokio::sync::mpsc;
+
+use crate::engine::run::Run;
+use crate::engine::tasks::{self, Handles};
+
+/// Maximum number of batches in a channel between two lanes: one in use, one ready. The channel's
+/// short lock is shared by heavy lanes only.
+const BATCHES_MAX: usize = 2;
+
+/// Producer's end of a channel of batches.
+pub(crate) type Sender = mpsc::Sender<Result<RecordBatch>>;
+
+/// A started producer: the consumer's end of its channel, and its task.
+pub(crate) type Started = (mpsc::Receiver<Result<RecordBatch>>, lanes::Task<Result<(), tasks::Panicked>>);
+
+/// Returns a channel of [`BATCHES_MAX`] batches between lanes.
+pub(crate) fn channel() -> (Sender, mpsc::Receiver<Result<RecordBatch>>) {
+    mpsc::channel(BATCHES_MAX)
+}
+
+/// Returns the batches of a producer. `make` starts it, on any lane, when the stream is first
+/// polled. Dropping the stream cancels it.
+pub(crate) fn elsewhere<M, Fut>(
+    schema: SchemaRef,
+    run: Option<Arc<Run>>,
+    make: M,
+) -> SendableRecordBatchStream
+where
+    M: FnOnce(&'static Handles) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Started>> + Send + 'static,
+{
+    enum State<M> {
+        New(M),
+        Running(Started),
+        Ended,
+    }
+    let batches = futures::stream::unfold((State::New(make), run), |(state, run)| async move {
+        if let Some(run) = &run {
+            run.follow().await;
+        }
+        let (mut receiver, task) = match state {
+            State::New(make) => {
+                let Some(handles) = tasks::handles() else {
+                    let error = DataFusionError::Internal("a plan is run outside of heavy lanes".to_owned());
+                    return Some((Err(error), (State::Ended, run)));
+                };
+                match make(handles).await {
+                    Ok(started) => started,
+                    Err(error) => return Some((Err(error), (State::Ended, run))),
+                }
+            }
+            State::Running(started) => started,
+            State::Ended => return None,
+        };
+        match receiver.recv().await {
+            Some(Ok(batch)) => Some((Ok(batch), (State::Running((receiver, task)), run))),
+            Some(Err(error)) => Some((Err(error), (State::Ended, run))),
+            None => match task.await {
+                Ok(()) => None,
+                Err(tasks::Panicked) => {
+                    let error = DataFusionError::Internal("a part of the query panicked".to_owned());
+                    Some((Err(error), (State::Ended, run)))
+                }
+            },
+        }
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
+}
