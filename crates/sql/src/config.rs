@@ -50,7 +50,7 @@ pub struct SqlConfig {
     pub audit: Option<Arc<AuditLog>>,
     /// Scale with which a CQL `decimal` is read, 0 to [`engine::scan::arrow::SCALE_MAX`]. The
     /// precision is 38. A query that reads a value with a larger scale fails.
-    pub decimals: i8,
+    pub decimal_scale: i8,
     /// Approximate number of rows of a batch: a few thousand, so that an operator takes about a
     /// millisecond for it.
     pub batch_rows: usize,
@@ -76,7 +76,7 @@ impl Default for SqlConfig {
             startup_timeout: Duration::from_secs(10),
             auth_failure_delay: Duration::from_millis(200),
             audit: None,
-            decimals: SCALE_DEFAULT,
+            decimal_scale: SCALE_DEFAULT,
             batch_rows: 8192,
         }
     }

@@ -45,7 +45,7 @@ pub(crate) fn yielding(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execution
 }
 
 impl Passage for Yielding {
-    const NAME: &'static str = "TurnExec";
+    const NAME: &'static str = "YieldExec";
 
     fn run(
         input: &Arc<dyn ExecutionPlan>,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{Field, Schema};
-use engine::Rows;
 use engine::scan::arrow::{ColumnBuilder, SCALE_DEFAULT, arrow_type};
+use engine::{Error, Rows};
 
 use crate::failure::{Failure, state};
 
@@ -20,7 +20,7 @@ pub(crate) fn batch(rows: &Rows) -> Result<RecordBatch, Failure> {
         rows.columns.iter().map(|column| ColumnBuilder::new(&column.ty, SCALE_DEFAULT, count)).collect();
     for row in rows.decoded() {
         for (builder, cell) in builders.iter_mut().zip(row) {
-            builder.push(cell)?;
+            builder.push(cell).map_err(Error::from)?;
         }
     }
     let field =

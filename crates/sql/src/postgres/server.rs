@@ -152,7 +152,7 @@ impl Sql {
             (to_log.0)(&format!("SQL: {refusals}"));
         });
         let engines = Engines::default();
-        let planner = Planner::new(engines.clone(), config.decimals, config.batch_rows);
+        let planner = Planner::new(engines.clone(), config.decimal_scale, config.batch_rows);
         let shared = Shared {
             config,
             planner: Box::new(planner),

@@ -195,9 +195,12 @@ fn repeated_text_is_planned_once_for_each_user_and_schema() {
 
 #[test]
 fn decimals_have_the_configured_scale() {
-    for (decimals, expected) in [(6, None), (18, Some("0.000000000000000001|2.500000000000000000"))] {
-        let listener =
-            TestListener::start_with(1, 1 << 30, sql::SqlConfig { decimals, ..sql::SqlConfig::default() });
+    for (decimal_scale, expected) in [(6, None), (18, Some("0.000000000000000001|2.500000000000000000"))] {
+        let listener = TestListener::start_with(
+            1,
+            1 << 30,
+            sql::SqlConfig { decimal_scale, ..sql::SqlConfig::default() },
+        );
         listener.cql(&[
             "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
             "CREATE TABLE shop.coins (id int PRIMARY KEY, price decimal, paid list<decimal>)",
