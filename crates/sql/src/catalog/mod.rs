@@ -6,7 +6,7 @@
 //! the schema of its core before planning. A statement finds only the keyspaces that its role may
 //! see ([`shows`]). Hidden keyspaces are reported as missing.
 
-pub(crate) mod catalog_queries;
+pub(crate) mod client_queries;
 pub(crate) mod information_schema;
 pub(crate) mod pg_catalog;
 pub(crate) mod types;

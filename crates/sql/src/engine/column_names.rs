@@ -278,7 +278,7 @@ mod tests {
     use engine::Guardrails;
 
     fn names(text: &str) -> Vec<String> {
-        let statements = Dialect::new().parse(text, &Guardrails::default()).expect(text).0;
+        let statements = Dialect::new().parse(text, &Guardrails::default()).expect(text).statements;
         let Statement::Query(query) = &statements[0] else { panic!("a query") };
         let select = query.body.as_select().expect("a SELECT");
         let name = |item: &SelectItem| match item {

@@ -66,23 +66,25 @@ impl Dialect {
         }
     }
 
+    /// Returns the statements of a text, without rewriting.
+    ///
+    /// # Errors
+    /// The text is not SQL, or too complex.
+    pub(crate) fn statements(text: &str) -> Result<Vec<Statement>, Failure> {
+        if let Some(excess) = extent(text).excess() {
+            return Err(Failure::new(state::COMPLEX, excess));
+        }
+        let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(text);
+        parsed.and_then(|mut parser| parser.parse_statements()).map_err(syntax)
+    }
+
     /// Returns the statements of a text and their total size. Checks the bounds on their size
     /// right after parsing, before rewriting.
     ///
     /// # Errors
     /// The text is not SQL, or too complex.
-    pub(crate) fn parse(
-        &self,
-        text: &str,
-        guardrails: &Guardrails,
-    ) -> Result<(Vec<Statement>, Size), Failure> {
-        let syntax = |error: ParserError| Failure::from(DataFusionError::from(error));
-        if let Some(excess) = extent(text).excess() {
-            return Err(Failure::new(state::COMPLEX, excess));
-        }
-        let parsed =
-            Parser::new(&PostgreSqlDialect {}).try_with_sql(text).map_err(syntax)?.parse_statements();
-        let (mut statements, mut size) = (parsed.map_err(syntax)?, Size::default());
+    pub(crate) fn parse(&self, text: &str, guardrails: &Guardrails) -> Result<Parsed, Failure> {
+        let (mut statements, mut size) = (Dialect::statements(text)?, Size::default());
         let of_catalog = statements.iter().any(reads_catalog_only);
         for statement in &mut statements {
             // The catalog's parser parses the text again, so flattening would have no effect.
@@ -115,7 +117,29 @@ impl Dialect {
             }
         };
         let statements: Result<Vec<Statement>, Failure> = statements.into_iter().map(rewritten).collect();
-        Ok((statements?, size))
+        Ok(Parsed { statements: statements?, size, of_catalog })
+    }
+}
+
+/// Rewritten statements of a text.
+pub(crate) struct Parsed {
+    pub(crate) statements: Vec<Statement>,
+    /// Total size.
+    pub(crate) size: Size,
+    /// A statement reads only Postgres' catalog.
+    pub(crate) of_catalog: bool,
+}
+
+fn syntax(error: ParserError) -> Failure {
+    Failure::from(DataFusionError::from(error))
+}
+
+/// True if a text has a statement that reads only Postgres' catalog. A text that is not SQL counts
+/// if it names a schema of the catalog.
+pub(crate) fn reads_catalog(text: &str) -> bool {
+    match Dialect::statements(text) {
+        Ok(statements) => statements.iter().any(reads_catalog_only),
+        Err(_) => ["pg_catalog.", "information_schema."].iter().any(|schema| text.contains(schema)),
     }
 }
 
@@ -334,7 +358,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Vec<Statement>, Failure> {
-        Ok(Dialect::new().parse(text, &Guardrails::default())?.0)
+        Ok(Dialect::new().parse(text, &Guardrails::default())?.statements)
     }
 
     #[track_caller]

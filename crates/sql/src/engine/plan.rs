@@ -25,10 +25,10 @@ use datafusion_pg_catalog::setup_pg_catalog;
 use engine::Guardrails;
 use uuid::Uuid;
 
-use crate::catalog::catalog_queries;
+use crate::catalog::client_queries::{self, Answer};
 use crate::catalog::pg_catalog::{self, PgCatalog};
 use crate::catalog::{CATALOG, Catalog, Tables};
-use crate::engine::dialect::{Dialect, SetTo, set_configs};
+use crate::engine::dialect::{Dialect, Parsed, SetTo, reads_catalog, set_configs};
 use crate::engine::engines::Engines;
 use crate::engine::exchange::PlaceOnLanes;
 use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
@@ -101,10 +101,19 @@ pub(crate) struct Planned {
     pub(crate) parameters: Vec<Option<DataType>>,
     /// Postgres' ids of parameter types, where a known client requires them.
     pub(crate) required_types: &'static [u32],
+    /// It reads only Postgres' catalog.
+    pub(crate) of_catalog: bool,
     /// First word of its command tag.
     pub(crate) tag: &'static str,
     /// Settings that it changes by `set_config`.
     pub(crate) sets: Vec<(String, SetTo)>,
+}
+
+/// Reason why a statement has no plan.
+pub(crate) struct NotPlanned {
+    pub(crate) failure: Failure,
+    /// The statement reads only Postgres' catalog.
+    pub(crate) of_catalog: bool,
 }
 
 /// An optimized plan.
@@ -232,15 +241,26 @@ impl Planner {
         tables: Tables,
         options: &PlanOptions,
         guardrails: &Arc<Guardrails>,
+    ) -> Result<Arc<Planned>, NotPlanned> {
+        let planned = self.plan_or_find(text, tables, options, guardrails).await;
+        planned.map_err(|failure| NotPlanned { failure, of_catalog: reads_catalog(text) })
+    }
+
+    async fn plan_or_find(
+        &self,
+        text: &str,
+        tables: Tables,
+        options: &PlanOptions,
+        guardrails: &Arc<Guardrails>,
     ) -> Result<Arc<Planned>, Failure> {
         let found = self.cache.find(text, options, &tables);
         if let Some(planned) = found.planned {
             return Ok(planned);
         }
         let dialect = self.dialect.get_or_init(Dialect::new);
-        let replacement = catalog_queries::answer(text);
+        let replacement = replacement(text)?;
         let read = replacement.as_ref().map_or(text, |answer| &answer.text);
-        let (mut statements, size) = dialect.parse(read, guardrails)?;
+        let Parsed { mut statements, size, of_catalog } = dialect.parse(read, guardrails)?;
         let (Some(statement), None) = (statements.pop(), statements.pop()) else {
             return Err(Failure::new(
                 class::SYNTAX,
@@ -275,6 +295,7 @@ impl Planner {
         let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
         let mut parameters = parameters_of(&plan)?;
         let required_types = replacement.as_ref().map_or(&[][..], |answer| answer.types);
+        let is_replaced = replacement.is_some();
         if let Some(answer) = replacement {
             parameters.resize(parameters.len().max(answer.parameters), None);
         }
@@ -289,6 +310,7 @@ impl Planner {
             tables: reads,
             parameters,
             required_types,
+            of_catalog: of_catalog || is_replaced,
             tag,
             sets,
         });
@@ -334,6 +356,18 @@ impl Planner {
         bounded::register(&context, guardrails);
         Ok((context, catalog))
     }
+}
+
+/// Returns the replacement of a known client's statement over the catalog. All of these contain
+/// `pg_`.
+fn replacement(text: &str) -> Result<Option<Answer>, Failure> {
+    if !text.contains("pg_") {
+        return Ok(None);
+    }
+    Ok(match &Dialect::statements(text)?[..] {
+        [statement] => client_queries::answer(statement),
+        _ => None,
+    })
 }
 
 /// Converts `EXPLAIN (…)` with its options, which DataFusion's planner would ignore otherwise.

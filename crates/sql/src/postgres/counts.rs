@@ -16,6 +16,8 @@ pub(crate) struct Counts {
     pub(crate) auth_failures: Cell<u64>,
     pub(crate) statements: Cell<u64>,
     pub(crate) errors: Cell<u64>,
+    /// Failures of statements over Postgres' catalog only.
+    pub(crate) catalog_failures: Cell<u64>,
     pub(crate) received_bytes: Cell<u64>,
     pub(crate) sent_bytes: Cell<u64>,
     /// Capacity of the connections' input and output buffers.
@@ -29,7 +31,7 @@ pub(crate) fn add(count: &Cell<u64>, more: u64) {
 
 type Row = (Metric, fn(&Counts, &PlanCacheCounts) -> u64);
 
-static ROWS: [Row; 10] = [
+static ROWS: [Row; 11] = [
     (
         Metric::gauge("fairlane_sql_connections", "SQL connections now, those that log in among them."),
         |c, _| c.connections.get(),
@@ -49,6 +51,13 @@ static ROWS: [Row; 10] = [
     }),
     (Metric::counter("fairlane_sql_statements_total", "SQL statements begun."), |c, _| c.statements.get()),
     (Metric::counter("fairlane_sql_errors_total", "Errors sent to SQL clients."), |c, _| c.errors.get()),
+    (
+        Metric::counter(
+            "fairlane_sql_catalog_failures_total",
+            "Failures of SQL statements that read only pg_catalog or information_schema.",
+        ),
+        |c, _| c.catalog_failures.get(),
+    ),
     (
         Metric::counter(
             "fairlane_sql_bytes_received_total",

@@ -237,6 +237,9 @@ impl Session {
             return Ok((sent, Some(Suspended { context, running })));
         }
         context.end(&self.live, result.is_err());
+        if planned.of_catalog && matches!(result, Err(RequestError::Statement(_))) {
+            add(&self.here.counts.catalog_failures, 1);
+        }
         result.map(|(sent, _)| (sent, None))
     }
 }

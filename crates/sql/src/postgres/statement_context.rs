@@ -15,11 +15,12 @@ use workload::{Action as Consequence, Effective, InFlight, Kind, Level, Refused,
 
 use crate::catalog::no_table;
 use crate::config::SqlConfig;
-use crate::engine::plan::{PlanOptions, Planned};
+use crate::engine::plan::{NotPlanned, PlanOptions, Planned};
 use crate::engine::run::Run;
 use crate::engine::tasks::{self, HeavyDrop, Panicked};
 use crate::failure::{Failure, state};
 use crate::postgres::connection::Connection;
+use crate::postgres::counts::add;
 use crate::postgres::error::{End, RequestError};
 use crate::postgres::output::Shape;
 use crate::postgres::query::{self, Progress, Running};
@@ -166,7 +167,11 @@ impl Session {
         let guardrails = self.guardrails();
         let planning = async move { sql.planner().plan(&text, tables, &options, &guardrails).await };
         let planned = context.on_heavy_lane(self, connection, planning).await?;
-        let planned = planned.inspect_err(|_| self.audit_hidden(&context.end.hidden()))?;
+        let planned = planned.map_err(|NotPlanned { failure, of_catalog }| {
+            self.audit_hidden(&context.end.hidden());
+            add(&self.here.counts.catalog_failures, u64::from(of_catalog));
+            failure
+        })?;
         let planned = HeavyDrop::new(planned, self.sql.handles(), context.group.get());
         self.authorize(planned.get(), false)?;
         Ok(planned)

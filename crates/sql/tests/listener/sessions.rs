@@ -109,6 +109,13 @@ fn metrics_count_sessions_and_statements() {
         refused(&three, "SELECT nothing").await;
         check("errors_total", 3);
         check("plans_kept", 1);
+        check("catalog_failures_total", 0);
+        let divided = "SELECT 1 / (length(nspname) - length(nspname)) FROM pg_catalog.pg_namespace";
+        let unfinished = "SELECT 1 FROM information_schema.tables WHERE";
+        for text in ["SELECT nothing FROM pg_catalog.pg_class", divided, unfinished] {
+            refused(&three, text).await;
+        }
+        check("catalog_failures_total", 3);
         let (received, sent) = (
             listener.counted("fairlane_sql_bytes_received_total"),
             listener.counted("fairlane_sql_bytes_sent_total"),

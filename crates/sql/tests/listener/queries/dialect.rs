@@ -250,7 +250,8 @@ fn tools_find_types_columns_and_keys() {
         assert!(found.contains(&"pg_catalog|1007|_int4|a|f|23".to_owned()), "{found:?}");
         assert!(found.contains(&"pg_catalog|25|text|b|f|-".to_owned()), "{found:?}");
         // asyncpg: the type of a list, by a parameter whose type it requires.
-        let tree = "WITH typeinfo_tree(oid) AS (SELECT oid FROM pg_type AS ti WHERE ti.oid = any($1::oid[])) SELECT 1";
+        let tree = "WITH typeinfo_tree(oid) AS (SELECT oid FROM pg_type AS ti WHERE ti.oid = any($1::oid[])) \
+                    SELECT * FROM typeinfo_tree";
         let statement = admin.prepare(tree).await.expect("known");
         assert_eq!(statement.params(), [Type::OID_ARRAY]);
         let row = admin.query_one(&statement, &[&vec![1007_u32]]).await.expect("a type");
