@@ -377,7 +377,8 @@ mod tests {
     #[test]
     fn operators_of_psql_become_plain() {
         let asked = "SELECT n.nspacl, pg_catalog.obj_description(n.oid, 'pg_namespace') FROM pg_catalog.pg_namespace n \
-                     WHERE n.nspname !~ '^pg_' AND n.nspname OPERATOR(pg_catalog.~) '^(shop)$' COLLATE pg_catalog.default";
+                     WHERE n.nspname !~ '^pg_' AND n.nspname OPERATOR(pg_catalog.~) '^(shop)$' \
+                     COLLATE pg_catalog.default";
         let answer = answer(&parsed(asked)).map(|answer| answer.text).unwrap_or_default();
         assert!(answer.contains("AND n.nspname ~ '^(shop)$' ORDER BY"), "{answer}");
     }

@@ -1,5 +1,5 @@
-//! Postgres' types of columns, as results are described to clients and as `information_schema` lists
-//! them.
+//! Postgres' types of columns, as results are described to clients and as `information_schema`
+//! lists them.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Plan nodes for batches with wide values (`wide`): they measure the inputs of joins and of UNNEST,
-//! and split batches of any number of rows.
+//! Plan nodes for batches with wide values (`wide`): they measure the inputs of joins and of
+//! UNNEST, and split batches of any number of rows.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -237,7 +237,7 @@ mod tests {
         lists.append_null();
         lists.append_value([]);
         let column: ArrayRef = Arc::new(lists.finish());
-        assert_eq!(type_of(column.data_type()), Some(Type::NUMERIC_ARRAY));
+        assert_eq!(crate::catalog::types::numeric_type(column.data_type()), Some(Type::NUMERIC_ARRAY));
         let texts = encoded(&column, FieldFormat::Text).expect("lists of decimals");
         let least = "-999999999999999999999999999999999999.99";
         let expected = [Some(format!("{{1.50,NULL,{least}}}")), None, Some("{}".to_owned())];

@@ -294,7 +294,8 @@ impl Here {
         }
     }
 
-    /// Ends a session of this core, for `CANCEL SESSION`. If `role` is given, it must be that role's.
+    /// Ends a session of this core, for `CANCEL SESSION`. If `role` is given, it must be that
+    /// role's.
     pub(crate) fn end_session(&self, wanted: &str, role: Option<&str>) -> Cancelled {
         let number = wanted.strip_prefix("sql-").and_then(|number| number.parse().ok());
         let seen = number
