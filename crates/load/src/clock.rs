@@ -21,8 +21,15 @@ impl Clock {
     /// Returns a clock whose zero is [`READY`] from now. The first requests would be late
     /// otherwise.
     pub(crate) fn start() -> Clock {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + READY;
-        Clock { start: Instant::now() + READY, start_unix_ms: unix.as_millis() as u64 }
+        Clock::start_at(0)
+    }
+
+    /// Returns a clock whose zero is a time in milliseconds since 1970, or [`READY`] from now if
+    /// that is later.
+    pub(crate) fn start_at(unix_ms: u64) -> Clock {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wait = READY.max(Duration::from_millis(unix_ms).saturating_sub(now));
+        Clock { start: Instant::now() + wait, start_unix_ms: (now + wait).as_millis() as u64 }
     }
 
     /// Sleeps until zero.

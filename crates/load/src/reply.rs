@@ -17,6 +17,20 @@ pub(crate) enum Reply {
     Prepared,
 }
 
+/// Code of a refusal because of overload.
+const OVERLOADED: i32 = 0x1001;
+
+impl Reply {
+    /// Returns the time after which a refused client may try again, nanoseconds. `None`: no refusal,
+    /// or one that names no time.
+    pub(crate) fn retry_after_ns(&self) -> Option<u64> {
+        let Reply::Failed { code: OVERLOADED, message } = self else { return None };
+        let (_, rest) = message.rsplit_once("Try again in ")?;
+        let ms: u64 = rest.split_once(" ms")?.0.parse().ok()?;
+        ms.checked_mul(1_000_000)
+    }
+}
+
 const VOID: i32 = 1;
 const ROWS: i32 = 2;
 const MORE_PAGES: i32 = 2;
@@ -114,6 +128,22 @@ mod tests {
         );
         let unprepared = Failure::new(FailureKind::Unprepared(vec![1]), "unknown id");
         check(|e| e.error(1, &unprepared, &plain).expect("fits"), Reply::Unprepared);
+    }
+
+    #[test]
+    fn refusal_names_the_time_to_try_again() {
+        let check = |code, message: &str, expected| {
+            assert_eq!(
+                Reply::Failed { code, message: message.into() }.retry_after_ns(),
+                expected,
+                "{message}"
+            );
+        };
+        check(0x1001, "overloaded: limit 8. Try again in 12 ms.", Some(12_000_000));
+        check(0x1001, "Try again in 3 s.", None);
+        check(0x1001, "full", None);
+        check(0x1200, "Try again in 12 ms.", None);
+        assert_eq!(Reply::Done { rows: 1 }.retry_after_ns(), None);
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct Step {
     pub begin_unix_ms: u64,
     /// Duration, seconds.
     pub seconds: f64,
-    /// Requests that became due: the sum of `sent` and `unsent`.
+    /// Requests that became due: the sum of `sent`, `unsent` and `turned_away`.
     pub due: u64,
     /// Requests sent.
     pub sent: u64,
@@ -68,6 +68,12 @@ pub struct Step {
     /// Requests due but not sent by the end of the run: a limit was reached, or no connection was
     /// open.
     pub unsent: u64,
+    /// Requests due while their client waited for the time that a refusal named, and not sent.
+    #[serde(default)]
+    pub turned_away: u64,
+    /// Answers during the step within the time limit of their requests. Zero without a limit.
+    #[serde(default)]
+    pub in_time: u64,
     /// Requests delayed by a limit on requests in flight. Their wait is part of the latencies.
     pub held_back: u64,
     /// Most requests in flight at once, summed over the threads.
@@ -239,7 +245,7 @@ pub(crate) fn counted(step: &Counted<'_>) -> Step {
         rate_per_s: open.then_some(bounds.rate_per_s),
         begin_unix_ms: clock.unix_ms(bounds.begin_ns),
         seconds,
-        due: sent + sum(|t| t.unsent),
+        due: sent + sum(|t| t.unsent) + sum(|t| t.turned_away),
         sent,
         answered: sum(|t| t.answered),
         errors: codes.values().map(|(count, _)| count).sum(),
@@ -247,6 +253,8 @@ pub(crate) fn counted(step: &Counted<'_>) -> Step {
         lost: sum(|t| t.lost),
         unanswered: sum(|t| t.unanswered),
         unsent: sum(|t| t.unsent),
+        turned_away: sum(|t| t.turned_away),
+        in_time: sum(|t| t.in_time),
         held_back: sum(|t| t.delayed),
         in_flight_max: tallies.iter().map(|t| t.in_flight_max).sum(),
         in_flight_mean: tallies.iter().map(|t| t.in_flight_ns).sum::<f64>() / wall_ns.max(1) as f64,
@@ -295,6 +303,7 @@ fn warnings(report: &Report, measured: &Measured<'_>) -> Vec<String> {
         "requests were sent later than due: a limit on requests in flight was reached; their wait is \
          part of the latencies.",
     );
+    warn(total(|s| s.turned_away), "requests were not sent: their client had been told to try again later.");
     warn(total(|s| s.unanswered), "requests were never answered.");
     warn(total(|s| s.lost), "requests were lost with their connection.");
     warn(total(|s| s.overloaded), "requests were refused because the server was overloaded.");

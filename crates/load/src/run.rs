@@ -60,7 +60,7 @@ pub fn run(spec: &Spec, stop: &StopFlag, mut observer: impl FnMut(&Second)) -> R
     let spec = Arc::new(spec.clone());
     let (templates, shards) = prepare_all(&spec)?;
     let sockets = connect_all(&spec, &shards)?;
-    let clock = Clock::start();
+    let clock = Clock::start_at(spec.begin_unix_ms.unwrap_or_default());
     let plans = plans(&spec, clock, &templates, &shards, sockets);
     let stretches = stretches(&spec);
     let warmup = stretches.len() - spec.steps().len();

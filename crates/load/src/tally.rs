@@ -27,6 +27,10 @@ pub(crate) struct Tally {
     pub(crate) unanswered: u64,
     /// Due, but never sent.
     pub(crate) unsent: u64,
+    /// Due while their client waited for the time that a refusal named, and never sent.
+    pub(crate) turned_away: u64,
+    /// Answers that arrived during the stretch within the time limit of their requests.
+    pub(crate) in_time: u64,
     /// Sent later than due because a limit on requests in flight was reached.
     pub(crate) delayed: u64,
     pub(crate) connections_broken: u64,
@@ -53,6 +57,8 @@ impl Tally {
             lost: 0,
             unanswered: 0,
             unsent: 0,
+            turned_away: 0,
+            in_time: 0,
             delayed: 0,
             connections_broken: 0,
             broken_why: String::new(),

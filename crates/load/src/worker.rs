@@ -40,6 +40,8 @@ struct Place {
     host: usize,
     shard: Option<(Shards, u32)>,
     quota: usize,
+    /// Time before which a client that was refused sends nothing, nanoseconds since the run began.
+    rests_until_ns: u64,
     open: Option<Connection>,
 }
 
@@ -61,6 +63,8 @@ pub(crate) struct Worker {
     /// Time up to which `in_flight` is integrated.
     in_flight_since_ns: u64,
     down: usize,
+    /// Time limit of a request whose client gives up, nanoseconds.
+    time_limit_ns: Option<u64>,
     /// Time at which a limit last delayed a request.
     blocked_ns: Option<u64>,
     tallies: Vec<Tally>,
@@ -86,6 +90,7 @@ impl Worker {
                 host: opened.host,
                 shard: opened.shard,
                 quota: opened.quota,
+                rests_until_ns: 0,
                 open: Some(connection),
             });
         }
@@ -106,6 +111,7 @@ impl Worker {
             in_flight: 0,
             in_flight_since_ns: 0,
             down: 0,
+            time_limit_ns: plan.spec.time_limit_s.filter(|_| plan.open).map(|limit| (limit * 1e9) as u64),
             blocked_ns: None,
             // One more for answers after the last stretch.
             tallies: vec![Tally::new(); plan.stretches.len() + 1],
@@ -256,6 +262,11 @@ impl Worker {
                 let batching = self.plan.stretches[stretch].rate_per_s > BATCH_ABOVE_PER_S;
                 return Some(if batching { due.max(now + BATCH_NS) } else { due });
             }
+            if self.time_limit_ns.is_some() {
+                self.send_or_give_up(now, due, stretch);
+                self.arrivals.advance(&mut self.arrivals_rng);
+                continue;
+            }
             let Some((place, row, kind)) = self.next_request() else {
                 self.blocked_ns = Some(now);
                 return None;
@@ -270,6 +281,28 @@ impl Worker {
             self.arrivals.advance(&mut self.arrivals_rng);
         }
         Some(now)
+    }
+
+    /// Sends the request that is due on the next connection, or counts it as not sent. Connections
+    /// take turns, and a request is never moved to another one: that is another client's.
+    fn send_or_give_up(&mut self, now: u64, due: u64, stretch: usize) {
+        let index = self.next_place;
+        self.next_place = if index + 1 == self.places.len() { 0 } else { index + 1 };
+        let place = &self.places[index];
+        if now < place.rests_until_ns {
+            self.tallies[stretch].turned_away += 1;
+            return;
+        }
+        let is_free =
+            self.in_flight < self.plan.in_flight_max && place.open.as_ref().is_some_and(Connection::has_room);
+        let next = if is_free { self.requests.next(&mut self.rng) } else { None };
+        match next {
+            Some((row, kind)) => {
+                self.tallies[stretch].lag.saturating_record(now - due);
+                self.submit(index, row, kind, (due, now), stretch);
+            }
+            None => self.tallies[stretch].unsent += 1,
+        }
     }
 
     fn send_closed(&mut self, now: u64) -> Option<u64> {
@@ -401,6 +434,7 @@ impl Worker {
         let Some(mut connection) = self.places[index].open.take() else { return Ok(()) };
         let mut unprepared = false;
         let mut read_ns = 0;
+        let mut rest_ns = 0;
         let outcome = connection.fill().and_then(|()| {
             // Read the clock for each socket. The time of the wake-up would shorten the latency of
             // later answers.
@@ -408,6 +442,7 @@ impl Worker {
             read_ns = now;
             connection.answers(|slot, reply| {
                 unprepared |= reply == Reply::Unprepared;
+                rest_ns = rest_ns.max(reply.retry_after_ns().unwrap_or(0));
                 self.count(slot, reply, now);
             })
         });
@@ -416,6 +451,10 @@ impl Worker {
             connection.output.extend_from_slice(&self.plan.templates[self.places[index].host].prepare);
         }
         self.places[index].open = Some(connection);
+        if rest_ns > 0 {
+            let place = &mut self.places[index];
+            place.rests_until_ns = place.rests_until_ns.max(read_ns.saturating_add(rest_ns));
+        }
         // The next request is due when one is answered. Waiting for the answers of all sockets
         // would lower the concurrency by the generator's own work.
         if self.plan.spec.in_turn
@@ -436,6 +475,8 @@ impl Worker {
                 let latency = now.saturating_sub(slot.from_ns);
                 self.window.latencies.record(slot.kind, latency);
                 self.tallies[self.stretch].answered_within += 1;
+                let is_in_time = self.time_limit_ns.is_some_and(|limit| latency <= limit);
+                self.tallies[self.stretch].in_time += u64::from(is_in_time);
                 let tally = &mut self.tallies[slot.stretch as usize];
                 tally.latencies.record(slot.kind, latency);
                 tally.from_sent.saturating_record(now.saturating_sub(slot.sent_ns));

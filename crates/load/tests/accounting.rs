@@ -30,7 +30,7 @@ fn open(rate_per_s: f64, seconds: f64) -> Pacing {
 }
 
 fn check_balance(step: &StepReport) {
-    assert_eq!(step.due, step.sent + step.unsent, "{step:?}");
+    assert_eq!(step.due, step.sent + step.unsent + step.turned_away, "{step:?}");
     assert_eq!(step.sent, step.answered + step.errors + step.lost + step.unanswered, "{step:?}");
     let kinds = [&step.reads, &step.writes].map(|kind| kind.as_ref().map_or(0, |kind| kind.count));
     assert_eq!(step.answered, kinds[0] + kinds[1], "{step:?}");
@@ -113,6 +113,31 @@ fn requests_delayed_by_the_limit_are_counted() {
     // Four connections send at most 100 requests a second each, far fewer than were due.
     assert!(step.held_back > 0 && step.unsent > 0, "{step:?}");
     assert!(step.in_flight_max <= 4);
+}
+
+#[test]
+fn refused_client_sends_nothing_before_its_time() {
+    let patient = |s: &mut Spec| (s.pacing, s.time_limit_s) = (open(2000.0, 0.4), Some(30.0));
+    let refusing = Script { fail_every: Some(1), retry_ms: 3_600_000, ..Script::default() };
+    let (report, fake) = check(refusing, patient);
+    let step = &report.steps[0];
+    assert!(step.turned_away > 0 && step.in_time == 0, "{step:?}");
+    // Each of the four clients is refused, with what it sent until it was told.
+    assert_eq!(step.sent, fake.seen.executes.load(Ordering::Relaxed));
+    assert_eq!(step.errors, step.sent, "{step:?}");
+    let (report, _fake) = check(Script { rows: 1, ..Script::default() }, patient);
+    let step = &report.steps[0];
+    assert!(step.turned_away == 0 && step.in_time > 0 && step.in_time <= step.answered, "{step:?}");
+}
+
+#[test]
+fn client_that_gives_up_keeps_no_backlog() {
+    let (report, _fake) = check(Script { silent_from: Some(1), ..Script::default() }, |s| {
+        (s.pacing, s.max_in_flight, s.drain_s) = (open(2000.0, 0.3), 4, 0.1);
+        s.time_limit_s = Some(0.1);
+    });
+    let step = &report.steps[0];
+    assert_eq!((step.sent, step.unsent, step.held_back), (4, step.due - 4, 0), "{step:?}");
 }
 
 #[test]

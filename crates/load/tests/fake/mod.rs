@@ -27,6 +27,8 @@ pub(crate) struct Script {
     pub(crate) password: Option<&'static str>,
     /// Every n-th EXECUTE fails as overloaded.
     pub(crate) fail_every: Option<u64>,
+    /// Time to try again in the message of these failures, ms. Zero: none is named.
+    pub(crate) retry_ms: u64,
     /// This EXECUTE (from 1) is lost together with its connection.
     pub(crate) drop_at: Option<u64>,
     /// EXECUTEs from this number (from 1) on get no answer.
@@ -212,7 +214,11 @@ fn answer(
             if script.forget_at == Some(number) {
                 fail(encoder, FailureKind::Unprepared(execute.id.to_vec()), "unknown id");
             } else if script.fail_every.is_some_and(|every| number.is_multiple_of(every)) {
-                fail(encoder, FailureKind::Overloaded, "too much");
+                let message = match script.retry_ms {
+                    0 => "too much".to_string(),
+                    ms => format!("too much. Try again in {ms} ms."),
+                };
+                fail(encoder, FailureKind::Overloaded, &message);
             } else if execute.id == b"w" {
                 wrote(seen, execute.params.values.iter());
                 encoder.void(stream, &plain).expect("fits");
