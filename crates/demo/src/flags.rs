@@ -16,9 +16,10 @@ fairlane demo flush [flags]        writes beside flushes and compactions, and wi
 fairlane demo compaction [flags]   the space that a major compaction needs
 fairlane demo olap [flags]         queries beside queries: shares, a hard limit, latency
 fairlane demo batching [flags]     commands in order over changing keys: partitions in parallel, and batches
+fairlane demo overload [flags]     more load than the server can do, without and with max_concurrency = 'auto'
 
   --quick          one minute (olap: three) instead of some (levels 4, flush 15, compaction 2,
-                   olap 7, batching 4); coarser results
+                   olap 7, batching 4, overload 4); coarser results
   --shape NAME     slices (default): the batch load reads 100 rows a request;
                    published: single rows, interactive at 20 % of capacity beside 1800 in flight
   --report FILE    the report, to open in a browser [report.html]
@@ -33,7 +34,7 @@ fairlane demo batching [flags]     commands in order over changing keys: partiti
   --commit MODE    flush: --commit of the server; with periodic:MS no write waits for the disk, so that only the
                    CPU of flushes and compactions counts [batch]
   --rate N         flush: writes a second [40 % of what the server takes for long, which is measured first]
-  --picture FILE   the main figure as an SVG file (levels and batching)
+  --picture FILE   the main figure as an SVG file (levels, batching and overload)
   --from FILE      runs nothing: prints and writes the report again from results of --json
   --keep           keeps the temporary folder with the server's log and data
   --help           this text
@@ -160,9 +161,10 @@ fn check_subject(options: &Options, program: &Program) -> Result<(), DemoError> 
             "--shape belongs to the demo of service levels: `fairlane demo`.",
         ),
         (
-            !matches!(subject, Subject::Levels | Subject::Batching) && options.picture.is_some(),
-            "--picture belongs to the demos of service levels and of batches: `fairlane demo`, `fairlane demo \
-             batching`.",
+            !matches!(subject, Subject::Levels | Subject::Batching | Subject::Overload)
+                && options.picture.is_some(),
+            "--picture belongs to the demos of service levels, of batches and of overload: `fairlane demo`, `fairlane \
+             demo batching`, `fairlane demo overload`.",
         ),
         (
             subject != Subject::Olap && options.olap != OlapOptions::default(),
@@ -236,6 +238,8 @@ mod tests {
         check("batching --shape published", Err("--shape"));
         check("batching --rate 5", Err("fairlane demo flush"));
         check("batching --seconds 5", Err("fairlane demo olap"));
+        check("overload --quick --picture a.svg", Ok((true, "report.html", None)));
+        check("overload --seconds 5", Err("fairlane demo olap"));
         check("flush --picture a.svg", Err("--picture"));
         check("--rows 5", Err("fairlane demo olap"));
         check("olap --rows 0", Err("--rows"));
@@ -272,6 +276,7 @@ mod tests {
         assert_eq!(subject("compaction"), Subject::Compaction);
         assert_eq!(subject("olap --only latency"), Subject::Olap);
         assert_eq!(subject("batching --keep"), Subject::Batching);
+        assert_eq!(subject("overload --quick"), Subject::Overload);
         assert_eq!(subject("--quick"), Subject::Levels);
     }
 

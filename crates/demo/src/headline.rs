@@ -1,6 +1,6 @@
 //! Headline of the report: the result in one sentence.
 
-use crate::compare::{Effect, batch_loss, beside, cost, deviation, one_key, throughputs};
+use crate::compare::{Effect, batch_loss, beside, best, cost, deviation, mean_of, one_key, throughputs};
 use crate::names::{BATCHED, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
 use crate::results::{Chapter, Outcome, Subject};
 use crate::units::{factor, percent, rate};
@@ -23,6 +23,7 @@ fn result(outcome: &Outcome) -> String {
         Subject::Compaction => compaction(outcome),
         Subject::Olap => olap(outcome),
         Subject::Batching => batching(outcome),
+        Subject::Overload => overload(outcome),
     }
 }
 
@@ -93,6 +94,27 @@ fn batching(outcome: &Outcome) -> String {
             percent(deviation)
         ),
         _ => "Commands in order over changing keys.".to_string(),
+    }
+}
+
+fn overload(outcome: &Outcome) -> String {
+    let clause = |chapter: &Chapter| {
+        let best = best(chapter)?;
+        let goodput = |is_limited| mean_of(chapter, 10.0, is_limited, |offered| offered.goodput_per_s);
+        Some(format!(
+            "{}: {} without a limit, {} with max_concurrency = 'auto'",
+            lower_first(&chapter.title),
+            percent(goodput(false)? / best),
+            percent(goodput(true)? / best)
+        ))
+    };
+    let clauses: Vec<String> = outcome.chapters.iter().filter_map(clause).collect();
+    match clauses.is_empty() {
+        true => "More load than the server can do.".to_string(),
+        false => format!(
+            "Offered ten times what it can do, the server answers in time, of its best: {}.",
+            clauses.join("; ")
+        ),
     }
 }
 

@@ -1,10 +1,10 @@
 //! `fairlane demo`: a real server and real load on this machine. The first subject is transactions
 //! and analytics on one server, without and with service levels. Others are background work beside
-//! writes, the space of compactions, queries beside queries, and commands in order. A subject is a
-//! script: the server's flags, what is measured first, and chapters.
+//! writes, the space of compactions, queries beside queries, commands in order, and overload. A
+//! subject is a script: the server's flags, what is measured first, and chapters.
 //!
 //! ```text
-//!   lib (flow) ── stage (shared state) ── phases · shares · flush · olap · batching
+//!   lib (flow) ── stage (shared state) ── phases · shares · flush · olap · batching · overload
 //!                   │ server: child processes      │
 //!                   │ metrics: CPU, storage        ▼
 //!                   └──────────────────────────► results ──► compare · trust ──► terminal · report (chart) · JSON
@@ -38,6 +38,7 @@ mod metrics;
 mod names;
 mod olap;
 mod options;
+mod overload;
 mod phases;
 mod report;
 mod results;
@@ -215,6 +216,12 @@ const BATCHING: [(&str, Experiment); 3] = [
     ("partitions in parallel, 1024 threads", batching::many_threads),
 ];
 
+const OVERLOAD: [(&str, Experiment); 3] = [
+    ("reads from memory", overload::from_memory),
+    ("reads from disk", overload::from_disk),
+    ("writes into full memtables", overload::full_memtables),
+];
+
 /// Returns the chapters about queries, or those of one experiment.
 fn olap_chapters(only: Option<OlapPart>) -> &'static [(&'static str, Experiment)] {
     let all: &'static [(&'static str, Experiment)] = &OLAP;
@@ -249,6 +256,12 @@ fn script(options: &Options) -> Option<Script> {
         Subject::Batching => {
             Script { flags: |_| Vec::new(), prepare: batching::prepare, chapters: &BATCHING, quick: 2 }
         }
+        Subject::Overload => Script {
+            flags: |_| overload::flags(),
+            prepare: |_| Ok(results::Capacity::default()),
+            chapters: &OVERLOAD,
+            quick: 1,
+        },
         Subject::Compaction => return None,
     };
     Some(script)
@@ -312,7 +325,8 @@ fn machine(subject: Subject) -> Machine {
     match subject {
         Subject::Levels | Subject::Batching => {}
         // Background work of storage is per core, so that one core is enough.
-        Subject::Flush | Subject::Compaction => server_cores.truncate(1),
+        // So is the limit of statements in flight.
+        Subject::Flush | Subject::Compaction | Subject::Overload => server_cores.truncate(1),
         // A query runs on all cores, and its client needs hardly any CPU.
         Subject::Olap => (server_cores, load_cores) = (cores.clone(), cores),
     }

@@ -32,6 +32,13 @@ pub(crate) const SHORT_CLICKBENCH: &str = "olap_clickbench";
 pub(crate) const SHORT_TPCH: &str = "olap_tpch";
 pub(crate) const SHORT: [&str; 2] = [SHORT_CLICKBENCH, SHORT_TPCH];
 
+/// Load of the demo of overload that stays the same, in a level of its own.
+pub(crate) const STEADY: &str = "steady";
+/// Its chapters.
+pub(crate) const FROM_MEMORY: &str = "memory";
+pub(crate) const FROM_DISK: &str = "disk";
+pub(crate) const FULL_MEMTABLES: &str = "memtables";
+
 /// Load of the demo of batches.
 pub(crate) const COMMANDS: &str = "commands";
 /// Its chapters, by strategy.

@@ -78,6 +78,8 @@ pub(crate) struct Times {
     pub(crate) background_phases: (usize, usize),
     /// Each phase of the demo of batches.
     pub(crate) batching: f64,
+    /// Each offered rate of the demo of overload, and the pause before it.
+    pub(crate) overload: (f64, f64),
 }
 
 impl Times {
@@ -91,6 +93,7 @@ impl Times {
         background: 5.0,
         background_phases: (4, 2),
         batching: 3.0,
+        overload: (1.5, 1.6),
     };
     pub(crate) const FULL: Times = Times {
         rows: 100_000,
@@ -102,6 +105,7 @@ impl Times {
         background: 30.0,
         background_phases: (16, 8),
         batching: 8.0,
+        overload: (2.5, 1.6),
     };
 }
 

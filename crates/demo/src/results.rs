@@ -22,15 +22,18 @@ pub(crate) enum Subject {
     Olap,
     /// Commands in batches, and partitions in parallel.
     Batching,
+    /// More load than the server can do, without and with a limit.
+    Overload,
 }
 
 impl Subject {
     /// All subjects but the first, each with its word on the command line.
-    pub(crate) const WORDS: [(&'static str, Subject); 4] = [
+    pub(crate) const WORDS: [(&'static str, Subject); 5] = [
         ("flush", Subject::Flush),
         ("compaction", Subject::Compaction),
         ("olap", Subject::Olap),
         ("batching", Subject::Batching),
+        ("overload", Subject::Overload),
     ];
 }
 
@@ -211,6 +214,9 @@ pub(crate) struct Chapter {
     /// Operations of the batcher in each phase, if it is the subject.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) batches: Vec<Batches>,
+    /// Each offered rate without and with a limit, if overload is the subject.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) offered: Vec<Offered>,
     /// Operations in flight, second by second.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) in_flight: Vec<InFlight>,
@@ -536,6 +542,40 @@ impl Batches {
     pub(crate) fn part(&self) -> f64 {
         self.operations as f64 / self.asked.max(1) as f64
     }
+}
+
+/// One offered rate in the demo of overload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Offered {
+    /// Offered rate, as a fraction of capacity. Zero: the steady load is alone.
+    pub(crate) part: f64,
+    /// True with the limiter.
+    pub(crate) is_limited: bool,
+    /// Requests due a second.
+    pub(crate) due_per_s: f64,
+    /// Answers within the time limit a second.
+    pub(crate) goodput_per_s: f64,
+    /// Answers a second, late ones included.
+    pub(crate) answered_per_s: f64,
+    /// Requests a second that the server refused.
+    pub(crate) refused_per_s: f64,
+    /// Requests a second that failed otherwise, as with a time limit that the server enforces.
+    pub(crate) failed_per_s: f64,
+    /// Requests a second that their clients did not send, since they had been told to wait.
+    pub(crate) turned_away_per_s: f64,
+    /// Requests a second that were not sent, since too many were in flight.
+    pub(crate) unsent_per_s: f64,
+    /// Response time of what was answered, from when a request was due.
+    pub(crate) latency: Latency,
+    /// The same of the steady load in the other level.
+    pub(crate) steady: Latency,
+    /// Requests in flight, mean.
+    pub(crate) in_flight: f64,
+    /// CPU of the server for each answer of both loads, µs, by its own counters.
+    pub(crate) cpu_us: f64,
+    /// CPU of the busiest generator thread, as a fraction of its core.
+    pub(crate) generator_cpu: f64,
 }
 
 /// Operations in flight in one second.

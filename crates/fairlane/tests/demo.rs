@@ -164,6 +164,11 @@ fn demo_interrupted_during_commands_in_order_leaves_nothing() {
 }
 
 #[test]
+fn demo_interrupted_while_overloaded_leaves_nothing() {
+    check_interrupted("overload", &["overload", "--quick"], "closed loop, 16 in flight");
+}
+
+#[test]
 fn demo_interrupted_during_queries_leaves_nothing() {
     let args = ["olap", "--quick", "--only", "shares", "--rows", "3000", "--seconds", "60"];
     check_interrupted("queries", &args, "first:");

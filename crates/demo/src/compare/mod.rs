@@ -6,6 +6,7 @@ mod batching;
 mod judge;
 mod levels;
 mod olap;
+mod overload;
 mod shares;
 mod storage;
 
@@ -14,6 +15,7 @@ use crate::results::{Outcome, Row};
 pub(crate) use batching::{deviation, one_key};
 pub(crate) use levels::{Effect, batch_loss};
 pub(crate) use olap::{OverAlone, beside, over_alone, throughputs};
+pub(crate) use overload::{best, mean_of, parts};
 pub(crate) use shares::over_first;
 pub(crate) use storage::cost;
 
@@ -26,6 +28,7 @@ pub(crate) fn compare(outcome: &Outcome) -> Vec<Row> {
     storage::rows(outcome, &mut rows);
     olap::rows(outcome, &mut rows);
     batching::rows(outcome, &mut rows);
+    overload::rows(outcome, &mut rows);
     rows
 }
 

@@ -1,6 +1,6 @@
 //! Figure of a chapter: its panels, and the texts in them.
 
-use super::{batching, cpu, olap, storage};
+use super::{batching, cpu, olap, overload, storage};
 use crate::chart::{Band, Figure, Line, Note, Panel, Rule, Scale};
 use crate::compare::over_first;
 use crate::names::{BATCH, INTERACTIVE, WRITES};
@@ -13,6 +13,9 @@ const RATE_CUT: f64 = 1.4;
 
 /// Returns the figure of a chapter.
 pub(super) fn of(outcome: &Outcome, chapter: &Chapter) -> Figure {
+    if outcome.subject == Subject::Overload {
+        return overload::figure(chapter, &[false, true]);
+    }
     let band =
         |window: &Window| Band { label: window.label.clone(), begin: window.begin_s, end: window.end_s };
     let mut panels = match chapter.window("beside") {

@@ -6,6 +6,7 @@ mod batching;
 mod cpu;
 mod figure;
 mod olap;
+mod overload;
 mod picture;
 mod storage;
 mod tables;
@@ -39,6 +40,7 @@ pub(crate) fn page(outcome: &Outcome) -> String {
         tables::loads(&mut out, outcome);
         tables::cores(&mut out, outcome);
     }
+    tables::offered(&mut out, outcome);
     tables::served(&mut out, outcome);
     end(&mut out);
     out
@@ -170,6 +172,7 @@ pub(crate) fn figure_element(out: &mut String, figure: &Figure, caption: &str) {
 fn main_figure(out: &mut String, outcome: &Outcome) {
     let Some(pair) = picture::pair(outcome) else { return };
     let heading = match outcome.subject {
+        Subject::Overload => "Without and with a limit",
         Subject::Batching => "Partitions in parallel, and batches",
         _ => "Without and with service levels",
     };
@@ -214,6 +217,7 @@ fn section(out: &mut String, outcome: &Outcome, chapter: &Chapter) {
             "Shaded: measured phases. Between them all commands end, and the rows are compared with sequential \
              execution."
         }
+        Subject::Overload => "Lines that end early: the generator was the limit, or nothing was answered.",
         Subject::Olap => "Shaded: measured phases. Clients log in and warm up between them.",
     };
     figure_element(out, &figure::of(outcome, chapter), caption);

@@ -1,10 +1,10 @@
-//! Main figure: two chapters side by side, on the same axes: without and with levels, or without
-//! and with batches. As a file it contains its styles and background, so that it can be shown
+//! Main figure: two chapters side by side, on the same axes: without and with levels, without and
+//! with batches, or one chapter without and with a limit. As a file it contains its styles and background, so that it can be shown
 //! anywhere.
 
 use std::fmt::Write as _;
 
-use super::figure;
+use super::{figure, overload};
 use crate::chart::{Figure, Layout, Panel, escaped, group};
 use crate::listing::machine_line;
 use crate::names::{BATCHED, PER_PARTITION};
@@ -38,6 +38,14 @@ fn same_axes(figures: &mut [Figure]) {
 
 /// Returns the figures of both chapters with their headings. `None` unless both were measured.
 pub(super) fn pair(outcome: &Outcome) -> Option<[(String, Figure); 2]> {
+    if outcome.subject == Subject::Overload {
+        let chapter = outcome.chapters.first()?;
+        let mut figures = [false, true].map(|is_limited| overload::figure(chapter, &[is_limited]));
+        same_axes(&mut figures);
+        let [off, on] = figures;
+        let title = |how: &str| format!("{}, {how}", chapter.title);
+        return Some([(title("limiter off"), off), (title("limiter on"), on)]);
+    }
     let found = |id: &str| Some((outcome.chapter(id)?, figure::of(outcome, outcome.chapter(id)?)));
     let [one, two] = match outcome.subject {
         Subject::Batching => [PER_PARTITION, BATCHED],

@@ -86,6 +86,57 @@ pub(super) fn cores(out: &mut String, outcome: &Outcome) {
     close(out);
 }
 
+/// Writes each offered rate of the demo of overload.
+pub(super) fn offered(out: &mut String, outcome: &Outcome) {
+    if outcome.chapters.iter().all(|chapter| chapter.offered.is_empty()) {
+        return;
+    }
+    out.push_str(
+        "<h2>Every offered rate</h2><p>Numbers a second. In time: answers within the time limit, counted from when \
+         the request was due. Told to wait: not sent, since the client's last refusal named a later time. Not sent: \
+         the client already had its most requests in flight. p50 and p99 are those of all answers.</p>",
+    );
+    let columns = [
+        "Offered",
+        "due",
+        "in time",
+        "late",
+        "refused",
+        "failed",
+        "told to wait",
+        "not sent",
+        "p50",
+        "p99",
+        "steady p99",
+        "in flight",
+        "CPU an answer",
+        "generator",
+    ];
+    open(out, &columns);
+    for chapter in outcome.chapters.iter().filter(|chapter| !chapter.offered.is_empty()) {
+        heading(out, columns.len(), &chapter.title);
+        for offered in &chapter.offered {
+            let numbers = [
+                rate(offered.due_per_s),
+                rate(offered.goodput_per_s),
+                rate((offered.answered_per_s - offered.goodput_per_s).max(0.0)),
+                rate(offered.refused_per_s),
+                rate(offered.failed_per_s),
+                rate(offered.turned_away_per_s),
+                rate(offered.unsent_per_s),
+                time(offered.latency.p50_us),
+                time(offered.latency.p99_us),
+                time(offered.steady.p99_us),
+                rate(offered.in_flight),
+                format!("{:.1}\u{a0}µs", offered.cpu_us),
+                percent(offered.generator_cpu),
+            ];
+            row(out, &offered.label(), &numbers);
+        }
+    }
+    close(out);
+}
+
 /// Writes the server's own measurements of requests, if there are any.
 pub(super) fn served(out: &mut String, outcome: &Outcome) {
     let phases = outcome.chapters.iter().flat_map(|chapter| &chapter.windows);

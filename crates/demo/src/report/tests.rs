@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::names::{BATCHED, PER_PARTITION};
-use crate::results::{Batches, Cpu, CpuPoint, InFlight, OfQuery, Point, Series, WindowLoad};
+use crate::results::{Batches, Cpu, CpuPoint, InFlight, OfQuery, Offered, Point, Series, WindowLoad};
 
 fn series(load: &str, count: usize) -> Series {
     let point = |n: usize| Point {
@@ -173,6 +173,40 @@ fn strategies_of_commands_are_drawn_side_by_side() {
     }
     assert_eq!(page.matches("<svg").count(), 6, "two side by side, and each wide and narrow");
     assert!(picture(&outcome).is_some_and(|picture| picture.contains("of batched")));
+    let text = serde_json::to_string(&outcome).expect("results are data");
+    let again: Outcome = serde_json::from_str(&text).expect("as they were written");
+    assert_eq!(super::page(&again), page);
+}
+
+#[test]
+fn overload_is_drawn_without_and_with_the_limiter() {
+    let offered = |(part, is_limited): (f64, bool)| Offered {
+        part,
+        is_limited,
+        goodput_per_s: 1000.0 * part,
+        in_flight: 5.0,
+        latency: load::Latency { p50_us: 300.0, p99_us: 900.0, ..load::Latency::default() },
+        ..Offered::default()
+    };
+    let rates = [(0.0, false), (0.4, false), (0.4, true), (10.0, true), (10.0, false)];
+    let chapter = Chapter {
+        id: "memory".into(),
+        title: "Reads from memory".into(),
+        offered: rates.into_iter().map(offered).collect(),
+        ..Chapter::default()
+    };
+    let outcome = Outcome { subject: Subject::Overload, chapters: vec![chapter], ..Outcome::default() };
+    let page = page(&outcome);
+    let expected =
+        ["Reads from memory, limiter on", "on p99", "off p50", ">1000 %<", "steady load alone", "0.900"];
+    for expected in expected {
+        assert!(page.contains(expected), "{expected}");
+    }
+    for refused in REFUSED {
+        assert!(!page.contains(refused), "{refused}");
+    }
+    assert_eq!(page.matches("<svg").count(), 4, "two side by side, and one wide and narrow");
+    assert!(picture(&outcome).is_some_and(|picture| picture.contains("limiter off")));
     let text = serde_json::to_string(&outcome).expect("results are data");
     let again: Outcome = serde_json::from_str(&text).expect("as they were written");
     assert_eq!(super::page(&again), page);

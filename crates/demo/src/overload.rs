@@ -1,0 +1,438 @@
+//! More load than the server can do, without and with `max_concurrency = 'auto'`.
+//!
+//! ```text
+//!   closed loop, 16 … 8,192 in flight ──► capacity
+//!   interactive   ░ 40 % ░ 40 % ░ … ░ 100 % ░ 100 % ░ … ░ 1,000 % ░ 1,000 %    ░ pause
+//!   limiter          off    on          on      off         on        off
+//!   steady        ███████████████████████████████████████████████████████
+//! ```
+//!
+//! 1. Measure capacity as the best of a ladder of closed loops.
+//! 2. Offer each rate as an open loop, without and with the limiter, in the order A B B A. The
+//!    limiter is switched in the pause, on live sessions.
+//! 3. A steady load in another level runs beside it at the same rate all the time. At first it is
+//!    alone.
+//!
+//! Clients are well behaved. A refused client sends nothing before the time that it was told, and
+//! counts what is due meanwhile as not served. So the generator's own work is bounded: requests
+//! beyond its most in flight are not sent, and not sent later either.
+
+use std::time::Duration;
+
+use load::{Keys, Pacing, Report, Rows, Spec, Step, StepReport, Workload};
+
+use crate::error::DemoError;
+use crate::metrics::now_s;
+use crate::names::{FROM_DISK, FROM_MEMORY, FULL_MEMTABLES, INTERACTIVE, STEADY};
+use crate::results::{Chapter, Offered, Run, Window, WindowLoad};
+use crate::server::ADMIN;
+use crate::stage::{KEYSPACE, Stage};
+use crate::units::{percent, rate, time};
+
+/// Time limit of the interactive level's statements: the goodput counts answers within it.
+const TIME_LIMIT: Duration = Duration::from_millis(100);
+/// Requests in flight of the closed loops.
+const LADDER: [usize; 10] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
+/// Length of a closed loop, and warm-up before it, seconds. A second has tens of thousands of
+/// requests.
+const RUNG_S: f64 = 0.6;
+const RUNG_WARMUP_S: f64 = 0.2;
+/// Offered rates as fractions of capacity, in order, each with the limiter off (false) or on. The
+/// lowest one is the base of comparison, and so measured twice.
+pub(crate) const RATES: [(f64, bool); 12] = [
+    (0.4, false),
+    (0.4, true),
+    (0.4, true),
+    (0.4, false),
+    (1.0, false),
+    (1.0, true),
+    (1.4, true),
+    (1.4, false),
+    (2.0, false),
+    (2.0, true),
+    (10.0, true),
+    (10.0, false),
+];
+/// Rate of the steady load, as a fraction of capacity, and the most of it: a p99 of a phase needs
+/// some hundred answers.
+const STEADY_PART: f64 = 0.03;
+const STEADY_PER_S_MAX: f64 = 1000.0;
+/// Connections, each a client of its own.
+const CONNECTIONS: usize = 64;
+/// Most requests in flight over all connections: more than the constant bounds of the server.
+const IN_FLIGHT_MAX: usize = 32_000;
+/// Time to open all connections before the loads begin together, ms.
+const CONNECT_MS: f64 = 2500.0;
+/// Largest difference between the begins of both loads, ms.
+const APART_MS_MAX: u64 = 100;
+/// Memory of the server, of memtables where they are to be full, and rows by kind of load. Rows on
+/// disk take four times the memory of their server.
+const FLAGS: [&str; 4] = ["--memory", "1GiB", "--memtable-memory", "64MiB"];
+const DISK_FLAGS: [&str; 4] = ["--memory", "64MiB", "--memtable-memory", "64MiB"];
+const DISK_ROWS: u64 = 250_000;
+const LARGE_VALUE_BYTES: usize = 200;
+const SMALL_VALUE_BYTES: usize = 34;
+
+/// Kind of load.
+struct Kind {
+    id: &'static str,
+    title: &'static str,
+    what: &'static str,
+    workload: Workload,
+    /// Rows, and bytes in each of their five columns.
+    rows: u64,
+    value_bytes: usize,
+    flags: [&'static str; 4],
+}
+
+impl Offered {
+    /// Returns the rate and the setting in words.
+    pub(crate) fn label(&self) -> String {
+        let how = if self.is_limited { "on" } else { "off" };
+        match self.part {
+            part if part > 0.0 => format!("{:.0}\u{a0}%, limiter {how}", part * 100.0),
+            _ => "steady load alone".to_string(),
+        }
+    }
+}
+
+/// Returns the flags of the first server.
+pub(crate) fn flags() -> Vec<String> {
+    FLAGS.map(str::to_string).to_vec()
+}
+
+/// Single-row reads from memory.
+pub(crate) fn from_memory(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    let kind = Kind {
+        id: FROM_MEMORY,
+        title: "Reads from memory",
+        what: "Single-row reads that the core alone limits.",
+        workload: Workload::Read,
+        rows: stage.times.rows,
+        value_bytes: SMALL_VALUE_BYTES,
+        flags: FLAGS,
+    };
+    chapter(stage, &kind)
+}
+
+/// Single-row reads of more rows than the cache has space for.
+pub(crate) fn from_disk(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    let kind = Kind {
+        id: FROM_DISK,
+        title: "Reads from disk",
+        what: "Single-row reads of four times as many bytes as the server has memory.",
+        workload: Workload::Read,
+        rows: DISK_ROWS,
+        value_bytes: LARGE_VALUE_BYTES,
+        flags: DISK_FLAGS,
+    };
+    chapter(stage, &kind)
+}
+
+/// Writes that fill memtables faster than flushes free them.
+pub(crate) fn full_memtables(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    let kind = Kind {
+        id: FULL_MEMTABLES,
+        title: "Writes into full memtables",
+        what: "Writes of rows of 1 KB. Memtables are small, so that they are full after a second at capacity.",
+        workload: Workload::Write,
+        rows: DISK_ROWS,
+        value_bytes: LARGE_VALUE_BYTES,
+        flags: FLAGS,
+    };
+    chapter(stage, &kind)
+}
+
+impl Kind {
+    fn spec(&self, stage: &Stage, user: &str, workload: Workload, pacing: Pacing) -> Spec {
+        let plain = stage.spec(user, workload, pacing);
+        Spec {
+            keys: Keys { population: self.rows, ..plain.keys.clone() },
+            rows: Rows {
+                keyspace: KEYSPACE.to_string(),
+                value_bytes: self.value_bytes,
+                columns: 5,
+                ..plain.rows.clone()
+            },
+            route: false,
+            drain_s: 2.0,
+            ..plain
+        }
+    }
+}
+
+fn failed(reason: &str) -> DemoError {
+    DemoError::Failed(reason.to_string())
+}
+
+/// Creates table, rows, roles and levels.
+fn prepare(stage: &mut Stage, kind: &Kind) -> Result<(), DemoError> {
+    stage.print(&format!("writing {} rows", kind.rows));
+    let pacing = Pacing::Closed { in_flight: 512, seconds: 0.0 };
+    let spec = Spec { create: true, ..kind.spec(stage, ADMIN, Workload::Prefill, pacing) };
+    let report = stage.run("prefill", &spec)?;
+    if let Some(missing) = report.warnings.iter().find(|warning| warning.contains("not written")) {
+        return Err(failed(&format!("The prefill failed: {missing}")));
+    }
+    for role in [INTERACTIVE, STEADY] {
+        stage.role(role)?;
+        stage.cql(&[&format!("GRANT MODIFY ON KEYSPACE {KEYSPACE} TO {role}")])?;
+    }
+    stage.cql(&[
+        &format!(
+            "CREATE SERVICE LEVEL {INTERACTIVE} WITH shares = 1000 AND timeout = {}ms AND workload_type = \
+             'interactive'",
+            TIME_LIMIT.as_millis()
+        ),
+        &format!("CREATE SERVICE LEVEL {STEADY} WITH shares = 1000 AND workload_type = 'interactive'"),
+        &format!("ATTACH SERVICE LEVEL {INTERACTIVE} TO {INTERACTIVE}"),
+        &format!("ATTACH SERVICE LEVEL {STEADY} TO {STEADY}"),
+    ])
+}
+
+/// Runs the ladder of closed loops, in a level without a time limit. Returns its rungs.
+fn ladder(stage: &mut Stage, kind: &Kind) -> Result<Vec<Run>, DemoError> {
+    let mut rungs = Vec::new();
+    for in_flight in LADDER {
+        let pacing = Pacing::Closed { in_flight, seconds: RUNG_S };
+        let spec =
+            Spec { warmup_s: RUNG_WARMUP_S, seed: 5, ..kind.spec(stage, ADMIN, kind.workload, pacing) };
+        let report = load::run(&spec, &stage.stop, |_| {})?;
+        stage.interrupted()?;
+        stage.server_check()?;
+        let Some(run) = Run::of(&format!("closed loop, {in_flight} in flight"), &report, 0) else { continue };
+        stage.print(&format!(
+            "{}: {:.0}/s, p99 {}, {} errors",
+            run.load,
+            run.throughput_per_s,
+            time(run.latency.p99_us),
+            run.errors
+        ));
+        rungs.push(run);
+    }
+    Ok(rungs)
+}
+
+/// Returns the steps of both loads: the steady load alone, then a pause before each rate.
+fn steps(capacity_per_s: f64, (seconds, pause_s): (f64, f64)) -> Vec<Step> {
+    let mut steps = vec![Step { rate_per_s: 0.0, seconds }];
+    for (part, _) in RATES {
+        steps.push(Step { rate_per_s: 0.0, seconds: pause_s });
+        steps.push(Step { rate_per_s: part * capacity_per_s, seconds });
+    }
+    steps
+}
+
+/// Returns the measured step of a rate, and its index if `step` is the pause before it.
+fn rate_after(step: i64) -> Option<usize> {
+    let step = usize::try_from(step).ok()?;
+    (step % 2 == 1).then_some(step / 2)
+}
+
+/// Sets the limiter of the interactive level.
+fn set_limiter(stage: &mut Stage, is_on: bool) -> Result<(), DemoError> {
+    let limit = if is_on { "'auto'" } else { "null" };
+    stage.cql(&[&format!("ALTER SERVICE LEVEL {INTERACTIVE} WITH max_concurrency = {limit}")])
+}
+
+/// Runs both loads through all steps. Returns their reports.
+fn offer(stage: &mut Stage, kind: &Kind, capacity_per_s: f64) -> Result<[Report; 2], DemoError> {
+    let interactive = steps(capacity_per_s, stage.times.overload);
+    let steady_per_s = (capacity_per_s * STEADY_PART).min(STEADY_PER_S_MAX);
+    let steady = interactive.iter().map(|step| Step { rate_per_s: steady_per_s, ..*step }).collect();
+    let begin_unix_ms = Some((now_s() * 1e3 + CONNECT_MS) as u64);
+    let steady = Spec {
+        connections: 4,
+        seed: 13,
+        begin_unix_ms,
+        ..kind.spec(stage, STEADY, kind.workload, Pacing::Open(steady))
+    };
+    let interactive = Spec {
+        connections: CONNECTIONS,
+        streams: IN_FLIGHT_MAX / CONNECTIONS,
+        max_in_flight: IN_FLIGHT_MAX,
+        time_limit_s: Some(TIME_LIMIT.as_secs_f64()),
+        seed: 17,
+        begin_unix_ms,
+        ..kind.spec(stage, INTERACTIVE, kind.workload, Pacing::Open(interactive))
+    };
+    let (stop, mut set, mut fault) = (stage.stop.clone(), None, None);
+    let (interactive, steady) = std::thread::scope(|scope| {
+        let steady = scope.spawn(|| load::run(&steady, &stop, |_| {}));
+        let report = load::run(&interactive, &stop, |second| {
+            let next = rate_after(second.step);
+            if let Some(next) = next.filter(|next| set != Some(*next)) {
+                set = Some(next);
+                fault = set_limiter(stage, RATES[next].1).err().or(fault.take());
+            }
+            if second.sent > 0 {
+                stage.progress(INTERACTIVE, second);
+            }
+        });
+        (report, steady.join())
+    });
+    stage.interrupted()?;
+    stage.server_check()?;
+    if let Some(fault) = fault {
+        return Err(fault);
+    }
+    let steady = steady.map_err(|_| failed("The thread of the steady load failed."))??;
+    let interactive = interactive?;
+    if interactive.started_unix_ms.abs_diff(steady.started_unix_ms) > APART_MS_MAX {
+        return Err(failed("The loads did not begin together: connecting took too long."));
+    }
+    Ok([interactive, steady])
+}
+
+/// Returns the results of a step.
+fn offered(
+    step: &StepReport,
+    steady: &StepReport,
+    (part, is_limited): (f64, bool),
+    cpu_cores: f64,
+) -> Offered {
+    let per_s = |count: u64| count as f64 / step.seconds.max(1e-9);
+    let latency = |step: &StepReport| step.reads.as_ref().or(step.writes.as_ref()).map(|found| found.latency);
+    let answered_per_s = step.throughput_per_s + steady.throughput_per_s;
+    Offered {
+        part,
+        is_limited,
+        due_per_s: per_s(step.due),
+        goodput_per_s: per_s(step.in_time),
+        answered_per_s: step.throughput_per_s,
+        refused_per_s: per_s(step.overloaded),
+        failed_per_s: per_s(step.errors - step.overloaded),
+        turned_away_per_s: per_s(step.turned_away),
+        unsent_per_s: per_s(step.unsent),
+        latency: latency(step).unwrap_or_default(),
+        steady: latency(steady).unwrap_or_default(),
+        in_flight: step.in_flight_mean,
+        cpu_us: cpu_cores / answered_per_s.max(1e-9) * 1e6,
+        generator_cpu: step.generator_cpu.max(steady.generator_cpu),
+    }
+}
+
+/// Measures a kind of load on a server of its own.
+fn chapter(stage: &mut Stage, kind: &Kind) -> Result<Chapter, DemoError> {
+    if kind.id != FROM_MEMORY {
+        stage.restart(&kind.flags.map(str::to_string))?;
+    }
+    prepare(stage, kind)?;
+    let rungs = ladder(stage, kind)?;
+    let best = rungs.iter().max_by(|a, b| a.throughput_per_s.total_cmp(&b.throughput_per_s));
+    let Some(best) = best.filter(|best| best.throughput_per_s >= 1.0).cloned() else {
+        return Err(failed("The server answered no requests."));
+    };
+    let last = rungs.last().map_or(0.0, |run| run.throughput_per_s);
+    let capacity_per_s = best.throughput_per_s;
+    stage.print(&format!("capacity: {capacity_per_s:.0}/s, {}", best.load));
+    let [interactive, steady] = offer(stage, kind, capacity_per_s)?;
+    stage.probe.mark();
+    let mut chapter = Chapter {
+        id: kind.id.to_string(),
+        title: kind.title.to_string(),
+        what: format!(
+            "{} A closed loop reaches {} a second ({}), and {} with {} in flight. Then clients on {CONNECTIONS} \
+             connections offer fixed rates, whatever the server answers. An answer counts if it comes within {} of \
+             when its request was due.",
+            kind.what,
+            rate(capacity_per_s),
+            best.load,
+            rate(last),
+            rate(LADDER[LADDER.len() - 1] as f64),
+            time(TIME_LIMIT.as_secs_f64() * 1e6)
+        ),
+        runs: rungs,
+        ..Chapter::default()
+    };
+    let measured = std::iter::once((0, (0.0, false)));
+    let measured = measured.chain(RATES.into_iter().enumerate().map(|(n, rate)| (2 * n + 2, rate)));
+    for (index, rate) in measured {
+        let (Some(step), Some(steady_step)) = (interactive.steps.get(index), steady.steps.get(index)) else {
+            return Err(failed("A load ended early."));
+        };
+        let begin_s = step.begin_unix_ms as f64 / 1e3;
+        let end_s = begin_s + step.seconds;
+        let cpu = stage.probe.between(begin_s, end_s);
+        let cores = cpu.levels.values().chain(cpu.groups.values()).sum();
+        let offered = offered(step, steady_step, rate, cores);
+        stage.print(&format!(
+            "{}: {:.0}/s in time of {:.0}/s, {:.0}/s refused, p99 {}, steady p99 {}, {:.0} in flight, generator {}",
+            offered.label(),
+            offered.goodput_per_s,
+            offered.due_per_s,
+            offered.refused_per_s + offered.turned_away_per_s,
+            time(offered.latency.p99_us),
+            time(offered.steady.p99_us),
+            offered.in_flight,
+            percent(offered.generator_cpu)
+        ));
+        let loads = [(INTERACTIVE, &interactive), (STEADY, &steady)];
+        let loads = loads.into_iter().filter_map(|(name, report)| {
+            Some(WindowLoad::of(Run::of(name, report, index)?, &report.steps[index]))
+        });
+        chapter.windows.push(Window {
+            id: format!("{index}"),
+            label: offered.label(),
+            begin_s,
+            end_s,
+            loads: loads.collect(),
+            cpu,
+        });
+        chapter.offered.push(offered);
+    }
+    Ok(chapter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rate_has_a_pause_in_which_the_limiter_is_set() {
+        let steps = steps(1000.0, (2.0, 1.0));
+        assert_eq!(steps.len(), 1 + 2 * RATES.len());
+        for (index, step) in steps.iter().enumerate() {
+            let expected = match (index, rate_after(index as i64)) {
+                (0, _) => 0.0,
+                (_, Some(next)) => {
+                    assert_eq!(steps[index + 1].rate_per_s, RATES[next].0 * 1000.0);
+                    0.0
+                }
+                (_, None) => RATES[index / 2 - 1].0 * 1000.0,
+            };
+            assert_eq!(step.rate_per_s, expected, "step {index}");
+        }
+        assert_eq!(rate_after(-1), None);
+    }
+
+    #[test]
+    fn each_rate_is_offered_without_and_with_the_limiter() {
+        for (part, _) in RATES {
+            let with = |on: bool| RATES.iter().filter(|rate| **rate == (part, on)).count();
+            assert_eq!(with(false), with(true), "{part}");
+        }
+    }
+
+    #[test]
+    fn results_of_a_step_are_rates() {
+        let step = StepReport {
+            seconds: 2.0,
+            due: 100,
+            in_time: 40,
+            overloaded: 10,
+            errors: 12,
+            turned_away: 6,
+            unsent: 4,
+            throughput_per_s: 30.0,
+            generator_cpu: 0.5,
+            ..StepReport::default()
+        };
+        let steady = StepReport { throughput_per_s: 10.0, ..StepReport::default() };
+        let found = offered(&step, &steady, (1.4, true), 0.001);
+        let rates = [found.due_per_s, found.goodput_per_s, found.refused_per_s, found.failed_per_s];
+        assert_eq!(rates, [50.0, 20.0, 5.0, 1.0]);
+        assert_eq!((found.turned_away_per_s, found.unsent_per_s, found.cpu_us), (3.0, 2.0, 25.0));
+        assert_eq!(found.label(), "140\u{a0}%, limiter on");
+    }
+}
