@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use crate::Group;
+use crate::{Group, sys};
 
 /// State beside each future.
 pub(crate) struct Header {
@@ -63,12 +63,14 @@ pub(crate) fn switch(group: Group) -> bool {
 }
 
 /// Returns the time when the running fast-lane task became ready, ns of the monotonic clock, at a
-/// resolution of one task poll. 0 outside of such tasks.
+/// resolution of one task poll. Outside of such tasks: the present time.
 #[must_use]
 pub fn ready_since_ns() -> u64 {
-    let Some(header) = NonNull::new(RUNNING.get().cast_mut()) else { return 0 };
+    let header = NonNull::new(RUNNING.get().cast_mut());
     // SAFETY: as in `switch`.
-    unsafe { header.as_ref() }.queued_ns.load(Relaxed)
+    let queued_ns = header.map_or(0, |header| unsafe { header.as_ref() }.queued_ns.load(Relaxed));
+    // A heavy task has no such time.
+    if queued_ns == 0 { sys::monotonic_ns() } else { queued_ns }
 }
 
 /// Handle of a spawned task. Awaiting it returns its output, or passes on its panic. Dropping it

@@ -45,6 +45,27 @@ fn group_goes_with_calls_and_heavy_work() {
 }
 
 #[test]
+fn task_knows_since_when_it_is_ready() {
+    check(1, (), || async {
+        let times = || (lanes::ready_since_ns(), lanes::time::monotonic_ns());
+        let waiting = lanes::spawn(Group::DEFAULT, async move {
+            let first = times();
+            lanes::yield_now().await;
+            (first, times())
+        });
+        // The other task waits while this one works.
+        let (_, spawned_ns) = times();
+        while lanes::time::monotonic_ns() < spawned_ns + 1_000_000 {}
+        let (_, worked_ns) = times();
+        let ((ready_ns, began_ns), (again_ns, resumed_ns)) = waiting.await;
+        assert!(ready_ns <= spawned_ns && worked_ns <= began_ns, "{ready_ns} {spawned_ns} {began_ns}");
+        assert!(ready_ns < again_ns && again_ns <= resumed_ns, "{ready_ns} {again_ns} {resumed_ns}");
+        let heavy = lanes::heavy(Group::DEFAULT, async move { lanes::ready_since_ns() }).await;
+        assert!(heavy >= resumed_ns, "a heavy task has the present time");
+    });
+}
+
+#[test]
 fn task_has_its_core_on_both_lanes() {
     check(2, vec![0, 0, 1, 1], || async {
         let mut cores =
