@@ -137,9 +137,14 @@ fn syntax(error: ParserError) -> Failure {
 /// True if a text has a statement that reads only Postgres' catalog. A text that is not SQL counts
 /// if it names a schema of the catalog.
 pub(crate) fn reads_catalog(text: &str) -> bool {
+    // Other statements, which may be large, are not parsed again.
+    let lower = text.to_lowercase();
+    if !lower.contains("pg_") && !lower.contains("information_schema") {
+        return false;
+    }
     match Dialect::statements(text) {
         Ok(statements) => statements.iter().any(reads_catalog_only),
-        Err(_) => ["pg_catalog.", "information_schema."].iter().any(|schema| text.contains(schema)),
+        Err(_) => ["pg_catalog.", "information_schema."].iter().any(|schema| lower.contains(schema)),
     }
 }
 
