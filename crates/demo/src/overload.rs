@@ -7,7 +7,8 @@
 //!   steady        ███████████████████████████████████████████████████████
 //! ```
 //!
-//! 1. Measure capacity as the best of a ladder of closed loops.
+//! 1. Run a ladder of closed loops. Capacity is its best, or what an open loop can reach by its CPU
+//!    an answer, if that is less: deep queues of a closed loop make a request cheaper.
 //! 2. Offer each rate as an open loop, without and with the limiter, in the order A B B A. The
 //!    limiter is switched in the pause, on live sessions.
 //! 3. A steady load in another level runs beside it at the same rate all the time. At first it is
@@ -37,6 +38,10 @@ const LADDER: [usize; 10] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 /// requests.
 const RUNG_S: f64 = 0.6;
 const RUNG_WARMUP_S: f64 = 0.2;
+/// Rate of the open loop that measures the CPU an answer, as a fraction of the best closed loop,
+/// and its length, seconds.
+const OPEN_PART: f64 = 0.1;
+const OPEN_S: f64 = 1.5;
 /// Offered rates as fractions of capacity, in order, each with the limiter off (false) or on. The
 /// lowest one is the base of comparison, and so measured twice.
 pub(crate) const RATES: [(f64, bool); 12] = [
@@ -195,8 +200,12 @@ fn ladder(stage: &mut Stage, kind: &Kind) -> Result<Vec<Run>, DemoError> {
     let mut rungs = Vec::new();
     for in_flight in LADDER {
         let pacing = Pacing::Closed { in_flight, seconds: RUNG_S };
-        let spec =
-            Spec { warmup_s: RUNG_WARMUP_S, seed: 5, ..kind.spec(stage, ADMIN, kind.workload, pacing) };
+        let spec = Spec {
+            connections: CONNECTIONS,
+            warmup_s: RUNG_WARMUP_S,
+            seed: 5,
+            ..kind.spec(stage, ADMIN, kind.workload, pacing)
+        };
         let report = load::run(&spec, &stage.stop, |_| {})?;
         stage.interrupted()?;
         stage.server_check()?;
@@ -211,6 +220,20 @@ fn ladder(stage: &mut Stage, kind: &Kind) -> Result<Vec<Run>, DemoError> {
         rungs.push(run);
     }
     Ok(rungs)
+}
+
+/// Returns the requests a second that an open loop could reach with the whole core, from its CPU an
+/// answer at a low rate. `None`: no CPU was measured.
+fn open_capacity(stage: &mut Stage, kind: &Kind, rate_per_s: f64) -> Result<Option<f64>, DemoError> {
+    let pacing = Pacing::Open(vec![Step { rate_per_s, seconds: OPEN_S }]);
+    let spec = Spec { connections: CONNECTIONS, seed: 3, ..kind.spec(stage, ADMIN, kind.workload, pacing) };
+    let report = stage.run("open loop at a low rate", &spec)?;
+    stage.probe.mark();
+    let Some(step) = report.steps.first() else { return Ok(None) };
+    let begin_s = step.begin_unix_ms as f64 / 1e3;
+    let cpu = stage.probe.between(begin_s, begin_s + step.seconds);
+    let cores: f64 = cpu.levels.values().chain(cpu.groups.values()).sum();
+    Ok((cores > 0.0).then(|| step.throughput_per_s / cores))
 }
 
 /// Returns the steps of both loads: the steady load alone, then a pause before each rate.
@@ -324,22 +347,26 @@ fn chapter(stage: &mut Stage, kind: &Kind) -> Result<Chapter, DemoError> {
         return Err(failed("The server answered no requests."));
     };
     let last = rungs.last().map_or(0.0, |run| run.throughput_per_s);
-    let capacity_per_s = best.throughput_per_s;
-    stage.print(&format!("capacity: {capacity_per_s:.0}/s, {}", best.load));
+    let closed_per_s = best.throughput_per_s;
+    let open_per_s = open_capacity(stage, kind, OPEN_PART * closed_per_s)?;
+    let capacity_per_s = open_per_s.map_or(closed_per_s, |open| open.min(closed_per_s));
+    stage.print(&format!("capacity: {capacity_per_s:.0}/s; {closed_per_s:.0}/s, {}", best.load));
     let [interactive, steady] = offer(stage, kind, capacity_per_s)?;
     stage.probe.mark();
     let mut chapter = Chapter {
         id: kind.id.to_string(),
         title: kind.title.to_string(),
         what: format!(
-            "{} A closed loop reaches {} a second ({}), and {} with {} in flight. Then clients on {CONNECTIONS} \
-             connections offer fixed rates, whatever the server answers. An answer counts if it comes within {} of \
+            "{} A closed loop reaches {} a second ({}), and {} with {} in flight. By its CPU an answer, an open loop \
+             can reach {}, which is 100 % here. Then clients on {CONNECTIONS} connections offer fixed rates, \
+             whatever the server answers. An answer counts if it comes within {} of \
              when its request was due.",
             kind.what,
-            rate(capacity_per_s),
+            rate(closed_per_s),
             best.load,
             rate(last),
             rate(LADDER[LADDER.len() - 1] as f64),
+            rate(capacity_per_s),
             time(TIME_LIMIT.as_secs_f64() * 1e6)
         ),
         runs: rungs,

@@ -21,8 +21,8 @@ pub(crate) enum Reply {
 const OVERLOADED: i32 = 0x1001;
 
 impl Reply {
-    /// Returns the time after which a refused client may try again, nanoseconds. `None`: no refusal,
-    /// or one that names no time.
+    /// Returns the time after which a refused client may try again, nanoseconds. `None`: no
+    /// refusal, or one that names no time.
     pub(crate) fn retry_after_ns(&self) -> Option<u64> {
         let Reply::Failed { code: OVERLOADED, message } = self else { return None };
         let (_, rest) = message.rsplit_once("Try again in ")?;

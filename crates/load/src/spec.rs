@@ -141,8 +141,8 @@ pub struct Spec {
     /// Time to wait for answers after the last request, seconds.
     pub drain_s: f64,
     /// Time limit of a request of an open loop, from when it is due, seconds. Answers within it are
-    /// counted. With it each connection is a client that gives up: a request is not sent if it cannot
-    /// be sent at once, nor before the time to try again that the client's last refusal named.
+    /// counted. With it each connection is a client that gives up: a request is not sent if it
+    /// cannot be sent at once, nor before the time that the client's last refusal named.
     pub time_limit_s: Option<f64>,
     /// Earliest begin, milliseconds since 1970, so that several loads begin together.
     pub begin_unix_ms: Option<u64>,

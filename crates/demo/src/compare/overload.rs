@@ -16,8 +16,8 @@ const STEADY_MAX: f64 = 1.2;
 const CPU_MAX: f64 = 0.01;
 /// The lowest rate, as a fraction of capacity.
 const LOW: f64 = 0.4;
-/// Target of queue delay: the time of eight statements at half of the core, at least 1 ms, at most a
-/// quarter of the time limit of 100 ms (`docs/scheduler.md`, section 7). µs.
+/// Target of queue delay: the time of eight statements at half of the core, at least 1 ms, at most
+/// a quarter of the time limit of 100 ms (`docs/scheduler.md`, section 7). µs.
 const TARGET_STATEMENTS: f64 = 8.0 / 0.5;
 const TARGET_US: (f64, f64) = (1000.0, 25_000.0);
 

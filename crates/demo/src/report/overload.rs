@@ -42,7 +42,7 @@ pub(super) fn figure(chapter: &Chapter, limited: &[bool]) -> Figure {
         })
         .collect()
     };
-    let capacity = chapter.runs.iter().map(|run| run.throughput_per_s).fold(0.0, f64::max);
+    let capacity = mean_of(chapter, 1.0, true, |found| found.due_per_s).unwrap_or_default();
     let rule = Rule { value: capacity, label: "capacity".to_string() };
     let panel = |title: &str, scale, tall, lines, rules, mark| Panel {
         title: title.to_string(),
@@ -62,7 +62,7 @@ pub(super) fn figure(chapter: &Chapter, limited: &[bool]) -> Figure {
             Scale::Linear,
             1.3,
             lines(|found| found.goodput_per_s),
-            vec![rule],
+            if capacity > 0.0 { vec![rule] } else { Vec::new() },
             rate as fn(f64) -> String,
         ),
         panel(

@@ -1,6 +1,6 @@
 //! Main figure: two chapters side by side, on the same axes: without and with levels, without and
-//! with batches, or one chapter without and with a limit. As a file it contains its styles and background, so that it can be shown
-//! anywhere.
+//! with batches, or one chapter without and with a limit. As a file it contains its styles and
+//! background, so that it can be shown anywhere.
 
 use std::fmt::Write as _;
 
