@@ -226,8 +226,8 @@ impl Admission {
             Verdict::Refuse { retry_ns } => {
                 let why = format!(
                     "its statements wait {}, at most {} are useful",
-                    milliseconds(age_ns),
-                    milliseconds(2 * limit.target_ns)
+                    Milliseconds(age_ns),
+                    Milliseconds(2 * limit.target_ns)
                 );
                 (why, retry_ns)
             }
@@ -235,8 +235,8 @@ impl Admission {
                 let wait_ns = limit.drain_ns.saturating_mul(level_in_flight.into());
                 let why = format!(
                     "a statement that waits {} cannot end within its time limit of {}",
-                    milliseconds(age_ns.saturating_add(wait_ns)),
-                    milliseconds(limit.time_limit_ns)
+                    Milliseconds(age_ns.saturating_add(wait_ns)),
+                    Milliseconds(limit.time_limit_ns)
                 );
                 (why, wait_ns)
             }
@@ -370,12 +370,14 @@ impl Admission {
     }
 }
 
-/// Formats a time in ms, as `1.5 ms`. Integers only: a refusal must be cheap.
-fn milliseconds(ns: u64) -> impl fmt::Display {
-    fmt::from_fn(move |f| {
-        let tenths = (ns + 50_000) / 100_000;
+/// A time in ns, formatted as `1.5 ms`. Integers only: a refusal must be cheap.
+struct Milliseconds(u64);
+
+impl fmt::Display for Milliseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = self.0.saturating_add(50_000) / 100_000;
         write!(f, "{}.{} ms", tenths / 10, tenths % 10)
-    })
+    }
 }
 
 impl Drop for InFlight {

@@ -52,7 +52,7 @@ impl Content {
         let now = now_us();
         self.integral += self.in_flight as f64 * (now - self.since_us) as f64;
         self.since_us = now;
-        self.in_flight = self.in_flight.strict_add_signed(by);
+        self.in_flight = self.in_flight.checked_add_signed(by).expect("no more end than began");
         self.most = self.most.max(self.in_flight);
     }
 }

@@ -211,7 +211,9 @@ mod tests {
     #[test]
     fn counts_begin_anew_with_what_is_in_flight() {
         let counts = Counts::new();
-        (counts.begin(), counts.begin(), counts.end());
+        counts.begin();
+        counts.begin();
+        counts.end();
         let taken = counts.take();
         assert_eq!((taken.done, taken.most), (1, 2));
         let taken = counts.take();

@@ -68,7 +68,7 @@ fn each(chapter: &Chapter, value: fn(&Offered) -> f64, text: fn(f64) -> String) 
 }
 
 /// Returns the phases of results that decide a row.
-fn windows<'a>(chapter: &'a Chapter, decides: impl Fn(&Offered) -> bool) -> Vec<&'a Window> {
+fn windows(chapter: &Chapter, decides: impl Fn(&Offered) -> bool) -> Vec<&Window> {
     let both = chapter.windows.iter().zip(&chapter.offered);
     both.filter(|(_, offered)| decides(offered)).map(|(window, _)| window).collect()
 }

@@ -52,7 +52,7 @@ fn throughput(chapter: &Chapter) -> Panel {
             .map(|value| Rule { value, label: format!("requested: {}", rate(value)) })
             .into_iter()
             .collect(),
-        ..plain("commands done a second", lines, notes(chapter, texts), |value| rate(value))
+        ..plain("commands done a second", lines, notes(chapter, texts), rate)
     }
 }
 
