@@ -61,7 +61,7 @@ struct ClientQuery {
 /// A feature by which a statement is recognized.
 #[derive(Debug)]
 enum Feature {
-    Selects(SelectItem),
+    Selects(Box<SelectItem>),
     Column(String),
     Has(Expr),
     NotLike(Expr),
@@ -116,7 +116,10 @@ impl ClientQuery {
     fn add(&mut self, key: &str, value: &str) -> Result<(), ParserError> {
         match key {
             "note" => {}
-            "selects" => self.features.extend(selected(value)?.into_iter().map(Feature::Selects)),
+            "selects" => {
+                let items = selected(value)?.into_iter().map(Box::new);
+                self.features.extend(items.map(Feature::Selects));
+            }
             "column" => self.features.push(Feature::Column(value.to_owned())),
             "has" => self.features.push(Feature::Has(expression(value)?)),
             "not like" => self.features.push(Feature::NotLike(expression(value)?)),
@@ -190,7 +193,7 @@ impl Visitor for Search<'_> {
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
         self.left.retain(|feature| match feature {
-            Feature::Selects(item) => !select.projection.contains(item),
+            Feature::Selects(item) => !select.projection.contains(&**item),
             Feature::Column(name) => !select.projection.iter().any(|item| {
                 matches!(item, SelectItem::ExprWithAlias { alias, .. } if alias.value.eq_ignore_ascii_case(name))
             }),
