@@ -82,9 +82,20 @@ impl Embedded {
         }
         let failed = apply_parts(by_core, &entry, self.sharding).await;
         let Some((_, error)) = failed.first() else {
-            // Do not wait for its commit: an entry that reappears is only applied once more.
-            if self.shard.apply(vec![deletion(&key, self.times().now_us)]).is_ok() {
-                self.batch_log.release(number);
+            // The statement does not wait for its commit: an entry that reappears is only applied
+            // once more. Until then it counts as in flight.
+            match self.shard.apply(vec![deletion(&key, self.times().now_us)]) {
+                Ok(deleted) => {
+                    self.batch_log.release(number);
+                    let ended = async move {
+                        match deleted.await {
+                            Ok(()) => drop(in_flight),
+                            Err(_) => in_flight.leave_to_next_start(),
+                        }
+                    };
+                    lanes::spawn(lanes::current_group(), ended).detach();
+                }
+                Err(_) => in_flight.leave_to_next_start(),
             }
             return Ok(());
         };

@@ -293,6 +293,7 @@ impl Machine {
             }
             std::task::Poll::Pending => true,
         });
+        self.end_batches();
     }
 
     /// Marks everything up to a record of a shard as durable.

@@ -21,7 +21,9 @@ pub(super) struct Batch {
     /// All parts are durable: the client has the answer.
     pub(super) acknowledged: bool,
     is_over: bool,
-    /// Until the write is over.
+    /// The mark of the record that deletes the entry.
+    deleted: Option<u64>,
+    /// Until the deletion is durable: before that, a start may apply the entry again.
     in_flight: Option<Rc<BatchInFlight>>,
 }
 
@@ -60,8 +62,9 @@ impl Machine {
         if let Some(entry) = self.record(coordinator, vec![entry]) {
             self.note(format!("  batch {} begins at {coordinator}, of {parts:?}", self.batches_made));
             self.counts.batches += 1;
-            let (acknowledged, is_over) = (false, false);
-            self.batches.push(Batch { key, coordinator, entry, parts, acknowledged, is_over, in_flight });
+            let (acknowledged, is_over, deleted) = (false, false, None);
+            let batch = Batch { key, coordinator, entry, parts, acknowledged, is_over, deleted, in_flight };
+            self.batches.push(batch);
         }
     }
 
@@ -85,16 +88,26 @@ impl Machine {
         self.batches[number].acknowledged = true;
         let deletion = Change::DeletePartition(Deletion { timestamp: 2, deleted_at_s: self.now_s() });
         let deletion = entry_row(&batch.key, self.token_of(batch.coordinator), deletion);
-        if self.record(batch.coordinator, vec![deletion]).is_some() {
-            self.batches[number].is_over = true;
-            self.batches[number].in_flight = None;
+        self.batches[number].deleted = self.record(batch.coordinator, vec![deletion]);
+        self.batches[number].is_over = self.batches[number].deleted.is_some();
+    }
+
+    /// Ends writes over shards whose entries are durably deleted.
+    pub(super) fn end_batches(&mut self) {
+        for batch in &mut self.batches {
+            let acknowledged = self.acknowledged[batch.coordinator as usize];
+            if batch.deleted.is_some_and(|deleted| deleted <= acknowledged) {
+                batch.in_flight = None;
+            }
         }
     }
 
-    /// Ends all writes over shards, unless the machine crashes.
+    /// Ends all writes over shards, unless the machine crashes. Their entries are durably deleted: a
+    /// start that applied one again after a truncation would undo that. (TRUNCATE of a server gives
+    /// the table another identity, so that such an entry is left out.)
     pub(super) fn finish_batches(&mut self) {
         for _ in 0..20_000 {
-            if !self.is_up() || self.batches.iter().all(|batch| batch.is_over) {
+            if !self.is_up() || self.batches.iter().all(|batch| batch.in_flight.is_none()) {
                 return;
             }
             (0..self.batches.len()).for_each(|number| self.advance_batch(number));
