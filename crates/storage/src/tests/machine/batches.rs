@@ -102,9 +102,9 @@ impl Machine {
         }
     }
 
-    /// Ends all writes over shards, unless the machine crashes. Their entries are durably deleted: a
-    /// start that applied one again after a truncation would undo that. (TRUNCATE of a server
-    /// gives the table another identity, so that such an entry is left out.)
+    /// Ends all writes over shards, unless the machine crashes. Their entries are then deleted
+    /// durably: a start that applied one again after a truncation would undo that. (TRUNCATE of a
+    /// server gives the table another identity, so that such an entry is left out.)
     pub(super) fn finish_batches(&mut self) {
         for _ in 0..20_000 {
             if !self.is_up() || self.batches.iter().all(|batch| batch.in_flight.is_none()) {
