@@ -7,6 +7,7 @@
 use lanes::{GroupSpec, Usage};
 use sched::control::{Latency, LatencyInput};
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use crate::histogram::Merged;
 use crate::{Catalog, Entry, LatencyUse, LevelSpec, Levels};
@@ -33,21 +34,29 @@ struct Known {
 
 /// The controllers of all levels with a target.
 #[derive(Default)]
-pub(crate) struct Latencies(HashMap<u64, Known>);
+pub(crate) struct Latencies {
+    known: HashMap<u64, Known>,
+    last_ns: u64,
+}
 
 impl Latencies {
     /// Decides on the levels whose window is over. It does not yield: a level that is altered
     /// meanwhile would get its old options back.
     pub(crate) fn decide(&mut self, levels: &Levels, now_ns: u64) {
+        // Not more often: this sums the CPU time of all levels.
+        if now_ns.saturating_sub(self.last_ns) < WINDOW_NS {
+            return;
+        }
+        self.last_ns = now_ns;
         let catalog = levels.catalog();
         let with_target = || catalog.entries().filter(|entry| entry.spec.latency.target.is_some());
         if with_target().next().is_none() {
-            self.0.clear();
+            self.known.clear();
             return;
         }
         let all_cpu_ns = cpu_of_all(levels, &catalog);
         let ids: HashSet<u64> = with_target().map(|entry| entry.level.id()).collect();
-        self.0.retain(|id, _| ids.contains(id));
+        self.known.retain(|id, _| ids.contains(id));
         for entry in with_target() {
             self.decide_on(levels, entry, (now_ns, all_cpu_ns));
         }
@@ -67,11 +76,11 @@ impl Latencies {
                 all_cpu_ns,
             }
         };
-        let known = match self.0.get_mut(&level.id()) {
+        let known = match self.known.get_mut(&level.id()) {
             Some(known) if known.spec == *spec => known,
             _ => {
                 // The level begins with the shares that it was given.
-                self.0.insert(level.id(), measure(Latency::new(spec.shares.into())));
+                self.known.insert(level.id(), measure(Latency::new(spec.shares.into())));
                 return;
             }
         };
@@ -85,10 +94,10 @@ impl Latencies {
         }
         let now = measure(known.control);
         let (target, bounds) = (spec.latency.target.unwrap_or_default(), spec.latency);
-        let target_ns = u64::try_from(target.as_nanos()).unwrap_or(u64::MAX);
+        let target_ns = nanoseconds(target);
         let p99_ns = response.quantile_ns(990_000);
         let each = |sum_ns: u64| sum_ns / response.count.max(1);
-        let own_cpu_ns = cpu(&now.usage).saturating_sub(cpu(&known.usage));
+        let own_cpu_ns = cpu_ns(&now.usage).saturating_sub(cpu_ns(&known.usage));
         let others_ns = now
             .all_cpu_ns
             .saturating_sub(known.all_cpu_ns)
@@ -97,12 +106,11 @@ impl Latencies {
         let capacity_ns = elapsed_ns.saturating_mul(levels.lanes.cores() as u64).max(1);
         let queue_ns = now.queue.0.saturating_sub(known.queue.0);
         let disk_queue_ns = now.usage.disk_queue_ns.saturating_sub(known.usage.disk_queue_ns);
-        let disk_ns = now.usage.disk_wait_ns.saturating_sub(known.usage.disk_wait_ns);
         let input = LatencyInput {
             target_ns,
             p99_ns,
             ended: response.count,
-            alone_ns: each(own_cpu_ns.saturating_add(disk_ns.saturating_sub(disk_queue_ns))),
+            alone_ns: each(own_cpu_ns.saturating_add(device_ns(&now.usage, &known.usage))),
             cpu_wait_ns: queue_ns / now.queue.1.saturating_sub(known.queue.1).max(1),
             disk_wait_ns: each(disk_queue_ns),
             others_ppm: u32::try_from(others_ns / capacity_ns).unwrap_or(u32::MAX),
@@ -119,11 +127,23 @@ impl Latencies {
     }
 }
 
-fn cpu(usage: &Usage) -> u64 {
+/// Returns the CPU time on both lanes, ns.
+pub(crate) fn cpu_ns(usage: &Usage) -> u64 {
     usage.cpu_fast_ns.saturating_add(usage.cpu_heavy_ns)
 }
 
+/// Returns the growth of the time that requests spent inside the disk, ns.
+pub(crate) fn device_ns(now: &Usage, before: &Usage) -> u64 {
+    let inside = |usage: &Usage| usage.disk_wait_ns.saturating_sub(usage.disk_queue_ns);
+    inside(now).saturating_sub(inside(before))
+}
+
+/// Returns a duration in ns.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn cpu_of_all(levels: &Levels, catalog: &Catalog) -> u64 {
-    let usages = catalog.entries().map(|entry| cpu(&levels.lanes.usage(entry.level.group())));
+    let usages = catalog.entries().map(|entry| cpu_ns(&levels.lanes.usage(entry.level.group())));
     usages.fold(0, u64::saturating_add)
 }

@@ -20,7 +20,7 @@ use lanes::{Group, Usage};
 use sched::control::{Concurrency, ConcurrencyInput, INTERVAL_NS, entitlement_ppm};
 
 use crate::admission::{INTERACTIVE_IN_FLIGHT_MAX, LEVEL_IN_FLIGHT_MAX};
-use crate::latency::Latencies;
+use crate::latency::{Latencies, cpu_ns, device_ns, nanoseconds};
 use crate::overload::Overload;
 use crate::{Entry, Kind, Levels, WorkloadType};
 
@@ -161,24 +161,21 @@ impl Limiter {
             seen: 0,
         });
         known.seen = self.decisions;
-        let cpu = |usage: &Usage| usage.cpu_fast_ns + usage.cpu_heavy_ns;
         let refused_ns = refusal_ns - known.refusal_ns;
         let in_flight = totals.in_flight.max(1);
-        let cpu_ns = cpu(&usage).saturating_sub(cpu(&known.usage)).saturating_sub(refused_ns);
+        let used_ns = cpu_ns(&usage).saturating_sub(cpu_ns(&known.usage)).saturating_sub(refused_ns);
         // A write waits for half of the log write in flight, and for the next one.
         let log_ns = (writes - known.writes).saturating_mul(log_write_ns.saturating_mul(3) / 2);
         let of_all = ConcurrencyInput {
             interval_ns,
             ended: ended - known.ended,
-            cpu_ns,
+            cpu_ns: used_ns,
             refusal_ns: refused_ns,
             disk_ns: usage.disk_ns - known.usage.disk_ns,
             device_ns: device_ns(&usage, &known.usage).saturating_add(log_ns),
-            running_ns: cpu_ns / in_flight,
+            running_ns: used_ns / in_flight,
             entitlement_ppm: 0,
-            time_limit_ns: spec
-                .timeout
-                .map_or(self.time_limit_ns, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)),
+            time_limit_ns: spec.timeout.map_or(self.time_limit_ns, nanoseconds),
             latency_target_ns: spec.latency.target.map(nanoseconds),
             limit_max: match spec.workload_type {
                 Some(WorkloadType::Interactive) => INTERACTIVE_IN_FLIGHT_MAX,
@@ -204,14 +201,4 @@ impl Limiter {
             level.limit(core).set(&state.decide(ConcurrencyInput { entitlement_ppm, ..of_all }));
         }
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Returns the growth of the time that requests spent inside the disk, ns.
-fn device_ns(now: &Usage, before: &Usage) -> u64 {
-    let inside = |usage: &Usage| usage.disk_wait_ns.saturating_sub(usage.disk_queue_ns);
-    inside(now).saturating_sub(inside(before))
 }

@@ -8,10 +8,11 @@
 //!    growing is found in this way too.
 //! 3. [`QUIET`] looks without overload end all suspensions.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use crate::Levels;
 use crate::candidates::Candidate;
-use crate::{Entry, Levels};
 
 /// Time between two looks, ns. An action has this long to show before the next one.
 const EVERY_NS: u64 = 1_000_000_000;
@@ -67,10 +68,9 @@ impl Overload {
             }
         };
         self.quiet = 0;
-        let entries: Vec<&Arc<Entry>> = catalog.entries().collect();
-        if let Some(heaviest) = heaviest(&running, lack, |id| {
-            entries.iter().find(|entry| entry.level.id() == id).map_or(1, |entry| entry.spec.shares.into())
-        }) {
+        let shares: HashMap<u64, u64> =
+            catalog.entries().map(|entry| (entry.level.id(), entry.spec.shares.into())).collect();
+        if let Some(heaviest) = heaviest(&running, lack, |id| shares.get(&id).copied().unwrap_or(1)) {
             heaviest.ask(&why);
         }
     }
@@ -83,7 +83,7 @@ fn heaviest(running: &[Arc<Candidate>], lack: Lack, shares: impl Fn(u64) -> u64)
         Lack::Memory => candidate.memory(),
         Lack::Cpu => candidate.read(),
     };
-    let mut by_level = std::collections::HashMap::<u64, u64>::new();
+    let mut by_level = HashMap::<u64, u64>::new();
     for candidate in running {
         *by_level.entry(candidate.level).or_default() += weight(candidate);
     }
@@ -93,7 +93,7 @@ fn heaviest(running: &[Arc<Candidate>], lack: Lack, shares: impl Fn(u64) -> u64)
     };
     let able = || running.iter().filter(can_give);
     let beside_shares = |id: u64| by_level[&id].saturating_mul(1000) / shares(id).max(1);
-    let ids: std::collections::BTreeSet<u64> = able().map(|candidate| candidate.level).collect();
+    let ids: BTreeSet<u64> = able().map(|candidate| candidate.level).collect();
     let least_entitled = ids.into_iter().max_by_key(|id| beside_shares(*id))?;
     able().filter(|candidate| candidate.level == least_entitled).max_by_key(|candidate| weight(candidate))
 }
