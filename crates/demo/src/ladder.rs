@@ -54,21 +54,6 @@ fn figure(ladder: &Ladder) -> Figure {
     }
 }
 
-fn panel(title: &str, scale: Scale, lines: Vec<Line>, mark: fn(f64) -> String) -> Panel {
-    Panel {
-        title: title.to_string(),
-        scale,
-        tall: 1.0,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
-        lines,
-        rules: Vec::new(),
-        notes: Vec::new(),
-        mark,
-    }
-}
-
 /// Returns the line of a measured quantity: the mean over the valid rounds of each concurrency.
 fn measured(ladder: &Ladder, name: &str, class: usize, quantity: fn(&Rung) -> Option<f64>) -> Line {
     let point = |n: usize| Some((x(n as f64), ladder.mean(n, quantity)?));
@@ -95,7 +80,7 @@ fn throughput(ladder: &Ladder, scaling: Option<&Scaling>) -> Panel {
             lines.push(Line { name: name.to_string(), class: 3, thin: true, points });
         }
     }
-    panel("X: answers a second", Scale::Log, lines, rate)
+    Panel::of_lines("X: answers a second", Scale::Log, lines, rate)
 }
 
 fn efficiency(ladder: &Ladder, scaling: &Scaling) -> Panel {
@@ -103,9 +88,10 @@ fn efficiency(ladder: &Ladder, scaling: &Scaling) -> Panel {
     let mut line = measured(ladder, "measured", 0, |rung| Some(rung.throughput_per_s / rung.n as f64));
     line.points.iter_mut().for_each(|point| point.1 /= lambda);
     let law = curve(scaling, "law", 1, |n| scaling.law.throughput(n) / (lambda * n));
-    let mut panel = panel("X ÷ λN: part of linear throughput", Scale::Linear, vec![line, law], |value| {
-        format!("{value:.1}")
-    });
+    let mut panel =
+        Panel::of_lines("X ÷ λN: part of linear throughput", Scale::Linear, vec![line, law], |value| {
+            format!("{value:.1}")
+        });
     // After a superlinear start the region has another bound.
     if scaling.superlinear.is_empty() {
         panel.rules = vec![Rule { value: 0.8, label: "linear above 0.8".to_string() }];
@@ -119,7 +105,7 @@ fn times(ladder: &Ladder) -> Panel {
         measured(ladder, "R mean", 0, |rung| Some(rung.response.mean_us)),
         measured(ladder, "S mean", 2, |rung| rung.service_us),
     ];
-    panel("R: response time, S: service time", Scale::Log, lines, round_time)
+    Panel::of_lines("R: response time, S: service time", Scale::Log, lines, round_time)
 }
 
 /// Returns the text for the pointer at one concurrency. `None`: no valid measurement.

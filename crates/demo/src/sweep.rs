@@ -162,18 +162,7 @@ fn figure(sweep: &Sweep) -> Figure {
 }
 
 fn panel(title: &str, lines: Vec<Line>, mark: fn(f64) -> String) -> Panel {
-    Panel {
-        title: title.to_string(),
-        scale: Scale::Log,
-        tall: 1.0,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
-        lines,
-        rules: Vec::new(),
-        notes: Vec::new(),
-        mark,
-    }
+    Panel::of_lines(title, Scale::Log, lines, mark)
 }
 
 fn tip(run: &Run, begin: f64, second: &SweepSecond) -> (f64, String) {

@@ -59,6 +59,24 @@ pub(crate) struct Panel {
     pub(crate) mark: fn(f64) -> String,
 }
 
+impl Panel {
+    /// Returns a panel of lines, one unit tall and without notes.
+    pub(crate) fn of_lines(title: &str, scale: Scale, lines: Vec<Line>, mark: fn(f64) -> String) -> Panel {
+        Panel {
+            title: title.to_string(),
+            scale,
+            tall: 1.0,
+            stacked: false,
+            top: None,
+            spans: Vec::new(),
+            lines,
+            rules: Vec::new(),
+            notes: Vec::new(),
+            mark,
+        }
+    }
+}
+
 /// Figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {

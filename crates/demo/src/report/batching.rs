@@ -12,18 +12,7 @@ pub(super) fn panels(chapter: &Chapter) -> Vec<Panel> {
 }
 
 fn plain(title: &str, lines: Vec<Line>, notes: Vec<Note>, mark: fn(f64) -> String) -> Panel {
-    Panel {
-        title: title.to_string(),
-        scale: Scale::Linear,
-        tall: 1.0,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
-        lines,
-        rules: Vec::new(),
-        notes,
-        mark,
-    }
+    Panel { notes, ..Panel::of_lines(title, Scale::Linear, lines, mark) }
 }
 
 /// Returns a line of the commands.

@@ -24,18 +24,7 @@ pub(super) fn panel(chapter: &Chapter) -> Panel {
 }
 
 fn plain(title: &str, lines: Vec<Line>, notes: Vec<Note>, mark: fn(f64) -> String) -> Panel {
-    Panel {
-        title: title.to_string(),
-        scale: Scale::Linear,
-        tall: 1.5,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
-        lines,
-        rules: Vec::new(),
-        notes,
-        mark,
-    }
+    Panel { tall: 1.5, notes, ..Panel::of_lines(title, Scale::Linear, lines, mark) }
 }
 
 /// Returns the notes of phases for which `texts` returns any.

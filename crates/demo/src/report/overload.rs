@@ -45,16 +45,9 @@ pub(super) fn figure(chapter: &Chapter, limited: &[bool]) -> Figure {
     let capacity = mean_of(chapter, 1.0, true, |found| found.due_per_s).unwrap_or_default();
     let rule = Rule { value: capacity, label: "capacity".to_string() };
     let panel = |title: &str, scale, tall, lines, rules, mark| Panel {
-        title: title.to_string(),
-        scale,
         tall,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
-        lines,
         rules,
-        notes: Vec::new(),
-        mark,
+        ..Panel::of_lines(title, scale, lines, mark)
     };
     let panels = vec![
         panel(

@@ -49,18 +49,8 @@ fn panel(chapter: &Chapter, title: &str, of: &[(&str, usize, Of)]) -> Panel {
         [only] => format!("{title}: {}", only.name),
         _ => title.to_string(),
     };
-    Panel {
-        title,
-        scale: Scale::Linear,
-        tall: 0.9,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
-        lines,
-        rules: Vec::new(),
-        notes: Vec::new(),
-        mark: |value| format!("{value}"),
-    }
+    let mark = |value| format!("{value}");
+    Panel { tall: 0.9, ..Panel::of_lines(&title, Scale::Linear, lines, mark) }
 }
 
 /// Returns the panel of the space of table files over time.
