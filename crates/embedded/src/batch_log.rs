@@ -134,7 +134,7 @@ impl Embedded {
         };
         rows.splice(0..0, replaced);
         self.keep_floor().map_err(storage_error)?;
-        let written = self.shard.apply_in_turns(rows).await.map_err(storage_error)?;
+        let written = self.shard.apply_yielding(rows).await.map_err(storage_error)?;
         written.await.map_err(storage_error)
     }
 
@@ -167,7 +167,7 @@ impl Embedded {
             }
         }
         if replayed + left > 0 {
-            self.event_sink.tell(&Event::BatchesReplayed { replayed, left });
+            self.event_sink.send(&Event::BatchesReplayed { replayed, left });
         }
         Ok(left == 0)
     }
@@ -240,7 +240,7 @@ async fn apply_part(
         let apply = move || async move {
             let engine = Embedded::local();
             engine.keep_floor()?;
-            engine.shard.apply_in_turns(part).await?.await
+            engine.shard.apply_yielding(part).await?.await
         };
         match lanes::call(core, apply).await {
             Err(StorageError::Overloaded) => {

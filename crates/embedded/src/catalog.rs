@@ -171,7 +171,7 @@ impl Embedded {
         let made = lanes::catch_panic(self.make(defined)).await;
         made.unwrap_or_else(|_| {
             self.half_changed.set(true);
-            self.event_sink.tell(&Event::Panicked { task: "schema" });
+            self.event_sink.send(&Event::Panicked { task: "schema" });
             Err(half_changed())
         })
     }
@@ -247,7 +247,7 @@ impl Embedded {
         let drop = async move {
             let tables = unknown.len();
             if engine.shard.drop_tables(&unknown).await.is_ok() {
-                engine.event_sink.tell(&Event::LeftoversDropped { tables });
+                engine.event_sink.send(&Event::LeftoversDropped { tables });
             }
         };
         lanes::spawn(lanes::current_group(), drop).detach();

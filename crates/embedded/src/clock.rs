@@ -111,12 +111,12 @@ impl Clock {
     }
 
     /// Reports once if the wall clock is behind.
-    pub(crate) fn report(&self, event_sink: &storage::Teller) {
+    pub(crate) fn report(&self, event_sink: &storage::EventSink) {
         let behind_us = self.last_us.load(Relaxed).saturating_sub((self.wall.0)());
         // After a quick restart the wall clock is behind by up to [`STEP_US`].
         if behind_us > 2 * STEP_US && !self.has_reported.swap(true, Relaxed) {
             let behind = Duration::from_micros(behind_us.unsigned_abs());
-            event_sink.tell(&Event::ClockBehind { behind });
+            event_sink.send(&Event::ClockBehind { behind });
         }
     }
 }

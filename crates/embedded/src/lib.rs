@@ -113,7 +113,7 @@ pub struct Embedded {
     /// Latencies of the tables on this core.
     uses: table_uses::Uses,
     /// Event sink for panics of schema changes, and for the batches replayed after a crash.
-    event_sink: storage::Teller,
+    event_sink: storage::EventSink,
 }
 
 /// Engine of each core, used by messages from other cores.
@@ -138,7 +138,7 @@ impl Embedded {
     pub async fn open_at(options: storage::Options, wall: WallClock) -> Result<Rc<Embedded>, Error> {
         let is_durable = options.dir.is_some();
         let core = options.shard;
-        let (shards, event_sink, dir) = (options.shards, options.teller.clone(), options.dir.clone());
+        let (shards, event_sink, dir) = (options.shards, options.event_sink.clone(), options.dir.clone());
         let (clock, batches) = match lanes::current_core() {
             0 => (Arc::new(Clock::new(wall)), Arc::default()),
             _ => {
@@ -213,7 +213,7 @@ impl Embedded {
             all.bytes += one.bytes;
             all.duration = all.duration.max(one.duration);
         }
-        self.event_sink.tell(&storage::Event::RecoveredAll { shards, recovery: all });
+        self.event_sink.send(&storage::Event::RecoveredAll { shards, recovery: all });
     }
 
     /// Flushes this core's memtables and closes its files. Afterwards the engine returns errors.

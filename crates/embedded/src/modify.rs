@@ -202,7 +202,7 @@ impl Embedded {
         let table = TableId(def.data_id().as_u128());
         let mutation = Mutation { table, token: step.token, key: step.key.clone(), changes };
         self.keep_floor().map_err(storage_error)?;
-        let commit = self.shard.apply_in_turns(vec![mutation]).await.map_err(storage_error)?;
+        let commit = self.shard.apply_yielding(vec![mutation]).await.map_err(storage_error)?;
         let outcome = match verdict.is_conditional() {
             true => Outcome::Rows(conditions::applied(def)),
             false => Outcome::Void,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use engine::{Engine, Error, Outcome, Request};
 use lanes::{Config, Group, Lanes};
-use storage::{Event, Teller};
+use storage::{Event, EventSink};
 
 use crate::Embedded;
 
@@ -51,12 +51,12 @@ pub(crate) fn session<T: Send + 'static>(
     for core in 0..cores {
         let (dir, reported) = (dir.to_owned(), reported.clone());
         lanes.block_on(core as usize, Group::CONTROL, move || async move {
-            let teller = Teller::new(move |event| {
+            let event_sink = EventSink::new(move |event| {
                 if !is_routine(event) {
                     reported.lock().expect("no panic holds it").push(event.to_string());
                 }
             });
-            let options = storage::Options { teller, ..storage::Options::in_dir(dir, core, cores) };
+            let options = storage::Options { event_sink, ..storage::Options::in_dir(dir, core, cores) };
             KEPT.set(Some(Embedded::open(options).await.expect("opens")));
         });
     }

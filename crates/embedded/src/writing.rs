@@ -367,7 +367,7 @@ impl Embedded {
             let apply = move || async move {
                 let engine = Embedded::local();
                 engine.keep_floor()?;
-                engine.shard.apply_in_turns(part).await?.await
+                engine.shard.apply_yielding(part).await?.await
             };
             lanes::call(core, apply).await.map_err(storage_error)?;
         }

@@ -17,7 +17,7 @@ pub enum StatementState {
     /// Running.
     #[default]
     Running,
-    /// Waiting for its client to request more rows.
+    /// Waiting for its client to request more rows, or for the end of an overload of the server.
     Suspended,
 }
 

@@ -14,7 +14,7 @@ use access::{Access, Admin};
 use embedded::{AutoSnapshot, Embedded};
 use engine::Guardrails;
 use lanes::{Group, Lanes};
-use storage::{Options, PaceOptions, Teller};
+use storage::{EventSink, Options, PaceOptions};
 use workload::Levels;
 
 use crate::folder::{self, Password};
@@ -64,10 +64,10 @@ impl Cores {
         settings: &Settings,
         memory_bytes: u64,
         given_password: Option<String>,
-        teller: &Teller,
+        event_sink: &EventSink,
     ) -> Result<Cores, String> {
         let mut opened = Cores { lanes: lanes.clone(), password_file: None };
-        match opened.open_all(settings, memory_bytes, given_password, teller) {
+        match opened.open_all(settings, memory_bytes, given_password, event_sink) {
             Ok(()) => Ok(opened),
             Err(reason) => {
                 // The first error is the cause.
@@ -82,13 +82,13 @@ impl Cores {
         settings: &Settings,
         memory_bytes: u64,
         given_password: Option<String>,
-        teller: &Teller,
+        event_sink: &EventSink,
     ) -> Result<(), String> {
         let cores = u32::try_from(self.lanes.cores()).expect("fewer cores than 2^32");
         let options = |core: u32| {
             let mut options = Options::in_dir(&settings.data_dir, core, cores);
             options.commit = settings.commit;
-            options.teller = teller.clone();
+            options.event_sink = event_sink.clone();
             options.pace = PaceOptions {
                 controllers: settings.background_controllers,
                 compaction_shares: settings.compaction_shares,

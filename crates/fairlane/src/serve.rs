@@ -20,7 +20,7 @@ use server::ServerConfig;
 use server::logging::{self, Level, Logger};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use storage::{Event, Teller};
+use storage::{Event, EventSink};
 
 use crate::audit::Audit;
 use crate::certificates::Certificates;
@@ -161,7 +161,7 @@ fn open_and_wait(
 ) -> Result<(), String> {
     let given = std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
     let to_log = logger.clone();
-    let teller = Teller::new(move |event| {
+    let event_sink = EventSink::new(move |event| {
         let level = match event {
             Event::Panicked { .. } => Level::Error,
             event if event.is_bad() => Level::Warn,
@@ -178,7 +178,7 @@ fn open_and_wait(
     let frame_bytes = ServerConfig::default().frame_bytes_max;
     let accounts = Accounts::new(request_bytes, server::largest_request_bytes(frame_bytes));
     let sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
-    let cores = Cores::open(lanes, settings, memory_bytes, given, &teller)?;
+    let cores = Cores::open(lanes, settings, memory_bytes, given, &event_sink)?;
     if let Some(path) = cores.password_file() {
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("role", &settings.admin_user), ("file", &path.display())];

@@ -337,26 +337,26 @@ impl fmt::Display for Event {
 
 type Sink = dyn Fn(&Event) + Send + Sync;
 
-/// The event sink. The default drops events.
+/// Destination of events. The default drops them.
 #[derive(Clone, Default)]
-pub struct Teller(Option<Arc<Sink>>);
+pub struct EventSink(Option<Arc<Sink>>);
 
-impl Teller {
+impl EventSink {
     /// Calls `sink` for every event, on the lane where the event happens. It must not block.
-    pub fn new(sink: impl Fn(&Event) + Send + Sync + 'static) -> Teller {
-        Teller(Some(Arc::new(sink)))
+    pub fn new(sink: impl Fn(&Event) + Send + Sync + 'static) -> EventSink {
+        EventSink(Some(Arc::new(sink)))
     }
 
     /// Reports an event.
-    pub fn tell(&self, event: &Event) {
+    pub fn send(&self, event: &Event) {
         if let Some(sink) = &self.0 {
             sink(event);
         }
     }
 }
 
-impl fmt::Debug for Teller {
+impl fmt::Debug for EventSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Teller")
+        f.write_str("EventSink")
     }
 }

@@ -35,7 +35,7 @@ pub use compaction::scrub::Scrubbed;
 pub use compaction::tasks::{Compacted, HISTORY_MAX, Tally, Task, TaskKind};
 pub use env::LocalBoxFuture;
 pub use error::StorageError;
-pub use event::{Event, FlushReason, Named, Recovery, Teller};
+pub use event::{Event, EventSink, FlushReason, Named, Recovery};
 pub use manifest::layout::IGNORE_MSB;
 pub use model::encoded::{decode_mutations, encode_mutations};
 pub use model::row::{Cells, Draft, Row, RowBuilder};

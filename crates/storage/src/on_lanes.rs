@@ -14,13 +14,13 @@ use sched::control::Division;
 
 use crate::background::shares;
 use crate::env::{BoxFuture, Env, File, LocalBoxFuture, Mode, Work};
-use crate::event::{Event, Teller};
+use crate::event::{Event, EventSink};
 use crate::options::Groups;
 use crate::table::shared::SharedFiles;
 
 /// Runs a background task and reports a panic. Without the report the shard would stay half alive,
 /// and its writers would wait forever.
-async fn watched(teller: Teller, work: Work, task: LocalBoxFuture<()>) {
+async fn watched(event_sink: EventSink, work: Work, task: LocalBoxFuture<()>) {
     if lanes::catch_panic(task).await.is_err() {
         let task = match work {
             Work::Log => "log",
@@ -28,7 +28,7 @@ async fn watched(teller: Teller, work: Work, task: LocalBoxFuture<()>) {
             Work::Compaction | Work::Requested(_) => "compaction",
             Work::Control => "pacing",
         };
-        teller.tell(&Event::Panicked { task });
+        event_sink.send(&Event::Panicked { task });
     }
 }
 
@@ -36,13 +36,13 @@ async fn watched(teller: Teller, work: Work, task: LocalBoxFuture<()>) {
 #[derive(Clone, Debug)]
 pub(crate) struct OnLanes {
     groups: Groups,
-    teller: Teller,
+    event_sink: EventSink,
 }
 
 impl OnLanes {
-    /// Charges work to `groups`. Reports a background task that panics to `teller`.
-    pub(crate) fn new(groups: Groups, teller: Teller) -> OnLanes {
-        OnLanes { groups, teller }
+    /// Charges work to `groups`. Reports a background task that panics to `event_sink`.
+    pub(crate) fn new(groups: Groups, event_sink: EventSink) -> OnLanes {
+        OnLanes { groups, event_sink }
     }
 
     fn group(&self, work: Work) -> lanes::Group {
@@ -180,8 +180,8 @@ impl Env for OnLanes {
     }
 
     fn spawn(&self, work: Work, task: LocalBoxFuture<()>) {
-        let teller = self.teller.clone();
-        lanes::spawn(self.group(work), watched(teller, work, task)).detach();
+        let event_sink = self.event_sink.clone();
+        lanes::spawn(self.group(work), watched(event_sink, work, task)).detach();
     }
 
     fn heavy(&self, work: Work, task: BoxFuture<Box<dyn Any + Send>>) -> LocalBoxFuture<Box<dyn Any + Send>> {
@@ -254,10 +254,10 @@ mod tests {
             Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
         let reported = Arc::new(Mutex::new(Vec::new()));
         let (taken, waited) = (reported.clone(), reported.clone());
-        let teller =
-            Teller::new(move |event| taken.lock().expect("no panic holds it").push(event.to_string()));
+        let event_sink =
+            EventSink::new(move |event| taken.lock().expect("no panic holds it").push(event.to_string()));
         lanes.block_on(0, Group::CONTROL, move || async move {
-            let disk = OnLanes::new(crate::Options::in_memory().groups, teller);
+            let disk = OnLanes::new(crate::Options::in_memory().groups, event_sink);
             disk.spawn(Work::Flush, Box::pin(async {}));
             disk.spawn(Work::Log, Box::pin(async { panic!("this panic is part of the test") }));
             // The task runs when its group gets its slice.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::compaction::batches::BatchesInFlight;
-use crate::event::Teller;
+use crate::event::EventSink;
 
 /// Condition for acknowledging a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,7 +190,7 @@ pub struct Options {
     /// Writes over several shards that are in flight. All shards of a machine share one value.
     pub batches: Arc<BatchesInFlight>,
     /// Receiver of events.
-    pub teller: Teller,
+    pub event_sink: EventSink,
 }
 
 impl Options {
@@ -214,7 +214,7 @@ impl Options {
                 compaction: lanes::Group::COMPACTION,
             },
             batches: Arc::default(),
-            teller: Teller::default(),
+            event_sink: EventSink::default(),
         }
     }
 

@@ -221,14 +221,18 @@ fn in_memory(reported: &Arc<Mutex<Vec<String>>>) -> Lanes {
     let lanes = Lanes::start(config).expect("lanes start");
     for core in 0..2 {
         let reported = reported.clone();
-        let teller = storage::Teller::new(move |event| {
+        let event_sink = storage::EventSink::new(move |event| {
             if !crate::testing::is_routine(event) {
                 reported.lock().expect("no panic holds it").push(event.to_string());
             }
         });
         lanes.block_on(core, Group::CONTROL, move || async move {
-            let options =
-                storage::Options { shard: core as u32, shards: 2, teller, ..storage::Options::in_memory() };
+            let options = storage::Options {
+                shard: core as u32,
+                shards: 2,
+                event_sink,
+                ..storage::Options::in_memory()
+            };
             let engine = Embedded::open(options).await.expect("opens");
             KEPT.with_borrow_mut(|kept| *kept = Some(engine));
         });

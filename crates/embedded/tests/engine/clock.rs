@@ -45,13 +45,13 @@ impl Machine {
         for core in 0..cores {
             let (dir, now_us, events) = (self.dir.clone(), self.now_us.clone(), self.events.clone());
             lanes.block_on(core, Group::CONTROL, move || async move {
-                let teller = storage::Teller::new(move |event| {
+                let event_sink = storage::EventSink::new(move |event| {
                     if event.is_bad() {
                         events.lock().unwrap().push(event.to_string());
                     }
                 });
                 let options = storage::Options::in_dir(dir, core as u32, cores as u32);
-                let options = storage::Options { teller, ..options };
+                let options = storage::Options { event_sink, ..options };
                 let clock = WallClock::new(move || now_us.load(SeqCst));
                 let engine = Embedded::open_at(options, clock).await.expect("opens");
                 KEEP.with(|keep| *keep.borrow_mut() = Some(engine));

@@ -206,9 +206,10 @@ impl Run {
         group.filter(|group| *group != lanes::current_group())
     }
 
-    /// Stops its tasks where they yield, or lets them go on.
-    pub(crate) fn set_suspended(&self, is_suspended: bool) {
-        self.is_suspended.store(is_suspended, Relaxed);
+    /// Stops its tasks where they yield, or lets them go on. Returns whether it was suspended
+    /// before.
+    pub(crate) fn set_suspended(&self, is_suspended: bool) -> bool {
+        self.is_suspended.swap(is_suspended, Relaxed)
     }
 
     /// Switches the running task to the group of the run, and waits while the run is suspended.

@@ -428,8 +428,12 @@ impl StatementContext {
         let exceeded = {
             let watch = &mut self.rules.borrow_mut().watch;
             let exceeded = watch.as_mut().and_then(|watch| watch.check(progress));
+            // Without a watch, too: the level may have lost its limit since.
             let is_suspended = watch.as_ref().is_some_and(Watch::is_suspended);
-            self.run.iter().for_each(|run| run.set_suspended(is_suspended));
+            let state = if is_suspended { StatementState::Suspended } else { StatementState::Running };
+            if self.run.as_ref().is_some_and(|run| run.set_suspended(is_suspended) != is_suspended) {
+                self.is(state);
+            }
             exceeded
         };
         let Some(exceeded) = exceeded else { return Ok(()) };

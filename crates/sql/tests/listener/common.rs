@@ -85,6 +85,10 @@ impl TestListener {
         }
         let opening = sql.clone();
         let at = lanes.block_on(0, Group::CONTROL, move || async move { opening.open().await });
+        let limiting = workload::limit_levels(levels.clone(), PATIENCE);
+        lanes.block_on(0, Group::CONTROL, move || async move {
+            lanes::spawn(Group::CONTROL, limiting).detach();
+        });
         TestListener { at: at.expect("the port opens"), lanes, sql, levels }
     }
 

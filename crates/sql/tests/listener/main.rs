@@ -4,6 +4,7 @@
 mod common;
 mod ended_sessions;
 mod limits;
+mod overload;
 mod queries;
 mod sessions;
 mod spilling;

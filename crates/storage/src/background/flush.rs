@@ -133,7 +133,7 @@ impl Background {
             reason: frozen.reason,
             left_out,
         };
-        self.options.teller.tell(&event);
+        self.options.event_sink.send(&event);
     }
 
     /// Writes all fragments of a flush.

@@ -184,7 +184,7 @@ impl Background {
                     failures += 1;
                     self.state.borrow_mut().counts.flushes_failed += 1;
                     let again = backoff(failures);
-                    self.options.teller.tell(&Event::FlushFailed { error: error.clone(), again });
+                    self.options.event_sink.send(&Event::FlushFailed { error: error.clone(), again });
                     if failures >= REFUSED_AFTER {
                         refusal.iter().for_each(|refusal| refusal.set(Some(Arc::new(error.clone()))));
                         self.progress.wake();

@@ -64,7 +64,7 @@ impl Reports {
     /// Reports the start of a shard.
     pub(crate) fn recovered(&self, options: &Options, recovery: Recovery) {
         self.recovery.set(recovery);
-        options.teller.tell(&Event::Recovered { shard: options.shard, recovery });
+        options.event_sink.send(&Event::Recovered { shard: options.shard, recovery });
     }
 }
 

@@ -64,7 +64,7 @@ impl Background {
             if let Err(error) = self.drop_dead(id).await {
                 self.state.borrow_mut().counts.compactions_failed += 1;
                 let table = self.state.borrow().named(id);
-                self.options.teller.tell(&Event::CompactionFailed { table, error, again: Some(EVERY) });
+                self.options.event_sink.send(&Event::CompactionFailed { table, error, again: Some(EVERY) });
             }
             {
                 let state = self.state.borrow();

@@ -127,7 +127,7 @@ impl Background {
             let table = self.state.borrow().named(compacted.table);
             let Compacted { kind, tally, duration_ms, .. } = compacted;
             let duration = Duration::from_millis(duration_ms);
-            self.options.teller.tell(&Event::Compacted { table, kind, tally, duration, left_out });
+            self.options.event_sink.send(&Event::Compacted { table, kind, tally, duration, left_out });
         }
     }
 
@@ -149,7 +149,7 @@ impl Background {
             again
         };
         let table = self.state.borrow().named(id);
-        self.options.teller.tell(&Event::CompactionFailed { table, error: error.clone(), again });
+        self.options.event_sink.send(&Event::CompactionFailed { table, error: error.clone(), again });
         if let Some(again) = again {
             let (own, wait) = (Rc::downgrade(self), self.env.sleep(again));
             let wake = async move {

@@ -213,7 +213,7 @@ impl Background {
             let _ = self.env.rename(&old.path, &aside).await;
             let table = self.state.borrow().named(table);
             let (rows_saved, rows_lost) = (saved.rows, saved.rows_lost);
-            self.options.teller.tell(&Event::FileScrubbed { table, aside, rows_saved, rows_lost });
+            self.options.event_sink.send(&Event::FileScrubbed { table, aside, rows_saved, rows_lost });
             self.store.cache.borrow_mut().forget(id);
         }
         self.work.wake();

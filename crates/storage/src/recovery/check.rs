@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::env::Env;
 use crate::error::StorageError;
-use crate::event::Teller;
+use crate::event::EventSink;
 use crate::log::replay::Replay;
 use crate::manifest::FileEntry;
 use crate::manifest::layout::{enter, lock};
@@ -65,7 +65,7 @@ pub async fn check(
     groups: Groups,
     progress: impl FnMut(&Checked),
 ) -> Result<Vec<Checked>, StorageError> {
-    check_in(&OnLanes::new(groups, Teller::default()), dir, progress).await
+    check_in(&OnLanes::new(groups, EventSink::default()), dir, progress).await
 }
 
 pub(crate) async fn check_in(

@@ -58,7 +58,7 @@ impl Background {
         for (id, table) in &state.tables {
             for error in table.files.iter().filter_map(|file| file.damage()) {
                 let (table, error) = (state.named(*id), error.clone());
-                self.options.teller.tell(&Event::FileDamaged { table, error });
+                self.options.event_sink.send(&Event::FileDamaged { table, error });
             }
         }
     }
@@ -85,7 +85,7 @@ impl Background {
         let id = file.id;
         files.files.exclude(id);
         let table = state.named(table);
-        self.options.teller.tell(&Event::FileDamaged { table, error: error.clone() });
+        self.options.event_sink.send(&Event::FileDamaged { table, error: error.clone() });
         true
     }
 }

@@ -171,7 +171,7 @@ async fn enter(
         }
         let from = layout.sharding.shards;
         layout = reshard(env, root, &layout, options.shards, options.segment_bytes).await?;
-        options.teller.tell(&Event::Resharded { from, to: options.shards });
+        options.event_sink.send(&Event::Resharded { from, to: options.shards });
     }
     if options.shard == 0 {
         layout.clear(env, root).await?;
@@ -260,7 +260,7 @@ async fn recover_log(
     }
     if let Some((segment, torn)) = replay.torn_tail() {
         let (segment, offset, bytes) = (segment.to_owned(), torn.offset, torn.bytes);
-        options.teller.tell(&Event::TornTail { segment, offset, bytes });
+        options.event_sink.send(&Event::TornTail { segment, offset, bytes });
     }
     let segments = replay.found.len() as u64;
     let files = manifest.files().count() as u64;

@@ -24,7 +24,7 @@ use crate::background::progress::Progress;
 use crate::compaction::tasks::TaskKind;
 use crate::env::Env;
 use crate::error::StorageError;
-use crate::event::Teller;
+use crate::event::EventSink;
 use crate::log::replay::Replay;
 use crate::manifest::layout::{self, Layout, enter, lock, make_shard};
 use crate::manifest::versions::Versions;
@@ -119,7 +119,7 @@ impl Cut {
 /// # Errors
 /// The folder is in use, damaged, or written by a newer version, or a write failed.
 pub async fn snapshot(root: &Path, to: &Path, groups: Groups) -> Result<(), StorageError> {
-    snapshot_in(&OnLanes::new(groups, Teller::default()), root, to).await
+    snapshot_in(&OnLanes::new(groups, EventSink::default()), root, to).await
 }
 
 pub(crate) async fn snapshot_in(env: &dyn Env, root: &Path, to: &Path) -> Result<(), StorageError> {

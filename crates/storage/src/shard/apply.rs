@@ -92,20 +92,20 @@ impl Shard {
     ///
     /// # Errors
     /// As [`Shard::apply`].
-    pub async fn apply_in_turns(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
-        self.apply_in_turns_as(mutations, false).await
+    pub async fn apply_yielding(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        self.apply_yielding_as(mutations, false).await
     }
 
-    /// As [`Shard::apply_in_turns`], also while writes are refused for lack of disk space. For
+    /// As [`Shard::apply_yielding`], also while writes are refused for lack of disk space. For
     /// changes that free space, such as those of the schema. Deletions are accepted without this.
     ///
     /// # Errors
     /// As [`Shard::apply`].
     pub async fn apply_vital(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
-        self.apply_in_turns_as(mutations, true).await
+        self.apply_yielding_as(mutations, true).await
     }
 
-    async fn apply_in_turns_as(
+    async fn apply_yielding_as(
         self: &Rc<Self>,
         mutations: Vec<Mutation>,
         is_vital: bool,

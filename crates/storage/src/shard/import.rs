@@ -159,12 +159,12 @@ impl Shard {
         mutations: Vec<Mutation>,
         before: Option<Commit>,
     ) -> Result<Commit, StorageError> {
-        match self.apply_in_turns(mutations.clone()).await {
+        match self.apply_yielding(mutations.clone()).await {
             Err(StorageError::Overloaded) => {
                 if let Some(before) = before {
                     before.await?;
                 }
-                self.apply_in_turns(mutations).await
+                self.apply_yielding(mutations).await
             }
             applied => applied,
         }

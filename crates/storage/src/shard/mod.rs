@@ -65,7 +65,7 @@ impl Shard {
         mutations: Vec<Mutation>,
         is_vital: bool,
     ) -> Result<Commit, StorageError> {
-        // Only counts: this cannot yield. Large batches use `apply_in_turns`.
+        // Only counts: this cannot yield. Large batches use `apply_yielding`.
         drop(self.env.spend(mutations.len() as u32));
         self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
         let put = |out: &mut Vec<u8>| put_mutations(out, &mutations);

@@ -32,7 +32,7 @@ impl Shard {
     /// The folder is in use, was written by a newer version, is damaged, or cannot be read or
     /// written. Or it has another number of shards, and this is not shard 0.
     pub async fn open(options: Options) -> Result<Rc<Shard>, StorageError> {
-        let env = Arc::new(OnLanes::new(options.groups, options.teller.clone()));
+        let env = Arc::new(OnLanes::new(options.groups, options.event_sink.clone()));
         Shard::open_in(options, env).await
     }
 

@@ -56,7 +56,7 @@ pub(crate) struct State {
     pub(crate) frozen_bytes: u64,
     pub(crate) next_generation: u64,
     /// Records of the log that are not completely applied yet, see
-    /// [`crate::Shard::apply_in_turns`].
+    /// [`crate::Shard::apply_yielding`].
     pub(crate) applying: Vec<u64>,
     /// Memtables that are no longer live, until their last reader is done and they are freed.
     pub(crate) flushed: Vec<Memtable>,

@@ -76,8 +76,8 @@ fn unreadable_file_affects_only_its_table() {
         }
         let events: Arc<Mutex<Vec<String>>> = Arc::default();
         let sink = events.clone();
-        let teller = Teller::new(move |event| sink.lock().unwrap().push(event.to_string()));
-        let shard = open(&sim, &Options { teller, ..sizes() }).unwrap();
+        let event_sink = EventSink::new(move |event| sink.lock().unwrap().push(event.to_string()));
+        let shard = open(&sim, &Options { event_sink, ..sizes() }).unwrap();
         let name = path.to_str().expect("UTF-8");
         assert!(events.lock().unwrap().iter().any(|line| line.contains(name)), "{events:?}");
         assert_eq!(shard.stats().files_damaged, 1);

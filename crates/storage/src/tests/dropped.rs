@@ -18,7 +18,7 @@ fn many_tables_are_dropped_by_one_edit() {
         let sim = Arc::new(Sim::default());
         let options = Options { memtable_bytes_max: 1 << 20, ..options() };
         let shard = open(&sim, &options).unwrap();
-        let commit = block_on(shard.apply_in_turns(writes(100))).unwrap();
+        let commit = block_on(shard.apply_yielding(writes(100))).unwrap();
         block_on(commit).unwrap();
         let before = sim.disk.steps();
         let dropped: Vec<TableId> = (0..tables).map(|table| TableId(table.into())).collect();
@@ -42,7 +42,7 @@ fn crash_leaves_all_dropped_tables_or_none() {
     for step in 1..30 {
         let sim = Arc::new(Sim::new(step));
         let shard = open(&sim, &options()).unwrap();
-        let commit = block_on(shard.apply_in_turns(writes(20))).unwrap();
+        let commit = block_on(shard.apply_yielding(writes(20))).unwrap();
         block_on(commit).unwrap();
         block_on(shard.flush_all()).unwrap();
         sim.disk.crash_at(sim.disk.steps() + step);
@@ -67,7 +67,7 @@ fn crash_leaves_all_dropped_tables_or_none() {
 fn writes_to_dropped_tables_are_refused() {
     let sim = Arc::new(Sim::default());
     let shard = open(&sim, &options()).unwrap();
-    let mut late = std::pin::pin!(shard.apply_in_turns(writes(100)));
+    let mut late = std::pin::pin!(shard.apply_yielding(writes(100)));
     let mut cx = Context::from_waker(Waker::noop());
     assert!(late.as_mut().poll(&mut cx).is_pending(), "it writes its record");
     block_on(shard.drop_tables(&[TableId(50)])).unwrap();

@@ -23,8 +23,8 @@ impl Setup {
         let model = filled(&sim);
         let events: Arc<Mutex<Vec<String>>> = Arc::default();
         let sink = events.clone();
-        let teller = Teller::new(move |event| sink.lock().unwrap().push(event.to_string()));
-        let shard = open(&sim, &Options { teller, ..options() }).unwrap();
+        let event_sink = EventSink::new(move |event| sink.lock().unwrap().push(event.to_string()));
+        let shard = open(&sim, &Options { event_sink, ..options() }).unwrap();
         Setup { sim, shard, model, random: Random::new(seed), events }
     }
 

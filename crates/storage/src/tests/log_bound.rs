@@ -222,7 +222,7 @@ fn abandoned_record_is_applied_and_released() {
         Mutation { table: TABLE, token: i64::from(n), key, changes: vec![Change::Row(row.finish())] }
     };
     {
-        let mut batch = std::pin::pin!(shard.apply_in_turns((0..300).map(mutation).collect()));
+        let mut batch = std::pin::pin!(shard.apply_yielding((0..300).map(mutation).collect()));
         while shard.stats().memtable_partitions < 50 {
             assert!(batch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             step();

@@ -261,7 +261,7 @@ impl Machine {
         // A record applied in several polls is in the log first: a crash may come in between.
         let applied = match self.random.one_in(3) {
             false => Some(own.apply(mutations.clone())),
-            true => run(&self.sim, own.apply_in_turns(mutations.clone())),
+            true => run(&self.sim, own.apply_yielding(mutations.clone())),
         };
         match applied {
             Some(Ok(commit)) => self.commits.push((shard, mark, commit)),

@@ -17,8 +17,8 @@ fn put(shard: &Rc<Shard>, number: i64) {
 fn reporting(sim: &Arc<Sim>) -> (Rc<Shard>, Arc<Mutex<Vec<Event>>>) {
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let heard = events.clone();
-    let teller = Teller::new(move |event| heard.lock().unwrap().push(event.clone()));
-    (open(sim, &Options { teller, ..options() }).expect("opens"), events)
+    let event_sink = EventSink::new(move |event| heard.lock().unwrap().push(event.clone()));
+    (open(sim, &Options { event_sink, ..options() }).expect("opens"), events)
 }
 
 fn close(shard: Rc<Shard>) {

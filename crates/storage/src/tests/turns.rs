@@ -63,7 +63,7 @@ fn readers_see_all_changes_of_a_partition_or_none() {
             drop(shard.apply(vec![Mutation { table: TABLE, token: 5, key: key.clone(), changes }]).unwrap());
         }
     };
-    let commit = polled(shard.apply_in_turns(vec![wide]), 10_000, between).expect("applied").unwrap();
+    let commit = polled(shard.apply_yielding(vec![wide]), 10_000, between).expect("applied").unwrap();
     block_on(commit).unwrap();
     assert!(seen.len() > 10, "{} yields", seen.len());
     assert!(seen.iter().all(|rows| *rows < 10), "a part of it was seen: {seen:?}");
@@ -82,7 +82,7 @@ fn crash_leaves_a_record_whole_or_not_at_all() {
     for polls in (1..700).step_by(7) {
         let sim = Arc::new(Sim::new(polls as u64));
         let shard = open(&sim, &options).unwrap();
-        let done = polled(shard.apply_in_turns(partitions(COUNT)), polls, crate::sim::step);
+        let done = polled(shard.apply_yielding(partitions(COUNT)), polls, crate::sim::step);
         flushed += shard.stats().flushes;
         drop(shard);
         sim.crash();
@@ -105,7 +105,7 @@ fn crash_leaves_a_record_whole_or_not_at_all() {
 fn truncation_deletes_a_whole_record() {
     let sim = Arc::new(Sim::default());
     let shard = open(&sim, &options()).unwrap();
-    let apply = async { shard.apply_in_turns(partitions(100)).await.unwrap().await.unwrap() };
+    let apply = async { shard.apply_yielding(partitions(100)).await.unwrap().await.unwrap() };
     let truncate = async {
         while there_now(&shard) == 0 {
             sim_turn().await;

@@ -168,7 +168,7 @@ impl Machine {
             parts.push((shard, vec![entry_row(&key, token, deletion)]));
             for (shard, mutations) in parts {
                 let own = self.shards[shard as usize].clone();
-                let applied = run(&self.sim, async move { own.apply_in_turns(mutations).await?.await });
+                let applied = run(&self.sim, async move { own.apply_yielding(mutations).await?.await });
                 match applied {
                     None => return false,
                     Some(Ok(())) => {}

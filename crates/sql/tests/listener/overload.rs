@@ -1,0 +1,139 @@
+//! Actions of `query_limit` for `'overload'`: while query memory is short, the heaviest query of the
+//! level that uses most beside its shares yields.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+use crate::common::{TestListener, refused, rows};
+use sql::SqlConfig;
+
+/// Query memory, bytes.
+const MEMORY: u64 = 64 << 20;
+
+/// Holds over half of [`MEMORY`] as the build side of a join, does not grow, and runs longer than
+/// any test waits.
+const HOLDER: &str = "SELECT sum(length(a.t) + b.n % 3) FROM \
+                      (SELECT value AS n, repeat('x', 80) || value AS t FROM generate_series(1, 250000)) a \
+                      JOIN (SELECT value AS n FROM generate_series(1, 1000000000000)) b ON a.n = b.n % 250000";
+
+/// Runs as long, and uses hardly any memory.
+const SMALL: &str = "SELECT sum(value % 7) FROM generate_series(1, 1000000000000)";
+
+/// Needs more than HOLDER leaves.
+const FITS: &str = "SELECT count(*) FROM (SELECT DISTINCT repeat('y', 60) || value AS t \
+                    FROM generate_series(1, 200000)) AS a";
+
+/// Needs more than [`MEMORY`], and is refused.
+const TOO_LARGE: &str = "SELECT count(*) FROM (SELECT DISTINCT repeat('y', 60) || value AS t \
+                         FROM generate_series(1, 3000000)) AS a";
+
+/// Starts a listener with a level `oltp`, and a level `olap` with the actions `overload`.
+async fn with_levels(listener: &TestListener, overload: &str) -> Client {
+    let admin = listener.admin().await;
+    let olap = format!("shares = 100 AND spill = false AND query_limit = {{'overload': '{overload}'}}");
+    rows(&admin, "CREATE SERVICE LEVEL slow WITH shares = 10").await;
+    rows(&admin, "CREATE SERVICE LEVEL oltp WITH shares = 1000 AND spill = false").await;
+    rows(&admin, &format!("CREATE SERVICE LEVEL olap WITH {olap}")).await;
+    admin
+}
+
+async fn session_in(listener: &TestListener, level: &str) -> Client {
+    let client = listener.admin().await;
+    rows(&client, &format!("SET service_level = {level}")).await;
+    client
+}
+
+/// Waits until a level has a statement with this condition. Returns its id.
+async fn shown(admin: &Client, level: &str, so: &str) -> String {
+    let text = format!("SELECT id FROM system.running_statements WHERE service_level = '{level}' AND {so}");
+    loop {
+        if let Some(id) = rows(admin, &text).await.into_iter().next() {
+            return id;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Asks for more memory than there is, until `is_over`.
+async fn press(listener: &TestListener, is_over: &Cell<bool>) {
+    let client = session_in(listener, "oltp").await;
+    while !is_over.get() {
+        assert_eq!(refused(&client, TOO_LARGE).await.0, "53200");
+    }
+}
+
+#[test]
+fn borrower_that_does_not_grow_is_cancelled_for_an_entitled_level() {
+    let listener = TestListener::start_with(2, MEMORY, SqlConfig::default());
+    listener.client(async {
+        let admin = with_levels(&listener, "cancel").await;
+        let (holder, small) = (session_in(&listener, "olap").await, session_in(&listener, "olap").await);
+        let oltp = session_in(&listener, "oltp").await;
+        let pressing = async {
+            shown(&admin, "olap", &format!("memory_bytes > {}", MEMORY / 2)).await;
+            shown(&admin, "olap", &format!("memory_bytes < {}", MEMORY / 8)).await;
+            let mut refusals = 0;
+            while oltp.simple_query(FITS).await.is_err() {
+                refusals += 1;
+            }
+            assert!(refusals > 0, "the holder left enough memory");
+            let id = shown(&admin, "olap", "memory_bytes >= 0").await;
+            rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
+        };
+        let (held, of_small, ()) = tokio::join!(refused(&holder, HOLDER), refused(&small, SMALL), pressing);
+        let why = "service level 'oltp' lacks memory that is due to it";
+        assert!(held.0 == "57014" && held.1.contains(why) && held.1.contains("'olap'"), "{held:?}");
+        assert!(of_small.1.contains("user request"), "{of_small:?}");
+    });
+}
+
+#[test]
+fn overload_demotes_and_then_cancels() {
+    let listener = TestListener::start_with(2, MEMORY, SqlConfig::default());
+    listener.client(async {
+        let admin = with_levels(&listener, "demote:slow, cancel").await;
+        let runner = session_in(&listener, "olap").await;
+        let is_over = Cell::new(false);
+        let running = async {
+            let ended = refused(&runner, SMALL).await;
+            is_over.set(true);
+            ended
+        };
+        let demoted = shown(&admin, "slow", "memory_bytes >= 0");
+        let (ended, _, ()) = tokio::join!(running, demoted, press(&listener, &is_over));
+        assert!(ended.0 == "57014" && ended.1.contains("query memory is short"), "{ended:?}");
+        assert!(listener.heavy_ns("slow") > 0);
+    });
+}
+
+#[test]
+fn suspended_query_goes_on_after_the_overload() {
+    let listener = TestListener::start_with(2, MEMORY, SqlConfig::default());
+    listener.client(async {
+        let admin = with_levels(&listener, "suspend").await;
+        let runner = session_in(&listener, "olap").await;
+        let is_over = Cell::new(false);
+        let watching = async {
+            shown(&admin, "olap", "state = 'suspended'").await;
+            // Its tasks stop where they yield.
+            loop {
+                let before = listener.heavy_ns("olap");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                if listener.heavy_ns("olap") == before {
+                    break;
+                }
+            }
+            let before = listener.heavy_ns("olap");
+            is_over.set(true);
+            let id = shown(&admin, "olap", "state = 'running'").await;
+            while listener.heavy_ns("olap") == before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
+        };
+        let (ended, (), ()) = tokio::join!(refused(&runner, SMALL), watching, press(&listener, &is_over));
+        assert!(ended.1.contains("user request"), "{ended:?}");
+    });
+}
