@@ -92,6 +92,13 @@ impl Connections {
         self.0.open.load(SeqCst)
     }
 
+    /// Waits until no connection is open.
+    pub async fn emptied(&self) {
+        while self.open() > 0 {
+            lanes::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Returns the number of connections so far that were closed before login, to admit newer ones.
     #[must_use]
     pub fn closed(&self) -> u64 {

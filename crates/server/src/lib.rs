@@ -58,4 +58,5 @@ mod watch;
 
 pub use config::{ServerConfig, largest_request_bytes};
 pub use core::Listening;
-pub use server::{PerCore, Server, StartError};
+pub use frontdoor::ListenError;
+pub use server::{PerCore, Server};

@@ -4,7 +4,6 @@
 //! spread evenly. The kernel's own spreading, by a hash, often puts 11 of 16 on one of two cores.
 //! The shard-aware port assigns each connection to the core chosen by the client's source port.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -15,7 +14,7 @@ use std::time::Duration;
 
 use access::Access;
 use engine::Engine;
-use frontdoor::{Connections, Slot};
+use frontdoor::{Connections, ListenError, Slot};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::time::Instant;
 use lanes::{Group, Lanes};
@@ -37,38 +36,6 @@ pub struct PerCore {
     /// The core's view of roles and levels.
     pub access: Rc<Access>,
 }
-
-/// Reason why a server could not open.
-#[derive(Debug)]
-pub enum StartError {
-    /// The address is beyond loopback, without a certificate and without permission for plain text.
-    Plaintext(SocketAddr),
-    /// The port cannot be listened on.
-    Listen(SocketAddr, io::Error),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Plaintext(address) => write!(
-                f,
-                "refusing to speak plain text on {address}, which is beyond this machine: give a certificate and its \
-                 key, listen on 127.0.0.1, or allow plain text explicitly"
-            ),
-            StartError::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
-                write!(
-                    f,
-                    "port {} of {} is taken: stop what listens there, or choose another",
-                    address.port(),
-                    address.ip()
-                )
-            }
-            StartError::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// A server. Cheap to clone and usable from any thread. Each method documents where it must be
 /// called.
@@ -135,29 +102,23 @@ impl Server {
     ///
     /// # Errors
     /// A port is taken or not permitted. No port is open then.
-    pub async fn open(&self) -> Result<Listening, StartError> {
+    pub async fn open(&self) -> Result<Listening, ListenError> {
         let config = &self.shared.config;
         let check_plaintext = |address: SocketAddr| {
             if config.takes_plaintext(address) || config.tls.is_some() {
                 Ok(())
             } else {
-                Err(StartError::Plaintext(address))
+                Err(ListenError::Plaintext(address))
             }
-        };
-        let listen = |address| {
-            let listener =
-                lanes::net::listen(address, false).map_err(|error| StartError::Listen(address, error))?;
-            let bound = listener.local_addr().map_err(|error| StartError::Listen(address, error))?;
-            Ok((listener, bound))
         };
         check_plaintext(config.listen)?;
         config.http.map_or(Ok(()), check_plaintext)?;
-        let (cql, cql_at) = listen(config.listen)?;
+        let (cql, cql_at) = frontdoor::listen(config.listen)?;
         let shard_aware = config
             .shard_aware_port
-            .map(|port| listen(SocketAddr::new(config.listen.ip(), port)))
+            .map(|port| frontdoor::listen(SocketAddr::new(config.listen.ip(), port)))
             .transpose()?;
-        let metrics = config.http.map(listen).transpose()?;
+        let metrics = config.http.map(frontdoor::listen).transpose()?;
         let bound = Listening {
             cql: cql_at,
             shard_aware: shard_aware.as_ref().map(|(_, at)| *at),
@@ -226,10 +187,10 @@ impl Server {
         drop(sessions::here(&self.shared).map(|here| here.accepting.take()));
         let end = lanes::time::now() + deadline;
         self.on_sessions(end, |session| session.draining.set(true)).await;
-        let finished = lanes::time::timeout(left_until(end), self.emptied()).await.is_ok();
+        let finished = lanes::time::timeout(left_until(end), self.shared.connections.emptied()).await.is_ok();
         let end = lanes::time::now() + CLOSING;
         self.on_sessions(end, |session| session.killed.set(true)).await;
-        let closed = lanes::time::timeout(left_until(end), self.emptied()).await.is_ok();
+        let closed = lanes::time::timeout(left_until(end), self.shared.connections.emptied()).await.is_ok();
         let shared = self.shared.clone();
         let leave = move || sessions::leave(&shared);
         let silent = self.on_cores(lanes::time::now() + CLOSING, leave).await;
@@ -242,12 +203,6 @@ impl Server {
         }
         self.shared.connections.end();
         finished && closed && silent.is_empty()
-    }
-
-    async fn emptied(&self) {
-        while self.connections() > 0 {
-            lanes::time::sleep(Duration::from_millis(5)).await;
-        }
     }
 
     async fn on_sessions(&self, end: Instant, f: fn(&Session)) {
@@ -282,7 +237,7 @@ impl Server {
     ///
     /// # Errors
     /// Same as [`Server::open`].
-    pub fn open_on(&self, lanes: &Lanes) -> Result<Listening, StartError> {
+    pub fn open_on(&self, lanes: &Lanes) -> Result<Listening, ListenError> {
         let server = self.clone();
         lanes.block_on(0, Group::CONTROL, move || async move { server.open().await })
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use access::{Access, CancelTarget, Cancelled};
 use engine::{ClientSession, Engine, Measure, MemoryUsage, Metric, RunningStatement, VirtualTable};
+use frontdoor::ListenError;
 use lanes::Group;
 use lanes::net::{TcpListener, TcpStream};
 use workload::Admission;
@@ -32,10 +33,8 @@ static CLOSED: Metric = Metric::counter(
 /// Reason why the listener could not open.
 #[derive(Debug)]
 pub enum StartError {
-    /// Plain text on an address beyond loopback, without a certificate or permission for it.
-    Plaintext(SocketAddr),
-    /// The port cannot be listened on.
-    Listen(SocketAddr, io::Error),
+    /// The port could not be opened.
+    Listen(ListenError),
     /// The spill folder cannot be created or emptied.
     Spill(PathBuf, io::Error),
 }
@@ -43,16 +42,7 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::Plaintext(address) => write!(
-                f,
-                "refusing to speak plain text on {address}, which is beyond this machine: give a certificate and its \
-                 key, listen on 127.0.0.1, or allow plain text explicitly"
-            ),
-            StartError::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
-                let (port, ip) = (address.port(), address.ip());
-                write!(f, "port {port} of {ip} is taken: stop what listens there, or choose another")
-            }
-            StartError::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            StartError::Listen(error) => error.fmt(f),
             StartError::Spill(folder, error) => {
                 write!(f, "cannot use {} for spill files: {error}", folder.display())
             }
@@ -61,6 +51,12 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+impl From<ListenError> for StartError {
+    fn from(error: ListenError) -> StartError {
+        StartError::Listen(error)
+    }
+}
 
 impl Sql {
     /// Adds this core to the listener, on its fast lane. Every core must join before
@@ -113,11 +109,9 @@ impl Sql {
     pub async fn open(&self) -> Result<SocketAddr, StartError> {
         let (config, address) = (&self.shared.config, self.shared.config.listen);
         if !config.takes_plaintext() && config.tls.is_none() {
-            return Err(StartError::Plaintext(address));
+            return Err(ListenError::Plaintext(address).into());
         }
-        let failed = |error| StartError::Listen(address, error);
-        let listener = lanes::net::listen(address, false).map_err(failed)?;
-        let bound = listener.local_addr().map_err(failed)?;
+        let (listener, bound) = frontdoor::listen(address)?;
         if let Some(folder) = &self.shared.config.spill_dir {
             let space = SpillSpace::open(folder, self.shared.config.spill_bytes_max).await;
             let space = space.map_err(|error| StartError::Spill(folder.clone(), error))?;
@@ -164,13 +158,14 @@ impl Sql {
             drop(here.accepting.take());
         }
         self.on_sessions(|live| live.bell.notify_waiters()).await;
-        let _ = lanes::time::timeout(deadline, self.emptied()).await;
+        let _ = lanes::time::timeout(deadline, self.shared.connections.emptied()).await;
         self.on_sessions(|live| {
             live.killed.set(true);
             live.bell.notify_waiters();
         })
         .await;
-        let ended = lanes::time::timeout(Duration::from_secs(1), self.emptied()).await.is_ok();
+        let ended =
+            lanes::time::timeout(Duration::from_secs(1), self.shared.connections.emptied()).await.is_ok();
         for core in 0..lanes::cores() {
             let shared = self.shared.clone();
             lanes::call(core, move || async move {
@@ -181,12 +176,6 @@ impl Sql {
         }
         self.shared.connections.end();
         ended
-    }
-
-    async fn emptied(&self) {
-        while self.connections() > 0 {
-            lanes::time::sleep(Duration::from_millis(5)).await;
-        }
     }
 
     async fn on_sessions(&self, f: fn(&Live)) {
