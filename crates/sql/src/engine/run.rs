@@ -198,7 +198,7 @@ impl Run {
     }
 
     /// Returns the group that the running task must switch to. `None` if it is in the right one.
-    pub(crate) fn elsewhere(&self) -> Option<Group> {
+    fn elsewhere(&self) -> Option<Group> {
         if !self.has_moved.load(Acquire) {
             return None;
         }
@@ -210,6 +210,11 @@ impl Run {
     /// before.
     pub(crate) fn set_suspended(&self, is_suspended: bool) -> bool {
         self.is_suspended.swap(is_suspended, Relaxed)
+    }
+
+    /// Returns true if [`Run::follow`] would wait or switch the group.
+    pub(crate) fn must_follow(&self) -> bool {
+        self.is_suspended.load(Relaxed) || self.elsewhere().is_some()
     }
 
     /// Switches the running task to the group of the run, and waits while the run is suspended.

@@ -1,7 +1,8 @@
 //! Yields within a plan. A heavy lane's time slice ends where tasks yield, and a query can be
-//! canceled only there. Scans and exchanges yield, but a join makes many batches out of one
-//! without awaiting anything. A node above every join therefore passes batches on, yields between
-//! them when the time slice is over, and switches to its run's group.
+//! canceled or suspended only there. Scans and exchanges yield, but other nodes make many batches
+//! without awaiting anything: joins, sorts, aggregations and windows out of what they hold, table
+//! functions out of nothing. A node above each of these therefore passes batches on, yields between
+//! them when the time slice is over, waits while its run is suspended, and switches to its group.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,10 +11,15 @@ use std::task::{Context, Poll, ready};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::unnest::UnnestExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::Stream;
 use futures::future::BoxFuture;
@@ -21,27 +27,41 @@ use futures::future::BoxFuture;
 use crate::engine::measure;
 use crate::engine::passage::{Passage, PassageExec};
 use crate::engine::run::Run;
+use crate::engine::scan::ScanExec;
 
 /// Yields between batches of its input.
 #[derive(Debug)]
 struct Yielding;
 
-/// Puts a node that yields above a join or UNNEST, and nodes that measure under it.
+/// Puts a node that yields above one that may make many batches at once. Under joins and UNNEST it
+/// puts nodes that measure.
 ///
 /// # Errors
 /// Errors of DataFusion.
 pub(crate) fn yielding(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let makes_many = node.is::<CrossJoinExec>()
+    let multiplies = node.is::<CrossJoinExec>()
         || node.is::<NestedLoopJoinExec>()
         || node.is::<HashJoinExec>()
         || node.is::<SortMergeJoinExec>()
         || node.is::<UnnestExec>();
-    if !makes_many {
-        return Ok(node);
+    if !multiplies {
+        return Ok(if makes_many(&node) { PassageExec::<Yielding>::over(node) } else { node });
     }
     let inputs = measure::measured(&node);
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
     Ok(PassageExec::<Yielding>::over(node.replace_children(inputs, options)?))
+}
+
+/// Returns true for nodes that hold rows before they return any, and for sources of rows other than
+/// scans: a table function may be endless, and a recursive query reads its work table again and
+/// again.
+fn makes_many(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let holds = node.is::<SortExec>()
+        || node.is::<AggregateExec>()
+        || node.is::<WindowAggExec>()
+        || node.is::<BoundedWindowAggExec>();
+    let is_single = node.is::<PlaceholderRowExec>() || node.is::<EmptyExec>();
+    holds || (node.children().is_empty() && !node.is::<ScanExec>() && !is_single)
 }
 
 impl Passage for Yielding {
@@ -55,7 +75,7 @@ impl Passage for Yielding {
         let run = Run::of(&context);
         let input = input.execute(partition, context)?;
         let schema = input.schema();
-        let yielding = YieldingStream { input, run, has_yielded: false, moving: None };
+        let yielding = YieldingStream { input, run, has_yielded: false, following: None };
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, yielding)))
     }
 }
@@ -64,23 +84,22 @@ struct YieldingStream {
     input: SendableRecordBatchStream,
     run: Option<Arc<Run>>,
     has_yielded: bool,
-    /// Switch to another group, in progress.
-    moving: Option<BoxFuture<'static, ()>>,
+    /// A wait or a switch to another group, in progress.
+    following: Option<BoxFuture<'static, ()>>,
 }
 
 impl Stream for YieldingStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(moving) = &mut self.moving {
-            ready!(moving.as_mut().poll(cx));
-            self.moving = None;
-        } else if let Some(group) = self.run.as_ref().and_then(|run| run.elsewhere()) {
-            let mut moving: BoxFuture<'static, ()> = Box::pin(lanes::switch_group(group));
-            if moving.as_mut().poll(cx).is_pending() {
-                self.moving = Some(moving);
-                return Poll::Pending;
-            }
+        if self.following.is_none()
+            && let Some(run) = self.run.as_ref().filter(|run| run.must_follow()).cloned()
+        {
+            self.following = Some(Box::pin(async move { run.follow().await }));
+        }
+        if let Some(following) = &mut self.following {
+            ready!(following.as_mut().poll(cx));
+            self.following = None;
         }
         // Yield once only: if no other task wants the lane, the next time slice is this one's
         // again.

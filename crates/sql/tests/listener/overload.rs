@@ -1,5 +1,6 @@
-//! Actions of `query_limit` for `'overload'`: while query memory is short, the heaviest query of the
-//! level that uses most beside its shares yields.
+//! Queries that give way. Actions of `query_limit` for `'overload'`: while query memory is short, the
+//! heaviest query of the level that uses most beside its shares yields. All on one core, where no
+//! operator needs memory to pass batches on.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,8 +16,8 @@ const MEMORY: u64 = 64 << 20;
 /// Holds over half of [`MEMORY`] as the build side of a join, does not grow, and runs longer than
 /// any test waits.
 const HOLDER: &str = "SELECT sum(length(a.t) + b.n % 3) FROM \
-                      (SELECT value AS n, repeat('x', 80) || value AS t FROM generate_series(1, 250000)) a \
-                      JOIN (SELECT value AS n FROM generate_series(1, 1000000000000)) b ON a.n = b.n % 250000";
+                      (SELECT value AS n, repeat('x', 80) || value AS t FROM generate_series(1, 400000)) a \
+                      JOIN (SELECT value AS n FROM generate_series(1, 1000000000000)) b ON a.n = b.n % 400000";
 
 /// Runs as long, and uses hardly any memory.
 const SMALL: &str = "SELECT sum(value % 7) FROM generate_series(1, 1000000000000)";
@@ -66,7 +67,7 @@ async fn press(listener: &TestListener, is_over: &Cell<bool>) {
 
 #[test]
 fn borrower_that_does_not_grow_is_cancelled_for_an_entitled_level() {
-    let listener = TestListener::start_with(2, MEMORY, SqlConfig::default());
+    let listener = TestListener::start_with(1, MEMORY, SqlConfig::default());
     listener.client(async {
         let admin = with_levels(&listener, "cancel").await;
         let (holder, small) = (session_in(&listener, "olap").await, session_in(&listener, "olap").await);
@@ -91,7 +92,7 @@ fn borrower_that_does_not_grow_is_cancelled_for_an_entitled_level() {
 
 #[test]
 fn overload_demotes_and_then_cancels() {
-    let listener = TestListener::start_with(2, MEMORY, SqlConfig::default());
+    let listener = TestListener::start_with(1, MEMORY, SqlConfig::default());
     listener.client(async {
         let admin = with_levels(&listener, "demote:slow, cancel").await;
         let runner = session_in(&listener, "olap").await;
@@ -110,7 +111,7 @@ fn overload_demotes_and_then_cancels() {
 
 #[test]
 fn suspended_query_goes_on_after_the_overload() {
-    let listener = TestListener::start_with(2, MEMORY, SqlConfig::default());
+    let listener = TestListener::start_with(1, MEMORY, SqlConfig::default());
     listener.client(async {
         let admin = with_levels(&listener, "suspend").await;
         let runner = session_in(&listener, "olap").await;
@@ -135,5 +136,29 @@ fn suspended_query_goes_on_after_the_overload() {
         };
         let (ended, (), ()) = tokio::join!(refused(&runner, SMALL), watching, press(&listener, &is_over));
         assert!(ended.1.contains("user request"), "{ended:?}");
+    });
+}
+
+/// A table function without end, on the only core: the level's other statements get their turns.
+#[test]
+fn endless_query_leaves_turns_to_others_of_its_level() {
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let (admin, runner) = (listener.admin().await, listener.admin().await);
+        let endless = refused(&runner, SMALL);
+        let beside = async {
+            while rows(&admin, "SELECT id FROM system.running_statements WHERE elapsed_us > 200000").await.is_empty() {}
+            for text in [
+                "SELECT max(p) FROM (SELECT row_number() OVER (ORDER BY value) AS p FROM generate_series(1, 1000)) a",
+                "SELECT count(DISTINCT value) FROM generate_series(1, 1000)",
+            ] {
+                assert_eq!(rows(&admin, text).await, ["1000"]);
+            }
+            for id in rows(&admin, "SELECT id FROM system.running_statements WHERE elapsed_us > 200000").await {
+                rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
+            }
+        };
+        let ((code, _), ()) = tokio::join!(endless, beside);
+        assert_eq!(code, "57014");
     });
 }
