@@ -1,0 +1,88 @@
+//! The server behind its delay line, both on one core, and CPU times of all parts.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use load::DelayLine;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Delay of the line in each direction.
+const DELAY: Duration = Duration::from_millis(1);
+/// The superuser and its password.
+pub(crate) const ADMIN: [&str; 2] = ["admin", "of the benchmark"];
+
+/// Returns the cores that this process may use.
+pub(crate) fn cores() -> Vec<usize> {
+    let set = sched_getaffinity(None).expect("the kernel returns the cores of this process");
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+}
+
+/// Pins this thread, and threads and processes that it starts later, to a core.
+pub(crate) fn pin_to(core: usize) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).expect("the core is one of this process");
+}
+
+/// A server and its delay line. They end when dropped.
+pub(crate) struct Host {
+    child: Child,
+    folder: PathBuf,
+    /// Kept, so that the server can write to it.
+    _output: BufReader<ChildStdout>,
+    pub(crate) line: DelayLine,
+}
+
+impl Host {
+    /// Starts a server on an empty folder, and a line to it, both on the cores of this thread.
+    pub(crate) fn start(program: &str) -> Host {
+        let folder = std::env::temp_dir().join(format!("fairlane-batcher-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("the temporary folder can be written");
+        let mut command = Command::new(program);
+        command.args(["serve", "--data-dir", "data", "--disk-probe", "off", "--log-level", "error"]);
+        command.args(["--listen", "127.0.0.1:0", "--http-listen", "off", "--sql-listen", "off"]);
+        // The delay line uses the server's core too.
+        command.args(["--shard-aware-port", "off", "--overprovisioned"]).current_dir(&folder).env_clear();
+        command.env("FAIRLANE_ADMIN_PASSWORD", ADMIN[1]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
+        let (mut output, mut line) = (BufReader::new(child.stdout.take().expect("a pipe")), String::new());
+        output.read_line(&mut line).expect("the server's output is text");
+        let address =
+            line.split("is ready: CQL ").nth(1).and_then(|rest| rest.split([',', ' ', '\n']).next());
+        let address = address.unwrap_or_else(|| panic!("expected the line of a ready server, got `{line}`"));
+        let line = DelayLine::start(address.trim_end_matches('.'), DELAY).expect("a free port");
+        Host { child, folder, _output: output, line }
+    }
+
+    /// Returns the CPU seconds so far of the client, the server and the delay line.
+    pub(crate) fn cpu_s(&self) -> [f64; 3] {
+        let is_line = |name: &str| name == "delay-line";
+        let server = cpu_s(&self.child.id().to_string(), |_| true);
+        [cpu_s("self", |name| !is_line(name)), server, cpu_s("self", is_line)]
+    }
+}
+
+impl Drop for Host {
+    /// Kills the server, without the flush of an orderly stop, since its data is removed.
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+        let _left = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Returns the CPU seconds of the threads of a process that have certain names.
+fn cpu_s(process: &str, is_counted: impl Fn(&str) -> bool) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
+    let of = |thread: PathBuf| {
+        let name = std::fs::read_to_string(thread.join("comm")).ok()?;
+        let times = std::fs::read_to_string(thread.join("schedstat")).ok()?;
+        let ns: f64 = times.split(' ').next()?.parse().ok()?;
+        is_counted(name.trim_end()).then_some(ns / 1e9)
+    };
+    // A thread may end meanwhile.
+    threads.filter_map(|thread| of(thread.ok()?.path())).sum()
+}
