@@ -34,7 +34,7 @@ impl fmt::Display for ListenError {
 
 impl std::error::Error for ListenError {}
 
-/// Listens on an address, on core 0's fast lane. Returns the listener and its address, which has the
+/// Listens on an address, on core 0's fast lane. Returns the listener and its address, with the
 /// real port if that of `address` is 0.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
-//! Queries that give way. Actions of `query_limit` for `'overload'`: while query memory is short, the
-//! heaviest query of the level that uses most beside its shares yields. All on one core, where no
-//! operator needs memory to pass batches on.
+//! Queries that yield to others. Actions of `query_limit` for `'overload'`: while query memory is
+//! short, the heaviest query of the level that uses most beside its shares yields. All on one core,
+//! where no operator needs memory to pass batches on.
 
 use std::cell::Cell;
 use std::time::Duration;
