@@ -75,11 +75,8 @@ fn borrower_that_does_not_grow_is_cancelled_for_an_entitled_level() {
         let pressing = async {
             shown(&admin, "olap", &format!("memory_bytes > {}", MEMORY / 2)).await;
             shown(&admin, "olap", &format!("memory_bytes < {}", MEMORY / 8)).await;
-            let mut refusals = 0;
-            while oltp.simple_query(FITS).await.is_err() {
-                refusals += 1;
-            }
-            assert!(refusals > 0, "the holder left enough memory");
+            // If it fits beside the holder, that is not cancelled for it, and the test fails below.
+            while oltp.simple_query(FITS).await.is_err() {}
             let id = shown(&admin, "olap", "memory_bytes >= 0").await;
             rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
         };
