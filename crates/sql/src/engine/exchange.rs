@@ -30,7 +30,6 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream};
 use futures::StreamExt;
 
-use crate::engine::measure;
 use crate::engine::passage::{Passage, PassageExec};
 use crate::engine::producer::{Sender, Started, channel, elsewhere};
 use crate::engine::run::Run;
@@ -117,8 +116,7 @@ impl PhysicalOptimizerRule for PlaceOnLanes {
         let plan = if partitions(&plan) > 1 { Arc::new(CoalescePartitionsExec::new(plan)) } else { plan };
         let placed = plan.transform_up(|node: Arc<dyn ExecutionPlan>| {
             if !combines_partitions(&node) {
-                let node = if is_narrowed { measure::split(node) } else { node };
-                return Ok(Transformed::yes(yielding(node)?));
+                return Ok(Transformed::yes(yielding(node, is_narrowed)?));
             }
             let children: Vec<_> = node.children().into_iter().cloned().map(place).collect();
             let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);

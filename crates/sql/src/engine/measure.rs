@@ -31,11 +31,16 @@ pub(crate) fn measured(node: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPl
     node.children().into_iter().cloned().map(over).collect()
 }
 
+/// Returns true for nodes that make batches of any number of rows: sources other than scans, and
+/// windows.
+pub(crate) fn makes_any_size(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_leaf = node.children().is_empty() && !node.is::<ScanExec>();
+    is_leaf || node.is::<WindowAggExec>() || node.is::<BoundedWindowAggExec>()
+}
+
 /// Puts a node that splits batches above one that makes them of any number of rows.
 pub(crate) fn split(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    let is_leaf = node.children().is_empty() && !node.is::<ScanExec>();
-    let is_window = node.is::<WindowAggExec>() || node.is::<BoundedWindowAggExec>();
-    if is_leaf || is_window { PassageExec::<Split>::over(node) } else { node }
+    if makes_any_size(&node) { PassageExec::<Split>::over(node) } else { node }
 }
 
 /// Measures the inputs of a kind of node.

@@ -19,7 +19,6 @@ use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::unnest::UnnestExec;
-use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::Stream;
 use futures::future::BoxFuture;
@@ -27,41 +26,39 @@ use futures::future::BoxFuture;
 use crate::engine::measure;
 use crate::engine::passage::{Passage, PassageExec};
 use crate::engine::run::Run;
-use crate::engine::scan::ScanExec;
 
 /// Yields between batches of its input.
 #[derive(Debug)]
 struct Yielding;
 
 /// Puts a node that yields above one that may make many batches at once. Under joins and UNNEST it
-/// puts nodes that measure.
+/// puts nodes that measure. `is_narrowed`: batches have few rows, so larger ones are split, under
+/// the node that yields.
 ///
 /// # Errors
 /// Errors of DataFusion.
-pub(crate) fn yielding(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) fn yielding(node: Arc<dyn ExecutionPlan>, is_narrowed: bool) -> Result<Arc<dyn ExecutionPlan>> {
     let multiplies = node.is::<CrossJoinExec>()
         || node.is::<NestedLoopJoinExec>()
         || node.is::<HashJoinExec>()
         || node.is::<SortMergeJoinExec>()
         || node.is::<UnnestExec>();
-    if !multiplies {
-        return Ok(if makes_many(&node) { PassageExec::<Yielding>::over(node) } else { node });
+    if multiplies {
+        let inputs = measure::measured(&node);
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+        return Ok(PassageExec::<Yielding>::over(node.replace_children(inputs, options)?));
     }
-    let inputs = measure::measured(&node);
-    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
-    Ok(PassageExec::<Yielding>::over(node.replace_children(inputs, options)?))
+    let makes_many = makes_many(&node);
+    let node = if is_narrowed { measure::split(node) } else { node };
+    Ok(if makes_many { PassageExec::<Yielding>::over(node) } else { node })
 }
 
 /// Returns true for nodes that hold rows before they return any, and for sources of rows other than
 /// scans: a table function may be endless, and a recursive query reads its work table again and
 /// again.
 fn makes_many(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let holds = node.is::<SortExec>()
-        || node.is::<AggregateExec>()
-        || node.is::<WindowAggExec>()
-        || node.is::<BoundedWindowAggExec>();
     let is_single = node.is::<PlaceholderRowExec>() || node.is::<EmptyExec>();
-    holds || (node.children().is_empty() && !node.is::<ScanExec>() && !is_single)
+    node.is::<SortExec>() || node.is::<AggregateExec>() || (measure::makes_any_size(node) && !is_single)
 }
 
 impl Passage for Yielding {

@@ -30,7 +30,8 @@ const FITS: &str = "SELECT count(*) FROM (SELECT DISTINCT repeat('y', 60) || val
 const TOO_LARGE: &str = "SELECT count(*) FROM (SELECT DISTINCT repeat('y', 60) || value AS t \
                          FROM generate_series(1, 3000000)) AS a";
 
-/// Starts a listener with a level `oltp`, and a level `olap` with the actions `overload`.
+/// Creates the levels `slow`, `oltp`, and `olap` with the actions `overload`. Returns a session of
+/// the administrator.
 async fn with_levels(listener: &TestListener, overload: &str) -> Client {
     let admin = listener.admin().await;
     let olap = format!("shares = 100 AND spill = false AND query_limit = {{'overload': '{overload}'}}");
@@ -55,6 +56,10 @@ async fn shown(admin: &Client, level: &str, so: &str) -> String {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+async fn cancel(admin: &Client, id: &str) {
+    rows(admin, &format!("CANCEL STATEMENT '{id}'")).await;
 }
 
 /// Returns the CPU that a level uses on heavy lanes in 300 ms, ns.
@@ -99,8 +104,7 @@ fn borrower_that_does_not_grow_is_cancelled_for_an_entitled_level() {
             until_steady(&admin, "olap").await;
             // If it fits beside the holder, that is not cancelled for it, and the test fails below.
             while oltp.simple_query(FITS).await.is_err() {}
-            let id = shown(&admin, "olap", "memory_bytes >= 0").await;
-            rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
+            cancel(&admin, &shown(&admin, "olap", "memory_bytes >= 0").await).await;
         };
         let (held, of_small, ()) = tokio::join!(refused(&holder, HOLDER), refused(&small, SMALL), pressing);
         assert!(held.0 == "57014" && held.1.contains("service level 'olap': overload ("), "{held:?}");
@@ -141,7 +145,7 @@ fn suspended_query_goes_on_after_the_overload() {
             is_over.set(true);
             let id = shown(&admin, "olap", "state = 'running'").await;
             while heavy_ns_in_300_ms(&listener, "olap").await < 20_000_000 {}
-            rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
+            cancel(&admin, &id).await;
         };
         let (ended, (), ()) = tokio::join!(refused(&runner, SMALL), watching, press(&listener, &is_over));
         assert!(ended.1.contains("user request"), "{ended:?}");
@@ -149,25 +153,26 @@ fn suspended_query_goes_on_after_the_overload() {
 }
 
 /// A table function without end, on the only core: the level's other statements get their turns.
+/// With wide values, batches have few rows.
 #[test]
 fn endless_query_leaves_turns_to_others_of_its_level() {
-    let listener = TestListener::start(1);
+    let listener = TestListener::start_with(1, MEMORY, SqlConfig::default());
     listener.client(async {
         let (admin, runner) = (listener.admin().await, listener.admin().await);
-        let endless = refused(&runner, SMALL);
-        let beside = async {
-            while rows(&admin, "SELECT id FROM system.running_statements WHERE elapsed_us > 200000").await.is_empty() {}
-            for text in [
-                "SELECT max(p) FROM (SELECT row_number() OVER (ORDER BY value) AS p FROM generate_series(1, 1000)) a",
-                "SELECT count(DISTINCT value) FROM generate_series(1, 1000)",
-            ] {
-                assert_eq!(rows(&admin, text).await, ["1000"]);
-            }
-            for id in rows(&admin, "SELECT id FROM system.running_statements WHERE elapsed_us > 200000").await {
-                rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
-            }
-        };
-        let ((code, _), ()) = tokio::join!(endless, beside);
-        assert_eq!(code, "57014");
+        let wide = "SELECT sum(length(repeat('x', 100000) || value)) FROM generate_series(1, 1000000000000)";
+        for endless in [SMALL, wide] {
+            let beside = async {
+                let id = shown(&admin, "default", "elapsed_us > 200000").await;
+                for text in [
+                    "SELECT max(p) FROM (SELECT row_number() OVER (ORDER BY value) AS p FROM generate_series(1, 1000))",
+                    "SELECT count(DISTINCT value) FROM generate_series(1, 1000)",
+                ] {
+                    assert_eq!(rows(&admin, text).await, ["1000"]);
+                }
+                cancel(&admin, &id).await;
+            };
+            let ((code, message), ()) = tokio::join!(refused(&runner, endless), beside);
+            assert_eq!(code, "57014", "{endless}: {message}");
+        }
     });
 }
