@@ -43,21 +43,17 @@ pub(crate) fn record_envelope(session: &Session, request: CqlRequest, envelope: 
 fn log_slow_envelope(session: &Session, service_ns: u64, envelope: &Envelope) {
     let plans = &session.core.plans;
     let statement = match envelope.request() {
-        Ok(Request::Execute(execute)) => {
-            let found = plans.prepared(execute.id);
-            if found.is_none() {
-                return log_slow(session, service_ns, &"a prepared statement that is no longer cached");
-            }
-            found
-        }
+        Ok(Request::Execute(execute)) => match plans.prepared(execute.id) {
+            None => return log_slow(session, service_ns, &"a prepared statement that is no longer cached"),
+            found => found,
+        },
         Ok(Request::Query(query)) => {
             let of_session = || session.keyspace.borrow().clone();
             let keyspace = query.params.keyspace.map(Rc::from).or_else(of_session);
-            let found = plans.text(keyspace.as_deref(), query.text);
-            if found.is_none() {
-                return log_slow(session, service_ns, &UncachedText(query.text));
+            match plans.text(keyspace.as_deref(), query.text) {
+                None => return log_slow(session, service_ns, &UncachedText(query.text)),
+                found => found,
             }
-            found
         }
         _ => None,
     };

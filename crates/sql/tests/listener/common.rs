@@ -84,10 +84,10 @@ impl TestListener {
             shared = Some(lanes.block_on(core, Group::CONTROL, move || join(sql, levels, first)));
         }
         let opening = sql.clone();
-        let at = lanes.block_on(0, Group::CONTROL, move || async move { opening.open().await });
         let limiting = workload::limit_levels(levels.clone(), PATIENCE);
-        lanes.block_on(0, Group::CONTROL, move || async move {
+        let at = lanes.block_on(0, Group::CONTROL, move || async move {
             lanes::spawn(Group::CONTROL, limiting).detach();
+            opening.open().await
         });
         TestListener { at: at.expect("the port opens"), lanes, sql, levels }
     }
