@@ -6,6 +6,7 @@ use std::time::Duration;
 use cql::ast::OptionValue;
 use engine::Error;
 use schema::CqlType;
+use units::{bytes_text, parse_percent, percent_text};
 use workload::{Action, Effective, LevelSpec, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QueryLimit, WorkloadType};
 
 /// An option.
@@ -288,6 +289,11 @@ fn percent(name: &str, min_ppm: u32, value: &OptionValue) -> Result<Option<u32>,
     }
 }
 
+/// Parses bytes that fit a `bigint`.
+fn parse_bytes(text: &str) -> Option<u64> {
+    units::parse_bytes(text).filter(|bytes| i64::try_from(*bytes).is_ok())
+}
+
 /// Parses a boolean. Null is true.
 fn truth(name: &str, value: &OptionValue) -> Result<bool, Error> {
     match value {
@@ -468,63 +474,6 @@ fn shares(name: &str, value: &OptionValue) -> Result<Option<u16>, Error> {
 
 fn not_shares(name: &str, value: &OptionValue) -> Error {
     Error::Invalid(format!("'{name}' can only take values of 1-1000 (given {})", text_of(value)))
-}
-
-/// Parses `'50%'` or `'12.5%'` as ppm, up to 100 %, with at most four digits of scale.
-pub(crate) fn parse_percent(text: &str) -> Option<u32> {
-    let number = text.trim().strip_suffix('%')?.trim_end();
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let digits = |text: &str| (1..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) {
-        return None;
-    }
-    let ppm = whole.parse::<u32>().ok()? * 10_000 + format!("{fraction:0<4}").parse::<u32>().ok()?;
-    (ppm <= 1_000_000).then_some(ppm)
-}
-
-/// Formats ppm as a percentage.
-pub(crate) fn percent_text(ppm: u32) -> String {
-    let text = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
-    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
-}
-
-/// Units of bytes: binary units, then decimal units, each from the largest.
-const UNITS: [(&str, u64); 9] = [
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("TB", 1_000_000_000_000),
-    ("GB", 1_000_000_000),
-    ("MB", 1_000_000),
-    ("KB", 1_000),
-    ("B", 1),
-];
-
-/// Parses `'200MB'`, `'1.5GiB'` or `'1000'` as bytes. Units are case-insensitive.
-fn parse_bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = (text[..at].trim_end(), &text[at..]);
-    let factor = match unit {
-        "" => 1,
-        unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1,
-    };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let digits = |text: &str| (1..=15).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) {
-        return None;
-    }
-    let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    let parts = whole.parse::<u128>().ok()? * scale + fraction.parse::<u128>().ok()?;
-    u64::try_from(parts * u128::from(factor) / scale).ok().filter(|bytes| i64::try_from(*bytes).is_ok())
-}
-
-/// Formats bytes in the largest unit that leaves an integer.
-fn bytes_text(bytes: u64) -> String {
-    let whole = |unit: &&(&str, u64)| bytes > 0 && bytes.is_multiple_of(unit.1);
-    let (name, factor) = UNITS.iter().filter(whole).max_by_key(|unit| unit.1).copied().unwrap_or(("B", 1));
-    format!("{}{name}", bytes / factor)
 }
 
 /// Converts a time to a duration of CQL.
@@ -744,13 +693,6 @@ mod tests {
             ("5", "5 is not a map"),
         ] {
             check_one(&format!("query_limit = {given}"), Err(&format!("{why}: {takes}")));
-        }
-    }
-
-    #[test]
-    fn percentages_come_back_as_they_were() {
-        for text in ["1%", "12.5%", "99.9999%", "100%", "10%"] {
-            assert_eq!(percent_text(parse_percent(text).unwrap()), text);
         }
     }
 }

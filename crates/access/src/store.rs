@@ -20,7 +20,7 @@ use cql::ast::Permission;
 use engine::{BatchKind, Engine, Error, Outcome, Plan, Request, Value};
 use workload::LevelSpec;
 
-use crate::options::{self, percent_text};
+use crate::options;
 use crate::resource::{NO_TABLE, PermissionSet, Resource};
 use crate::roles::{Edit, Roles};
 use crate::scram::{Key, Verifier};
@@ -226,7 +226,7 @@ fn level_row(spec: &LevelSpec) -> Vec<Option<Vec<u8>>> {
         Some(i32::from(spec.shares).to_be_bytes().to_vec()),
         timeout_ms.map(|ms| ms.to_be_bytes().to_vec()),
         spec.workload_type.map(|kind| kind.name().into()),
-        spec.cpu_limit_ppm.map(|ppm| percent_text(ppm).into_bytes()),
+        spec.cpu_limit_ppm.map(|ppm| units::percent_text(ppm).into_bytes()),
         Some(options::to_text(spec).into_bytes()),
     ]
 }

@@ -53,27 +53,6 @@ pub(crate) fn percent(part: f64) -> String {
     format!("{:.1}\u{a0}%", part * 100.0)
 }
 
-/// Returns a time in milliseconds since 1970 as `2026-11-21 07:15 UTC`.
-pub(crate) fn date(unix_ms: u64) -> String {
-    let minutes = unix_ms / 60_000;
-    let (year, month, day) = civil((minutes / 1440) as i64);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
-}
-
-/// Returns year, month and day of a number of days since 1970-01-01. Years start in March here, so
-/// that a leap day is the last day of its year. 400 years have 146,097 days.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468; // since 0000-03-01
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153; // from March; five months have 153 days
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year_of_era + later, month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,13 +67,5 @@ mod tests {
         let factors = [factor(1.234), factor(12.34), factor(123.4), factor(2613.0)];
         assert_eq!(factors, ["1.23", "12.3", "123", "2\u{a0}613"]);
         assert_eq!(percent(0.4999), "50.0\u{a0}%");
-    }
-
-    #[test]
-    fn dates_are_in_utc() {
-        assert_eq!(date(0), "1970-01-01 00:00 UTC");
-        assert_eq!(date(951_782_399_000), "2000-02-28 23:59 UTC");
-        assert_eq!(date(951_782_400_000), "2000-02-29 00:00 UTC");
-        assert_eq!(date(1_795_243_353_380), "2026-11-21 06:42 UTC");
     }
 }

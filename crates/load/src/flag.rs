@@ -27,24 +27,21 @@ pub(crate) fn number<T: std::str::FromStr>(text: &str) -> Result<T, LoadError> {
 /// Parses a duration: `60s`, `5m`, `1h`, `250ms`. A bare number is in seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, LoadError> {
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
-    let (digits, scale) =
-        unit.map_or((text, 1.0), |(unit, scale)| (&text[..text.len() - unit.len()], *scale));
-    match digits.parse::<f64>() {
-        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value * scale),
-        _ => Err(usage(format!("expected a duration such as 60s, 5m, 1h or 250ms, got `{text}`"))),
-    }
+    scaled(text, &units, "a duration such as 60s, 5m, 1h or 250ms")
 }
 
 /// Parses a count: `100000`, `40k`, `10M`, `1G`.
 pub(crate) fn count(text: &str) -> Result<f64, LoadError> {
-    let units = [("k", 1e3), ("M", 1e6), ("G", 1e9)];
-    let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
-    let (digits, scale) =
-        unit.map_or((text, 1.0), |(unit, scale)| (&text[..text.len() - unit.len()], *scale));
+    scaled(text, &[("k", 1e3), ("M", 1e6), ("G", 1e9)], "a count such as 100000, 40k or 10M")
+}
+
+/// Parses a number of at least 0 with one of the units, or none. `expected` is for the error.
+fn scaled(text: &str, units: &[(&str, f64)], expected: &str) -> Result<f64, LoadError> {
+    let found = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)));
+    let (digits, scale) = found.unwrap_or((text, 1.0));
     match digits.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value * scale),
-        _ => Err(usage(format!("expected a count such as 100000, 40k or 10M, got `{text}`"))),
+        _ => Err(usage(format!("expected {expected}, got `{text}`"))),
     }
 }
 

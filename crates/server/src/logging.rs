@@ -199,18 +199,8 @@ fn push_quoted_where_needed(out: &mut String, text: &str) {
 /// Formats a time as RFC 3339 in UTC, to the microsecond.
 pub(crate) fn utc(unix_us: i64) -> String {
     let (days, us) = (unix_us.div_euclid(86_400_000_000), unix_us.rem_euclid(86_400_000_000));
-    // Convert days to a civil date. Years start in March, so that the leap day comes last.
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let day_of_era = z.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (s, us) = (us / 1_000_000, us % 1_000_000);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{us:06}Z", s / 3600, s / 60 % 60, s % 60)
+    format!("{}T{:02}:{:02}:{:02}.{us:06}Z", units::Day(days), s / 3600, s / 60 % 60, s % 60)
 }
 
 #[cfg(test)]

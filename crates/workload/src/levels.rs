@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use lanes::{Group, Lanes};
+use units::percent_text;
 
 use crate::candidates::Candidates;
 use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, Entry, LatencyTarget, Level, LevelSpec, Memory};
@@ -102,14 +103,13 @@ impl Catalog {
         if min_ppm == 0 || sum_ppm <= 1_000_000 {
             return Ok(());
         }
-        let percent = |ppm: u64| ppm as f64 / 10_000.0;
         Err(format!(
-            "The '{what}_min' of all service levels cannot be more than 100%: it would be {}% (the others have \
-             {}%, which leaves {}%; given {}%)",
-            percent(sum_ppm),
-            percent(others_ppm),
-            percent(1_000_000_u64.saturating_sub(others_ppm)),
-            percent(min_ppm)
+            "The '{what}_min' of all service levels cannot be more than 100%: it would be {} (the others have \
+             {}, which leaves {}; given {})",
+            percent_text(sum_ppm),
+            percent_text(others_ppm),
+            percent_text(1_000_000_u64.saturating_sub(others_ppm)),
+            percent_text(min_ppm)
         ))
     }
 }

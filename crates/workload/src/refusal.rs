@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use units::{Rounded, percent_text};
+
 use crate::memory::{MemoryRequest, PAGE_BYTES};
 
 /// Reason of a refusal.
@@ -45,24 +47,9 @@ pub struct Refusal {
 /// Number of holders that the text names.
 const HOLDERS_SHOWN: usize = 3;
 
-/// Bytes with a unit for people.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = self.0 as f64;
-        match self.0 {
-            0..1024 => write!(f, "{} B", self.0),
-            1024..0x10_0000 => write!(f, "{:.1} KiB", bytes / 1024.0),
-            0x10_0000..0x4000_0000 => write!(f, "{:.1} MiB", bytes / 1_048_576.0),
-            _ => write!(f, "{:.1} GiB", bytes / 1_073_741_824.0),
-        }
-    }
-}
-
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |pages: u64| Bytes(pages.saturating_mul(PAGE_BYTES));
+        let of = |pages: u64| Rounded(pages.saturating_mul(PAGE_BYTES));
         let Refusal { level, request, .. } = self;
         write!(
             f,
@@ -72,10 +59,10 @@ impl fmt::Display for Refusal {
         )?;
         match self.why {
             RefusalReason::Limit => {
-                let percent = f64::from(self.limit_ppm.unwrap_or(1_000_000)) / 10_000.0;
+                let percent = percent_text(self.limit_ppm.unwrap_or(1_000_000));
                 write!(
                     f,
-                    "would be beyond its memory_limit, {percent}% of {} or {}, with memory_overcommit = false. Raise \
+                    "would be beyond its memory_limit, {percent} of {} or {}, with memory_overcommit = false. Raise \
                      memory_limit, allow memory_overcommit, or lower max_concurrency",
                     of(request.total),
                     of(request.limit)
@@ -116,7 +103,7 @@ impl fmt::Display for Refusal {
                 "for one operator would exceed its part: the statement is entitled to {}, shared equally by its \
                  {operators} spillable operators. Raise the memory_limit of '{level}', give it a memory_min or \
                  more shares, or lower max_concurrency",
-                Bytes(bytes)
+                Rounded(bytes)
             ),
         }
     }
@@ -125,7 +112,7 @@ impl fmt::Display for Refusal {
 impl Refusal {
     fn holders(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (name, bytes)) in self.holders.iter().take(HOLDERS_SHOWN).enumerate() {
-            write!(f, "{}'{name}' has {}", if at == 0 { " (" } else { ", " }, Bytes(*bytes))?;
+            write!(f, "{}'{name}' has {}", if at == 0 { " (" } else { ", " }, Rounded(*bytes))?;
         }
         if self.holders.is_empty() { Ok(()) } else { f.write_str(")") }
     }

@@ -18,7 +18,7 @@ use crate::headline;
 use crate::listing::machine_line;
 use crate::names::INTERACTIVE;
 use crate::results::{Chapter, Outcome, Row, Subject, Window};
-use crate::units::{date, percent, rate};
+use crate::units::{percent, rate};
 
 use picture::{CHART, COLOURS};
 pub(crate) use picture::{file, picture};
@@ -90,7 +90,7 @@ fn head(out: &mut String, outcome: &Outcome) {
             if outcome.subject == Subject::Levels { format!("{form}; {shape}") } else { form.to_string() },
         ),
         ("Version", format!("fairlane {}", escaped(&outcome.version))),
-        ("Date", format!("{}{duration}", date(outcome.started_unix_ms))),
+        ("Date", format!("{}{duration}", units::minute_text(outcome.started_unix_ms / 1000))),
         ("Machine", escaped(&machine_line(&outcome.machine))),
     ];
     let capacity = capacity(outcome);

@@ -9,7 +9,6 @@ use crate::chart::{Figure, Layout, Panel, escaped, group};
 use crate::listing::machine_line;
 use crate::names::{BATCHED, PER_PARTITION};
 use crate::results::{Outcome, Subject};
-use crate::units::date;
 
 pub(super) const COLOURS: &str = include_str!("colours.css");
 pub(super) const CHART: &str = include_str!("chart.css");
@@ -82,7 +81,7 @@ pub(crate) fn picture(outcome: &Outcome) -> Option<String> {
     let footer = format!(
         "fairlane {}, {}. {}",
         outcome.version,
-        date(outcome.started_unix_ms),
+        units::minute_text(outcome.started_unix_ms / 1000),
         machine_line(&outcome.machine)
     );
     Some(file(&crate::headline::sentence(outcome), &footer, (width, whole), &drawings))

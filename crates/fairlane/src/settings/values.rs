@@ -100,21 +100,8 @@ pub(crate) const QUERY_MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 /// Parses a size of at least `min` bytes. `least` is its text in the error.
 pub(crate) fn bytes(text: &str, least: &str, min: u64) -> Result<u64, String> {
-    const UNITS: [(&str, u64); 8] = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("TiB", 1 << 40),
-        ("KB", 1_000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("TB", 1_000_000_000_000),
-    ];
-    let split = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)));
-    let (digits, factor) = split.unwrap_or((text, 1));
-    let found = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
     let expected = || format!("a size of at least {least}, such as 8GiB or 500MB");
-    found.filter(|bytes| *bytes >= min).ok_or_else(expected)
+    units::parse_bytes(text).filter(|bytes| *bytes >= min).ok_or_else(expected)
 }
 
 pub(crate) fn guardrails(text: &str) -> Result<String, String> {

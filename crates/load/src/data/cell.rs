@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use units::Day;
+
 /// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -124,12 +126,11 @@ impl Cell<'_> {
                 let value = value.unsigned_abs();
                 write!(out, "{sign}{}.{:02}", value / 100, value % 100)
             }
-            Cell::Date(days) => date(out, days),
+            Cell::Date(days) => write!(out, "{}", Day(days.into())),
             Cell::Timestamp(ms) => {
                 let (days, of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
-                let _ = date(out, days as i32);
-                let seconds = of_day / 1000;
-                write!(out, " {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+                let (day, seconds) = (Day(days), of_day / 1000);
+                write!(out, "{day} {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
             }
             Cell::Text(text) => {
                 out.push('"');
@@ -156,19 +157,6 @@ fn spare_bytes(value: i64) -> usize {
     let magnitude = if value < 0 { !value } else { value };
     // One of the 64 bits is the sign.
     (magnitude.leading_zeros() as usize - 1) / 8
-}
-
-/// Formats days since 1970 as a Gregorian date. Years begin in March in this computation, so that
-/// the leap day is the last day of its year.
-fn date(out: &mut String, days: i32) -> std::fmt::Result {
-    let days = i64::from(days) + 719_468; // since 0000-03-01
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    write!(out, "{:04}-{month:02}-{day:02}", year + era * 400 + carry)
 }
 
 #[cfg(test)]
