@@ -32,20 +32,33 @@ const CODES: [(i32, &str); 16] = [
     (-1, "other"),
 ];
 
-/// Counters of one core. Only that core writes them, any thread may read them.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) requests: [AtomicU64; OPCODES.len()],
-    pub(crate) errors: [AtomicU64; CODES.len()],
-    pub(crate) bytes_in: AtomicU64,
-    pub(crate) bytes_out: AtomicU64,
-    pub(crate) connections: AtomicU64,
-    pub(crate) accepted: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) auth_failures: AtomicU64,
-    pub(crate) prepared: AtomicU64,
-    pub(crate) prepared_evicted: AtomicU64,
-    pub(crate) slow: AtomicU64,
+/// Declares the counters of one core, and the metrics that are their sums over cores.
+macro_rules! counters {
+    ($($name:ident: $kind:ident($metric:literal, $help:literal),)*) => {
+        /// Counters of one core. Only that core writes them, any thread may read them.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            pub(crate) requests: [AtomicU64; OPCODES.len()],
+            pub(crate) errors: [AtomicU64; CODES.len()],
+            $(pub(crate) $name: AtomicU64,)*
+        }
+
+        /// Metrics that are summed over cores, each with its counter.
+        const SUMS: &[(Metric, fn(&Counters) -> &AtomicU64)] =
+            &[$((Metric::$kind($metric, $help), |c| &c.$name),)*];
+    };
+}
+
+counters! {
+    connections: gauge("fairlane_connections", "Open CQL connections."),
+    accepted: counter("fairlane_connections_accepted_total", "CQL connections accepted."),
+    refused: counter("fairlane_connections_refused_total", "CQL connections refused at a limit of sessions."),
+    auth_failures: counter("fairlane_auth_failures_total", "CQL logins refused for their credentials."),
+    bytes_in: counter("fairlane_bytes_received_total", "Bytes read from CQL clients."),
+    bytes_out: counter("fairlane_bytes_sent_total", "Bytes written to CQL clients."),
+    prepared: gauge("fairlane_prepared_statements", "Prepared statements in the caches of all cores."),
+    prepared_evicted: counter("fairlane_prepared_evicted_total", "Prepared statements evicted from the caches."),
+    slow: counter("fairlane_slow_statements_total", "Statements over the threshold of slow statements."),
 }
 
 /// Adds to a counter that only this core writes, without a locked instruction.
@@ -80,41 +93,6 @@ impl Counters {
     }
 }
 
-/// Accessor of a counter.
-type Field = fn(&Counters) -> &AtomicU64;
-
-/// Metrics that are summed over cores.
-const SUMS: [(Metric, Field); 9] = [
-    (Metric::gauge("fairlane_connections", "Open CQL connections."), |c| &c.connections),
-    (Metric::counter("fairlane_connections_accepted_total", "CQL connections accepted."), |c| &c.accepted),
-    (
-        Metric::counter(
-            "fairlane_connections_refused_total",
-            "CQL connections refused at a limit of sessions.",
-        ),
-        |c| &c.refused,
-    ),
-    (Metric::counter("fairlane_auth_failures_total", "CQL logins refused for their credentials."), |c| {
-        &c.auth_failures
-    }),
-    (Metric::counter("fairlane_bytes_received_total", "Bytes read from CQL clients."), |c| &c.bytes_in),
-    (Metric::counter("fairlane_bytes_sent_total", "Bytes written to CQL clients."), |c| &c.bytes_out),
-    (Metric::gauge("fairlane_prepared_statements", "Prepared statements in the caches of all cores."), |c| {
-        &c.prepared
-    }),
-    (
-        Metric::counter("fairlane_prepared_evicted_total", "Prepared statements evicted from the caches."),
-        |c| &c.prepared_evicted,
-    ),
-    (
-        Metric::counter(
-            "fairlane_slow_statements_total",
-            "Statements over the threshold of slow statements.",
-        ),
-        |c| &c.slow,
-    ),
-];
-
 /// The requests of levels have other metric names, since they count admitted requests.
 const REQUESTS: Metric = Metric::counter("fairlane_cql_requests_total", "CQL requests read, by opcode.");
 const ERRORS: Metric = Metric::counter("fairlane_cql_errors_total", "CQL errors sent, by kind.");
@@ -122,7 +100,7 @@ const ERRORS: Metric = Metric::counter("fairlane_cql_errors_total", "CQL errors 
 /// Appends the sums over cores.
 pub(crate) fn page(cores: &[&Counters], page: &mut Page) {
     let sum = |of: &dyn Fn(&Counters) -> u64| cores.iter().map(|c| of(c)).sum::<u64>() as f64;
-    for (metric, of) in &SUMS {
+    for (metric, of) in SUMS {
         page.one(metric, sum(&|c| of(c).load(Relaxed)));
     }
     page.head(&REQUESTS);

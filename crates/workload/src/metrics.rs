@@ -1,5 +1,6 @@
 //! Metrics of the levels as Prometheus text. Counters of all cores are summed on request.
 
+use std::borrow::Borrow;
 use std::fmt::Write;
 
 use lanes::{Group, Usage};
@@ -9,11 +10,51 @@ use crate::level::Totals;
 use crate::waits::Names;
 use crate::{Catalog, Entry, Kind, Levels, LimitUse, MemoryUse, SlotUse};
 
-/// A metric from a counter of the lanes: name, labels beside the level, help, and value (divided by
-/// 10^9 for seconds).
-type LaneMetric = (&'static str, &'static str, &'static str, fn(&Usage) -> f64);
+/// A metric of each owner: name, labels beside the owner, help, and value (divided by 10^9 for
+/// seconds). Help is empty behind the first entry of a name.
+type Metric<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 
-const LANE_METRICS: [LaneMetric; 15] = [
+const SHARES: [Metric<Entry>; 1] =
+    [("fairlane_shares", "", "Shares of the service level.", |entry| entry.spec.shares.into())];
+
+const ADMISSION: [Metric<Totals>; 2] = [
+    ("fairlane_shed_total", "", "Requests refused because too many were in flight.", |t| t.shed as f64),
+    ("fairlane_in_flight", "", "Admitted requests that have not ended.", |t| t.in_flight as f64),
+];
+
+const SLOTS: [Metric<SlotUse>; 6] = [
+    ("fairlane_slots_running", "", "Statements with a slot of max_concurrency.", |u| {
+        u.occupancy.running.into()
+    }),
+    ("fairlane_slots_waiting", "", "Statements waiting for a slot.", |u| u.occupancy.waiting.into()),
+    ("fairlane_slots_refused_total", ",why=\"full\"", "Statements refused a slot.", |u| u.full as f64),
+    ("fairlane_slots_refused_total", ",why=\"late\"", "", |u| u.timed_out as f64),
+    ("fairlane_slots_waited_total", "", "Statements that got a slot after a wait.", |u| u.waited as f64),
+    (
+        "fairlane_slots_wait_seconds_total",
+        "",
+        "Total wait of statements that got a slot after a wait.",
+        |u| seconds(u.waited_ns),
+    ),
+];
+
+/// Limits of the levels with `max_concurrency = 'auto'`.
+const LIMITS: [Metric<LimitUse>; 4] = [
+    ("fairlane_concurrency_limit", "", "Statements that the limiter lets run.", |u| u.statements as f64),
+    ("fairlane_statement_work_seconds", "", "Measured CPU or disk time of a statement.", |u| {
+        seconds(u.work_ns)
+    }),
+    ("fairlane_queue_delay_seconds", "", "Recent mean queue delay.", |u| seconds(u.queue_delay_ns)),
+    ("fairlane_queue_delay_target_seconds", "", "Target of the limiter.", |u| seconds(u.target_ns)),
+];
+
+const MEMORY: [Metric<MemoryUse>; 3] = [
+    ("fairlane_query_memory_bytes", "", "Query memory that the level uses.", |u| u.used as f64),
+    ("fairlane_query_memory_most_bytes", "", "Highest use of query memory.", |u| u.peak as f64),
+    ("fairlane_query_memory_refused_total", "", "Refused requests for query memory.", |u| u.refused as f64),
+];
+
+const LANES: [Metric<Usage>; 15] = [
     ("fairlane_cpu_seconds_total", ",lane=\"fast\"", "CPU time by lane.", |u| seconds(u.cpu_fast_ns)),
     ("fairlane_cpu_seconds_total", ",lane=\"heavy\"", "", |u| seconds(u.cpu_heavy_ns)),
     ("fairlane_wait_seconds_total", "", "Time that tasks were ready and did not run.", |u| {
@@ -66,6 +107,18 @@ fn head(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
+/// Appends the metrics of a table, with the label of each owner. Names of counters end in `_total`.
+fn table<T, V: Borrow<T>>(out: &mut String, metrics: &[Metric<T>], owners: &[(&str, V)]) {
+    for (name, labels, help, value) in metrics {
+        if !help.is_empty() {
+            head(out, name, if name.ends_with("_total") { "counter" } else { "gauge" }, help);
+        }
+        for (owner, of) in owners {
+            let _ = writeln!(out, "{name}{{{owner}{labels}}} {}", value(of.borrow()));
+        }
+    }
+}
+
 fn histogram(out: &mut String, name: &str, labels: &str, values: &Merged) {
     for (bound_ns, count) in values.cumulative() {
         let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{}\"}} {count}", seconds(bound_ns));
@@ -80,30 +133,16 @@ impl Levels {
     /// groups. Empty histograms are omitted.
     pub fn metrics_text(&self, out: &mut String) {
         let catalog = self.catalog();
-        let levels: Vec<(String, &Entry, Totals, Usage)> = catalog
+        let levels: Vec<(String, &Entry)> = catalog
             .entries()
-            .map(|entry| {
-                let label = format!("level=\"{}\"", escaped(&entry.spec.name));
-                (label, &**entry, entry.level.totals(), self.lanes.usage(entry.level.group()))
-            })
+            .map(|entry| (format!("level=\"{}\"", escaped(&entry.spec.name)), &**entry))
             .collect();
-        head(out, "fairlane_shares", "gauge", "Shares of the service level.");
-        for (level, entry, ..) in &levels {
-            let _ = writeln!(out, "fairlane_shares{{{level}}} {}", entry.spec.shares);
-        }
+        table(out, &SHARES, &each(&levels, Some));
         requests(out, &levels);
+        let mut lanes = each(&levels, |entry| Some(self.lanes.usage(entry.level.group())));
         let system = SYSTEM.map(|(name, group)| (format!("group=\"{name}\""), self.lanes.usage(group)));
-        let mut last = "";
-        for (name, labels, help, value) in LANE_METRICS {
-            if name != last {
-                head(out, name, "counter", help);
-                last = name;
-            }
-            let of_levels = levels.iter().map(|(level, .., usage)| (level, usage));
-            for (owner, usage) in of_levels.chain(system.iter().map(|(group, usage)| (group, usage))) {
-                let _ = writeln!(out, "{name}{{{owner}{labels}}} {}", value(usage));
-            }
-        }
+        lanes.extend(system.iter().map(|(group, usage)| (&**group, *usage)));
+        table(out, &LANES, &lanes);
         self.waits(out, &catalog);
     }
 
@@ -122,117 +161,40 @@ impl Levels {
     }
 }
 
-/// Appends the metrics of query memory.
-fn memory(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
-    type Value = fn(&MemoryUse) -> u64;
-    const MEMORY: [(&str, &str, &str, Value); 3] = [
-        ("fairlane_query_memory_bytes", "gauge", "Query memory that the level uses.", |u| u.used),
-        ("fairlane_query_memory_most_bytes", "gauge", "Highest use of query memory.", |u| u.peak),
-        ("fairlane_query_memory_refused_total", "counter", "Refused requests for query memory.", |u| {
-            u.refused
-        }),
-    ];
-    for (name, kind, help, value) in MEMORY {
-        head(out, name, kind, help);
-        for (level, entry, ..) in levels {
-            let _ = writeln!(out, "{name}{{{level}}} {}", value(&entry.level.memory().usage()));
-        }
-    }
+/// Returns a value of each level, with the label of the level. Levels without a value are omitted.
+fn each<'a, V>(levels: &'a [(String, &'a Entry)], of: impl Fn(&'a Entry) -> Option<V>) -> Vec<(&'a str, V)> {
+    levels.iter().filter_map(|(level, entry)| Some((&**level, of(entry)?))).collect()
 }
 
-/// Appends the limits of the levels with `max_concurrency = 'auto'`.
-fn limits(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
-    let uses: Vec<(&String, LimitUse)> =
-        levels.iter().filter_map(|(level, entry, ..)| Some((level, entry.level.limit_use()?))).collect();
-    type Value = fn(&LimitUse) -> f64;
-    const LIMITS: [(&str, &str, Value); 4] = [
-        ("fairlane_concurrency_limit", "Statements that the limiter lets run.", |u| u.statements as f64),
-        ("fairlane_statement_work_seconds", "Measured CPU or disk time of a statement.", |u| {
-            seconds(u.work_ns)
-        }),
-        ("fairlane_queue_delay_seconds", "Recent mean queue delay.", |u| seconds(u.queue_delay_ns)),
-        ("fairlane_queue_delay_target_seconds", "Target of the limiter.", |u| seconds(u.target_ns)),
-    ];
-    for (name, help, value) in LIMITS {
-        head(out, name, "gauge", help);
-        for (level, limit) in &uses {
-            let _ = writeln!(out, "{name}{{{level}}} {}", value(limit));
-        }
-    }
+/// Returns the slots of a level that has or had a `max_concurrency`.
+fn slots(entry: &Entry) -> Option<SlotUse> {
+    let slots = entry.level.slot_use();
+    (entry.spec.slots.max_concurrency.is_some() || slots != SlotUse::default()).then_some(slots)
 }
 
-/// Appends the slots of the levels that have or had a `max_concurrency`.
-fn slots(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
-    let uses: Vec<(&String, SlotUse)> = levels
-        .iter()
-        .map(|(level, entry, ..)| (level, entry, entry.level.slot_use()))
-        .filter(|(_, entry, slots)| {
-            entry.spec.slots.max_concurrency.is_some() || *slots != SlotUse::default()
-        })
-        .map(|(level, _, slots)| (level, slots))
-        .collect();
-    type Value = fn(&SlotUse) -> f64;
-    const SLOTS: [(&str, &str, &str, &str, Value); 6] = [
-        ("fairlane_slots_running", "", "gauge", "Statements with a slot of max_concurrency.", |u| {
-            f64::from(u.occupancy.running)
-        }),
-        ("fairlane_slots_waiting", "", "gauge", "Statements waiting for a slot.", |u| {
-            f64::from(u.occupancy.waiting)
-        }),
-        ("fairlane_slots_refused_total", ",why=\"full\"", "counter", "Statements refused a slot.", |u| {
-            u.full as f64
-        }),
-        ("fairlane_slots_refused_total", ",why=\"late\"", "counter", "", |u| u.timed_out as f64),
-        ("fairlane_slots_waited_total", "", "counter", "Statements that got a slot after a wait.", |u| {
-            u.waited as f64
-        }),
-        (
-            "fairlane_slots_wait_seconds_total",
-            "",
-            "counter",
-            "Total wait of statements that got a slot after a wait.",
-            |u| seconds(u.waited_ns),
-        ),
-    ];
-    for (name, labels, kind, help, value) in SLOTS {
-        if !help.is_empty() {
-            head(out, name, kind, help);
-        }
-        for (level, slots) in &uses {
-            let _ = writeln!(out, "{name}{{{level}{labels}}} {}", value(slots));
-        }
-    }
-}
-
-fn requests(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
+fn requests(out: &mut String, levels: &[(String, &Entry)]) {
+    let totals = each(levels, |entry| Some(entry.level.totals()));
     head(out, "fairlane_requests_total", "counter", "Finished requests.");
-    for (level, _, totals, _) in levels {
+    for (level, totals) in &totals {
         for kind in Kind::ALL {
             let count = totals.service[kind as usize].count;
             let _ = writeln!(out, "fairlane_requests_total{{{level},kind=\"{}\"}} {count}", kind.name());
         }
     }
     head(out, "fairlane_errors_total", "counter", "Requests finished with an error.");
-    for (level, _, totals, _) in levels {
+    for (level, totals) in &totals {
         for kind in Kind::ALL {
             let count = totals.errors[kind as usize];
             let _ = writeln!(out, "fairlane_errors_total{{{level},kind=\"{}\"}} {count}", kind.name());
         }
     }
-    head(out, "fairlane_shed_total", "counter", "Requests refused because too many were in flight.");
-    for (level, _, totals, _) in levels {
-        let _ = writeln!(out, "fairlane_shed_total{{{level}}} {}", totals.shed);
-    }
-    head(out, "fairlane_in_flight", "gauge", "Admitted requests that have not ended.");
-    for (level, _, totals, _) in levels {
-        let _ = writeln!(out, "fairlane_in_flight{{{level}}} {}", totals.in_flight);
-    }
-    slots(out, levels);
-    limits(out, levels);
-    memory(out, levels);
+    table(out, &ADMISSION, &totals);
+    table(out, &SLOTS, &each(levels, slots));
+    table(out, &LIMITS, &each(levels, |entry| entry.level.limit_use()));
+    table(out, &MEMORY, &each(levels, |entry| Some(entry.level.memory().usage())));
     let service = "fairlane_service_time_seconds";
     head(out, service, "histogram", "Service time of requests without queues.");
-    for (level, _, totals, _) in levels {
+    for (level, totals) in &totals {
         for kind in Kind::ALL.into_iter().filter(|&kind| totals.service[kind as usize].count > 0) {
             let labels = format!("{level},kind=\"{}\"", kind.name());
             histogram(out, service, &labels, &totals.service[kind as usize]);
@@ -240,7 +202,7 @@ fn requests(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     }
     let queue = "fairlane_queue_time_seconds";
     head(out, queue, "histogram", "Time of requests in queues before service.");
-    for (level, _, totals, _) in levels.iter().filter(|(_, _, totals, _)| totals.queue.count > 0) {
+    for (level, totals) in totals.iter().filter(|(_, totals)| totals.queue.count > 0) {
         histogram(out, queue, level, &totals.queue);
     }
 }
