@@ -31,7 +31,8 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
         unit => BYTES.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1,
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    if !(1..=15).contains(&fraction.len()) || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || !(1..=15).contains(&fraction.len()) {
         return None;
     }
     let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
@@ -127,7 +128,9 @@ mod tests {
         check_bytes("18446744073709551615", Some(u64::MAX));
         check_bytes("0.000000000000001TiB", Some(0));
         check_bytes("16777215.999999999999999TiB", Some(u64::MAX));
-        for bad in ["", "MiB", "-1MB", "1.", ".5MB", "1.0000000000000000B", "1e9", "5 miles", "16777216TiB"] {
+        for bad in
+            ["", "MiB", "-1MB", "+1MB", "1.", ".5MB", "1.0000000000000000B", "1e9", "5 miles", "16777216TiB"]
+        {
             check_bytes(bad, None);
         }
         assert_eq!([0, 1536 << 20, 100_000].map(bytes_text), ["0B", "1536MiB", "100KB"]);
