@@ -1,7 +1,8 @@
 //! Rows of crates: a crate imports only from rows below its own. Cargo refuses circles. This check
 //! also refuses imports from higher rows that form no circle yet.
 //!
-//! Tests may also use their own row (dev-dependencies), never one above. Every crate but `lanes`
+//! Tests may also use their own row (dev-dependencies), and `testkit`, never another row above.
+//! Every crate but `lanes`
 //! inherits the lints of the workspace, which forbid `unsafe`.
 
 use std::path::Path;
@@ -16,8 +17,12 @@ const ROWS: [&[&str]; 7] = [
     &["embedded", "cluster"],
     &["access", "frontdoor", "load", "abuse", "batcher"],
     &["server", "sql", "demo"],
-    &["fairlane"],
+    &["fairlane", "testkit"],
 ];
+
+/// The crate that tests of every row may use. Its own row is the highest, so that no crate can use
+/// it outside of tests.
+const TEST_CRATE: &str = "testkit";
 
 /// The only crate with `unsafe`. It has its own table of lints.
 const UNSAFE_ROOM: &str = "lanes";
@@ -42,7 +47,7 @@ fn judge(krate: &str, manifest: &str) -> Vec<String> {
         let Some(below) = self::row(&dependency) else { continue };
         let allowed = match kind {
             Kind::Normal => below < row,
-            Kind::Dev => below <= row,
+            Kind::Dev => below <= row || dependency == TEST_CRATE,
         };
         if !allowed {
             let how = if kind == Kind::Dev { "for tests " } else { "" };
@@ -150,6 +155,13 @@ mod tests {
     fn tests_may_use_their_own_row() {
         check("server", "[dev-dependencies]\nserver.workspace = true\nload.workspace = true\n", &[]);
         check("load", "[dev-dependencies]\nserver.workspace = true\n", &["for tests on `server`"]);
+    }
+
+    #[test]
+    fn only_tests_use_the_crate_for_tests() {
+        check("sched", "[dev-dependencies]\ntestkit.workspace = true\n", &[]);
+        check("fairlane", "[dependencies]\ntestkit.workspace = true\n", &["on `testkit` (row 6)"]);
+        check("sched", "[dependencies]\ntestkit.workspace = true\n", &["on `testkit` (row 6)"]);
     }
 
     #[test]

@@ -1,35 +1,19 @@
 //! Test helpers: an engine of several cores in a folder, and statements on it.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use engine::{Engine, Error, Outcome, Request};
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
 use storage::{Event, EventSink};
+pub(crate) use testkit::Folder;
 
 use crate::Embedded;
 
 thread_local! {
     static KEPT: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
-}
-
-/// Folder that is removed at the end of the test.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Folder {
-        let dir = std::env::temp_dir().join(format!("fairlane-batches-{name}-{}", std::process::id()));
-        drop(std::fs::remove_dir_all(&dir));
-        Folder(dir)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
 }
 
 /// Returns true for reports of every start, and of work that ended normally.
@@ -45,8 +29,7 @@ pub(crate) fn session<T: Send + 'static>(
     cores: u32,
     task: impl AsyncFnOnce(&Rc<Embedded>) -> T + Send + 'static,
 ) -> (T, Vec<String>) {
-    let config = Config { cores: vec![0; cores as usize], pin: false, ..Config::detect() };
-    let lanes = Lanes::start(config).expect("lanes start");
+    let lanes = testkit::start_lanes(cores as usize);
     let reported = Arc::new(Mutex::new(Vec::new()));
     for core in 0..cores {
         let (dir, reported) = (dir.to_owned(), reported.clone());

@@ -19,7 +19,6 @@
 pub mod disk;
 pub mod net;
 pub mod random;
-pub mod sim;
 pub mod sync;
 pub mod time;
 

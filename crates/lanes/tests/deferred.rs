@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use lanes::{Config, DeferredWork, Group, GroupSpec, Lanes};
+use lanes::{DeferredWork, Group, GroupSpec};
 
 struct Note {
     notes: Rc<RefCell<Vec<&'static str>>>,
@@ -17,13 +17,9 @@ impl DeferredWork for Note {
     }
 }
 
-fn lanes() -> Lanes {
-    Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start")
-}
-
 #[test]
 fn deferred_work_follows_the_ready_tasks_of_its_group_in_order() {
-    let lanes = lanes();
+    let lanes = testkit::start_lanes(1);
     let notes = lanes.block_on(0, Group::DEFAULT, || async {
         let notes = Rc::new(RefCell::new(Vec::new()));
         let tasks: Vec<_> = ["first", "second"]
@@ -49,7 +45,7 @@ fn deferred_work_follows_the_ready_tasks_of_its_group_in_order() {
 
 #[test]
 fn deferred_work_is_done_before_a_slice_of_another_group() {
-    let lanes = lanes();
+    let lanes = testkit::start_lanes(1);
     let other = lanes.create_group(Group::USERS, GroupSpec::new("other", 1));
     let notes = lanes.block_on(0, Group::DEFAULT, move || async move {
         let notes = Rc::new(RefCell::new(Vec::new()));
@@ -71,7 +67,7 @@ fn group_that_never_pauses_does_its_deferred_work() {
             self.0.set(true);
         }
     }
-    let lanes = lanes();
+    let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::DEFAULT, || async {
         let flag = Rc::new(Flag(Cell::new(false)));
         lanes::defer(flag.clone());
@@ -93,7 +89,7 @@ fn deferred_work_is_charged_to_the_group_that_deferred_it() {
             assert_eq!(lanes::current_group(), Group::DRIVER);
         }
     }
-    let lanes = lanes();
+    let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::DRIVER, || async {
         for _ in 0..20 {
             lanes::defer(Rc::new(Work));

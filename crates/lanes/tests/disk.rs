@@ -9,24 +9,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use lanes::disk::{self, AlignedBuf, BLOCK, OpenOptions};
 use lanes::{Config, DiskBackend, Group, GroupSpec, Lanes, Reporter};
+use testkit::{Folder, Random};
 
 /// Runs one scenario in a new folder, on lanes of each backend.
-#[expect(clippy::disallowed_methods, reason = "makes and clears the folder from outside of lanes")]
 fn check<Fut>(name: &str, scenario: impl Fn(PathBuf) -> Fut + Copy + Send + 'static)
 where
     Fut: Future<Output = ()> + 'static,
 {
     for backend in [DiskBackend::Auto, DiskBackend::Threads] {
-        let folder = std::env::temp_dir().join(format!("lanes-{name}-{backend:?}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder for the test");
+        let folder = Folder::empty(&format!("{name}-{backend:?}"));
         let config = Config { cores: vec![0], pin: false, disk_backend: backend, ..Config::detect() };
         let lanes = Lanes::start(config).expect("lanes start");
-        let inside = folder.clone();
+        let inside = folder.to_path_buf();
         lanes.block_on(0, Group::LOG, move || scenario(inside));
         let usage = lanes.usage(Group::LOG);
         assert!(usage.disk_write_ops > 0, "{backend:?}: {usage:?}");
         lanes.shutdown();
-        std::fs::remove_dir_all(&folder).expect("the folder goes");
     }
 }
 
@@ -85,9 +83,9 @@ fn direct_file_reads_and_writes_any_range() {
         let direct = file.is_direct();
         let mut model = Vec::new();
         let seed = 7;
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         for step in 0..300_u32 {
-            let (at, len) = (random.below(40_000), random.below(20_000));
+            let (at, len) = (random.index(40_000), random.index(20_000));
             let (at, len) = if step % 3 == 0 { (at / BLOCK * BLOCK, len) } else { (at, len) };
             if step % 2 == 0 {
                 let data = vec![step as u8; len];
@@ -115,18 +113,6 @@ fn direct_file_reads_and_writes_any_range() {
         assert_eq!(file.read_at(u64::MAX, 1).await.unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(file.is_direct(), direct, "an invalid request is not a refusal by the file system");
     });
-}
-
-/// xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
-    }
 }
 
 #[test]
@@ -209,8 +195,7 @@ fn io_limit_is_shared_by_all_cores() {
     const LEN: u64 = 64 << 10;
     let path = std::env::temp_dir().join(format!("lanes-io-limit-{}", std::process::id()));
     std::fs::write(&path, vec![1; LEN as usize]).expect("a file for the test");
-    let lanes =
-        Lanes::start(Config { cores: vec![0, 1], pin: false, ..Config::detect() }).expect("lanes start");
+    let lanes = testkit::start_lanes(2);
     let limited = |io_limit| GroupSpec { io_limit, ..GroupSpec::new("limited", 100) };
     let group = lanes.create_group(Group::USERS, limited(Some(LIMIT)));
     let read = |reads: u64| {

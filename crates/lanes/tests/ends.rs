@@ -8,16 +8,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lanes::{Config, Ended, Group, GroupSpec, Lanes};
-
-fn start(cores: usize) -> Lanes {
-    let config = Config { cores: (0..cores).collect(), pin: false, ..Config::detect() };
-    Lanes::start(config).expect("lanes start")
-}
+use lanes::{Ended, Group, GroupSpec};
+use testkit::start_lanes;
 
 #[test]
 fn outside_caller_gets_an_error_when_lanes_end() {
-    let lanes = start(1);
+    let lanes = start_lanes(1);
     let waiting = {
         let lanes = lanes.clone();
         std::thread::spawn(move || lanes.try_block_on(0, Group::DEFAULT, std::future::pending::<()>))
@@ -35,7 +31,7 @@ fn outside_caller_gets_an_error_when_lanes_end() {
 #[test]
 fn calls_in_flight_when_lanes_end_are_answered_or_dropped() {
     for round in 0..30 {
-        let lanes = start(2);
+        let lanes = start_lanes(2);
         let alive = Arc::new(());
         for core in 0..2 {
             let held = alive.clone();
@@ -90,7 +86,7 @@ impl Drop for WakesOne {
 /// do). So no wake-up may end a task in place.
 #[test]
 fn heavy_tasks_woken_by_the_end_of_others_are_dropped_too() {
-    let lanes = start(2);
+    let lanes = start_lanes(2);
     let waiting = Arc::new(Mutex::default());
     for core in 0..2 {
         let waiting = waiting.clone();
@@ -121,7 +117,7 @@ fn heavy_tasks_woken_by_the_end_of_others_are_dropped_too() {
 /// Heavy tasks of a group wake on both cores while an outside thread drops the group.
 #[test]
 fn heavy_task_woken_while_its_group_is_dropped_runs_on() {
-    let lanes = start(2);
+    let lanes = start_lanes(2);
     let done = Arc::new(AtomicU64::new(0));
     let rounds = 300_u64;
     for round in 0..rounds {

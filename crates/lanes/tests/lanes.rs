@@ -8,12 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
 
 use lanes::{Config, Group, GroupSpec, Lanes};
-
-/// Starts lanes without pinning, so that tests run beside each other.
-fn start(cores: usize) -> Lanes {
-    let config = Config { cores: (0..cores).collect(), pin: false, ..Config::detect() };
-    Lanes::start(config).expect("lanes start")
-}
+use testkit::start_lanes;
 
 /// Runs one scenario on core 0 of new lanes and ends them.
 fn check<T, Fut>(cores: usize, expected: T, scenario: impl FnOnce() -> Fut + Send + 'static)
@@ -21,7 +16,7 @@ where
     T: PartialEq + std::fmt::Debug + Send + 'static,
     Fut: Future<Output = T> + 'static,
 {
-    let lanes = start(cores);
+    let lanes = start_lanes(cores);
     assert_eq!(lanes.block_on(0, Group::DEFAULT, scenario), expected);
     lanes.shutdown();
 }
@@ -185,7 +180,7 @@ fn dropped_task_is_cancelled_and_a_detached_one_is_not() {
 #[test]
 fn shutdown_drops_every_task_and_joins() {
     let alive = Arc::new(());
-    let lanes = start(2);
+    let lanes = start_lanes(2);
     for core in 0..2 {
         let held = alive.clone();
         lanes.block_on(core, Group::DEFAULT, move || async move {
@@ -270,7 +265,7 @@ fn groups_are_created_altered_and_dropped_under_running_tasks() {
 
 #[test]
 fn usage_is_counted_for_the_group_that_ran() {
-    let lanes = start(1);
+    let lanes = start_lanes(1);
     let group = lanes.create_group(Group::USERS, GroupSpec::new("counted", 10));
     lanes.block_on(0, group, move || async move {
         let spin = || (0..2_000_000_u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
@@ -358,7 +353,7 @@ fn start_without_cores_is_an_error() {
 /// covers both.
 #[test]
 fn limited_group_pays_for_wake_ups_of_the_core() {
-    let lanes = start(1);
+    let lanes = start_lanes(1);
     let limited = GroupSpec { cpu_limit_ppm: Some(500_000), ..GroupSpec::new("limited", 100) };
     let (limited, free) = (
         lanes.create_group(Group::USERS, limited),

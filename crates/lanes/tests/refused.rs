@@ -4,8 +4,8 @@
 #![expect(clippy::disallowed_methods, reason = "works outside of lanes")]
 
 use bytes::Bytes;
+use lanes::Group;
 use lanes::disk::{self, OpenOptions};
-use lanes::{Config, Group, Lanes};
 
 /// Makes `io_uring_enter` fail with EPERM on this thread and on all threads that it starts from now
 /// on.
@@ -32,7 +32,7 @@ fn forbid_io_uring_enter() {
 fn threads_serve_requests_when_the_ring_is_refused() {
     std::thread::spawn(|| {
         forbid_io_uring_enter();
-        let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("start");
+        let lanes = testkit::start_lanes(1);
         let path = std::env::temp_dir().join(format!("lanes-no-enter-{}", std::process::id()));
         lanes.block_on(0, Group::LOG, move || async move {
             let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };

@@ -11,8 +11,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
 use storage::{CellRef, Liveness, Options, Pick, RowBuilder, Shard, TableId, TableOptions};
+use testkit::Random;
 
 const TABLE: TableId = TableId(7);
 const READERS: u64 = 64;
@@ -24,14 +25,6 @@ const WIDE_ROWS: u64 = 1_000;
 /// The same allocator as the server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Returns pseudo-random bytes (splitmix64).
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
 
 #[derive(Clone, Copy, PartialEq)]
 enum Data {
@@ -50,7 +43,7 @@ impl Data {
         (partition.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64, partition.to_be_bytes(), row)
     }
 
-    fn value(self, state: &mut u64) -> Vec<u8> {
+    fn value(self, random: &mut Random) -> Vec<u8> {
         const WORDS: [&str; 16] = [
             "order",
             "customer",
@@ -71,7 +64,7 @@ impl Data {
         ];
         let mut value = Vec::new();
         while value.len() < VALUE {
-            let word = random(state);
+            let word = random.next_u64();
             match self {
                 Data::Text if !word.is_multiple_of(4) => {
                     value.extend_from_slice(WORDS[(word >> 8) as usize % WORDS.len()].as_bytes());
@@ -87,13 +80,13 @@ impl Data {
 }
 
 async fn fill(shard: &Rc<Shard>, data: Data, rows: u64) {
-    let (mut commits, mut state) = (Vec::new(), 1);
+    let (mut commits, mut random) = (Vec::new(), Random::new(1));
     for number in 0..rows {
-        let timestamp = 1_700_000_000_000_000 + (random(&mut state) % (1 << 32)) as i64;
+        let timestamp = 1_700_000_000_000_000 + random.below(1 << 32) as i64;
         let (token, key, clustering) = data.place(number);
         let mut row = RowBuilder::new(&key, &clustering, timestamp);
         row.marker(Some(Liveness { timestamp, expiry: None }));
-        (0..COLUMNS).for_each(|column| row.push(CellRef::live(column, timestamp, &data.value(&mut state))));
+        (0..COLUMNS).for_each(|column| row.push(CellRef::live(column, timestamp, &data.value(&mut random))));
         commits.push(shard.put(TABLE, token, &key, &row.draft()).expect("applies"));
         if commits.len() == 1024 {
             for commit in commits.drain(..) {
@@ -133,10 +126,10 @@ async fn read(shard: &Rc<Shard>, data: Data, rows: u64, name: &str) {
         .map(|reader| {
             let (shard, left) = (shard.clone(), left.clone());
             lanes::spawn(Group::DEFAULT, async move {
-                let mut state = reader << 32 | left.get();
+                let mut random = Random::new(reader << 32 | left.get());
                 while left.get() > 0 {
                     left.set(left.get() - 1);
-                    let (token, key, clustering) = data.place(random(&mut state) % rows);
+                    let (token, key, clustering) = data.place(random.below(rows));
                     let row = shard.read_row(TABLE, token, &key, &clustering, Pick::ALL, 0).wait().await;
                     assert_eq!(row.expect("reads").expect("is there").cells().count(), COLUMNS as usize);
                     lanes::yield_now().await;
@@ -173,7 +166,7 @@ fn main() {
     let number = |at| std::env::args().nth(at).map(|text| text.parse::<u64>().expect("a number of bytes"));
     let (block_bytes, file_bytes) = (number(3), number(4));
     let dir = std::env::temp_dir().join(format!("fairlane-storage-cold-{}", std::process::id()));
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let lanes = testkit::start_lanes(1);
     let folder = dir.clone();
     lanes.block_on(0, Group::CONTROL, move || async move {
         let mut table = TableOptions::default();

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
 use storage::{CellRef, Commit, CommitMode, Draft, Options, Pick, Read, RowBuilder, Shard, TableId};
 
 const TABLE: TableId = TableId(7);
@@ -62,7 +62,7 @@ fn read(shard: &Rc<Shard>, name: &str, rows: u64) {
 fn main() {
     let rows = std::env::args().nth(1).map_or(100_000, |rows| rows.parse().expect("a number of rows"));
     let dir = std::env::temp_dir().join(format!("fairlane-storage-cost-{}", std::process::id()));
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let lanes = testkit::start_lanes(1);
     let folder = dir.clone();
     lanes.block_on(0, Group::CONTROL, move || async move {
         let memory = Options { memtable_bytes_max: 8 << 30, ..Options::in_memory() };

@@ -8,7 +8,7 @@
 use std::ops::Bound;
 use std::rc::Rc;
 
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
 use storage::{
     CellRef, Change, ColumnEncoding, ColumnLayout, Compression, Deletion, Expiry, Liveness, Mutation,
     Options, RowBuilder, Shard, TableId, TableOptions,
@@ -75,7 +75,7 @@ fn main() {
         Some("zstd") => Compression::Zstd,
         _ => Compression::Lz4,
     };
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::CONTROL, move || async move {
         let table = TableOptions { compression, block_bytes: 2048, ..TableOptions::default() };
         let options = Options { table, segment_bytes: 256 << 10, ..Options::in_dir(dir, 0, 1) };

@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
 use storage::{
     BatchRequest, CellRef, ColumnEncoding, ColumnLayout, ColumnType, Liveness, Options, RowBuilder,
     ScanColumn, Shard, TableId,
@@ -81,7 +81,7 @@ async fn scan(shard: &Rc<Shard>, name: &str, columns: Vec<ScanColumn>, rows: u64
 fn main() {
     let rows = std::env::args().nth(1).map_or(1_000_000, |rows| rows.parse().expect("a number of rows"));
     let dir = std::env::temp_dir().join(format!("fairlane-storage-scan-{}", std::process::id()));
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let lanes = testkit::start_lanes(1);
     let folder = dir.clone();
     lanes.block_on(0, Group::CONTROL, move || async move {
         let shard =

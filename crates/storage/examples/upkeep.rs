@@ -8,30 +8,23 @@
 
 use std::rc::Rc;
 
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
 use storage::{CellRef, Options, RowBuilder, Shard, TableId};
+use testkit::Random;
 
 const TABLE: TableId = TableId(7);
 const RUNS: u32 = 3;
 const COLUMNS: usize = 5;
 const VALUE: usize = 34;
 
-/// Returns pseudo-random bytes (splitmix64).
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 async fn fill(shard: &Rc<Shard>, rows: u64, timestamp: i64) {
     let mut commits = Vec::new();
-    let mut state = timestamp as u64;
+    let mut random = Random::new(timestamp as u64);
     for number in 0..rows {
         let key = number.to_be_bytes();
         let mut row = RowBuilder::new(&key, &[], timestamp);
         for column in 0..COLUMNS {
-            let words = [(); VALUE.div_ceil(8)].map(|()| random(&mut state).to_le_bytes());
+            let words = [(); VALUE.div_ceil(8)].map(|()| random.next_u64().to_le_bytes());
             row.push(CellRef::live(column as u32, timestamp, &words.as_flattened()[..VALUE]));
         }
         let token = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64;
@@ -55,7 +48,7 @@ fn used_ns(lanes: &Lanes, group: Group) -> u64 {
 
 fn main() {
     let rows = std::env::args().nth(1).map_or(500_000, |rows| rows.parse().expect("a number of rows"));
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let lanes = testkit::start_lanes(1);
     let (mut flush_ns, mut merge_ns) = (u64::MAX, u64::MAX);
     for run in 0..RUNS {
         let dir = std::env::temp_dir().join(format!("fairlane-storage-upkeep-{}-{run}", std::process::id()));

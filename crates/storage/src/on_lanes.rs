@@ -244,14 +244,11 @@ impl Env for OnLanes {
 mod tests {
     use std::sync::Mutex;
 
-    use lanes::{Config, Lanes};
-
     use super::*;
 
     #[test]
     fn background_task_that_panics_is_reported() {
-        let lanes =
-            Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+        let lanes = testkit::start_lanes(1);
         let reported = Arc::new(Mutex::new(Vec::new()));
         let (taken, waited) = (reported.clone(), reported.clone());
         let event_sink =

@@ -13,9 +13,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-pub(crate) use lanes::sim::Random;
-use lanes::sim::{self, Disk, OpenOptions};
 use sched::control::Division;
+use testkit::Random;
+use testkit::sim::{self, Disk, OpenOptions};
 
 use crate::env::{BoxFuture, Env, File, LocalBoxFuture, Mode, Work};
 use crate::table::shared::SharedFiles;

@@ -38,7 +38,9 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 
 use crate::model::reconcile::compare_cells;
-use crate::sim::{Random, Sim, block_on, drop_tasks, step};
+use testkit::Random;
+
+use crate::sim::{Sim, block_on, drop_tasks, step};
 use crate::*;
 
 const TABLES: u64 = 2;
@@ -461,7 +463,8 @@ fn contents(sim: &Sim) -> Vec<(PathBuf, Bytes)> {
 }
 
 fn restore(sim: &Sim, contents: &[(PathBuf, Bytes)]) {
-    let options = lanes::sim::OpenOptions { write: true, create: true, truncate: true, ..Default::default() };
+    let options =
+        testkit::sim::OpenOptions { write: true, create: true, truncate: true, ..Default::default() };
     let folder = |path: &PathBuf| path.parent().expect("in a folder").to_owned();
     let mut folders: Vec<_> = sim.disk.files().iter().map(folder).collect();
     block_on(async {

@@ -4,34 +4,20 @@
 #![expect(clippy::disallowed_methods, reason = "copies folders, outside the lanes")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::path::Path;
 
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
 use storage::{CellRef, Options, Shard, TableId};
+use testkit::Folder;
 
 /// A time at which the expiring cells of the fixtures are dead, in Unix seconds.
 const NOW_S: u32 = 1_795_260_000;
 
-struct Folder(PathBuf);
-
-impl Folder {
-    /// A copy of a fixture.
-    fn of(fixture: &str) -> Folder {
-        static COPIES: AtomicU32 = AtomicU32::new(0);
-        let copy_number = COPIES.fetch_add(1, Relaxed);
-        let name = format!("fairlane-formats-{}-{copy_number}", std::process::id());
-        let folder = Folder(std::env::temp_dir().join(name));
-        let _ = fs::remove_dir_all(&folder.0);
-        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture), &folder.0);
-        folder
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Returns a copy of a fixture.
+fn copy_of(fixture: &str) -> Folder {
+    let folder = Folder::new("formats");
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture), &folder);
+    folder
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -52,9 +38,9 @@ const EXPECTED: [(u128, (usize, usize)); 3] = [(1, (40, 40)), (2, (3, 3 * 55)), 
 
 /// Counts the live partitions and rows. Opens the folder twice, as the first start may rewrite it.
 fn check_counts(fixture: &'static str) {
-    let folder = Folder::of(fixture);
-    let dir = folder.0.clone();
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let folder = copy_of(fixture);
+    let dir = folder.to_path_buf();
+    let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::CONTROL, move || async move {
         for start in ["first", "second"] {
             let shard = Shard::open(Options::in_dir(&dir, 0, 1)).await.expect("it opens");
@@ -74,9 +60,9 @@ fn check_counts(fixture: &'static str) {
 
 /// Compares all values with those that `examples/fixture.rs` wrote.
 fn check_values(fixture: &'static str) {
-    let folder = Folder::of(fixture);
-    let dir = folder.0.clone();
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let folder = copy_of(fixture);
+    let dir = folder.to_path_buf();
+    let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::CONTROL, move || async move {
         let shard = Shard::open(Options::in_dir(&dir, 0, 1)).await.expect("it opens");
         let value = |cell: Option<CellRef<'_>>| cell.and_then(|cell| cell.value().map(<[u8]>::to_vec));
@@ -120,12 +106,12 @@ fn folder_with_zstd_opens_with_all_values() {
 
 #[test]
 fn folder_with_another_layout_version_is_refused() {
-    let folder = Folder::of("lz4");
-    let list = folder.0.join("shards");
+    let folder = copy_of("lz4");
+    let list = folder.join("shards");
     let text = fs::read_to_string(&list).expect("it is there").replace("layout 2", "layout 1");
     fs::write(&list, &text).expect("written");
-    let dir = folder.0.clone();
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let dir = folder.to_path_buf();
+    let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::CONTROL, move || async move {
         let refused =
             Shard::open(Options::in_dir(&dir, 0, 1)).await.expect_err("another version").to_string();

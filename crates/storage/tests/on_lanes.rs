@@ -1,37 +1,19 @@
 //! The shard on real lanes and a real folder. Writes of many tasks share disk writes, flushes and
 //! compactions run beside them, and all acknowledged writes are present after reopening.
 
-use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
 use storage::{CellRef, Commit, Options, Pick, RowBuilder, Shard, StorageError, TableId, TableOptions};
+use testkit::{Folder, Random};
 
 const TABLE: TableId = TableId(7);
 
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name =
-            format!("fairlane-storage-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Folder(std::env::temp_dir().join(name))
-    }
-
-    fn options(&self) -> Options {
-        let small = Options::in_dir(&self.0, 0, 1);
-        let table = TableOptions { block_bytes: 8 << 10, ..small.table };
-        Options { memtable_bytes_max: 256 << 10, segment_bytes: 1 << 20, table, ..small }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn options(folder: &Folder) -> Options {
+    let small = Options::in_dir(folder.path(), 0, 1);
+    let table = TableOptions { block_bytes: 8 << 10, ..small.table };
+    Options { memtable_bytes_max: 256 << 10, segment_bytes: 1 << 20, table, ..small }
 }
 
 fn on_a_lane<F, Fut>(run: F)
@@ -39,8 +21,7 @@ where
     F: FnOnce() -> Fut + Send + 'static,
     Fut: Future<Output = ()> + 'static,
 {
-    let config = Config { cores: vec![0], pin: false, ..Config::detect() };
-    let lanes = Lanes::start(config).expect("lanes start");
+    let lanes = testkit::start_lanes(1);
     lanes.block_on(0, Group::CONTROL, run);
     lanes.shutdown();
 }
@@ -65,8 +46,8 @@ async fn check(shard: &Rc<Shard>, number: u64, value: u64) {
 
 #[test]
 fn acknowledged_writes_are_present_after_reopening() {
-    let folder = Folder::new();
-    let options = folder.options();
+    let folder = Folder::new("storage");
+    let options = options(&folder);
     on_a_lane(move || async move {
         let shard = Shard::open(options.clone()).await.expect("opens");
         for round in 1..=3u64 {
@@ -111,18 +92,14 @@ fn acknowledged_writes_are_present_after_reopening() {
     });
 }
 
-/// Returns pseudo-random bytes, by one step of the generator splitmix64.
-fn scrambled(seed: u64) -> [u8; 8] {
-    let z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (z ^ (z >> 27)).to_be_bytes()
-}
-
 #[test]
 fn file_written_around_the_page_cache_reads_back() {
-    let folder = Folder::new();
-    let options = Options { memtable_bytes_max: 64 << 20, ..folder.options() };
-    let value = |number: u64| (0..128).flat_map(|part| scrambled(number * 128 + part)).collect::<Vec<u8>>();
+    let folder = Folder::new("storage");
+    let options = Options { memtable_bytes_max: 64 << 20, ..options(&folder) };
+    let value = |number: u64| {
+        let mut random = Random::new(number);
+        (0..128).flat_map(|_| random.next_u64().to_be_bytes()).collect::<Vec<u8>>()
+    };
     on_a_lane(move || async move {
         let shard = Shard::open(options).await.expect("opens");
         for round in 1..=2 {

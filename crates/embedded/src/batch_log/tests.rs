@@ -53,18 +53,18 @@ async fn entries(engine: &Rc<Embedded>) -> usize {
 fn next_start_completes_an_interrupted_write() {
     for (rows, bytes, cores) in [(20, 1, 2), (400, 4_000, 2), (20, 1, 3), (20, 1, 1)] {
         let folder = Folder::new(&format!("crash-{rows}-{cores}"));
-        session(&folder.0, 2, async move |engine| {
+        session(&folder, 2, async move |engine| {
             make_table(engine).await;
             let entry = entry(engine, rows, bytes);
             engine.write_entry(&engine.batch_log.key(0), &entry, None).await.expect("writes");
             assert_eq!(count(engine).await, 0, "the crash comes before any core applies its part");
         });
         let (found, reported) =
-            session(&folder.0, cores, async |engine| (count(engine).await, entries(engine).await));
+            session(&folder, cores, async |engine| (count(engine).await, entries(engine).await));
         assert_eq!(found, (rows as usize, 0), "{rows} rows, {cores} cores");
         let replayed = "1 writes over several cores that were interrupted have been applied";
         assert!(reported.iter().any(|event| event == replayed), "{reported:?}");
-        let (found, reported) = session(&folder.0, cores, async |engine| count(engine).await);
+        let (found, reported) = session(&folder, cores, async |engine| count(engine).await);
         assert_eq!((found, &reported[..]), (rows as usize, &[][..]));
     }
 }
@@ -72,7 +72,7 @@ fn next_start_completes_an_interrupted_write() {
 #[test]
 fn next_start_applies_the_part_of_a_failed_core() {
     let folder = Folder::new("core");
-    let (keys, _) = session(&folder.0, 2, async |engine| {
+    let (keys, _) = session(&folder, 2, async |engine| {
         make_table(engine).await;
         let keys = keys(engine);
         lanes::call(1, || async { Embedded::local().shutdown().await }).await.expect("closes");
@@ -83,7 +83,7 @@ fn next_start_applies_the_part_of_a_failed_core() {
         run(engine, &format!("DELETE FROM t WHERE k = {}", keys[1])).await.expect("runs");
         keys
     });
-    let (found, _) = session(&folder.0, 2, async move |engine| {
+    let (found, _) = session(&folder, 2, async move |engine| {
         let mut found = Vec::new();
         for key in keys {
             match run(engine, &format!("SELECT k FROM t WHERE k = {key}")).await.expect("reads") {
@@ -99,7 +99,7 @@ fn next_start_applies_the_part_of_a_failed_core() {
 #[test]
 fn write_without_a_durable_entry_is_applied_nowhere() {
     let folder = Folder::new("nowhere");
-    session(&folder.0, 2, async |engine| {
+    session(&folder, 2, async |engine| {
         make_table(engine).await;
         let keys = keys(engine);
         engine.shutdown().await.expect("closes");
@@ -117,7 +117,7 @@ fn write_without_a_durable_entry_is_applied_nowhere() {
 #[test]
 fn only_logged_writes_over_several_cores_have_an_entry() {
     let folder = Folder::new("kinds");
-    session(&folder.0, 2, async |engine| {
+    session(&folder, 2, async |engine| {
         make_table(engine).await;
         let keys = keys(engine);
         for text in [
@@ -141,7 +141,7 @@ fn only_logged_writes_over_several_cores_have_an_entry() {
 #[test]
 fn batches_with_statements_that_read_are_atomic() {
     let folder = Folder::new("lists");
-    session(&folder.0, 2, async |engine| {
+    session(&folder, 2, async |engine| {
         make_table(engine).await;
         let [here, also_here, there, _] = keys(engine);
         for key in [here, there] {
@@ -184,8 +184,8 @@ fn batches_with_statements_that_read_are_atomic() {
 fn snapshot_is_one_moment_of_all_cores() {
     const SNAPSHOTS: usize = 12;
     let folder = Folder::new("snapshots");
-    let copies = folder.0.join("copies");
-    let (keys, _) = session(&folder.0.join("data"), 2, {
+    let copies = folder.join("copies");
+    let (keys, _) = session(&folder.join("data"), 2, {
         let copies = copies.clone();
         async move |engine| {
             make_table(engine).await;

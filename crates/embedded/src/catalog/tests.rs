@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Mutex;
 
 use engine::{Engine, Keyspace, Request};
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
 use schema::{KeyspaceDef, TableDef};
 use storage::Mutation;
 use uuid::Uuid;
@@ -16,7 +16,7 @@ use super::*;
 
 /// Opens a folder, runs a task with the engine, and closes it.
 fn session<T: Send + 'static>(dir: &Path, task: impl AsyncFnOnce(&Rc<Embedded>) -> T + Send + 'static) -> T {
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let lanes = testkit::start_lanes(1);
     let dir = dir.to_owned();
     let result = lanes.block_on(0, Group::CONTROL, move || async move {
         let engine = Embedded::open(storage::Options::in_dir(dir, 0, 1)).await.expect("opens");
@@ -43,12 +43,6 @@ async fn run_all(engine: &Rc<Embedded>, statements: &[&str]) {
 const KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
 
-fn folder(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("fairlane-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    dir
-}
-
 fn names(engine: &Embedded) -> Vec<String> {
     let schema = engine.current.schema();
     let keyspaces = schema.keyspaces.values();
@@ -59,7 +53,7 @@ fn names(engine: &Embedded) -> Vec<String> {
 /// Together they exceed the maximum size of a log record.
 #[test]
 fn long_definitions_do_not_block_other_changes() {
-    let dir = folder("long-comments");
+    let dir = testkit::Folder::new("long-comments");
     session(&dir, async |engine| {
         engine.guardrails().set(Guardrail::CommentBytes, 0, 0);
         run_all(engine, &[KEYSPACE]).await;
@@ -70,7 +64,6 @@ fn long_definitions_do_not_block_other_changes() {
         }
     });
     session(&dir, async |engine| assert_eq!(names(engine).len(), 18));
-    std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 #[test]
@@ -104,7 +97,7 @@ fn change_writes_only_changed_rows() {
 
 #[test]
 fn plans_of_other_tables_outlive_a_change() {
-    let dir = folder("plans");
+    let dir = testkit::Folder::new("plans");
     session(&dir, async |engine| {
         let all = [KEYSPACE, "CREATE TABLE a (k int PRIMARY KEY)", "CREATE TABLE b (k int PRIMARY KEY)"];
         run_all(engine, &all).await;
@@ -127,12 +120,11 @@ fn plans_of_other_tables_outlive_a_change() {
             "a new table with the same name is a different one"
         );
     });
-    std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 #[test]
 fn table_change_makes_a_plan_bound_meanwhile_stale() {
-    let dir = folder("stale-plans");
+    let dir = testkit::Folder::new("stale-plans");
     session(&dir, async |engine| {
         run_all(
             engine,
@@ -154,12 +146,11 @@ fn table_change_makes_a_plan_bound_meanwhile_stale() {
         let (_, gone) = bind("SELECT * FROM a").await;
         assert!(gone.is_err());
     });
-    std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 #[test]
 fn names_of_server_keyspaces_are_reserved() {
-    let dir = folder("reserved");
+    let dir = testkit::Folder::new("reserved");
     session(&dir, async |engine| {
         for name in ["system", "system_mine", "system_views", "fairlane"] {
             let text = KEYSPACE.replace("ks", name);
@@ -168,13 +159,12 @@ fn names_of_server_keyspaces_are_reserved() {
         }
         run_all(engine, &[&KEYSPACE.replace("ks", "systematic")]).await;
     });
-    std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 /// An older folder may have such a table. The server's own table is found first.
 #[test]
 fn client_table_cannot_hide_a_server_table() {
-    let dir = folder("hiding");
+    let dir = testkit::Folder::new("hiding");
     session(&dir, async |engine| {
         let text = KEYSPACE.replace("ks", "system_distributed");
         let table = "CREATE TABLE system_distributed.clients (k int PRIMARY KEY)";
@@ -185,12 +175,11 @@ fn client_table_cannot_hide_a_server_table() {
         run_all(engine, &["SELECT address FROM system_distributed.clients"]).await;
         assert!(run(engine, "INSERT INTO system_distributed.clients (k) VALUES (1)").await.is_err());
     });
-    std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 #[test]
 fn guardrails_limit_definitions() {
-    let dir = folder("definitions");
+    let dir = testkit::Folder::new("definitions");
     session(&dir, async |engine| {
         run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY, v int)"]).await;
         for (guardrail, fail, text) in [
@@ -209,7 +198,6 @@ fn guardrails_limit_definitions() {
         }
         assert_eq!(names(engine), ["t"]);
     });
-    std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 /// Starts engines in memory on two cores. Panics that stop a server are added to `reported`.
@@ -217,8 +205,7 @@ fn in_memory(reported: &Arc<Mutex<Vec<String>>>) -> Lanes {
     thread_local! {
         static KEPT: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
     }
-    let config = Config { cores: vec![0; 2], pin: false, ..Config::detect() };
-    let lanes = Lanes::start(config).expect("lanes start");
+    let lanes = testkit::start_lanes(2);
     for core in 0..2 {
         let reported = reported.clone();
         let event_sink = storage::EventSink::new(move |event| {
@@ -361,7 +348,7 @@ fn row_of(table: TableId) -> Mutation {
 /// A crash came between the change of the schema and the drop of the data.
 #[test]
 fn start_drops_data_that_no_schema_names() {
-    let dir = folder("leftovers");
+    let dir = testkit::Folder::new("leftovers");
     let unknown = TableId(7 << 64);
     session(&dir, async move |engine| {
         run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)", "INSERT INTO t (k) VALUES (1)"])
@@ -381,13 +368,12 @@ fn start_drops_data_that_no_schema_names() {
         assert!(engine.shard.tables().len() >= 2, "the schema and the table remain");
         assert!(matches!(run(engine, "SELECT k FROM t").await, Ok(Outcome::Rows(rows)) if rows.count == 1));
     });
-    std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 /// A write that was bound before the drop arrives after it.
 #[test]
 fn late_write_does_not_recreate_a_dropped_table() {
-    let dir = folder("late-write");
+    let dir = testkit::Folder::new("late-write");
     session(&dir, async |engine| {
         run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)"]).await;
         let table = TableId(engine.current.schema().table("ks", "t").expect("there").data_id().as_u128());
@@ -396,5 +382,4 @@ fn late_write_does_not_recreate_a_dropped_table() {
         assert!(matches!(refused, Err(Error::Stale)), "{refused:?}");
         assert!(!engine.shard.tables().contains(&table));
     });
-    std::fs::remove_dir_all(&dir).expect("removed");
 }

@@ -38,7 +38,7 @@ async fn rows(engine: &Rc<Embedded>, table: &str) -> Vec<(Vec<u8>, Option<Vec<u8
 }
 
 fn snapshots(folder: &Folder) -> Vec<PathBuf> {
-    let Ok(found) = std::fs::read_dir(folder.0.join("snapshots")) else { return Vec::new() };
+    let Ok(found) = std::fs::read_dir(folder.join("snapshots")) else { return Vec::new() };
     let mut all: Vec<PathBuf> = found.map(|entry| entry.expect("reads").path()).collect();
     all.sort();
     all
@@ -51,8 +51,8 @@ const KEEP_ALL: AutoSnapshot = AutoSnapshot { before_drop: true, before_truncate
 fn table_is_restored_on_any_number_of_cores() {
     for (from, to) in [(2, 2), (2, 3), (3, 1), (1, 2)] {
         let folder = Folder::new(&format!("restore-{from}-{to}"));
-        let (taken, elsewhere) = (folder.0.join("taken"), folder.0.join("elsewhere"));
-        let (before, _) = session(&folder.0.join("data"), from, {
+        let (taken, elsewhere) = (folder.join("taken"), folder.join("elsewhere"));
+        let (before, _) = session(&folder.join("data"), from, {
             let taken = taken.clone();
             async move |engine| {
                 make_table(engine).await;
@@ -69,7 +69,7 @@ fn table_is_restored_on_any_number_of_cores() {
         assert_eq!(before.len(), 59);
         // Restore into the original server, and into another one that has neither the keyspace nor
         // the table.
-        for (dir, cores) in [(folder.0.join("data"), to), (elsewhere, to)] {
+        for (dir, cores) in [(folder.join("data"), to), (elsewhere, to)] {
             let taken = taken.clone();
             let (found, _) = session(&dir, cores, async move |engine| {
                 if engine.current.schema().table("ks", "t").is_some() {
@@ -91,7 +91,7 @@ fn table_is_restored_on_any_number_of_cores() {
 #[test]
 fn dropped_and_truncated_tables_can_be_restored() {
     let folder = Folder::new("auto-snapshot");
-    let (_, _) = session(&folder.0, 2, async |engine| {
+    let (_, _) = session(&folder, 2, async |engine| {
         engine.set_auto_snapshot(KEEP_ALL);
         make_table(engine).await;
         all(
@@ -116,7 +116,7 @@ fn dropped_and_truncated_tables_can_be_restored() {
     let [dropped, truncated] = names[..] else { panic!("{names:?}") };
     assert!(dropped.starts_with("dropped-") && dropped.ends_with("-ks"), "{dropped}");
     assert!(truncated.starts_with("truncated-") && truncated.ends_with("-ks-t"), "{truncated}");
-    let (found, _) = session(&folder.0, 3, async move |engine| {
+    let (found, _) = session(&folder, 3, async move |engine| {
         let [dropped, truncated] = &kept[..] else { unreachable!("checked") };
         let error = Embedded::restore_table(truncated, "ks", "x").await.expect_err("no table");
         assert!(error.to_string().contains("the snapshot has no table ks.x"), "{error}");
@@ -134,7 +134,7 @@ fn dropped_and_truncated_tables_can_be_restored() {
 #[test]
 fn snapshot_of_a_table_has_no_data_of_others() {
     let folder = Folder::new("only");
-    session(&folder.0, 2, async |engine| {
+    session(&folder, 2, async |engine| {
         engine.set_auto_snapshot(KEEP_ALL);
         make_table(engine).await;
         all(engine, &["CREATE TABLE other (k int PRIMARY KEY, v blob)"]).await;
@@ -156,8 +156,8 @@ fn snapshot_of_a_table_has_no_data_of_others() {
 #[test]
 fn failed_snapshot_rejects_the_statement() {
     let folder = Folder::new("no-snapshot");
-    let at = folder.0.clone();
-    session(&folder.0, 2, async move |engine| {
+    let at = folder.to_path_buf();
+    session(&folder, 2, async move |engine| {
         engine.set_auto_snapshot(KEEP_ALL);
         make_table(engine).await;
         insert(engine, 0..20).await;
@@ -175,8 +175,8 @@ fn failed_snapshot_rejects_the_statement() {
 #[test]
 fn old_snapshots_of_the_server_are_removed() {
     let folder = Folder::new("old-snapshots");
-    let at = folder.0.join("snapshots");
-    let (left, _) = session(&folder.0, 1, async move |engine| {
+    let at = folder.join("snapshots");
+    let (left, _) = session(&folder, 1, async move |engine| {
         let now_ms = lanes::time::unix_micros() / 1000;
         let days = |days: i64| now_ms - days * 24 * 3600 * 1000;
         let names = [
@@ -204,8 +204,8 @@ fn old_snapshots_of_the_server_are_removed() {
 #[test]
 fn table_with_incompatible_columns_is_not_restored() {
     let folder = Folder::new("other-columns");
-    let taken = folder.0.join("taken");
-    session(&folder.0.join("data"), 2, async move |engine| {
+    let taken = folder.join("taken");
+    session(&folder.join("data"), 2, async move |engine| {
         make_table(engine).await;
         insert(engine, 0..20).await;
         Embedded::snapshot(&taken).await.expect("made");

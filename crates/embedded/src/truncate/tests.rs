@@ -26,7 +26,7 @@ fn data_of(def: &TableDef) -> TableId {
 #[test]
 fn next_start_completes_an_interrupted_truncation() {
     let folder = Folder::new("truncate-crash");
-    session(&folder.0, 2, async |engine| {
+    session(&folder, 2, async |engine| {
         make_table(engine).await;
         insert_all(engine).await;
         let (now, def) = (engine.current.schema(), table(engine));
@@ -35,33 +35,33 @@ fn next_start_completes_an_interrupted_truncation() {
         // The crash comes before any core adopts the change.
         assert_eq!(count(engine).await, 20);
     });
-    let (found, _) = session(&folder.0, 3, async |engine| {
+    let (found, _) = session(&folder, 3, async |engine| {
         let found = count(engine).await;
         insert_all(engine).await;
         found
     });
     assert_eq!(found, 0);
-    let (found, _) = session(&folder.0, 2, async |engine| count(engine).await);
+    let (found, _) = session(&folder, 2, async |engine| count(engine).await);
     assert_eq!(found, 20, "rows written after the TRUNCATE");
 }
 
 #[test]
 fn truncation_that_is_not_durable_has_not_happened() {
     let folder = Folder::new("truncate-nowhere");
-    session(&folder.0, 2, async |engine| {
+    session(&folder, 2, async |engine| {
         make_table(engine).await;
         insert_all(engine).await;
         engine.shutdown().await.expect("closes");
         run(engine, "TRUNCATE t").await.expect_err("core 0 is closed");
     });
-    let (found, _) = session(&folder.0, 2, async |engine| count(engine).await);
+    let (found, _) = session(&folder, 2, async |engine| count(engine).await);
     assert_eq!(found, 20);
 }
 
 #[test]
 fn truncated_table_keeps_its_identity_and_schema_version() {
     let folder = Folder::new("truncate-identity");
-    session(&folder.0, 2, async |engine| {
+    session(&folder, 2, async |engine| {
         make_table(engine).await;
         insert_all(engine).await;
         let (before, version) = (table(engine), engine.current.schema().version);
@@ -85,7 +85,7 @@ fn truncated_table_keeps_its_identity_and_schema_version() {
 #[test]
 fn virtual_tables_find_the_name_of_a_truncated_table() {
     let folder = Folder::new("truncate-named");
-    session(&folder.0, 1, async |engine| {
+    session(&folder, 1, async |engine| {
         make_table(engine).await;
         run(engine, "TRUNCATE t").await.expect("truncates");
         insert_all(engine).await;
@@ -98,7 +98,7 @@ fn virtual_tables_find_the_name_of_a_truncated_table() {
 #[test]
 fn writes_during_truncations_are_acknowledged() {
     let folder = Folder::new("truncate-beside");
-    let (kept, _) = session(&folder.0, 2, async |engine| {
+    let (kept, _) = session(&folder, 2, async |engine| {
         make_table(engine).await;
         let [a, b, c, d] = keys(engine);
         let ends = Rc::new(Cell::new(false));
@@ -139,6 +139,6 @@ fn writes_during_truncations_are_acknowledged() {
         insert_all(engine).await;
         count(engine).await
     });
-    let (found, _) = session(&folder.0, 2, async |engine| count(engine).await);
+    let (found, _) = session(&folder, 2, async |engine| count(engine).await);
     assert_eq!((kept, found), (20, 20));
 }

@@ -12,8 +12,8 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use engine::scan::{Filter, TableScan};
-use lanes::sim::Random;
 use schema::{CqlType, TableDef, value};
+use testkit::Random;
 
 use server::{Row, Server, all, filtered, lines_of_rows};
 

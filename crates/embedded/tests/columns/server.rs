@@ -1,18 +1,15 @@
 //! Engine on several cores with small memtables in a folder, with its results as rows and as
 //! columns.
 
-use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::{Array, RecordBatch};
-use embedded::Embedded;
 use engine::scan::arrow::{ColumnBuilder, SCALE_DEFAULT};
 use engine::scan::{Filter, TableScan};
 use engine::{Engine, Outcome, Request};
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
 use schema::TableDef;
+use testkit::{Folder, KEYSPACE, Setup, close_engines, engine};
 
 /// Serialized cells of a row.
 pub(crate) type Row = Vec<Option<Vec<u8>>>;
@@ -20,32 +17,24 @@ pub(crate) type Row = Vec<Option<Vec<u8>>>;
 pub(crate) struct Server {
     lanes: Lanes,
     cores: usize,
-    dir: PathBuf,
-}
-
-/// Number of servers of this process. Each has a folder of its own.
-static STARTED: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static KEEP: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
-}
-
-fn engine() -> Rc<Embedded> {
-    KEEP.with(|keep| keep.borrow().clone()).expect("the engine is open")
+    _dir: Folder,
 }
 
 impl Server {
     /// Starts a server with a keyspace `ks`, whose memtables are flushed at `memtable_bytes_max`
     /// bytes.
     pub(crate) fn start(cores: usize, memtable_bytes_max: usize) -> Server {
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("fairlane-columns-{}-{number}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        let server = Server::open(dir, cores, memtable_bytes_max);
-        server.run(vec![
-            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
-                .into(),
-        ]);
+        let dir = Folder::new("columns");
+        let lanes = Setup::new(cores)
+            .dir(Some(&dir))
+            .options(|options| {
+                options.memtable_bytes_max = memtable_bytes_max;
+                options.segment_bytes = 1 << 20;
+                options.commit = storage::CommitMode::Periodic { every: std::time::Duration::from_secs(1) };
+            })
+            .start();
+        let server = Server { lanes, cores, _dir: dir };
+        server.run(vec![KEYSPACE.into()]);
         server
     }
 
@@ -54,25 +43,6 @@ impl Server {
         for core in 0..self.cores {
             self.lanes.block_on(core, Group::CONTROL, || async { engine().flush().await.expect("flushes") });
         }
-    }
-
-    fn open(dir: PathBuf, cores: usize, memtable_bytes_max: usize) -> Server {
-        let config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
-        let lanes = Lanes::start(config).expect("lanes start");
-        for core in 0..cores {
-            let dir = dir.clone();
-            lanes.block_on(core, Group::CONTROL, move || async move {
-                let options = storage::Options {
-                    memtable_bytes_max,
-                    segment_bytes: 1 << 20,
-                    commit: storage::CommitMode::Periodic { every: std::time::Duration::from_secs(1) },
-                    ..storage::Options::in_dir(dir, core as u32, cores as u32)
-                };
-                let engine = Embedded::open(options).await.expect("opens");
-                KEEP.with(|keep| *keep.borrow_mut() = Some(engine));
-            });
-        }
-        Server { lanes, cores, dir }
     }
 
     /// Runs statements. Returns the rows of the last one.
@@ -188,14 +158,8 @@ impl Server {
     }
 
     pub(crate) fn stop(self) {
-        for core in 0..self.cores {
-            self.lanes.block_on(core, Group::CONTROL, || async {
-                let engine = KEEP.with(|keep| keep.borrow_mut().take()).expect("the engine is open");
-                engine.shutdown().await.expect("closes");
-            });
-        }
+        close_engines(&self.lanes);
         self.lanes.shutdown();
-        std::fs::remove_dir_all(&self.dir).expect("removes");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Table with a column of every type, and random statements that write it.
 
-use lanes::sim::Random;
+use testkit::Random;
 
 /// Name, type, and true for a static column.
 pub(crate) const COLUMNS: [(&str, &str, bool); 29] = [

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use embedded::Embedded;
 use engine::{Engine, Error, Outcome, Request};
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
+use testkit::{Setup, close_engines, texts};
 
 /// Runs a script on an engine with `cores` cores. Returns each statement's result as text.
 pub(crate) fn run(cores: usize, page: Option<u32>, script: &'static str) -> Vec<String> {
@@ -19,41 +20,20 @@ pub(crate) fn run_in(
     page: Option<u32>,
     script: &'static str,
 ) -> Vec<String> {
-    let config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
-    let lanes = Lanes::start(config).expect("lanes start");
-    for core in 0..cores {
-        let dir = dir.map(Path::to_owned);
-        lanes.block_on(core, Group::CONTROL, move || async move {
-            let options = storage::Options {
-                dir,
-                shard: core as u32,
-                shards: cores as u32,
-                ..storage::Options::in_memory()
-            };
-            let engine = Embedded::open(options).await.expect("opens");
-            KEEP.with(|keep| *keep.borrow_mut() = Some(engine));
-        });
-    }
+    let lanes = Setup::new(cores).dir(dir).start();
     let answers = lanes.block_on(0, Group::DEFAULT, move || async move {
-        let engine = KEEP.with(|keep| keep.borrow().clone()).expect("the engine is open");
+        let engine = testkit::engine();
         let mut answers = Vec::new();
         for text in script.split(";\n").map(str::trim).filter(|text| !text.is_empty()) {
             answers.push(answer(&engine, text, page).await);
         }
         answers
     });
-    for core in (0..cores).filter(|_| dir.is_some()) {
-        lanes.block_on(core, Group::CONTROL, || async {
-            let engine = KEEP.with(|keep| keep.borrow_mut().take()).expect("the engine is open");
-            engine.shutdown().await.expect("closes");
-        });
+    if dir.is_some() {
+        close_engines(&lanes);
     }
     lanes.shutdown();
     answers
-}
-
-thread_local! {
-    static KEEP: std::cell::RefCell<Option<Rc<Embedded>>> = const { std::cell::RefCell::new(None) };
 }
 
 async fn answer(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> String {
@@ -74,14 +54,7 @@ async fn execute(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> Result
             Outcome::Void => return Ok("void".into()),
             Outcome::SchemaChange(change) => return Ok(format!("{} {}", change.change, change.name)),
             Outcome::Rows(rows) => {
-                for row in rows.decoded() {
-                    let cells = row.iter().zip(rows.columns.iter());
-                    let cells = cells.map(|(cell, column)| match cell {
-                        Some(bytes) => schema::value::to_text(&column.ty, bytes),
-                        None => "null".into(),
-                    });
-                    shown.push(cells.collect::<Vec<_>>().join(","));
-                }
+                shown.extend(texts(&rows).iter().map(|row| row.join(",")));
                 assert!(page.is_none_or(|page| rows.count <= page), "a page has at most the requested rows");
                 match rows.paging_state {
                     Some(next) => state = Some(next),

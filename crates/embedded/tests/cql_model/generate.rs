@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lanes::sim::Random;
+use testkit::Random;
 
 use crate::data::{
     Column, If, Kind, Op, Partitions, Range, Select, Show, Step, Table, Ty, V, Verb, Where, Write,

@@ -1,22 +1,18 @@
 //! Runs a history on the engine and on the model in parallel.
 
-use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use embedded::{Embedded, WallClock};
 use engine::{Engine, Error, Outcome, Request};
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
+use testkit::{Folder, KEYSPACE, Setup, close_engines, start_lanes, texts};
 
 use crate::data::{Show, Step, Table};
 use crate::generate::Case;
 use crate::model::{Answer, Model, Now, STATEMENT_US};
-
-thread_local! {
-    static KEPT: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
-}
 
 /// Texts of permitted errors: the feature is missing, or Cassandra rejects the statement too.
 const REFUSED: [&str; 2] = ["is not supported", "Cannot page queries with both ORDER BY and a IN"];
@@ -65,14 +61,7 @@ async fn execute(
         let Outcome::Rows(rows) = engine.execute(&plan, &request).outcome(&**engine).await? else {
             return Ok(shown);
         };
-        for row in rows.decoded() {
-            let cells = row.iter().zip(rows.columns.iter());
-            let cells = cells.map(|(cell, column)| match cell {
-                Some(bytes) => schema::value::to_text(&column.ty, bytes),
-                None => "null".to_owned(),
-            });
-            shown.push(cells.collect());
-        }
+        shown.extend(texts(&rows));
         if page.is_some_and(|page| rows.count > page) {
             return Err(Error::Server(format!("a page of {} rows", rows.count)));
         }
@@ -84,37 +73,21 @@ async fn execute(
 }
 
 impl Server {
-    fn open(&mut self, cores: usize, dir: Option<PathBuf>) {
-        let lanes = self.lanes[cores].get_or_insert_with(|| {
-            let config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
-            Lanes::start(config).expect("lanes start")
-        });
-        for core in 0..cores {
-            let (clock_us, dir) = (self.clock_us.clone(), dir.clone());
-            lanes.block_on(core, Group::CONTROL, move || async move {
-                let own = storage::Options { memtable_bytes_max: 64 << 10, ..storage::Options::in_memory() };
-                let options = storage::Options {
-                    dir,
-                    shard: core as u32,
-                    shards: cores as u32,
-                    segment_bytes: 64 << 10,
-                    record_bytes_max: 1 << 20,
-                    ..own
-                };
-                let clock = WallClock::new(move || clock_us.load(Ordering::SeqCst));
-                KEPT.set(Some(Embedded::open_at(options, clock).await.expect("opens")));
-            });
-        }
+    fn open(&mut self, cores: usize, dir: Option<&Path>) {
+        let clock_us = self.clock_us.clone();
+        Setup::new(cores)
+            .dir(dir)
+            .options(|options| {
+                options.memtable_bytes_max = 64 << 10;
+                options.segment_bytes = 64 << 10;
+                options.record_bytes_max = 1 << 20;
+            })
+            .clock(WallClock::new(move || clock_us.load(Ordering::SeqCst)))
+            .open(self.lanes[cores].get_or_insert_with(|| start_lanes(cores)));
     }
 
     fn stop(&mut self, cores: usize) {
-        let lanes = self.lanes[cores].as_ref().expect("started");
-        for core in 0..cores {
-            lanes.block_on(core, Group::CONTROL, || async {
-                let engine = KEPT.take().expect("opened");
-                engine.shutdown().await.expect("closes");
-            });
-        }
+        close_engines(self.lanes[cores].as_ref().expect("started"));
     }
 
     /// Stops all lanes.
@@ -129,7 +102,7 @@ impl Server {
         let now_s = (self.clock_us.load(Ordering::SeqCst) / 1_000_000) as u32;
         let lanes = self.lanes[cores].as_ref().expect("started");
         lanes.block_on(0, Group::DEFAULT, move || async move {
-            let engine = KEPT.with_borrow(|kept| kept.clone()).expect("opened");
+            let engine = testkit::engine();
             execute(&engine, &text, page, now_s).await.map_err(|error| error.to_string())
         })
     }
@@ -138,23 +111,17 @@ impl Server {
     pub(crate) fn run(&mut self, case: &Case) -> Result<(), Failure> {
         // Not behind this machine's clock, by which compactions drop expired cells.
         self.clock_us.store((lanes::time::unix_micros() / 1_000_000 + 60) * 1_000_000, Ordering::SeqCst);
-        let dir = std::env::temp_dir().join(format!("fairlane-model-{}", std::process::id()));
-        drop(std::fs::remove_dir_all(&dir));
-        let dir = case.is_durable.then_some(dir);
-        self.open(case.cores, dir.clone());
-        let result = self.play(case, &dir);
+        let folder = case.is_durable.then(|| Folder::new("model"));
+        let dir = folder.as_deref();
+        self.open(case.cores, dir);
+        let result = self.play(case, dir);
         self.stop(case.cores);
-        if let Some(dir) = dir {
-            drop(std::fs::remove_dir_all(dir));
-        }
         result
     }
 
-    fn play(&mut self, case: &Case, dir: &Option<PathBuf>) -> Result<(), Failure> {
-        let keyspace =
-            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+    fn play(&mut self, case: &Case, dir: Option<&Path>) -> Result<(), Failure> {
         let mut trace = Vec::new();
-        for text in [keyspace.to_owned(), case.table.create()] {
+        for text in [KEYSPACE.to_owned(), case.table.create()] {
             if let Err(error) = self.ask(case.cores, &text, None) {
                 return Err(Failure { step: 0, what: format!("{text}: {error}"), trace });
             }
@@ -175,7 +142,7 @@ impl Server {
         step: &Step,
         model: &mut Model,
         now: Now,
-        (cores, dir): (usize, &Option<PathBuf>),
+        (cores, dir): (usize, Option<&Path>),
         trace: &mut Vec<String>,
     ) -> Result<(), String> {
         let timestamp = |ago: i64| now.us - ago * STATEMENT_US;
@@ -191,7 +158,7 @@ impl Server {
                 self.stop(cores);
                 // Write timestamps rise by the step of their floor.
                 self.clock_us.fetch_add(5_000_000, Ordering::SeqCst);
-                self.open(cores, dir.clone());
+                self.open(cores, dir);
                 return Ok(());
             }
             Step::Flush => ("FLUSH t".to_owned(), None, Some(Answer::Done)),

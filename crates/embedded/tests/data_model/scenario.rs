@@ -1,9 +1,8 @@
 //! Statements with their expected results.
 
-use crate::common::run;
+use testkit::KEYSPACE;
 
-const KEYSPACE: &str =
-    "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+use crate::common::run;
 
 /// Runs the statements in a new keyspace, on one core and on three, unpaged and in pages of two.
 /// Checks that the results are the same.

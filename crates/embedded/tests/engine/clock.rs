@@ -1,35 +1,28 @@
 //! A wall clock that steps back, over restarts and between cores: acknowledged writes stay, and of
 //! two conditional writes one wins.
 
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use embedded::{Embedded, WallClock};
 use engine::{Engine, Execution, Outcome, Request};
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
+use testkit::{Folder, KEYSPACE, Setup, close_engines, run, texts};
 
 const NOON_US: i64 = 1_800_000_000_000_000;
 const HOUR_US: i64 = 3_600_000_000;
-const KEYSPACE: &str =
-    "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
 
 /// Data folder and the clock of its machine.
 struct Machine {
-    dir: PathBuf,
+    dir: Folder,
     now_us: Arc<AtomicI64>,
     events: Arc<Mutex<Vec<String>>>,
 }
 
-thread_local! {
-    static KEEP: std::cell::RefCell<Option<Rc<Embedded>>> = const { std::cell::RefCell::new(None) };
-}
-
 impl Machine {
     fn new(name: &str) -> Machine {
-        let dir = std::env::temp_dir().join(format!("fairlane-clock-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
+        let dir = Folder::new(&format!("clock-{name}"));
         Machine { dir, now_us: Arc::new(AtomicI64::new(NOON_US)), events: Arc::default() }
     }
 
@@ -40,28 +33,20 @@ impl Machine {
     /// Runs statements on a server with `cores` cores, each on the core given with it. Returns
     /// their results. The server ends as in a crash: nothing is flushed.
     fn run(&self, cores: usize, statements: &[(usize, &str)]) -> Vec<String> {
-        let config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
-        let lanes = Lanes::start(config).expect("lanes start");
-        for core in 0..cores {
-            let (dir, now_us, events) = (self.dir.clone(), self.now_us.clone(), self.events.clone());
-            lanes.block_on(core, Group::CONTROL, move || async move {
-                let event_sink = storage::EventSink::new(move |event| {
-                    if event.is_bad() {
-                        events.lock().unwrap().push(event.to_string());
-                    }
-                });
-                let options = storage::Options::in_dir(dir, core as u32, cores as u32);
-                let options = storage::Options { event_sink, ..options };
-                let clock = WallClock::new(move || now_us.load(SeqCst));
-                let engine = Embedded::open_at(options, clock).await.expect("opens");
-                KEEP.with(|keep| *keep.borrow_mut() = Some(engine));
-            });
-        }
+        let now_us = self.now_us.clone();
+        let events = self.events.clone();
+        let event_sink = storage::EventSink::new(move |event| {
+            if event.is_bad() {
+                events.lock().unwrap().push(event.to_string());
+            }
+        });
+        let setup = Setup::new(cores).dir(Some(&self.dir)).options(|options| options.event_sink = event_sink);
+        let lanes = setup.clock(WallClock::new(move || now_us.load(SeqCst))).start();
         let mut answers = Vec::new();
         for (core, text) in statements {
             let text = (*text).to_owned();
             answers.push(lanes.block_on(*core, Group::DEFAULT, move || async move {
-                answer(&KEEP.with(|keep| keep.borrow().clone()).expect("the engine is open"), &text).await
+                answer(&testkit::engine(), &text).await
             }));
         }
         lanes.shutdown();
@@ -69,31 +54,11 @@ impl Machine {
     }
 }
 
-async fn answer(engine: &Rc<Embedded>, text: &str) -> String {
-    let statement = Rc::new(cql::parse(text).expect(text));
-    let plan = match engine.prepare(statement, Some("ks")) {
-        Ok(plan) => plan,
-        Err(error) => return format!("! {error}"),
-    };
-    match engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await {
-        Ok(Outcome::Rows(rows)) => {
-            let row = |row: Vec<Option<&[u8]>>| {
-                let cells = row.iter().zip(rows.columns.iter()).map(|(cell, column)| match cell {
-                    Some(bytes) => schema::value::to_text(&column.ty, bytes),
-                    None => "null".into(),
-                });
-                cells.collect::<Vec<_>>().join(",")
-            };
-            rows.decoded().into_iter().map(row).collect::<Vec<_>>().join(" ")
-        }
+async fn answer(engine: &Embedded, text: &str) -> String {
+    match run(engine, text).await {
+        Ok(Outcome::Rows(rows)) => texts(&rows).iter().map(|row| row.join(",")).collect::<Vec<_>>().join(" "),
         Ok(_) => "done".into(),
         Err(error) => format!("! {error}"),
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all::<&Path>(&self.dir);
     }
 }
 
@@ -242,20 +207,11 @@ fn cores_share_one_clock() {
     let now_us = machine.now_us.clone();
     let statements: Vec<(usize, String)> =
         (0..9).map(|n| (n % 3, format!("UPDATE t SET v = {n} WHERE k = 1"))).collect();
-    let config = Config { cores: vec![0; 3], pin: false, ..Config::detect() };
-    let lanes = Lanes::start(config).expect("lanes start");
-    for core in 0..3 {
-        let (dir, now_us) = (machine.dir.clone(), now_us.clone());
-        lanes.block_on(core, Group::CONTROL, move || async move {
-            let clock = WallClock::new(move || now_us.fetch_sub(60_000_000, SeqCst));
-            let options = storage::Options::in_dir(dir, core as u32, 3);
-            let engine = Embedded::open_at(options, clock).await.expect("opens");
-            KEEP.with(|keep| *keep.borrow_mut() = Some(engine));
-        });
-    }
+    let clock = WallClock::new(move || now_us.fetch_sub(60_000_000, SeqCst));
+    let lanes = Setup::new(3).dir(Some(&machine.dir)).clock(clock).start();
     for (n, (core, text)) in statements.into_iter().enumerate() {
         let seen = lanes.block_on(core, Group::DEFAULT, move || async move {
-            let engine = KEEP.with(|keep| keep.borrow().clone()).expect("the engine is open");
+            let engine = testkit::engine();
             answer(&engine, &text).await;
             answer(&engine, "SELECT v FROM t WHERE k = 1").await
         });
@@ -283,10 +239,9 @@ fn wall_clock_that_went_back_is_reported_once() {
 fn rejections_and_serial_reads_show_durable_data() {
     let machine = Machine::new("serial");
     machine.run(1, &[(0, KEYSPACE), (0, "CREATE TABLE t (k int PRIMARY KEY, v int)")]);
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
-    let dir = machine.dir.clone();
-    lanes.block_on(0, Group::DEFAULT, move || async move {
-        let engine = Embedded::open(storage::Options::in_dir(dir, 0, 1)).await.expect("opens");
+    let lanes = Setup::new(1).dir(Some(&machine.dir)).start();
+    lanes.block_on(0, Group::DEFAULT, || async {
+        let engine = testkit::engine();
         let reads = [
             "INSERT INTO t (k, v) VALUES (1, 0) IF NOT EXISTS",
             "UPDATE t SET v = 0 WHERE k = 1 IF v = -1",
@@ -314,7 +269,7 @@ fn rejections_and_serial_reads_show_durable_data() {
                 "{text} returned before the write was durable"
             );
         }
-        engine.shutdown().await.expect("closes");
     });
+    close_engines(&lanes);
     lanes.shutdown();
 }

@@ -1,56 +1,39 @@
 //! Acknowledged writes after a restart: schema and rows are there, deleted data is not.
 
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::path::Path;
 
-use embedded::Embedded;
-use engine::{Engine, Outcome, Request};
-use lanes::{Config, Group, Lanes};
+use engine::Outcome;
+use lanes::Group;
+use testkit::{Folder, KEYSPACE, Setup, close_engines, run};
 
 /// Opens the folder on one core, runs the statements, and closes it. Returns the rows of the last
 /// one.
 fn session(dir: &Path, statements: &'static [&'static str]) -> Vec<Vec<Option<Vec<u8>>>> {
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
-    let dir = dir.to_owned();
+    let lanes = Setup::new(1).dir(Some(dir)).start();
     let rows = lanes.block_on(0, Group::CONTROL, move || async move {
-        let engine = Embedded::open(storage::Options::in_dir(dir, 0, 1)).await.expect("opens");
         let mut last = Vec::new();
         for text in statements {
-            last = run(&engine, text).await;
+            let owned =
+                |row: Vec<Option<&[u8]>>| row.into_iter().map(|cell| cell.map(<[u8]>::to_vec)).collect();
+            last = match run(&testkit::engine(), text).await.expect(text) {
+                Outcome::Rows(rows) => rows.decoded().into_iter().map(owned).collect(),
+                _ => Vec::new(),
+            };
         }
-        engine.shutdown().await.expect("closes");
         last
     });
+    close_engines(&lanes);
     lanes.shutdown();
     rows
 }
 
-async fn run(engine: &Rc<Embedded>, text: &str) -> Vec<Vec<Option<Vec<u8>>>> {
-    let statement = Rc::new(cql::parse(text).expect("parses"));
-    let plan = engine.prepare(statement, Some("ks")).expect("prepares");
-    match engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await.expect("runs") {
-        Outcome::Rows(rows) => {
-            let owned =
-                |row: Vec<Option<&[u8]>>| row.into_iter().map(|cell| cell.map(<[u8]>::to_vec)).collect();
-            rows.decoded().into_iter().map(owned).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn folder(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("fairlane-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    dir
-}
-
 #[test]
 fn schema_and_rows_survive_a_restart() {
-    let dir = folder("restart");
+    let dir = Folder::new("restart");
     session(
         &dir,
         &[
-            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            KEYSPACE,
             "CREATE TABLE t (k int PRIMARY KEY, v text)",
             "INSERT INTO t (k, v) VALUES (1, 'one')",
             "INSERT INTO t (k, v) VALUES (2, 'two')",
@@ -61,17 +44,16 @@ fn schema_and_rows_survive_a_restart() {
     assert_eq!(rows, [[Some(b"one".to_vec())]]);
     let rows = session(&dir, &["ALTER TABLE t ADD w int", "SELECT count(*) FROM t"]);
     assert_eq!(rows, [[Some(2i64.to_be_bytes().to_vec())]], "two rows, without the deleted one");
-    std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 /// The log records a counter's total, so that a replay counts nothing twice.
 #[test]
 fn replay_restores_counters_and_elements() {
-    let dir = folder("replay");
+    let dir = Folder::new("replay");
     session(
         &dir,
         &[
-            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            KEYSPACE,
             "CREATE TABLE n (k int PRIMARY KEY, n counter)",
             "CREATE TABLE l (k int PRIMARY KEY, l list<int>)",
             "UPDATE n SET n = n + 40 WHERE k = 1",
@@ -85,5 +67,4 @@ fn replay_restores_counters_and_elements() {
     let list = [7i32.to_be_bytes(), 8i32.to_be_bytes()];
     let list = schema::value::encode_list(list.iter().map(|element| &element[..]));
     assert_eq!(rows, [[Some(list)]]);
-    std::fs::remove_dir_all(&dir).expect("removed");
 }

@@ -2,40 +2,28 @@
 #![expect(clippy::disallowed_methods, reason = "a test damages a file from outside the lanes")]
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
-use embedded::Embedded;
-use engine::{Engine, Error, Outcome, Request};
-use lanes::{Config, Group, Lanes};
+use engine::{Error, Outcome};
+use lanes::Group;
+use testkit::{Folder, KEYSPACE, Setup, close_engines, run, texts};
 
 /// Opens the folder on one core, runs the statements, and closes it. Returns the result of the last
 /// one.
 fn session(dir: &Path, statements: Vec<String>) -> Result<Vec<Vec<String>>, Error> {
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
-    let dir = dir.to_owned();
+    let lanes = Setup::new(1).dir(Some(dir)).start();
     let answer = lanes.block_on(0, Group::CONTROL, move || async move {
-        let engine = Embedded::open(storage::Options::in_dir(dir, 0, 1)).await.expect("opens");
         let mut last = Ok(Vec::new());
         for text in statements {
-            last = run(&engine, &text).await;
+            last = run(&testkit::engine(), &text).await.map(|outcome| match outcome {
+                Outcome::Rows(rows) => texts(&rows),
+                _ => Vec::new(),
+            });
         }
-        engine.shutdown().await.expect("closes");
         last
     });
+    close_engines(&lanes);
     lanes.shutdown();
     answer
-}
-
-async fn run(engine: &Rc<Embedded>, text: &str) -> Result<Vec<Vec<String>>, Error> {
-    let statement = Rc::new(cql::parse(text).expect("parses"));
-    let plan = engine.prepare(statement, Some("ks")).expect("prepares");
-    let Outcome::Rows(rows) = engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await? else {
-        return Ok(Vec::new());
-    };
-    let text = |(cell, column): (&Option<&[u8]>, &engine::ColumnSpec)| {
-        cell.map_or_else(|| "null".to_owned(), |bytes| schema::value::to_text(&column.ty, bytes))
-    };
-    Ok(rows.decoded().iter().map(|row| row.iter().zip(rows.columns.iter()).map(text).collect()).collect())
 }
 
 /// Returns the largest table file: that of the table with rows, not of the schema.
@@ -61,11 +49,9 @@ fn largest_file(dir: &Path) -> PathBuf {
 #[test]
 fn scrub_saves_the_rest_of_a_damaged_file_and_counts_the_loss() {
     const ROWS: usize = 160;
-    let dir = std::env::temp_dir().join(format!("fairlane-scrub-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
+    let dir = Folder::new("scrub");
     let mut fill = vec![
-        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
-            .to_owned(),
+        KEYSPACE.to_owned(),
         "CREATE TABLE t (k int PRIMARY KEY, v text) WITH compression = {'enabled': false}".to_owned(),
     ];
     fill.extend((0..ROWS).map(|k| format!("INSERT INTO t (k, v) VALUES ({k}, '{}')", "x".repeat(1000))));
@@ -86,5 +72,4 @@ fn scrub_saves_the_rest_of_a_damaged_file_and_counts_the_loss() {
     assert!(lost > 0 && saved > 0 && lost + saved == ROWS, "{lost} lost, {saved} saved");
     assert!(row[8].contains(path.to_str().expect("UTF-8")), "{}", row[8]);
     assert_eq!(session(&dir, scan()).expect("scanned").len(), saved);
-    std::fs::remove_dir_all(&dir).expect("removed");
 }

@@ -1,11 +1,12 @@
 //! Virtual tables about work on files.
 
+use testkit::Folder;
+
 use crate::common::run;
 
 #[test]
 fn compaction_history_shows_compactions_of_a_table() {
-    let dir = std::env::temp_dir().join(format!("fairlane-seen-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
+    let dir = Folder::new("seen");
     let script = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
          CREATE TABLE t (k int PRIMARY KEY, v int);
          INSERT INTO t (k, v) VALUES (1, 1);
@@ -19,7 +20,6 @@ fn compaction_history_shows_compactions_of_a_table() {
     let answers = crate::common::run_in(Some(&dir), 1, None, script);
     let merged = "'ks','t',{1: 1, 2: 1},{'compaction_type': 'compaction'}";
     assert_eq!(answers[7..], [merged, "0"]);
-    std::fs::remove_dir_all(&dir).expect("removed");
     // An engine in memory has no files, and no compactions.
     assert_eq!(run(2, None, "SELECT id FROM system.compaction_history"), [""]);
 }
@@ -27,8 +27,7 @@ fn compaction_history_shows_compactions_of_a_table() {
 /// One core has nothing to do, and finishes first.
 #[test]
 fn work_of_one_core_continues_when_another_has_none() {
-    let dir = std::env::temp_dir().join(format!("fairlane-seen-cores-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
+    let dir = Folder::new("seen-cores");
     let script = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
          CREATE TABLE t (k int PRIMARY KEY, v int);
          INSERT INTO t (k, v) VALUES (1, 1);
@@ -43,13 +42,11 @@ fn work_of_one_core_continues_when_another_has_none() {
     scrubbed.sort_unstable_by_key(|row| row.split(',').nth(1));
     assert!(scrubbed[1].contains(",1,0,0,0,0,0,0,[]"), "{scrubbed:?}");
     assert_eq!(answers[7], "{2: 1}");
-    std::fs::remove_dir_all(&dir).expect("removed");
 }
 
 #[test]
 fn table_stats_show_files_and_the_largest_partitions() {
-    let dir = std::env::temp_dir().join(format!("fairlane-seen-stats-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
+    let dir = Folder::new("seen-stats");
     let mut script = String::from(
         "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
          CREATE TABLE t (p int, c int, v text, PRIMARY KEY (p, c)) WITH compression = {'enabled': false};
@@ -66,5 +63,4 @@ fn table_stats_show_files_and_the_largest_partitions() {
     let answers = crate::common::run_in(Some(&dir), 1, None, script.leak());
     let seen = &answers[answers.len() - 3..];
     assert_eq!(seen, ["'small'", "1,1,101,1,0,0", "1,'2',1"]);
-    std::fs::remove_dir_all(&dir).expect("removed");
 }

@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use embedded::Embedded;
 use engine::{Engine, Outcome, Request};
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
+use testkit::{Folder, KEYSPACE, Setup, close_engines, texts};
 
 const ROWS: u32 = 3_000;
 
@@ -16,13 +17,7 @@ async fn run(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> Vec<String
         let request = Request { page_size: page, paging_state: state.as_deref(), ..Request::EMPTY };
         let outcome = engine.execute(&plan, &request).outcome(&**engine).await.expect(text);
         let Outcome::Rows(rows) = outcome else { return shown };
-        for row in rows.decoded() {
-            let cells = row.iter().zip(rows.columns.iter()).map(|(cell, column)| match cell {
-                Some(bytes) => schema::value::to_text(&column.ty, bytes),
-                None => "null".into(),
-            });
-            shown.push(cells.collect::<Vec<_>>().join(","));
-        }
+        shown.extend(texts(&rows).iter().map(|row| row.join(",")));
         state = rows.paging_state;
         if state.is_none() {
             return shown;
@@ -42,15 +37,11 @@ async fn write(engine: &Rc<Embedded>, k: u32, rows: impl Iterator<Item = u32>, v
 
 #[test]
 fn wide_partitions_are_scanned_like_small_ones() {
-    let dir = std::env::temp_dir().join(format!("fairlane-wide-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
-    let folder = dir.clone();
-    lanes.block_on(0, Group::DEFAULT, move || async move {
-        let engine = Embedded::open(storage::Options::in_dir(folder, 0, 1)).await.expect("opens");
-        let keyspace =
-            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
-        run(&engine, keyspace, None).await;
+    let dir = Folder::new("wide");
+    let lanes = Setup::new(1).dir(Some(&dir)).start();
+    lanes.block_on(0, Group::DEFAULT, || async {
+        let engine = testkit::engine();
+        run(&engine, KEYSPACE, None).await;
         let table = "CREATE TABLE w (k int, c int, s int static, v int, f text, PRIMARY KEY (k, c))";
         run(&engine, table, None).await;
         // In token order: 1, 2, 4, 3.
@@ -86,8 +77,7 @@ fn wide_partitions_are_scanned_like_small_ones() {
             assert_eq!(run(&engine, "SELECT count(*) FROM w", page).await, [all.len().to_string()]);
             assert_eq!(run(&engine, "UPDATE w SET s = 1 WHERE k = 1 IF s = 9", page).await, ["false,1"]);
         }
-        engine.shutdown().await.expect("closes");
     });
+    close_engines(&lanes);
     lanes.shutdown();
-    std::fs::remove_dir_all(&dir).expect("removed");
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use embedded::Embedded;
 use engine::{Engine, Error, Guardrail, Outcome, Plan, Request, Value};
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
 
 /// Engine in memory, on one core.
 pub(crate) struct Server(Lanes);
@@ -22,16 +22,9 @@ pub(crate) struct Session(pub(crate) Rc<Embedded>);
 impl Server {
     /// Starts an engine with a keyspace `ks`, and runs the statements in it.
     pub(crate) fn with(statements: &'static [&'static str]) -> Server {
-        let config = Config { cores: vec![0], pin: false, ..Config::detect() };
-        let server = Server(Lanes::start(config).expect("lanes start"));
-        server.0.block_on(0, Group::CONTROL, || async {
-            let engine = Embedded::open(storage::Options::in_memory()).await.expect("opens");
-            KEEP.with(|keep| *keep.borrow_mut() = Some(engine));
-        });
+        let server = Server(testkit::Setup::new(1).start());
         server.run(async |session| {
-            let keyspace = "CREATE KEYSPACE ks WITH replication = \
-                            {'class': 'SimpleStrategy', 'replication_factor': 1}";
-            for text in [keyspace].into_iter().chain(statements.iter().copied()) {
+            for text in [testkit::KEYSPACE].into_iter().chain(statements.iter().copied()) {
                 session.run(text, &[]).await.expect(text);
             }
         });
@@ -40,9 +33,7 @@ impl Server {
 
     /// Runs a task with the engine.
     pub(crate) fn run<T: Send + 'static>(&self, task: impl AsyncFnOnce(Session) -> T + Send + 'static) -> T {
-        self.0.block_on(0, Group::DEFAULT, move || async move {
-            task(Session(KEEP.with(|keep| keep.borrow().clone()).expect("the engine is open"))).await
-        })
+        self.0.block_on(0, Group::DEFAULT, move || async move { task(Session(testkit::engine())).await })
     }
 
     /// Stops the server. Checks that no task poll spent more work units than the maximum.
@@ -51,10 +42,6 @@ impl Server {
         self.0.shutdown();
         assert!(most <= lanes::UNITS_MAX, "a task poll spent {most} work units");
     }
-}
-
-thread_local! {
-    static KEEP: std::cell::RefCell<Option<Rc<Embedded>>> = const { std::cell::RefCell::new(None) };
 }
 
 impl Session {

@@ -286,6 +286,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
+    use testkit::Random;
+
     use super::*;
 
     /// Tokens that collide in all ways: random ones, neighbours, and ones with a long common
@@ -296,11 +298,6 @@ mod tests {
         let mask = u64::MAX.checked_shr(shared).unwrap_or(0);
         let prefix = [0, u64::MAX, 1 << 63][(random / 5 % 3) as usize];
         ((bits & mask) | (prefix & !mask)).cast_signed()
-    }
-
-    fn step(state: &mut u64) -> u64 {
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *state >> 16
     }
 
     fn shown(map: &TokenMap<u64>, first: i64, last: i64) -> Vec<(i64, u64)> {
@@ -315,12 +312,12 @@ mod tests {
     #[test]
     fn map_agrees_with_a_btree_and_clones_never_change() {
         for seed in 0..20 {
-            let mut state = seed;
+            let mut random = Random::new(seed);
             let (mut map, mut model) = (TokenMap::default(), BTreeMap::new());
             let mut clones = Vec::new();
             for n in 0..3000 {
-                let token = token(step(&mut state));
-                match step(&mut state) % 4 {
+                let token = token(random.next_u64());
+                match random.next_u64() % 4 {
                     0 => assert_eq!(map.get(token), model.get(&token), "seed {seed}, step {n}"),
                     1 => {
                         let (own, expected) = (map.get_mut(token), model.get_mut(&token));
@@ -338,7 +335,7 @@ mod tests {
             }
             clones.push((map, model));
             for (map, model) in clones {
-                let (a, b) = (token(step(&mut state)), token(step(&mut state)));
+                let (a, b) = (token(random.next_u64()), token(random.next_u64()));
                 for (first, last) in [(i64::MIN, i64::MAX), (a.min(b), a.max(b)), (a, a)] {
                     let expected: Vec<_> = model.range(first..=last).map(|(t, v)| (*t, *v)).collect();
                     assert_eq!(shown(&map, first, last), expected, "seed {seed}, {first}..={last}");
@@ -401,10 +398,10 @@ mod tests {
 
     #[test]
     fn map_is_freed_in_chunks_except_shared_branches() {
-        let (count, mut state) = (Rc::default(), 7);
+        let (count, mut random) = (Rc::default(), Random::new(7));
         let (mut map, mut clone) = (TokenMap::default(), TokenMap::default());
         for n in 0..20_000 {
-            map.insert(token(step(&mut state)), Counted::new(&count));
+            map.insert(token(random.next_u64()), Counted::new(&count));
             if n == 12_000 {
                 clone = map.clone();
             }
@@ -440,9 +437,9 @@ mod tests {
             // The reference count precedes the slots.
             8 + size_of_val(&*branch.slots) + below.sum::<usize>()
         }
-        let (mut map, mut state) = (TokenMap::default(), 1);
+        let (mut map, mut random) = (TokenMap::default(), Random::new(1));
         for n in 1..=200_000_usize {
-            let random = step(&mut state) << 32 ^ step(&mut state);
+            let random = random.next_u64();
             map.insert(random.wrapping_mul(0x9E37_79B9_7F4A_7C15).cast_signed(), [0; 2]);
             if n >= 64 && n % 5000 == 64 {
                 let each = bytes(&map.0) as f64 / n as f64;

@@ -188,12 +188,11 @@ mod tests {
 
     #[test]
     fn layers_equal_the_merge_of_all_writes() {
-        let (mut state, mut whole) = (5u64, put(0, 1));
+        let (mut random, mut whole) = (testkit::Random::new(5), put(0, 1));
         let mut partition = Partition::from_changes(&[Change::Row(put(0, 1))]).0;
         for step in 0..20_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let (element, timestamp) = ((state >> 33) as u32 % 2_000, (state >> 50) as i64 % 9);
-            let row = match state >> 60 {
+            let (element, timestamp) = (random.below(2_000) as u32, random.below(9) as i64);
+            let row = match random.below(16) {
                 0 => {
                     let mut row = RowBuilder::new(&[], b"", timestamp);
                     row.push(CellRef::dead(1, timestamp, 7));

@@ -162,11 +162,8 @@ mod tests {
 
     #[test]
     fn steps_agree_with_a_list_of_ranges() {
-        let mut state = 7u64;
-        let mut next = |below: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) % below
-        };
+        let mut random = testkit::Random::new(7);
+        let mut next = |below: u64| random.below(below);
         for _ in 0..300 {
             let mut ranges = Ranges::default();
             let mut list = Vec::new();

@@ -163,11 +163,8 @@ mod tests {
 
     #[test]
     fn superseding_row_equals_the_merge() {
-        let mut state = 3u64;
-        let mut next = |below: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) % below
-        };
+        let mut numbers = testkit::Random::new(3);
+        let mut next = |below: u64| numbers.below(below);
         let mut quick = 0;
         for _ in 0..5000 {
             let mut random = |base: u64| {

@@ -9,7 +9,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch};
 use bytes::Bytes;
-use lanes::sim::Random;
+use testkit::Random;
 
 use crate::sim::{Sim, block_on};
 use crate::*;

@@ -85,7 +85,7 @@ impl Deaths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::Random;
+    use testkit::Random;
 
     #[test]
     fn counts_never_exceed_the_dead() {

@@ -66,7 +66,7 @@ mod tests {
     use schema::Sharding;
 
     use super::*;
-    use crate::sim::Random;
+    use testkit::Random;
 
     fn owner(shards: u32, shard: u32) -> Owner {
         Owner { sharding: Sharding { shards, ignore_msb: 12 }, shard }

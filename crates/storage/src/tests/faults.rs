@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use lanes::sim::{Effect, Fault, Kind};
+use testkit::sim::{Effect, Fault, Kind};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! A server on a full disk starts, serves reads, and frees space.
 
-use lanes::sim::{Effect, Fault, Kind};
+use testkit::sim::{Effect, Fault, Kind};
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn shard_on_a_full_disk_opens_and_serves_reads() {
         drop_tasks();
         let leftover = PathBuf::from("/data/shard-0000/tables/00000000000fffff.table");
         if seed % 2 == 1 {
-            let options = lanes::sim::OpenOptions { write: true, create: true, ..Default::default() };
+            let options = testkit::sim::OpenOptions { write: true, create: true, ..Default::default() };
             block_on(async {
                 let file = sim.disk.open(&leftover, options).await.expect("made");
                 file.write_at(0, Bytes::from(vec![0; 5000])).await.expect("written");

@@ -1,6 +1,6 @@
 //! The log is bounded under any load, and a start reads only the records that are not flushed.
 
-use lanes::sim::{Effect, Fault, Kind};
+use testkit::sim::{Effect, Fault, Kind};
 
 use super::*;
 use crate::log::bound::LogBound;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::sim::Random;
+use testkit::Random;
 
 fn options(strategy: Strategy) -> TableOptions {
     TableOptions { strategy, ..TableOptions::default() }

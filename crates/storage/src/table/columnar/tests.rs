@@ -13,7 +13,7 @@ use crate::table::columnar::layout::{ColumnEncoding, ColumnLayout};
 use crate::table::columnar::region::{Packing, RegionMax, crc};
 use crate::table::columnar::{Block, BlockBuilder, HeadRef};
 use crate::table::statistics::{Statistics, WriteTime};
-use lanes::sim::Random;
+use testkit::Random;
 
 const FILE: u64 = 77;
 

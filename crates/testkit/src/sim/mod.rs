@@ -1,5 +1,5 @@
 //! Simulated disk for tests: in memory, deterministic by its seed, with every failure that a real
-//! one has. It has the operations of [`crate::disk`], needs no lanes, and uses neither clock nor
+//! one has. It has the operations of [`lanes::disk`], needs no lanes, and uses neither clock nor
 //! real files.
 //!
 //! 1. An operation is *in flight* from the first poll of its future, waits a few polls, and then
@@ -21,7 +21,6 @@
 mod fault;
 mod inode;
 mod names;
-mod random;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -35,10 +34,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::disk::BLOCK;
-pub use crate::disk::OpenOptions;
 pub use fault::{Effect, Fault, Kind};
-pub use random::Random;
+use lanes::disk::BLOCK;
+pub use lanes::disk::OpenOptions;
 use state::{Answer, Request, State};
 
 /// Simulated disk. Clones are the same disk.
@@ -62,7 +60,7 @@ impl Disk {
         Running { disk: self.clone(), life, request: Some(request), ticket: None }.await
     }
 
-    /// Opens a file, as [`crate::disk::open`] does.
+    /// Opens a file, as [`lanes::disk::open`] does.
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, or a fault.
@@ -77,7 +75,7 @@ impl Disk {
         }
     }
 
-    /// Creates a folder and its parents, as [`crate::disk::create_dir_all`] does.
+    /// Creates a folder and its parents, as [`lanes::disk::create_dir_all`] does.
     ///
     /// # Errors
     /// A file is in the way, or a fault.
@@ -85,7 +83,7 @@ impl Disk {
         self.request(Request::MakeFolder { path: path.into() }).await.map(drop)
     }
 
-    /// Removes a file, as [`crate::disk::remove_file`] does.
+    /// Removes a file, as [`lanes::disk::remove_file`] does.
     ///
     /// # Errors
     /// `NotFound`, or a fault.
@@ -93,7 +91,7 @@ impl Disk {
         self.request(Request::Remove { path: path.into() }).await.map(drop)
     }
 
-    /// Removes an empty folder, as [`crate::disk::remove_dir`] does.
+    /// Removes an empty folder, as [`lanes::disk::remove_dir`] does.
     ///
     /// # Errors
     /// `NotFound`, `DirectoryNotEmpty`, or a fault.
@@ -101,7 +99,7 @@ impl Disk {
         self.request(Request::RemoveFolder { path: path.into() }).await.map(drop)
     }
 
-    /// Renames a file, as [`crate::disk::rename`] does. Not for folders.
+    /// Renames a file, as [`lanes::disk::rename`] does. Not for folders.
     ///
     /// # Errors
     /// `NotFound`, or a fault.
@@ -109,7 +107,7 @@ impl Disk {
         self.request(Request::Rename { from: from.into(), to: to.into() }).await.map(drop)
     }
 
-    /// Creates a second name for a file, as [`crate::disk::hard_link`] does.
+    /// Creates a second name for a file, as [`lanes::disk::hard_link`] does.
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, or a fault.
@@ -117,7 +115,7 @@ impl Disk {
         self.request(Request::Link { from: from.into(), to: to.into() }).await.map(drop)
     }
 
-    /// Returns the names in a folder, as [`crate::disk::list_dir`] does.
+    /// Returns the names in a folder, as [`lanes::disk::list_dir`] does.
     ///
     /// # Errors
     /// `NotFound`, or a fault.
@@ -128,7 +126,7 @@ impl Disk {
         }
     }
 
-    /// Makes a folder's entries durable, as [`crate::disk::sync_dir`] does.
+    /// Makes a folder's entries durable, as [`lanes::disk::sync_dir`] does.
     ///
     /// # Errors
     /// `NotFound`, or a fault. After a fault it is unknown which changes are durable.
@@ -136,7 +134,7 @@ impl Disk {
         self.request(Request::SyncFolder { path: path.into() }).await.map(drop)
     }
 
-    /// Takes the exclusive lock of a file, as [`crate::disk::lock_file`] does, until the returned
+    /// Takes the exclusive lock of a file, as [`lanes::disk::lock_file`] does, until the returned
     /// value is dropped or the machine crashes.
     ///
     /// # Errors
@@ -304,7 +302,7 @@ impl File {
         self.request(|inode| Request::Write { inode, offset, data, durable }).await.map(drop)
     }
 
-    /// Makes the file durable, as [`crate::disk::File::sync_all`] does.
+    /// Makes the file durable, as [`lanes::disk::File::sync_all`] does.
     ///
     /// # Errors
     /// A fault. Earlier writes may then be lost at the next crash, even if a second call succeeds.
@@ -331,7 +329,7 @@ impl File {
         self.len().await.map(|len| len == 0)
     }
 
-    /// Makes the file `len` bytes of durable zeros, as [`crate::disk::File::allocate`] does.
+    /// Makes the file `len` bytes of durable zeros, as [`lanes::disk::File::allocate`] does.
     ///
     /// # Errors
     /// `StorageFull`, or a fault.

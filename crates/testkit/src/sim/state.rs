@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use super::OpenOptions;
 use super::fault::{Effect, Fault, Kind, Step};
 use super::inode::{self, Inode};
 use super::names::{self, Names, Node};
-use super::{OpenOptions, Random};
+use crate::Random;
 
 /// Number of steps kept for printing.
 const RECORD_MAX: usize = 200;
@@ -425,7 +426,7 @@ impl State {
         if fits < end { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(Answer::Done) }
     }
 
-    /// Allocates durable zeros, as [`crate::disk::File::allocate`] does.
+    /// Allocates durable zeros, as [`lanes::disk::File::allocate`] does.
     fn allocate(&mut self, inode: u64, len: u64) -> io::Result<()> {
         if self.length_within_capacity(inode, len) < len {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));

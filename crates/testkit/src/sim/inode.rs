@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::Random;
+use crate::Random;
 
 /// Unit that a disk writes whole or not at all, bytes.
 pub(super) const SECTOR: u64 = 512;
