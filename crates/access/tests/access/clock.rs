@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use crate::common::Server;
 use embedded::WallClock;
+use testkit::Folder;
 
 const HOUR_US: i64 = 3_600_000_000;
 
 #[test]
 fn role_changes_survive_a_clock_step_back() {
-    let dir = std::env::temp_dir().join(format!("fairlane-access-clock-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
+    let dir = Folder::new("access-clock");
     let now_us = Arc::new(AtomicI64::new(1_800_000_000_000_000));
     let session = |statements: &[&str]| -> Vec<String> {
         let clock = now_us.clone();
-        let server = Server::start_at(Some(dir.clone()), WallClock::new(move || clock.load(SeqCst)));
+        let server = Server::start_at(Some(&dir), WallClock::new(move || clock.load(SeqCst)));
         let answers = statements.iter().map(|text| server.run(0, "admin!", text)).collect();
         server.stop();
         now_us.fetch_sub(HOUR_US, SeqCst);
@@ -51,5 +51,4 @@ fn role_changes_survive_a_clock_step_back() {
         ),
         "{roles}"
     );
-    std::fs::remove_dir_all(&dir).expect("removed");
 }

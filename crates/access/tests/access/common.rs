@@ -4,21 +4,21 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 
-use access::{Access, Admin, AuthError, Login};
-use embedded::{Embedded, WallClock};
+use access::{Access, AuthError, Login};
+use embedded::WallClock;
 use engine::{Engine, Error, Outcome, Request};
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
+use testkit::{Setup, close_engines, open_roles, run, texts};
 use workload::Levels;
 
 /// The password of every role in these tests.
-pub(crate) const PASSWORD: &str = "secret";
+pub(crate) const PASSWORD: &str = testkit::ADMIN.1;
 pub(crate) const CORES: usize = 2;
 
 thread_local! {
-    static ENGINE: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
     static SESSIONS: RefCell<HashMap<String, Login>> = RefCell::default();
     static ACCESS: RefCell<Option<Rc<Access>>> = const { RefCell::new(None) };
 }
@@ -34,37 +34,14 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts a server in memory, or in a directory.
-    pub(crate) fn start(dir: Option<PathBuf>) -> Server {
+    pub(crate) fn start(dir: Option<&Path>) -> Server {
         Server::start_at(dir, WallClock::default())
     }
 
     /// Starts a server with another clock.
-    pub(crate) fn start_at(dir: Option<PathBuf>, clock: WallClock) -> Server {
-        let config = Config { cores: (0..CORES).collect(), pin: false, ..Config::detect() };
-        let lanes = Lanes::start(config).expect("lanes start");
-        let levels = Levels::new(lanes.clone());
-        for core in 0..CORES {
-            let (dir, clock) = (dir.clone(), clock.clone());
-            lanes.block_on(core, Group::CONTROL, move || async move {
-                let mut options = storage::Options::in_memory();
-                (options.dir, options.shard, options.shards) = (dir, core as u32, CORES as u32);
-                ENGINE.set(Some(Embedded::open_at(options, clock).await.expect("opens")));
-            });
-        }
-        let mut shared = None;
-        for core in 0..CORES {
-            let (levels, attached) = (levels.clone(), shared.clone());
-            shared = lanes.block_on(core, Group::CONTROL, move || async move {
-                let engine = ENGINE.with_borrow(|engine| engine.clone().expect("open"));
-                let admin = Admin { name: "admin".into(), password: PASSWORD.into() };
-                let access = match attached {
-                    Some(shared) => Access::attach(engine, shared),
-                    None => Access::open(engine, levels, Some(admin)).await.expect("opens"),
-                };
-                ACCESS.set(Some(access.clone()));
-                Some(access.shared())
-            });
-        }
+    pub(crate) fn start_at(dir: Option<&Path>, clock: WallClock) -> Server {
+        let lanes = Setup::new(CORES).dir(dir).clock(clock).start();
+        open_roles(&lanes, &Levels::new(lanes.clone()), |_, access| ACCESS.set(Some(access)));
         Server { lanes }
     }
 
@@ -95,12 +72,10 @@ impl Server {
     }
 
     pub(crate) fn stop(self) {
-        for core in (0..CORES).rev() {
-            self.lanes.block_on(core, Group::CONTROL, || async {
-                drop(ACCESS.take());
-                ENGINE.take().expect("open").shutdown().await.expect("closes");
-            });
+        for core in 0..CORES {
+            self.lanes.block_on(core, Group::CONTROL, || async { drop(ACCESS.take()) });
         }
+        close_engines(&self.lanes);
         self.lanes.shutdown();
     }
 }
@@ -119,10 +94,7 @@ pub(crate) async fn open_session(access: &Rc<Access>, role: &str) -> Result<Logi
 
 /// Runs a statement on the engine without a role. Does not follow schema changes.
 pub(crate) async fn engine_alone(text: &str) -> Result<Outcome, Error> {
-    let engine = ENGINE.with_borrow(|engine| engine.clone().expect("open"));
-    let statement = cql::parse(text).expect(text);
-    let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
-    engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await
+    run(&testkit::engine(), text).await
 }
 
 /// Runs a statement like the server: checks the rights, then dispatches it.
@@ -131,7 +103,7 @@ pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) ->
     if Access::handles(&statement) {
         return access.execute(login, &statement, Some("ks")).await;
     }
-    let engine = ENGINE.with_borrow(|engine| engine.clone().expect("open"));
+    let engine = testkit::engine();
     access.authorize_statement(login, &statement, Some("ks"))?;
     if let cql::Statement::Describe(_) = statement {
         return Ok(Outcome::Void);
@@ -155,13 +127,7 @@ pub(crate) fn format_result(result: Result<Outcome, Error>) -> String {
         Ok(Outcome::Rows(rows)) => {
             let names: Vec<&str> = rows.columns.iter().map(|column| column.name.as_str()).collect();
             let mut lines = vec![names.join(" | ")];
-            for row in rows.decoded() {
-                let cell = |(cell, column): (&Option<&[u8]>, &engine::ColumnSpec)| {
-                    cell.map_or("null".to_owned(), |cell| schema::value::to_text(&column.ty, cell))
-                };
-                let cells: Vec<String> = row.iter().zip(rows.columns.iter()).map(cell).collect();
-                lines.push(cells.join(" | "));
-            }
+            lines.extend(texts(&rows).iter().map(|row| row.join(" | ")));
             lines.join("\n")
         }
         Ok(_) => "ok".to_owned(),

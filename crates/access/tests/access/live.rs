@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::common::{CORES, PASSWORD, Server, format_result, open_session, statement};
 use access::{Access, AuthError, Login};
 use engine::{Action, Target};
+use testkit::Folder;
 use workload::{Kind, WorkloadType};
 
 async fn log_in(access: &Rc<Access>, role: &str) -> Login {
@@ -136,8 +137,8 @@ fn concurrent_changes_of_all_cores_succeed() {
 
 #[test]
 fn roles_and_levels_survive_a_restart() {
-    let dir = std::env::temp_dir().join(format!("fairlane-access-{}", std::process::id()));
-    let server = Server::start(Some(dir.clone()));
+    let dir = Folder::new("access");
+    let server = Server::start(Some(&dir));
     prepare(
         &server,
         &[
@@ -157,7 +158,7 @@ fn roles_and_levels_survive_a_restart() {
         ],
     );
     server.stop();
-    let server = Server::start(Some(dir.clone()));
+    let server = Server::start(Some(&dir));
     let refused = server.on(1, |access| async move { access.authenticate("admin", PASSWORD).await.err() });
     let text = "Provided username admin and/or password are incorrect".to_owned();
     assert_eq!(refused, Some(AuthError::Refused(text)), "later starts ignore the first password");
@@ -176,7 +177,6 @@ fn roles_and_levels_survive_a_restart() {
     let permissions = server.run(0, "ann", "LIST ALL PERMISSIONS OF ann");
     assert_eq!(permissions.lines().last(), Some("'people' | 'people' | '<keyspace system_auth>' | 'SELECT'"));
     server.stop();
-    let _ = std::fs::remove_dir_all(dir);
 }
 
 #[test]
@@ -304,9 +304,9 @@ fn start<'a>(user: &'a str, client_first: &'a [u8]) -> access::ScramStart<'a> {
 
 #[test]
 fn decoys_survive_a_restart() {
-    let dir = std::env::temp_dir().join(format!("fairlane-decoys-{}", std::process::id()));
-    let challenge = |dir: &std::path::PathBuf, user: &'static str| {
-        let server = Server::start(Some(dir.clone()));
+    let dir = Folder::new("decoys");
+    let challenge = |dir: &std::path::Path, user: &'static str| {
+        let server = Server::start(Some(dir));
         let text = server.on(1, move |access| async move {
             let (_, answer) = access.begin_scram(user, b"n,,n=,r=abc").expect("begins");
             answer.split_once(",s=").expect("a salt").1.to_owned()
@@ -316,7 +316,6 @@ fn decoys_survive_a_restart() {
     };
     let (first, again) = (challenge(&dir, "unknown"), challenge(&dir, "unknown"));
     let other = challenge(&dir, "other");
-    let _ = std::fs::remove_dir_all(dir);
     assert_eq!(first, again);
     assert_ne!(first, other);
     assert!(first.ends_with(",i=4096"), "{first}");

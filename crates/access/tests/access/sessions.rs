@@ -6,6 +6,7 @@ use std::rc::Rc;
 use crate::common::{PASSWORD, Server, engine_alone, format_result, open_session, statement};
 use access::{Access, Login};
 use engine::{Action, Error, Outcome, SchemaChange, Target};
+use testkit::Folder;
 
 const ANN: &str = "CREATE ROLE ann WITH PASSWORD = 'secret' AND LOGIN = true";
 const KS: &str = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -147,8 +148,8 @@ fn role_change_runs_in_the_level_of_the_session() {
 
 #[test]
 fn grant_does_not_hold_for_a_later_table_of_its_name() {
-    let dir = std::env::temp_dir().join(format!("fairlane-grants-{}", std::process::id()));
-    let server = Server::start(Some(dir.clone()));
+    let dir = Folder::new("grants");
+    let server = Server::start(Some(&dir));
     prepare(
         &server,
         &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", "CREATE TABLE ks.u (k int PRIMARY KEY)", ANN],
@@ -171,7 +172,7 @@ fn grant_does_not_hold_for_a_later_table_of_its_name() {
     });
     check(&server, [false, true]);
     server.stop();
-    let server = Server::start(Some(dir.clone()));
+    let server = Server::start(Some(&dir));
     check(&server, [false, true]);
     let stored =
         server.run(0, "admin", "SELECT resource FROM system_auth.role_permissions WHERE role = 'ann'");
@@ -180,13 +181,12 @@ fn grant_does_not_hold_for_a_later_table_of_its_name() {
     prepare(&server, &["GRANT SELECT ON ks.t TO ann"]);
     check(&server, [true, true]);
     server.stop();
-    let _ = std::fs::remove_dir_all(dir);
 }
 
 #[test]
 fn grant_of_version_0_1_0_is_bound_to_its_table() {
-    let dir = std::env::temp_dir().join(format!("fairlane-old-grants-{}", std::process::id()));
-    let server = Server::start(Some(dir.clone()));
+    let dir = Folder::new("old-grants");
+    let server = Server::start(Some(&dir));
     prepare(&server, &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", ANN]);
     server.on(0, |_| async {
         let old = "INSERT INTO system_auth.role_permissions (role, resource, permission) \
@@ -194,7 +194,7 @@ fn grant_of_version_0_1_0_is_bound_to_its_table() {
         engine_alone(old).await.expect(old);
     });
     server.stop();
-    let server = Server::start(Some(dir.clone()));
+    let server = Server::start(Some(&dir));
     let may = server
         .on(1, |access| async move { access.authorize(&log_in(&access, "ann").await, &select("t")).is_ok() });
     assert!(may);
@@ -202,7 +202,6 @@ fn grant_of_version_0_1_0_is_bound_to_its_table() {
         server.run(0, "admin", "SELECT resource FROM system_auth.role_permissions WHERE role = 'ann'");
     assert_eq!((stored.lines().count(), stored.matches("data/ks/t/").count()), (2, 1), "{stored}");
     server.stop();
-    let _ = std::fs::remove_dir_all(dir);
 }
 
 #[test]

@@ -2,23 +2,19 @@
 #![expect(clippy::disallowed_methods, reason = "the client runs outside the lanes")]
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part of this")]
 
-use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Access, Admin};
 use bytes::BytesMut;
 use embedded::Embedded;
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
 use server::logging::Logger;
 use server::{Listening, PerCore, Server, ServerConfig};
+pub use testkit::ADMIN;
 use wire::*;
-
-/// Name and password of the administrator.
-pub const ADMIN: (&str, &str) = ("admin", "secret");
 
 /// Time limit of every wait. An operation that takes longer has failed.
 const WAIT_MAX: Duration = Duration::from_secs(20);
@@ -28,11 +24,6 @@ pub struct TestServer {
     pub lanes: Lanes,
     pub server: Server,
     pub at: Listening,
-}
-
-thread_local! {
-    /// Engines of this core, kept while its thread lives.
-    static KEPT: RefCell<Vec<Rc<Embedded>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Returns settings for tests: free ports, no delays.
@@ -49,33 +40,6 @@ pub fn settings() -> ServerConfig {
 
 /// Wraps the engine that the server uses.
 pub type Wrap = Arc<dyn Fn(Rc<Embedded>) -> Rc<dyn engine::Engine> + Send + Sync>;
-
-/// Opens this core's engine.
-async fn open() {
-    let (shard, shards) = (lanes::current_core() as u32, lanes::cores() as u32);
-    let options = storage::Options { shard, shards, ..storage::Options::in_memory() };
-    let engine = Embedded::open(options).await.expect("the engine opens");
-    KEPT.with_borrow_mut(|kept| kept.push(engine));
-}
-
-/// Opens roles on core 0 or attaches to them on other cores, and adds this core to the server.
-async fn join(
-    server: Server,
-    levels: Arc<workload::Levels>,
-    first: Option<Arc<access::Shared>>,
-    wrap: Wrap,
-) -> Arc<access::Shared> {
-    let engine = KEPT.with_borrow(|kept| kept.last().expect("opened").clone());
-    let access = match first {
-        Some(shared) => Access::attach(engine.clone(), shared),
-        None => {
-            let admin = Admin { name: ADMIN.0.into(), password: ADMIN.1.into() };
-            Access::open(engine.clone(), levels, Some(admin)).await.expect("roles open")
-        }
-    };
-    server.join(PerCore { engine: wrap(engine), access: access.clone() });
-    access.shared()
-}
 
 impl TestServer {
     /// Starts a server of `cores` cores.
@@ -94,17 +58,12 @@ impl TestServer {
     }
 
     fn start_all(cores: usize, config: ServerConfig, wrap: Wrap, logger: Logger) -> TestServer {
-        let lanes_config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
-        let lanes = Lanes::start(lanes_config).expect("lanes start");
-        let levels = workload::Levels::new(lanes.clone());
+        let lanes = testkit::Setup::new(cores).start();
         let server = Server::new(config, logger, cores);
-        (0..cores).for_each(|core| lanes.block_on(core, Group::CONTROL, open));
-        let mut shared = None;
-        for core in 0..cores {
-            let (server, levels, first) = (server.clone(), levels.clone(), shared.clone());
-            let wrap = wrap.clone();
-            shared = Some(lanes.block_on(core, Group::CONTROL, move || join(server, levels, first, wrap)));
-        }
+        let joined = server.clone();
+        testkit::open_roles(&lanes, &workload::Levels::new(lanes.clone()), move |engine, access| {
+            joined.join(PerCore { engine: wrap(engine), access });
+        });
         let at = server.open_on(&lanes).expect("the ports open");
         TestServer { lanes, server, at }
     }
@@ -113,8 +72,7 @@ impl TestServer {
     pub fn limit(&self, guardrail: engine::Guardrail, warn: u64) {
         for core in 0..self.lanes.cores() {
             self.lanes.block_on(core, Group::CONTROL, move || async move {
-                let engine = KEPT.with_borrow(|kept| kept.last().expect("opened").clone());
-                engine::Engine::registry(&*engine).guardrails().set(guardrail, warn, 0);
+                engine::Engine::registry(&*testkit::engine()).guardrails().set(guardrail, warn, 0);
             });
         }
     }

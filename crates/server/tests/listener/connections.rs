@@ -27,15 +27,9 @@ fn id(admin: &mut Client, client: &Client) -> String {
 }
 
 /// Waits until `count` connections are shown.
-#[expect(clippy::disallowed_methods, reason = "the clients run outside the lanes")]
 fn until_shown(admin: &mut Client, count: usize) {
-    for _ in 0..10_000 {
-        if admin.run("SELECT id FROM system.connections").texts().len() == count {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    panic!("expected {count} connections to be shown");
+    let shown = || admin.run("SELECT id FROM system.connections").texts().len() == count;
+    testkit::until(&format!("{count} connections are shown"), shown);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use crate::common::{ADMIN, Answer, Client, TestServer, assert_short_polls, settings, values};
 use frontdoor::Accounts;
 use server::ServerConfig;
+use testkit::until;
 use wire::{
     BatchBuf, BatchEntry, BatchKind, BatchParams, Compression, Execute, Prepare, Query, QueryParams, Request,
     Statement, Value, Values, ValuesBuf, Version,
@@ -369,24 +370,12 @@ fn unread_answers_stay_charged() {
     stalled.queue(&query(text));
     stalled.flush();
     let mut other = server.client(Version::V4, ("nobody", "nobody"));
-    until(|| accounts.all().used_bytes() >= 12_000_000);
+    until("answers are held", || accounts.all().used_bytes() >= 12_000_000);
     assert_eq!(other.query(text).code(), 0x1001);
     assert!(matches!(admin.query(text), Answer::Rows { .. }), "another role has its own account");
     assert!(matches!(stalled.receive(), Some((_, Answer::Rows { .. }))));
-    until(|| accounts.all().used_bytes() == 0);
+    until("no answer is held", || accounts.all().used_bytes() == 0);
     assert!(matches!(other.query(text), Answer::Rows { .. }));
-}
-
-/// Waits until `holds` returns true.
-#[expect(clippy::disallowed_methods, reason = "the clients run outside the lanes")]
-fn until(holds: impl Fn() -> bool) {
-    for _ in 0..2_000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    panic!("the condition was not met in 10 s");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use engine::{
     Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request as EngineRequest, Schema,
     SchemaListener, Value,
 };
+use testkit::until;
 use wire::*;
 
 /// Counters of running statements: now, the maximum at one time, and in total.
@@ -117,12 +118,6 @@ fn queue(client: &mut Client, text: &str) {
     client.queue(&Request::Query(Query { text, params: QueryParams::default() }));
 }
 
-fn until(holds: impl Fn() -> bool) {
-    while !holds() {
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn level_runs_at_most_max_concurrency_statements() {
     const CLIENTS: usize = 10;
@@ -172,14 +167,16 @@ fn usage(admin: &mut Client, column: &str) -> i64 {
 fn limiter_holds_statements_but_not_those_on_the_server() {
     const SENT: usize = 400;
     let (server, mut admin, running) = start("max_concurrency = 'auto'");
-    until(|| server.get("/metrics").1.contains("fairlane_concurrency_limit{level=\"few\"}"));
+    until("a limit is exported", || {
+        server.get("/metrics").1.contains("fairlane_concurrency_limit{level=\"few\"}")
+    });
     running.stuck.store(true, SeqCst);
     // Nothing ends, so that each core admits what it assumes at the start, at most
     // 1 + 1 ms ÷ 20 µs.
     let mut client = few(&server);
     (0..SENT).for_each(|_| queue(&mut client, READ));
     client.flush();
-    until(|| running.now.load(SeqCst) >= 10);
+    until("10 statements run", || running.now.load(SeqCst) >= 10);
     let mut other = few(&server);
     let answer = other.query("SELECT key FROM system.local");
     assert!(matches!(answer, Answer::Rows { .. }), "{answer:?}");
@@ -203,10 +200,12 @@ fn role_cancels_its_statements_and_superuser_cancels_any() {
     let (mut first, mut second, mut third) = (few(&server), few(&server), few(&server));
     queue(&mut first, READ);
     first.flush();
-    until(|| running.now.load(SeqCst) == 1);
+    until("one statement runs", || running.now.load(SeqCst) == 1);
     queue(&mut second, READ);
     second.flush();
-    until(|| server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1"));
+    until("a statement waits", || {
+        server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1")
+    });
     let shown = admin
         .query("SELECT id, state, statement FROM system.running_statements WHERE service_level = 'few'")
         .texts();
@@ -226,11 +225,11 @@ fn role_cancels_its_statements_and_superuser_cancels_any() {
     assert_eq!(third.query(&format!("CANCEL STATEMENT '{}'", id("running"))), Answer::Void);
     let Some((_, Answer::Error(error))) = first.receive() else { panic!("it was cancelled") };
     assert_eq!(error.kind.code(), 0x2200);
-    until(|| running.now.load(SeqCst) == 0);
+    until("no statement runs", || running.now.load(SeqCst) == 0);
     // The connection's next statement reuses the entry of the cancelled one, but not its id.
     queue(&mut first, READ);
     first.flush();
-    until(|| running.now.load(SeqCst) == 1);
+    until("one statement runs", || running.now.load(SeqCst) == 1);
     let unknown = admin.query(&format!("CANCEL STATEMENT '{}'", id("running")));
     assert_eq!(unknown.code(), 0x2200, "{unknown:?}");
     running.stuck.store(false, SeqCst);
@@ -245,18 +244,18 @@ fn scrub_ends_when_cancelled_or_its_client_disconnects() {
     let mut first = few(&server);
     queue(&mut first, "SCRUB ks.counted");
     first.flush();
-    until(|| running.now.load(SeqCst) == 1);
+    until("one statement runs", || running.now.load(SeqCst) == 1);
     let shown = admin.query("SELECT id, statement FROM system.running_statements").texts();
     let row = shown.iter().find(|row| row[1] == "scrub ks.counted").expect("it runs");
     assert_eq!(admin.query(&format!("CANCEL STATEMENT '{}'", row[0])), Answer::Void);
     let Some((_, Answer::Error(error))) = first.receive() else { panic!("it was cancelled") };
     assert_eq!(error.kind.code(), 0x2200);
-    until(|| running.now.load(SeqCst) == 0);
+    until("no statement runs", || running.now.load(SeqCst) == 0);
     queue(&mut first, "SCRUB ks.counted");
     first.flush();
-    until(|| running.now.load(SeqCst) == 1);
+    until("one statement runs", || running.now.load(SeqCst) == 1);
     drop(first);
-    until(|| running.now.load(SeqCst) == 0);
+    until("no statement runs", || running.now.load(SeqCst) == 0);
 }
 
 #[test]
@@ -266,11 +265,11 @@ fn full_queue_and_queue_timeout_reject_the_statement() {
     let (mut first, mut second, mut third) = (few(&server), few(&server), few(&server));
     queue(&mut first, READ);
     first.flush();
-    until(|| running.now.load(SeqCst) == 1);
+    until("one statement runs", || running.now.load(SeqCst) == 1);
     queue(&mut second, READ);
     second.flush();
     let waiting = || server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1");
-    until(waiting);
+    until("a statement waits", waiting);
     let Answer::Error(full) = third.query(READ) else { panic!("the queue is full") };
     assert_eq!(full.kind.code(), 0x1001);
     let text = "The service level 'few' is overloaded: its queue is full (1 statements waiting, max_queue_size 1); \
@@ -308,17 +307,17 @@ fn full_queue_and_queue_timeout_reject_the_statement() {
     // RunningOne more slot admits a waiting statement.
     queue(&mut second, READ);
     second.flush();
-    until(waiting);
+    until("a statement waits", waiting);
     admin.run("ALTER SERVICE LEVEL few WITH max_concurrency = 2");
-    until(|| running.now.load(SeqCst) == 2);
+    until("2 statements run", || running.now.load(SeqCst) == 2);
     // A client that disconnects leaves the queue and releases its slot.
     queue(&mut third, READ);
     third.flush();
-    until(waiting);
+    until("a statement waits", waiting);
     drop(third);
-    until(|| !waiting());
+    until("no statement waits", || !waiting());
     drop(second);
-    until(|| running.now.load(SeqCst) == 1);
+    until("one statement runs", || running.now.load(SeqCst) == 1);
     running.stuck.store(false, SeqCst);
     assert_eq!(first.receive().expect("an answer").1, Answer::Void);
     assert_eq!(first.query(READ), Answer::Void);
@@ -336,7 +335,7 @@ fn read_over_its_query_limit_is_cancelled_or_demoted() {
     let text =
         "The statement went beyond the query_limit of service level 'few': elapsed 20 ms. It was cancelled.";
     assert_eq!((failure.kind.code(), failure.message.as_str()), (0x2200, text));
-    until(|| running.now.load(SeqCst) == 0);
+    until("no statement runs", || running.now.load(SeqCst) == 0);
     admin.run("CREATE SERVICE LEVEL slow WITH shares = 1");
     admin.run("ALTER SERVICE LEVEL few WITH query_limit = {'elapsed': '20ms', 'action': 'demote:slow'}");
     queue(&mut client, READ);
@@ -348,7 +347,7 @@ fn read_over_its_query_limit_is_cancelled_or_demoted() {
             |line: &str| line.starts_with("fairlane_dispatches_total{level=\"slow\",lane=\"fast\"}");
         metrics.lines().find(|line| dispatches(line)).is_some_and(|line| !line.ends_with(" 0"))
     };
-    until(used);
+    until("work of the level is dispatched", used);
     running.stuck.store(false, SeqCst);
     assert_eq!(client.receive().expect("an answer").1, Answer::Void);
     let refused =
@@ -365,8 +364,10 @@ fn ended_session_answers_cancelled_statements_and_closes() {
     let streams =
         [(); 2].map(|()| first.queue(&Request::Query(Query { text: READ, params: QueryParams::default() })));
     first.flush();
-    until(|| running.now.load(SeqCst) == 1);
-    until(|| server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1"));
+    until("one statement runs", || running.now.load(SeqCst) == 1);
+    until("a statement waits", || {
+        server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1")
+    });
     let shown = admin
         .query("SELECT id, service_level, stage FROM system.connections WHERE role = 'few' ALLOW FILTERING");
     let shown = shown.texts();
@@ -390,5 +391,5 @@ fn ended_session_answers_cancelled_statements_and_closes() {
         ended, streams,
         "the running and the waiting statement are answered, then the socket is closed"
     );
-    until(|| running.now.load(SeqCst) == 0);
+    until("no statement runs", || running.now.load(SeqCst) == 0);
 }

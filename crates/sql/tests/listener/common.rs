@@ -3,21 +3,16 @@
 #![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part of this")]
 
-use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Access, Admin};
-use embedded::Embedded;
 use engine::{Engine, Request};
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
 use sql::{Sql, SqlConfig};
+pub use testkit::ADMIN;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
-
-/// Name and password of the administrator.
-pub const ADMIN: (&str, &str) = ("admin", "secret");
 
 /// Timeout of a test's client. A test that takes longer has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,39 +25,6 @@ pub struct TestListener {
     pub at: SocketAddr,
 }
 
-thread_local! {
-    /// Keeps a core's engine as long as its thread lives.
-    static KEPT: RefCell<Vec<Rc<Embedded>>> = const { RefCell::new(Vec::new()) };
-}
-
-async fn open() {
-    let (shard, shards) = (lanes::current_core() as u32, lanes::cores() as u32);
-    let options = storage::Options { shard, shards, ..storage::Options::in_memory() };
-    let engine = Embedded::open(options).await.expect("the engine opens");
-    KEPT.with_borrow_mut(|kept| kept.push(engine));
-}
-
-fn kept() -> Rc<Embedded> {
-    KEPT.with_borrow(|kept| kept.last().expect("opened").clone())
-}
-
-async fn join(
-    sql: Sql,
-    levels: Arc<workload::Levels>,
-    first: Option<Arc<access::Shared>>,
-) -> Arc<access::Shared> {
-    let engine = kept();
-    let access = match first {
-        Some(shared) => Access::attach(engine.clone(), shared),
-        None => {
-            let admin = Admin { name: ADMIN.0.into(), password: ADMIN.1.into() };
-            Access::open(engine.clone(), levels, Some(admin)).await.expect("roles open")
-        }
-    };
-    sql.join(engine, access.clone());
-    access.shared()
-}
-
 impl TestListener {
     pub fn start(cores: usize) -> TestListener {
         TestListener::start_with(cores, 1 << 30, SqlConfig::default())
@@ -70,19 +32,14 @@ impl TestListener {
 
     /// Starts a listener on a free port, with `cores` cores and `memory` bytes of query memory.
     pub fn start_with(cores: usize, memory: u64, config: SqlConfig) -> TestListener {
-        let of_lanes = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
-        let lanes = Lanes::start(of_lanes).expect("lanes start");
+        let lanes = testkit::Setup::new(cores).start();
         let levels = workload::Levels::new(lanes.clone());
         levels.memory().set_total(memory);
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let auth_failure_delay = Duration::from_millis(1);
         let sql = Sql::new(SqlConfig { listen, auth_failure_delay, ..config }, |_| ());
-        (0..cores).for_each(|core| lanes.block_on(core, Group::CONTROL, open));
-        let mut shared = None;
-        for core in 0..cores {
-            let (sql, levels, first) = (sql.clone(), levels.clone(), shared.clone());
-            shared = Some(lanes.block_on(core, Group::CONTROL, move || join(sql, levels, first)));
-        }
+        let joined = sql.clone();
+        testkit::open_roles(&lanes, &levels, move |engine, access| joined.join(engine, access));
         let opening = sql.clone();
         let limiting = workload::limit_levels(levels.clone(), PATIENCE);
         let at = lanes.block_on(0, Group::CONTROL, move || async move {
@@ -117,7 +74,7 @@ impl TestListener {
     pub fn counted(&self, metric: &'static str) -> u64 {
         let of = |core| {
             self.lanes.block_on(core, Group::CONTROL, move || async move {
-                let measures = kept().registry().measures();
+                let measures = testkit::engine().registry().measures();
                 let found = measures.iter().find(|measure| measure.metric.name == metric);
                 found.unwrap_or_else(|| panic!("{metric} is counted")).value as u64
             })
@@ -125,21 +82,12 @@ impl TestListener {
         (0..self.lanes.cores()).map(of).sum()
     }
 
-    /// Waits until `so` returns true. Panics with `what` after [`PATIENCE`].
-    pub fn until(&self, what: &str, so: impl Fn() -> bool) {
-        let began = std::time::Instant::now();
-        while !so() {
-            assert!(began.elapsed() < PATIENCE, "{what}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
     /// Runs CQL statements on core 0. Each must succeed.
     pub fn cql(&self, statements: &[&str]) {
         for text in statements {
             let statement = cql::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             self.lanes.block_on(0, Group::DEFAULT, move || async move {
-                let engine = kept();
+                let engine = testkit::engine();
                 let plan = engine.prepare(Rc::new(statement), None).expect("prepared");
                 engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await.expect("done")
             });

@@ -86,7 +86,7 @@ fn metrics_count_sessions_and_statements() {
     let check = |metric: &'static str, expected: u64| {
         let name = format!("fairlane_sql_{metric}");
         let name: &'static str = name.leak();
-        listener.until(&format!("{name} is {}, not {expected}", listener.counted(name)), || {
+        testkit::until(&format!("{name} is {}, not {expected}", listener.counted(name)), || {
             listener.counted(name) == expected
         });
     };

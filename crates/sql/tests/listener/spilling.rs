@@ -3,30 +3,13 @@
 
 use crate::common::{TestListener, refused, rows};
 use sql::SqlConfig;
+use testkit::{Folder, until};
 
 const MIB: u64 = 1 << 20;
 
-/// Temporary folder of a test.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    #[expect(clippy::disallowed_methods, reason = "a test's folder")]
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("fairlane-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a test's folder")]
-    fn files(&self) -> usize {
-        std::fs::read_dir(&self.0).expect("a folder").count()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+#[expect(clippy::disallowed_methods, reason = "a test's folder")]
+fn files(folder: &Folder) -> usize {
+    std::fs::read_dir(folder.path()).expect("a folder").count()
 }
 
 /// Memory limit of a level in these tests, bytes: a tenth of the total. Each operator gets 4 MiB
@@ -61,7 +44,7 @@ fn queries() -> [(&'static str, String); 3] {
 
 /// Starts a listener with a level `narrow` that has [`LIMIT`].
 fn limited(folder: &Folder) -> TestListener {
-    let config = SqlConfig { spill_dir: Some(folder.0.clone()), ..SqlConfig::default() };
+    let config = SqlConfig { spill_dir: Some(folder.to_path_buf()), ..SqlConfig::default() };
     let listener = TestListener::start_with(2, 10 * LIMIT, config);
     listener.client(async {
         let admin = listener.admin().await;
@@ -75,7 +58,7 @@ fn limited(folder: &Folder) -> TestListener {
 
 #[test]
 fn query_of_five_times_its_memory_spills() {
-    let folder = Folder::new("spills");
+    let folder = Folder::empty("spills");
     let listener = limited(&folder);
     listener.client(async {
         let admin = listener.admin().await;
@@ -92,13 +75,13 @@ fn query_of_five_times_its_memory_spills() {
             assert!(spilled > LIMIT, "{what}: {spilled} bytes were spilled");
         }
     });
-    listener.until("files are gone", || folder.files() == 0);
+    until("files are gone", || files(&folder) == 0);
 }
 
 #[test]
 fn level_without_spilling_fails_with_its_name() {
-    let folder = Folder::new("refused");
-    let config = SqlConfig { spill_dir: Some(folder.0.clone()), ..SqlConfig::default() };
+    let folder = Folder::empty("refused");
+    let config = SqlConfig { spill_dir: Some(folder.to_path_buf()), ..SqlConfig::default() };
     let listener = TestListener::start_with(2, LIMIT, config);
     listener.client(async {
         let admin = listener.admin().await;
@@ -113,13 +96,13 @@ fn level_without_spilling_fails_with_its_name() {
         }
         assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
     });
-    assert_eq!(folder.files(), 0);
+    assert_eq!(files(&folder), 0);
 }
 
 /// Runs ten queries of one kind at once, for each kind, beside a level with reserved memory.
 #[test]
 fn concurrent_spills_spare_a_level_with_memory_min() {
-    let folder = Folder::new("many");
+    let folder = Folder::empty("many");
     let listener = limited(&folder);
     listener.client(async {
         let neighbour = listener.admin().await;
@@ -156,9 +139,9 @@ fn concurrent_spills_spare_a_level_with_memory_min() {
 
 #[test]
 fn spilling_is_bounded_and_says_so() {
-    let folder = Folder::new("bounded");
+    let folder = Folder::empty("bounded");
     let config = SqlConfig {
-        spill_dir: Some(folder.0.clone()),
+        spill_dir: Some(folder.to_path_buf()),
         spill_bytes_max: Some(2 * MIB),
         ..SqlConfig::default()
     };
@@ -170,5 +153,5 @@ fn spilling_is_bounded_and_says_so() {
         assert!(code == "53100" && message.contains("--spill-limit"), "{code} {message}");
         assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
     });
-    listener.until("files are gone", || folder.files() == 0);
+    until("files are gone", || files(&folder) == 0);
 }
