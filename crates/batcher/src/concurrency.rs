@@ -136,15 +136,13 @@ mod tests {
         kappa: f64,
         /// Factor of all response times.
         slowness: f64,
-        random: u64,
+        random: testkit::Random,
     }
 
     impl Law {
         fn response_us(&mut self, n: f64) -> u64 {
-            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let uniform = ((self.random >> 11) as f64 + 1.0) / 9_007_199_254_740_993.0;
             let mean = 1.0 + self.sigma * (n - 1.0) + self.kappa * n * (n - 1.0);
-            (2000.0 * self.slowness * mean * -uniform.ln()) as u64
+            (2000.0 * self.slowness * mean * -self.random.fraction().ln()) as u64
         }
     }
 
@@ -167,7 +165,7 @@ mod tests {
     }
 
     fn law(sigma: f64, kappa: f64, seed: u64) -> Law {
-        Law { sigma, kappa, slowness: 1.0, random: seed }
+        Law { sigma, kappa, slowness: 1.0, random: testkit::Random::new(seed) }
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod common;
 
 use std::panic::catch_unwind;
 
-use common::random::Random;
+use testkit::Random;
 
 /// Number of rounds: about 2 s in a debug build.
 const ROUNDS: u64 = 60_000;
@@ -59,16 +59,16 @@ const SNIPPETS: [&str; 42] = [
 
 fn mutate(random: &mut Random, corpus: &[String]) -> Vec<u8> {
     let mut bytes = random.pick(corpus).into_bytes();
-    for _ in 0..=random.below(3) {
-        let at = random.below(bytes.len() + 1);
-        let end = (at + random.below(12)).min(bytes.len());
-        match random.below(6) {
+    for _ in 0..=random.index(3) {
+        let at = random.index(bytes.len() + 1);
+        let end = (at + random.index(12)).min(bytes.len());
+        match random.index(6) {
             0 => drop(bytes.drain(at..end)),
             1 => drop(bytes.splice(at..at, random.pick(&SNIPPETS).bytes())),
             2 => drop(bytes.splice(at..end, random.pick(&SNIPPETS).bytes())),
             3 => {
                 let other = random.pick(corpus).into_bytes();
-                let from = random.below(other.len());
+                let from = random.index(other.len());
                 bytes.truncate(at);
                 bytes.extend_from_slice(&other[from..]);
             }
@@ -78,7 +78,7 @@ fn mutate(random: &mut Random, corpus: &[String]) -> Vec<u8> {
             }
             _ => {
                 if let Some(byte) = bytes.get_mut(at) {
-                    *byte ^= 1 << random.below(8);
+                    *byte ^= 1 << random.index(8);
                 }
             }
         }
@@ -91,7 +91,7 @@ fn mutated_statements_do_not_panic() {
     let corpus: Vec<String> = common::statements();
     let mut parsed = 0;
     for seed in 0..ROUNDS {
-        let bytes = mutate(&mut Random(seed), &corpus);
+        let bytes = mutate(&mut Random::new(seed), &corpus);
         let outcome = catch_unwind(|| cql::fuzz::fuzz(&bytes));
         assert!(outcome.is_ok(), "seed {seed}: {:?}", String::from_utf8_lossy(&bytes));
         parsed += u64::from(std::str::from_utf8(&bytes).is_ok_and(|text| cql::parse(text).is_ok()));

@@ -3,12 +3,10 @@
 
 #[path = "common/generate.rs"]
 mod generate;
-#[path = "common/random.rs"]
-mod random;
 
 use cql::Statement;
 use generate::Generator;
-use random::Random;
+use testkit::Random;
 
 /// Number of trees: about 2 s in a debug build.
 const TREES: u64 = 20_000;
@@ -17,7 +15,7 @@ const TREES: u64 = 20_000;
 fn random_trees_survive_printing_and_parsing() {
     let mut kinds = std::collections::BTreeSet::new();
     for seed in 0..TREES {
-        let tree: Statement = Generator::new(Random(seed)).statement();
+        let tree: Statement = Generator::new(Random::new(seed)).statement();
         let text = tree.to_cql_with_secrets();
         match cql::parse(&text) {
             Ok(parsed) => assert_eq!(without_indexes(&parsed), without_indexes(&tree), "seed {seed}: {text}"),

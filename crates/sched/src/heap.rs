@@ -129,12 +129,11 @@ mod tests {
     fn order_and_positions_hold_after_random_changes() {
         const CHILDREN: u64 = 400;
         let (mut heap, mut positions) = (Heap::default(), vec![NOWHERE; CHILDREN as usize]);
-        let mut state = 7_u64;
+        let mut random = testkit::Random::new(7);
         for _ in 0..20_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let (node, time) = ((state >> 33) % CHILDREN, u128::from(state >> 50));
+            let (node, time) = (random.below(CHILDREN), u128::from(random.below(1 << 14)));
             let position = positions[node as usize];
-            match (position, state >> 20 & 3) {
+            match (position, random.below(4)) {
                 (NOWHERE, _) => heap.insert(Entry { time, node: node as u32 }, &mut positions),
                 (_, 0) => heap.remove(position, &mut positions),
                 _ => heap.update(position, time, &mut positions),

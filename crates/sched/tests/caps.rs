@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::{Random, config};
+use common::config;
 use proptest::prelude::*;
 use sched::cap::{self, BURST_NS, Cap, LEASE_NS, PERIOD_NS};
+use testkit::Random;
 
 #[derive(Clone, Copy, Debug)]
 struct Server {

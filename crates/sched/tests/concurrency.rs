@@ -13,12 +13,12 @@ mod common;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use common::Random;
 use sched::LATENCY_SLICE_NS;
 use sched::control::{
     Arriving, Concurrency, ConcurrencyInput, ConcurrencyLimit, INTERVAL_NS, Overload, StandingQueue, Verdict,
     entitlement_ppm,
 };
+use testkit::Random;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -295,7 +295,7 @@ impl Core {
 
     fn arrive(&mut self, at: usize, due_ns: u64) {
         let connection = self.random.within(0, self.levels[at].load.connections as u64) as usize;
-        let work_ns = self.random.of(&self.levels[at].load.work_ns);
+        let work_ns = self.random.pick(&self.levels[at].load.work_ns);
         let level = &mut self.levels[at];
         let socket = &mut level.connections[connection].socket;
         if socket.len() < SOCKET_MAX || level.load.clients > 0 {
@@ -583,7 +583,7 @@ fn l1_limit_is_at_least_one_and_at_most_the_constant() {
     let mut random = Random::new(1);
     for _ in 0..20_000 {
         let mut any = || {
-            let most = random.of(&[1, 10, 1000, MS, SECOND, u64::MAX]);
+            let most = random.pick(&[1, 10, 1000, MS, SECOND, u64::MAX]);
             random.within(0, most)
         };
         let mut control = Concurrency::default();
@@ -613,7 +613,7 @@ fn l1_limit_is_at_least_one_and_at_most_the_constant() {
 #[test]
 fn l2_overload_ends_within_400_ms() {
     for seed in 0..seeds() {
-        let work_ns = 1000 * Random::new(seed + 100).of(&[10, 30, 100, 369]);
+        let work_ns = 1000 * Random::new(seed + 100).pick(&[10, 30, 100, 369]);
         for offered in OVERLOADS {
             check_overload(seed, &[work_ns], offered, seed % 2 == 0);
         }
@@ -722,7 +722,7 @@ fn l5_level_gets_its_part_beside_nine_times_its_shares() {
 #[test]
 fn l5_level_within_its_part_is_never_refused() {
     for seed in 0..seeds() {
-        let work_ns = 1000 * Random::new(seed + 400).of(&[30, 100, 369]);
+        let work_ns = 1000 * Random::new(seed + 400).pick(&[30, 100, 369]);
         let small = load(Refuse, &[work_ns], 0.04);
         let waiting =
             Load { shares: 900, clients: 300, time_limit_ns: 10 * SECOND, ..load(Hold, &[work_ns], 0.0) };
@@ -750,7 +750,7 @@ fn l6_mixed_work_is_as_good() {
 #[test]
 fn l6_core_that_stood_still_refuses_nothing() {
     for seed in 0..seeds() {
-        let work_ns = 1000 * Random::new(seed + 700).of(&[10, 30, 100, 369]);
+        let work_ns = 1000 * Random::new(seed + 700).pick(&[10, 30, 100, 369]);
         let mut core = Core::new(seed, 0.0, &[load(Refuse, &[work_ns], 2.0)]);
         // An overload that has ended counts no longer.
         core.run(400 * MS);
@@ -788,7 +788,7 @@ fn l7_disk_that_stood_still_is_normal_after_two_seconds() {
 #[test]
 fn l8_late_inputs_cause_no_oscillation() {
     for seed in 0..seeds() {
-        let work_ns = 1000 * Random::new(seed + 600).of(&[30, 100, 369]);
+        let work_ns = 1000 * Random::new(seed + 600).pick(&[30, 100, 369]);
         let mut of_level = load(Refuse, &[work_ns], 1.4);
         of_level.disk = true;
         let mut core = Core::new(seed, doubles_with((100 * MS / work_ns).max(400)), &[of_level]);

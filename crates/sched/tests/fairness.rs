@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::{Random, Record, Recorded, SAVED_NS, config};
+use common::{Record, Recorded, SAVED_NS, config};
 use proptest::prelude::*;
 use sched::{CHARGE_MIN_NS, Class, LAG_NS_MAX, NodeSpec, Policy, SLICE_NS, Tree};
+use testkit::Random;
 
 /// Rounding of clocks, ns at one share.
 const ROUNDING: f64 = 1.0;
@@ -19,7 +20,7 @@ fn disturb(recorded: &mut Recorded, random: &mut Random, spared: &[usize]) {
     let id = recorded.nodes[at].id;
     match random.within(0, 6) {
         0 => {
-            let spec = random.spec();
+            let spec = common::spec(random);
             recorded.set(at, spec);
         }
         _ if !recorded.nodes[at].leaf => {}
@@ -40,10 +41,10 @@ fn leaf_below(recorded: &Recorded, at: usize) -> usize {
 fn check_shares_exact(seed: u64, nodes: usize) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::random(&mut random, nodes);
-    let longest = random.of(&[5_000, 500_000, 20_000_000]);
+    let longest = random.pick(&[5_000, 500_000, 20_000_000]);
     for _ in 0..random.within(0, 300) {
         disturb(&mut recorded, &mut random, &[]);
-        let ran_ns = random.slice_ns(longest);
+        let ran_ns = common::slice_ns(&mut random, longest);
         recorded.run_while(ran_ns, |recorded| disturb(recorded, &mut random, &[]));
     }
 
@@ -54,7 +55,7 @@ fn check_shares_exact(seed: u64, nodes: usize) {
     if siblings.is_empty() {
         return;
     }
-    let b = random.of(&siblings);
+    let b = random.pick(&siblings);
     let kept = [leaf_below(&recorded, a), leaf_below(&recorded, b)];
     for leaf in kept {
         recorded.tree.throttle(recorded.nodes[leaf].id, false);
@@ -66,7 +67,7 @@ fn check_shares_exact(seed: u64, nodes: usize) {
     let (served_a, served_b) = (recorded.served(a), recorded.served(b));
     for _ in 0..1_000 {
         disturb(&mut recorded, &mut random, &kept);
-        let ran_ns = random.slice_ns(longest);
+        let ran_ns = common::slice_ns(&mut random, longest);
         let ran = recorded.run_while(ran_ns, |recorded| disturb(recorded, &mut random, &kept));
         assert!(ran.is_some(), "two leaves are awake");
         let ahead = (recorded.served(a) - served_a) - (recorded.served(b) - served_b);
@@ -86,7 +87,7 @@ fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_sh
     let sleeper = recorded.add(0, napper);
     let id = recorded.nodes[sleeper].id;
     recorded.tree.wake(recorded.nodes[worker].id);
-    let nap = random.of(&[2, 10, 200]);
+    let nap = random.pick(&[2, 10, 200]);
     let mut since: Vec<f64> = Vec::new();
     for _ in 0..2_000 {
         let toggle = |recorded: &mut Recorded, now: bool| match now {
@@ -96,7 +97,7 @@ fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_sh
         };
         toggle(&mut recorded, random.one_in(nap));
         since.push(recorded.served(sleeper) - recorded.served(worker));
-        let ran_ns = random.slice_ns(700_000);
+        let ran_ns = common::slice_ns(&mut random, 700_000);
         recorded.run_while(ran_ns, |recorded| toggle(recorded, random.one_in(nap)));
     }
     let saved = Policy::DEFAULT.credit_ns(napper.class) + u64::from(Policy::DEFAULT.lag_max_ns(napper.class));
@@ -117,7 +118,7 @@ fn check_no_group_starves(seed: u64, siblings: u32) {
     let mut recorded = Recorded::new();
     let waiting = recorded.add(0, NodeSpec::new(1, Class::Batch));
     for _ in 0..siblings {
-        let spec = NodeSpec { shares: 1000, ..random.spec() };
+        let spec = NodeSpec { shares: 1000, ..common::spec(&mut random) };
         recorded.add(0, spec);
     }
     recorded.tree.wake(recorded.nodes[waiting].id);

@@ -4,10 +4,11 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::{Random, Shared, config};
+use common::{Shared, config};
 use proptest::prelude::*;
 use sched::disk::{BURST_NS, LEASE_NS, LIMIT_LEASE_NS};
 use sched::{Class, DiskModel, InFlight, IoQueue, Kind, NodeId, NodeSpec, Pop, SLICE_NS, Tree};
+use testkit::Random;
 
 const DISK: DiskModel = DiskModel {
     read_bandwidth_max: 2_000_000_000,
@@ -81,8 +82,8 @@ fn check_disk_time_follows_shares(seed: u64, shares: &[u32]) {
     for _ in 0..2_000 {
         for &group in &groups {
             while queue.depth(group) < 4 {
-                let kind = random.of(&[Kind::Read, Kind::Write]);
-                let bytes = random.of(&[0, 512, 4_096, 131_072, 1_048_576]);
+                let kind = random.pick(&[Kind::Read, Kind::Write]);
+                let bytes = random.pick(&[0, 512, 4_096, 131_072, 1_048_576]);
                 queue.push(group, kind, bytes, ()).unwrap();
             }
         }
@@ -329,8 +330,8 @@ fn check_cores_share_one_bucket(seed: u64, cores: usize) {
         .map(|_| {
             let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 4);
             let group = queue.add(Tree::ROOT, spec(100, Class::Normal));
-            let bytes = random.of(&[0, 512, 4_096, 65_536, 262_144]);
-            let kind = random.of(&[Kind::Read, Kind::Write]);
+            let bytes = random.pick(&[0, 512, 4_096, 65_536, 262_144]);
+            let kind = random.pick(&[Kind::Read, Kind::Write]);
             Core { queue, group, bytes, kind, next_pop_ns: 0, used_ns: 0 }
         })
         .collect();

@@ -5,9 +5,9 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::Random;
 use sched::LATENCY_SLICE_NS;
 use sched::control::{Latency, LatencyInput, LatencyReason, entitlement_ppm};
+use testkit::Random;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -190,7 +190,7 @@ fn shares_stay_within_their_bounds() {
     let mut random = Random::new(3);
     for _ in 0..20_000 {
         let mut any = || {
-            let most = random.of(&[1, 10, 1000, SECOND, u64::MAX]);
+            let most = random.pick(&[1, 10, 1000, SECOND, u64::MAX]);
             random.within(0, most)
         };
         let (shares_min, shares_max) = (any() as u32, any() as u32);

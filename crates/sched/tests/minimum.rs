@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{Random, Recorded, SAVED_NS, config};
+use common::{Recorded, SAVED_NS, config};
 use proptest::prelude::*;
 use sched::{Class, LAG_NS_MAX, NodeSpec, SLICE_NS, Tree};
+use testkit::Random;
 
 /// Rounding of one clock, ns: a unit of a minimum's clock is 1 µs of its parent's CPU.
 const ROUNDING: f64 = 1_000.0;
@@ -24,7 +25,7 @@ fn family(random: &mut Random, children: usize, sum_ppm: u32) -> Recorded {
     for _ in 0..children {
         let min_ppm = if random.one_in(3) { 0 } else { random.within(0, u64::from(left_ppm) + 1) as u32 };
         left_ppm -= min_ppm;
-        let spec = NodeSpec { min_ppm, ..random.spec() };
+        let spec = NodeSpec { min_ppm, ..common::spec(random) };
         recorded.add(parent, spec);
     }
     recorded
@@ -39,7 +40,7 @@ fn disturb(recorded: &mut Recorded, random: &mut Random, spared: &[usize]) {
     let id = recorded.nodes[at].id;
     match random.within(0, 6) {
         0 => {
-            let spec = NodeSpec { min_ppm: recorded.nodes[at].spec.min_ppm, ..random.spec() };
+            let spec = NodeSpec { min_ppm: recorded.nodes[at].spec.min_ppm, ..common::spec(random) };
             recorded.set(at, spec);
         }
         1 | 2 => recorded.tree.wake(id),
@@ -74,12 +75,12 @@ fn reach(recorded: &Recorded, at: usize, lag_ns: u64) -> f64 {
 /// interval each gets its minimum, and both divide the rest by shares.
 fn check_exact(seed: u64, children: usize) {
     let mut random = Random::new(seed);
-    let sum_ppm = random.of(&[1_000_000, 900_000, 300_000]);
+    let sum_ppm = random.pick(&[1_000_000, 900_000, 300_000]);
     let mut recorded = family(&mut random, children, sum_ppm);
-    let longest = random.of(&[5_000, 500_000, 20_000_000]);
+    let longest = random.pick(&[5_000, 500_000, 20_000_000]);
     for _ in 0..random.within(0, 300) {
         disturb(&mut recorded, &mut random, &[]);
-        let ran_ns = random.slice_ns(longest);
+        let ran_ns = common::slice_ns(&mut random, longest);
         recorded.run_while(ran_ns, |recorded| disturb(recorded, &mut random, &[]));
     }
     let kept = [2, 3];
@@ -93,7 +94,7 @@ fn check_exact(seed: u64, children: usize) {
     let start = served_by_shares(&recorded, a) - served_by_shares(&recorded, b);
     for _ in 0..2_000 {
         disturb(&mut recorded, &mut random, &kept);
-        let ran_ns = random.slice_ns(longest);
+        let ran_ns = common::slice_ns(&mut random, longest);
         recorded.run_while(ran_ns, |recorded| disturb(recorded, &mut random, &kept)).expect("two are awake");
         let ahead = served_by_shares(&recorded, a) - served_by_shares(&recorded, b) - start;
         (least, most) = (least.min(ahead), most.max(ahead));
@@ -109,7 +110,7 @@ fn check_no_group_starves(seed: u64, siblings: u32, sum_ppm: u32) {
     let mut recorded = Recorded::new();
     let waiting = recorded.add(0, NodeSpec::new(1, Class::Batch));
     for _ in 0..siblings {
-        let spec = NodeSpec { shares: 1000, min_ppm: sum_ppm / siblings, ..random.spec() };
+        let spec = NodeSpec { shares: 1000, min_ppm: sum_ppm / siblings, ..common::spec(&mut random) };
         recorded.add(0, spec);
     }
     recorded.tree.wake(recorded.nodes[waiting].id);
@@ -146,7 +147,7 @@ fn check_naps_gain_at_most_the_bound(seed: u64, napper: NodeSpec, worker_shares:
     let sleeper = recorded.add(users, napper);
     let id = recorded.nodes[sleeper].id;
     recorded.tree.wake(recorded.nodes[worker].id);
-    let nap = random.of(&[2, 10, 200]);
+    let nap = random.pick(&[2, 10, 200]);
     let toggle = |recorded: &mut Recorded, now: bool| match now {
         true if recorded.tree.is_awake(id) => recorded.tree.idle(id),
         true => recorded.tree.wake(id),
@@ -156,7 +157,7 @@ fn check_naps_gain_at_most_the_bound(seed: u64, napper: NodeSpec, worker_shares:
     for _ in 0..2_000 {
         toggle(&mut recorded, random.one_in(nap));
         since.push(served_by_shares(&recorded, sleeper) - served_by_shares(&recorded, worker));
-        let ran_ns = random.slice_ns(700_000);
+        let ran_ns = common::slice_ns(&mut random, 700_000);
         recorded.run_while(ran_ns, |recorded| toggle(recorded, random.one_in(nap)));
     }
     let bound = reach(&recorded, sleeper, LAG_NS_MAX.into()) + reach(&recorded, worker, 0) + ROUNDING;

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
 use workload::{LevelError, LevelSpec, Levels, WorkloadType};
 
 fn with_levels(test: impl FnOnce(&Arc<Levels>, &Lanes)) {
-    let lanes =
-        Lanes::start(Config { cores: vec![0, 1], pin: false, ..Config::detect() }).expect("lanes start");
+    let lanes = testkit::start_lanes(2);
     test(&Levels::new(lanes.clone()), &lanes);
     lanes.shutdown();
 }

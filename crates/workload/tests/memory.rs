@@ -4,22 +4,10 @@
 
 use std::sync::Arc;
 
+use testkit::Random;
 use workload::{Account, LevelMemory, Memory, MemoryLimits, PAGE_BYTES, RefusalReason, entitlement};
 
 const MIB: u64 = 1 << 20;
-
-/// SplitMix64 generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
 
 struct Modelled {
     level: Arc<LevelMemory>,
@@ -39,7 +27,7 @@ fn part(total: u64, ppm: u32) -> u64 {
 
 fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
     let total = memory.total();
-    let at = random.below(levels.len() as u64) as usize;
+    let at = random.index(levels.len());
     let used: Vec<u64> = levels.iter().map(Modelled::pages).collect();
     let guaranteed: u64 = levels
         .iter()
@@ -51,10 +39,10 @@ fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
     match random.below(8) {
         0 => level.accounts.push((memory.account(&level.level), 0)),
         1 if !level.accounts.is_empty() => {
-            level.accounts.swap_remove(random.below(level.accounts.len() as u64) as usize);
+            level.accounts.swap_remove(random.index(level.accounts.len()));
         }
         2..=5 if !level.accounts.is_empty() => {
-            let one = random.below(level.accounts.len() as u64) as usize;
+            let one = random.index(level.accounts.len());
             let (account, bytes) = &mut level.accounts[one];
             let more = random.below(2 * MIB);
             let more_pages = (*bytes + more).div_ceil(PAGE_BYTES) - bytes.div_ceil(PAGE_BYTES);
@@ -77,7 +65,7 @@ fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
             }
         }
         6 if !level.accounts.is_empty() => {
-            let one = random.below(level.accounts.len() as u64) as usize;
+            let one = random.index(level.accounts.len());
             let (account, bytes) = &mut level.accounts[one];
             let less = random.below(*bytes + 1);
             account.shrink(less);
@@ -95,7 +83,7 @@ fn memory_matches_the_model() {
     let one = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     for seed in one.map_or(0..100, |seed| seed..seed + 1) {
         let steps = std::panic::catch_unwind(|| {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let memory = Memory::new((8 + random.below(32)) * MIB);
             let mut left_ppm = 1_000_000;
             let mut level = |i: u64| {
@@ -182,7 +170,7 @@ fn concurrent_charges_lose_no_memory() {
         for seed in 0..6_u64 {
             let account = memory.account(&levels[seed as usize % levels.len()]);
             scope.spawn(move || {
-                let mut random = Random(seed);
+                let mut random = Random::new(seed);
                 let mut has = 0;
                 for _ in 0..20_000 {
                     let bytes = random.below(200_000);

@@ -7,21 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use lanes::{Config, Group, Lanes};
+use lanes::Group;
+use testkit::Random;
 use workload::{Arrival, Effective, LevelSpec, Levels, Occupancy, Queue, SlotLimits, Waiter};
-
-/// SplitMix64 generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
 
 /// The pure part driven as by `gate`, beside the expected state.
 #[derive(Default)]
@@ -98,7 +86,7 @@ impl Model {
                 self.running -= 1;
             }
             7 if !self.waiting.is_empty() => {
-                let at = random.below(self.waiting.len() as u64) as usize;
+                let at = random.index(self.waiting.len());
                 let (number, ..) = self.waiting.remove(at).expect("in bounds");
                 assert_eq!(self.queue.remove(number).map(|waiter| waiter.reply), Some(number));
                 self.occupancy = self.occupancy.give_up();
@@ -125,7 +113,7 @@ fn slots_match_the_model() {
     let one = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     for seed in one.map_or(0..200, |seed| seed..seed + 1) {
         let steps = std::panic::catch_unwind(|| {
-            let (mut random, mut model) = (Random(seed), Model::default());
+            let (mut random, mut model) = (Random::new(seed), Model::default());
             let mut limits = SlotLimits { max_concurrency: Some(3), max_queue_size: 5, ..SlotLimits::NONE };
             (0..2000).for_each(|_| model.step(&mut random, &mut limits));
         });
@@ -164,8 +152,7 @@ async fn statement(effective: Effective, seen: Arc<Observed>, heavy: bool) {
 fn slots_are_shared_by_all_lanes_and_none_is_lost() {
     const CORES: usize = 3;
     const EACH: usize = 1000;
-    let lanes =
-        Lanes::start(Config { cores: vec![0; CORES], pin: false, ..Config::detect() }).expect("lanes start");
+    let lanes = testkit::start_lanes(CORES);
     let levels = Levels::new(lanes.clone());
     let slots = SlotLimits { max_concurrency: Some(4), max_queue_size: 100_000, ..SlotLimits::NONE };
     levels.create(LevelSpec { slots, ..LevelSpec::new("few") }).expect("new");

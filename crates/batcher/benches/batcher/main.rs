@@ -14,9 +14,6 @@
 #[expect(dead_code, reason = "the tests use the rest")]
 #[path = "../../tests/properties/executor.rs"]
 mod executor;
-#[expect(dead_code, reason = "the tests use the rest")]
-#[path = "../../tests/properties/random.rs"]
-mod random;
 mod run;
 mod server;
 

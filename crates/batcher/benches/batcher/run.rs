@@ -7,8 +7,8 @@ use std::rc::Rc;
 use batcher::{Batcher, Clock, Command, Footprint, Limits, Strategy, View};
 
 use crate::executor::{Executor, now_us, sleep_us, spawn};
-use crate::random::Random;
 use crate::server::Database;
+use testkit::Random;
 
 /// Keys of a step, by Zipf's law with exponent `theta`.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,9 @@ use batcher::{Limits, Strategy};
 use crate::executor::now_us;
 use crate::history::{Change, Run};
 use crate::order::strategies;
-use crate::random::{Random, seeds};
+use crate::seeds::seeds;
 use crate::store::Sim;
+use testkit::Random;
 
 #[test]
 fn push_waits_while_the_batcher_is_full() {

@@ -7,8 +7,9 @@ use batcher::{Error, Limits};
 use crate::executor::{Executor, now_us, sleep_us};
 use crate::history::{Answers, Change, Run, Sequential, random_changes};
 use crate::order::{random_limits, strategies};
-use crate::random::{Random, seeds};
+use crate::seeds::seeds;
 use crate::store::{Faults, Sim};
+use testkit::Random;
 
 /// Checks the store against the answers: what was acknowledged is there, or was overwritten by a
 /// later command, and nothing is there of commands that were not run.

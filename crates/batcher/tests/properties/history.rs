@@ -7,8 +7,8 @@ use std::rc::Rc;
 use batcher::{Batcher, Clock, Command, Error, Footprint, Handle, Limits, Strategy, View};
 
 use crate::executor::{self, Executor};
-use crate::random::{Random, mix};
 use crate::store::{Fault, Sim};
+use testkit::Random;
 
 /// Content of a slot: the number of the command that wrote it, and a hash of all that it read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +65,11 @@ impl Change {
             return (0, Vec::new());
         }
         let hashes = values.map(|value| value.map_or(1, |value| value.hash));
-        let out = hashes.fold(self.number as u64, |hash, next| mix(hash ^ next.rotate_left(17)));
+        let out =
+            hashes.fold(self.number as u64, |hash, next| Random::new(hash ^ next.rotate_left(17)).next_u64());
         let (mut writes, is_fickle) = (Vec::new(), self.kind == Kind::Fickle);
         for (index, slot) in self.writes.iter().enumerate() {
-            let hash = mix(out.wrapping_add(index as u64));
+            let hash = Random::new(out.wrapping_add(index as u64)).next_u64();
             match hash % 6 {
                 0 if is_fickle => {}
                 1 if is_fickle => writes.push((*slot, None)),
@@ -187,7 +188,7 @@ impl<const STAMPS: bool> Run<STAMPS> {
         executor.spawn(async move {
             let mut random = Random::new(changes.len() as u64);
             for (number, change) in changes.into_iter().enumerate() {
-                if pause_us > 0 && random.percent(30) {
+                if pause_us > 0 && random.below(100) < 30 {
                     executor::sleep_us(random.below(pause_us)).await;
                 }
                 match pushing.push(change).await {

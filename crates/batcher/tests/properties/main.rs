@@ -21,7 +21,7 @@ mod crashes;
 mod executor;
 mod history;
 mod order;
-mod random;
 mod rounds;
+mod seeds;
 mod store;
 mod throughput;

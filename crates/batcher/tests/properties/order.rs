@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use batcher::{Limits, Strategy};
 
 use crate::history::{Run, Sequential, random_changes};
-use crate::random::{Random, seeds};
+use crate::seeds::seeds;
 use crate::store::{Faults, Sim};
+use testkit::Random;
 
 /// All strategies, for slots of which three share a partition.
 pub(crate) fn strategies(random: &mut Random) -> [Strategy<u32>; 3] {
@@ -20,7 +21,7 @@ pub(crate) fn random_limits(random: &mut Random, retries: u32) -> Limits {
         commands_max: 1 + random.below(40) as usize,
         iops_max: 1 + random.below(60) as usize,
         iops_in_flight: 1 + random.below(20) as usize,
-        is_adaptive: random.percent(30),
+        is_adaptive: random.below(100) < 30,
         retries,
     }
 }

@@ -6,8 +6,9 @@ use batcher::{Footprint, Limits, Rules, Strategy, levels};
 
 use crate::executor::now_us;
 use crate::history::{Change, Run, Sequential, Value, random_changes};
-use crate::random::{Random, seeds};
+use crate::seeds::seeds;
 use crate::store::Sim;
+use testkit::Random;
 
 /// A read or write of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::executor::{now_us, sleep_us, spawn};
 use crate::history::Value;
-use crate::random::Random;
+use testkit::Random;
 
 /// Faults, in percent of operations.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,7 +122,7 @@ impl<const STAMPS: bool> Sim<STAMPS> {
     fn chance(&self, percent: impl Fn(&Faults) -> u64) -> bool {
         let mut content = self.0.borrow_mut();
         let percent = percent(&content.faults);
-        content.random.percent(percent)
+        content.random.below(100) < percent
     }
 
     fn apply(&self, slot: u32, value: Option<Value>, stamp: u64) {

@@ -4,8 +4,8 @@ use batcher::{Limits, Strategy};
 
 use crate::executor::now_us;
 use crate::history::{Change, Run};
-use crate::random::Random;
 use crate::store::Sim;
+use testkit::Random;
 
 /// Creates commands that read and write one of `keys` slots, by Zipf's law with exponent `theta`.
 fn skewed(count: usize, keys: u32, theta: f64) -> Vec<Change> {

@@ -4,7 +4,7 @@ use cql::Statement;
 use cql::ast::*;
 use schema::{ClusteringOrder, CqlType};
 
-use crate::random::Random;
+use testkit::Random;
 
 /// Number of statement kinds.
 pub(crate) const KINDS: usize = 52;
@@ -66,7 +66,7 @@ impl Generator {
     }
 
     fn chance(&mut self) -> bool {
-        self.random.below(2) == 0
+        self.random.index(2) == 0
     }
 
     fn name(&mut self) -> String {
@@ -91,12 +91,12 @@ impl Generator {
 
     /// Returns `least` to `least + 3` items.
     fn some<T>(&mut self, least: usize, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
-        let count = least + self.random.below(3);
+        let count = least + self.random.index(3);
         (0..count).map(|_| make(self)).collect()
     }
 
     pub(crate) fn statement(&mut self) -> Statement {
-        match self.random.below(4) {
+        match self.random.index(4) {
             0 => self.data(),
             1 => self.schema(),
             2 => self.access(),
@@ -105,7 +105,7 @@ impl Generator {
     }
 
     fn data(&mut self) -> Statement {
-        match self.random.below(10) {
+        match self.random.index(10) {
             0 | 1 => Statement::Select(self.select()),
             2 => self.insert(),
             3 => self.update(),
@@ -113,7 +113,7 @@ impl Generator {
             5 => {
                 let kind = self.random.pick(&[BatchKind::Logged, BatchKind::Unlogged, BatchKind::Counter]);
                 let using = self.using(true, false);
-                let statements = self.some(0, |g| match g.random.below(3) {
+                let statements = self.some(0, |g| match g.random.index(3) {
                     0 => g.insert(),
                     1 => g.update(),
                     _ => g.delete(),
@@ -145,7 +145,7 @@ impl Generator {
     }
 
     fn selection(&mut self) -> Selection {
-        if self.random.below(4) == 0 {
+        if self.random.index(4) == 0 {
             return Selection::All;
         }
         Selection::Selectors(self.some(1, |g| Selector { expr: g.expr(3), alias: g.maybe(Generator::name) }))
@@ -156,16 +156,16 @@ impl Generator {
     }
 
     fn expr(&mut self, depth: usize) -> SelectExpr {
-        let leaf = depth == 0 || self.random.below(4) == 0;
+        let leaf = depth == 0 || self.random.index(4) == 0;
         if leaf {
-            return match self.random.below(3) {
+            return match self.random.index(3) {
                 0 => SelectExpr::Term(self.constant(0)),
                 1 => SelectExpr::CountRows,
                 _ => SelectExpr::Column(self.name()),
             };
         }
         let inner = depth - 1;
-        match self.random.below(9) {
+        match self.random.index(9) {
             0 => SelectExpr::Function(self.call(inner)),
             1 => SelectExpr::Cast(Box::new(self.expr(inner)), self.type_name(1)),
             2 => match self.expr(inner) {
@@ -229,7 +229,7 @@ impl Generator {
         if depth == 0 {
             return if self.chance() { self.marker() } else { Term::Literal(self.literal()) };
         }
-        match self.random.below(4) {
+        match self.random.index(4) {
             0 => Term::Tuple(self.some(2, |g| g.constant(depth - 1))),
             1 => {
                 let term = self.constant(depth - 1);
@@ -240,7 +240,7 @@ impl Generator {
     }
 
     fn collection(&mut self, depth: usize) -> Term {
-        match self.random.below(4) {
+        match self.random.index(4) {
             0 => Term::List(self.some(0, |g| g.term(depth - 1))),
             1 => Term::Set(self.some(0, |g| g.term(depth - 1))),
             2 => Term::Map(self.some(1, |g| (g.term(depth - 1), g.term(depth - 1)))),
@@ -251,7 +251,7 @@ impl Generator {
     /// Returns any term: a sum of products.
     fn term(&mut self, depth: usize) -> Term {
         let mut sum = self.product(depth);
-        while depth > 0 && self.random.below(8) == 0 {
+        while depth > 0 && self.random.index(8) == 0 {
             let op = self.random.pick(&[ArithmeticOp::Add, ArithmeticOp::Subtract]);
             sum = Term::Arithmetic(Box::new(Arithmetic { op, left: sum, right: self.product(depth) }));
         }
@@ -260,7 +260,7 @@ impl Generator {
 
     fn product(&mut self, depth: usize) -> Term {
         let mut product = self.unary(depth);
-        while depth > 0 && self.random.below(8) == 0 {
+        while depth > 0 && self.random.index(8) == 0 {
             let op =
                 self.random.pick(&[ArithmeticOp::Multiply, ArithmeticOp::Divide, ArithmeticOp::Remainder]);
             product = Term::Arithmetic(Box::new(Arithmetic { op, left: product, right: self.unary(depth) }));
@@ -272,7 +272,7 @@ impl Generator {
         if depth == 0 {
             return self.constant(0);
         }
-        match self.random.below(7) {
+        match self.random.index(7) {
             0 => match self.unary(depth - 1) {
                 Term::Literal(literal) => Term::Literal(literal),
                 other => Term::Negate(Box::new(other)),
@@ -298,15 +298,15 @@ impl Generator {
     }
 
     fn literal(&mut self) -> Literal {
-        match self.random.below(8) {
+        match self.random.index(8) {
             0 => Literal::Integer(self.random.pick(&["0", "-1", "99999999999999999999"]).to_owned()),
             1 => Literal::Float(
                 self.random.pick(&["1.5", "-2.", "1e10", "-1.5E-3", "NaN", "-Infinity"]).to_owned(),
             ),
             2 => Literal::String(self.string()),
             3 => Literal::Boolean(self.chance()),
-            4 => Literal::Uuid(uuid::Uuid::from_u64_pair(self.random.next(), self.random.next())),
-            5 => Literal::Blob(self.some(0, |g| g.random.below(256) as u8)),
+            4 => Literal::Uuid(uuid::Uuid::from_u64_pair(self.random.next_u64(), self.random.next_u64())),
+            5 => Literal::Blob(self.some(0, |g| g.random.index(256) as u8)),
             6 => Literal::Duration(self.duration()),
             _ => Literal::Null,
         }
@@ -327,7 +327,7 @@ impl Generator {
 
     fn type_name(&mut self, depth: usize) -> TypeName {
         if depth == 0 || self.chance() {
-            return match self.random.below(4) {
+            return match self.random.index(4) {
                 0 => TypeName::User(self.qualified()),
                 1 => TypeName::Custom(self.string()),
                 _ => TypeName::Native(self.random.pick(&[CqlType::Int, CqlType::Text, CqlType::Counter])),
@@ -335,7 +335,7 @@ impl Generator {
         }
         let mut boxed = || Box::new(self.type_name(depth - 1));
         let (first, second) = (boxed(), boxed());
-        match self.random.below(6) {
+        match self.random.index(6) {
             0 => TypeName::List(first),
             1 => TypeName::Set(first),
             2 => TypeName::Map(first, second),
@@ -366,7 +366,7 @@ impl Generator {
 
     fn relation(&mut self) -> Relation {
         let column = self.name();
-        match self.random.below(10) {
+        match self.random.index(10) {
             0 => Relation::Element { column, key: self.term(1), op: self.compare_op(), value: self.term(2) },
             1 => Relation::In { column, values: self.in_values() },
             2 => Relation::Contains { column, value: self.term(1) },
@@ -410,7 +410,7 @@ impl Generator {
             assignments: self.some(1, |g| match g.target() {
                 target @ Target::Column(_) => {
                     let term = g.term(2);
-                    let change = match g.random.below(4) {
+                    let change = match g.random.index(4) {
                         0 => Change::Set(term),
                         1 => Change::Add(term),
                         2 => Change::Subtract(term),
@@ -437,7 +437,7 @@ impl Generator {
 
     fn target(&mut self) -> Target {
         let column = self.name();
-        match self.random.below(3) {
+        match self.random.index(3) {
             0 => Target::Element(column, self.term(1)),
             1 => Target::Field(column, self.name()),
             _ => Target::Column(column),
@@ -445,11 +445,11 @@ impl Generator {
     }
 
     fn condition(&mut self) -> IfClause {
-        match self.random.below(3) {
+        match self.random.index(3) {
             0 => IfClause::None,
             1 => IfClause::Exists,
             _ => IfClause::Columns(self.some(1, |g| {
-                let test = match g.random.below(5) {
+                let test = match g.random.index(5) {
                     0 => Test::In(g.in_values()),
                     1 => Test::Contains(g.term(1)),
                     2 => Test::ContainsKey(g.term(1)),
@@ -476,7 +476,7 @@ impl Generator {
     }
 
     fn option_value(&mut self) -> OptionValue {
-        match self.random.below(6) {
+        match self.random.index(6) {
             0 => OptionValue::Null,
             1 => OptionValue::Integer(self.random.pick(&[0, -1, i64::MAX, i64::MIN])),
             2 => OptionValue::Float(self.random.pick(&[0.5, -1e9, 1e300, 1e-7])),
@@ -512,7 +512,7 @@ impl Generator {
 
     fn schema(&mut self) -> Statement {
         let (flag, name, qualified) = (self.chance(), self.name(), self.qualified());
-        match self.random.below(11) {
+        match self.random.index(11) {
             0 => Statement::Use(name),
             1 => Statement::CreateKeyspace(CreateKeyspace {
                 if_not_exists: flag,
@@ -545,7 +545,7 @@ impl Generator {
                 fields: self.fields(),
             }),
             8 => {
-                let change = match self.random.below(3) {
+                let change = match self.random.index(3) {
                     0 => TypeChange::Add { if_not_exists: self.chance(), field: name, ty: self.type_name(2) },
                     1 => TypeChange::Rename { if_exists: self.chance(), fields: self.renamings() },
                     _ => TypeChange::Type { field: name, ty: self.type_name(2) },
@@ -562,7 +562,7 @@ impl Generator {
 
     fn table_change(&mut self) -> TableChange {
         let flag = self.chance();
-        match self.random.below(6) {
+        match self.random.index(6) {
             0 => TableChange::Add { if_not_exists: flag, columns: self.columns() },
             1 => {
                 let timestamp = self.maybe(|_| Term::Literal(Literal::Integer("7".to_owned())));
@@ -577,7 +577,7 @@ impl Generator {
 
     fn describe_target(&mut self) -> DescribeTarget {
         let name = self.qualified();
-        match self.random.below(15) {
+        match self.random.index(15) {
             0 => DescribeTarget::Schema { full: self.chance() },
             1 => DescribeTarget::Cluster,
             2 => DescribeTarget::Keyspaces,
@@ -598,7 +598,7 @@ impl Generator {
 
     fn other_schema(&mut self) -> Statement {
         let (flag, name, table) = (self.chance(), self.qualified(), self.qualified());
-        match self.random.below(11) {
+        match self.random.index(11) {
             0 => Statement::CreateIndex(CreateIndex {
                 custom: flag,
                 if_not_exists: self.chance(),
@@ -612,7 +612,7 @@ impl Generator {
                         IndexTarget::Entries,
                         IndexTarget::Full,
                     ];
-                    make[g.random.below(make.len())](g.name())
+                    make[g.random.index(make.len())](g.name())
                 }),
                 class: self.maybe(Generator::string),
                 options: self.options(0),
@@ -674,7 +674,7 @@ impl Generator {
 
     fn access(&mut self) -> Statement {
         let (flag, name, other) = (self.chance(), self.name(), self.name());
-        match self.random.below(20) {
+        match self.random.index(20) {
             0 => {
                 Statement::CreateRole(CreateRole { if_not_exists: flag, name, options: self.role_options() })
             }
@@ -725,7 +725,7 @@ impl Generator {
             17 => Statement::DetachServiceLevel(name),
             18 if flag => Statement::CancelSession(name),
             18 => Statement::CancelStatement(name),
-            _ => Statement::ListServiceLevels(match self.random.below(5) {
+            _ => Statement::ListServiceLevels(match self.random.index(5) {
                 0 => ListServiceLevels::One(name),
                 1 => ListServiceLevels::All,
                 2 => ListServiceLevels::AttachedTo(name),
@@ -749,7 +749,7 @@ impl Generator {
     }
 
     fn passwords(&mut self) -> (Option<String>, Option<String>) {
-        match self.random.below(3) {
+        match self.random.index(3) {
             0 => (None, None),
             1 => (Some(self.string()), None),
             _ => (None, Some(self.string())),
@@ -769,7 +769,7 @@ impl Generator {
 
     fn resource(&mut self) -> Resource {
         let name = self.name();
-        match self.random.below(13) {
+        match self.random.index(13) {
             0 => Resource::AllKeyspaces,
             1 => Resource::Keyspace(name),
             2 => Resource::AllTables(name),

@@ -3,8 +3,6 @@
 
 #![allow(dead_code, reason = "each test uses its part of this module")]
 
-pub(crate) mod random;
-
 /// A case of a golden file.
 pub(crate) struct Case {
     /// The file, and the line of the statement.

@@ -160,7 +160,7 @@ mod tests {
         /// Most random deviation of the speed of a step, per mille. One step in ten also stands
         /// still.
         noise: u64,
-        random: u64,
+        random: testkit::Random,
         active: u64,
         left: u64,
         frozen: u64,
@@ -180,7 +180,7 @@ mod tests {
             Plant {
                 measured: 1000,
                 noise: 0,
-                random: 1,
+                random: testkit::Random::new(1),
                 control,
                 active,
                 left,
@@ -240,12 +240,9 @@ mod tests {
             if self.noise == 0 {
                 return speed;
             }
-            // Knuth's linear congruential generator.
-            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let random = self.random >> 33;
-            match random % 10 {
+            match self.random.below(10) {
                 0 => 0,
-                _ => scale(speed, 1000 - self.noise + random % (2 * self.noise + 1), 900),
+                _ => scale(speed, 1000 - self.noise + self.random.below(2 * self.noise + 1), 900),
             }
         }
 

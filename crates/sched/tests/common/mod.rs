@@ -1,4 +1,4 @@
-//! Seeded random numbers, random trees, and a record of the CPU charged to each node.
+//! Random trees, and a record of the CPU charged to each node.
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(unreachable_pub, reason = "shared by several test binaries")]
 
@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use proptest::test_runner::{Config, RngSeed};
 use sched::{Budget, CHARGE_MIN_NS, Class, LAG_NS_MAX, NodeId, NodeSpec, SLICE_NS, Tree};
+use testkit::Random;
 
 /// Most CPU time that a group may have saved up, ns: its credit and its lag.
 pub const SAVED_NS: u64 = SLICE_NS + LAG_NS_MAX as u64;
@@ -41,45 +42,20 @@ impl Shared {
     }
 }
 
-/// xorshift64*.
-pub struct Random(u64);
+/// Returns a random specification, often at the ends of the range, where errors are likely.
+pub fn spec(random: &mut Random) -> NodeSpec {
+    let shares = match random.below(4) {
+        0 => 1,
+        1 => 1000,
+        _ => random.within(1, 1001) as u32,
+    };
+    NodeSpec::new(shares, random.pick(&[Class::Latency, Class::Batch, Class::Normal]))
+}
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// Returns a number in `from..to`, nearly uniform.
-    pub fn within(&mut self, from: u64, to: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        from + (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % (to - from)
-    }
-
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.within(0, n) == 0
-    }
-
-    pub fn of<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.within(0, items.len() as u64) as usize]
-    }
-
-    /// Returns a random specification, often at the ends of the range, where errors are likely.
-    pub fn spec(&mut self) -> NodeSpec {
-        let shares = match self.within(0, 4) {
-            0 => 1,
-            1 => 1000,
-            _ => self.within(1, 1001) as u32,
-        };
-        NodeSpec::new(shares, self.of(&[Class::Latency, Class::Batch, Class::Normal]))
-    }
-
-    /// Returns a slice length over five decades, up to `longest`.
-    pub fn slice_ns(&mut self, longest: u64) -> u64 {
-        let scale = self.of(&[1, 10, 100, 1_000, 10_000]);
-        self.within(0, (longest / scale).max(1) + 1)
-    }
+/// Returns a slice length over five decades, up to `longest`.
+pub fn slice_ns(random: &mut Random, longest: u64) -> u64 {
+    let scale = random.pick(&[1, 10, 100, 1_000, 10_000]);
+    random.below((longest / scale).max(1) + 1)
 }
 
 /// Tree with a record of the values in the proved bounds. Index 0 is the root.
@@ -115,7 +91,7 @@ impl Recorded {
         while recorded.nodes.len() <= count {
             let parent = random.within(0, recorded.nodes.len() as u64) as usize;
             if recorded.path(parent).count() < 4 {
-                let spec = random.spec();
+                let spec = spec(random);
                 recorded.add(parent, spec);
             }
         }

@@ -1,23 +1,12 @@
 //! The fuzz target over a corpus of every message, mutated by a seeded generator, and over garbage.
 
 use crate::corpus::*;
+use testkit::Random;
 use wire::{Direction, Envelope, Framing, Header, fuzz};
 
 /// Number of mutations of the corpus and of garbage inputs. They take one to two seconds
 /// unoptimized.
 const ITERATIONS: usize = 40_000;
-
-/// Small random generator (xorshift). The number of an iteration alone replays its failure.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % end.max(1)
-    }
-}
 
 fn corpus() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
@@ -48,16 +37,16 @@ fn alone(from: Direction, envelope: &Envelope) -> Vec<u8> {
 }
 
 fn mutate(data: &mut Vec<u8>, random: &mut Random) {
-    for _ in 0..=random.below(4) {
-        let at = random.below(data.len());
-        match random.below(6) {
+    for _ in 0..=random.index(4) {
+        let at = random.index(data.len().max(1));
+        match random.index(6) {
             0 => data.truncate(at),
-            1 => data.insert(at, random.below(256) as u8),
+            1 => data.insert(at, random.index(256) as u8),
             2 if !data.is_empty() => drop(data.remove(at)),
             3 => data.drain(..at).for_each(drop),
             _ if !data.is_empty() => {
-                let interesting = [0, 1, 0x7F, 0x80, 0xFF, random.below(256) as u8];
-                data[at] = interesting[random.below(interesting.len())];
+                let interesting = [0, 1, 0x7F, 0x80, 0xFF, random.index(256) as u8];
+                data[at] = interesting[random.index(interesting.len())];
             }
             _ => {}
         }
@@ -69,17 +58,13 @@ fn decoder_survives_mutated_and_random_bytes() {
     let seeds = corpus();
     seeds.iter().for_each(|seed| fuzz::decode_everything(seed));
     for iteration in 0..ITERATIONS {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ (iteration as u64 + 1) << 20);
-        // The first outputs of neighbouring seeds are similar.
-        for _ in 0..4 {
-            random.below(2);
-        }
-        let mut data = match random.below(4) {
-            0 => (0..random.below(300)).map(|_| random.below(256) as u8).collect(),
-            _ => seeds[random.below(seeds.len())].clone(),
+        let mut random = Random::new(iteration as u64);
+        let mut data = match random.index(4) {
+            0 => (0..random.index(300)).map(|_| random.index(256) as u8).collect(),
+            _ => seeds[random.index(seeds.len())].clone(),
         };
         mutate(&mut data, &mut random);
-        if data.len() >= 9 && random.below(2) == 0 {
+        if data.len() >= 9 && random.index(2) == 0 {
             let length = (data.len() - 9) as u32;
             data[5..9].copy_from_slice(&length.to_be_bytes());
         }
