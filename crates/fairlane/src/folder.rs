@@ -198,86 +198,75 @@ pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> 
 
 #[cfg(test)]
 mod tests {
+    use testkit::Folder;
+
     use super::*;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let path = std::env::temp_dir().join(format!("fairlane-folder-{}-{name}", std::process::id()));
-            prepare(&path).expect("a temporary folder");
-            Folder(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn prepared(name: &str) -> Folder {
+        let folder = Folder::new(name);
+        prepare(&folder).expect("a temporary folder");
+        folder
     }
 
     #[test]
     fn host_id_is_generated_once() {
-        let folder = Folder::new("id");
-        let id = host_id(&folder.0).expect("made");
-        assert_eq!(host_id(&folder.0), Ok(id));
-        fs::write(folder.0.join("host-id"), "nonsense").expect("written");
-        assert!(host_id(&folder.0).expect_err("refused").contains("remove it"));
+        let folder = prepared("id");
+        let id = host_id(&folder).expect("made");
+        assert_eq!(host_id(&folder), Ok(id));
+        fs::write(folder.join("host-id"), "nonsense").expect("written");
+        assert!(host_id(&folder).expect_err("refused").contains("remove it"));
     }
 
     #[test]
     fn generated_password_survives_a_crash_and_is_private() {
-        let folder = Folder::new("password");
-        let first = password(&folder.0, None).expect("made");
-        let second = password(&folder.0, None).expect("found after a crash");
+        let folder = prepared("password");
+        let first = password(&folder, None).expect("made");
+        let second = password(&folder, None).expect("found after a crash");
         assert_eq!(first.text(), second.text());
-        let path = keep_password(&folder.0, &second, true).expect("moved").expect("in use");
+        let path = keep_password(&folder, &second, true).expect("moved").expect("in use");
         assert_eq!(fs::read_to_string(&path).expect("there").trim(), first.text());
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
-        let unused = password(&folder.0, None).expect("made");
+        let unused = password(&folder, None).expect("made");
         assert_ne!(unused.text(), first.text());
-        assert_eq!(keep_password(&folder.0, &unused, false), Ok(None));
-        assert!(!candidate_file(&folder.0).exists());
-        let given = password(&folder.0, Some("given".into())).expect("given");
+        assert_eq!(keep_password(&folder, &unused, false), Ok(None));
+        assert!(!candidate_file(&folder).exists());
+        let given = password(&folder, Some("given".into())).expect("given");
         assert_eq!(given.text(), "given");
-        assert!(!candidate_file(&folder.0).exists());
+        assert!(!candidate_file(&folder).exists());
     }
 
     #[test]
     fn file_in_place_of_the_folder_is_refused() {
-        let folder = Folder::new("file");
-        let path = folder.0.join("a-file");
+        let folder = prepared("file");
+        let path = folder.join("a-file");
         fs::write(&path, "x").expect("written");
         assert!(prepare(&path).expect_err("refused").contains("choose another with --data-dir"));
     }
 
     #[test]
     fn permissions_of_other_users_are_removed() {
-        let folder = Folder::new("private");
-        let inner = folder.0.join("inner");
+        let folder = prepared("private");
+        let inner = folder.join("inner");
         fs::create_dir_all(&inner).expect("made");
-        let (file, outside) = (inner.join("a-file"), folder.0.with_extension("outside"));
+        let (file, outside) = (inner.join("a-file"), folder.with_extension("outside"));
         for path in [&file, &outside] {
             fs::write(path, "x").expect("written");
             set_mode(path, 0o644).expect("set");
         }
-        std::os::unix::fs::symlink(&outside, folder.0.join("link")).expect("linked");
-        for path in [&folder.0, &inner] {
+        std::os::unix::fs::symlink(&outside, folder.join("link")).expect("linked");
+        for path in [folder.path(), &inner] {
             set_mode(path, 0o755).expect("set");
         }
-        assert_eq!(make_private(&folder.0), None);
+        assert_eq!(make_private(&folder), None);
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
-        assert_eq!(
-            [mode(&folder.0), mode(&inner), mode(&file), mode(&outside)],
-            [0o700, 0o700, 0o600, 0o644]
-        );
+        assert_eq!([mode(&folder), mode(&inner), mode(&file), mode(&outside)], [0o700, 0o700, 0o600, 0o644]);
         fs::remove_file(&outside).expect("removed");
     }
 
     #[test]
     fn key_readable_by_other_users_is_a_warning() {
-        let folder = Folder::new("key");
-        let key = folder.0.join("key.pem");
+        let folder = prepared("key");
+        let key = folder.join("key.pem");
         fs::write(&key, "x").expect("written");
         set_mode(&key, 0o604).expect("set");
         assert!(judge_key(&key).expect("a warning").contains("chmod it to 0600"));

@@ -9,31 +9,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::Folder;
 
 /// Time limit of one line and of the end, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A temporary folder, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("fairlane-demo-test-{}-{name}", std::process::id()));
-        let _none_before = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).expect("a temporary folder");
-        Folder(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn demo(folder: &Folder, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
@@ -41,7 +20,7 @@ fn demo(folder: &Folder, args: &[&str]) -> Command {
         command.env_remove(name);
     }
     // The demo creates its files in the temporary folder of its environment.
-    command.arg("demo").args(args).current_dir(&folder.0).env("TMPDIR", &folder.0);
+    command.arg("demo").args(args).current_dir(folder.path()).env("TMPDIR", folder.path());
     command
 }
 
@@ -117,19 +96,15 @@ fn processes_with(folder: &Path) -> Vec<String> {
 
 /// Interrupts the demo after a line with these words. Checks that nothing of it is left.
 fn check_interrupted(name: &str, args: &[&str], words: &str) {
-    let folder = Folder::new(name);
+    let folder = Folder::empty(name);
     let mut running = Running::start(&folder, args);
     running.wait_for(words);
     let serves = args[0] != "compaction";
-    assert_eq!(
-        !processes_with(&folder.0).is_empty(),
-        serves,
-        "its server, if it has one, runs on the folder"
-    );
+    assert_eq!(!processes_with(&folder).is_empty(), serves, "its server, if it has one, runs on the folder");
     assert_eq!(running.interrupt().code(), Some(130));
-    assert_eq!(processes_with(&folder.0), Vec::<String>::new(), "processes are left");
+    assert_eq!(processes_with(&folder), Vec::<String>::new(), "processes are left");
     let left: Vec<_> =
-        std::fs::read_dir(&folder.0).expect("the folder").flatten().map(|e| e.path()).collect();
+        std::fs::read_dir(folder.path()).expect("the folder").flatten().map(|e| e.path()).collect();
     assert_eq!(left, Vec::<PathBuf>::new(), "files are left");
 }
 
@@ -176,25 +151,25 @@ fn demo_interrupted_during_queries_leaves_nothing() {
 
 #[test]
 fn report_is_rendered_from_earlier_results() {
-    let folder = Folder::new("from");
+    let folder = Folder::empty("from");
     let figures =
         r#"{"version": "0.1.0", "quick": true, "machine": {"server_cores": [0], "load_cores": [1]}}"#;
-    std::fs::write(folder.file("a.json"), figures).expect("a file");
+    std::fs::write(folder.join("a.json"), figures).expect("a file");
     let output = demo(&folder, &["--from", "a.json", "--report", "a.html"]).output().expect("the binary");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let page = std::fs::read_to_string(folder.file("a.html")).expect("a report");
+    let page = std::fs::read_to_string(folder.join("a.html")).expect("a report");
     assert!(page.starts_with("<!doctype html>") && page.contains("fairlane 0.1.0"));
 }
 
 #[test]
 fn invalid_results_are_refused_in_one_line() {
-    let folder = Folder::new("refused");
-    std::fs::write(folder.file("a.json"), "[1, 2").expect("a file");
+    let folder = Folder::empty("refused");
+    std::fs::write(folder.join("a.json"), "[1, 2").expect("a file");
     for file in ["a.json", "nothing.json"] {
         let output = demo(&folder, &["--from", file]).output().expect("the binary");
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && message.contains(file), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     }
-    assert!(!folder.file("report.html").exists());
+    assert!(!folder.join("report.html").exists());
 }

@@ -8,15 +8,12 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use frontdoor::{Connections, HANDOVERS_MAX, Limits, Refusals, Refused};
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
+use testkit::{start_lanes, until};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Time after which a test fails.
 const TIMEOUT: Duration = Duration::from_secs(20);
-
-fn start(cores: usize) -> Lanes {
-    Lanes::start(Config { cores: vec![0; cores], pin: false, ..Config::detect() }).expect("lanes start")
-}
 
 fn on_core_0<T: Send + 'static, F: Future<Output = T> + 'static>(
     lanes: &Lanes,
@@ -25,19 +22,10 @@ fn on_core_0<T: Send + 'static, F: Future<Output = T> + 'static>(
     lanes.block_on(0, Group::CONTROL, f)
 }
 
-/// Waits until `holds` returns true.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let begun = std::time::Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < TIMEOUT, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn core_with_a_full_queue_is_skipped() {
     const SOCKETS: usize = HANDOVERS_MAX + 20;
-    let lanes = start(2);
+    let lanes = start_lanes(2);
     let connections = Connections::new(Limits::of_sessions(1000), |_| ());
     let (blocked, release) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (is_blocked, is_released) = (blocked.clone(), release.clone());
@@ -73,7 +61,7 @@ fn core_with_a_full_queue_is_skipped() {
 
 #[test]
 fn login_ends_when_its_connection_is_closed_for_another() {
-    let lanes = start(2);
+    let lanes = start_lanes(2);
     let limits = Limits { logins_max: 2, logins_per_address_max: 2, ..Limits::of_sessions(10) };
     let connections = Connections::new(limits, |_| ());
     let own = connections.clone();
@@ -100,7 +88,7 @@ fn login_ends_when_its_connection_is_closed_for_another() {
 
 #[test]
 fn panicking_task_releases_its_slot() {
-    let lanes = start(2);
+    let lanes = start_lanes(2);
     let connections = Connections::new(Limits { reserved_max: 0, ..Limits::of_sessions(1) }, |_| ());
     let enter = |then_panics: bool| {
         let own = connections.clone();
@@ -127,7 +115,7 @@ fn panicking_task_releases_its_slot() {
 #[test]
 fn refusals_within_a_second_are_one_report() {
     const TOO_MANY: u64 = 100;
-    let lanes = start(1);
+    let lanes = start_lanes(1);
     let (reports, sum) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (counted, summed) = (reports.clone(), sum.clone());
     let report = move |refusals: &Refusals| {

@@ -10,11 +10,12 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use frontdoor::{ClientCertificates, Stream, Tls, TlsFiles};
-use lanes::{Config, Group, Lanes};
+use lanes::{Group, Lanes};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use sha2::{Digest, Sha256};
+use testkit::Folder;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
 /// Time after which a test fails.
@@ -55,8 +56,7 @@ struct Echo {
 
 impl Echo {
     fn start(tls: &Tls, certificates: ClientCertificates) -> Echo {
-        let lanes =
-            Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+        let lanes = testkit::start_lanes(1);
         let (see, seen) = mpsc::channel();
         let tls = tls.clone();
         let at = lanes.block_on(0, Group::CONTROL, move || async move {
@@ -265,24 +265,14 @@ fn invalid_handshake_closes_its_connection_only() {
     echo.end();
 }
 
-/// Temporary folder, removed on drop.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn reloaded_files_apply_to_new_connections() {
-    let folder = Folder(std::env::temp_dir().join(format!("fairlane-tls-{}", std::process::id())));
-    fs::create_dir_all(&folder.0).expect("made");
-    let put = |from: &str, to: &str| assert!(fs::copy(file(from), folder.0.join(to)).expect("copied") > 0);
+    let folder = Folder::empty("tls");
+    let put = |from: &str, to: &str| assert!(fs::copy(file(from), folder.join(to)).expect("copied") > 0);
     put("certificate.pem", "now.pem");
     put("key.pem", "now-key.pem");
     let changing =
-        TlsFiles { certificate: folder.0.join("now.pem"), key: folder.0.join("now-key.pem"), ..files() };
+        TlsFiles { certificate: folder.join("now.pem"), key: folder.join("now-key.pem"), ..files() };
     let tls = Tls::from_files(changing).expect("read");
     let echo = Echo::start(&tls, ClientCertificates::Asked);
     let mut open = StreamOwned::new(encrypted(None, "certificate.pem"), echo.connect());

@@ -399,8 +399,7 @@ fn stopped_sweep_has_its_runs_until_then() {
 #[test]
 fn command_line_writes_and_merges_files() {
     let fake = Fake::start(Script { rows: 1, ..Script::default() });
-    let folder = std::env::temp_dir().join(format!("fairlane-load-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for the test");
+    let folder = testkit::Folder::empty("load");
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let run =
         |line: &str| load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), &DRAWS);
@@ -430,5 +429,4 @@ fn command_line_writes_and_merges_files() {
     assert_eq!(run(&format!("usl read --hosts {} --ladder 1,20000", fake.address)), 2);
     assert_eq!(run("dance"), 2);
     assert_eq!(run("merge /nonexistent.hdr"), 1);
-    std::fs::remove_dir_all(&folder).expect("the test's own folder");
 }

@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -124,9 +123,7 @@ fn query(out: &mut Vec<u8>, script: Script, seen: &Seen, port: u16) -> bool {
 /// Runs a load of two queries, checks the accounting, and returns the report.
 fn check(name: &str, script: Script, flags: &str) -> (Value, Arc<Seen>) {
     let (address, seen) = start(script);
-    let folder: PathBuf =
-        std::env::temp_dir().join(format!("fairlane-queries-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let folder = testkit::Folder::empty(&format!("queries-{name}"));
     for query in ["q01", "q02"] {
         std::fs::write(folder.join(format!("{query}.sql")), "-- a comment\nselect 1;\n").expect("written");
     }
@@ -140,7 +137,6 @@ fn check(name: &str, script: Script, flags: &str) -> (Value, Arc<Seen>) {
         serde_json::from_str(&std::fs::read_to_string(folder.join("report")).expect("a report"))
             .expect("JSON");
     assert!(std::fs::read_to_string(folder.join("hdr")).is_ok_and(|text| text.starts_with("fairlane-load")));
-    std::fs::remove_dir_all(&folder).expect("removed");
     assert_eq!(code, 0, "{report}");
     for step in report["steps"].as_array().expect("steps") {
         let n = |field: &str| step[field].as_u64().expect(field);

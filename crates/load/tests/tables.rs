@@ -5,7 +5,6 @@
 mod fake;
 
 use std::fs::File;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use arrow_array::cast::AsArray as _;
@@ -14,6 +13,7 @@ use arrow_array::{Array as _, RecordBatch};
 use arrow_schema::DataType;
 use fake::{Fake, Script};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use testkit::Folder;
 
 /// Drawings that no test asks for.
 const DRAWS: load::Draws = load::Draws { ladder: |_| None, sweep: |_| String::new() };
@@ -21,41 +21,24 @@ const DRAWS: load::Draws = load::Draws { ladder: |_| None, sweep: |_| String::ne
 /// Rows of TPC-H's tables at scale 0.001, the smallest.
 const ROWS: [u64; 8] = [5, 25, 10, 200, 800, 150, 1500, 6005];
 
-/// A folder for one test, removed with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("fairlane-tables-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a temporary folder");
-        Folder(path)
-    }
-
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.0.join(name)).expect(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
+fn text(folder: &Folder, name: &str) -> String {
+    std::fs::read_to_string(folder.join(name)).expect(name)
 }
 
 /// Runs a command line with `@` replaced by the folder. Returns the exit code.
 fn run(line: &str, folder: &Folder) -> i32 {
     let args: Vec<String> =
-        line.split_whitespace().map(|word| word.replace('@', &folder.0.display().to_string())).collect();
+        line.split_whitespace().map(|word| word.replace('@', &folder.display().to_string())).collect();
     load::cli(&args, &DRAWS)
 }
 
 /// Fills tables by a command line. Returns the exit code, the report and the server.
 fn fill(name: &str, line: &str, script: Script) -> (i32, serde_json::Value, Fake) {
     let fake = Fake::start(script);
-    let folder = Folder::new(name);
+    let folder = Folder::empty(name);
     let line = format!("{line} --hosts {} --json @/report.json --quiet", fake.address);
     let code = run(&line, &folder);
-    (code, serde_json::from_str(&folder.read("report.json")).expect("JSON"), fake)
+    (code, serde_json::from_str(&text(&folder, "report.json")).expect("JSON"), fake)
 }
 
 #[test]
@@ -120,41 +103,41 @@ fn lost_server_is_reported_with_the_rows_written() {
 
 #[test]
 fn csv_files_have_headers_and_a_schema() {
-    let folder = Folder::new("csv");
+    let folder = Folder::empty("csv");
     assert_eq!(
         run("tpch --scale 0.001 --tables nation,lineitem --csv @ --quiet --json @/report.json", &folder),
         0
     );
-    let nations = folder.read("nation.csv");
+    let nations = text(&folder, "nation.csv");
     assert_eq!(nations.lines().next(), Some("n_nationkey,n_name,n_regionkey,n_comment"));
     assert!(nations.contains("\n7,\"GERMANY\",3,\""), "{nations}");
-    let lines = folder.read("lineitem.csv");
+    let lines = text(&folder, "lineitem.csv");
     assert_eq!(lines.lines().count(), 6006);
     let first = "1,156,4,1,17.00,17954.55,0.04,0.02,\"N\",\"O\",\
                  1996-03-13,1996-02-12,1996-03-22,\"DELIVER IN PERSON\",\"TRUCK\",";
     assert!(lines.lines().nth(1).is_some_and(|line| line.starts_with(first)), "{:?}", lines.lines().nth(1));
-    let schema = folder.read("schema.sql");
+    let schema = text(&folder, "schema.sql");
     assert!(schema.contains("l_quantity DECIMAL(15, 2)") && !schema.contains("TABLE orders"), "{schema}");
 }
 
 /// Returns the record batches of a table's file.
 fn batches(folder: &Folder, table: &str) -> Vec<RecordBatch> {
-    let file = File::open(folder.0.join(format!("{table}.parquet"))).expect("a file");
+    let file = File::open(folder.join(format!("{table}.parquet"))).expect("a file");
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).and_then(|builder| builder.build());
     reader.expect("a Parquet file").map(|batch| batch.expect("rows")).collect()
 }
 
 #[test]
 fn parquet_files_contain_all_rows() {
-    let folder = Folder::new("parquet");
+    let folder = Folder::empty("parquet");
     let line = "tpch --scale 0.001 --parquet @ --quiet --json @/report.json";
     assert_eq!(run(line, &folder), 0);
-    let report: serde_json::Value = serde_json::from_str(&folder.read("report.json")).expect("JSON");
+    let report: serde_json::Value = serde_json::from_str(&text(&folder, "report.json")).expect("JSON");
     for (reported, expected) in report["tables"].as_array().expect("tables").iter().zip(ROWS) {
         let name = reported["table"].as_str().expect("a name");
         let found: usize = batches(&folder, name).iter().map(RecordBatch::num_rows).sum();
         assert_eq!((found as u64, reported["rows"].as_u64()), (expected, Some(expected)), "{name}");
-        let bytes = std::fs::metadata(folder.0.join(format!("{name}.parquet"))).expect("a file").len();
+        let bytes = std::fs::metadata(folder.join(format!("{name}.parquet"))).expect("a file").len();
         assert_eq!(reported["bytes"].as_u64(), Some(bytes), "{name}");
     }
     let lines = batches(&folder, "lineitem");
@@ -169,18 +152,18 @@ fn parquet_files_contain_all_rows() {
 
 #[test]
 fn existing_parquet_files_are_kept() {
-    let folder = Folder::new("again");
-    std::fs::write(folder.0.join("orders.parquet"), "mine").expect("written");
+    let folder = Folder::empty("again");
+    std::fs::write(folder.join("orders.parquet"), "mine").expect("written");
     assert_eq!(run("tpch --scale 0.001 --parquet @ --quiet", &folder), 1);
-    let left: Vec<_> = std::fs::read_dir(&folder.0).expect("the folder").flatten().collect();
-    assert_eq!((left.len(), folder.read("orders.parquet").as_str()), (1, "mine"), "no file was created");
+    let left: Vec<_> = std::fs::read_dir(&*folder).expect("the folder").flatten().collect();
+    assert_eq!((left.len(), text(&folder, "orders.parquet").as_str()), (1, "mine"), "no file was created");
     assert_eq!(run("tpch --scale 0.001 --parquet @ --tables nation --decimals double --quiet", &folder), 0);
     assert_eq!(batches(&folder, "nation")[0].num_rows(), 25);
 }
 
 #[test]
 fn hits_are_written_as_parquet() {
-    let folder = Folder::new("hits-parquet");
+    let folder = Folder::empty("hits-parquet");
     assert_eq!(run("hits --rows 20000 --parquet @ --quiet", &folder), 0);
     let found = batches(&folder, "hits");
     assert_eq!(
@@ -191,7 +174,7 @@ fn hits_are_written_as_parquet() {
 
 #[test]
 fn invalid_command_lines_fail() {
-    let folder = Folder::new("usage");
+    let folder = Folder::empty("usage");
     for line in [
         "tpch --scale none",
         "tpch --tables lines --csv @",

@@ -10,30 +10,10 @@ use std::time::{Duration, Instant};
 
 use load::session::Session;
 use rustix::process::{Pid, Signal, kill_process};
+pub(crate) use testkit::Folder;
 
 /// Time limit of a start and of an end, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A temporary folder, removed at the end.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("fairlane-test-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Folder(path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A small file system in memory, mounted in a folder and unmounted at the end.
 pub(crate) struct Mounted(PathBuf);
