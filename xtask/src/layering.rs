@@ -2,8 +2,7 @@
 //! also refuses imports from higher rows that form no circle yet.
 //!
 //! Tests may also use their own row (dev-dependencies), and `testkit`, never another row above.
-//! Every crate but `lanes`
-//! inherits the lints of the workspace, which forbid `unsafe`.
+//! Every crate but `lanes` inherits the lints of the workspace, which forbid `unsafe`.
 
 use std::path::Path;
 
