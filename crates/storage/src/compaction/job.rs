@@ -22,7 +22,6 @@ use crate::options::Compression;
 use crate::read::merge::{MergeStream, Piece};
 use crate::table::TableWriter;
 use crate::table::columnar::layout::ColumnLayout;
-use crate::table::columnar::region::Packing;
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 use crate::table::statistics::WriteTime;
@@ -95,7 +94,7 @@ pub(crate) struct Job {
     fragment_bytes: u64,
     block_bytes: usize,
     layouts: Arc<[ColumnLayout]>,
-    packing: Packing,
+    compression: Compression,
     purge: Purge,
     /// Memtables and files outside the job that may contain data that a tombstone shadows.
     others: (Vec<Memtable>, Files),
@@ -147,7 +146,7 @@ impl Job {
         let io = |error| StorageError::io("write a table file", path, error);
         let file = env.open(path, Mode::CreateTable).await.map_err(io)?;
         let writer = TableWriter::new(id, self.block_bytes, self.written);
-        let mut writer = writer.with(self.layouts.clone(), self.packing);
+        let mut writer = writer.with(self.layouts.clone(), self.compression);
         let (mut count, mut taken, mut last) = (0, 0, None);
         let next = loop {
             let piece = match self.pending.take() {
@@ -224,15 +223,6 @@ impl Job {
     }
 }
 
-/// Returns the compression of blocks that a table's option asks for.
-pub(crate) fn packing_of(compression: Compression) -> Packing {
-    match compression {
-        Compression::None => Packing::None,
-        Compression::Lz4 => Packing::Lz4,
-        Compression::Zstd => Packing::Zstd,
-    }
-}
-
 impl Background {
     /// Runs a job up to the end of its next fragment.
     pub(crate) async fn next_fragment(&self, work: Work, job: Job) -> (Job, Result<Sealed, StorageError>) {
@@ -253,7 +243,6 @@ impl Background {
         let forget_before_s = if forget { self.state.borrow().forget_before_s(&options, now_s) } else { 0 };
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let dropped = self.state.borrow().dropped_columns.get(&table).cloned().unwrap_or_default();
-        let packing = packing_of(options.compression);
         Job {
             stream,
             pending: None,
@@ -261,7 +250,7 @@ impl Background {
             fragment_bytes: options.fragment_bytes,
             block_bytes: options.block_bytes,
             layouts,
-            packing,
+            compression: options.compression,
             purge: Purge { now_s, forget_before_s, dropped },
             others,
             written: WriteTime::new(now_s, &options),

@@ -20,7 +20,6 @@ use bytes::Bytes;
 
 use crate::background::Background;
 use crate::background::progress::{CancelOnDrop, Progress};
-use crate::compaction::job::packing_of;
 use crate::compaction::tasks::TaskKind;
 use crate::env::{Env, Mode, Work, run_heavy};
 use crate::error::StorageError;
@@ -166,10 +165,9 @@ impl Background {
         let Some(old) = find() else { return Ok(()) };
         let (new, path) = self.store.next_file();
         let options = self.state.borrow().table_options(table);
-        let packing = packing_of(options.compression);
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let writer = TableWriter::new(new, options.block_bytes, WriteTime::new(self.env.now_s(), &options))
-            .with(layouts, packing);
+            .with(layouts, options.compression);
         let job =
             save(self.env.clone(), old.clone(), (new, path.clone()), writer, requested.progress.clone());
         let saved = match run_heavy(&*self.env, requested.work, job).await {

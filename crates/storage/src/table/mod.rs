@@ -38,10 +38,11 @@ use crate::error::StorageError;
 use crate::model::codec::{Malformed, Reader, put_bytes, put_i64, put_u32, put_u64};
 use crate::model::partition::Partition;
 use crate::model::row::Row;
+use crate::options::Compression;
 use crate::table::columnar::layout::ColumnLayout;
 #[cfg(test)]
 use crate::table::columnar::region::RegionMax;
-use crate::table::columnar::region::{Packing, crc};
+use crate::table::columnar::region::crc;
 use crate::table::columnar::{BlockBuilder, HeadRef};
 use crate::table::statistics::{Statistics, WriteTime};
 
@@ -92,7 +93,7 @@ pub(crate) struct Written {
 pub(crate) struct TableWriter {
     file: u64,
     block_bytes: usize,
-    packing: Packing,
+    compression: Compression,
     layouts: Arc<[ColumnLayout]>,
     block: BlockBuilder,
     start: Option<(BlockStart, bool)>,
@@ -114,7 +115,7 @@ impl TableWriter {
         TableWriter {
             file,
             block_bytes,
-            packing: Packing::Lz4,
+            compression: Compression::default(),
             layouts: Arc::new([]),
             block: BlockBuilder::default(),
             start: None,
@@ -129,8 +130,8 @@ impl TableWriter {
     }
 
     /// Sets the layouts of the columns, ascending by column, and the compression.
-    pub(crate) fn with(self, layouts: Arc<[ColumnLayout]>, packing: Packing) -> TableWriter {
-        TableWriter { layouts, packing, ..self }
+    pub(crate) fn with(self, layouts: Arc<[ColumnLayout]>, compression: Compression) -> TableWriter {
+        TableWriter { layouts, compression, ..self }
     }
 
     /// Sets other limits of a region.
@@ -231,7 +232,7 @@ impl TableWriter {
         let padding = (self.taken + from as u64).next_multiple_of(8) - (self.taken + from as u64);
         self.out.resize(from + padding as usize, 0);
         let from = self.out.len();
-        let finished = self.block.finish(self.file, self.packing, &self.layouts, &mut self.out);
+        let finished = self.block.finish(self.file, self.compression, &self.layouts, &mut self.out);
         let index = &mut self.index;
         put_i64(index, start.token);
         put_bytes(index, &start.key);

@@ -4,11 +4,12 @@ use crate::model::codec::{put_bytes, put_deletion, put_i64, put_ranges, put_u32}
 use crate::model::ranges::Ranges;
 use crate::model::row::Row;
 use crate::model::{CellRef, CellValue, Deletion};
+use crate::options::Compression;
 use crate::table::columnar::bounds::ZoneMapBuilder;
 use crate::table::columnar::ints::Ints;
 use crate::table::columnar::layout::{ColumnLayout, encoding_of};
 use crate::table::columnar::marks::{MarksBuilder, State};
-use crate::table::columnar::region::{Kind, Packing, RegionBuffers, RegionMax, RegionsBuilder};
+use crate::table::columnar::region::{Kind, RegionBuffers, RegionMax, RegionsBuilder};
 use crate::table::columnar::values::{ValueLayout, ValuesBuilder};
 use crate::table::statistics::Statistics;
 
@@ -228,12 +229,12 @@ impl BlockBuilder {
     pub(crate) fn finish(
         &mut self,
         file: u64,
-        packing: Packing,
+        compression: Compression,
         layouts: &[ColumnLayout],
         out: &mut Vec<u8>,
     ) -> Finished {
         let (parts, rows) = (self.tokens.len(), self.timestamps.len());
-        let mut regions = RegionsBuilder::new(file, packing, &mut self.buffers, self.max);
+        let mut regions = RegionsBuilder::new(file, compression, &mut self.buffers, self.max);
         let raw = &mut self.raw;
 
         raw.clear();

@@ -6,12 +6,12 @@
 
 pub(crate) mod bits;
 pub(crate) mod bounds;
+mod compress;
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod ints;
 pub(crate) mod layout;
 pub(crate) mod marks;
-mod packing;
 pub(crate) mod region;
 pub(crate) mod values;
 

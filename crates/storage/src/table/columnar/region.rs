@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::model::codec::{Malformed, put_u32};
-use crate::table::columnar::packing;
+use crate::options::Compression;
+use crate::table::columnar::compress;
 use crate::table::columnar::values::ValueLayout;
 
 /// Bytes of the directory without its entries.
@@ -103,22 +104,11 @@ pub(crate) struct RegionEntry {
     crc: u32,
 }
 
-/// The compression of a block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Packing {
-    /// No compression.
-    None,
-    /// LZ4.
-    Lz4,
-    /// Zstd.
-    Zstd,
-}
-
 /// Builds the regions of a block.
 #[derive(Debug)]
 pub(crate) struct RegionsBuilder<'a> {
     file: u64,
-    packing: Packing,
+    compression: Compression,
     buffers: &'a mut RegionBuffers,
     count: u32,
     max: RegionMax,
@@ -141,13 +131,13 @@ fn align(out: &mut Vec<u8>) {
 impl RegionsBuilder<'_> {
     pub(crate) fn new(
         file: u64,
-        packing: Packing,
+        compression: Compression,
         buffers: &mut RegionBuffers,
         max: RegionMax,
     ) -> RegionsBuilder<'_> {
         buffers.places.clear();
         buffers.regions.clear();
-        RegionsBuilder { file, packing, buffers, count: 0, max, is_too_large: false }
+        RegionsBuilder { file, compression, buffers, count: 0, max, is_too_large: false }
     }
 
     /// Adds a region. Regions arrive in the order of column and kind. Leaves out a region beyond
@@ -162,11 +152,11 @@ impl RegionsBuilder<'_> {
         let start = regions.len();
         // Compression must save an eighth. Otherwise reading is cheaper without it.
         let worth = raw.len() - raw.len() / 8;
-        let packed = match self.packing {
+        let packed = match self.compression {
             _ if raw.len() <= SMALL => None,
-            Packing::None => None,
-            Packing::Lz4 => packing::lz4(raw, buffer).map(|packed| (LZ4, packed)),
-            Packing::Zstd => packing::zstd(raw, buffer).map(|packed| (ZSTD, packed)),
+            Compression::None => None,
+            Compression::Lz4 => compress::lz4(raw, buffer).map(|packed| (LZ4, packed)),
+            Compression::Zstd => compress::zstd(raw, buffer).map(|packed| (ZSTD, packed)),
         };
         let (compression, stored) = packed.filter(|(_, packed)| packed.len() < worth).unwrap_or((RAW, raw));
         regions.extend_from_slice(stored);
@@ -323,8 +313,8 @@ impl RegionEntry {
             return if self.raw == self.stored { Ok((stored, 0)) } else { Err(Malformed) };
         }
         let raw = match self.compression {
-            LZ4 => packing::un_lz4(&stored, raw_len)?,
-            _ => packing::un_zstd(&stored, raw_len)?,
+            LZ4 => compress::un_lz4(&stored, raw_len)?,
+            _ => compress::un_zstd(&stored, raw_len)?,
         };
         if raw.len() != raw_len {
             return Err(Malformed);

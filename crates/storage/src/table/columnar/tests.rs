@@ -7,10 +7,11 @@ use crate::model::partition::Partition;
 use crate::model::ranges::{Position, Ranges};
 use crate::model::row::{Row, RowBuilder};
 use crate::model::{CellRef, Deletion, Expiry, Liveness};
+use crate::options::Compression;
 use crate::table::TableWriter;
 use crate::table::columnar::encode::Finished;
 use crate::table::columnar::layout::{ColumnEncoding, ColumnLayout};
-use crate::table::columnar::region::{Packing, RegionMax, crc};
+use crate::table::columnar::region::{RegionMax, crc};
 use crate::table::columnar::{Block, BlockBuilder, HeadRef};
 use crate::table::statistics::{Statistics, WriteTime};
 use testkit::Random;
@@ -106,11 +107,11 @@ fn parts(random: &mut Random, odd: u64) -> Vec<Part> {
     parts
 }
 
-fn encode(parts: &[Part], packing: Packing) -> (Bytes, Finished) {
-    encode_with(&mut BlockBuilder::default(), parts, packing)
+fn encode(parts: &[Part], compression: Compression) -> (Bytes, Finished) {
+    encode_with(&mut BlockBuilder::default(), parts, compression)
 }
 
-fn encode_with(builder: &mut BlockBuilder, parts: &[Part], packing: Packing) -> (Bytes, Finished) {
+fn encode_with(builder: &mut BlockBuilder, parts: &[Part], compression: Compression) -> (Bytes, Finished) {
     let mut statistics = Statistics::new(WRITTEN);
     for part in parts {
         let head =
@@ -120,7 +121,7 @@ fn encode_with(builder: &mut BlockBuilder, parts: &[Part], packing: Packing) -> 
         builder.end_part(false);
     }
     let mut out = Vec::new();
-    let finished = builder.finish(FILE, packing, &LAYOUTS, &mut out);
+    let finished = builder.finish(FILE, compression, &LAYOUTS, &mut out);
     assert!(builder.is_empty());
     (Bytes::from(out), finished)
 }
@@ -149,12 +150,12 @@ fn check(seed: u64) {
     let mut random = Random::new(seed);
     let odd = random.below(5);
     let wanted = parts(&mut random, odd);
-    let packing = [Packing::None, Packing::Lz4, Packing::Zstd][random.below(3) as usize];
-    let (bytes, finished) = encode(&wanted, packing);
+    let compression = [Compression::None, Compression::Lz4, Compression::Zstd][random.below(3) as usize];
+    let (bytes, finished) = encode(&wanted, compression);
     let mut used = BlockBuilder::default();
-    encode_with(&mut used, &parts(&mut random, 4), packing);
+    encode_with(&mut used, &parts(&mut random, 4), compression);
     assert_eq!(
-        encode_with(&mut used, &wanted, packing).0,
+        encode_with(&mut used, &wanted, compression).0,
         bytes,
         "check({seed}): nothing is left of the block before"
     );
@@ -195,7 +196,7 @@ fn reading_one_column_leaves_the_others_packed() {
             Part { token: number, key, deletion: None, statics: None, ranges, rows }
         })
         .collect();
-    let (bytes, finished) = encode(&wanted, Packing::Lz4);
+    let (bytes, finished) = encode(&wanted, Compression::Lz4);
     let block = Block::open(bytes.clone(), finished.directory as usize, finished.crc, FILE).unwrap();
     let part = block.find(1234, &1234i64.to_be_bytes()).unwrap().unwrap();
     let row = block.row(&[], block.rows_of(part).unwrap().start, Some(&[3])).unwrap();
@@ -207,7 +208,7 @@ fn reading_one_column_leaves_the_others_packed() {
 #[test]
 fn flipped_bit_is_an_error() {
     let mut random = Random::new(3);
-    let (bytes, finished) = encode(&parts(&mut random, 2), Packing::Lz4);
+    let (bytes, finished) = encode(&parts(&mut random, 2), Compression::Lz4);
     let mut unnoticed = 0;
     for at in 0..bytes.len() {
         let mut damaged = bytes.to_vec();
@@ -237,8 +238,8 @@ fn mend(bytes: &mut [u8], directory: usize) -> u32 {
 fn check_damaged(seed: u64) {
     let mut random = Random::new(seed);
     let odd = random.below(5);
-    let packing = if random.below(4) == 0 { Packing::Zstd } else { Packing::None };
-    let (bytes, finished) = encode(&parts(&mut random, odd), packing);
+    let compression = if random.below(4) == 0 { Compression::Zstd } else { Compression::None };
+    let (bytes, finished) = encode(&parts(&mut random, odd), compression);
     for _ in 0..60 {
         let mut damaged = bytes.to_vec();
         for _ in 0..1 + random.below(3) {
