@@ -1,14 +1,15 @@
 //! More load than the server can do, without and with `max_concurrency = 'auto'`.
 //!
 //! ```text
-//!   closed loop, 16 … 8,192 in flight ──► capacity
+//!   closed loop, 16 … 8,192 in flight ──► best ──► open loops, 20 … 103 % of it ──► capacity
 //!   interactive   ░ 40 % ░ 40 % ░ … ░ 100 % ░ 100 % ░ … ░ 1,000 % ░ 1,000 %    ░ pause
 //!   limiter          off    on          on      off         on        off
 //!   steady        ███████████████████████████████████████████████████████
 //! ```
 //!
-//! 1. Run a ladder of closed loops. Capacity is its best, or what an open loop can reach by its CPU
-//!    an answer, if that is less: deep queues of a closed loop make a request cheaper.
+//! 1. Run a ladder of closed loops, then open loops at rising parts of its best. Capacity is the
+//!    highest rate that is answered in time. It is less than the best of the ladder: deep queues of
+//!    a closed loop make a request cheaper.
 //! 2. Offer each rate as an open loop, without and with the limiter, in the order A B B A. The
 //!    limiter is switched in the pause, on live sessions.
 //! 3. A steady load in another level runs beside it at the same rate all the time. At first it is
@@ -38,10 +39,13 @@ const LADDER: [usize; 10] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 /// requests.
 const RUNG_S: f64 = 0.6;
 const RUNG_WARMUP_S: f64 = 0.2;
-/// Rate of the open loop that measures the CPU an answer, as a fraction of the best closed loop,
-/// and its length, seconds.
-const OPEN_PART: f64 = 0.1;
-const OPEN_S: f64 = 1.5;
+/// Rates of the open loops that search for the capacity, as fractions of the best closed loop: the
+/// first, the ratio of two neighbours, and their number. Each lasts [`SEARCH_S`] seconds, in which
+/// writes at capacity fill a memtable.
+const SEARCH: (f64, f64, i32) = (0.2, 1.2, 10);
+const SEARCH_S: f64 = 1.0;
+/// Least part of the due requests that is answered in time, up to capacity.
+const IN_TIME: f64 = 0.99;
 /// Offered rates as fractions of capacity, in order, each with the limiter off (false) or on. The
 /// lowest one is the base of comparison, and so measured twice.
 pub(crate) const RATES: [(f64, bool); 12] = [
@@ -84,8 +88,8 @@ struct Kind {
     title: &'static str,
     what: &'static str,
     workload: Workload,
-    /// Rows, and bytes in each of their five columns.
-    rows: u64,
+    /// Partitions, and bytes in each column of their rows.
+    partitions: u64,
     value_bytes: usize,
     flags: [&'static str; 4],
 }
@@ -106,14 +110,15 @@ pub(crate) fn flags() -> Vec<String> {
     FLAGS.map(str::to_string).to_vec()
 }
 
-/// Single-row reads from memory.
+/// Reads of 100 rows from memory. Reads of single rows cost the server no more than the generator,
+/// which cannot offer ten times as many as the server can do.
 pub(crate) fn from_memory(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let kind = Kind {
         id: FROM_MEMORY,
         title: "Reads from memory",
-        what: "Single-row reads that the core alone limits.",
-        workload: Workload::Read,
-        rows: stage.times.rows,
+        what: "Reads of 100 rows each that the core alone limits.",
+        workload: Workload::Slice,
+        partitions: stage.times.partitions,
         value_bytes: SMALL_VALUE_BYTES,
         flags: FLAGS,
     };
@@ -127,7 +132,7 @@ pub(crate) fn from_disk(stage: &mut Stage) -> Result<Chapter, DemoError> {
         title: "Reads from disk",
         what: "Single-row reads of four times as many bytes as the server has memory.",
         workload: Workload::Read,
-        rows: DISK_ROWS,
+        partitions: DISK_ROWS,
         value_bytes: LARGE_VALUE_BYTES,
         flags: DISK_FLAGS,
     };
@@ -141,7 +146,7 @@ pub(crate) fn full_memtables(stage: &mut Stage) -> Result<Chapter, DemoError> {
         title: "Writes into full memtables",
         what: "Writes of rows of 1 KB. Memtables are small, so that they are full after a second at capacity.",
         workload: Workload::Write,
-        rows: DISK_ROWS,
+        partitions: DISK_ROWS,
         value_bytes: LARGE_VALUE_BYTES,
         flags: FLAGS,
     };
@@ -152,16 +157,22 @@ impl Kind {
     fn spec(&self, stage: &Stage, user: &str, workload: Workload, pacing: Pacing) -> Spec {
         let plain = stage.spec(user, workload, pacing);
         Spec {
-            keys: Keys { population: self.rows, ..plain.keys.clone() },
-            rows: Rows {
-                keyspace: KEYSPACE.to_string(),
-                value_bytes: self.value_bytes,
-                columns: 5,
-                ..plain.rows.clone()
-            },
+            keys: Keys { population: self.partitions, ..plain.keys.clone() },
+            rows: Rows { value_bytes: self.value_bytes, ..plain.rows.clone() },
             route: false,
             drain_s: 2.0,
             ..plain
+        }
+    }
+
+    /// Returns an open loop of clients that give up.
+    fn open_loop(&self, stage: &Stage, user: &str, steps: Vec<Step>) -> Spec {
+        Spec {
+            connections: CONNECTIONS,
+            streams: IN_FLIGHT_MAX / CONNECTIONS,
+            max_in_flight: IN_FLIGHT_MAX,
+            time_limit_s: Some(TIME_LIMIT.as_secs_f64()),
+            ..self.spec(stage, user, self.workload, Pacing::Open(steps))
         }
     }
 }
@@ -172,9 +183,10 @@ fn failed(reason: &str) -> DemoError {
 
 /// Creates table, rows, roles and levels.
 fn prepare(stage: &mut Stage, kind: &Kind) -> Result<(), DemoError> {
-    stage.print(&format!("writing {} rows", kind.rows));
+    stage.print(&format!("writing {} partitions", kind.partitions));
     let pacing = Pacing::Closed { in_flight: 512, seconds: 0.0 };
-    let spec = Spec { create: true, ..kind.spec(stage, ADMIN, Workload::Prefill, pacing) };
+    let rows = kind.spec(stage, ADMIN, kind.workload, pacing);
+    let spec = Spec { workload: Workload::Prefill, create: true, ..rows };
     let report = stage.run("prefill", &spec)?;
     if let Some(missing) = report.warnings.iter().find(|warning| warning.contains("not written")) {
         return Err(failed(&format!("The prefill failed: {missing}")));
@@ -222,18 +234,22 @@ fn ladder(stage: &mut Stage, kind: &Kind) -> Result<Vec<Run>, DemoError> {
     Ok(rungs)
 }
 
-/// Returns the requests a second that an open loop could reach with the whole core, from its CPU an
-/// answer at a low rate. `None`: no CPU was measured.
-fn open_capacity(stage: &mut Stage, kind: &Kind, rate_per_s: f64) -> Result<Option<f64>, DemoError> {
-    let pacing = Pacing::Open(vec![Step { rate_per_s, seconds: OPEN_S }]);
-    let spec = Spec { connections: CONNECTIONS, seed: 3, ..kind.spec(stage, ADMIN, kind.workload, pacing) };
-    let report = stage.run("open loop at a low rate", &spec)?;
-    stage.probe.mark();
-    let Some(step) = report.steps.first() else { return Ok(None) };
-    let begin_s = step.begin_unix_ms as f64 / 1e3;
-    let cpu = stage.probe.between(begin_s, begin_s + step.seconds);
-    let cores: f64 = cpu.levels.values().chain(cpu.groups.values()).sum();
-    Ok((cores > 0.0).then(|| step.throughput_per_s / cores))
+/// Returns the highest rate of an open loop that is answered in time.
+fn open_capacity(stage: &mut Stage, kind: &Kind, closed_per_s: f64) -> Result<f64, DemoError> {
+    let (first, ratio, count) = SEARCH;
+    let rate = |n: i32| first * ratio.powi(n) * closed_per_s;
+    let steps = (0..count).map(|n| Step { rate_per_s: rate(n), seconds: SEARCH_S }).collect();
+    let spec = Spec { seed: 3, ..kind.open_loop(stage, ADMIN, steps) };
+    let report = stage.run("open loop at rising rates", &spec)?;
+    Ok(capacity(&report.steps))
+}
+
+/// Returns the highest rate before the first that was not answered in time, or what was answered in
+/// time at the first, per second.
+fn capacity(steps: &[StepReport]) -> f64 {
+    let is_served = |step: &&StepReport| step.in_time as f64 >= IN_TIME * step.due as f64;
+    let served = steps.iter().take_while(is_served).last();
+    served.or(steps.first()).map_or(0.0, |step| step.in_time as f64 / step.seconds.max(1e-9))
 }
 
 /// Returns the steps of both loads: the steady load alone, then a pause before each rate.
@@ -270,15 +286,7 @@ fn offer(stage: &mut Stage, kind: &Kind, capacity_per_s: f64) -> Result<[Report;
         begin_unix_ms,
         ..kind.spec(stage, STEADY, kind.workload, Pacing::Open(steady))
     };
-    let interactive = Spec {
-        connections: CONNECTIONS,
-        streams: IN_FLIGHT_MAX / CONNECTIONS,
-        max_in_flight: IN_FLIGHT_MAX,
-        time_limit_s: Some(TIME_LIMIT.as_secs_f64()),
-        seed: 17,
-        begin_unix_ms,
-        ..kind.spec(stage, INTERACTIVE, kind.workload, Pacing::Open(interactive))
-    };
+    let interactive = Spec { seed: 17, begin_unix_ms, ..kind.open_loop(stage, INTERACTIVE, interactive) };
     let (stop, mut set, mut fault) = (stage.stop.clone(), None, None);
     let (interactive, steady) = std::thread::scope(|scope| {
         let steady = scope.spawn(|| load::run(&steady, &stop, |_| {}));
@@ -348,8 +356,10 @@ fn chapter(stage: &mut Stage, kind: &Kind) -> Result<Chapter, DemoError> {
     };
     let last = rungs.last().map_or(0.0, |run| run.throughput_per_s);
     let closed_per_s = best.throughput_per_s;
-    let open_per_s = open_capacity(stage, kind, OPEN_PART * closed_per_s)?;
-    let capacity_per_s = open_per_s.map_or(closed_per_s, |open| open.min(closed_per_s));
+    let capacity_per_s = open_capacity(stage, kind, closed_per_s)?;
+    if capacity_per_s < 1.0 {
+        return Err(failed("The server answered no requests in time."));
+    }
     stage.print(&format!("capacity: {capacity_per_s:.0}/s; {closed_per_s:.0}/s, {}", best.load));
     let [interactive, steady] = offer(stage, kind, capacity_per_s)?;
     stage.probe.mark();
@@ -357,8 +367,8 @@ fn chapter(stage: &mut Stage, kind: &Kind) -> Result<Chapter, DemoError> {
         id: kind.id.to_string(),
         title: kind.title.to_string(),
         what: format!(
-            "{} A closed loop reaches {} a second ({}), and {} with {} in flight. By its CPU an answer, an open loop \
-             can reach {}, which is 100 % here. Then clients on {CONNECTIONS} connections offer fixed rates, \
+            "{} A closed loop reaches {} a second ({}), and {} with {} in flight. An open loop is answered in time up \
+             to {}, which is 100 % here. Then clients on {CONNECTIONS} connections offer fixed rates, \
              whatever the server answers. An answer counts if it comes within {} of \
              when its request was due.",
             kind.what,
@@ -439,6 +449,14 @@ mod tests {
             let with = |on: bool| RATES.iter().filter(|rate| **rate == (part, on)).count();
             assert_eq!(with(false), with(true), "{part}");
         }
+    }
+
+    #[test]
+    fn capacity_is_the_last_rate_before_the_first_late_one() {
+        let step = |due, in_time| StepReport { seconds: 2.0, due, in_time, ..StepReport::default() };
+        assert_eq!(capacity(&[step(100, 100), step(200, 198), step(300, 290), step(400, 400)]), 99.0);
+        assert_eq!(capacity(&[step(100, 60), step(200, 200)]), 30.0);
+        assert_eq!(capacity(&[]), 0.0);
     }
 
     #[test]
