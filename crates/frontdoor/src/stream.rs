@@ -228,6 +228,18 @@ impl fmt::Debug for WriteHalf {
     }
 }
 
+impl ReadHalf {
+    /// Returns the number of bytes that wait in the socket; 0 if the socket does not say.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        let waiting = match self {
+            ReadHalf::Plain(read) => rustix::io::ioctl_fionread(read.as_ref()),
+            ReadHalf::Encrypted(encrypted) => rustix::io::ioctl_fionread(&encrypted.borrow().tcp),
+        };
+        waiting.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0))
+    }
+}
+
 impl WriteHalf {
     /// Writes as many bytes as the socket accepts now.
     ///

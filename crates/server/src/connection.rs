@@ -15,9 +15,10 @@ use bytes::BytesMut;
 use frontdoor::{Charge, ClientCertificates, ReadHalf, Slot, Stream};
 use lanes::net::TcpStream;
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use wire::{Decoder, Direction, Envelope, Failure, Limits, Version};
+use wire::{Decoded, Decoder, Direction, Envelope, Failure, Limits, Version};
 
 use crate::acks::answer_acked;
+use crate::arrivals::Arrivals;
 use crate::core::BUFFER_BYTES;
 use crate::counters::add;
 use crate::failure;
@@ -57,12 +58,12 @@ pub(crate) struct Connection {
     pub(crate) started: bool,
     stream: ReadHalf,
     pub(crate) input: BytesMut,
-    /// Time since which the requests in `input` wait, at least, ns of the monotonic clock.
+    /// Times at which the bytes of `input`, and those in the socket, arrived.
+    arrivals: Arrivals,
+    /// Time since which the last decoded request waits, ns of the monotonic clock.
     pub(crate) since_ns: u64,
-    /// Time of the last read into `input`, ns of the monotonic clock.
-    read_ns: u64,
-    /// True if that read filled the buffer, so that more bytes waited in the socket.
-    was_filled: bool,
+    /// True if the socket was empty after the last read.
+    waits_for_socket: bool,
     /// Time before which the socket is not read, because a request was refused, ns of the monotonic
     /// clock.
     pub(crate) paused_until_ns: u64,
@@ -113,9 +114,9 @@ impl Connection {
             started: false,
             stream,
             input: BytesMut::new(),
+            arrivals: Arrivals::new(lanes::time::monotonic_ns()),
             since_ns: 0,
-            read_ns: 0,
-            was_filled: false,
+            waits_for_socket: false,
             paused_until_ns: 0,
             blocked: false,
             incoming: None,
@@ -182,14 +183,14 @@ impl Connection {
     }
 
     /// Waits until the socket may be read again after a refusal. Answers are sent meanwhile. What
-    /// arrives meanwhile counts as arrived afterwards.
+    /// arrives meanwhile counts as arrived afterwards: a client that comes back a moment early is
+    /// not refused for it.
     pub(crate) async fn pause(&mut self) -> Result<(), Ended> {
         let until_ns = std::mem::take(&mut self.paused_until_ns);
         let left_ns = until_ns.saturating_sub(lanes::time::monotonic_ns());
         if left_ns == 0 {
             return Ok(());
         }
-        self.was_filled = false;
         let mut sleep = std::pin::pin!(lanes::time::sleep(Duration::from_nanos(left_ns)));
         poll_fn(|cx| {
             self.session.set_connection(cx.waker());
@@ -199,7 +200,19 @@ impl Connection {
             }
             sleep.as_mut().poll(cx).map(Ok)
         })
-        .await
+        .await?;
+        self.arrivals.nothing_until(lanes::time::monotonic_ns());
+        Ok(())
+    }
+
+    /// Decodes the next step of the input, and notes since when its request waits.
+    pub(crate) fn step(&mut self) -> Result<Decoded, wire::Error> {
+        let unread = self.input.len();
+        let decoded = self.decoder.step(&mut self.input);
+        if matches!(decoded, Ok(Decoded::Envelope(_) | Decoded::Large(_))) {
+            self.since_ns = self.arrivals.since_ns(unread);
+        }
+        decoded
     }
 
     /// Returns true if no further request may begin.
@@ -285,6 +298,7 @@ impl Connection {
         } else if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
             self.input.reserve(BUFFER_BYTES);
         }
+        let unread = self.input.len();
         let read = {
             let future = std::pin::pin!(self.stream.read_buf(&mut self.input));
             future.poll(cx)
@@ -299,15 +313,17 @@ impl Connection {
             }
             Poll::Ready(Ok(n)) => {
                 add(&self.session.core.counters.bytes_in, n as u64);
-                // Bytes that a full buffer left in the socket wait at least since that read.
-                let before_ns = std::mem::replace(&mut self.read_ns, lanes::time::monotonic_ns());
-                self.since_ns = if self.was_filled { before_ns } else { lanes::ready_since_ns() };
-                self.was_filled = self.input.len() == self.input.capacity();
-                self.session.active_ns.set(self.read_ns);
+                let now_ns = lanes::time::monotonic_ns();
+                let is_filled = self.input.len() == self.input.capacity();
+                let waiting = if is_filled { self.stream.waiting_bytes() } else { 0 };
+                let woken_ns = std::mem::take(&mut self.waits_for_socket).then(lanes::ready_since_ns);
+                self.arrivals.read((n, waiting, unread), woken_ns, now_ns);
+                self.session.active_ns.set(now_ns);
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(_)) => Poll::Ready(Err(Ended::Gone)),
             Poll::Pending => {
+                self.waits_for_socket = true;
                 self.shrink_input();
                 Poll::Pending
             }

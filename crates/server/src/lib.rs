@@ -8,6 +8,7 @@
 mod account;
 mod acks;
 mod answers;
+mod arrivals;
 mod audit;
 mod authorize;
 mod batch;

@@ -105,7 +105,7 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
         let mut now_ns = round_ns;
         let mut starved = false;
         while !connection.is_blocked() {
-            let frame = match connection.decoder.step(&mut connection.input) {
+            let frame = match connection.step() {
                 Ok(Decoded::Envelope(envelope)) => {
                     // A small frame that its client sent in several segments.
                     connection.incoming = None;

@@ -13,7 +13,7 @@
 //! (`gate`).
 //!
 //! `max_concurrency = 'auto'` adds a limit by work, which `limiter` decides (`sched::control`). It
-//! refuses or holds a request by its age: the time since its connection became ready to read it.
+//! refuses or holds a request by its age: the time since it arrived at its socket.
 //! Held requests take turns in the order of their arrival, each time that one of their level ends.
 
 use std::cell::{Cell, RefCell};

@@ -21,7 +21,7 @@
 //! wrong. It does not look at CPU percentages either: a full core is no overload.
 //!
 //! Limits: statements of very different cost in one level share one `s`. A caller counts a
-//! statement from its admission until its answer was sent. The age of a statement is a lower bound,
+//! statement from its admission until its answer was sent. The age of a statement is an estimate,
 //! as a socket does not tell since when its bytes wait.
 
 use super::{PPM, scale};
@@ -125,7 +125,7 @@ pub struct ConcurrencyLimit {
 /// A statement before any work is done for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arriving {
-    /// Time since its connection became ready, ns.
+    /// Time since it arrived, ns.
     pub age_ns: u64,
     /// Statements of its level in flight on this core.
     pub level_in_flight: u32,
