@@ -105,7 +105,7 @@ impl Times {
         background: 30.0,
         background_phases: (16, 8),
         batching: 8.0,
-        overload: (2.5, 1.6),
+        overload: (2.5, 1.4),
     };
 }
 

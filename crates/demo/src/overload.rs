@@ -34,7 +34,7 @@ use crate::units::{percent, rate, time};
 /// Time limit of the interactive level's statements: the goodput counts answers within it.
 const TIME_LIMIT: Duration = Duration::from_millis(100);
 /// Requests in flight of the closed loops.
-const LADDER: [usize; 10] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
+const LADDER: [usize; 6] = [16, 64, 256, 1024, 4096, 8192];
 /// Length of a closed loop, and warm-up before it, seconds. A second has tens of thousands of
 /// requests.
 const RUNG_S: f64 = 0.6;
@@ -65,6 +65,8 @@ pub(crate) const RATES: [(f64, bool); 12] = [
 /// Rate of the steady load, as a fraction of capacity, and the most of it: a p99 of a phase needs
 /// some hundred answers.
 const STEADY_PART: f64 = 0.03;
+/// Warm-up at each rate, seconds. A queue stands after 0.1 s, and is short after 0.4 s.
+const OVERLOAD_WARMUP_S: f64 = 0.5;
 const STEADY_PER_S_MAX: f64 = 1000.0;
 /// Connections, each a client of its own.
 const CONNECTIONS: usize = 64;
@@ -252,20 +254,23 @@ fn capacity(steps: &[StepReport]) -> f64 {
     served.or(steps.first()).map_or(0.0, |step| step.in_time as f64 / step.seconds.max(1e-9))
 }
 
-/// Returns the steps of both loads: the steady load alone, then a pause before each rate.
+/// Returns the steps of both loads: the steady load alone, then for each rate a pause, a warm-up,
+/// and what is measured.
 fn steps(capacity_per_s: f64, (seconds, pause_s): (f64, f64)) -> Vec<Step> {
     let mut steps = vec![Step { rate_per_s: 0.0, seconds }];
     for (part, _) in RATES {
+        let rate_per_s = part * capacity_per_s;
         steps.push(Step { rate_per_s: 0.0, seconds: pause_s });
-        steps.push(Step { rate_per_s: part * capacity_per_s, seconds });
+        steps.push(Step { rate_per_s, seconds: OVERLOAD_WARMUP_S });
+        steps.push(Step { rate_per_s, seconds });
     }
     steps
 }
 
-/// Returns the measured step of a rate, and its index if `step` is the pause before it.
+/// Returns the index of the rate that follows if `step` is a pause.
 fn rate_after(step: i64) -> Option<usize> {
     let step = usize::try_from(step).ok()?;
-    (step % 2 == 1).then_some(step / 2)
+    (step % 3 == 1).then_some(step / 3)
 }
 
 /// Sets the limiter of the interactive level.
@@ -383,7 +388,7 @@ fn chapter(stage: &mut Stage, kind: &Kind) -> Result<Chapter, DemoError> {
         ..Chapter::default()
     };
     let measured = std::iter::once((0, (0.0, false)));
-    let measured = measured.chain(RATES.into_iter().enumerate().map(|(n, rate)| (2 * n + 2, rate)));
+    let measured = measured.chain(RATES.into_iter().enumerate().map(|(n, rate)| (3 * n + 3, rate)));
     for (index, rate) in measured {
         let (Some(step), Some(steady_step)) = (interactive.steps.get(index), steady.steps.get(index)) else {
             return Err(failed("A load ended early."));
@@ -428,15 +433,16 @@ mod tests {
     #[test]
     fn each_rate_has_a_pause_in_which_the_limiter_is_set() {
         let steps = steps(1000.0, (2.0, 1.0));
-        assert_eq!(steps.len(), 1 + 2 * RATES.len());
+        assert_eq!(steps.len(), 1 + 3 * RATES.len());
         for (index, step) in steps.iter().enumerate() {
             let expected = match (index, rate_after(index as i64)) {
                 (0, _) => 0.0,
                 (_, Some(next)) => {
-                    assert_eq!(steps[index + 1].rate_per_s, RATES[next].0 * 1000.0);
+                    let after = [steps[index + 1].rate_per_s, steps[index + 2].rate_per_s];
+                    assert_eq!(after, [RATES[next].0 * 1000.0; 2]);
                     0.0
                 }
-                (_, None) => RATES[index / 2 - 1].0 * 1000.0,
+                (_, None) => RATES[(index - 1) / 3].0 * 1000.0,
             };
             assert_eq!(step.rate_per_s, expected, "step {index}");
         }

@@ -370,7 +370,7 @@ impl Core {
             connection.read_ns = now_ns;
         }
         let age_ns = now_ns - connection.stamp_ns;
-        let queue_stands = level.queue.stands(now_ns, age_ns, level.limit.target_ns);
+        let queue_stands = level.queue.stands(now_ns, age_ns, level.limit.late_ns());
         let verdict = match limited {
             true => level.limit.admit(Arriving {
                 age_ns,
@@ -430,7 +430,7 @@ impl Core {
                 level.input.cpu_ns = level.input.cpu_ns.wrapping_sub(REFUSAL_NS);
                 REFUSAL_NS
             }
-            Verdict::Expired => {
+            Verdict::Expired { .. } => {
                 level.window.expired += 1;
                 self.client_goes_on(at);
                 REFUSAL_NS

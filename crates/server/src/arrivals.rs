@@ -14,6 +14,8 @@
 //!    arrived.
 //! 2. If the task waited for the socket, nothing arrived between the last read and its wake-up.
 //! 3. Between two points, bytes are taken to arrive at a constant rate.
+//! 4. A refused client pauses, and may come back a little early. What arrives in the first half of
+//!    the pause was sent before its client knew. The rest counts from the end of the pause.
 //!
 //! Under overload a client's requests wait in its socket. A server that counts their age from the
 //! read takes the oldest requests for new ones, and answers all of them too late.
@@ -61,6 +63,11 @@ impl Arrivals {
             self.nothing_until(woken_ns);
         }
         self.read += bytes as u64;
+        self.add(now_ns, self.read + waiting as u64);
+    }
+
+    /// Takes a look at the socket at `now_ns`, in which `waiting` bytes wait.
+    pub(crate) fn look(&mut self, waiting: usize, now_ns: u64) {
         self.add(now_ns, self.read + waiting as u64);
     }
 
@@ -144,12 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_come_in_a_pause_count_from_its_end() {
+    fn bytes_late_in_a_pause_count_from_its_end() {
         let mut arrivals = Arrivals::new(0);
         arrivals.read((100, 50, 0), Some(MS), MS);
-        arrivals.nothing_until(20 * MS);
-        arrivals.read((150, 0, 0), None, 20 * MS);
-        assert_eq!([150, 100].map(|unread| arrivals.since_ns(unread)), [MS, 20 * MS]);
+        arrivals.look(150, 11 * MS);
+        arrivals.nothing_until(21 * MS);
+        arrivals.read((250, 0, 0), None, 21 * MS);
+        let since_ms = [250, 200, 150, 100].map(|unread| arrivals.since_ns(unread) / MS);
+        assert_eq!(since_ms, [1, 1, 6, 21]);
     }
 
     #[test]

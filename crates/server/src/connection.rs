@@ -182,16 +182,24 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket may be read again after a refusal. Answers are sent meanwhile. What
-    /// arrives meanwhile counts as arrived afterwards: a client that comes back a moment early is
-    /// not refused for it.
+    /// Waits until the socket may be read again after a refusal. Answers are sent meanwhile. Looks
+    /// at the socket in the middle, see [`Arrivals`].
     pub(crate) async fn pause(&mut self) -> Result<(), Ended> {
         let until_ns = std::mem::take(&mut self.paused_until_ns);
         let left_ns = until_ns.saturating_sub(lanes::time::monotonic_ns());
         if left_ns == 0 {
             return Ok(());
         }
-        let mut sleep = std::pin::pin!(lanes::time::sleep(Duration::from_nanos(left_ns)));
+        self.send_for(left_ns / 2).await?;
+        self.arrivals.look(self.stream.waiting_bytes(), lanes::time::monotonic_ns());
+        self.send_for(left_ns - left_ns / 2).await?;
+        self.arrivals.nothing_until(lanes::time::monotonic_ns());
+        Ok(())
+    }
+
+    /// Sends answers for a time, ns, or until the session ends.
+    async fn send_for(&self, ns: u64) -> Result<(), Ended> {
+        let mut sleep = std::pin::pin!(lanes::time::sleep(Duration::from_nanos(ns)));
         poll_fn(|cx| {
             self.session.set_connection(cx.waker());
             self.answer_and_send(cx)?;
@@ -200,9 +208,7 @@ impl Connection {
             }
             sleep.as_mut().poll(cx).map(Ok)
         })
-        .await?;
-        self.arrivals.nothing_until(lanes::time::monotonic_ns());
-        Ok(())
+        .await
     }
 
     /// Decodes the next step of the input, and notes since when its request waits.

@@ -71,12 +71,6 @@ pub(crate) fn retry_ms(wait_ns: u64) -> u64 {
     (wait_ns / 1_000_000).clamp(1, RETRY_MS_MAX)
 }
 
-/// Work of a statement below which an interactive level holds statements instead of refusing them,
-/// ns. To read, decode and refuse one costs about 2.5 µs, a read from memory 3.5 µs: a core that
-/// refuses reads from memory has nearly no time left for others. With held sockets it serves as
-/// many as without a limiter.
-const REFUSABLE_WORK_NS: u64 = 10_000;
-
 /// Time between two looks at requests that are held while none ends.
 const HELD: Duration = Duration::from_nanos(INTERVAL_NS);
 
@@ -206,11 +200,11 @@ impl Admission {
             false => level.in_flight(self.core),
         };
         let overload = match effective.spec.workload_type {
-            Some(WorkloadType::Interactive) if limit.work_ns >= REFUSABLE_WORK_NS => Overload::Refuse,
+            Some(WorkloadType::Interactive) => Overload::Refuse,
             Some(_) => Overload::Hold,
             None => Overload::Queue,
         };
-        let queue_stands = level.queue_stands(self.core, now_ns, age_ns, limit.target_ns);
+        let queue_stands = level.queue_stands(self.core, now_ns, age_ns, limit.late_ns());
         let random = lanes::random::u64() as u32;
         let verdict = limit.admit(Arriving { age_ns, level_in_flight, queue_stands, overload, random });
         let (why, pause_ns) = match verdict {
@@ -227,18 +221,18 @@ impl Admission {
                 let why = format!(
                     "its statements wait {}, at most {} are useful",
                     Milliseconds(age_ns),
-                    Milliseconds(2 * limit.target_ns)
+                    Milliseconds(limit.late_ns())
                 );
                 (why, retry_ns)
             }
-            Verdict::Expired => {
+            Verdict::Expired { retry_ns } => {
                 let wait_ns = limit.drain_ns.saturating_mul(level_in_flight.into());
                 let why = format!(
                     "a statement that waits {} cannot end within its time limit of {}",
                     Milliseconds(age_ns.saturating_add(wait_ns)),
                     Milliseconds(limit.time_limit_ns)
                 );
-                (why, wait_ns)
+                (why, retry_ns)
             }
         };
         level.record_shed(self.core);
@@ -356,11 +350,12 @@ impl Admission {
         self.gone_count.set(0);
     }
 
+    /// Refuses a request at a bound. Its client should come back when the requests in flight have
+    /// ended: by Little's law, that takes as long as one of them does.
     #[cold]
     fn refuse(&self, level: &Level, full: &str, in_flight: u32, max: u32) -> Refused {
         level.record_shed(self.core);
-        let wait_ns = level.mean_service_ns(self.core).saturating_mul(in_flight.into());
-        let retry_ms = retry_ms(wait_ns);
+        let retry_ms = retry_ms(level.mean_service_ns(self.core));
         let text = format!(
             "The service level '{}' is overloaded: {full} ({in_flight} statements in flight on this core, \
              limit {max}). Try again in {retry_ms} ms.",

@@ -222,10 +222,10 @@ impl Level {
 
     /// Returns true if the queue of the level on `core` stands: see [`StandingQueue::stands`]. Call
     /// it on the fast lane of `core` only.
-    pub(crate) fn queue_stands(&self, core: usize, now_ns: u64, age_ns: u64, target_ns: u64) -> bool {
+    pub(crate) fn queue_stands(&self, core: usize, now_ns: u64, age_ns: u64, late_ns: u64) -> bool {
         let words = &self.cores[core].queue;
         let mut queue = StandingQueue::from_words(words.each_ref().map(|word| word.load(Relaxed)));
-        let stands = queue.stands(now_ns, age_ns, target_ns);
+        let stands = queue.stands(now_ns, age_ns, late_ns);
         words.iter().zip(queue.to_words()).for_each(|(word, value)| word.store(value, Relaxed));
         stands
     }

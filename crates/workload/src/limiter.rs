@@ -26,6 +26,9 @@ use crate::{Entry, Kind, Levels, WorkloadType};
 
 /// Time between two looks for levels with a limit or a latency target, if none has a limit.
 const IDLE: Duration = Duration::from_millis(500);
+/// Most writes of the commit log that a statement counts as waiting for. It waits for the one in
+/// flight and for its own. A longer wait is for the core, or for memtables: a queue.
+const LOG_WRITES_MAX: u64 = 8;
 /// Work units charged for the decision on one level and core: about 0.1 µs.
 const DECISION_UNITS: u32 = 1;
 
@@ -33,7 +36,8 @@ const DECISION_UNITS: u32 = 1;
 struct Known {
     usage: Usage,
     ended: u64,
-    writes: u64,
+    /// Number of writes, and the sum of their service times, ns.
+    writes: (u64, u64),
     refusal_ns: u64,
     /// Sum of queue delays, ns, and their number.
     queue: (u64, u64),
@@ -150,11 +154,11 @@ impl Limiter {
         let sum = |of: &dyn Fn(usize) -> u64| (0..cores).map(of).sum::<u64>();
         let ended = sum(&|core| level.ended(core));
         let refusal_ns = sum(&|core| level.refusal_ns(core));
-        let writes = totals.service[Kind::Write as usize].count;
+        let writes = &totals.service[Kind::Write as usize];
         let known = self.known.entry(level.id()).or_insert_with(|| Known {
             usage,
             ended,
-            writes,
+            writes: (writes.count, writes.sum_ns),
             refusal_ns,
             queue: (totals.queue.sum_ns, totals.queue.count),
             cores: vec![Concurrency::default(); cores],
@@ -164,8 +168,9 @@ impl Limiter {
         let refused_ns = refusal_ns - known.refusal_ns;
         let in_flight = totals.in_flight.max(1);
         let used_ns = cpu_ns(&usage).saturating_sub(cpu_ns(&known.usage)).saturating_sub(refused_ns);
-        // A write waits for half of the log write in flight, and for the next one.
-        let log_ns = (writes - known.writes).saturating_mul(log_write_ns.saturating_mul(3) / 2);
+        let new_writes = writes.count - known.writes.0;
+        let served_ns = writes.sum_ns.wrapping_sub(known.writes.1);
+        let log_ns = served_ns.min(new_writes.saturating_mul(log_write_ns * LOG_WRITES_MAX));
         let of_all = ConcurrencyInput {
             interval_ns,
             ended: ended - known.ended,
@@ -182,7 +187,8 @@ impl Limiter {
                 _ => LEVEL_IN_FLIGHT_MAX,
             },
         };
-        (known.usage, known.ended, known.writes, known.refusal_ns) = (usage, ended, writes, refusal_ns);
+        (known.usage, known.ended, known.refusal_ns) = (usage, ended, refusal_ns);
+        known.writes = (writes.count, writes.sum_ns);
         let queue = (totals.queue.sum_ns, totals.queue.count);
         let before = std::mem::replace(&mut known.queue, queue);
         if queue.1 > before.1 {

@@ -2,10 +2,11 @@
 //!
 //! 1. *Work.* `s` is the measured CPU or disk time of a statement, whichever is more. `f` is the
 //!    level's entitlement to the core. So the level is entitled to `f ÷ s` statements a second.
-//! 2. *Target of queue delay.* `t` is the time for [`QUEUE_STATEMENTS`] statements, `8 s ÷ f`. It
-//!    is at least [`TARGET_NS_MIN`] and one rotation of the core's slices, and at most a quarter of
-//!    the time limit. A `latency_target` replaces it by `latency_target − s`.
-//! 3. *Limit.* `1 + f (t + r) ÷ s`, by Little's law: statements a second times the time in the
+//! 2. *Target of queue delay.* `q` is the time for [`QUEUE_STATEMENTS`] statements, `8 s ÷ f`, at
+//!    least [`QUEUE_NS_MIN`] and one rotation of the core's slices. The target before admission `t`
+//!    is `q` as well, but at least [`TARGET_NS_MIN`]. Both are at most a quarter of the time limit.
+//!    A `latency_target` replaces them by `latency_target − s`.
+//! 3. *Limit.* `1 + f (q + r) ÷ s`, by Little's law: statements a second times the time in the
 //!    system. `r` is the time at the device, without the wait in our disk queue. A limit that
 //!    counted that wait would feed on its own queue.
 //! 4. *Age.* A statement that is answered at once hardly overlaps with others. It waits before its
@@ -33,13 +34,23 @@ const MEASURED_OVER_NS: u64 = 200_000_000;
 const WORK_NS_START: u64 = 20_000;
 /// Statements that may wait. Enough that random arrivals leave no gap, few beside a time limit.
 const QUEUE_STATEMENTS: u64 = 8;
-/// Lowest target of queue delay, ns: an order of magnitude above a lane switch and a poll (200 µs).
-const TARGET_NS_MIN: u64 = 1_000_000;
+/// Least time for which the limit lets statements wait after their admission, ns: an order of
+/// magnitude above a lane switch and a poll (200 µs).
+const QUEUE_NS_MIN: u64 = 1_000_000;
+/// Lowest target of queue delay, ns: that of CoDel (RFC 8289). Statements wait for milliseconds at
+/// any high load, for flushes, log writes and other levels. 1 ms refused writes below capacity.
+const TARGET_NS_MIN: u64 = 5_000_000;
 /// Highest target as a divisor of the time limit: the statement also needs time to run.
 const TARGET_OF_TIME_LIMIT: u64 = 4;
 /// Time without an empty queue from which on it stands, and without late statements until it no
 /// longer does, ns. The interval of CoDel (RFC 8289), which absorbs a burst or a stall of the core.
 const STANDS_NS: u64 = 100_000_000;
+
+/// Work of a statement below which a level refuses only what has waited for
+/// 1 ÷ [`TARGET_OF_TIME_LIMIT`] of its time limit, ns. To read, decode and refuse one takes 2.5 µs:
+/// beside reads from memory (3.5 µs) refusals would take most of the core, so that fewer are
+/// answered than without a limit.
+const REFUSABLE_WORK_NS: u64 = 10_000;
 
 /// A pause after a refusal doubles if refusals cost one part in this many of the other work.
 const REFUSALS_DOUBLE_AT: u64 = 16;
@@ -167,23 +178,19 @@ impl StandingQueue {
     }
 
     /// Returns true if the queue stands. Asked for each statement of the level before
-    /// [`ConcurrencyLimit::admit`], with the age of the statement and the target of that limit.
-    pub fn stands(&mut self, now_ns: u64, age_ns: u64, target_ns: u64) -> bool {
+    /// [`ConcurrencyLimit::admit`], with the age of the statement and that from which on it is late
+    /// ([`ConcurrencyLimit::late_ns`]).
+    pub fn stands(&mut self, now_ns: u64, age_ns: u64, late_ns: u64) -> bool {
         if now_ns.saturating_sub(age_ns) >= self.checked_ns {
             self.empty_ns = now_ns;
         }
         self.checked_ns = now_ns;
         let stands = now_ns < self.stands_until_ns || now_ns.saturating_sub(self.empty_ns) > STANDS_NS;
-        if stands && is_late(age_ns, target_ns) {
+        if stands && age_ns > late_ns {
             self.stands_until_ns = now_ns.saturating_add(STANDS_NS);
         }
         stands
     }
-}
-
-/// Returns true if a statement waited for more than twice the target.
-fn is_late(age_ns: u64, target_ns: u64) -> bool {
-    age_ns > target_ns.saturating_mul(2)
 }
 
 /// Decision on a statement.
@@ -201,8 +208,11 @@ pub enum Verdict {
         /// Expected time until the level has its target of queue delay again, ns.
         retry_ns: u64,
     },
-    /// Answer with its timeout error: it could not end in time.
-    Expired,
+    /// Answer Overloaded as well: it could not end within its time limit.
+    Expired {
+        /// As in [`Verdict::Refuse`].
+        retry_ns: u64,
+    },
 }
 
 /// Returns the part of a core that is due to a level now, in millionths: its minimum, and its
@@ -270,16 +280,17 @@ impl Concurrency {
         let work_ns = measured_ns.max(running_ns).max(1);
         let longest_ns = input.time_limit_ns / TARGET_OF_TIME_LIMIT;
         let part = u64::from(input.entitlement_ppm).clamp(1, PPM);
-        let target_ns = target_ns(work_ns, part, input.latency_target_ns).min(longest_ns);
+        let queue_ns = queue_ns(work_ns, part, input.latency_target_ns).min(longest_ns);
+        let target_ns_min = if input.latency_target_ns.is_some() { 0 } else { TARGET_NS_MIN };
         // A disk that stood still leaves a long `r`. A statement that stays longer than its time
         // limit needs no place.
         let device_ns = self.sums.each(self.sums.device_ns).min(longest_ns);
         let work_of_core_ns = work_ns.saturating_mul(PPM);
-        let overlap = scale(target_ns.saturating_add(device_ns), part, work_of_core_ns);
+        let overlap = scale(queue_ns.saturating_add(device_ns), part, work_of_core_ns);
         let statements = u32::try_from(overlap.saturating_add(1)).unwrap_or(u32::MAX).min(input.limit_max);
         ConcurrencyLimit {
             statements: statements.max(1),
-            target_ns,
+            target_ns: queue_ns.max(target_ns_min.min(longest_ns)),
             work_ns,
             device_ns,
             refusal_ppm,
@@ -289,17 +300,31 @@ impl Concurrency {
     }
 }
 
-/// Returns the target of queue delay without the bound by the time limit, ns.
-fn target_ns(work_ns: u64, part_ppm: u64, latency_target_ns: Option<u64>) -> u64 {
+/// Returns the time for which statements may wait after their admission, without the bound by the
+/// time limit, ns.
+fn queue_ns(work_ns: u64, part_ppm: u64, latency_target_ns: Option<u64>) -> u64 {
     // A level waits for a rotation of slices whatever the load. The wait is due to shares.
     let rotation_ns = scale(LATENCY_SLICE_NS, PPM, part_ppm);
     if let Some(latency_target_ns) = latency_target_ns {
         return latency_target_ns.saturating_sub(work_ns).max(rotation_ns);
     }
-    scale(work_ns.saturating_mul(QUEUE_STATEMENTS), PPM, part_ppm).max(rotation_ns).max(TARGET_NS_MIN)
+    scale(work_ns.saturating_mul(QUEUE_STATEMENTS), PPM, part_ppm).max(rotation_ns).max(QUEUE_NS_MIN)
 }
 
 impl ConcurrencyLimit {
+    /// Returns the age above which a statement is late, ns: twice the target, and longer for
+    /// statements that cost little more than their refusal.
+    #[must_use]
+    pub fn late_ns(&self) -> u64 {
+        let late_ns = self.target_ns.saturating_mul(2);
+        if self.work_ns >= REFUSABLE_WORK_NS { late_ns } else { late_ns.max(self.longest_ns()) }
+    }
+
+    /// Returns the longest useful queue delay, and the longest pause, ns.
+    fn longest_ns(&self) -> u64 {
+        self.time_limit_ns / TARGET_OF_TIME_LIMIT
+    }
+
     /// Decides on a statement of the level. The server's own statements are always admitted, so
     /// their caller does not ask.
     #[must_use]
@@ -307,9 +332,9 @@ impl ConcurrencyLimit {
         let Arriving { age_ns, level_in_flight, queue_stands, overload, random } = arriving;
         let wait_ns = self.drain_ns.saturating_mul(level_in_flight.into());
         if age_ns.saturating_add(wait_ns).saturating_add(self.device_ns) >= self.time_limit_ns {
-            return Verdict::Expired;
+            return Verdict::Expired { retry_ns: self.retry_ns(age_ns.max(wait_ns), random) };
         }
-        let late = overload == Overload::Refuse && queue_stands && is_late(age_ns, self.target_ns);
+        let late = overload == Overload::Refuse && queue_stands && age_ns > self.late_ns();
         let full = level_in_flight >= self.statements;
         match overload {
             _ if !(late || full) => Verdict::Admit,
@@ -327,7 +352,7 @@ impl ConcurrencyLimit {
         let drained_ns = delay_ns.saturating_sub(self.target_ns).max(self.target_ns);
         let costs = scale(self.refusal_ppm, REFUSALS_DOUBLE_AT * 1000, PPM - self.refusal_ppm);
         let retry_ns = scale(drained_ns, costs.saturating_add(1000), 1000);
-        let retry_ns = retry_ns.min(self.time_limit_ns / TARGET_OF_TIME_LIMIT);
+        let retry_ns = retry_ns.min(self.longest_ns());
         // Between half and one and a half of it.
         retry_ns / 2 + scale(retry_ns, random.into(), u64::from(u32::MAX))
     }
@@ -360,14 +385,14 @@ mod tests {
     #[test]
     fn limit_is_time_in_the_system_over_work() {
         for (work_ns, part_ppm, device_ns, target_ns, statements) in [
-            (3 * US, 1_000_000, 0, MS, 334),
-            (3 * US, 100_000, 0, MS, 34),
+            (3 * US, 1_000_000, 0, 5 * MS, 334),
+            (3 * US, 100_000, 0, 5 * MS, 34),
             (3 * US, 10_000, 0, 5 * MS, 17),
-            (19 * US, 1_000_000, 1200 * US, MS, 116),
-            (369 * US, 1_000_000, 400 * US, 2952 * US, 10),
+            (19 * US, 1_000_000, 1200 * US, 5 * MS, 116),
+            (369 * US, 1_000_000, 400 * US, 5 * MS, 10),
             (369 * US, 100_000, 0, 29_520 * US, 9),
             (100 * MS, 1_000_000, 0, 800 * MS, 9),
-            (10, 1_000_000, 0, MS, 16_384),
+            (10, 1_000_000, 0, 5 * MS, 16_384),
             (2 * SECOND_NS, 10_000, 0, 2500 * MS, 1),
         ] {
             let limit = limit(work_ns, part_ppm, device_ns);
@@ -395,7 +420,7 @@ mod tests {
     #[test]
     fn queue_stands_after_100_ms_and_until_none_was_late_for_100_ms() {
         let mut queue = StandingQueue::default();
-        // Time and age of each statement, and whether the queue stands with a target of 1 ms.
+        // Time and age of each statement, and whether the queue stands if 2 ms are late.
         for (now_ms, age_ms, expected) in [
             (1000, 500, false), // The first one found it empty.
             (1100, 101, false), // For 100 ms.
@@ -408,7 +433,7 @@ mod tests {
             (9099, 0, true),
             (9100, 0, false),
         ] {
-            assert_eq!(queue.stands(now_ms * MS, age_ms * MS, MS), expected, "at {now_ms} ms");
+            assert_eq!(queue.stands(now_ms * MS, age_ms * MS, 2 * MS), expected, "at {now_ms} ms");
         }
     }
 
@@ -461,9 +486,15 @@ mod tests {
             matches!(limit.admit(arriving), Verdict::Refuse { .. })
         };
         assert_eq!(
-            [refuses(2 * MS + 1, true), refuses(2 * MS, true), refuses(SECOND_NS, false)],
+            [refuses(10 * MS + 1, true), refuses(10 * MS, true), refuses(SECOND_NS, false)],
             [true, false, false]
         );
+    }
+
+    #[test]
+    fn cheap_statements_are_late_after_a_quarter_of_the_time_limit() {
+        let late_ms = |work_ns| limit(work_ns, 1_000_000, 0).late_ns() / MS;
+        assert_eq!([3 * US, 9_999, 10 * US, 2 * MS].map(late_ms), [2500, 2500, 10, 32]);
     }
 
     #[test]
@@ -472,8 +503,10 @@ mod tests {
         use Verdict::{Admit, Expired, Wait};
         for overload in [Refuse, Hold, Queue] {
             check(overload, 20 * MS, 999, Admit);
-            check(overload, 20 * SECOND_NS - 5 * MS, 0, Expired);
-            check(overload, 10 * SECOND_NS - 5 * MS, 1000, Expired);
+            // A quarter of the time limit is the most.
+            let expired = Expired { retry_ns: 5 * SECOND_NS - 1 };
+            check(overload, 20 * SECOND_NS - 5 * MS, 0, expired);
+            check(overload, 10 * SECOND_NS - 5 * MS, 1000, expired);
         }
         check(Refuse, 20 * MS, 1000, Verdict::Hold);
         check(Refuse, 21 * MS, 0, Verdict::Refuse { retry_ns: 11 * MS - 1 });
@@ -486,9 +519,9 @@ mod tests {
     fn pause_grows_with_the_cost_of_refusals() {
         let retry_ms = |refusal_ppm| {
             let limit = ConcurrencyLimit { refusal_ppm, ..limit(100 * US, 1_000_000, 0) };
-            (limit.retry_ns(3 * MS, u32::MAX / 2) + MS / 2) / MS
+            (limit.retry_ns(15 * MS, u32::MAX / 2) + MS / 2) / MS
         };
-        assert_eq!([0, 58_824, 500_000, 999_999].map(retry_ms), [2, 4, 34, 2500]);
+        assert_eq!([0, 58_824, 500_000, 999_999].map(retry_ms), [10, 20, 170, 2500]);
     }
 
     #[test]
