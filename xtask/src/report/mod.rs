@@ -23,8 +23,14 @@ const AROUND: &str = include_str!("around.html");
 const WIDTHS: [u32; 3] = [360, 768, 1400];
 
 /// Results of earlier runs, each with the least number of charts: one for each experiment.
-const FIGURES: [(&str, usize); 4] =
-    [("figures.json", 4), ("flush.json", 2), ("compaction.json", 2), ("olap.json", 4)];
+const FIGURES: [(&str, usize); 6] = [
+    ("figures.json", 4),
+    ("flush.json", 2),
+    ("compaction.json", 2),
+    ("olap.json", 4),
+    ("batching.json", 3),
+    ("overload.json", 3),
+];
 
 /// Timeout of rendering, which takes milliseconds.
 const RENDER_TIMEOUT: Duration = Duration::from_secs(60);
