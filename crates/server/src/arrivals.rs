@@ -20,7 +20,7 @@
 //! Under overload a client's requests wait in its socket. A server that counts their age from the
 //! read takes the oldest requests for new ones, and answers all of them too late.
 
-/// Points that are kept: enough for 1 MiB in a socket, read in pieces of 64 KiB.
+/// Points that are kept: enough for 512 KiB in a socket, read in pieces of 32 KiB.
 const POINTS: usize = 16;
 
 /// Number of bytes that had arrived at a time, ns of the monotonic clock.

@@ -193,6 +193,32 @@ fn limiter_holds_statements_but_not_those_on_the_server() {
     assert_eq!(usage(&mut admin, "concurrency_limit"), 0);
 }
 
+/// A connection at its limit is not read. Statements that it sends meanwhile wait in the socket.
+#[test]
+fn statements_that_waited_in_the_socket_are_refused_by_their_age() {
+    const SENT: usize = 60;
+    const SENT_LATER: usize = 300;
+    let (server, _admin, running) =
+        start("max_concurrency = 'auto' AND workload_type = 'batch' AND timeout = 500ms");
+    until("a limit is exported", || {
+        server.get("/metrics").1.contains("fairlane_concurrency_limit{level=\"few\"}")
+    });
+    running.stuck.store(true, SeqCst);
+    let mut client = few(&server);
+    (0..SENT).for_each(|_| queue(&mut client, READ));
+    client.flush();
+    until("one is held", || running.now.load(SeqCst) == 51);
+    (0..SENT_LATER).for_each(|_| queue(&mut client, READ));
+    client.flush();
+    // The first ones time out after 500 ms. Then the connection is read.
+    until("they have ended", || running.now.load(SeqCst) == 0);
+    running.stuck.store(false, SeqCst);
+    let answers = (0..SENT + SENT_LATER).map(|_| client.receive().expect("an answer").1);
+    let refused = answers.filter(|answer| matches!(answer, Answer::Error(e) if e.kind.code() == 0x1001));
+    let refused = refused.count();
+    assert!((SENT - 51 + 30..SENT + SENT_LATER - 51).contains(&refused), "{refused} were refused");
+}
+
 #[test]
 fn role_cancels_its_statements_and_superuser_cancels_any() {
     let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
