@@ -8,7 +8,7 @@
 //! ```
 //!
 //! 1. Run a ladder of closed loops, then open loops at rising parts of its best. Capacity is the
-//!    highest rate that is answered in time. It is less than the best of the ladder: deep queues of
+//!    highest rate that is answered in time. It is usually less than the best of the ladder: deep queues of
 //!    a closed loop make a request cheaper.
 //! 2. Offer each rate as an open loop, without and with the limiter, in the order A B B A. The
 //!    limiter is switched in the pause, on live sessions.
@@ -65,9 +65,9 @@ pub(crate) const RATES: [(f64, bool); 12] = [
 /// Rate of the steady load, as a fraction of capacity, and the most of it: a p99 of a phase needs
 /// some hundred answers.
 const STEADY_PART: f64 = 0.03;
+const STEADY_PER_S_MAX: f64 = 1000.0;
 /// Warm-up at each rate, seconds. A queue stands after 0.1 s, and is short after 0.4 s.
 const OVERLOAD_WARMUP_S: f64 = 0.5;
-const STEADY_PER_S_MAX: f64 = 1000.0;
 /// Connections, each a client of its own.
 const CONNECTIONS: usize = 64;
 /// Most requests in flight over all connections: more than the constant bounds of the server.

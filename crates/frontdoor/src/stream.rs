@@ -132,6 +132,7 @@ impl Stream {
         Ok(Stream::Encrypted(Box::new(Encrypted {
             tcp,
             session,
+            decrypted: 0,
             accepted: 0,
             yields_next: false,
             client,
@@ -229,14 +230,18 @@ impl fmt::Debug for WriteHalf {
 }
 
 impl ReadHalf {
-    /// Returns the number of bytes that wait in the socket; 0 if the socket does not say.
+    /// Returns the number of bytes that have arrived and were not read; 0 if the kernel returns an
+    /// error. Encrypted bytes count with the overhead of their records.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
-        let waiting = match self {
-            ReadHalf::Plain(read) => rustix::io::ioctl_fionread(read.as_ref()),
-            ReadHalf::Encrypted(encrypted) => rustix::io::ioctl_fionread(&encrypted.borrow().tcp),
+        let (decrypted, waiting) = match self {
+            ReadHalf::Plain(read) => (0, rustix::io::ioctl_fionread(read.as_ref())),
+            ReadHalf::Encrypted(encrypted) => {
+                let encrypted = encrypted.borrow();
+                (encrypted.decrypted, rustix::io::ioctl_fionread(&encrypted.tcp))
+            }
         };
-        waiting.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0))
+        decrypted + waiting.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0))
     }
 }
 
@@ -270,6 +275,8 @@ impl WriteHalf {
 pub struct Encrypted {
     tcp: TcpStream,
     session: Box<ServerConnection>,
+    /// Bytes that are decrypted and were not read.
+    decrypted: usize,
     /// Bytes that are encrypted but not reported as written, because the socket did not accept them
     /// all.
     accepted: usize,
@@ -295,6 +302,7 @@ impl Encrypted {
                     let bytes = decrypted.len().min(buf.remaining());
                     buf.put_slice(&decrypted[..bytes]);
                     reader.consume(bytes);
+                    self.decrypted = self.decrypted.saturating_sub(bytes);
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -314,11 +322,12 @@ impl Encrypted {
                 // For instance the answer to a key update. The rest is sent with the next write.
                 let _ = self.push(|_| Poll::Pending);
             }
-            if let Err(error) = processed {
-                return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, error)));
+            match processed {
+                Ok(state) => self.decrypted = state.plaintext_bytes_to_read(),
+                Err(error) => return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, error))),
             }
             // Records without content may arrive without end.
-            if lanes::spend_bytes(read) {
+            if lanes::spend_bytes(read) && self.decrypted == 0 {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

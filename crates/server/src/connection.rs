@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use wire::{Decoded, Decoder, Direction, Envelope, Failure, Limits, Version};
 
 use crate::acks::answer_acked;
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrivals, Read};
 use crate::core::BUFFER_BYTES;
 use crate::counters::add;
 use crate::failure;
@@ -62,8 +62,10 @@ pub(crate) struct Connection {
     arrivals: Arrivals,
     /// Time since which the last decoded request waits, ns of the monotonic clock.
     pub(crate) since_ns: u64,
-    /// True if the socket was empty after the last read.
+    /// True if no bytes were left in the socket when the last read was tried.
     waits_for_socket: bool,
+    /// True if bytes were left in the socket after the last read.
+    has_more: bool,
     /// Time before which the socket is not read, because a request was refused, ns of the monotonic
     /// clock.
     pub(crate) paused_until_ns: u64,
@@ -117,6 +119,7 @@ impl Connection {
             arrivals: Arrivals::new(lanes::time::monotonic_ns()),
             since_ns: 0,
             waits_for_socket: false,
+            has_more: false,
             paused_until_ns: 0,
             blocked: false,
             incoming: None,
@@ -182,16 +185,20 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket may be read again after a refusal. Answers are sent meanwhile. Looks
-    /// at the socket in the middle, see [`Arrivals`].
+    /// Waits until the socket may be read again, if a request was refused. Answers are sent
+    /// meanwhile. Checks the socket in the middle, see [`Arrivals`]. Does not wait before the socket
+    /// is empty: a pause would make old requests older, and after it they would all be refused.
     pub(crate) async fn pause(&mut self) -> Result<(), Ended> {
+        if self.has_more {
+            return Ok(());
+        }
         let until_ns = std::mem::take(&mut self.paused_until_ns);
         let left_ns = until_ns.saturating_sub(lanes::time::monotonic_ns());
         if left_ns == 0 {
             return Ok(());
         }
         self.send_for(left_ns / 2).await?;
-        self.arrivals.look(self.stream.waiting_bytes(), lanes::time::monotonic_ns());
+        self.arrivals.check(self.stream.waiting_bytes(), lanes::time::monotonic_ns());
         self.send_for(left_ns - left_ns / 2).await?;
         self.arrivals.nothing_until(lanes::time::monotonic_ns());
         Ok(())
@@ -215,8 +222,10 @@ impl Connection {
     pub(crate) fn step(&mut self) -> Result<Decoded, wire::Error> {
         let unread = self.input.len();
         let decoded = self.decoder.step(&mut self.input);
-        if matches!(decoded, Ok(Decoded::Envelope(_) | Decoded::Large(_))) {
-            self.since_ns = self.arrivals.since_ns(unread);
+        let left = self.input.len();
+        // Later messages of a segment of protocol v5 take no input. They have the segment's time.
+        if left < unread && matches!(decoded, Ok(Decoded::Envelope(_) | Decoded::Large(_))) {
+            self.since_ns = self.arrivals.since_ns(unread, left);
         }
         decoded
     }
@@ -272,6 +281,9 @@ impl Connection {
         self.session.set_connection(cx.waker());
         if self.is_blocked() {
             self.blocked = true;
+            if std::mem::take(&mut self.waits_for_socket) {
+                self.arrivals.nothing_until(lanes::ready_since_ns());
+            }
         }
         self.answer_and_send(cx)?;
         let session = &self.session;
@@ -321,9 +333,14 @@ impl Connection {
                 add(&self.session.core.counters.bytes_in, n as u64);
                 let now_ns = lanes::time::monotonic_ns();
                 let is_filled = self.input.len() == self.input.capacity();
-                let waiting = if is_filled { self.stream.waiting_bytes() } else { 0 };
-                let woken_ns = std::mem::take(&mut self.waits_for_socket).then(lanes::ready_since_ns);
-                self.arrivals.read((n, waiting, unread), woken_ns, now_ns);
+                // A read of an encrypted connection ends with a record.
+                let may_wait = is_filled || self.session.client.is_encrypted.get();
+                let waiting = if may_wait { self.stream.waiting_bytes() } else { 0 };
+                self.has_more = waiting > 0;
+                if std::mem::take(&mut self.waits_for_socket) {
+                    self.arrivals.nothing_until(lanes::ready_since_ns());
+                }
+                self.arrivals.read(Read { bytes: n, waiting, unread }, now_ns);
                 self.session.active_ns.set(now_ns);
                 Poll::Ready(Ok(()))
             }

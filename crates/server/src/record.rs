@@ -62,9 +62,9 @@ fn log_slow_envelope(session: &Session, service_ns: u64, envelope: &Envelope) {
 
 /// Counts a statement. Returns its service time, ns, if it was slow.
 fn count(session: &Session, request: &CqlRequest, ended_ns: u64) -> Option<u64> {
-    let Times { read_ns, began_ns } = request.times;
+    let Times { arrived_ns, began_ns } = request.times;
     let service_ns = ended_ns.saturating_sub(began_ns);
-    let queue_ns = began_ns.saturating_sub(read_ns);
+    let queue_ns = began_ns.saturating_sub(arrived_ns);
     let kind = match request.kind() {
         Kind::Read => workload::Kind::Read,
         Kind::Write | Kind::Batch => workload::Kind::Write,

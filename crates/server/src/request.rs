@@ -21,10 +21,11 @@ pub(crate) const INLINE_BYTES: usize = 32 << 10;
 /// queue.
 pub(crate) const WAITING_BYTES: usize = 1 << 10;
 
-/// Times at which a request was read and its work began, ns of the monotonic clock.
+/// Estimated arrival of a request at its socket, and the time its work began, ns of the monotonic
+/// clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    pub(crate) read_ns: u64,
+    pub(crate) arrived_ns: u64,
     pub(crate) began_ns: u64,
 }
 

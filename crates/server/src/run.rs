@@ -100,7 +100,7 @@ pub(crate) fn run_long(session: &Rc<Session>, frame: Frame, mut request: CqlRequ
         stream,
         statement: None,
         effective: request.effective.clone(),
-        since_ns: request.times.read_ns,
+        since_ns: request.times.arrived_ns,
         waits: false,
     };
     let key = session.cancellable_tasks.borrow_mut().reserve();
@@ -164,7 +164,7 @@ fn run_in_other_level(session: &Rc<Session>, envelope: Envelope, mut request: Cq
     session.begin();
     let work = async move {
         let admission = &session.core.admission;
-        let since_ns = request.times.read_ns;
+        let since_ns = request.times.arrived_ns;
         let admitted = match admission.admit(&request.effective, since_ns, lanes::time::monotonic_ns()) {
             Ok(admitted) => Ok(admitted),
             Err(Refused::Hold) => admission.hold(&request.effective, since_ns).await,
@@ -198,7 +198,7 @@ fn run_with_slot(session: &Rc<Session>, waiting: Waiting, envelope: Envelope, mu
         stream,
         statement: request.statement.clone(),
         effective: request.effective.clone(),
-        since_ns: request.times.read_ns,
+        since_ns: request.times.arrived_ns,
         waits: true,
     };
     let key = session.cancellable_tasks.borrow_mut().reserve();

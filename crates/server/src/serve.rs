@@ -156,7 +156,7 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
                     continue;
                 }
             };
-            let times = Times { read_ns: connection.since_ns, began_ns: now_ns };
+            let times = Times { arrived_ns: connection.since_ns, began_ns: now_ns };
             let keyspace = connection.session.keyspace.borrow().clone();
             let request = CqlRequest::new(frame.stream(), times, effective, admitted, keyspace);
             if work_on(connection, frame, request, round_ns, &mut now_ns) {

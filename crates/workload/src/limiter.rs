@@ -26,8 +26,9 @@ use crate::{Entry, Kind, Levels, WorkloadType};
 
 /// Time between two looks for levels with a limit or a latency target, if none has a limit.
 const IDLE: Duration = Duration::from_millis(500);
-/// Most writes of the commit log that a statement counts as waiting for. It waits for the one in
-/// flight and for its own. A longer wait is for the core, or for memtables: a queue.
+/// Highest service time of a write, in mean writes of the commit log. A write waits for the one in
+/// flight and for its own. Times of log writes vary, and a stalled one holds many: measured are 5 to
+/// 6 of them at a high load. A longer wait is for the core, or for memtables: a queue.
 const LOG_WRITES_MAX: u64 = 8;
 /// Work units charged for the decision on one level and core: about 0.1 µs.
 const DECISION_UNITS: u32 = 1;
@@ -170,7 +171,7 @@ impl Limiter {
         let used_ns = cpu_ns(&usage).saturating_sub(cpu_ns(&known.usage)).saturating_sub(refused_ns);
         let new_writes = writes.count - known.writes.0;
         let served_ns = writes.sum_ns.wrapping_sub(known.writes.1);
-        let log_ns = served_ns.min(new_writes.saturating_mul(log_write_ns * LOG_WRITES_MAX));
+        let log_ns = served_ns.min(new_writes.saturating_mul(log_write_ns.saturating_mul(LOG_WRITES_MAX)));
         let of_all = ConcurrencyInput {
             interval_ns,
             ended: ended - known.ended,

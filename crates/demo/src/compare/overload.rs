@@ -205,8 +205,17 @@ mod tests {
 
     fn offered(part: f64, is_limited: bool, goodput_per_s: f64, p99_us: f64) -> Offered {
         let latency = |p99_us| load::Latency { p99_us, ..load::Latency::default() };
-        let (latency, steady) = (latency(p99_us), latency(500.0));
-        Offered { part, is_limited, goodput_per_s, latency, steady, cpu_us: 10.0, ..Offered::default() }
+        let (latency, steady, due_per_s) = (latency(p99_us), latency(500.0), 1000.0 * part);
+        Offered {
+            part,
+            due_per_s,
+            is_limited,
+            goodput_per_s,
+            latency,
+            steady,
+            cpu_us: 10.0,
+            ..Offered::default()
+        }
     }
 
     fn check(change: impl Fn(&mut Vec<Offered>), expected: &[(&str, f64, Option<bool>)]) {
@@ -248,12 +257,13 @@ mod tests {
     fn missed_goals_are_not_met() {
         check(
             |all| {
-                (all[5].goodput_per_s, all[5].latency.p99_us, all[5].steady.p99_us) = (700.0, 5000.0, 650.0);
+                (all[5].goodput_per_s, all[5].latency.p99_us, all[5].steady.p99_us) =
+                    (700.0, 12_000.0, 650.0);
                 (all[2].cpu_us, all[2].refused_per_s) = (10.2, 3.0);
             },
             &[
                 ("goodput", 0.7, Some(false)),
-                ("p99 of answers", 5000.0, Some(false)),
+                ("p99 of answers", 12_000.0, Some(false)),
                 ("other level", 1.3, Some(false)),
                 ("CPU", 0.02, Some(false)),
                 ("refusals", 3.0, Some(false)),

@@ -14,8 +14,9 @@
 //!    `2 t` while its queue stands ([`StandingQueue`]), and holds other statements at its limit. A
 //!    refusal of a young statement would leave the core idle before the next one comes.
 //! 5. *Pause.* A refusal costs CPU. The error names a time to come back, and the connection is not
-//!    read before. The pause lasts until the queue is at its target. The more CPU refusals cost,
-//!    the longer it is. Otherwise ten times capacity are a core full of refusals.
+//!    read before, once its socket is empty. The pause lasts until the queue is at its target. The
+//!    more CPU refusals cost, the longer it is, and the older a statement may be. Otherwise ten
+//!    times capacity are a core full of refusals.
 //!
 //! The limit does not look at response times. Under shares they rise by design when another level
 //! wakes, and a limiter that compares them with earlier ones would cut a level that did nothing
@@ -23,7 +24,7 @@
 //!
 //! Limits: statements of very different cost in one level share one `s`. A caller counts a
 //! statement from its admission until its answer was sent. The age of a statement is an estimate,
-//! as a socket does not tell since when its bytes wait.
+//! as a socket does not report since when its bytes wait.
 
 use super::{PPM, scale};
 use crate::LATENCY_SLICE_NS;
@@ -52,6 +53,11 @@ const STANDS_NS: u64 = 100_000_000;
 /// answered than without a limit.
 const REFUSABLE_WORK_NS: u64 = 10_000;
 
+/// Part of the level's CPU time from which on refusals make statements late later, in millionths. At
+/// twice of it they are late after 1 ÷ [`TARGET_OF_TIME_LIMIT`] of their time limit. Sockets fill up
+/// then, so that clients are blocked and fewer statements are to be refused.
+const REFUSALS_COSTLY_PPM: u64 = PPM / 3;
+
 /// A pause after a refusal doubles if refusals cost one part in this many of the other work.
 const REFUSALS_DOUBLE_AT: u64 = 16;
 
@@ -69,7 +75,8 @@ pub struct ConcurrencyInput {
     pub refusal_ns: u64,
     /// Disk time of the level as the disk model charges it, ns.
     pub disk_ns: u64,
-    /// Time of its requests at the device and of its log writes, without the disk queue, ns.
+    /// Time of its requests at the device without the disk queue, and service time of its writes, at
+    /// most that of a few log writes each, ns.
     pub device_ns: u64,
     /// CPU time that the longest running statement has used so far, ns.
     pub running_ns: u64,
@@ -151,7 +158,7 @@ pub struct Arriving {
 /// Detects a queue that stands, for a level on a core. A queue that drains in time is a burst, or
 /// the end of a stall. A refusal would only lose its statements.
 ///
-/// 1. A statement that became ready after the one before was checked found the queue empty. The
+/// 1. A statement that arrived after the one before was checked found the queue empty. The
 ///    queue stands when no statement has found it empty for [`STANDS_NS`].
 /// 2. It stands until no statement has been late for [`STANDS_NS`]. Clients that pause after a
 ///    refusal empty the queue for a moment, and the overload goes on.
@@ -313,11 +320,16 @@ fn queue_ns(work_ns: u64, part_ppm: u64, latency_target_ns: Option<u64>) -> u64 
 
 impl ConcurrencyLimit {
     /// Returns the age above which a statement is late, ns: twice the target, and longer for
-    /// statements that cost little more than their refusal.
+    /// statements that cost little more than their refusal, or while refusals cost much.
     #[must_use]
     pub fn late_ns(&self) -> u64 {
         let late_ns = self.target_ns.saturating_mul(2);
-        if self.work_ns >= REFUSABLE_WORK_NS { late_ns } else { late_ns.max(self.longest_ns()) }
+        let longer_ns = self.longest_ns().saturating_sub(late_ns);
+        if self.work_ns < REFUSABLE_WORK_NS {
+            return late_ns + longer_ns;
+        }
+        let costly_ppm = self.refusal_ppm.saturating_sub(REFUSALS_COSTLY_PPM).min(REFUSALS_COSTLY_PPM);
+        late_ns + scale(longer_ns, costly_ppm, REFUSALS_COSTLY_PPM)
     }
 
     /// Returns the longest useful queue delay, and the longest pause, ns.
