@@ -8,8 +8,8 @@
 //! ```
 //!
 //! 1. Run a ladder of closed loops, then open loops at rising parts of its best. Capacity is the
-//!    highest rate that is answered in time. It is usually less than the best of the ladder: deep queues of
-//!    a closed loop make a request cheaper.
+//!    highest rate that is answered in time. It is usually less than the best of the ladder: deep
+//!    queues of a closed loop make a request cheaper.
 //! 2. Offer each rate as an open loop, without and with the limiter, in the order A B B A. The
 //!    limiter is switched in the pause, on live sessions.
 //! 3. A steady load in another level runs beside it at the same rate all the time. At first it is

@@ -186,8 +186,8 @@ impl Connection {
     }
 
     /// Waits until the socket may be read again, if a request was refused. Answers are sent
-    /// meanwhile. Checks the socket in the middle, see [`Arrivals`]. Does not wait before the socket
-    /// is empty: a pause would make old requests older, and after it they would all be refused.
+    /// meanwhile. Checks the socket in the middle, see [`Arrivals`]. Does not wait before the
+    /// socket is empty: a pause would make old requests older, and all would be refused after it.
     pub(crate) async fn pause(&mut self) -> Result<(), Ended> {
         if self.has_more {
             return Ok(());

@@ -27,8 +27,8 @@ use crate::{Entry, Kind, Levels, WorkloadType};
 /// Time between two looks for levels with a limit or a latency target, if none has a limit.
 const IDLE: Duration = Duration::from_millis(500);
 /// Highest service time of a write, in mean writes of the commit log. A write waits for the one in
-/// flight and for its own. Times of log writes vary, and a stalled one holds many: measured are 5 to
-/// 6 of them at a high load. A longer wait is for the core, or for memtables: a queue.
+/// flight and for its own. Times of log writes vary, and a stalled one holds many: about six at a
+/// high load. A longer wait is for the core, or for memtables: a queue.
 const LOG_WRITES_MAX: u64 = 8;
 /// Work units charged for the decision on one level and core: about 0.1 µs.
 const DECISION_UNITS: u32 = 1;

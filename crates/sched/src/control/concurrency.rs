@@ -53,9 +53,9 @@ const STANDS_NS: u64 = 100_000_000;
 /// answered than without a limit.
 const REFUSABLE_WORK_NS: u64 = 10_000;
 
-/// Part of the level's CPU time from which on refusals make statements late later, in millionths. At
-/// twice of it they are late after 1 ÷ [`TARGET_OF_TIME_LIMIT`] of their time limit. Sockets fill up
-/// then, so that clients are blocked and fewer statements are to be refused.
+/// Part of the level's CPU time from which on refusals make statements late later, in millionths.
+/// At twice of it they are late after 1 ÷ [`TARGET_OF_TIME_LIMIT`] of their time limit. Sockets
+/// fill up then, so that clients are blocked and fewer statements are to be refused.
 const REFUSALS_COSTLY_PPM: u64 = PPM / 3;
 
 /// A pause after a refusal doubles if refusals cost one part in this many of the other work.
@@ -75,8 +75,8 @@ pub struct ConcurrencyInput {
     pub refusal_ns: u64,
     /// Disk time of the level as the disk model charges it, ns.
     pub disk_ns: u64,
-    /// Time of its requests at the device without the disk queue, and service time of its writes, at
-    /// most that of a few log writes each, ns.
+    /// Time of its requests at the device without the disk queue, and service time of its writes,
+    /// at most that of a few log writes each, ns.
     pub device_ns: u64,
     /// CPU time that the longest running statement has used so far, ns.
     pub running_ns: u64,
