@@ -1,12 +1,13 @@
 //! Checks that paths named in README.md, ARCHITECTURE.md, CHANGELOG.md, `docs/*.md` and
-//! `docs/decisions/*.md` exist, and that ARCHITECTURE.md has a section for every crate.
+//! `docs/decisions/*.md` exist, that ARCHITECTURE.md has a section for every crate, and that the
+//! tests that docs/architecture.md names exist.
 //!
 //! A path is the target of a link, or a code span that starts with a folder of [`TOPS`] or is the
 //! name of a document. Fenced blocks are examples and drawings, and are skipped.
 
 use std::path::Path;
 
-use crate::files::{list, name, read, verdict};
+use crate::files::{list, name, read, rust_files, verdict};
 
 /// Folders whose paths are checked.
 const TOPS: [&str; 8] = ["bench/", "crates/", "docs/", "xtask/", "tests/", "fuzz/", ".ci/", ".cargo/"];
@@ -33,7 +34,24 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     let folders = list(&root.join("crates"))?;
     complaints
         .extend(folders.iter().map(|path| name(path)).filter_map(|krate| section(&architecture, krate)));
+    let sources = rust_files(vec![root.join("crates"), root.join("xtask")], &["target"])?;
+    let sources = sources.iter().map(|path| read(path)).collect::<Result<Vec<String>, String>>()?;
+    let is_missing = |test: &&str| !sources.iter().any(|text| text.contains(&format!("fn {test}(")));
+    let tests = read(&root.join("docs/architecture.md"))?;
+    let missing = table_tests(&tests).into_iter().filter(is_missing);
+    complaints.extend(
+        missing.map(|test| format!("docs/architecture.md names a test `{test}`, which does not exist.")),
+    );
     verdict(complaints)
+}
+
+/// Returns the tests in the last column of the tables with three columns. Commands are skipped.
+fn table_tests(text: &str) -> Vec<&str> {
+    let rows = text.lines().filter(|line| line.starts_with('|'));
+    let last = rows.filter_map(|row| row.split('|').nth(3));
+    last.filter_map(|cell| cell.trim().strip_prefix('`')?.strip_suffix('`'))
+        .filter(|test| !test.contains(' '))
+        .collect()
 }
 
 /// Returns a complaint if no heading names the crate.
@@ -72,6 +90,12 @@ fn is_path(span: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_are_in_the_last_column() {
+        let text = "| change | read | test |\n|---|---|---|\n| a | `b.rs` | `c_d` |\n| | `e.rs` | |\n| one | two |\n";
+        assert_eq!(table_tests(text), ["c_d"]);
+    }
 
     #[track_caller]
     fn check(text: &str, expected: &[&str]) {
