@@ -327,7 +327,7 @@ impl Encrypted {
                 Err(error) => return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, error))),
             }
             // Records without content may arrive without end.
-            if lanes::spend_bytes(read) && self.decrypted == 0 {
+            if lanes::spend_bytes(read) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -346,7 +346,9 @@ impl Connection {
             }
             Poll::Ready(Err(_)) => Poll::Ready(Err(Ended::Gone)),
             Poll::Pending => {
-                self.waits_for_socket = true;
+                // An encrypted connection also yields with bytes that it has decrypted.
+                let is_encrypted = self.session.client.is_encrypted.get();
+                self.waits_for_socket = !is_encrypted || self.stream.waiting_bytes() == 0;
                 self.shrink_input();
                 Poll::Pending
             }
