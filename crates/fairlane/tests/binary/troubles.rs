@@ -99,7 +99,8 @@ fn read_only_folder_is_refused() {
             return;
         }
     }
-    refused(&mut command, 1, &["read-only/data", "Permission denied", "make it writable", "--data-dir"]);
+    let shown = data.display().to_string();
+    refused(&mut command, 1, &[&shown, "Permission denied", "make it writable", "--data-dir"]);
 }
 
 /// Fills a disk to the last byte with one file. Returns its path.
