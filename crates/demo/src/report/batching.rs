@@ -71,9 +71,7 @@ fn in_flight(chapter: &Chapter) -> Panel {
         let done = percent(phase.part());
         Some(vec![format!("I/O sent {done}"), done])
     };
-    plain("operations in flight; I/O sent, of what commands ask for", lines, notes(chapter, texts), |value| {
-        rate(value)
-    })
+    plain("operations in flight; part of I/O that is sent", lines, notes(chapter, texts), |value| rate(value))
 }
 
 /// Returns the operations of a phase.
