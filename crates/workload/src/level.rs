@@ -84,7 +84,7 @@ struct OnCore {
     /// CPU time of refusals, ns.
     refusal_ns: AtomicU64,
     /// A [`StandingQueue`] as words.
-    queue: [AtomicU64; 3],
+    queue: [AtomicU64; 4],
     limit: LimitCell,
     /// Response times, with a `latency_target`.
     response: OnceLock<Box<Histogram>>,

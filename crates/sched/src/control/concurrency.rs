@@ -46,6 +46,10 @@ const TARGET_OF_TIME_LIMIT: u64 = 4;
 /// Time without an empty queue from which on it stands, and without late statements until it no
 /// longer does, ns. The interval of CoDel (RFC 8289), which absorbs a burst or a stall of the core.
 const STANDS_NS: u64 = 100_000_000;
+/// Binary logarithm of the time constant of the mean age, ns: 0.13 s, about [`STANDS_NS`].
+const MEAN_OVER_BITS: u32 = 27;
+/// Highest age in the mean, ns: 69 s. Its product with the time constant has 63 bits.
+const MEAN_AGE_NS_MAX: u64 = 1 << 36;
 
 /// Work of a statement below which a level refuses only what has waited for
 /// 1 ÷ [`TARGET_OF_TIME_LIMIT`] of its time limit, ns. To read, decode and refuse one takes 2.5 µs:
@@ -158,8 +162,10 @@ pub struct Arriving {
 /// Detects a queue that stands, for a level on a core. A queue that drains in time is a burst, or
 /// the end of a stall. A refusal would only lose its statements.
 ///
-/// 1. A statement that arrived after the one before was checked found the queue empty. The
-///    queue stands when no statement has found it empty for [`STANDS_NS`].
+/// 1. A statement that arrived after the one before was checked found the queue empty. The queue
+///    stands when no statement has found it empty for [`STANDS_NS`], and the mean age over about
+///    that time is half of what is late. A busy core is rarely empty, and a stall of the log
+///    makes a burst: neither is an overload.
 /// 2. It stands until no statement has been late for [`STANDS_NS`]. Clients that pause after a
 ///    refusal empty the queue for a moment, and the overload goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -169,19 +175,21 @@ pub struct StandingQueue {
     /// Time of the last statement that found the queue empty.
     empty_ns: u64,
     stands_until_ns: u64,
+    /// Mean age, weighted by time, ns.
+    mean_ns: u64,
 }
 
 impl StandingQueue {
     /// Returns the state as words, to be stored beside other counters.
     #[must_use]
-    pub fn to_words(self) -> [u64; 3] {
-        [self.checked_ns, self.empty_ns, self.stands_until_ns]
+    pub fn to_words(self) -> [u64; 4] {
+        [self.checked_ns, self.empty_ns, self.stands_until_ns, self.mean_ns]
     }
 
     /// Returns the state from [`StandingQueue::to_words`].
     #[must_use]
-    pub fn from_words([checked_ns, empty_ns, stands_until_ns]: [u64; 3]) -> StandingQueue {
-        StandingQueue { checked_ns, empty_ns, stands_until_ns }
+    pub fn from_words([checked_ns, empty_ns, stands_until_ns, mean_ns]: [u64; 4]) -> StandingQueue {
+        StandingQueue { checked_ns, empty_ns, stands_until_ns, mean_ns }
     }
 
     /// Returns true if the queue stands. Asked for each statement of the level before
@@ -191,8 +199,12 @@ impl StandingQueue {
         if now_ns.saturating_sub(age_ns) >= self.checked_ns {
             self.empty_ns = now_ns;
         }
-        self.checked_ns = now_ns;
-        let stands = now_ns < self.stands_until_ns || now_ns.saturating_sub(self.empty_ns) > STANDS_NS;
+        let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.checked_ns, now_ns));
+        let passed_ns = passed_ns.min(1 << MEAN_OVER_BITS);
+        let sum_ns = age_ns.min(MEAN_AGE_NS_MAX) * passed_ns;
+        self.mean_ns = (sum_ns + self.mean_ns * ((1 << MEAN_OVER_BITS) - passed_ns)) >> MEAN_OVER_BITS;
+        let is_full = now_ns.saturating_sub(self.empty_ns) > STANDS_NS && self.mean_ns > late_ns / 2;
+        let stands = now_ns < self.stands_until_ns || is_full;
         if stands && age_ns > late_ns {
             self.stands_until_ns = now_ns.saturating_add(STANDS_NS);
         }
@@ -415,7 +427,7 @@ mod tests {
     #[test]
     fn state_size_matches_the_documentation() {
         let bytes = size_of::<Concurrency>() + size_of::<ConcurrencyLimit>() + size_of::<StandingQueue>();
-        assert_eq!(bytes, 168);
+        assert_eq!(bytes, 176);
     }
 
     #[test]
@@ -447,6 +459,19 @@ mod tests {
         ] {
             assert_eq!(queue.stands(now_ms * MS, age_ms * MS, 2 * MS), expected, "at {now_ms} ms");
         }
+    }
+
+    #[test]
+    fn busy_queue_of_young_statements_does_not_stand() {
+        let mut queue = StandingQueue::default();
+        // Milliseconds and age of each statement. None finds the queue empty.
+        let mut stands = |range: std::ops::Range<u64>, age_ms| {
+            range.filter(|ms| queue.stands(ms * MS, age_ms * MS, 10 * MS)).count()
+        };
+        assert_eq!(stands(1000..3000, 2), 0);
+        assert_eq!(stands(3000..3010, 30), 0, "a burst");
+        assert_eq!(stands(3010..5000, 2), 0);
+        assert!(stands(5000..5200, 12) > 100, "an overload");
     }
 
     #[test]
