@@ -71,7 +71,7 @@ fn in_flight(chapter: &Chapter) -> Panel {
         let done = percent(phase.part());
         Some(vec![format!("I/O sent {done}"), done])
     };
-    plain("operations in flight; part of I/O that is sent", lines, notes(chapter, texts), |value| rate(value))
+    plain("operations in flight; part of I/O that is sent", lines, notes(chapter, texts), rate)
 }
 
 /// Returns the operations of a phase.
