@@ -36,7 +36,10 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         .extend(folders.iter().map(|path| name(path)).filter_map(|krate| section(&architecture, krate)));
     let sources = rust_files(vec![root.join("crates"), root.join("xtask")], &["target"])?;
     let sources = sources.iter().map(|path| read(path)).collect::<Result<Vec<String>, String>>()?;
-    let is_missing = |test: &&str| !sources.iter().any(|text| text.contains(&format!("fn {test}(")));
+    let is_missing = |test: &&str| {
+        let head = format!("fn {test}(");
+        !sources.iter().any(|text| text.contains(&head))
+    };
     let tests = read(&root.join("docs/architecture.md"))?;
     let missing = table_tests(&tests).into_iter().filter(is_missing);
     complaints.extend(

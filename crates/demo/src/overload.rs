@@ -1,7 +1,7 @@
 //! More load than the server can do, without and with `max_concurrency = 'auto'`.
 //!
 //! ```text
-//!   closed loop, 16 … 8,192 in flight ──► best ──► open loops, 20 … 103 % of it ──► capacity
+//!   closed loops, 16 … 8,192 in flight ─► best ─► open loops, 20 … 103 % ─► capacity
 //!   interactive   ░ 40 % ░ 40 % ░ … ░ 100 % ░ 100 % ░ … ░ 1,000 % ░ 1,000 %    ░ pause
 //!   limiter          off    on          on      off         on        off
 //!   steady        ███████████████████████████████████████████████████████
@@ -156,8 +156,8 @@ pub(crate) fn full_memtables(stage: &mut Stage) -> Result<Chapter, DemoError> {
 }
 
 impl Kind {
-    fn spec(&self, stage: &Stage, user: &str, workload: Workload, pacing: Pacing) -> Spec {
-        let plain = stage.spec(user, workload, pacing);
+    fn spec(&self, stage: &Stage, user: &str, pacing: Pacing) -> Spec {
+        let plain = stage.spec(user, self.workload, pacing);
         Spec {
             keys: Keys { population: self.partitions, ..plain.keys.clone() },
             rows: Rows { value_bytes: self.value_bytes, ..plain.rows.clone() },
@@ -174,7 +174,7 @@ impl Kind {
             streams: IN_FLIGHT_MAX / CONNECTIONS,
             max_in_flight: IN_FLIGHT_MAX,
             time_limit_s: Some(TIME_LIMIT.as_secs_f64()),
-            ..self.spec(stage, user, self.workload, Pacing::Open(steps))
+            ..self.spec(stage, user, Pacing::Open(steps))
         }
     }
 }
@@ -187,8 +187,7 @@ fn failed(reason: &str) -> DemoError {
 fn prepare(stage: &mut Stage, kind: &Kind) -> Result<(), DemoError> {
     stage.print(&format!("writing {} partitions", kind.partitions));
     let pacing = Pacing::Closed { in_flight: 512, seconds: 0.0 };
-    let rows = kind.spec(stage, ADMIN, kind.workload, pacing);
-    let spec = Spec { workload: Workload::Prefill, create: true, ..rows };
+    let spec = Spec { workload: Workload::Prefill, create: true, ..kind.spec(stage, ADMIN, pacing) };
     let report = stage.run("prefill", &spec)?;
     if let Some(missing) = report.warnings.iter().find(|warning| warning.contains("not written")) {
         return Err(failed(&format!("The prefill failed: {missing}")));
@@ -218,7 +217,7 @@ fn ladder(stage: &mut Stage, kind: &Kind) -> Result<Vec<Run>, DemoError> {
             connections: CONNECTIONS,
             warmup_s: RUNG_WARMUP_S,
             seed: 5,
-            ..kind.spec(stage, ADMIN, kind.workload, pacing)
+            ..kind.spec(stage, ADMIN, pacing)
         };
         let report = load::run(&spec, &stage.stop, |_| {})?;
         stage.interrupted()?;
@@ -285,12 +284,8 @@ fn offer(stage: &mut Stage, kind: &Kind, capacity_per_s: f64) -> Result<[Report;
     let steady_per_s = (capacity_per_s * STEADY_PART).min(STEADY_PER_S_MAX);
     let steady = interactive.iter().map(|step| Step { rate_per_s: steady_per_s, ..*step }).collect();
     let begin_unix_ms = Some((now_s() * 1e3 + CONNECT_MS) as u64);
-    let steady = Spec {
-        connections: 4,
-        seed: 13,
-        begin_unix_ms,
-        ..kind.spec(stage, STEADY, kind.workload, Pacing::Open(steady))
-    };
+    let steady =
+        Spec { connections: 4, seed: 13, begin_unix_ms, ..kind.spec(stage, STEADY, Pacing::Open(steady)) };
     let interactive = Spec { seed: 17, begin_unix_ms, ..kind.open_loop(stage, INTERACTIVE, interactive) };
     let (stop, mut set, mut fault) = (stage.stop.clone(), None, None);
     let (interactive, steady) = std::thread::scope(|scope| {

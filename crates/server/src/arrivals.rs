@@ -7,7 +7,7 @@
 //!                        ╱         the task was woken: nothing had arrived before
 //!                ●──────●
 //!                read 2  read ended, and more bytes waited in the socket
-//!   ────────────────────────────────────▶ time
+//!   ───────────────────────▶ time
 //! ```
 //!
 //! 1. After each read, the bytes that were read so far and those that wait in the socket have

@@ -281,9 +281,7 @@ impl Connection {
         self.session.set_connection(cx.waker());
         if self.is_blocked() {
             self.blocked = true;
-            if std::mem::take(&mut self.waits_for_socket) {
-                self.arrivals.nothing_until(lanes::ready_since_ns());
-            }
+            self.end_wait();
         }
         self.answer_and_send(cx)?;
         let session = &self.session;
@@ -301,6 +299,13 @@ impl Connection {
             return Poll::Ready(Ok(()));
         }
         self.poll_read(cx)
+    }
+
+    /// Records that nothing arrived before the task was woken, if it waited for the socket.
+    fn end_wait(&mut self) {
+        if std::mem::take(&mut self.waits_for_socket) {
+            self.arrivals.nothing_until(lanes::ready_since_ns());
+        }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
@@ -337,9 +342,7 @@ impl Connection {
                 let may_wait = is_filled || self.session.client.is_encrypted.get();
                 let waiting = if may_wait { self.stream.waiting_bytes() } else { 0 };
                 self.has_more = waiting > 0;
-                if std::mem::take(&mut self.waits_for_socket) {
-                    self.arrivals.nothing_until(lanes::ready_since_ns());
-                }
+                self.end_wait();
                 self.arrivals.read(Read { bytes: n, waiting, unread }, now_ns);
                 self.session.active_ns.set(now_ns);
                 Poll::Ready(Ok(()))

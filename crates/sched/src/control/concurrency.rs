@@ -300,7 +300,10 @@ impl Concurrency {
         let longest_ns = input.time_limit_ns / TARGET_OF_TIME_LIMIT;
         let part = u64::from(input.entitlement_ppm).clamp(1, PPM);
         let queue_ns = queue_ns(work_ns, part, input.latency_target_ns).min(longest_ns);
-        let target_ns_min = if input.latency_target_ns.is_some() { 0 } else { TARGET_NS_MIN };
+        let target_ns = match input.latency_target_ns {
+            Some(_) => queue_ns,
+            None => queue_ns.max(TARGET_NS_MIN).min(longest_ns),
+        };
         // A disk that stood still leaves a long `r`. A statement that stays longer than its time
         // limit needs no place.
         let device_ns = self.sums.each(self.sums.device_ns).min(longest_ns);
@@ -309,7 +312,7 @@ impl Concurrency {
         let statements = u32::try_from(overlap.saturating_add(1)).unwrap_or(u32::MAX).min(input.limit_max);
         ConcurrencyLimit {
             statements: statements.max(1),
-            target_ns: queue_ns.max(target_ns_min.min(longest_ns)),
+            target_ns,
             work_ns,
             device_ns,
             refusal_ppm,

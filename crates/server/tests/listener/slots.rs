@@ -110,6 +110,16 @@ fn start(options: &str) -> (TestServer, Client, Arc<Running>) {
     (server, admin, running)
 }
 
+/// Starts a server with a limiter and more options, whose statements do not end.
+fn start_stuck(more: &str) -> (TestServer, Client, Arc<Running>) {
+    let (server, admin, running) = start(&format!("max_concurrency = 'auto'{more}"));
+    until("a limit is exported", || {
+        server.get("/metrics").1.contains("fairlane_concurrency_limit{level=\"few\"}")
+    });
+    running.stuck.store(true, SeqCst);
+    (server, admin, running)
+}
+
 fn few(server: &TestServer) -> Client {
     server.client(Version::V4, ("few", "pw"))
 }
@@ -166,11 +176,7 @@ fn usage(admin: &mut Client, column: &str) -> i64 {
 #[test]
 fn limiter_holds_statements_but_not_those_on_the_server() {
     const SENT: usize = 400;
-    let (server, mut admin, running) = start("max_concurrency = 'auto'");
-    until("a limit is exported", || {
-        server.get("/metrics").1.contains("fairlane_concurrency_limit{level=\"few\"}")
-    });
-    running.stuck.store(true, SeqCst);
+    let (server, mut admin, running) = start_stuck("");
     // Nothing ends, so that each core admits what it assumes at the start, at most
     // 1 + 1 ms ÷ 20 µs.
     let mut client = few(&server);
@@ -198,12 +204,7 @@ fn limiter_holds_statements_but_not_those_on_the_server() {
 fn statements_that_waited_in_the_socket_are_refused_by_their_age() {
     const SENT: usize = 60;
     const SENT_LATER: usize = 300;
-    let (server, _admin, running) =
-        start("max_concurrency = 'auto' AND workload_type = 'batch' AND timeout = 500ms");
-    until("a limit is exported", || {
-        server.get("/metrics").1.contains("fairlane_concurrency_limit{level=\"few\"}")
-    });
-    running.stuck.store(true, SeqCst);
+    let (server, _admin, running) = start_stuck(" AND workload_type = 'batch' AND timeout = 500ms");
     let mut client = few(&server);
     (0..SENT).for_each(|_| queue(&mut client, READ));
     client.flush();
