@@ -221,6 +221,13 @@ impl Model {
         seen.is_there(&self.table).then_some(seen)
     }
 
+    /// Returns true for a write whose result depends on data that the server reads.
+    fn reads_first(&self, write: &Write) -> bool {
+        let is_list = |column: usize| matches!(self.table.columns[column].ty, Ty::List(false));
+        let by_value = |op: &Op| matches!(op, Op::Entry(..) | Op::DeleteEntry(_) | Op::Remove(_));
+        write.condition.is_some() || write.ops.iter().any(|(column, op)| is_list(*column) && by_value(op))
+    }
+
     /// Applies a write. All writes of a batch have the same time.
     pub(crate) fn write(&mut self, write: &Write, now: Now) -> Answer {
         let keys = combinations(&write.key);
@@ -246,7 +253,10 @@ impl Model {
                 return Answer::Applied(false);
             }
         }
-        let timestamp = write.ago.map_or(now.us, |ago| now.us - ago * STATEMENT_US);
+        // A write that reads first takes its timestamp after the statement's, so it exceeds a
+        // client's timestamp that is equal to the statement's time.
+        let own_us = now.us + i64::from(self.reads_first(write));
+        let timestamp = write.ago.map_or(own_us, |ago| now.us - ago * STATEMENT_US);
         let expiry = write.ttl.filter(|ttl| *ttl > 0).map(|ttl| (ttl, now.s() + ttl));
         let before = self.clone();
         for key in &keys {
