@@ -35,9 +35,19 @@ struct Step {
     key: Bytes,
     parts: Vec<Part>,
     request: OwnedRequest,
+    /// Timestamps of the statement. A conditional write and a counter take later ones under the
+    /// lock.
+    times: Times,
 }
 
 impl Step {
+    /// Returns the timestamps of a write under the lock. All statements of a batch without
+    /// conditions have the same ones.
+    fn times_under_lock(&self, engine: &Embedded) -> Times {
+        let own = |part: &Part| part.plan().is_conditional() || part.plan().counts();
+        if self.parts.iter().any(own) { engine.times_of(self.parts.len()) } else { self.times }
+    }
+
     fn values(&self, part: &Part) -> Vec<Value<'_>> {
         self.request.values.borrowed(part.places.clone())
     }
@@ -90,7 +100,7 @@ impl Embedded {
     /// Runs statements of which at least one reads before it writes.
     pub(crate) async fn modify(self: &Rc<Self>, job: Job, times: Times) -> Result<Outcome, Error> {
         if job.parts.iter().any(|part| part.plan().is_conditional()) {
-            let Some(step) = one_step(job).await? else { return Ok(Outcome::Void) };
+            let Some(step) = one_step(job, times).await? else { return Ok(Outcome::Void) };
             let core = self.owner(step.token);
             return lanes::call(core, move || async move {
                 let engine = Embedded::local();
@@ -131,8 +141,8 @@ impl Embedded {
             let times = Times { list_us: times.list_us + at as i64, ..times };
             if part.plan().reads_first() {
                 for (token, key) in keys(&part, &job.request).await? {
-                    let request = job.request.clone();
-                    steps[self.owner(token)].push(Step { token, key, parts: vec![part.clone()], request });
+                    let (parts, request) = (vec![part.clone()], job.request.clone());
+                    steps[self.owner(token)].push(Step { token, key, parts, request, times });
                     if lanes::spend(1) {
                         lanes::yield_now().await;
                     }
@@ -179,7 +189,7 @@ impl Embedded {
     /// Runs one step on the core that owns the partition.
     async fn step(&self, step: &Step) -> Result<(Option<Commit>, Outcome), Error> {
         let _guard = self.partition_locks.lock(step.token).await;
-        let times = self.times_of(step.parts.len());
+        let times = step.times_under_lock(self);
         let now_s = step.request.now_s.unwrap_or(times.now_s);
         let read = self.read_before(step, now_s).await?;
         let def = &step.parts[0].plan().def;
@@ -281,7 +291,7 @@ impl Embedded {
         }
         let mut mutations = Vec::with_capacity(steps.len());
         for step in &steps {
-            let times = self.times_of(step.parts.len());
+            let times = step.times_under_lock(self);
             let now_s = step.request.now_s.unwrap_or(times.now_s);
             let read = self.read_before(step, now_s).await?;
             let changes = self.changes(step, &read, false, times, now_s).await?;
@@ -362,7 +372,7 @@ fn forbid_retry(error: Error, after_others: bool) -> Error {
 
 /// Merges statements with conditions into one step. Rejects them at the second partition, before
 /// checking the rest.
-async fn one_step(job: Job) -> Result<Option<Step>, Error> {
+async fn one_step(job: Job, times: Times) -> Result<Option<Step>, Error> {
     let mut found: Option<(i64, Bytes)> = None;
     let Some(table) = job.parts.first().map(|part| part.plan().def.id) else { return Ok(None) };
     let Job { parts: given, request, .. } = job;
@@ -385,7 +395,7 @@ async fn one_step(job: Job) -> Result<Option<Step>, Error> {
             lanes::yield_now().await;
         }
     }
-    Ok(found.map(|(token, key)| Step { token, key, parts, request }))
+    Ok(found.map(|(token, key)| Step { token, key, parts, request, times }))
 }
 
 /// Returns a write time above `newest`, the greatest timestamp read. With a lower one an

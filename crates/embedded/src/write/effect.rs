@@ -19,7 +19,7 @@ use crate::slice::{check_key, clustering_ranges, partition_keys};
 const TTL_S_MAX: i64 = 630_720_000;
 
 /// Server times of one statement.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     /// Timestamp of the write, in microseconds.
     pub(crate) now_us: i64,

@@ -137,13 +137,7 @@ impl Generator {
                 let mut all = Vec::new();
                 for _ in 0..2 + self.random.below(3) {
                     let mut write = self.write();
-                    let reads = |op: &Op| {
-                        matches!(
-                            op,
-                            Op::Prepend(_) | Op::Entry(V::Int(_), _) | Op::DeleteEntry(_) | Op::Remove(_)
-                        )
-                    };
-                    write.ops.retain(|(_, op)| !reads(op));
+                    write.ops.retain(|(_, op)| !matches!(op, Op::Prepend(_)));
                     write.condition = None;
                     let is_static = |op: &(usize, Op)| self.table.columns[op.0].kind == Kind::Static;
                     if write.verb != Verb::Insert && write.ops.iter().all(is_static) {

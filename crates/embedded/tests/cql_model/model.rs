@@ -221,15 +221,26 @@ impl Model {
         seen.is_there(&self.table).then_some(seen)
     }
 
-    /// Returns true for a write whose result depends on data that the server reads.
-    fn reads_first(&self, write: &Write) -> bool {
-        let is_list = |column: usize| matches!(self.table.columns[column].ty, Ty::List(false));
-        let by_value = |op: &Op| matches!(op, Op::Entry(..) | Op::DeleteEntry(_) | Op::Remove(_));
-        write.condition.is_some() || write.ops.iter().any(|(column, op)| is_list(*column) && by_value(op))
+    /// Applies the writes of a batch. They have the same time, and read the data before the batch.
+    pub(crate) fn batch(&mut self, all: &[Write], now: Now) -> Answer {
+        let before = self.clone();
+        for write in all {
+            let written = self.write_after(&before, write, now);
+            if matches!(written, Answer::Refused(_)) {
+                *self = before;
+                return written;
+            }
+        }
+        Answer::Done
     }
 
-    /// Applies a write. All writes of a batch have the same time.
+    /// Applies a write.
     pub(crate) fn write(&mut self, write: &Write, now: Now) -> Answer {
+        self.write_after(&self.clone(), write, now)
+    }
+
+    /// Applies a write that reads the data `before`.
+    fn write_after(&mut self, before: &Model, write: &Write, now: Now) -> Answer {
         let keys = combinations(&write.key);
         if let Some(condition) = &write.condition {
             let (key, at) = (&keys[0], combinations(&write.rows.prefix).remove(0));
@@ -253,15 +264,14 @@ impl Model {
                 return Answer::Applied(false);
             }
         }
-        // A write that reads first takes its timestamp after the statement's, so it exceeds a
-        // client's timestamp that is equal to the statement's time.
-        let own_us = now.us + i64::from(self.reads_first(write));
+        // A conditional write takes its timestamp under a lock, so it exceeds a client's timestamp
+        // that is equal to the statement's time.
+        let own_us = now.us + i64::from(write.condition.is_some());
         let timestamp = write.ago.map_or(own_us, |ago| now.us - ago * STATEMENT_US);
         let expiry = write.ttl.filter(|ttl| *ttl > 0).map(|ttl| (ttl, now.s() + ttl));
-        let before = self.clone();
         for key in &keys {
-            if let Err(refused) = self.write_partition(write, key, timestamp, expiry, now) {
-                *self = before;
+            if let Err(refused) = self.write_partition(before, write, key, timestamp, expiry, now) {
+                *self = before.clone();
                 return Answer::Refused(refused);
             }
         }
@@ -270,6 +280,7 @@ impl Model {
 
     fn write_partition(
         &mut self,
+        before: &Model,
         write: &Write,
         key: &[V],
         timestamp: i64,
@@ -279,6 +290,8 @@ impl Model {
         let kinds: Vec<Kind> = self.table.columns.iter().map(|column| column.kind).collect();
         let clustering = self.table.clustering().len();
         let mut partition = self.partitions.remove(key).unwrap_or_default();
+        let (nothing, none) = (Partition::default(), Row::default());
+        let old = before.partitions.get(key).unwrap_or(&nothing);
         let is_of_rows = write.rows.prefix.len() == clustering;
         if write.verb == Verb::Delete && write.ops.is_empty() {
             if write.rows.is_empty() {
@@ -301,22 +314,18 @@ impl Model {
                         |(at, expiry): &(i64, Option<(i64, i64)>)| (*at, expiry.map(|(ttl, end)| (end, ttl)));
                     row.marker = row.marker.into_iter().chain([(timestamp, expiry)]).max_by_key(rank);
                 }
-                let deleted = deleted(&partition, &at);
+                let row = old.rows.get(&at).unwrap_or(&none);
+                let seen = Seen { row, deleted: deleted(old, &at), now_s: now.s() };
                 for (column, op) in write.ops.iter().filter(|own| kinds[own.0] == Kind::Regular) {
                     let row = partition.rows.entry(at.clone()).or_default();
-                    result = result.and(self.change(row, *column, op, (timestamp, expiry, deleted), now));
+                    result = result.and(self.change(row, *column, op, (timestamp, expiry), &seen));
                 }
             }
         }
-        let deleted = partition.deleted;
+        let seen = Seen { row: &old.statics, deleted: old.deleted, now_s: now.s() };
         for (column, op) in write.ops.iter().filter(|own| kinds[own.0] == Kind::Static) {
-            result = result.and(self.change(
-                &mut partition.statics,
-                *column,
-                op,
-                (timestamp, expiry, deleted),
-                now,
-            ));
+            let row = &mut partition.statics;
+            result = result.and(self.change(row, *column, op, (timestamp, expiry), &seen));
         }
         self.partitions.insert(key.to_vec(), partition);
         result
@@ -327,11 +336,10 @@ impl Model {
         row: &mut Row,
         column: usize,
         op: &Op,
-        (timestamp, expiry, deleted): (i64, Option<(i64, i64)>, Option<i64>),
-        now: Now,
+        (timestamp, expiry): (i64, Option<(i64, i64)>),
+        old: &Seen<'_>,
     ) -> Result<(), &'static str> {
         let (name, ty) = (self.table.columns[column].name.clone(), self.table.columns[column].ty);
-        let old = Seen { row, deleted, now_s: now.s() };
         let list: Vec<(Path, V)> = match ty {
             Ty::List(false) => old
                 .cells(&name)

@@ -186,9 +186,9 @@ impl Server {
             }
             Step::Batch(all, is_logged) => {
                 let texts: Vec<_> = all.iter().map(|write| write.text(&model.table, timestamp)).collect();
-                all.iter().for_each(|write| drop(model.write(write, now)));
                 let kind = if *is_logged { "" } else { "UNLOGGED " };
-                (format!("BEGIN {kind}BATCH {}; APPLY BATCH", texts.join("; ")), None, Some(Answer::Done))
+                let text = format!("BEGIN {kind}BATCH {}; APPLY BATCH", texts.join("; "));
+                (text, None, Some(model.batch(all, now)))
             }
             Step::Select(select) => {
                 let text = select.text(&model.table, |key| model.token(key));
