@@ -7,8 +7,9 @@
 //! 2. All cores apply their parts in parallel.
 //! 3. Once every part is durable, the entry is deleted. The statement does not wait for the
 //!    deletion.
-//! 4. A start replays the entries that it finds, and deletes them. Mutations carry their
-//!    timestamps, so that applying them twice has no effect.
+//! 4. If a core refuses its part, the statement fails, and the entry is applied again in the
+//!    background ([`unfinished`]). A start replays the entries that it finds, and deletes them.
+//!    Mutations carry their timestamps, so that applying them twice has no effect.
 //!
 //! Meanwhile, no core removes tombstones that are newer than the entry: a part that is applied late
 //! would show data that they delete ([`storage::BatchesInFlight`]).
@@ -17,6 +18,7 @@
 //! cores costs one more disk write, of at most 16 MiB.
 
 mod entry;
+mod unfinished;
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -32,6 +34,7 @@ use crate::{Embedded, storage_error};
 use entry::{deletion, entry_of, rows_of, stored_entry};
 
 pub(crate) use entry::{BatchLog, mutations_of};
+pub(crate) use unfinished::Unfinished;
 
 /// First and longest pause before retrying a part on an overloaded core.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
@@ -76,7 +79,9 @@ impl Embedded {
         // Until all parts are applied, no core removes a tombstone that may delete their data.
         let in_flight = self.batches.begin(self.times().now_s);
         if let Err(error) = self.write_entry(&key, &entry, None).await {
-            // A restart may still find the entry, as it may find any write that failed halfway.
+            // The entry may become durable after all, as any write that failed halfway: delete it, so
+            // that no start applies it much later.
+            drop(self.shard.apply_few_vital(vec![deletion(&key, self.times().now_us)]));
             self.batch_log.release(number);
             return Err(error);
         }
@@ -95,17 +100,16 @@ impl Embedded {
                     };
                     lanes::spawn(lanes::current_group(), ended).detach();
                 }
-                Err(_) => in_flight.leave_to_next_start(),
+                Err(_) => self.finish_later(key, Some(number), in_flight),
             }
             return Ok(());
         };
-        in_flight.leave_to_next_start();
         let error = Error::Server(format!(
-            "a part of the write could not be applied ({error}): it is in the batch log, \
-             and will be applied when the server starts again"
+            "a part of the write could not be applied ({error}): it is in the batch log, and will be applied \
+             once the core accepts writes again, or when the server starts again"
         ));
         // Remove the parts of the other cores from the entry. Their rows may have been deleted
-        // before a start replays it.
+        // before it is applied again.
         let sharding = self.sharding;
         let left = async move {
             let left = |mutation: &Mutation| {
@@ -116,9 +120,11 @@ impl Embedded {
                 entry_of(all.iter())
             })
         };
-        let left = heavy(left).await?;
-        let before = deletion(&key, self.times().now_us);
-        drop(self.write_entry(&key, &left, Some(before)).await);
+        if let Ok(left) = heavy(left).await {
+            let before = deletion(&key, self.times().now_us);
+            drop(self.write_entry(&key, &left, Some(before)).await);
+        }
+        self.finish_later(key, Some(number), in_flight);
         Err(error)
     }
 
@@ -139,12 +145,11 @@ impl Embedded {
     }
 
     /// Replays the entries that a crash left on this core. Called once all cores are open, before
-    /// statements run. Returns true if none is left.
+    /// statements run. An entry that cannot be applied is applied again in the background.
     ///
     /// # Errors
-    /// Returns an error if an entry cannot be decoded. An entry that cannot be applied stays for
-    /// the next start.
-    pub(crate) async fn replay_batches(&self) -> Result<bool, Error> {
+    /// Returns an error if an entry cannot be decoded.
+    pub(crate) async fn replay_batches(&self) -> Result<(), Error> {
         let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(0);
         let mut scan = self.shard.scan(BATCH_TABLE, i64::MIN..=i64::MAX, None, now_s);
         let (mut replayed, mut left) = (0, 0);
@@ -153,23 +158,21 @@ impl Embedded {
             let (entry, timestamp) = stored_entry(&view);
             // No statement runs yet, so the schema does not change.
             let tables = tables.get_or_insert_with(|| self.data_of_all());
-            match self.replay(entry, tables).await? {
-                Ok(()) => {
-                    let deletion = vec![deletion(&key, timestamp.saturating_add(1))];
-                    let deleted = async { self.shard.apply(deletion)?.await };
-                    // If the disk is full, the next start applies it again, which has no effect.
-                    match deleted.await {
-                        Ok(()) => replayed += 1,
-                        Err(_) => left += 1,
-                    }
+            if self.replay(entry, tables).await?.is_ok() {
+                let deletion = vec![deletion(&key, timestamp.saturating_add(1))];
+                let deleted = async { self.shard.apply(deletion)?.await };
+                if deleted.await.is_ok() {
+                    replayed += 1;
+                    continue;
                 }
-                Err(_) => left += 1,
             }
+            left += 1;
+            self.finish_later(key, None, self.batches.begin(0));
         }
         if replayed + left > 0 {
             self.event_sink.send(&Event::BatchesReplayed { replayed, left });
         }
-        Ok(left == 0)
+        Ok(())
     }
 
     /// Returns the entries in a table of this core.

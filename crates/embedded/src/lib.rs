@@ -62,7 +62,7 @@ use lanes::PerCore;
 use schema::Sharding;
 use storage::{BatchInFlight, BatchesInFlight, Shard, StorageError, TableId};
 
-use batch_log::BatchLog;
+use batch_log::{BatchLog, Unfinished};
 use clock::{Clock, Floor};
 use current::Current;
 use keyed_lock::{KeyGuard, KeyedLock};
@@ -106,6 +106,8 @@ pub struct Embedded {
     cut: RefCell<Option<storage::Cut>>,
     /// Entries of this core's writes that span cores.
     batch_log: BatchLog,
+    /// Entries of which a part could not be applied.
+    unfinished: Unfinished,
     /// Writes of all cores that span cores and are in flight.
     batches: Arc<BatchesInFlight>,
     /// Keeps all tombstones until a start has replayed the batch logs (core 0 only).
@@ -171,6 +173,7 @@ impl Embedded {
             auto_snapshot: Cell::default(),
             cut: RefCell::default(),
             batch_log: BatchLog::default(),
+            unfinished: Unfinished::default(),
             batches,
             replaying: Cell::new(replaying),
             uses: table_uses::Uses::default(),
@@ -188,15 +191,10 @@ impl Embedded {
         embedded.drop_leftovers(&schema);
         ENGINES.set(Rc::new(Rc::downgrade(&embedded)));
         if lanes::current_core() + 1 == shards as usize {
-            let mut is_done = true;
             for core in 0..shards as usize {
-                is_done &= lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
+                lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
             }
-            lanes::call(0, async move || {
-                let replaying = Embedded::local().replaying.take();
-                replaying.filter(|_| !is_done).into_iter().for_each(BatchInFlight::leave_to_next_start);
-            })
-            .await;
+            lanes::call(0, async || drop(Embedded::local().replaying.take())).await;
             embedded.report_recovery(shards).await;
         }
         Ok(embedded)

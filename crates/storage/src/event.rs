@@ -194,7 +194,7 @@ pub enum Event {
     BatchesReplayed {
         /// Writes that are applied on all cores now.
         replayed: u64,
-        /// Writes deferred to the next start, because a core refuses writes.
+        /// Writes that are applied later, because a core refuses writes.
         left: u64,
     },
 }
@@ -237,8 +237,8 @@ impl Event {
                 format!("{replayed} writes over several cores that were interrupted have been applied")
             }
             Event::BatchesReplayed { replayed, left } => format!(
-                "{left} writes over several cores stay incomplete until the next start, as a core refuses \
-                 writes; {replayed} have been applied"
+                "{left} writes over several cores stay incomplete until a core accepts writes again; \
+                 {replayed} have been applied"
             ),
             Event::ClockBehind { behind } => {
                 format!(

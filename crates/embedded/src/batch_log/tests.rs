@@ -97,6 +97,30 @@ fn next_start_applies_the_part_of_a_failed_core() {
 }
 
 #[test]
+fn part_of_a_core_that_refused_it_is_applied_in_the_background() {
+    let folder = Folder::new("later");
+    let (_, reported) = session(&folder, 2, async |engine| {
+        make_table(engine).await;
+        let entry = entry(engine, 20, 1);
+        let numbers = [0, 1].map(|_| engine.batch_log.acquire());
+        for number in numbers {
+            let key = engine.batch_log.key(number);
+            engine.write_entry(&key, &entry, None).await.expect("writes");
+            engine.finish_later(key, Some(number), engine.batches.begin(0));
+        }
+        for _ in 0..500 {
+            if entries(engine).await == 0 {
+                break;
+            }
+            lanes::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!((count(engine).await, entries(engine).await), (20, 0));
+        assert_eq!(numbers.map(|_| engine.batch_log.acquire()).iter().sum::<u32>(), 1, "the keys are free");
+    });
+    assert_eq!(reported, ["2 writes over several cores that were interrupted have been applied"]);
+}
+
+#[test]
 fn write_without_a_durable_entry_is_applied_nowhere() {
     let folder = Folder::new("nowhere");
     session(&folder, 2, async |engine| {

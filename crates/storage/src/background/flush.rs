@@ -217,13 +217,11 @@ impl Background {
                 self.bound_log(state);
             }
         }
-        self.pacing.waiting.set(self.pacing.waiting.get() + 1);
+        let _waiting = self.pacing.wait_for_flush();
         self.decide();
         self.work.wake();
         let all = || failed().map(Err).or_else(|| (frozen() == 0).then_some(Ok(())));
-        let result = self.progress.wait(all).await;
-        self.pacing.waiting.set(self.pacing.waiting.get() - 1);
-        result
+        self.progress.wait(all).await
     }
 
     /// See [`crate::Shard::flush_with`].
@@ -265,7 +263,7 @@ impl Background {
                 state.freeze(log.last_record(), log.length(), FlushReason::Shutdown);
             }
         }
-        self.pacing.waiting.set(self.pacing.waiting.get() + 1);
+        let _waiting = self.pacing.wait_for_flush();
         self.decide();
         self.work.wake();
         let ended = || {
@@ -273,7 +271,6 @@ impl Background {
             (is_flushed || self.failed.borrow().is_some() || log.failure().is_some()).then_some(())
         };
         self.progress.wait(ended).await;
-        self.pacing.waiting.set(self.pacing.waiting.get() - 1);
     }
 
     /// Marks the log as empty, if it is. If that fails, the next start only reads it in vain.

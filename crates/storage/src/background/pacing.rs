@@ -91,7 +91,7 @@ pub(crate) struct Pacing {
     pub(crate) flush: Arc<Pace>,
     pub(crate) compaction: Arc<Pace>,
     /// The number of callers that wait for flushes. Flushes are not paced meanwhile.
-    pub(crate) waiting: Cell<u32>,
+    waiting: Cell<u32>,
     /// Flushes and compactions stand still, for tests of data that is not flushed or compacted yet.
     #[cfg(test)]
     pub(crate) paused: Cell<bool>,
@@ -106,6 +106,16 @@ pub(crate) struct Pacing {
     controls: RefCell<Controls>,
     /// Progress of all flushes when the one in flight started.
     flush_began: Cell<u64>,
+}
+
+/// A caller that waits for flushes.
+#[derive(Debug)]
+pub(crate) struct FlushWaiter<'a>(&'a Cell<u32>);
+
+impl Drop for FlushWaiter<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl Pacing {
@@ -127,6 +137,12 @@ impl Pacing {
             controls: RefCell::default(),
             flush_began: Cell::new(0),
         }
+    }
+
+    /// Counts a caller that waits for flushes, until the result is dropped.
+    pub(crate) fn wait_for_flush(&self) -> FlushWaiter<'_> {
+        self.waiting.set(self.waiting.get() + 1);
+        FlushWaiter(&self.waiting)
     }
 
     /// Returns true while a test pauses flushes and compactions.
