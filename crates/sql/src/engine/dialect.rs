@@ -96,11 +96,17 @@ impl Dialect {
             size.nodes += of_statement.nodes;
             size.depth = size.depth.max(of_statement.depth);
         }
+        let mut changed = None;
         if of_catalog {
-            statements.iter().try_for_each(translate::check_catalog)?;
+            let mut is_changed = false;
+            for statement in &mut statements {
+                is_changed |= translate::prepare_catalog(statement)?;
+            }
+            let texts = || statements.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            changed = is_changed.then(texts);
         }
         let (statements, rules) = match of_catalog {
-            true => (self.of_catalog.parse(text).map_err(syntax)?, &[][..]),
+            true => (self.of_catalog.parse(changed.as_deref().unwrap_or(text)).map_err(syntax)?, &[][..]),
             false => (statements, &self.of_tables[..]),
         };
         let rewritten = |mut statement: Statement| {

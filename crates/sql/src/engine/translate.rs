@@ -478,64 +478,77 @@ fn similar(pattern: &str, escape: Option<char>) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// Refuses catalog queries that would return a wrong NULL. The library's rules replace correlated
-/// subqueries of a select list by NULL. That is right only for relations that are empty here.
+/// Prepares a catalog query for the library's rule on subqueries of a select list, which replaces
+/// those that look correlated by NULL, and limits the others to their first row. The first is right
+/// only for relations that are empty here. Against the second, a subquery without a limit gets one
+/// of two rows, so that a second row is an error. Returns true if the query was changed.
 ///
 /// # Errors
-/// A correlated subquery reads another relation.
-pub(crate) fn check_catalog(statement: &Statement) -> Result<(), Failure> {
-    match Visit::visit(statement, &mut Lost) {
+/// A subquery that the rule takes for correlated reads another relation.
+pub(crate) fn prepare_catalog(statement: &mut Statement) -> Result<bool, Failure> {
+    let mut lost = Lost { is_changed: false };
+    match VisitMut::visit(statement, &mut lost) {
         ControlFlow::Break(failure) => Err(failure),
-        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Continue(()) => Ok(lost.is_changed),
     }
 }
 
 /// Catalog relations that are empty here.
 const EMPTY: [&str; 4] = ["pg_attrdef", "pg_inherits", "pg_statistic_ext", "pg_trigger"];
 
-struct Lost;
+struct Lost {
+    is_changed: bool,
+}
 
-impl Visitor for Lost {
+impl VisitorMut for Lost {
     type Break = Failure;
 
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Failure> {
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Failure> {
         use datafusion::sql::sqlparser::ast::SelectItem;
-        let SetExpr::Select(select) = &*query.body else { return ControlFlow::Continue(()) };
-        for item in &select.projection {
+        let SetExpr::Select(select) = &mut *query.body else { return ControlFlow::Continue(()) };
+        for item in &mut select.projection {
             let (SelectItem::UnnamedExpr(Expr::Subquery(inner))
             | SelectItem::ExprWithAlias { expr: Expr::Subquery(inner), .. }) = item
             else {
                 continue;
             };
-            if depends(inner) && !reads_nothing(inner) {
+            if looks_correlated(inner) {
+                if reads_nothing(inner) {
+                    continue;
+                }
                 return flow(unsupported(
-                    "a subquery that depends on the row it stands in is not supported in a query of the \
-                     catalog: join instead",
+                    "a subquery that depends on the row it stands in, or names a column by a table without an \
+                     alias, is not supported in a query of the catalog: join instead, or give the table an alias",
                 ));
+            }
+            if inner.limit_clause.is_none() && inner.fetch.is_none() {
+                let limit = Some(Expr::value(Value::Number("2".to_owned(), false)));
+                inner.limit_clause =
+                    Some(LimitClause::LimitOffset { limit, offset: None, limit_by: Vec::new() });
+                self.is_changed = true;
             }
         }
         ControlFlow::Continue(())
     }
 }
 
-/// Returns true if a subquery names a column of a relation that it does not read, or a parameter.
-fn depends(query: &Query) -> bool {
+/// Returns true if the library's rule takes a subquery for correlated: it has a parameter, or names
+/// a column by something else than the alias of a table that it reads.
+fn looks_correlated(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else { return false };
     let relations = select.from.iter().flat_map(|table| {
         std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
     });
-    let names: Vec<String> = relations
+    let names: Vec<&str> = relations
         .filter_map(|relation| match relation {
-            TableFactor::Table { alias: Some(alias), .. }
-            | TableFactor::Derived { alias: Some(alias), .. } => Some(alias.name.value.clone()),
-            TableFactor::Table { name, .. } => name.0.last()?.as_ident().map(|ident| ident.value.clone()),
+            TableFactor::Table { alias: Some(alias), .. } => Some(alias.name.value.as_str()),
             _ => None,
         })
         .collect();
     let found = datafusion::sql::sqlparser::ast::visit_expressions(query, |expr| match expr {
-        Expr::CompoundIdentifier(idents) if idents.len() > 1 => {
-            let relation = &idents[idents.len() - 2].value;
-            if names.contains(relation) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        Expr::CompoundIdentifier(idents) if !idents.is_empty() => {
+            let is_own = names.contains(&idents[0].value.as_str());
+            if is_own { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         }
         Expr::Value(ValueWithSpan { value: Value::Placeholder(_), .. }) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),

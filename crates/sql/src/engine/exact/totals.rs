@@ -136,6 +136,9 @@ impl AggregateUDFImpl for Total {
             ty if is_int(ty) => DataType::Int64,
             DataType::Null | DataType::Float32 => DataType::Float64,
             DataType::Float64 | DataType::Decimal128(..) | DataType::Decimal256(..) => argument.clone(),
+            DataType::Interval(_) | DataType::Duration(_) => {
+                return refused(state::UNSUPPORTED, format!("{} of intervals is not supported", self.name()));
+            }
             other => {
                 let text = format!("function {}({}) does not exist", self.name(), type_name(other));
                 return refused(state::NO_FUNCTION, text);

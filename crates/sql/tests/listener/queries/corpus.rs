@@ -18,9 +18,21 @@ macro_rules! groups {
     };
 }
 
-const GROUPS: [(&str, &str, &str); 13] = groups![
-    "casts", "dates", "floats", "grouping", "nulls", "numbers", "numeric", "patterns", "queries", "text",
-    "types", "windows", "zones"
+const GROUPS: [(&str, &str, &str); 14] = groups![
+    "casts",
+    "dates",
+    "floats",
+    "grouping",
+    "intervals",
+    "nulls",
+    "numbers",
+    "numeric",
+    "patterns",
+    "queries",
+    "text",
+    "types",
+    "windows",
+    "zones"
 ];
 const TABLES: &str = include_str!("../../corpus/tables.txt");
 const DOCUMENT: &str = include_str!("../../../../../docs/sql.md");
@@ -144,6 +156,10 @@ fn answers_are_those_of_postgres() {
     let groups: Vec<Vec<Case>> = GROUPS.iter().map(cases).collect();
     let count: usize = groups.iter().map(Vec::len).sum();
     assert!(count >= 900, "{count} statements");
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus")).expect("a folder");
+    let paths = files.map(|file| file.expect("a file").path());
+    let files = paths.filter(|path| path.extension().is_some_and(|ending| ending == "sql")).count();
+    assert_eq!(files, GROUPS.len(), "every file of statements is a group");
     let mut wrong = Vec::new();
     // A session for each group, since the timeout applies to each.
     for group in &groups {

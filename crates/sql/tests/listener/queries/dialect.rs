@@ -65,6 +65,50 @@ fn correlated_subqueries_run_for_each_row() {
 }
 
 #[test]
+fn subqueries_of_catalog_queries_are_right_or_refused() {
+    let listener = filled(1);
+    listener.client(async {
+        let admin = listener.admin().await;
+        for (text, expected) in [
+            ("SELECT (SELECT count(c.oid) > 0 FROM pg_class c) AS some", "t"),
+            ("SELECT (SELECT nspname FROM pg_namespace WHERE nspname = 'shop')", "shop"),
+            ("SELECT (SELECT nspname FROM pg_namespace ORDER BY nspname DESC LIMIT 1)", "shop"),
+        ] {
+            assert_eq!(rows(&admin, text).await, [expected], "{text}");
+        }
+        for (text, code) in [
+            // Both were NULL before.
+            ("SELECT (SELECT count(pg_class.oid) FROM pg_class) AS n", "0A000"),
+            ("SELECT (SELECT x.n FROM (SELECT count(*) AS n FROM pg_class) x) FROM pg_namespace", "0A000"),
+            // It was the first name before.
+            ("SELECT (SELECT relname FROM pg_class)", "21000"),
+        ] {
+            assert_eq!(refused(&admin, text).await.0, code, "{text}");
+        }
+    });
+}
+
+#[test]
+fn explain_follows_its_options() {
+    let listener = filled(1);
+    listener.client(async {
+        let admin = listener.admin().await;
+        let explain = async |options: &str| {
+            let text = format!("EXPLAIN ({options}) SELECT count(*) FROM shop.orders");
+            rows(&admin, &text).await.join("\n")
+        };
+        assert!(explain("ANALYZE").await.contains("output_rows=300"));
+        assert!(!explain("ANALYZE false").await.contains("output_rows"));
+        let json = explain("FORMAT JSON").await;
+        let parsed: serde_json::Value =
+            serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
+        assert!(parsed.is_array(), "{json}");
+        let (code, _) = refused(&admin, "EXPLAIN (FORMAT XML) SELECT 1").await;
+        assert_eq!(code, "0A000");
+    });
+}
+
+#[test]
 fn values_have_the_described_types() {
     let listener = TestListener::start(1);
     listener.cql(&[
