@@ -102,6 +102,8 @@ pub struct Embedded {
     dir: Option<PathBuf>,
     /// Configuration of automatic snapshots (core 0 only).
     auto_snapshot: Cell<AutoSnapshot>,
+    /// Serializes snapshots, from the cut to the last file (core 0 only). Lock definitions first.
+    snapshot_lock: KeyedLock<()>,
     /// This core's part of a snapshot in flight.
     cut: RefCell<Option<storage::Cut>>,
     /// Entries of this core's writes that span cores.
@@ -168,6 +170,7 @@ impl Embedded {
             clock,
             floor: Floor::new(is_durable, |token| sharding.shard_of(token) == core),
             definition_lock: KeyedLock::default(),
+            snapshot_lock: KeyedLock::default(),
             half_changed: Cell::new(false),
             dir,
             auto_snapshot: Cell::default(),

@@ -6,6 +6,9 @@
 //!    are not. No definition changes meanwhile.
 //! 3. Every core writes its part, core 0 last.
 //!
+//! One snapshot is cut and written at a time: a second cut would wait for the first, and no core
+//! would acknowledge a write meanwhile.
+//!
 //! A snapshot before a DROP or TRUNCATE ([`AutoSnapshot`]) has the schema, and the data of the
 //! dropped tables alone. It is a folder `snapshots/dropped-TIME-KEYSPACE-TABLE`
 //! (`snapshots/truncated-…`), with the time in milliseconds since 1970. Its statement waits for it,
@@ -60,9 +63,11 @@ impl Embedded {
         let to = to.to_owned();
         lanes::call(0, move || async move {
             flush_all().await?;
-            let guard = Embedded::local().definition_lock.lock(()).await;
+            let engine = Embedded::local();
+            let definitions = engine.definition_lock.lock(()).await;
+            let _snapshots = engine.snapshot_lock.lock(()).await;
             let cut = cut_all(None).await;
-            drop(guard);
+            drop(definitions);
             write_all(cut, &to).await
         })
         .await
@@ -169,6 +174,8 @@ async fn make(to: &Path, tables: Arc<[TableId]>) -> Result<(), Error> {
     let making = PathBuf::from(making);
     let made = async {
         flush_all().await?;
+        let engine = Embedded::local();
+        let _snapshots = engine.snapshot_lock.lock(()).await;
         write_all(cut_all(Some(tables)).await, &making).await?;
         let put = async {
             disk::rename(&making, to).await?;
@@ -191,7 +198,7 @@ async fn flush_all() -> Result<(), Error> {
 }
 
 /// Cuts every core: all tables, or some. Each core stores its cut.
-async fn cut_all(tables: Option<Arc<[TableId]>>) -> Result<(), Error> {
+pub(crate) async fn cut_all(tables: Option<Arc<[TableId]>>) -> Result<(), Error> {
     let cores = 0..lanes::cores();
     for core in cores.clone() {
         lanes::call(core, || async { Embedded::local().shard.hold_acks(true) }).await;
@@ -217,7 +224,7 @@ async fn cut_all(tables: Option<Arc<[TableId]>>) -> Result<(), Error> {
 }
 
 /// Writes the cuts of all cores. Core 0 is last: its part makes the folder a data folder.
-async fn write_all(cut: Result<(), Error>, to: &Path) -> Result<(), Error> {
+pub(crate) async fn write_all(cut: Result<(), Error>, to: &Path) -> Result<(), Error> {
     let mut made = cut;
     for core in (0..lanes::cores()).rev() {
         let to = made.is_ok().then(|| to.to_owned());

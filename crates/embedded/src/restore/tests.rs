@@ -239,3 +239,34 @@ fn table_with_incompatible_columns_is_not_restored() {
         assert!(left <= 5, "failed restores left data: {left} tables");
     });
 }
+
+#[test]
+fn writes_go_on_while_a_drop_waits_for_a_snapshot() {
+    let folder = Folder::new("two-snapshots");
+    let other = folder.join("other");
+    session(&folder.join("data"), 2, async move |engine| {
+        engine.set_auto_snapshot(KEEP_ALL);
+        make_table(engine).await;
+        insert(engine, 0..20).await;
+        all(engine, &["CREATE TABLE other (k int PRIMARY KEY)", "INSERT INTO other (k) VALUES (1)"]).await;
+        for core in 0..lanes::cores() {
+            lanes::call(core, || async { Embedded::local().flush().await }).await.expect("flushes");
+        }
+        // A snapshot whose files are being written.
+        let guard = engine.snapshot_lock.lock(()).await;
+        let cut = crate::snapshot::cut_all(None).await;
+        let dropped = lanes::spawn(lanes::current_group(), {
+            let engine = engine.clone();
+            async move { run(&engine, "DROP TABLE other").await }
+        });
+        lanes::time::sleep(Duration::from_millis(50)).await;
+        let writes = lanes::time::timeout(Duration::from_secs(5), insert(engine, 20..40)).await;
+        writes.expect("no write waits for the snapshots");
+        crate::snapshot::write_all(cut, &other).await.expect("written");
+        drop(guard);
+        dropped.await.expect("dropped");
+        assert_eq!(count(engine).await, 40);
+    });
+    let (found, _) = session(&folder.join("other"), 2, async |engine| count(engine).await);
+    assert_eq!(found, 20);
+}
