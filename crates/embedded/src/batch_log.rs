@@ -34,7 +34,6 @@ use crate::{Embedded, storage_error};
 use entry::{deletion, entry_of, rows_of, stored_entry};
 
 pub(crate) use entry::{BatchLog, mutations_of};
-pub(crate) use unfinished::Unfinished;
 
 /// First and longest pause before retrying a part on an overloaded core.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
@@ -79,8 +78,8 @@ impl Embedded {
         // Until all parts are applied, no core removes a tombstone that may delete their data.
         let in_flight = self.batches.begin(self.times().now_s);
         if let Err(error) = self.write_entry(&key, &entry, None).await {
-            // The entry may become durable after all, as any write that failed halfway: delete it, so
-            // that no start applies it much later.
+            // The entry may become durable after all, as any write that failed halfway. Delete it,
+            // so that no start applies it much later.
             drop(self.shard.apply_few_vital(vec![deletion(&key, self.times().now_us)]));
             self.batch_log.release(number);
             return Err(error);

@@ -62,7 +62,7 @@ use lanes::PerCore;
 use schema::Sharding;
 use storage::{BatchInFlight, BatchesInFlight, Shard, StorageError, TableId};
 
-use batch_log::{BatchLog, Unfinished};
+use batch_log::BatchLog;
 use clock::{Clock, Floor};
 use current::Current;
 use keyed_lock::{KeyGuard, KeyedLock};
@@ -108,8 +108,6 @@ pub struct Embedded {
     cut: RefCell<Option<storage::Cut>>,
     /// Entries of this core's writes that span cores.
     batch_log: BatchLog,
-    /// Entries of which a part could not be applied.
-    unfinished: Unfinished,
     /// Writes of all cores that span cores and are in flight.
     batches: Arc<BatchesInFlight>,
     /// Keeps all tombstones until a start has replayed the batch logs (core 0 only).
@@ -176,7 +174,6 @@ impl Embedded {
             auto_snapshot: Cell::default(),
             cut: RefCell::default(),
             batch_log: BatchLog::default(),
-            unfinished: Unfinished::default(),
             batches,
             replaying: Cell::new(replaying),
             uses: table_uses::Uses::default(),

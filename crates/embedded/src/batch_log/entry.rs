@@ -1,10 +1,11 @@
 //! Entries of the batch log: their format, their rows and their keys.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use engine::Error;
-use storage::{CellRef, Change, Deletion, Liveness, Mutation, PartitionView, RowBuilder};
+use storage::{BatchInFlight, CellRef, Change, Deletion, Liveness, Mutation, PartitionView, RowBuilder};
 
 use crate::own_tables::BATCH_TABLE;
 use crate::term;
@@ -49,13 +50,40 @@ pub(crate) struct BatchLog {
     start: [u8; 8],
     free: RefCell<Vec<u32>>,
     pub(super) next: Cell<u32>,
+    /// Entries to be applied again, in their order.
+    pub(super) unfinished: RefCell<VecDeque<Unfinished>>,
+    /// True while a task applies them.
+    pub(super) is_retrying: Cell<bool>,
+}
+
+/// An entry of which a part could not be applied.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    pub(super) key: Bytes,
+    /// Number of the key; `None` if another start made it.
+    pub(super) number: Option<u32>,
+    pub(super) in_flight: BatchInFlight,
+}
+
+impl Drop for BatchLog {
+    fn drop(&mut self) {
+        for entry in self.unfinished.take() {
+            entry.in_flight.leave_to_next_start();
+        }
+    }
 }
 
 impl Default for BatchLog {
     fn default() -> BatchLog {
         let random = term::random_uuid().into_bytes();
         let start = random[..8].try_into().expect("a UUID has 16 bytes");
-        BatchLog { start, free: RefCell::default(), next: Cell::new(0) }
+        BatchLog {
+            start,
+            free: RefCell::default(),
+            next: Cell::new(0),
+            unfinished: RefCell::default(),
+            is_retrying: Cell::new(false),
+        }
     }
 }
 

@@ -2,8 +2,6 @@
 //! another core is full. Their entries stay in the batch log, and this core applies them again
 //! until it succeeds, or until the server stops: then the next start does.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -12,42 +10,19 @@ use engine::Error;
 use lanes::Group;
 use storage::{BatchInFlight, Event};
 
-use super::entry::{deletion, stored_entry};
+use super::entry::{Unfinished, deletion, stored_entry};
 use crate::own_tables::BATCH_TABLE;
 use crate::{ENGINES, Embedded, storage_error};
 
 /// First and longest pause between two attempts.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
 
-/// Entries of this core to be applied again.
-#[derive(Debug, Default)]
-pub(crate) struct Unfinished {
-    entries: RefCell<VecDeque<Entry>>,
-    is_retrying: Cell<bool>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    key: Bytes,
-    /// Number of the key; `None` if another start made it.
-    number: Option<u32>,
-    in_flight: BatchInFlight,
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        for entry in self.entries.take() {
-            entry.in_flight.leave_to_next_start();
-        }
-    }
-}
-
 impl Embedded {
     /// Applies an entry of this core again, in the background, until all its parts are applied.
     /// Tombstones that may delete its rows are kept until then.
     pub(super) fn finish_later(&self, key: Bytes, number: Option<u32>, in_flight: BatchInFlight) {
-        self.unfinished.entries.borrow_mut().push_back(Entry { key, number, in_flight });
-        if !self.unfinished.is_retrying.replace(true) {
+        self.batch_log.unfinished.borrow_mut().push_back(Unfinished { key, number, in_flight });
+        if !self.batch_log.is_retrying.replace(true) {
             lanes::spawn(Group::COMPACTION, retry(self.me.clone())).detach();
         }
     }
@@ -57,13 +32,13 @@ impl Embedded {
     async fn finish_all(&self) -> bool {
         let mut replayed = 0;
         let is_done = loop {
-            let Some(key) = self.unfinished.entries.borrow().front().map(|entry| entry.key.clone()) else {
+            let Some(key) = self.batch_log.unfinished.borrow().front().map(|entry| entry.key.clone()) else {
                 break true;
             };
             if self.finish(&key).await.is_err() {
                 break false;
             }
-            let entry = self.unfinished.entries.borrow_mut().pop_front().expect("it was in front");
+            let entry = self.batch_log.unfinished.borrow_mut().pop_front().expect("it was in front");
             entry.number.into_iter().for_each(|number| self.batch_log.release(number));
             replayed += 1;
         };
@@ -103,7 +78,7 @@ async fn retry(engine: Weak<Embedded>) {
             return;
         }
         if engine.finish_all().await {
-            engine.unfinished.is_retrying.set(false);
+            engine.batch_log.is_retrying.set(false);
             return;
         }
     }
