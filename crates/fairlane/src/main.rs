@@ -45,7 +45,8 @@ fairlane: transactions and analytics on the same machine, each workload in its o
   fairlane load WORKLOAD [FLAGS]    put load on a CQL server and report on it
   fairlane probe-disk [FOLDER]      measure the disk of a data folder for half a minute, for later starts
   fairlane config --print [FLAGS]   every setting with its value and source
-  fairlane check FOLDER             verify a data folder that no server has open, to its last byte
+  fairlane check FOLDER             verify a data folder that no server has open, to its last byte;
+                                    with --repair, save what is readable of damaged files
   fairlane snapshot FOLDER NAME     make a snapshot of a data folder, of a running server too
   fairlane restore FOLDER NAME [TO] make a data folder from a snapshot
   fairlane compact KEYSPACE.TABLE   merge the files of a table; also `flush` and `scrub`

@@ -53,6 +53,7 @@ pub use scan::batches::ColumnType;
 pub use scan::{Scan, ScanPiece};
 pub use shard::Shard;
 pub use shard::commit::{Acks, Commit};
+pub use shard::repair::repair;
 pub use state::stats::Stats;
 pub use table::columnar::bounds::ValueRange;
 pub use table::columnar::layout::{ColumnEncoding, ColumnLayout};

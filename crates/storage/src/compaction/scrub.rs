@@ -53,6 +53,19 @@ pub struct Scrubbed {
     pub rows_saved: u64,
 }
 
+impl Scrubbed {
+    /// Adds the result for another table.
+    pub(crate) fn add(&mut self, other: Scrubbed) {
+        self.files += other.files;
+        self.damaged.extend(other.damaged);
+        self.blocks_lost += other.blocks_lost;
+        self.files_lost += other.files_lost;
+        self.rows_lost += other.rows_lost;
+        self.partitions_saved += other.partitions_saved;
+        self.rows_saved += other.rows_saved;
+    }
+}
+
 /// The result of rewriting a file.
 #[derive(Default)]
 struct Saved {

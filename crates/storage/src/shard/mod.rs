@@ -8,6 +8,7 @@ pub(crate) mod maintenance;
 pub(crate) mod metrics;
 pub(crate) mod open;
 pub(crate) mod read;
+pub(crate) mod repair;
 
 use std::cell::RefCell;
 use std::rc::Rc;

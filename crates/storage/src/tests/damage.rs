@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::shard::repair::repair_in;
 
 const TABLES: [TableId; 2] = [TableId(1 << 64), TableId(2 << 64)];
 const ROWS: i64 = 60;
@@ -129,6 +130,32 @@ fn scrub_of_a_damaged_block_loses_only_its_rows() {
     assert_eq!(scan(&shard, TABLES[0]).expect("scanned"), ROWS + 4 - damaged);
     assert_eq!(scrub(&shard).damaged.len(), 0);
     block_on(shard.compact_all(TABLES[0])).expect("merged");
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+#[test]
+fn folder_that_no_server_has_open_is_repaired() {
+    let sim = Arc::new(Sim::new(6));
+    let path = two_tables(&sim);
+    sim.disk.flip(&path, 40, 3);
+    let root = sizes().dir.expect("a folder");
+    let repair = || {
+        let mut seen = Vec::new();
+        let show = |shard, table| seen.push((shard, table));
+        let repaired = block_on(repair_in(sim.clone(), &root, &sizes(), show)).expect("repaired");
+        seen.sort();
+        assert_eq!(seen, TABLES.map(|table| (0, table)));
+        drop_tasks();
+        repaired
+    };
+    let repaired = repair();
+    assert_eq!((repaired.files, repaired.damaged.len(), repaired.blocks_lost), (2, 1, 1));
+    assert_eq!(repair().damaged.len(), 0);
+    let shard = open(&sim, &sizes()).unwrap();
+    assert_eq!(scan(&shard, TABLES[0]).expect("scanned"), repaired.rows_saved as i64);
+    assert_eq!(scan(&shard, TABLES[1]).expect("scanned"), ROWS);
+    assert!(block_on(repair_in(sim.clone(), &root, &sizes(), |_, _| ())).is_err(), "the folder is in use");
     block_on(shard.shutdown()).expect("closed");
     drop_tasks();
 }
