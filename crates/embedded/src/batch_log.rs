@@ -242,7 +242,7 @@ async fn apply_part(
         let apply = move || async move {
             let engine = Embedded::local();
             engine.keep_floor()?;
-            engine.shard.apply_yielding(part).await?.await
+            engine.shard.apply_part(part).await?.await
         };
         match lanes::call(core, apply).await {
             Err(StorageError::Overloaded) => {

@@ -296,7 +296,7 @@ fn storage_error(error: StorageError) -> Error {
         StorageError::Overloaded => Error::Overloaded(error.to_string()),
         // The statement is bound again, and then does not find its table.
         StorageError::Dropped { .. } => Error::Stale,
-        StorageError::TooLarge { .. } => Error::Invalid(error.to_string()),
+        StorageError::TooLarge { .. } | StorageError::RowTooLarge { .. } => Error::Invalid(error.to_string()),
         _ => Error::Server(error.to_string()),
     }
 }

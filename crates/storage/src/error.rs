@@ -69,10 +69,13 @@ pub enum StorageError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// A row, or the static cells and deletions of a partition, exceed what a table file can store.
+    /// A row, or the static cells of a partition, are too large to be extended, read, compacted, or
+    /// stored in a table file.
     RowTooLarge {
         /// The token of the partition.
         token: i64,
+        /// The limit in bytes.
+        limit: usize,
     },
     /// The memory for writes that wait for the log is full. The caller may retry.
     Overloaded,
@@ -164,10 +167,10 @@ impl fmt::Display for StorageError {
                  the limit is {limit}; raise it with `ulimit -n` or LimitNOFILE=, or start with --cores {folder}",
                 path.display()
             ),
-            StorageError::RowTooLarge { token } => write!(
+            StorageError::RowTooLarge { token, limit } => write!(
                 f,
-                "a row of the partition with token {token} takes more than 1 GiB, or has a collection of more \
-                 than 67108864 elements, which no table file holds; delete elements of it, or drop the table"
+                "a row of the partition with token {token} has more than {limit} bytes, or a collection with \
+                 more than 67108864 elements; delete the row, and split its data into several rows"
             ),
             StorageError::TooLarge { bytes, limit } => {
                 write!(

@@ -94,6 +94,14 @@ pub enum Event {
         /// damaged.
         again: Option<Duration>,
     },
+    /// Runs of a table have a row that is too large to be compacted. Compactions leave them out,
+    /// unless they are requested.
+    RunsLeftOut {
+        /// The table.
+        table: Named,
+        /// The cause.
+        error: StorageError,
+    },
     /// A table file is damaged. Reads that need the damaged part fail, and compactions leave the
     /// file out.
     FileDamaged {
@@ -227,6 +235,9 @@ impl Event {
             Event::CompactionFailed { table, error, again: None } => {
                 format!("table {table} is not compacted before a restart: {error}")
             }
+            Event::RunsLeftOut { table, error } => format!(
+                "compactions leave out runs of table {table} until COMPACT is run after the cause is gone: {error}"
+            ),
             Event::FileDamaged { table, error } => {
                 format!("a file of table {table} is damaged, and compactions leave it out: {error}")
             }

@@ -175,6 +175,10 @@ pub struct Options {
     /// Largest record of the log, and thus the largest mutation, in bytes. A segment is larger than
     /// `segment_bytes` where a record requires it.
     pub record_bytes_max: usize,
+    /// Bytes of a row in the memtable beyond which writes to it are refused, except deletions.
+    /// Reads and compactions build rows of up to four times as many bytes, from all versions of a
+    /// row.
+    pub row_bytes_max: usize,
     /// Disk space reserved for a full disk, in bytes. It is used for dropping and truncating
     /// tables, and for a start.
     pub reserve_bytes: u64,
@@ -193,7 +197,15 @@ pub struct Options {
     pub event_sink: EventSink,
 }
 
+/// Versions of a row, each as large as a memtable accepts, that a reader or a compaction merges.
+const ROW_VERSIONS: usize = 4;
+
 impl Options {
+    /// Returns the largest row in bytes that readers and compactions build.
+    pub(crate) fn merged_row_bytes_max(&self) -> usize {
+        self.row_bytes_max.saturating_mul(ROW_VERSIONS)
+    }
+
     /// Returns the options of a single shard that keeps everything in memory.
     pub fn in_memory() -> Options {
         Options {
@@ -204,6 +216,7 @@ impl Options {
             memtable_bytes_max: 256 << 20,
             segment_bytes: 32 << 20,
             record_bytes_max: 16 << 20,
+            row_bytes_max: 32 << 20,
             reserve_bytes: 8 << 20,
             cache_bytes: 64 << 20,
             pace: PaceOptions::default(),

@@ -12,6 +12,7 @@ mod faults;
 mod full_disk;
 mod idle;
 mod keeping;
+mod large_rows;
 mod log;
 mod log_bound;
 mod machine;

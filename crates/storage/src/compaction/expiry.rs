@@ -191,7 +191,7 @@ fn oldest_of(partition: &Partition) -> i64 {
     let oldest = match partition {
         Partition::Single(row) => of_row(row),
         Partition::Full(full) => {
-            let rows = full.statics.iter().chain(full.rows.iter()).filter_map(of_row);
+            let rows = full.statics().into_iter().chain(full.rows.iter()).filter_map(of_row);
             let ranges = full.ranges.iter().map(|(_, _, deletion)| deletion.timestamp);
             rows.chain(ranges).chain(full.deletion.map(|deletion| deletion.timestamp)).min()
         }

@@ -92,8 +92,14 @@ impl Background {
             if let Some(table) = state.tables.get_mut(&id) {
                 table.needs.give_back(&runs);
                 table.needs.give_back(made.as_slice());
-                if result.is_ok() {
-                    table.failures = Failures::default();
+                match &result {
+                    Ok(()) => {
+                        table.failures = Failures::default();
+                        table.needs.take_in(&runs);
+                    }
+                    // Other runs are still compacted.
+                    Err(StorageError::RowTooLarge { .. }) => table.needs.leave_out(&runs),
+                    Err(_) => {}
                 }
             }
         }
@@ -106,7 +112,10 @@ impl Background {
             Err(StorageError::Closed | StorageError::Cancelled) => {}
             Err(error) => {
                 self.state.borrow_mut().counts.compactions_failed += 1;
-                if !error.is_full() && !self.exclude_damaged(id, error) {
+                if let StorageError::RowTooLarge { .. } = error {
+                    let (table, error) = (self.state.borrow().named(id), error.clone());
+                    self.options.event_sink.send(&Event::RunsLeftOut { table, error });
+                } else if !error.is_full() && !self.exclude_damaged(id, error) {
                     self.postpone(id, error);
                 }
             }
@@ -197,7 +206,8 @@ impl Background {
         let mut runs = runs_of(&inputs);
         let mut own: FxHashSet<u64> = inputs.iter().map(|input| input.id).collect();
         let files: Files = inputs.iter().cloned().collect();
-        let stream = MergeStream::new([], &files, ScanFrom::Token(i64::MIN), i64::MAX);
+        let stream = MergeStream::new([], &files, ScanFrom::Token(i64::MIN), i64::MAX)
+            .with_row_max(self.options.merged_row_bytes_max());
         // Inputs are freed as soon as they are read to their end.
         drop(files);
         let bytes = inputs.iter().map(|input| input.bytes).sum::<u64>();

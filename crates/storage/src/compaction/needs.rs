@@ -17,6 +17,9 @@ pub(crate) struct Needs {
     version: Cell<u64>,
     /// The numbers of runs that a compaction reads or writes.
     busy: RefCell<Vec<u64>>,
+    /// The numbers of runs with a row that is too large for compactions together. They wait for a
+    /// requested compaction, or for a restart.
+    left_out: RefCell<Vec<u64>>,
     /// Requested compactions that wait for those in flight. No other compaction of the table may
     /// start.
     pub(crate) reserved: Cell<u32>,
@@ -61,8 +64,21 @@ impl Needs {
         !self.busy.borrow().is_empty()
     }
 
+    /// Returns true if no other compaction may choose a run.
     pub(crate) fn has(&self, run: u64) -> bool {
-        self.busy.borrow().contains(&run)
+        self.busy.borrow().contains(&run) || self.left_out.borrow().contains(&run)
+    }
+
+    /// Makes compactions leave runs out, unless they are requested.
+    pub(crate) fn leave_out(&self, runs: &[u64]) {
+        self.left_out.borrow_mut().extend_from_slice(runs);
+        self.touch();
+    }
+
+    /// Reverts [`Needs::leave_out`].
+    pub(crate) fn take_in(&self, runs: &[u64]) {
+        self.left_out.borrow_mut().retain(|run| !runs.contains(run));
+        self.touch();
     }
 
     /// Returns the choice for this version of the table's files. Calls `choose` if it has changed

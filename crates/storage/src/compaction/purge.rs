@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::model::layers::Placed;
 use crate::model::partition::{Full, Partition, Rows};
 use crate::model::reconcile::floor_of;
 use crate::model::row::{Row, RowBuilder};
@@ -38,7 +39,7 @@ impl Purge {
             Partition::Single(row) => self.is_alive(row),
             Partition::Full(full) => {
                 let plain = full.deletion.is_none() && full.ranges.is_empty() && full.rows.len() > 0;
-                plain && full.statics.iter().chain(full.rows.iter()).all(|row| self.is_alive(row))
+                plain && full.statics().into_iter().chain(full.rows.iter()).all(|row| self.is_alive(row))
             }
         }
     }
@@ -58,7 +59,7 @@ impl Purge {
                 let floor = floor_of(full.deletion);
                 let left = Full {
                     deletion: full.deletion.filter(|deletion| self.keeps(deletion)),
-                    statics: full.statics.as_ref().and_then(|row| self.row(row, floor)),
+                    statics: full.statics().and_then(|row| self.row(row, floor)).map(Placed::Row),
                     ranges: full
                         .ranges
                         .filtered(|deletion| self.keeps(&deletion) && deletion.timestamp > floor),

@@ -15,7 +15,7 @@ use imbl::OrdMap;
 
 use crate::memtable::token_map::{FreeInChunks, TokenMap};
 use crate::model::Change;
-use crate::model::partition::Partition;
+use crate::model::partition::{Growth, Partition};
 use crate::model::row::{Draft, Row};
 
 /// The partitions of a table. Cloning is O(1).
@@ -23,6 +23,8 @@ use crate::model::row::{Draft, Row};
 pub(crate) struct Memtable {
     buckets: TokenMap<Bucket>,
     partitions: usize,
+    /// Bytes of the largest row so far.
+    largest_row: usize,
 }
 
 /// Two words, so that a slot of the map is half a cache line.
@@ -153,6 +155,20 @@ impl Memtable {
         self.partitions
     }
 
+    /// Returns true if some row has had more than `limit` bytes.
+    #[inline]
+    pub(crate) fn has_large_rows(&self, limit: usize) -> bool {
+        self.largest_row > limit
+    }
+
+    /// Returns true if a row that one of the changes adds to has more than `limit` bytes.
+    pub(crate) fn has_large_row(&self, token: i64, key: &[u8], changes: &[Change], limit: usize) -> bool {
+        self.has_large_rows(limit)
+            && self.get(token, key).is_some_and(|partition| {
+                changes.iter().any(|change| !change.is_deletion() && partition.has_large_row(change, limit))
+            })
+    }
+
     /// Returns the partition with this key.
     pub(crate) fn get(&self, token: i64, key: &[u8]) -> Option<Partition> {
         match self.buckets.get(token)? {
@@ -204,11 +220,13 @@ impl Memtable {
             {
                 let before = old.bytes();
                 old.absorb(row);
+                self.largest_row = self.largest_row.max(old.bytes());
                 return old.bytes().saturating_sub(before);
             }
             None if row.clustering().is_empty() && row.key() == key => {
                 let row = row.row();
                 let bytes = row.bytes() + PARTITION_OVERHEAD;
+                self.largest_row = self.largest_row.max(row.bytes());
                 self.buckets.insert(token, Bucket::Row(row));
                 self.partitions += 1;
                 return bytes;
@@ -221,7 +239,8 @@ impl Memtable {
     /// Applies changes to a partition. Returns the approximate growth in bytes.
     pub(crate) fn apply(&mut self, token: i64, key: &[u8], changes: &[Change]) -> usize {
         let Some(bucket) = self.buckets.get_mut(token) else {
-            let (partition, bytes) = Partition::from_changes(changes);
+            let (partition, Growth { bytes, row }) = Partition::from_changes(changes);
+            self.largest_row = self.largest_row.max(row);
             let overhead = match &partition {
                 Partition::Single(_) => PARTITION_OVERHEAD,
                 Partition::Full(_) => KEYED_OVERHEAD,
@@ -232,18 +251,27 @@ impl Memtable {
         };
         let was_row = matches!(bucket, Bucket::Row(_));
         if let Some(partition) = bucket.partition_mut(key) {
-            let bytes: usize = changes.iter().map(|change| partition.apply(change)).sum();
+            let Growth { bytes, row } = changes.iter().map(|change| partition.apply(change)).sum();
+            self.largest_row = self.largest_row.max(row);
             return bytes + if was_row { KEYED_OVERHEAD } else { 0 };
         }
-        let (partition, bytes) = Partition::from_changes(changes);
+        let (partition, Growth { bytes, row }) = Partition::from_changes(changes);
+        self.largest_row = self.largest_row.max(row);
         bucket.make_many().insert(Bytes::copy_from_slice(key), partition);
         self.partitions += 1;
         bytes + key.len() + KEYED_OVERHEAD
     }
 
-    /// Inserts or replaces a partition. Returns the approximate growth in bytes, without the
-    /// contents of the partition.
-    pub(crate) fn replace(&mut self, token: i64, key: &[u8], partition: Partition) -> usize {
+    /// Inserts or replaces a partition, of which rows of up to `row_bytes` bytes were changed.
+    /// Returns the approximate growth in bytes, without the contents of the partition.
+    pub(crate) fn replace(
+        &mut self,
+        token: i64,
+        key: &[u8],
+        partition: Partition,
+        row_bytes: usize,
+    ) -> usize {
+        self.largest_row = self.largest_row.max(row_bytes);
         let Some(bucket) = self.buckets.get_mut(token) else {
             self.buckets.insert(token, Bucket::new(key, partition));
             self.partitions += 1;

@@ -187,6 +187,19 @@ mod tests {
     }
 
     #[test]
+    fn static_element_writes_copy_few_cells() {
+        let mut partition = Partition::empty();
+        let before = MERGED_CELLS.get();
+        for n in 0..40_000u32 {
+            partition.apply(&Change::Static(put(n.wrapping_mul(7_919) % 40_000, 1)));
+        }
+        let copied = MERGED_CELLS.get() - before;
+        assert!(copied < 40_000 * 20, "{copied} cells copied");
+        let Partition::Full(full) = &partition else { panic!("a partition with static cells") };
+        assert_eq!(full.statics().map(|row| row.cells().count()), Some(40_000));
+    }
+
+    #[test]
     fn layers_equal_the_merge_of_all_writes() {
         let (mut random, mut whole) = (testkit::Random::new(5), put(0, 1));
         let mut partition = Partition::from_changes(&[Change::Row(put(0, 1))]).0;

@@ -5,7 +5,8 @@
 //! and a clone never changes, so that readers use it as a snapshot. The set keeps large rows in
 //! layers (`layers.rs`).
 
-use std::ops::Bound;
+use std::iter::Sum;
+use std::ops::{Add, Bound};
 use std::sync::Arc;
 
 use imbl::OrdSet;
@@ -30,9 +31,32 @@ pub(crate) enum Partition {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Full {
     pub(crate) deletion: Option<Deletion>,
-    pub(crate) statics: Option<Row>,
+    pub(crate) statics: Option<Placed>,
     pub(crate) ranges: Ranges,
     pub(crate) rows: Rows,
+}
+
+/// The effect of a change on memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Growth {
+    /// Approximate growth in bytes.
+    pub(crate) bytes: usize,
+    /// Bytes of the largest row that was changed.
+    pub(crate) row: usize,
+}
+
+impl Add for Growth {
+    type Output = Growth;
+
+    fn add(self, other: Growth) -> Growth {
+        Growth { bytes: self.bytes + other.bytes, row: self.row.max(other.row) }
+    }
+}
+
+impl Sum for Growth {
+    fn sum<I: Iterator<Item = Growth>>(all: I) -> Growth {
+        all.fold(Growth::default(), Add::add)
+    }
 }
 
 /// Rows in clustering order. Cloning is O(1).
@@ -72,6 +96,29 @@ impl FreeInChunks for Partition {
     }
 }
 
+impl Full {
+    /// Returns true if a row has more than `limit` bytes. Merges its layers if they have.
+    fn is_large(&self, placed: &Placed, limit: usize) -> bool {
+        placed.bytes() > limit && placed.row().bytes() > limit && {
+            let deletion = merge_deletion(self.deletion, self.ranges.covering(placed.row().clustering()));
+            placed.row().timestamp() > floor_of(deletion)
+        }
+    }
+
+    fn has_large_statics(&self, limit: usize) -> bool {
+        self.statics.as_ref().is_some_and(|placed| {
+            placed.bytes() > limit
+                && placed.row().bytes() > limit
+                && placed.row().timestamp() > floor_of(self.deletion)
+        })
+    }
+
+    /// Returns the static cells.
+    pub(crate) fn statics(&self) -> Option<&Row> {
+        self.statics.as_ref().map(Placed::row)
+    }
+}
+
 impl Rows {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
@@ -104,19 +151,19 @@ impl Rows {
         self.0.insert(Placed::Row(row));
     }
 
-    /// Merges a row with the stored one. Returns the approximate growth in bytes.
-    pub(crate) fn merge(&mut self, row: &Row) -> usize {
+    /// Merges a row with the stored one.
+    pub(crate) fn merge(&mut self, row: &Row) -> Growth {
         // Most rows are new, and one search is cheaper than two.
         match self.0.insert(Placed::Row(row.clone())) {
-            None => row.bytes() + ROW_OVERHEAD,
+            None => Growth { bytes: row.bytes() + ROW_OVERHEAD, row: row.bytes() },
             Some(old) => {
                 let before = old.bytes();
                 let now = old.with(row);
-                let growth = now.bytes().saturating_sub(before);
+                let bytes = now.bytes();
                 if !matches!(&now, Placed::Row(now) if now == row) {
                     self.0.insert(now);
                 }
-                growth
+                Growth { bytes: bytes.saturating_sub(before), row: bytes }
             }
         }
     }
@@ -128,16 +175,16 @@ impl Partition {
         Partition::Full(Arc::default())
     }
 
-    /// Returns a partition made from its first changes, and its approximate size in bytes.
-    pub(crate) fn from_changes(changes: &[Change]) -> (Partition, usize) {
-        let (mut partition, mut bytes, rest) = match changes {
+    /// Returns a partition made from its first changes, and its approximate size.
+    pub(crate) fn from_changes(changes: &[Change]) -> (Partition, Growth) {
+        let (mut partition, first, rest) = match changes {
             [Change::Row(row), rest @ ..] if row.clustering().is_empty() => {
-                (Partition::Single(row.clone()), row.bytes(), rest)
+                (Partition::Single(row.clone()), Growth { bytes: row.bytes(), row: row.bytes() }, rest)
             }
-            all => (Partition::empty(), size_of::<Full>(), all),
+            all => (Partition::empty(), Growth { bytes: size_of::<Full>(), row: 0 }, all),
         };
-        bytes += rest.iter().map(|change| partition.apply(change)).sum::<usize>();
-        (partition, bytes)
+        let growth = rest.iter().map(|change| partition.apply(change)).fold(first, Add::add);
+        (partition, growth)
     }
 
     /// Prefetches the first bytes that a reader needs.
@@ -156,40 +203,40 @@ impl Partition {
         }
     }
 
-    /// Applies a change. Returns the approximate growth in bytes.
-    pub(crate) fn apply(&mut self, change: &Change) -> usize {
+    /// Applies a change.
+    pub(crate) fn apply(&mut self, change: &Change) -> Growth {
         if let (Partition::Single(own), Change::Row(row)) = (&mut *self, change)
             && row.clustering().is_empty()
             && (own.bytes() < LAYERED_BYTES || row.supersedes(own))
         {
             let before = own.bytes();
             *own = merge_rows(own, row);
-            return own.bytes().saturating_sub(before);
+            return Growth { bytes: own.bytes().saturating_sub(before), row: own.bytes() };
         }
         let full = self.make_full();
         match change {
             Change::Row(row) => full.rows.merge(row),
             Change::Static(row) => {
-                let before = full.statics.as_ref().map_or(0, Row::bytes);
-                let merged = match &full.statics {
-                    Some(own) => merge_rows(own, row),
-                    None => row.clone(),
+                let before = full.statics.as_ref().map_or(0, Placed::bytes);
+                let merged = match full.statics.take() {
+                    Some(own) => own.with(row),
+                    None => Placed::Row(row.clone()),
                 };
-                let growth = merged.bytes().saturating_sub(before);
+                let bytes = merged.bytes();
                 full.statics = Some(merged);
-                growth
+                Growth { bytes: bytes.saturating_sub(before), row: bytes }
             }
             Change::DeletePartition(deletion) => {
                 full.deletion = merge_deletion(full.deletion, Some(*deletion));
                 // Deleted rows stay until the flush drops them, because walking a large partition
                 // takes too long here.
-                size_of::<Full>()
+                Growth { bytes: size_of::<Full>(), row: 0 }
             }
             Change::DeleteRange { start, end, deletion } => {
                 let (start, end) = (Position::of_start(start), Position::of_end(end));
                 let before = full.ranges.len();
                 full.ranges.insert(start, end, *deletion);
-                full.ranges.len().saturating_sub(before) * RANGE_OVERHEAD
+                Growth { bytes: full.ranges.len().saturating_sub(before) * RANGE_OVERHEAD, row: 0 }
             }
         }
     }
@@ -233,6 +280,30 @@ impl Partition {
         }
     }
 
+    /// Returns true if the row that a change writes has more than `limit` bytes without what
+    /// deletions shadow.
+    pub(crate) fn has_large_row(&self, change: &Change, limit: usize) -> bool {
+        match (self, change) {
+            (Partition::Single(own), Change::Row(row)) => row.clustering().is_empty() && own.bytes() > limit,
+            (Partition::Full(full), Change::Row(row)) => {
+                full.rows.0.get(row.clustering()).is_some_and(|placed| full.is_large(placed, limit))
+            }
+            (Partition::Full(full), Change::Static(_)) => full.has_large_statics(limit),
+            _ => false,
+        }
+    }
+
+    /// Returns true if some row, or the static cells, have more than `limit` bytes without what
+    /// deletions shadow.
+    pub(crate) fn has_large_rows(&self, limit: usize) -> bool {
+        match self {
+            Partition::Single(row) => row.bytes() > limit,
+            Partition::Full(full) => {
+                full.has_large_statics(limit) || full.rows.0.iter().any(|placed| full.is_large(placed, limit))
+            }
+        }
+    }
+
     /// Returns the timestamp up to which partition and range deletions shadow this clustering.
     pub(crate) fn floor(&self, clustering: &[u8]) -> i64 {
         match self {
@@ -269,7 +340,7 @@ impl Partition {
                 let full = large.make_full();
                 full.deletion = merge_deletion(full.deletion, from.deletion);
                 full.statics = match (full.statics.take(), &from.statics) {
-                    (Some(ours), Some(theirs)) => Some(merge_rows(&ours, theirs)),
+                    (Some(ours), Some(theirs)) => Some(ours.with(theirs.row())),
                     (ours, theirs) => ours.or_else(|| theirs.clone()),
                 };
                 full.ranges.merge(&from.ranges);

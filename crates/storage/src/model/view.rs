@@ -36,7 +36,7 @@ impl PartitionView {
     pub fn static_cells(&self) -> impl Iterator<Item = CellRef<'_>> {
         let (row, floor) = match &self.partition {
             Partition::Single(_) => (None, i64::MIN),
-            Partition::Full(full) => (full.statics.as_ref(), floor_of(full.deletion)),
+            Partition::Full(full) => (full.statics(), floor_of(full.deletion)),
         };
         let now_s = self.now_s;
         let cells = row.into_iter().flat_map(Row::cells);

@@ -45,7 +45,7 @@ impl StaticsBefore {
         let newest = match &partition {
             Some(Partition::Full(full)) => {
                 let deletion = full.deletion.map_or(i64::MIN, |deletion| deletion.timestamp);
-                full.statics.as_ref().map_or(i64::MIN, newest_of).max(deletion)
+                full.statics().map_or(i64::MIN, newest_of).max(deletion)
             }
             Some(Partition::Single(_)) | None => i64::MIN,
         };
@@ -70,7 +70,7 @@ pub(crate) async fn newest_in(mut stream: MergeStream, env: &dyn Env) -> Result<
             Partition::Full(full) => {
                 let deletions = full.deletion.into_iter().chain(full.ranges.iter().map(|range| range.2));
                 let deletions = deletions.map(|deletion| deletion.timestamp);
-                let rows = full.statics.iter().chain(full.rows.iter()).map(newest_of);
+                let rows = full.statics().into_iter().chain(full.rows.iter()).map(newest_of);
                 deletions.chain(rows).fold(newest, i64::max)
             }
         };

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::error::StorageError;
 use crate::model::codec::Malformed;
 use crate::model::partition::Partition;
-use crate::read::slice;
+use crate::read::slice::{self, SLICE_BYTES};
 use crate::table::BlockStart;
 use crate::table::file::TableFile;
 use crate::table::part::{self, Block, PartRequest, Slice};
@@ -29,6 +29,8 @@ pub(crate) struct Lookup {
     home: usize,
     /// Rows that may still be taken for the slice.
     left: usize,
+    /// Bytes of rows taken for the slice.
+    bytes: usize,
     /// The file's data for the request so far.
     pub(crate) found: Option<Partition>,
     /// True if a row was decoded without some of its columns.
@@ -48,6 +50,7 @@ impl Lookup {
             first,
             home: first,
             left: 0,
+            bytes: 0,
             found: None,
             partial: false,
             frontier: None,
@@ -145,7 +148,9 @@ impl Lookup {
             self.next = more.then_some(self.home);
             return self.check_next();
         }
-        self.left -= given.rows.min(self.left);
+        self.bytes += given.bytes;
+        let is_full = self.bytes >= SLICE_BYTES;
+        self.left = if is_full { 0 } else { self.left - given.rows.min(self.left) };
         let continues = !given.ended && if slice.reversed { index > self.first } else { more };
         if given.more || continues && self.left == 0 {
             self.frontier = given.last;

@@ -47,6 +47,8 @@ const STRETCH_ROWS: usize = 256;
 pub(crate) struct MergeStream {
     sources: Vec<Source>,
     continued: Option<Continued>,
+    /// The largest row that is built of several versions, bytes.
+    row_bytes_max: usize,
     /// Partitions so far, by the number of sources that had them, from 1.
     pub(crate) partitions: [u64; SOURCES_MAX],
 }
@@ -212,7 +214,12 @@ impl MergeStream {
         });
         let source = |kind| Source { kind, head: VecDeque::new(), more: None, given: None, done: false };
         let sources = memory.chain(runs).map(source).collect();
-        MergeStream { sources, continued: None, partitions: [0; SOURCES_MAX] }
+        MergeStream { sources, continued: None, row_bytes_max: usize::MAX, partitions: [0; SOURCES_MAX] }
+    }
+
+    /// Sets the largest row that is built of several versions, in bytes.
+    pub(crate) fn with_row_max(self, row_bytes_max: usize) -> MergeStream {
+        MergeStream { row_bytes_max, ..self }
     }
 
     /// Returns the next whole partition, dead or alive.
@@ -255,6 +262,9 @@ impl MergeStream {
         let taken = here.map(|source| source.take(end.as_ref()));
         let partition = covered.into_iter().chain(taken).reduce(Partition::merge);
         let partition = partition.expect("one source had the key");
+        if beside && partition.has_large_rows(self.row_bytes_max) {
+            return Err(StorageError::RowTooLarge { token, limit: self.row_bytes_max });
+        }
         if end.is_some() {
             let (deletion, ranges) = match (continued, &partition) {
                 (Some(continued), _) => (continued.deletion, continued.ranges),

@@ -27,6 +27,10 @@ use crate::model::view::PartitionView;
 use crate::table::columnar::values::Values;
 use crate::table::part::{Block, Slice, head};
 
+/// Bytes of rows at which a source stops early. A chunk of rows is then about as long as a page of
+/// a client, however large its rows are.
+pub(crate) const SLICE_BYTES: usize = 1 << 20;
+
 /// The answer of one read of a slice.
 #[derive(Clone, Debug)]
 pub struct Sliced {
@@ -41,6 +45,8 @@ pub struct Sliced {
 pub(crate) struct SliceRows {
     pub(crate) partition: Partition,
     pub(crate) rows: usize,
+    /// Bytes of the rows.
+    pub(crate) bytes: usize,
     /// The last of the rows.
     pub(crate) last: Option<Bytes>,
     /// True if the source, or the block, has more rows of the slice.
@@ -51,11 +57,12 @@ pub(crate) struct SliceRows {
 
 impl SliceRows {
     fn nothing(partition: Partition) -> SliceRows {
-        SliceRows { partition, rows: 0, last: None, more: false, ended: false }
+        SliceRows { partition, rows: 0, bytes: 0, last: None, more: false, ended: false }
     }
 }
 
-/// Returns a partition's rows in the slice, at most `rows`, from memory. Costs the rows taken.
+/// Returns a partition's rows in the slice, at most `rows` and up to [`SLICE_BYTES`], from memory.
+/// Costs the rows taken.
 pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) -> SliceRows {
     let (start, end) = slice.bounds();
     let full = match partition {
@@ -76,12 +83,15 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
     }
     let mut all = full.rows.range(start, end);
     let mut next = || if slice.reversed { all.next_back() } else { all.next() };
-    let (mut count, mut last) = (0, None);
+    let (mut count, mut bytes, mut last) = (0, 0, None);
     while count < rows
+        && bytes < SLICE_BYTES
         && let Some(placed) = next()
     {
-        taken.rows.push(placed.row().clone());
-        last = Some(placed.row());
+        let row = placed.row();
+        taken.rows.push(row.clone());
+        last = Some(row);
+        bytes += row.bytes();
         count += 1;
     }
     let last = last.map(|row| Bytes::copy_from_slice(row.clustering()));
@@ -92,7 +102,7 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
         Some(last) => full.ranges.between(&slice.start, &last),
         None => full.ranges.between(&slice.start, &slice.end),
     };
-    SliceRows { partition: Partition::Full(Arc::new(taken)), rows: count, last, more, ended: false }
+    SliceRows { partition: Partition::Full(Arc::new(taken)), rows: count, bytes, last, more, ended: false }
 }
 
 /// Returns the indexes of the slice's rows among the rows `of`.
@@ -115,8 +125,9 @@ fn stretch(places: &Values, of: Range<usize>, slice: &Slice) -> Range<usize> {
     low..high.max(low)
 }
 
-/// Returns a partition's rows in the slice, at most `rows`, from a block. `None` if the block does
-/// not have the partition. The flag is true if the partition continues in the next block.
+/// Returns a partition's rows in the slice, at most `rows` and up to [`SLICE_BYTES`], from a block.
+/// `None` if the block does not have the partition. The flag is true if the partition continues in
+/// the next block.
 pub(crate) fn of_block(
     block: &Block,
     (token, key): (i64, &[u8]),
@@ -136,19 +147,25 @@ pub(crate) fn of_block(
     let places = block.clustering()?;
     let inside = stretch(places, all.clone(), slice);
     let ended = if slice.reversed { inside.start > all.start } else { inside.end < all.end };
-    let taken = match slice.reversed {
-        false => inside.start..inside.end.min(inside.start.saturating_add(rows)),
-        true => inside.end.saturating_sub(rows).max(inside.start)..inside.end,
-    };
-    for row in taken.clone() {
-        full.rows.push(block.row(&[], row, None)?);
+    let mut left = inside.clone();
+    let mut next = || if slice.reversed { left.next_back() } else { left.next() };
+    let (mut count, mut bytes, mut last) = (0, 0, None);
+    while count < rows
+        && bytes < SLICE_BYTES
+        && let Some(at) = next()
+    {
+        let row = block.row(&[], at, None)?;
+        bytes += row.bytes();
+        full.rows.push(row);
+        last = Some(at);
+        count += 1;
     }
-    let last = if slice.reversed { taken.start } else { taken.end.saturating_sub(1) };
     let given = SliceRows {
         partition: Partition::Full(Arc::new(full)),
-        rows: taken.len(),
-        last: (!taken.is_empty()).then(|| Bytes::copy_from_slice(places.raw(last))),
-        more: taken.len() < inside.len(),
+        rows: count,
+        bytes,
+        last: last.map(|at| Bytes::copy_from_slice(places.raw(at))),
+        more: count < inside.len(),
         ended,
     };
     Ok(Some((given, more)))

@@ -18,9 +18,9 @@ use crate::error::StorageError;
 use crate::model::Mutation;
 use crate::model::codec::put_varint;
 use crate::model::encoded::{put_change, put_mutation_head};
-use crate::model::partition::Partition;
-use crate::shard::Shard;
+use crate::model::partition::{Growth, Partition};
 use crate::shard::commit::Commit;
+use crate::shard::{Shard, WriteKind};
 
 /// Work units of a change: a search for the row, and a merge.
 const CHANGE_UNITS: u32 = 4;
@@ -93,7 +93,7 @@ impl Shard {
     /// # Errors
     /// As [`Shard::apply`].
     pub async fn apply_yielding(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
-        self.apply_yielding_as(mutations, false).await
+        self.apply_yielding_as(mutations, WriteKind::Plain).await
     }
 
     /// As [`Shard::apply_yielding`], also while writes are refused for lack of disk space. For
@@ -102,30 +102,39 @@ impl Shard {
     /// # Errors
     /// As [`Shard::apply`].
     pub async fn apply_vital(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
-        self.apply_yielding_as(mutations, true).await
+        self.apply_yielding_as(mutations, WriteKind::Vital).await
+    }
+
+    /// As [`Shard::apply_yielding`], for a part of a write that a batch log contains. No limit of
+    /// rows refuses it: its other parts may have been applied.
+    ///
+    /// # Errors
+    /// As [`Shard::apply`].
+    pub async fn apply_part(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        self.apply_yielding_as(mutations, WriteKind::Part).await
     }
 
     async fn apply_yielding_as(
         self: &Rc<Self>,
         mutations: Vec<Mutation>,
-        is_vital: bool,
+        kind: WriteKind,
     ) -> Result<Commit, StorageError> {
         let changes: usize = mutations.iter().take(MUTATIONS_AT_ONCE + 1).map(|m| m.changes.len()).sum();
         if mutations.len() <= MUTATIONS_AT_ONCE && changes <= CHANGES_AT_ONCE {
-            return self.apply_as(mutations, is_vital);
+            return self.apply_as(mutations, kind);
         }
         let record = self.write_record(&mutations).await?;
         // A table may have been dropped during the yields.
-        self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
+        self.check(&mutations, kind)?;
         let put = |out: &mut Vec<u8>| out.extend_from_slice(&record);
         let record =
-            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, is_vital), put))?;
+            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, kind), put))?;
         // Without a log there is no replay.
         if record > 0 {
             self.state.borrow_mut().applying.push(record);
         }
         Applying { shard: self.clone(), record, left: mutations.into(), is_task: false }.finish().await;
-        Ok(Commit::new(self.background.clone(), record).wait_while_full(is_vital))
+        Ok(Commit::new(self.background.clone(), record).wait_while_full(kind == WriteKind::Vital))
     }
 
     /// Encodes the record of the mutations.
@@ -164,16 +173,17 @@ impl Shard {
         };
         for _ in 0..COPIES_MAX {
             let base = active();
-            let (mut copy, mut bytes) = (base.clone(), 0);
+            let (mut copy, mut growth) = (base.clone(), Growth::default());
             for changes in changes.chunks(CHANGES_AT_ONCE) {
-                bytes += match &mut copy {
-                    Some(copy) => changes.iter().map(|change| copy.apply(change)).sum(),
-                    None => {
-                        let (first, bytes) = Partition::from_changes(changes);
-                        copy = Some(first);
-                        bytes
-                    }
-                };
+                growth = growth
+                    + match &mut copy {
+                        Some(copy) => changes.iter().map(|change| copy.apply(change)).sum(),
+                        None => {
+                            let (first, growth) = Partition::from_changes(changes);
+                            copy = Some(first);
+                            growth
+                        }
+                    };
                 if let Some(yield_now) = self.env.spend(CHANGE_UNITS * changes.len() as u32) {
                     yield_now.await;
                 }
@@ -185,8 +195,8 @@ impl Shard {
             };
             if let Some(copy) = copy.filter(|_| is_same) {
                 let state = &mut *self.state.borrow_mut();
-                state.bytes += bytes;
-                state.bytes += state.tables.entry(*table).or_default().active.replace(*token, key, copy);
+                let active = &mut state.tables.entry(*table).or_default().active;
+                state.bytes += growth.bytes + active.replace(*token, key, copy, growth.row);
                 self.background.applied(state, record);
                 return;
             }

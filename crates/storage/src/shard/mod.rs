@@ -38,6 +38,17 @@ pub struct Shard {
     pub(crate) background: Rc<Background>,
 }
 
+/// The limits that apply to a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WriteKind {
+    /// All.
+    Plain,
+    /// It is accepted on a full disk.
+    Vital,
+    /// It may enlarge a row beyond the limit.
+    Part,
+}
+
 impl Shard {
     /// Applies mutations together: readers see all of them at once, and after a crash either all
     /// are present or none. They are visible when this returns, and durable when the [`Commit`]
@@ -45,12 +56,13 @@ impl Shard {
     ///
     /// # Errors
     /// [`StorageError::TooLarge`]: a record above [`crate::Options::record_bytes_max`].
+    /// [`StorageError::RowTooLarge`]: a row has reached [`crate::Options::row_bytes_max`].
     /// [`StorageError::Overloaded`]: the bytes that wait for the disk exceed a segment or the
     /// largest record, or the log has reached its bound. [`StorageError::WritesRefused`]: an
     /// earlier write failed. [`StorageError::Closed`]: after shutdown. Nothing has been applied
     /// then.
     pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
-        self.apply_as(mutations, false)
+        self.apply_as(mutations, WriteKind::Plain)
     }
 
     /// As [`Shard::apply_vital`], for few mutations.
@@ -58,27 +70,27 @@ impl Shard {
     /// # Errors
     /// As [`Shard::apply`].
     pub fn apply_few_vital(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
-        self.apply_as(mutations, true)
+        self.apply_as(mutations, WriteKind::Vital)
     }
 
     pub(crate) fn apply_as(
         self: &Rc<Self>,
         mutations: Vec<Mutation>,
-        is_vital: bool,
+        kind: WriteKind,
     ) -> Result<Commit, StorageError> {
         // Only counts: this cannot yield. Large batches use `apply_yielding`.
         drop(self.env.spend(mutations.len() as u32));
-        self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
+        self.check(&mutations, kind)?;
         let put = |out: &mut Vec<u8>| put_mutations(out, &mutations);
         let record =
-            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, is_vital), put))?;
+            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, kind), put))?;
         let state = &mut *self.state.borrow_mut();
         for mutation in &mutations {
             let table = state.tables.entry(mutation.table).or_default();
             state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
         }
         self.background.applied(state, record);
-        Ok(Commit::new(self.background.clone(), record).wait_while_full(is_vital))
+        Ok(Commit::new(self.background.clone(), record).wait_while_full(kind == WriteKind::Vital))
     }
 
     /// Prefetches what [`Shard::put`] reads first. Call it before other work: a cache miss takes as
@@ -107,6 +119,12 @@ impl Shard {
             state.dropped.check(std::iter::once(table))?;
             if let Some(table) = state.tables.get(&table) {
                 table.active.prefetch_row(token);
+                let limit = self.background.options.row_bytes_max;
+                if table.active.has_large_rows(limit)
+                    && table.active.has_large_row(token, key, &[Change::Row(row.row())], limit)
+                {
+                    return Err(StorageError::RowTooLarge { token, limit });
+                }
             }
         }
         let record = self.append(|out| match row.key() == key {
@@ -117,6 +135,23 @@ impl Shard {
         state.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
         self.background.applied(state, record);
         Ok(Commit::new(self.background.clone(), record))
+    }
+
+    /// Refuses writes to dropped tables and to rows that are too large.
+    pub(crate) fn check(&self, mutations: &[Mutation], kind: WriteKind) -> Result<(), StorageError> {
+        let state = self.state.borrow();
+        state.dropped.check(mutations.iter().map(|mutation| mutation.table))?;
+        if kind != WriteKind::Plain {
+            return Ok(());
+        }
+        let limit = self.background.options.row_bytes_max;
+        for Mutation { table, token, key, changes } in mutations {
+            let table = state.tables.get(table);
+            if table.is_some_and(|table| table.active.has_large_row(*token, key, changes, limit)) {
+                return Err(StorageError::RowTooLarge { token: *token, limit });
+            }
+        }
+        Ok(())
     }
 
     /// Appends a record to the log and returns its number; 0 without a log.
@@ -131,13 +166,13 @@ impl Shard {
     pub(crate) fn append_vital(
         &self,
         refused: StorageError,
-        (mutations, is_vital): (&[Mutation], bool),
+        (mutations, kind): (&[Mutation], WriteKind),
         put: impl FnOnce(&mut Vec<u8>),
     ) -> Result<u64, StorageError> {
         let deletes = |m: &Mutation| m.changes.iter().all(Change::is_deletion);
         match (&refused, &self.log) {
             (StorageError::WritesRefused { because }, Some(log))
-                if because.is_full() && (is_vital || mutations.iter().all(deletes)) =>
+                if because.is_full() && (kind == WriteKind::Vital || mutations.iter().all(deletes)) =>
             {
                 log.append_vital(put)
             }

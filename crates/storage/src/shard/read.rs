@@ -49,9 +49,9 @@ impl Shard {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
             Ok((gather, None)) => Read::Ready(see(gather)),
             Ok((mut gather, Some(missing))) => {
-                let store = self.store.clone();
+                let (shard, token) = (self.clone(), target.token);
                 Read::Pending(Box::pin(async move {
-                    gather.finish(&store.cache, missing).await?;
+                    shard.finish(&mut gather, missing, token).await?;
                     Ok(see(gather))
                 }))
             }
@@ -98,7 +98,7 @@ impl Shard {
             Ok((mut gather, Some(missing))) => {
                 let shard = self.clone();
                 Read::Pending(Box::pin(async move {
-                    gather.finish(&shard.store.cache, missing).await?;
+                    shard.finish(&mut gather, missing, target.token).await?;
                     match see_row(&gather, &clustering, columns.as_deref(), now_s) {
                         Some(seen) => Ok(seen),
                         None => shard.read_whole_row(target, clustering, bypass_cache).await,
@@ -118,7 +118,7 @@ impl Shard {
         let request = PartRequest::Row { clustering: clustering.clone(), columns: None, bypass_cache };
         let (mut gather, missing) = self.gather(&target, request)?;
         if let Some(missing) = missing {
-            gather.finish(&self.store.cache, missing).await?;
+            self.finish(&mut gather, missing, target.token).await?;
         }
         Ok(see_row(&gather, &clustering, None, target.now_s).expect("nothing was left out"))
     }
@@ -128,10 +128,20 @@ impl Shard {
         target: &Target,
         request: PartRequest,
     ) -> Result<(Gather, Option<usize>), StorageError> {
-        match self.state.borrow().tables.get(&target.table) {
-            Some(table) => Gather::start(table, &self.store.cache, target, request),
-            None => Ok((Gather::default(), None)),
+        let started = match self.state.borrow().tables.get(&target.table) {
+            Some(table) => Gather::start(table, &self.store.cache, target, request)?,
+            None => (Gather::default(), None),
+        };
+        if let (gather, None) = &started {
+            gather.check(target.token, self.background.options.merged_row_bytes_max())?;
         }
+        Ok(started)
+    }
+
+    /// Reads the blocks that the cache lacks, and checks the result.
+    async fn finish(&self, gather: &mut Gather, missing: usize, token: i64) -> Result<(), StorageError> {
+        gather.finish(&self.store.cache, missing).await?;
+        gather.check(token, self.background.options.merged_row_bytes_max())
     }
 
     /// Reads a part of a slice of a partition: see [`Slice`]. `None` if the partition was never
@@ -235,7 +245,7 @@ impl Shard {
             Some(table) => MergeStream::new(table.snapshot(), &table.files, from, *tokens.end()),
             None => MergeStream::new([], &Files::default(), from, *tokens.end()),
         };
-        Scan::new(stream, now_s)
+        Scan::new(stream.with_row_max(self.background.options.merged_row_bytes_max()), now_s)
     }
 
     /// Returns the contents of the table now. `now_s` is the current time.

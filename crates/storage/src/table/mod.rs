@@ -42,7 +42,7 @@ use crate::options::Compression;
 use crate::table::columnar::layout::ColumnLayout;
 #[cfg(test)]
 use crate::table::columnar::region::RegionMax;
-use crate::table::columnar::region::crc;
+use crate::table::columnar::region::{RAW_MAX, crc};
 use crate::table::columnar::{BlockBuilder, HeadRef};
 use crate::table::statistics::{Statistics, WriteTime};
 
@@ -182,7 +182,7 @@ impl TableWriter {
         match partition {
             Partition::Single(_) => self.block.start_part(token, key, Some(HeadRef::default())),
             Partition::Full(full) => {
-                let (deletion, statics) = (full.deletion, full.statics.as_ref());
+                let (deletion, statics) = (full.deletion, full.statics());
                 let head = HeadRef { deletion, statics, ranges: Some(&full.ranges) };
                 plain = deletion.is_none() && statics.is_none() && full.ranges.is_empty();
                 self.statistics.add_head(deletion, statics, &full.ranges);
@@ -256,7 +256,8 @@ impl TableWriter {
 
     /// Returns an error if a row exceeded the limits of the format. The file must not be used then.
     pub(crate) fn check(&self) -> Result<(), StorageError> {
-        self.too_large.map_or(Ok(()), |token| Err(StorageError::RowTooLarge { token }))
+        self.too_large
+            .map_or(Ok(()), |token| Err(StorageError::RowTooLarge { token, limit: RAW_MAX as usize }))
     }
 
     /// Ends the file. The caller takes the remaining bytes afterwards.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::model::codec::Malformed;
+use crate::model::layers::Placed;
 use crate::model::partition::{Full, Partition};
 use crate::model::reconcile::merge_deletion;
 use crate::table::columnar;
@@ -44,7 +45,8 @@ pub struct Slice {
     pub end: Bound<Bytes>,
     /// True to read from the end to the start.
     pub reversed: bool,
-    /// The number of rows wanted, at least one. Each file and memtable gives at most this number.
+    /// The number of rows wanted, at least one. Each file and memtable gives at most this number,
+    /// and fewer if they are large.
     pub rows: usize,
     /// Blocks that are not cached are read and not cached.
     pub bypass_cache: bool,
@@ -153,7 +155,7 @@ impl Part {
 pub(crate) fn head(block: &columnar::Block, part: usize) -> Result<Full, Malformed> {
     Ok(block.head(part)?.map_or_else(Full::default, |head| Full {
         deletion: head.deletion,
-        statics: head.statics.clone(),
+        statics: head.statics.clone().map(Placed::Row),
         ranges: head.ranges.clone(),
         ..Full::default()
     }))

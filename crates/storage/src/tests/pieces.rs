@@ -195,3 +195,52 @@ fn reads_look_up_range_deletions() {
     block_on(shard.shutdown()).unwrap();
     drop_tasks();
 }
+
+/// A read of many large rows would otherwise take hundreds of times their bytes at once.
+#[test]
+fn slices_of_large_rows_end_early() {
+    const ROW_BYTES: usize = 200 << 10;
+    let sim = Arc::new(Sim::default());
+    let shard = open(&sim, &wide_options()).unwrap();
+    for (value, every) in [(1, 1), (2, 3), (3, 4)] {
+        for at in (0..60u32).step_by(every) {
+            let mut row = RowBuilder::new(&[], &at.to_be_bytes(), i64::from(value));
+            row.push(CellRef::live(1, i64::from(value), &vec![value; ROW_BYTES]));
+            write(&shard, 1, vec![Change::Row(row.finish())]);
+            step();
+        }
+        if value < 3 {
+            block_on(shard.flush_all()).unwrap();
+        }
+    }
+    for reversed in [false, true] {
+        let (mut slice, mut seen) = (Slice { reversed, ..Slice::all(256) }, Vec::new());
+        loop {
+            let read = shard.read_slice(TABLE, 1, b"key", &slice, 0).wait();
+            let sliced = block_on(read).unwrap().expect("a partition");
+            let rows = sliced.view.range(Bound::Unbounded, Bound::Unbounded, reversed).count();
+            assert!(rows <= 3 * 6, "{rows} rows at once");
+            for row in sliced.view.range(Bound::Unbounded, Bound::Unbounded, reversed) {
+                let at = u32::from_be_bytes(row.clustering().try_into().expect("an int"));
+                let value = if at % 4 == 0 {
+                    3
+                } else if at % 3 == 0 {
+                    2
+                } else {
+                    1
+                };
+                let cell = row.cell(1).expect("a cell");
+                assert_eq!(cell.value().map(|bytes| bytes[0]), Some(value), "row {at}");
+                seen.push(at);
+            }
+            let Some(next) = sliced.next else { break };
+            slice = slice.behind(next);
+        }
+        if reversed {
+            seen.reverse();
+        }
+        assert_eq!(seen, (0..60).collect::<Vec<_>>());
+    }
+    block_on(shard.shutdown()).unwrap();
+    drop_tasks();
+}

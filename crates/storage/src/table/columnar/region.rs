@@ -27,7 +27,7 @@ const DIRECTORY: usize = 13;
 const PLACE: usize = 24;
 /// The largest region before compression, bytes. A region holds a part of a block, and at most one
 /// row beyond the block's size.
-const RAW_MAX: u32 = 1 << 30;
+pub(crate) const RAW_MAX: u32 = 1 << 30;
 /// The slots of the largest region: cells of a block, and elements of one row beyond the block's
 /// size.
 pub(crate) const SLOTS_MAX: u32 = 1 << 26;

@@ -273,7 +273,7 @@ fn rows_beyond_the_limits_of_a_region_are_not_written() {
     };
     let max = RegionMax { raw: 4096, slots: 100 };
     let statics = |bytes: usize| {
-        let statics = Some(row(1, &vec![7; bytes]));
+        let statics = Some(crate::model::layers::Placed::Row(row(1, &vec![7; bytes])));
         Partition::Full(std::sync::Arc::new(crate::model::partition::Full { statics, ..Default::default() }))
     };
     let write = |large: Partition| {
@@ -291,6 +291,6 @@ fn rows_beyond_the_limits_of_a_region_are_not_written() {
     }
     for refused in [single(101, &[]), single(92, &[1]), single(1, &[7; 4200]), statics(4200)] {
         let error = write(refused).expect_err("it would not be readable");
-        assert!(error.contains("a row of the partition with token 2 takes more than"), "{error}");
+        assert!(error.contains("a row of the partition with token 2 has more than"), "{error}");
     }
 }
