@@ -135,8 +135,8 @@ impl Gather {
         Ok(None)
     }
 
-    /// Checks the size of the rows found. Only after all versions are merged, because a deletion may
-    /// shadow most of a row.
+    /// Checks the size of the rows found. Only after all versions are merged, because a deletion
+    /// may shadow most of a row.
     pub(crate) fn check(&self, token: i64, limit: usize) -> Result<(), StorageError> {
         match &self.found {
             Some(found) if found.has_large_rows(limit) => Err(StorageError::RowTooLarge { token, limit }),
