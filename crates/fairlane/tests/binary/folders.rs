@@ -95,8 +95,9 @@ fn run_command(args: &[&str]) -> (i32, String) {
     (status.code().expect("an exit without a signal"), text)
 }
 
-fn table_file(folder: &Path) -> PathBuf {
-    let tables = folder.join("shard-0001/tables");
+/// Returns the largest table file of a shard.
+fn table_file(folder: &Path, shard: &str) -> PathBuf {
+    let tables = folder.join(shard).join("tables");
     let files = fs::read_dir(tables).expect("a folder").map(|entry| entry.expect("an entry").path());
     files.max_by_key(|path| fs::metadata(path).expect("a file").len()).expect("a table file")
 }
@@ -139,18 +140,55 @@ fn folder_is_checked_and_restored_from_snapshots() {
         let server = start(&restored, "1");
         check(&mut admin(&server), &[(ROWS, version)], name);
     }
-    // A damage is reported with file and offset. The file is replaced by a copy, because the
-    // snapshot has a link to it.
-    let damaged = table_file(folder.path());
-    let mut bytes = fs::read(&damaged).expect("read");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::remove_file(&damaged).expect("removed");
-    fs::write(&damaged, bytes).expect("written");
+    // A damage is reported with file and offset.
+    let damaged = table_file(folder.path(), "shard-0001");
+    damage(&damaged);
     let (code, text) = run_command(&["check", &path]);
     let name = damaged.to_str().expect("UTF-8");
     let is_reported = text.lines().any(|line| line.starts_with(name) && line.contains("at byte"));
     assert!(code == 1 && is_reported, "{text}");
     let (code, _) = run_command(&["check", &format!("{path}/snapshots/second")]);
     assert_eq!(code, 0);
+    // A repair saves what is readable.
+    let (code, text) = run_command(&["check", "--repair", &path]);
+    assert!(code == 0 && text.contains("1 of them damaged") && text.contains("lost: 0 files, "), "{text}");
+    let (code, text) = run_command(&["check", &path]);
+    assert_eq!(code, 0, "{text}");
+    let server = start(&folder, "2");
+    let (code, text) = run_command(&["check", "--repair", &path]);
+    assert!(code == 1 && text.contains("in use"), "{text}");
+    let rows = admin(&server).query("SELECT count(*) FROM k.t").expect("a count");
+    let count = u64::from_be_bytes(rows[0][0].as_ref().expect("a number")[..].try_into().expect("8 bytes"));
+    assert!(count > 0 && count < ROWS as u64, "{count} rows after the repair");
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+/// Flips a bit in the middle of a file. The file is replaced by a copy, because snapshots link it.
+fn damage(file: &Path) {
+    let mut bytes = fs::read(file).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::remove_file(file).expect("removed");
+    fs::write(file, bytes).expect("written");
+}
+
+#[test]
+fn repair_lets_a_server_with_damaged_system_tables_start() {
+    let folder = Folder::new("repair");
+    let server = start(&folder, "1");
+    // The schema is the only data: its file is the largest.
+    let tables = (0..40).map(|n| format!("CREATE TABLE k.t{n} (id bigint PRIMARY KEY, value text)"));
+    let tables: Vec<String> = tables.collect();
+    run(&mut admin(&server), &[KEYSPACE]);
+    tables.iter().for_each(|create| run(&mut admin(&server), &[create]));
+    assert_eq!(server.stop().code(), Some(0));
+    damage(&table_file(folder.path(), "shard-0000"));
+    let mut command = Server::command(&folder);
+    command.args(["--cores", "1", "--memory", "64MiB"]).env("FAIRLANE_ADMIN_PASSWORD", "secret");
+    let failed = output(&mut command);
+    let text = String::from_utf8_lossy(&failed.stderr);
+    assert!(!failed.status.success() && text.contains("is damaged"), "{text}");
+    let (code, text) = run_command(&["check", "--repair", folder.path().to_str().expect("UTF-8")]);
+    assert!(code == 0 && text.contains("1 of them damaged"), "{text}");
+    assert_eq!(start(&folder, "1").stop().code(), Some(0));
 }
