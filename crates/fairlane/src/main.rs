@@ -38,7 +38,7 @@ const DEMO: demo::Program =
 const DRAWS: load::Draws = load::Draws { ladder: demo::draw_ladder, sweep: demo::sweep_page };
 
 const HELP: &str = "\
-fairlane: transactions and analytics on the same machine, each workload in its own lane
+fairlane: transactions and analytics on the same machine, each workload in its own service level
 
   fairlane serve [FLAGS]            run a server
   fairlane demo [FLAGS]             transactions and analytics side by side, on this machine, in minutes
