@@ -120,9 +120,9 @@ mod tests {
         let limits = Limits { iops_in_flight: 64, is_adaptive: true, ..Limits::default() };
         // Each look at the clock takes longer than the one before it, and then is quick again.
         let steady_us = || {
-            static LOOKS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-            let looks = LOOKS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            looks * (1000 + looks % 100_000)
+            static POLLS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+            let polls = POLLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            polls * (1000 + polls % 100_000)
         };
         let gate = Gate::new(limits, Clock { steady_us, ..Clock::SYSTEM });
         let (mut limits_seen, mut permits) = (std::collections::BTreeSet::new(), enter_all(&gate));

@@ -23,7 +23,7 @@ use crate::{Limits, Refusals, Refused};
 
 /// Bound of the sockets that are in flight to one core. A core at this bound is not running, and is
 /// skipped.
-pub const HANDOVERS_MAX: usize = 64;
+pub const TRANSFERS_MAX: usize = 64;
 
 /// Interval for which refusals are collected into one report.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ struct Shared {
     /// Number of open slots.
     open: AtomicUsize,
     /// Number of sockets in flight to each core.
-    handovers: OnceLock<Box<[AtomicUsize]>>,
+    transfers: OnceLock<Box<[AtomicUsize]>>,
     closed: AtomicU64,
     refused: AtomicU64,
     /// State on core 0, between `begin` and `end`.
@@ -73,7 +73,7 @@ impl Connections {
             report: Box::new(report),
             lanes: OnceLock::new(),
             open: AtomicUsize::new(0),
-            handovers: OnceLock::new(),
+            transfers: OnceLock::new(),
             closed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             state: PerCore::new(),
@@ -115,7 +115,7 @@ impl Connections {
     pub fn begin(&self) {
         assert_eq!(lanes::current_core(), 0, "connections are counted on core 0");
         self.0.lanes.get_or_init(lanes::handle);
-        self.0.handovers.get_or_init(|| (0..lanes::cores()).map(|_| AtomicUsize::new(0)).collect());
+        self.0.transfers.get_or_init(|| (0..lanes::cores()).map(|_| AtomicUsize::new(0)).collect());
         let state = State {
             occupancy: RefCell::new(Occupancy::new(self.0.limits)),
             closers: RefCell::default(),
@@ -185,18 +185,18 @@ impl Connections {
     where
         F: FnOnce(TcpStream, Slot) + Send + 'static,
     {
-        let handovers = self.0.handovers.get().expect("set by begin");
-        let (own, cores) = (lanes::current_core(), handovers.len());
+        let transfers = self.0.transfers.get().expect("set by begin");
+        let (own, cores) = (lanes::current_core(), transfers.len());
         // This core is running, so it takes the socket if no other core can.
-        let can_take = |core: &usize| *core == own || handovers[*core].load(Relaxed) < HANDOVERS_MAX;
+        let can_take = |core: &usize| *core == own || transfers[*core].load(Relaxed) < TRANSFERS_MAX;
         let core = (0..cores).map(|next| (first + next) % cores).find(can_take).unwrap_or(own);
         if core == own {
             return begin(stream, slot);
         }
         let Ok(stream) = stream.into_std() else { return };
-        let handover = Handover::begin(self, core);
+        let transfer = Transfer::begin(self, core);
         let adopt = move || {
-            drop(handover);
+            drop(transfer);
             if let Ok(stream) = TcpStream::from_std(stream) {
                 begin(stream, slot);
             }
@@ -218,24 +218,24 @@ impl Connections {
 }
 
 /// A socket in flight to a core.
-struct Handover {
+struct Transfer {
     connections: Connections,
     core: usize,
 }
 
-impl Handover {
-    fn begin(connections: &Connections, core: usize) -> Handover {
-        let handover = Handover { connections: connections.clone(), core };
-        handover.count().fetch_add(1, Relaxed);
-        handover
+impl Transfer {
+    fn begin(connections: &Connections, core: usize) -> Transfer {
+        let transfer = Transfer { connections: connections.clone(), core };
+        transfer.count().fetch_add(1, Relaxed);
+        transfer
     }
 
     fn count(&self) -> &AtomicUsize {
-        &self.connections.0.handovers.get().expect("set by begin")[self.core]
+        &self.connections.0.transfers.get().expect("set by begin")[self.core]
     }
 }
 
-impl Drop for Handover {
+impl Drop for Transfer {
     fn drop(&mut self) {
         self.count().fetch_sub(1, Relaxed);
     }

@@ -25,7 +25,7 @@ mod tls;
 
 pub use accept::accept;
 pub use account::{Account, Accounts, Charge, Full};
-pub use connections::{Connections, HANDOVERS_MAX, Slot};
+pub use connections::{Connections, Slot, TRANSFERS_MAX};
 pub use limits::Limits;
 pub use listen::{ListenError, listen};
 pub use occupancy::Refused;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use frontdoor::{Connections, HANDOVERS_MAX, Limits, Refusals, Refused};
+use frontdoor::{Connections, Limits, Refusals, Refused, TRANSFERS_MAX};
 use lanes::{Group, Lanes};
 use testkit::{start_lanes, until};
 
@@ -24,7 +24,7 @@ fn on_core_0<T: Send + 'static, F: Future<Output = T> + 'static>(
 
 #[test]
 fn core_with_a_full_queue_is_skipped() {
-    const SOCKETS: usize = HANDOVERS_MAX + 20;
+    const SOCKETS: usize = TRANSFERS_MAX + 20;
     let lanes = start_lanes(2);
     let connections = Connections::new(Limits::of_sessions(1000), |_| ());
     let (blocked, release) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -52,9 +52,9 @@ fn core_with_a_full_queue_is_skipped() {
             });
         }
     });
-    assert_eq!([begun[0].load(SeqCst), begun[1].load(SeqCst)], [SOCKETS - HANDOVERS_MAX, 0]);
+    assert_eq!([begun[0].load(SeqCst), begun[1].load(SeqCst)], [SOCKETS - TRANSFERS_MAX, 0]);
     release.store(true, SeqCst);
-    until("the other sockets have begun", || begun[1].load(SeqCst) == HANDOVERS_MAX);
+    until("the other sockets have begun", || begun[1].load(SeqCst) == TRANSFERS_MAX);
     until("all slots are released", || connections.open() == 0);
     lanes.shutdown();
 }

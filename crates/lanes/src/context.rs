@@ -15,20 +15,20 @@ use crate::shared::CoreShared;
 thread_local! {
     /// Core whose fast lane this thread is; null elsewhere.
     static CORE: Cell<*const Core> = const { Cell::new(ptr::null()) };
-    /// Core that this thread serves as a heavy worker, and its seat there.
-    static SEAT: RefCell<Option<Seat>> = const { RefCell::new(None) };
+    /// Core that this thread serves as a heavy worker, and its context there.
+    static WORKER: RefCell<Option<WorkerContext>> = const { RefCell::new(None) };
 }
 
 /// Worker and grant that the running code belongs to.
 #[derive(Clone)]
-pub(crate) struct Seat {
+pub(crate) struct WorkerContext {
     pub(crate) lanes: Lanes,
     pub(crate) shared: Arc<CoreShared>,
     pub(crate) worker: usize,
     pub(crate) grant: Grant,
 }
 
-impl Seat {
+impl WorkerContext {
     pub(crate) fn slice_is_over(&self) -> bool {
         !self.shared.heavy.workers[self.worker].has_grant(self.grant)
     }
@@ -48,13 +48,13 @@ pub(crate) fn as_fast_lane<T>(core: &Core, lane: impl FnOnce() -> T) -> T {
 }
 
 /// Makes this thread a worker of a heavy lane.
-pub(crate) fn take_seat(seat: Option<Seat>) {
-    SEAT.set(seat);
+pub(crate) fn set_worker(context: Option<WorkerContext>) {
+    WORKER.set(context);
 }
 
-/// Calls `f` with the seat of this thread if it is a heavy worker.
-pub(crate) fn with_seat<T>(f: impl FnOnce(&Seat) -> T) -> Option<T> {
-    SEAT.with_borrow(|seat| seat.as_ref().map(f))
+/// Calls `f` with the context of this thread if it is a heavy worker.
+pub(crate) fn with_worker<T>(f: impl FnOnce(&WorkerContext) -> T) -> Option<T> {
+    WORKER.with_borrow(|context| context.as_ref().map(f))
 }
 
 /// Calls `f` with this thread's core if it is a fast lane.
@@ -88,9 +88,9 @@ pub(crate) fn with_shared<T>(f: impl FnOnce(&Lanes, &Arc<CoreShared>) -> T) -> T
     if let Some(result) = with_core(|core| once(&core.lanes, &core.shared)) {
         return result.expect("called once");
     }
-    // Clone the seat, so that `f` may call this function again.
-    let seat = SEAT.with_borrow(Clone::clone).expect("to be called on a lane");
-    once(&seat.lanes, &seat.shared).expect("called once")
+    // Clone the context, so that `f` may call this function again.
+    let context = WORKER.with_borrow(Clone::clone).expect("to be called on a lane");
+    once(&context.lanes, &context.shared).expect("called once")
 }
 
 /// Returns the lanes that this thread belongs to. Panics outside of lanes.
@@ -131,7 +131,7 @@ fn least_loaded(own: usize, ready: impl Iterator<Item = u32> + Clone) -> usize {
 /// Returns true if this thread works on a heavy lane.
 #[must_use]
 pub fn on_heavy_lane() -> bool {
-    SEAT.with_borrow(Option::is_some)
+    WORKER.with_borrow(Option::is_some)
 }
 
 /// Returns true if this thread is a fast lane.

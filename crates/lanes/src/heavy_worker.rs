@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use crate::Group;
-use crate::context::{Seat, take_seat};
+use crate::context::{WorkerContext, set_worker};
 use crate::current::{in_group, poll_begins};
 use crate::heavy::{Grant, NORMAL_WORKER};
 use crate::lanes::Lanes;
@@ -29,12 +29,17 @@ pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
             std::thread::park();
             continue;
         }
-        take_seat(Some(Seat { lanes: lanes.clone(), shared: shared.clone(), worker: index, grant }));
+        set_worker(Some(WorkerContext {
+            lanes: lanes.clone(),
+            shared: shared.clone(),
+            worker: index,
+            grant,
+        }));
         if run_slice(&shared, index, grant) {
             drop(shared.send(Message::CheckHeavy(Group(grant.group()))));
         }
     }
-    take_seat(None);
+    set_worker(None);
 }
 
 /// Runs tasks of the granted group until the grant changes or none are left. Returns true in the

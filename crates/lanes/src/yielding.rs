@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::context::{on_fast_lane, with_seat};
+use crate::context::{on_fast_lane, with_worker};
 use crate::current::poll_ns;
 use crate::units::UNITS_PER_POLL;
 use crate::{Group, sys, task, units};
@@ -33,10 +33,10 @@ thread_local! {
 /// most ten times a millisecond, to offer the CPU to a fast lane that is ready.
 #[must_use]
 pub fn slice_is_over() -> bool {
-    let on_heavy_lane = with_seat(|seat| {
+    let on_heavy_lane = with_worker(|worker| {
         let now_ns = sys::monotonic_ns();
-        offer_cpu(now_ns, seat.lanes.config().policy.offer_cpu_ns);
-        seat.slice_is_over() || poll_ns(now_ns) >= HEAVY_POLL_NS_MAX
+        offer_cpu(now_ns, worker.lanes.config().policy.offer_cpu_ns);
+        worker.slice_is_over() || poll_ns(now_ns) >= HEAVY_POLL_NS_MAX
     });
     on_heavy_lane.unwrap_or_else(should_yield)
 }

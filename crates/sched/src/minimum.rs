@@ -5,7 +5,7 @@
 //! ```text
 //!            paid               used
 //!   ──────────●───────────────────┼───────────●────────▶ CPU used by all children of the parent
-//!             └── owed: this far × minimum    └ paid: has had its minimum, and more is by shares
+//!             └── lag: this far × minimum     └ paid: has had its minimum, and more is by shares
 //! ```
 //!
 //! 1. *Pick*: an eligible child that is not ahead of `used` goes before all children that go by
@@ -93,15 +93,15 @@ impl Minimums {
         self.entry(node).map_or(0, |at| self.children[at].ppm)
     }
 
-    /// Returns the eligible child that is owed its minimum, of several the one furthest behind.
+    /// Returns the eligible child that lags behind its minimum, of several the one furthest behind.
     pub(crate) fn first(&self, parent: u32) -> Option<u32> {
         let above = &self.parents[self.entry(parent)?];
         above.waiting.least().filter(|least| least.time <= above.used.time).map(|least| least.node)
     }
 
-    /// Returns the `paid` clock of a child that is eligible and owed its minimum. The least is
+    /// Returns the `paid` clock of an eligible child that lags behind its minimum. The least is
     /// served first.
-    pub(crate) fn owed(&self, parent: u32, child: u32) -> Option<u128> {
+    pub(crate) fn lagging(&self, parent: u32, child: u32) -> Option<u128> {
         let (above, part) = (&self.parents[self.entry(parent)?], &self.children[self.entry(child)?]);
         (part.position != NOWHERE && part.paid.time <= above.used.time).then_some(part.paid.time)
     }

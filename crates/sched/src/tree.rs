@@ -10,7 +10,7 @@
 //! ```
 //!
 //! 1. *Pick*: from the root, go to the eligible child with the least virtual time, until a leaf is
-//!    reached. A child that is owed its minimum goes first (`minimum.rs`).
+//!    reached. A child that lags behind its minimum goes first (`minimum.rs`).
 //! 2. *Charge*: the CPU time used moves the clock of the leaf and of every ancestor below the root,
 //!    each by time ÷ shares.
 //! 3. *Wake*: a node that becomes eligible starts at max(own, parent's virtual time − credit), and
@@ -262,13 +262,13 @@ impl Tree {
         Some(NodeId(node))
     }
 
-    /// Returns the child that runs next: one that is owed its minimum, else the one with the least
+    /// Returns the child that runs next: one that lags behind its minimum, else that with the least
     /// virtual time.
     fn first(&self, parent: u32) -> Option<u32> {
         if self.minimums.any()
-            && let Some(owed) = self.minimums.first(parent)
+            && let Some(lagging) = self.minimums.first(parent)
         {
-            return Some(owed);
+            return Some(lagging);
         }
         self.heaps[parent as usize].least().map(|least| least.node)
     }
@@ -295,7 +295,7 @@ impl Tree {
             }
         }
         let parent = self.nodes[a as usize].parent;
-        let order = |at: u32| match self.minimums.owed(parent, at) {
+        let order = |at: u32| match self.minimums.lagging(parent, at) {
             Some(paid) => (false, paid, at),
             None => (true, self.nodes[at as usize].clock.time, at),
         };

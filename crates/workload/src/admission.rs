@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn limiter_holds_young_statements_and_refuses_late_interactive_ones() {
+    fn limiter_holds_young_and_refuses_late_interactive_statements() {
         on_core(async || {
             const MS: u64 = 1_000_000;
             let (admission, level) = (Admission::new(0), limited(Some(WorkloadType::Interactive)));
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn limiter_holds_interactive_statements_that_cost_no_more_than_their_refusal() {
+    fn limiter_holds_statements_that_cost_no_more_than_a_refusal() {
         on_core(async || {
             const MS: u64 = 1_000_000;
             let (admission, level) = (Admission::new(0), limited(Some(WorkloadType::Interactive)));
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn limiter_never_refuses_batch_and_refuses_others_after_their_queue_timeout() {
+    fn limiter_never_refuses_batch_and_others_after_queue_timeout() {
         on_core(async || {
             const S: u64 = 1_000_000_000;
             let (admission, batch) = (Admission::new(0), limited(Some(WorkloadType::Batch)));

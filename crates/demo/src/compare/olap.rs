@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn each_query_is_compared_with_itself_and_phases_of_a_kind_are_taken_together() {
+    fn queries_are_compared_with_themselves_and_phases_by_kind() {
         let (once, again) = ([("q1", 90.0), ("q2", 10.0), ("q3", 40.0)], [("q1", 110.0), ("q3", 40.0)]);
         let beside = [("q1", 200.0), ("q3", 120.0), ("q4", 1e9)];
         let windows = || {

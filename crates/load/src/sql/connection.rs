@@ -1,4 +1,4 @@
-//! A connection that several lanes share. One of them opens it again after a loss.
+//! A connection that several workers share. One of them opens it again after a loss.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,7 +16,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct Connection {
     host: String,
     client: RefCell<Option<Rc<Client>>>,
-    /// Held by the lane that opens the connection again.
+    /// Held by the worker that opens the connection again.
     opening: Mutex<()>,
     /// True after the query in flight was cancelled, at the end of the run.
     cancelled: Cell<bool>,
@@ -36,7 +36,7 @@ impl Connection {
                 return Some(client);
             }
             let _guard = self.opening.lock().await;
-            // Another lane may have opened it meanwhile.
+            // Another worker may have opened it meanwhile.
             if over.get() || self.client.borrow().is_some() {
                 continue;
             }
@@ -48,7 +48,7 @@ impl Connection {
         None
     }
 
-    /// Forgets a client that lost its connection. Returns true for the first lane that noticed.
+    /// Forgets a client that lost its connection. Returns true for the first worker that noticed.
     pub(crate) fn lose(&self, lost: &Rc<Client>) -> bool {
         let mut client = self.client.borrow_mut();
         let same = client.as_ref().is_some_and(|client| Rc::ptr_eq(client, lost));

@@ -2,11 +2,11 @@
 //! is that of the CQL load: latency starts when a query is due, and every query that is late,
 //! failed, lost or unanswered is counted.
 //!
-//! One thread drives all connections. A lane has one query in flight, and a connection one lane, or
-//! several where a ladder or a sweep has more queries in flight than connections. Lanes take turns.
-//! In a closed loop all lanes together cycle through the queries, and a query is due when another
-//! is answered. In an open loop a free lane takes the next arrival and waits until it is due. An
-//! arrival without a free lane is late, and its wait is part of its latency.
+//! One thread drives all connections. A worker has one query in flight. A connection has one, or
+//! several in turn where a ladder or a sweep has more queries in flight than connections.
+//! In a closed loop all workers together cycle through the queries, and a query is due when another
+//! is answered. In an open loop a free worker takes the next arrival and waits until it is due. An
+//! arrival without a free worker is late, and its wait is part of its latency.
 
 mod accounting;
 mod cli;

@@ -201,7 +201,7 @@ fn limiter_holds_statements_but_not_those_on_the_server() {
 
 /// A connection at its limit is not read. Statements that it sends meanwhile wait in the socket.
 #[test]
-fn statements_that_waited_in_the_socket_are_refused_by_their_age() {
+fn statements_that_waited_in_the_socket_are_refused_by_age() {
     const SENT: usize = 60;
     const SENT_LATER: usize = 300;
     let (server, _admin, running) = start_stuck(" AND workload_type = 'batch' AND timeout = 500ms");

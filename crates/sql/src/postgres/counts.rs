@@ -70,10 +70,16 @@ static ROWS: [Row; 11] = [
         |c, _| c.sent_bytes.get(),
     ),
     (
-        Metric::gauge("fairlane_sql_plans_kept", "Plans kept for those who send the same text again."),
+        Metric::gauge(
+            "fairlane_sql_plans_kept",
+            "Plans in the cache, for sessions that send the same text again.",
+        ),
         |_, p| p.plans,
     ),
-    (Metric::counter("fairlane_sql_plans_found_total", "SQL statements whose plan was kept."), |_, p| p.hits),
+    (
+        Metric::counter("fairlane_sql_plans_found_total", "SQL statements whose plan was in the cache."),
+        |_, p| p.hits,
+    ),
 ];
 
 impl Counts {
@@ -88,7 +94,7 @@ impl Counts {
         let mut held =
             vec![MemoryUsage { purpose: "buffers of SQL connections", bytes: self.buffer_bytes.get() }];
         if plans.plans > 0 {
-            held.push(MemoryUsage { purpose: "kept plans of SQL, about", bytes: plans.bytes });
+            held.push(MemoryUsage { purpose: "plan cache of SQL, about", bytes: plans.bytes });
         }
         held
     }

@@ -92,7 +92,7 @@ async fn press(listener: &TestListener, is_over: &Cell<bool>) {
 }
 
 #[test]
-fn borrower_that_does_not_grow_is_cancelled_for_an_entitled_level() {
+fn idle_borrower_is_cancelled_for_an_entitled_level() {
     let listener = TestListener::start_with(1, MEMORY, SqlConfig::default());
     listener.client(async {
         let admin = with_levels(&listener, "cancel").await;
