@@ -175,9 +175,8 @@ pub struct Options {
     /// Largest record of the log, and thus the largest mutation, in bytes. A segment is larger than
     /// `segment_bytes` where a record requires it.
     pub record_bytes_max: usize,
-    /// Bytes of a row in the memtable beyond which writes to it are refused, except deletions.
-    /// Reads and compactions build rows of up to four times as many bytes, from all versions of a
-    /// row.
+    /// Bytes of a row beyond which no elements of collections are added to it. Versions of the row
+    /// that other versions overwrite count until a compaction merges them.
     pub row_bytes_max: usize,
     /// Disk space reserved for a full disk, in bytes. It is used for dropping and truncating
     /// tables, and for a start.
@@ -197,13 +196,21 @@ pub struct Options {
     pub event_sink: EventSink,
 }
 
-/// Versions of a row, each as large as a memtable accepts, that a reader or a compaction merges.
-const ROW_VERSIONS: usize = 4;
+/// Largest row that a reader builds, in units of [`Options::row_bytes_max`]. Files of an earlier
+/// start may have more of a row than is known, and columns that are no collections do not count.
+const READ_UNITS: usize = 4;
+/// The same for compactions, which read all columns.
+const COMPACTION_UNITS: usize = 16;
 
 impl Options {
-    /// Returns the largest row in bytes that readers and compactions build.
-    pub(crate) fn merged_row_bytes_max(&self) -> usize {
-        self.row_bytes_max.saturating_mul(ROW_VERSIONS)
+    /// Returns the largest row in bytes that readers build.
+    pub(crate) fn read_row_bytes_max(&self) -> usize {
+        self.row_bytes_max.saturating_mul(READ_UNITS)
+    }
+
+    /// Returns the largest row in bytes that compactions build.
+    pub(crate) fn compacted_row_bytes_max(&self) -> usize {
+        self.row_bytes_max.saturating_mul(COMPACTION_UNITS)
     }
 
     /// Returns the options of a single shard that keeps everything in memory.
@@ -216,7 +223,7 @@ impl Options {
             memtable_bytes_max: 256 << 20,
             segment_bytes: 32 << 20,
             record_bytes_max: 16 << 20,
-            row_bytes_max: 32 << 20,
+            row_bytes_max: 16 << 20,
             reserve_bytes: 8 << 20,
             cache_bytes: 64 << 20,
             pace: PaceOptions::default(),

@@ -23,6 +23,7 @@ use crate::read::merge::{MergeStream, Piece};
 use crate::table::TableWriter;
 use crate::table::columnar::layout::ColumnLayout;
 use crate::table::file::TableFile;
+use crate::table::large_rows::noted_from;
 use crate::table::runs::Files;
 use crate::table::statistics::WriteTime;
 
@@ -100,6 +101,8 @@ pub(crate) struct Job {
     others: (Vec<Memtable>, Files),
     written: WriteTime,
     paced: Paced,
+    /// Bytes from which rows are noted.
+    large_rows_from: usize,
 }
 
 /// The result of writing one fragment.
@@ -146,7 +149,8 @@ impl Job {
         let io = |error| StorageError::io("write a table file", path, error);
         let file = env.open(path, Mode::CreateTable).await.map_err(io)?;
         let writer = TableWriter::new(id, self.block_bytes, self.written);
-        let mut writer = writer.with(self.layouts.clone(), self.compression);
+        let writer = writer.with(self.layouts.clone(), self.compression);
+        let mut writer = writer.with_large_rows(self.large_rows_from);
         let (mut count, mut taken, mut last) = (0, 0, None);
         let next = loop {
             let piece = match self.pending.take() {
@@ -190,7 +194,8 @@ impl Job {
         let dir = path.parent().expect("a table file is in a folder");
         env.sync_dir(dir).await.map_err(io)?;
         let run = *self.run.get_or_insert(id);
-        let file = TableFile::open(env, path.to_owned(), FileEntry::new(id, run)).await?;
+        let mut file = TableFile::open(env, path.to_owned(), FileEntry::new(id, run)).await?;
+        file.large_rows = writer.large_rows();
         Ok(Sealed { file: Some(file), next })
     }
 
@@ -255,6 +260,7 @@ impl Background {
             others,
             written: WriteTime::new(now_s, &options),
             paced,
+            large_rows_from: noted_from(self.options.row_bytes_max),
         }
     }
 }

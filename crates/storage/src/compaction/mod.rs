@@ -207,7 +207,7 @@ impl Background {
         let mut own: FxHashSet<u64> = inputs.iter().map(|input| input.id).collect();
         let files: Files = inputs.iter().cloned().collect();
         let stream = MergeStream::new([], &files, ScanFrom::Token(i64::MIN), i64::MAX)
-            .with_row_max(self.options.merged_row_bytes_max());
+            .with_row_max(self.options.compacted_row_bytes_max());
         // Inputs are freed as soon as they are read to their end.
         drop(files);
         let bytes = inputs.iter().map(|input| input.bytes).sum::<u64>();
@@ -272,6 +272,8 @@ impl Background {
         outputs: Vec<Arc<TableFile>>,
         next: Option<i64>,
     ) -> Result<Option<Vec<Arc<TableFile>>>, StorageError> {
+        let noted = inputs.iter().map(|input| &input.large_rows);
+        outputs.iter().for_each(|output| output.large_rows.inherit(noted.clone()));
         let (mut gone, mut cut, mut left) = (Vec::new(), Vec::new(), Vec::new());
         for input in inputs {
             match rest_of(&input, next) {

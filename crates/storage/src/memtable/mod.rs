@@ -155,18 +155,10 @@ impl Memtable {
         self.partitions
     }
 
-    /// Returns true if some row has had more than `limit` bytes.
+    /// Returns the bytes of the largest row so far.
     #[inline]
-    pub(crate) fn has_large_rows(&self, limit: usize) -> bool {
-        self.largest_row > limit
-    }
-
-    /// Returns true if a row that one of the changes adds to has more than `limit` bytes.
-    pub(crate) fn has_large_row(&self, token: i64, key: &[u8], changes: &[Change], limit: usize) -> bool {
-        self.has_large_rows(limit)
-            && self.get(token, key).is_some_and(|partition| {
-                changes.iter().any(|change| !change.is_deletion() && partition.has_large_row(change, limit))
-            })
+    pub(crate) fn largest_row(&self) -> usize {
+        self.largest_row
     }
 
     /// Returns the partition with this key.

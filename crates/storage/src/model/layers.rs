@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use once_cell::race::OnceBox;
 
-use crate::model::reconcile::{LAYERED_BYTES, merge_rows};
+use crate::model::reconcile::{LAYERED_BYTES, floor_of, merge_rows};
 use crate::model::row::Row;
 
 /// Layers with more bytes in total are not merged by a write: about 2,000 cells, at 25 ns each 50
@@ -84,6 +84,20 @@ impl Placed {
         match self {
             Placed::Row(row) => row.bytes(),
             Placed::Layered(layered) => layered.layers.iter().map(Row::bytes).sum(),
+        }
+    }
+
+    /// Returns the bytes of the layers that no deletion shadows: neither one up to the timestamp
+    /// `floor`, nor one of the row. Does not merge layers.
+    pub(crate) fn bytes_above(&self, floor: i64) -> usize {
+        let of_row = |row: &Row, floor: i64| if row.timestamp() > floor { row.bytes() } else { 0 };
+        match self {
+            Placed::Row(row) => of_row(row, floor),
+            Placed::Layered(layered) => {
+                let deletions = layered.layers.iter().map(|layer| floor_of(layer.deletion()));
+                let floor = deletions.fold(floor, i64::max);
+                layered.layers.iter().map(|layer| of_row(layer, floor)).sum()
+            }
         }
     }
 

@@ -280,16 +280,19 @@ impl Partition {
         }
     }
 
-    /// Returns true if the row that a change writes has more than `limit` bytes without what
-    /// deletions shadow.
-    pub(crate) fn has_large_row(&self, change: &Change, limit: usize) -> bool {
+    /// Returns the bytes of the row that a change writes to, without versions that deletions of the
+    /// row or the partition shadow.
+    pub(crate) fn row_bytes(&self, change: &Change) -> usize {
         match (self, change) {
-            (Partition::Single(own), Change::Row(row)) => row.clustering().is_empty() && own.bytes() > limit,
+            (Partition::Single(own), Change::Row(row)) if row.clustering().is_empty() => own.bytes(),
             (Partition::Full(full), Change::Row(row)) => {
-                full.rows.0.get(row.clustering()).is_some_and(|placed| full.is_large(placed, limit))
+                let floor = self.floor(row.clustering());
+                full.rows.0.get(row.clustering()).map_or(0, |placed| placed.bytes_above(floor))
             }
-            (Partition::Full(full), Change::Static(_)) => full.has_large_statics(limit),
-            _ => false,
+            (Partition::Full(full), Change::Static(_)) => {
+                full.statics.as_ref().map_or(0, |placed| placed.bytes_above(floor_of(full.deletion)))
+            }
+            _ => 0,
         }
     }
 

@@ -154,6 +154,13 @@ fn clustering_of(row: &[u8]) -> &[u8] {
     walk.string().and_then(|_| walk.string()).expect(CHECKED)
 }
 
+#[inline]
+fn has_elements(row: &[u8]) -> bool {
+    let mut walk = Walk { bytes: row, at: 0 };
+    let flags = walk.string().and_then(|_| walk.string()).and_then(|_| walk.u8());
+    flags.expect(CHECKED) & ELEMENTS != 0
+}
+
 /// Size of a cache line, in bytes.
 const CACHE_LINE: usize = 64;
 /// Lines of a row to prefetch. The hardware prefetcher finds the sequence in longer rows.
@@ -256,6 +263,12 @@ impl Row {
     #[inline]
     pub(crate) fn prefetch_all(&self) {
         self.0.iter().step_by(CACHE_LINE).take(LINES_FETCHED).chain(self.0.last()).for_each(lanes::prefetch);
+    }
+
+    /// Returns true if some cell is an element of a collection or a field of a user type.
+    #[inline]
+    pub(crate) fn has_elements(&self) -> bool {
+        has_elements(&self.0)
     }
 
     /// Returns the bytes of memory in use: the row and two reference counts.

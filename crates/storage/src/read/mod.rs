@@ -55,6 +55,9 @@ const PARTITION_PART: usize = 8;
 /// A point read in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
+    token: i64,
+    /// The largest row that is built of several versions, bytes.
+    row_bytes_max: usize,
     pub(crate) found: Option<Partition>,
     /// True if a row was decoded without some of its columns.
     pub(crate) partial: bool,
@@ -70,9 +73,11 @@ impl Gather {
         cache: &RefCell<Cache>,
         target: &Target,
         request: PartRequest,
+        row_bytes_max: usize,
     ) -> Result<(Gather, Option<usize>), StorageError> {
-        let mut gather = Gather::default();
-        for partition in table.memtables().filter_map(|memtable| memtable.get(target.token, &target.key)) {
+        let mut gather = Gather { token: target.token, row_bytes_max, ..Gather::default() };
+        let newest_first = table.memtables_newest_first();
+        for partition in newest_first.filter_map(|memtable| memtable.get(target.token, &target.key)) {
             let known = match &request {
                 PartRequest::All => partition,
                 PartRequest::Row { clustering, .. } => partition.only(clustering),
@@ -82,7 +87,7 @@ impl Gather {
                     given.partition
                 }
             };
-            gather.add(known);
+            gather.add(known)?;
         }
         for file in table.files.holding(target.token) {
             gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), request.clone()));
@@ -92,11 +97,20 @@ impl Gather {
         Ok((gather, missing))
     }
 
-    pub(crate) fn add(&mut self, partition: Partition) {
-        self.found = Some(match self.found.take() {
-            None => partition,
-            Some(found) => found.merge(partition),
-        });
+    /// Adds a version. Newer ones should come first: a deletion shadows older versions, and a row
+    /// that is too large ends the read before the rest of it is in memory.
+    fn add(&mut self, partition: Partition) -> Result<(), StorageError> {
+        let Some(found) = self.found.take() else {
+            self.found = Some(partition);
+            return Ok(());
+        };
+        let merged = found.merge(partition);
+        let (token, limit) = (self.token, self.row_bytes_max);
+        if merged.has_large_rows(limit) {
+            return Err(StorageError::RowTooLarge { token, limit });
+        }
+        self.found = Some(merged);
+        Ok(())
     }
 
     /// Continues as far as the cache allows. `fetched` is the block whose number the last call
@@ -112,7 +126,9 @@ impl Gather {
                 let lookup = self.lookups.pop().expect("the last one was seen");
                 self.partial |= lookup.partial;
                 self.frontiers.extend(lookup.frontier);
-                lookup.found.into_iter().for_each(|partition| self.add(partition));
+                if let Some(partition) = lookup.found {
+                    self.add(partition)?;
+                }
                 continue;
             };
             let block = match fetched.take() {
@@ -133,15 +149,6 @@ impl Gather {
             }
         }
         Ok(None)
-    }
-
-    /// Checks the size of the rows found. Only after all versions are merged, because a deletion
-    /// may shadow most of a row.
-    pub(crate) fn check(&self, token: i64, limit: usize) -> Result<(), StorageError> {
-        match &self.found {
-            Some(found) if found.has_large_rows(limit) => Err(StorageError::RowTooLarge { token, limit }),
-            _ => Ok(()),
-        }
     }
 
     /// Reads the blocks that the cache lacks. `missing` is the result of `advance`.

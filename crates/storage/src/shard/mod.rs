@@ -56,7 +56,8 @@ impl Shard {
     ///
     /// # Errors
     /// [`StorageError::TooLarge`]: a record above [`crate::Options::record_bytes_max`].
-    /// [`StorageError::RowTooLarge`]: a row has reached [`crate::Options::row_bytes_max`].
+    /// [`StorageError::RowTooLarge`]: a row with collections has reached
+    /// [`crate::Options::row_bytes_max`].
     /// [`StorageError::Overloaded`]: the bytes that wait for the disk exceed a segment or the
     /// largest record, or the log has reached its bound. [`StorageError::WritesRefused`]: an
     /// earlier write failed. [`StorageError::Closed`]: after shutdown. Nothing has been applied
@@ -120,8 +121,8 @@ impl Shard {
             if let Some(table) = state.tables.get(&table) {
                 table.active.prefetch_row(token);
                 let limit = self.background.options.row_bytes_max;
-                if table.active.has_large_rows(limit)
-                    && table.active.has_large_row(token, key, &[Change::Row(row.row())], limit)
+                if table.has_large_rows(limit)
+                    && table.exceeds_limit((token, key), &Change::Row(row.row()), limit)
                 {
                     return Err(StorageError::RowTooLarge { token, limit });
                 }
@@ -146,8 +147,10 @@ impl Shard {
         }
         let limit = self.background.options.row_bytes_max;
         for Mutation { table, token, key, changes } in mutations {
-            let table = state.tables.get(table);
-            if table.is_some_and(|table| table.active.has_large_row(*token, key, changes, limit)) {
+            let Some(table) = state.tables.get(table).filter(|table| table.has_large_rows(limit)) else {
+                continue;
+            };
+            if changes.iter().any(|change| table.exceeds_limit((*token, key), change, limit)) {
                 return Err(StorageError::RowTooLarge { token: *token, limit });
             }
         }

@@ -49,9 +49,9 @@ impl Shard {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
             Ok((gather, None)) => Read::Ready(see(gather)),
             Ok((mut gather, Some(missing))) => {
-                let (shard, token) = (self.clone(), target.token);
+                let store = self.store.clone();
                 Read::Pending(Box::pin(async move {
-                    shard.finish(&mut gather, missing, token).await?;
+                    gather.finish(&store.cache, missing).await?;
                     Ok(see(gather))
                 }))
             }
@@ -98,7 +98,7 @@ impl Shard {
             Ok((mut gather, Some(missing))) => {
                 let shard = self.clone();
                 Read::Pending(Box::pin(async move {
-                    shard.finish(&mut gather, missing, target.token).await?;
+                    gather.finish(&shard.store.cache, missing).await?;
                     match see_row(&gather, &clustering, columns.as_deref(), now_s) {
                         Some(seen) => Ok(seen),
                         None => shard.read_whole_row(target, clustering, bypass_cache).await,
@@ -118,7 +118,7 @@ impl Shard {
         let request = PartRequest::Row { clustering: clustering.clone(), columns: None, bypass_cache };
         let (mut gather, missing) = self.gather(&target, request)?;
         if let Some(missing) = missing {
-            self.finish(&mut gather, missing, target.token).await?;
+            gather.finish(&self.store.cache, missing).await?;
         }
         Ok(see_row(&gather, &clustering, None, target.now_s).expect("nothing was left out"))
     }
@@ -128,20 +128,11 @@ impl Shard {
         target: &Target,
         request: PartRequest,
     ) -> Result<(Gather, Option<usize>), StorageError> {
-        let started = match self.state.borrow().tables.get(&target.table) {
-            Some(table) => Gather::start(table, &self.store.cache, target, request)?,
-            None => (Gather::default(), None),
-        };
-        if let (gather, None) = &started {
-            gather.check(target.token, self.background.options.merged_row_bytes_max())?;
+        let row_bytes_max = self.background.options.read_row_bytes_max();
+        match self.state.borrow().tables.get(&target.table) {
+            Some(table) => Gather::start(table, &self.store.cache, target, request, row_bytes_max),
+            None => Ok((Gather::default(), None)),
         }
-        Ok(started)
-    }
-
-    /// Reads the blocks that the cache lacks, and checks the result.
-    async fn finish(&self, gather: &mut Gather, missing: usize, token: i64) -> Result<(), StorageError> {
-        gather.finish(&self.store.cache, missing).await?;
-        gather.check(token, self.background.options.merged_row_bytes_max())
     }
 
     /// Reads a part of a slice of a partition: see [`Slice`]. `None` if the partition was never
@@ -245,7 +236,7 @@ impl Shard {
             Some(table) => MergeStream::new(table.snapshot(), &table.files, from, *tokens.end()),
             None => MergeStream::new([], &Files::default(), from, *tokens.end()),
         };
-        Scan::new(stream.with_row_max(self.background.options.merged_row_bytes_max()), now_s)
+        Scan::new(stream.with_row_max(self.background.options.read_row_bytes_max()), now_s)
     }
 
     /// Returns the contents of the table now. `now_s` is the current time.

@@ -4,6 +4,7 @@
 //! which a reader borrows once.
 
 pub(crate) mod dropped;
+pub(crate) mod large_rows;
 pub(crate) mod stats;
 
 use std::collections::VecDeque;
@@ -98,6 +99,10 @@ pub(crate) struct Frozen {
 impl Table {
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Memtable> {
         self.frozen.iter().map(|(_, memtable)| memtable).chain([&self.active])
+    }
+
+    pub(crate) fn memtables_newest_first(&self) -> impl Iterator<Item = &Memtable> {
+        std::iter::once(&self.active).chain(self.frozen.iter().rev().map(|(_, memtable)| memtable))
     }
 
     /// Returns a snapshot of the memtables, in O(1).

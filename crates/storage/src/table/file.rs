@@ -14,6 +14,7 @@ use crate::model::codec::Malformed;
 use crate::model::partition::Partition;
 use crate::model::row::Row;
 use crate::table::bloom;
+use crate::table::large_rows::LargeRows;
 use crate::table::owners::may_own;
 use crate::table::part::{Block, Part};
 use crate::table::read_ahead::ReadAhead;
@@ -47,6 +48,8 @@ pub(crate) struct TableFile {
     pub(crate) resident_bytes: usize,
     /// The parts that other shards share, if the file belongs to several.
     shared: Option<Arc<Opened>>,
+    /// Rows that were noted when the file was written, unless that was before this start.
+    pub(crate) large_rows: LargeRows,
 }
 
 /// Returns the name of a table file.
@@ -191,6 +194,7 @@ impl TableFile {
             shared: None,
             damage: Some(damage),
             excluded: Arc::new(AtomicBool::new(true)),
+            large_rows: LargeRows::default(),
         }
     }
 
@@ -272,6 +276,7 @@ impl TableFile {
             shared,
             damage: None,
             excluded: Arc::default(),
+            large_rows: LargeRows::default(),
         }
     }
 

@@ -19,6 +19,7 @@ pub(crate) mod cache;
 pub(crate) mod columnar;
 pub(crate) mod deaths;
 pub(crate) mod file;
+pub(crate) mod large_rows;
 pub(crate) mod owners;
 pub(crate) mod part;
 pub(crate) mod read_ahead;
@@ -44,6 +45,7 @@ use crate::table::columnar::layout::ColumnLayout;
 use crate::table::columnar::region::RegionMax;
 use crate::table::columnar::region::{RAW_MAX, crc};
 use crate::table::columnar::{BlockBuilder, HeadRef};
+use crate::table::large_rows::{LargeRows, LargeRowsBuilder};
 use crate::table::statistics::{Statistics, WriteTime};
 
 const MAGIC: u64 = 0x3130_4c42_5446_4c46; // "FLFTBL01"
@@ -106,6 +108,7 @@ pub(crate) struct TableWriter {
     taken: u64,
     /// The token of a partition with a row that exceeds the limits of the format.
     too_large: Option<i64>,
+    large_rows: LargeRowsBuilder,
 }
 
 impl TableWriter {
@@ -126,12 +129,23 @@ impl TableWriter {
             out: Vec::new(),
             taken: 0,
             too_large: None,
+            large_rows: LargeRowsBuilder::new(usize::MAX),
         }
     }
 
     /// Sets the layouts of the columns, ascending by column, and the compression.
     pub(crate) fn with(self, layouts: Arc<[ColumnLayout]>, compression: Compression) -> TableWriter {
         TableWriter { layouts, compression, ..self }
+    }
+
+    /// Notes rows of at least `from_bytes` bytes, for [`TableWriter::large_rows`].
+    pub(crate) fn with_large_rows(self, from_bytes: usize) -> TableWriter {
+        TableWriter { large_rows: LargeRowsBuilder::new(from_bytes), ..self }
+    }
+
+    /// Returns the large rows of the file.
+    pub(crate) fn large_rows(&mut self) -> LargeRows {
+        self.large_rows.finish()
     }
 
     /// Sets other limits of a region.
@@ -186,6 +200,7 @@ impl TableWriter {
                 let head = HeadRef { deletion, statics, ranges: Some(&full.ranges) };
                 plain = deletion.is_none() && statics.is_none() && full.ranges.is_empty();
                 self.statistics.add_head(deletion, statics, &full.ranges);
+                statics.into_iter().for_each(|row| self.large_rows.add((token, key), None, row));
                 self.block.start_part(token, key, Some(head));
             }
         }
@@ -208,6 +223,9 @@ impl TableWriter {
             self.block.start_part(token, &key, None);
             let clustering = Some(Bytes::copy_from_slice(row.clustering()));
             self.start = Some((BlockStart { token, key, clustering }, plain));
+        }
+        if let Some((token, key, _)) = &self.begun {
+            self.large_rows.add((*token, key), Some(row.clustering()), row);
         }
         self.block.push_row(row, &mut self.statistics);
     }

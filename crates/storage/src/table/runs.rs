@@ -26,6 +26,8 @@ pub(crate) struct Files {
     len: usize,
     /// The number of files that compactions leave out because of damage.
     excluded: usize,
+    /// The number of large rows in the files.
+    large_rows: usize,
     /// The number of changes, which invalidates results that callers cached.
     version: u64,
 }
@@ -216,6 +218,12 @@ impl Files {
         }
     }
 
+    /// Returns the number of large rows that the files are known to have.
+    #[inline]
+    pub(crate) fn large_rows(&self) -> usize {
+        self.large_rows
+    }
+
     /// Returns a number that changes whenever the files do.
     pub(crate) fn version(&self) -> u64 {
         self.version
@@ -245,6 +253,7 @@ impl Files {
     pub(crate) fn push(&mut self, file: Arc<TableFile>) {
         self.len += 1;
         self.excluded += usize::from(file.is_excluded());
+        self.large_rows += file.large_rows.len();
         self.version += 1;
         let start = self.runs.partition_point(|run| run.number < file.entry.run);
         let same = self.runs[start..].iter_mut().take_while(|run| run.number == file.entry.run);
@@ -273,6 +282,7 @@ impl Files {
         let (run, place) = self.find(file)?;
         self.len -= 1;
         self.excluded -= usize::from(self.runs[run].files[place].is_excluded());
+        self.large_rows -= self.runs[run].files[place].large_rows.len();
         self.version += 1;
         let removed = Arc::make_mut(&mut self.runs[run]).remove(place);
         if self.runs[run].files.is_empty() {
@@ -298,6 +308,7 @@ impl Files {
             } else {
                 left.len += run.files.len();
                 left.excluded += run.excluded;
+                left.large_rows += run.files.iter().map(|file| file.large_rows.len()).sum::<usize>();
                 left.runs.push(run.clone());
             }
         }

@@ -42,6 +42,12 @@ fn write(shard: &Rc<Shard>, number: u64, change: Change) -> Result<(), StorageEr
     block_on(shard.apply(vec![mutation(number, change)])?)
 }
 
+/// Writes as a part of a logged batch, which has no limit.
+fn write_part(shard: &Rc<Shard>, number: u64, change: Change) {
+    let part = vec![mutation(number, change)];
+    block_on(async { shard.apply_part(part).await?.await }).expect("written");
+}
+
 /// Appends until the row is refused. Returns the number of elements.
 fn fill(shard: &Rc<Shard>, number: u64, clustering: &[u8], timestamp: i64) -> u32 {
     for element in 0..1000 {
@@ -74,8 +80,11 @@ fn row_beyond_its_limit_is_only_deleted() {
         row.push(CellRef::dead(1, 2, 0).at(&0u32.to_be_bytes()));
         write(&shard, number, Change::Row(row.finish())).expect("a deletion of an element");
         // A part of a logged batch is accepted: its other parts may have been applied.
-        let part = vec![mutation(number, append(clustering, 2000, 3))];
-        block_on(async { shard.apply_part(part).await?.await }).expect("a part of a batch");
+        write_part(&shard, number, append(clustering, 2000, 3));
+        // Columns that are no collections do not count.
+        let mut row = RowBuilder::new(&[], clustering, 3);
+        row.push(CellRef::live(7, 3, b"scalar"));
+        write(&shard, number, Change::Row(row.finish())).expect("no element");
         write(&shard, number, append(clustering, 2001, 3)).expect_err("too large");
         // A deletion that deletes nothing changes nothing.
         write(&shard, number, delete_row(clustering, 0)).expect("a deletion");
@@ -98,6 +107,56 @@ fn row_beyond_its_limit_is_only_deleted() {
     drop_tasks();
 }
 
+/// No memtable has as much of the row as the limit allows.
+#[test]
+fn versions_in_files_count_until_they_are_deleted() {
+    let sim = Arc::new(Sim::default());
+    let options = sizes();
+    let mut shard = open(&sim, &options).unwrap();
+    let flush = |shard: &Rc<Shard>| block_on(shard.flush_all()).unwrap();
+    for (number, clustering) in [(1, &b"c"[..]), (2, &b""[..])] {
+        let mut elements = 0;
+        'rounds: for round in 0..100 {
+            for element in 0..20 {
+                match write(&shard, number, append(clustering, round * 100 + element, 1)) {
+                    Ok(()) => elements += 1,
+                    Err(StorageError::RowTooLarge { .. }) => break 'rounds,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            flush(&shard);
+        }
+        assert!((40..=64).contains(&elements), "{elements}");
+        write(&shard, number, append(b"other", 0, 1)).expect("another row");
+        // Also after its flush, a deletion is known.
+        for flushes in [false, true] {
+            let timestamp = if flushes { 20 } else { 10 };
+            write(&shard, number, delete_row(clustering, timestamp)).expect("a deletion");
+            if flushes {
+                flush(&shard);
+            }
+            assert!(fill(&shard, number, clustering, timestamp + 1) >= 40);
+            flush(&shard);
+            write(&shard, number, append(clustering, 0, timestamp + 1)).expect_err("too large");
+        }
+        let deletion = Deletion { timestamp: 30, deleted_at_s: 0 };
+        write(&shard, number, Change::DeletePartition(deletion)).expect("a deletion");
+        flush(&shard);
+        assert!(fill(&shard, number, clustering, 31) >= 40);
+        flush(&shard);
+        // Compactions know it too.
+        block_on(shard.compact_all(TABLE)).unwrap();
+        write(&shard, number, append(clustering, 0, 31)).expect_err("too large");
+    }
+    block_on(shard.shutdown()).unwrap();
+    drop_tasks();
+    // Files of an earlier start are not known.
+    shard = open(&sim, &options).unwrap();
+    write(&shard, 1, append(b"c", 0, 31)).expect("unknown");
+    block_on(shard.shutdown()).unwrap();
+    drop_tasks();
+}
+
 #[test]
 fn rows_too_large_to_merge_do_not_stop_compaction() {
     let sim = Arc::new(Sim::default());
@@ -107,8 +166,8 @@ fn rows_too_large_to_merge_do_not_stop_compaction() {
         (0..3000).for_each(|_| step());
     };
     for round in 0..8 {
-        for element in 0..60 {
-            write(&shard, 1, append(b"", round * 100 + element, 1)).unwrap();
+        for element in 0..300 {
+            write_part(&shard, 1, append(b"", round * 1000 + element, 1));
         }
         write(&shard, 2, append(b"", round, 1)).unwrap();
         flush();
