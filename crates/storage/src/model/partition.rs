@@ -335,10 +335,19 @@ impl Partition {
     /// Merges two versions of a partition. The cost is that of the rows of the smaller one, times a
     /// logarithm of the larger.
     pub(crate) fn merge(self, other: Partition) -> Partition {
+        self.merge_measured(other).0
+    }
+
+    /// Merges two versions of a partition as [`Partition::merge`] does. Returns also the bytes of
+    /// the largest row that was merged.
+    pub(crate) fn merge_measured(self, other: Partition) -> (Partition, usize) {
         let (mut large, small) =
             if self.row_count() >= other.row_count() { (self, other) } else { (other, self) };
-        match (&mut large, &small) {
-            (Partition::Single(into), Partition::Single(from)) => *into = merge_rows(into, from),
+        let largest = match (&mut large, &small) {
+            (Partition::Single(into), Partition::Single(from)) => {
+                *into = merge_rows(into, from);
+                into.bytes()
+            }
             (Partition::Full(_), Partition::Full(from)) => {
                 let full = large.make_full();
                 full.deletion = merge_deletion(full.deletion, from.deletion);
@@ -347,17 +356,18 @@ impl Partition {
                     (ours, theirs) => ours.or_else(|| theirs.clone()),
                 };
                 full.ranges.merge(&from.ranges);
-                from.rows.iter().for_each(|row| _ = full.rows.merge(row));
+                let statics = full.statics.as_ref().map_or(0, Placed::bytes);
+                from.rows.iter().fold(statics, |largest, row| largest.max(full.rows.merge(row).row))
             }
-            (Partition::Full(_), Partition::Single(row)) => _ = large.make_full().rows.merge(row),
+            (Partition::Full(_), Partition::Single(row)) => large.make_full().rows.merge(row).row,
             (Partition::Single(_), Partition::Full(from)) => {
                 // With equal row counts, use the general form as the base.
                 let mut base = Partition::Full(from.clone());
                 let Partition::Single(row) = &large else { unreachable!("matched above") };
-                base.make_full().rows.merge(row);
-                return base;
+                let largest = base.make_full().rows.merge(row).row;
+                return (base, largest);
             }
-        }
-        large
+        };
+        (large, largest)
     }
 }

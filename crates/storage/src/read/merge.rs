@@ -260,9 +260,14 @@ impl MergeStream {
         });
         let here = self.sources.iter_mut().filter(|source| source.is_at(token, &key));
         let taken = here.map(|source| source.take(end.as_ref()));
-        let partition = covered.into_iter().chain(taken).reduce(Partition::merge);
+        let mut largest = 0;
+        let partition = covered.into_iter().chain(taken).reduce(|merged, version| {
+            let (merged, row_bytes) = merged.merge_measured(version);
+            largest = largest.max(row_bytes);
+            merged
+        });
         let partition = partition.expect("one source had the key");
-        if beside && partition.has_large_rows(self.row_bytes_max) {
+        if largest > self.row_bytes_max && partition.has_large_rows(self.row_bytes_max) {
             return Err(StorageError::RowTooLarge { token, limit: self.row_bytes_max });
         }
         if end.is_some() {

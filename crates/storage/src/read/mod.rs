@@ -104,9 +104,9 @@ impl Gather {
             self.found = Some(partition);
             return Ok(());
         };
-        let merged = found.merge(partition);
+        let (merged, largest) = found.merge_measured(partition);
         let (token, limit) = (self.token, self.row_bytes_max);
-        if merged.has_large_rows(limit) {
+        if largest > limit && merged.has_large_rows(limit) {
             return Err(StorageError::RowTooLarge { token, limit });
         }
         self.found = Some(merged);

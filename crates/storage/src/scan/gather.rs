@@ -15,9 +15,9 @@ use crate::scan::batches::{ColumnOut, ColumnType, ElementsOut};
 use crate::scan::file_source::Position;
 use crate::table::columnar::Block;
 
-/// A batch is closed when one column has this many bytes, whatever number of rows was requested:
-/// offsets have 32 bits.
-const COLUMN_BYTES_MAX: usize = 64 << 20;
+/// A batch is closed when one column has this many bytes, whatever number of rows was requested. A
+/// query has about ten batches of a core in flight, which no account counts.
+const COLUMN_BYTES_MAX: usize = 16 << 20;
 
 /// Rows appended one by one between checks of the batch's bytes.
 const ROWS_BETWEEN_CHECKS: usize = 16;
