@@ -24,7 +24,7 @@ const ROWS: [&[&str]; 7] = [
 const TEST_CRATE: &str = "testkit";
 
 /// The only crate with `unsafe`. It has its own table of lints.
-const UNSAFE_ROOM: &str = "lanes";
+const UNSAFE_CRATE: &str = "lanes";
 
 /// Checks every manifest under `crates/`.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
@@ -54,7 +54,7 @@ fn judge(krate: &str, manifest: &str) -> Vec<String> {
         }
     }
     let inherits = entries(manifest).any(|(section, line)| section == "lints" && key(line) == "workspace");
-    if !inherits && krate != UNSAFE_ROOM {
+    if !inherits && krate != UNSAFE_CRATE {
         complaints
             .push(format!("`{krate}` does not take the workspace's lints: `[lints] workspace = true`."));
     }
