@@ -43,9 +43,8 @@ pub fn slice_is_over() -> bool {
 
 /// Offers the CPU of this heavy worker to other threads, every `every_ns`. The kernel takes the CPU
 /// from the idle class for a fast lane that wakes. But it also gives the idle class its
-/// entitlement: 3 parts of 1,027 beside one thread, and a turn to a thread that has just woken.
-/// Such a turn lasts until the next tick, up to 4 ms in which a fast lane that is ready does not
-/// run.
+/// entitlement: 3 parts of 1,027 beside one thread, and a whole tick to a thread that has just
+/// woken: up to 4 ms in which a fast lane that is ready does not run.
 fn offer_cpu(now_ns: u64, every_ns: u64) {
     if now_ns.saturating_sub(YIELDED.get()) >= every_ns {
         YIELDED.set(now_ns);

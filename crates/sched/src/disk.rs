@@ -23,7 +23,7 @@ use crate::io_claim::{Budget, Claim};
 /// late by as much without loss.
 pub const BURST_NS: u64 = 500_000;
 /// Disk time that a core takes from the bucket at once while the disk is busy, ns. It bounds the
-/// wait for the next core's turn, and sets the interval of the timer that sends the next requests.
+/// wait for the next core's lease, and sets the interval of the timer that sends the next requests.
 /// Sending some tens of small requests takes one system call. One by one they would take twice the
 /// CPU.
 pub const LEASE_NS: u64 = 250_000;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The queue of each group has a bounded length, and a full queue rejects the request. So the
-//! backlog of one group takes neither space nor turns of another.
+//! backlog of one group takes neither space nor disk time of another.
 
 use std::collections::VecDeque;
 

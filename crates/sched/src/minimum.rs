@@ -17,8 +17,8 @@
 //!    minimum). While eligible it loses nothing.
 //!
 //! Both are the clocks of [`crate::virtual_time`], with millionths of the parent's CPU for shares.
-//! A slice that overran moved `paid` that much further. The child repays it by waiting for its turn
-//! by shares.
+//! A slice that overran moved `paid` that much further. The child repays it by waiting until it is
+//! next by shares.
 //!
 //! Sums above the whole are not rejected here. Children with minimums then divide the parent's CPU
 //! by them, and the others get nothing. The caller keeps the sum below.

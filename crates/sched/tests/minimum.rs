@@ -58,17 +58,17 @@ fn served_by_shares(recorded: &Recorded, at: usize) -> f64 {
 }
 
 /// Returns the most by which [`served_by_shares`] may differ from that of a sibling. It is the
-/// bound without minimums, and the most that a node may be owed or be ahead of its minimum.
+/// bound without minimums, and the most that a node may lag behind its minimum or be ahead of it.
 /// `lag_ns` is the lag that it may repay.
 fn reach(recorded: &Recorded, at: usize, lag_ns: u64) -> f64 {
     let minimums = recorded.nodes.iter().filter(|node| node.spec.min_ppm > 0).count() as f64;
     let longest = recorded.nodes[1].longest_ns as f64;
     let node = &recorded.nodes[at];
-    let owed = match node.spec.min_ppm {
+    let minimum_ns = match node.spec.min_ppm {
         0 => 0.0,
         _ => minimums * (SLICE_NS as f64 + longest + ROUNDING) + longest,
     };
-    recorded.reach(at, SLICE_NS + lag_ns) + owed / f64::from(node.spec.shares)
+    recorded.reach(at, SLICE_NS + lag_ns) + minimum_ns / f64::from(node.spec.shares)
 }
 
 /// Checks two siblings that are backlogged from some moment on, whatever the others do. Over any
@@ -228,8 +228,8 @@ fn minimums_are_served_first_and_the_rest_by_shares() {
     check(&[(100, 1), (100, 0)], &[50.5, 49.5]);
 }
 
-/// A level that wakes and is owed its minimum precedes levels that go by shares, however few shares
-/// it has.
+/// A level that wakes and lags behind its minimum precedes levels that go by shares, however few
+/// shares it has.
 #[test]
 fn level_precedes_until_it_has_had_its_minimum() {
     let mut tree = Tree::new();

@@ -88,12 +88,12 @@ impl Model {
         eligible.min_by_key(|child| (self.nodes[child].time(), *child))
     }
 
-    /// Returns the order among siblings, least first: nodes that are owed a minimum, then all
-    /// others by virtual time.
+    /// Returns the order among siblings, least first: nodes that lag behind a minimum, then
+    /// all others by virtual time.
     fn order(&self, id: NodeId) -> (bool, u128, NodeId) {
         let node = &self.nodes[&id];
-        let owed = self.eligible(id) && node.spec.min_ppm > 0 && node.paid() <= self.used(node.parent);
-        (!owed, if owed { node.paid() } else { node.time() }, id)
+        let lags = self.eligible(id) && node.spec.min_ppm > 0 && node.paid() <= self.used(node.parent);
+        (!lags, if lags { node.paid() } else { node.time() }, id)
     }
 
     fn first(&self, parent: NodeId) -> Option<NodeId> {

@@ -2,7 +2,7 @@
 //! current usage, and its waits. Times are in microseconds. A role sees its own levels. It sees
 //! `waited_for` only if it may DESCRIBE ALL SERVICE LEVELS.
 //!
-//! `latency_decision` tells what was changed for the level's `latency_target`, and why.
+//! `latency_decision` is what was changed for the level's `latency_target`, and why.
 //!
 //! `waited_for` maps the levels that used a core while this level was ready there to the time of
 //! those slices. The server's own work has names that begin with `$`. `crates/lanes/src/waits.rs`

@@ -14,7 +14,8 @@
 //!
 //! `max_concurrency = 'auto'` adds a limit by work, which `limiter` decides (`sched::control`). It
 //! refuses or holds a request by its age: the time since it arrived at its socket.
-//! Held requests take turns in the order of their arrival, each time that one of their level ends.
+//! Held requests are checked in the order of their arrival, one each time that a request of their
+//! level ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -71,7 +72,7 @@ pub(crate) fn retry_ms(wait_ns: u64) -> u64 {
     (wait_ns / 1_000_000).clamp(1, RETRY_MS_MAX)
 }
 
-/// Time between two looks at requests that are held while none ends.
+/// Interval of checks of held requests while no request ends.
 const HELD: Duration = Duration::from_nanos(INTERVAL_NS);
 
 /// Number of held requests that were given up above which they are removed.
@@ -86,14 +87,14 @@ pub struct Admission {
     /// Number of requests in `held`, and how many of these were given up.
     held_count: Cell<usize>,
     gone_count: Cell<usize>,
-    /// True while a task looks at held requests every [`HELD`].
+    /// True while a task checks held requests every [`HELD`].
     is_watched: Cell<bool>,
 }
 
 /// A request that is held.
 #[derive(Default)]
 struct Held {
-    /// True if it is its turn.
+    /// True if it is the next to be checked.
     is_next: Cell<bool>,
     /// True once its session has given it up.
     is_gone: Cell<bool>,
@@ -248,8 +249,8 @@ impl Admission {
         Err(Refused::Overloaded(Rejection { text, pause_ns }))
     }
 
-    /// Holds a request until it is admitted or refused. Requests of a level take turns in the order
-    /// of their arrival.
+    /// Holds a request until it is admitted or refused. Requests of a level are admitted in their
+    /// order of arrival.
     ///
     /// # Errors
     /// The answer to a request that came too late.
@@ -283,7 +284,7 @@ impl Admission {
         self.held_count.get() > 0 && self.held.borrow().iter().any(|(id, _)| *id == level.id())
     }
 
-    /// Starts the task that looks at held requests while none ends.
+    /// Starts the task that checks held requests while no request ends.
     fn watch(self: &Rc<Self>) {
         if self.is_watched.replace(true) {
             return;
@@ -325,7 +326,7 @@ impl Admission {
     }
 
     /// Wakes a held request after one of `level` ended: one of the same level, or of another level
-    /// that waits for room on the core.
+    /// that waits for the bound of the core.
     #[cold]
     fn ended(&self, level: u64) {
         let other = || self.held.borrow().first().map(|(id, _)| *id);
@@ -386,7 +387,7 @@ impl Drop for InFlight {
     }
 }
 
-/// The turn of a held request. When it is dropped, the next one of its level has its turn.
+/// Entry of a held request in its level's queue. Dropping it lets the next one be checked.
 struct Turn {
     admission: Rc<Admission>,
     level: u64,
@@ -410,7 +411,7 @@ impl Turn {
         self.admission.held_count.set(self.admission.held_count.get() + 1);
     }
 
-    /// Waits for the turn.
+    /// Waits until the request is the next to be checked.
     async fn next(&mut self) {
         poll_fn(|cx| {
             if self.held.is_next.get() {

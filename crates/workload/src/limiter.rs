@@ -24,7 +24,7 @@ use crate::latency::{Latencies, cpu_ns, device_ns, nanoseconds};
 use crate::overload::Overload;
 use crate::{Entry, Kind, Levels, WorkloadType};
 
-/// Time between two looks for levels with a limit or a latency target, if none has a limit.
+/// Interval of checks for levels with a limit or a latency target, while none has a limit.
 const IDLE: Duration = Duration::from_millis(500);
 /// Highest service time of a write, in mean writes of the commit log. A write waits for the one in
 /// flight and for its own. Times of log writes vary, and a stalled one holds many: about six at a

@@ -193,7 +193,7 @@ impl Accounting {
         self.tallies[sent.stretch].sent += 1;
     }
 
-    /// Counts the wait of a query in an open loop. `late`: it was due before a lane was free.
+    /// Counts the wait of a query in an open loop. `late`: it was due before a worker was free.
     pub(crate) fn waited(&mut self, sent: &Sent, late: bool) {
         let tally = &mut self.tallies[sent.stretch];
         if late {

@@ -2,8 +2,8 @@
 //! is that of the CQL load: latency starts when a query is due, and every query that is late,
 //! failed, lost or unanswered is counted.
 //!
-//! One thread drives all connections. A worker has one query in flight. A connection has one, or
-//! several in turn where a ladder or a sweep has more queries in flight than connections.
+//! One thread drives all connections. A worker is a task with one query in flight. A connection has
+//! one worker, or several where a ladder or a sweep has more queries in flight than connections.
 //! In a closed loop all workers together cycle through the queries, and a query is due when another
 //! is answered. In an open loop a free worker takes the next arrival and waits until it is due. An
 //! arrival without a free worker is late, and its wait is part of its latency.

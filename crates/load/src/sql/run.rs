@@ -1,4 +1,4 @@
-//! A SQL load from start to end: opens connections and runs the loops of all clients on one thread.
+//! A SQL load from start to end: opens connections and runs the loops of all workers on one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -139,7 +139,7 @@ fn drive(
             exhausted: Cell::new(false),
             permits: Semaphore::new(0),
             due: RefCell::default(),
-            turn: Mutex::new(()),
+            next: Mutex::new(()),
             idle: Cell::new(spec.in_flight_max()),
             blocked_ns: Cell::new(None),
             abandon: tokio::sync::Notify::new(),
@@ -149,14 +149,14 @@ fn drive(
             (0..spec.in_flight_max()).for_each(|_| load.issue(now));
         }
         let mut tasks = Vec::new();
-        // Lanes take turns in this order, so that connections do.
-        for index in 0..lanes(spec) {
+        // Workers send in this order, so that all connections are used.
+        for index in 0..workers(spec) {
             let (load, connection) = (load.clone(), connections[index % connections.len()].clone());
-            tasks.push(tokio::task::spawn_local(async move { load.lane(&connection).await }));
+            tasks.push(tokio::task::spawn_local(async move { load.work(&connection).await }));
         }
         load.supervise(stop, &tasks).await;
         for task in tasks {
-            task.await.map_err(|_| LoadError::System("a client of the generator failed".into()))?;
+            task.await.map_err(|_| LoadError::System("a worker of the generator failed".into()))?;
         }
         let mut accounting = load.accounting.borrow_mut();
         accounting.end();
@@ -169,9 +169,9 @@ fn drive(
     })
 }
 
-/// Returns the number of lanes. In an open loop each may send. In a closed loop those without a
-/// query take turns, so that all connections are used.
-fn lanes(spec: &SqlSpec) -> usize {
+/// Returns the number of workers. In an open loop each may send. In a closed loop the one that has
+/// waited longest takes the next query, so that all connections are used.
+fn workers(spec: &SqlSpec) -> usize {
     match spec.pacing {
         Pacing::Closed { .. } => spec.in_flight_max().next_multiple_of(spec.concurrency),
         Pacing::Open(_) => spec.in_flight_max(),
@@ -192,29 +192,29 @@ async fn open_all(spec: &SqlSpec) -> Result<Vec<Connection>, LoadError> {
     Ok(clients)
 }
 
-/// State shared by the lanes, all on one thread.
+/// State shared by the workers, all on one thread.
 struct Load {
     spec: SqlSpec,
     open: bool,
     accounting: RefCell<Accounting>,
     arrivals: RefCell<(Arrivals, SmallRng)>,
-    /// Queries that became due, of all lanes together.
+    /// Queries that became due, of all workers together.
     taken: Cell<u64>,
     /// True once no more queries may be sent.
     over: Cell<bool>,
     /// True once a closed loop has sent all its rounds.
     exhausted: Cell<bool>,
-    /// Closed loop: one for each query in `due`. The semaphore is fair, so that lanes take turns.
-    /// Closed once no more queries may be sent.
+    /// Closed loop: one for each query in `due`. The semaphore is fair, so that workers
+    /// alternate. Closed once no more queries may be sent.
     permits: Semaphore,
     /// Closed loop: queries that are due and not sent yet. They count as in flight, since a query
-    /// is due when another is answered: the time until a lane runs is the generator's own work.
+    /// is due when another is answered: the time until a worker runs is the generator's own work.
     due: RefCell<VecDeque<Sent>>,
-    /// Open loop: the lane with the guard waits for the next arrival. The mutex is fair.
-    turn: Mutex<()>,
-    /// Open loop: lanes that may send.
+    /// Open loop: the worker with the guard waits for the next arrival. The mutex is fair.
+    next: Mutex<()>,
+    /// Open loop: workers that may send.
     idle: Cell<usize>,
-    /// Open loop: time at which a lane became free after all were busy.
+    /// Open loop: time at which a worker became free after all were busy.
     blocked_ns: Cell<Option<u64>>,
     /// Notified to abandon the queries in flight.
     abandon: tokio::sync::Notify,
@@ -269,8 +269,8 @@ impl Load {
         }
     }
 
-    /// Runs the loop of one lane.
-    async fn lane(&self, connection: &Connection) {
+    /// Runs the loop of one worker.
+    async fn work(&self, connection: &Connection) {
         let mut first = true;
         while let Some(client) = connection.client(&self.spec, &self.over).await {
             if self.open && !std::mem::take(&mut first) {
@@ -321,7 +321,7 @@ impl Load {
         self.due.borrow_mut().pop_front()
     }
 
-    /// Open loop: counts a lane as free again.
+    /// Open loop: counts a worker as free again.
     fn become_idle(&self) {
         if self.idle.get() == 0 {
             self.blocked_ns.set(Some(self.accounting.borrow().now()));
@@ -331,7 +331,7 @@ impl Load {
 
     /// Open loop: returns the next query once it is due. `None`: the run is over.
     async fn next_arrival(&self) -> Option<Sent> {
-        let _guard = self.turn.lock().await;
+        let _guard = self.next.lock().await;
         loop {
             if self.over.get() {
                 return None;

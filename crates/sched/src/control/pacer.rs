@@ -32,7 +32,7 @@ impl Pacer {
 
     /// Returns the time to sleep before asking again, ns, at `rate` bytes a second. `None`: go on.
     /// A rate of 0 never lets the job go on. [`UNLIMITED`] always does, and clears the lag.
-    pub fn owed_ns(&mut self, now_ns: u64, rate: u64) -> Option<u64> {
+    pub fn sleep_ns(&mut self, now_ns: u64, rate: u64) -> Option<u64> {
         if rate == 0 {
             self.paid_at_ns = now_ns;
             return Some(SLEEP_NS_MAX);
@@ -71,7 +71,7 @@ mod tests {
             now_ns += work_ns;
             done += 64 << 10;
             pacer.worked(64 << 10);
-            while let Some(sleep_ns) = pacer.owed_ns(now_ns, rate) {
+            while let Some(sleep_ns) = pacer.sleep_ns(now_ns, rate) {
                 assert!(sleep_ns <= SLEEP_NS_MAX);
                 now_ns += sleep_ns + 700_000; // timers are late
             }
@@ -95,8 +95,8 @@ mod tests {
     fn paused_job_resumes_at_an_unlimited_rate() {
         let mut pacer = Pacer::new(0);
         pacer.worked(1);
-        assert_eq!(pacer.owed_ns(SECOND_NS, 0), Some(SLEEP_NS_MAX));
-        assert_eq!(pacer.owed_ns(2 * SECOND_NS, 0), Some(SLEEP_NS_MAX));
-        assert_eq!(pacer.owed_ns(2 * SECOND_NS, UNLIMITED), None);
+        assert_eq!(pacer.sleep_ns(SECOND_NS, 0), Some(SLEEP_NS_MAX));
+        assert_eq!(pacer.sleep_ns(2 * SECOND_NS, 0), Some(SLEEP_NS_MAX));
+        assert_eq!(pacer.sleep_ns(2 * SECOND_NS, UNLIMITED), None);
     }
 }

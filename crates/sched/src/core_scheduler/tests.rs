@@ -72,7 +72,7 @@ fn heavy_work_of_a_leaf_is_not_starved_by_its_fast_work() {
     assert_eq!(lanes.iter().filter(|&&fast| !fast).count(), 2, "one slice in five: {lanes:?}");
 }
 
-/// Regression: the turn of heavy work ended only when CPU was charged for it. Another program can
+/// Regression: the slice of heavy work ended only when CPU was charged for it. Another program can
 /// leave the heavy lane none, and the requests of its group then never ran.
 #[test]
 fn fast_work_goes_on_beside_heavy_work_that_gets_no_cpu() {

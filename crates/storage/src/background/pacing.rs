@@ -73,10 +73,10 @@ impl Pace {
     pub(crate) async fn keep_rate(&self, env: &dyn Env, pacer: &mut Pacer, bytes: u64) {
         self.done.fetch_add(bytes, Relaxed);
         pacer.worked(bytes);
-        while let Some(owed_ns) = pacer.owed_ns(env.now_ns(), self.rate.load(Relaxed))
+        while let Some(sleep_ns) = pacer.sleep_ns(env.now_ns(), self.rate.load(Relaxed))
             && !self.is_stopped()
         {
-            env.heavy_sleep(Duration::from_nanos(owed_ns)).await;
+            env.heavy_sleep(Duration::from_nanos(sleep_ns)).await;
         }
     }
 }
