@@ -305,7 +305,9 @@ fn is_no_text(ty: &DataType) -> bool {
 fn compared(name: &str, args: Vec<Expr>, is_distinct: bool, schema: &DFSchema) -> Result<Vec<Expr>> {
     match name {
         "count" if is_distinct => Ok(intervals::as_lengths(args, schema)),
-        "min" | "max" if args.iter().any(|argument| intervals::is_interval(argument, schema)) => {
+        "min" | "max" | "sum" | "avg"
+            if args.iter().any(|argument| intervals::is_interval(argument, schema)) =>
+        {
             intervals::not_supported(name)
         }
         _ if is_distinct && args.iter().any(|argument| intervals::is_interval(argument, schema)) => {

@@ -136,9 +136,8 @@ impl AggregateUDFImpl for Total {
             ty if is_int(ty) => DataType::Int64,
             DataType::Null | DataType::Float32 => DataType::Float64,
             DataType::Float64 | DataType::Decimal128(..) | DataType::Decimal256(..) => argument.clone(),
-            DataType::Interval(_) | DataType::Duration(_) => {
-                return refused(state::UNSUPPORTED, format!("{} of intervals is not supported", self.name()));
-            }
+            // The rewriting of expressions refuses it: the code of an error made here is lost.
+            DataType::Interval(_) => argument.clone(),
             other => {
                 let text = format!("function {}({}) does not exist", self.name(), type_name(other));
                 return refused(state::NO_FUNCTION, text);
@@ -148,6 +147,9 @@ impl AggregateUDFImpl for Total {
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         let argument = arguments.first().cloned().unwrap_or(DataType::Null);
+        if let DataType::Interval(_) = argument {
+            return Ok(argument);
+        }
         match self.shape(&argument) {
             Some(shape) => Ok(shape.result_type()),
             None => self.other.return_type(arguments),

@@ -72,7 +72,10 @@ fn subqueries_of_catalog_queries_are_right_or_refused() {
         for (text, expected) in [
             ("SELECT (SELECT count(c.oid) > 0 FROM pg_class c) AS some", "t"),
             ("SELECT (SELECT nspname FROM pg_namespace WHERE nspname = 'shop')", "shop"),
-            ("SELECT (SELECT nspname FROM pg_namespace ORDER BY nspname DESC LIMIT 1)", "shop"),
+            (
+                "SELECT (SELECT nspname FROM pg_namespace WHERE nspname > 'sa' ORDER BY nspname LIMIT 1)",
+                "shop",
+            ),
         ] {
             assert_eq!(rows(&admin, text).await, [expected], "{text}");
         }
@@ -99,9 +102,10 @@ fn explain_follows_its_options() {
         };
         assert!(explain("ANALYZE").await.contains("output_rows=300"));
         assert!(!explain("ANALYZE false").await.contains("output_rows"));
-        let json = explain("FORMAT JSON").await;
+        let plan = explain("FORMAT JSON").await;
+        let json = plan.strip_prefix("logical_plan|").expect("the type of the plan, then the plan");
         let parsed: serde_json::Value =
-            serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
+            serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
         assert!(parsed.is_array(), "{json}");
         let (code, _) = refused(&admin, "EXPLAIN (FORMAT XML) SELECT 1").await;
         assert_eq!(code, "0A000");
