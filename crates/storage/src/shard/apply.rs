@@ -123,9 +123,17 @@ impl Shard {
         if mutations.len() <= MUTATIONS_AT_ONCE && changes <= CHANGES_AT_ONCE {
             return self.apply_as(mutations, kind);
         }
+        for mutation in &mutations {
+            for changes in mutation.changes.chunks(CHANGES_AT_ONCE) {
+                self.check_rows(mutation, changes, kind)?;
+                if let Some(yield_now) = self.env.spend(changes.len() as u32) {
+                    yield_now.await;
+                }
+            }
+        }
         let record = self.write_record(&mutations).await?;
         // A table may have been dropped during the yields.
-        self.check(&mutations, kind)?;
+        self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
         let put = |out: &mut Vec<u8>| out.extend_from_slice(&record);
         let record =
             self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, kind), put))?;

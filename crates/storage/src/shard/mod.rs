@@ -81,7 +81,10 @@ impl Shard {
     ) -> Result<Commit, StorageError> {
         // Only counts: this cannot yield. Large batches use `apply_yielding`.
         drop(self.env.spend(mutations.len() as u32));
-        self.check(&mutations, kind)?;
+        self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
+        for mutation in &mutations {
+            self.check_rows(mutation, &mutation.changes, kind)?;
+        }
         let put = |out: &mut Vec<u8>| put_mutations(out, &mutations);
         let record =
             self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, kind), put))?;
@@ -138,19 +141,21 @@ impl Shard {
         Ok(Commit::new(self.background.clone(), record))
     }
 
-    /// Refuses writes to dropped tables and to rows that are too large.
-    pub(crate) fn check(&self, mutations: &[Mutation], kind: WriteKind) -> Result<(), StorageError> {
-        let state = self.state.borrow();
-        state.dropped.check(mutations.iter().map(|mutation| mutation.table))?;
-        if kind != WriteKind::Plain {
+    /// Refuses changes of a partition that add elements to a row that is too large. Notes what its
+    /// deletions shadow.
+    pub(crate) fn check_rows(
+        &self,
+        mutation: &Mutation,
+        changes: &[Change],
+        kind: WriteKind,
+    ) -> Result<(), StorageError> {
+        let (state, limit) = (self.state.borrow(), self.background.options.row_bytes_max);
+        let Mutation { table, token, key, .. } = mutation;
+        let Some(table) = state.tables.get(table).filter(|table| table.has_large_rows(limit)) else {
             return Ok(());
-        }
-        let limit = self.background.options.row_bytes_max;
-        for Mutation { table, token, key, changes } in mutations {
-            let Some(table) = state.tables.get(table).filter(|table| table.has_large_rows(limit)) else {
-                continue;
-            };
-            if changes.iter().any(|change| table.exceeds_limit((*token, key), change, limit)) {
+        };
+        for change in changes {
+            if table.exceeds_limit((*token, key), change, limit) && kind == WriteKind::Plain {
                 return Err(StorageError::RowTooLarge { token: *token, limit });
             }
         }
