@@ -47,6 +47,7 @@ fn is_read(ty: &DataType) -> bool {
         || matches!(
             ty,
             DataType::Boolean
+                | DataType::Binary
                 | DataType::Date32
                 | DataType::Time64(_)
                 | DataType::Timestamp(

@@ -15,10 +15,11 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
+use crate::engine::exact::byte_strings::{has_bytes, is_bytes};
 use crate::engine::exact::casts::{UNCONSTRAINED, as_type};
 use crate::engine::exact::decimals::DIGITS_MAX;
 use crate::engine::exact::types::{is_int, is_text, refused, type_name};
-use crate::engine::exact::{Pass, arithmetic, casts, common, intervals, moments, numbers};
+use crate::engine::exact::{Pass, arithmetic, byte_strings, casts, common, intervals, moments, numbers};
 use crate::failure::state;
 
 impl Pass<'_> {
@@ -51,6 +52,13 @@ impl Pass<'_> {
                     case.expr = Some(Box::new(moments::span(*of)));
                     for (when, _) in &mut case.when_then_expr {
                         **when = intervals::as_length(std::mem::take(when), schema);
+                    }
+                }
+                if let Some(of) = case.expr.as_deref().filter(|of| has_bytes(of, schema)) {
+                    let whens = case.when_then_expr.iter().map(|(when, _)| (**when).clone()).collect();
+                    let (_, whens) = common::with_first(of.clone(), whens, schema)?;
+                    for ((when, _), converted) in case.when_then_expr.iter_mut().zip(whens) {
+                        **when = converted;
                     }
                 }
                 Transformed::yes(Expr::Case(common::case(case, schema)?))
@@ -92,6 +100,9 @@ impl Pass<'_> {
                 Transformed::yes(Expr::WindowFunction(Box::new(WindowFunction { fun, params })))
             }
             Expr::ScalarFunction(call) => Transformed::yes(self.call(call, schema)?),
+            Expr::Like(like) | Expr::SimilarTo(like) if has_bytes(&like.expr, schema) => {
+                return byte_strings::not_supported("LIKE");
+            }
             Expr::ScalarSubquery(subquery) => {
                 let subquery = self.subquery(subquery, schema)?;
                 Transformed::yes(Expr::ScalarSubquery(nullable(subquery)?))
@@ -122,8 +133,10 @@ impl Pass<'_> {
         use DataType::{Interval, Timestamp};
         // As in PostgreSQL, a constant text gets the type of the other side.
         let is_constant = |expr: &Expr, ty: &DataType| is_text(ty) && matches!(expr, Expr::Literal(..));
-        let takes = |ty: &DataType| ty.is_numeric() || matches!(ty, DataType::Boolean | DataType::Date32);
-        if binary.op != Operator::StringConcat {
+        let takes = |ty: &DataType| {
+            ty.is_numeric() || matches!(ty, DataType::Boolean | DataType::Date32 | DataType::Binary)
+        };
+        if binary.op != Operator::StringConcat || is_bytes(&left) || is_bytes(&right) {
             if is_constant(&binary.left, &left) && takes(&right) {
                 *binary.left = casts::convert_now(*binary.left, &right)?;
                 left = right.clone();
@@ -131,7 +144,8 @@ impl Pass<'_> {
                 *binary.right = casts::convert_now(*binary.right, &left)?;
                 right = left.clone();
             }
-        } else if is_text(&left) || is_text(&right) {
+        }
+        if binary.op == Operator::StringConcat && (is_text(&left) || is_text(&right)) {
             let is_other = |ty: &DataType| !is_text(ty) && !ty.is_nested();
             if is_other(&left) {
                 *binary.left = casts::convert(*binary.left, &DataType::Utf8);
@@ -175,6 +189,9 @@ impl Pass<'_> {
 
     /// Replaces calls of functions whose types or results differ from PostgreSQL's.
     fn call(self, mut call: ScalarFunction, schema: &DFSchema) -> Result<Expr> {
+        if let Some(replaced) = byte_strings::call(&call, schema)? {
+            return Ok(replaced);
+        }
         match call.func.name() {
             "concat" | "concat_ws" => {
                 for argument in &mut call.args {
@@ -295,7 +312,7 @@ fn no_operator(left: &DataType, op: &Operator, right: &DataType) -> String {
 
 /// True for types that PostgreSQL never compares with texts, except constant ones.
 fn is_no_text(ty: &DataType) -> bool {
-    ty.is_numeric() || ty.is_temporal() || *ty == DataType::Boolean
+    ty.is_numeric() || ty.is_temporal() || *ty == DataType::Boolean || is_bytes(ty)
 }
 
 /// Replaces intervals by their lengths in the arguments of an aggregate that compares them.
@@ -309,6 +326,9 @@ fn compared(name: &str, args: Vec<Expr>, is_distinct: bool, schema: &DFSchema) -
             if args.iter().any(|argument| intervals::is_interval(argument, schema)) =>
         {
             intervals::not_supported(name)
+        }
+        "string_agg" if args.iter().any(|argument| has_bytes(argument, schema)) => {
+            byte_strings::not_supported(name)
         }
         _ if is_distinct && args.iter().any(|argument| intervals::is_interval(argument, schema)) => {
             intervals::not_supported("DISTINCT")

@@ -15,6 +15,7 @@
 //! Functions of this crate replace `sum` and `avg` ([`totals`]) under the same names.
 
 mod arithmetic;
+mod byte_strings;
 mod casts;
 mod common;
 mod decimals;

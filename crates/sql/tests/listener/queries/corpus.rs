@@ -18,7 +18,8 @@ macro_rules! groups {
     };
 }
 
-const GROUPS: [(&str, &str, &str); 14] = groups![
+const GROUPS: [(&str, &str, &str); 15] = groups![
+    "bytes",
     "casts",
     "dates",
     "floats",

@@ -167,12 +167,18 @@ fn numeric(text: &str, digits: u8, scale: i8) -> Result<i128> {
 fn bytes(text: &str) -> Result<Vec<u8>> {
     let invalid = || refusal(state::TEXT, "invalid input syntax for type bytea");
     if let Some(digits) = text.strip_prefix("\\x") {
-        let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        let pairs = digits.chunks(2).map(|pair| {
-            let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
-            u8::from_str_radix(pair, 16).ok()
-        });
-        return pairs.map(|byte| byte.ok_or_else(invalid)).collect();
+        let digit = |c: char| {
+            let invalid = || refusal(state::INVALID, format!("invalid hexadecimal digit: \"{c}\""));
+            c.to_digit(16).map(|digit| digit as u8).ok_or_else(invalid)
+        };
+        let digits: Result<Vec<u8>> =
+            digits.chars().filter(|c| !c.is_ascii_whitespace()).map(digit).collect();
+        let digits = digits?;
+        let (pairs, odd) = digits.as_chunks::<2>();
+        if !odd.is_empty() {
+            return Err(refusal(state::INVALID, "invalid hexadecimal data: odd number of digits"));
+        }
+        return Ok(pairs.iter().map(|[high, low]| high << 4 | low).collect());
     }
     let (mut out, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, after @ ..] = rest {
