@@ -19,7 +19,7 @@ SELECT v || v FROM (VALUES ('\x41'::bytea)) t(v)
 SELECT length(v) FROM (VALUES ('\xc3a9'::bytea), ('\xff00'::bytea), (''::bytea), (NULL)) t(v)
 SELECT encode(v, 'hex'), md5(v) FROM (VALUES ('\xc3a9'::bytea)) t(v)
 SELECT count(DISTINCT v) FROM (VALUES ('\xc3a9'::bytea), ('\xff00'::bytea)) t(v) WHERE v > '\xc4'
-SELECT v FROM (VALUES ('\x41'::bytea)) t(v) UNION ALL SELECT '\x42'
+SELECT v FROM (VALUES ('\x41'::bytea)) t(v) UNION ALL SELECT '\x42' ORDER BY v
 SELECT v::text FROM (VALUES ('\x41'::bytea)) t(v)
 SELECT v = t FROM (VALUES ('\x41'::bytea, 'A'::text)) s(v, t)
 SELECT '\x4'::bytea
