@@ -157,6 +157,7 @@ fn answers_are_those_of_postgres() {
     let groups: Vec<Vec<Case>> = GROUPS.iter().map(cases).collect();
     let count: usize = groups.iter().map(Vec::len).sum();
     assert!(count >= 900, "{count} statements");
+    #[expect(clippy::disallowed_methods, reason = "the files of the test")]
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus")).expect("a folder");
     let paths = files.map(|file| file.expect("a file").path());
     let files = paths.filter(|path| path.extension().is_some_and(|ending| ending == "sql")).count();
