@@ -102,8 +102,8 @@ const TOOLS: [Tool; 5] = [
     },
     Tool {
         name: "simulate",
-        flags: "[--seeds N] [--from N] [--seed N] [--only shard|machine|cql]",
-        what: "seeded histories of storage and of CQL against models; one that fails is made shorter and printed",
+        flags: "[--seeds N] [--from N] [--seed N] [--only shard|machine|cql|limiter]",
+        what: "seeded histories of storage and CQL against models (failures are made shorter), and overloads",
         run: simulate::simulate,
     },
 ];

@@ -1,4 +1,5 @@
-//! `cargo xtask simulate`: seeded histories of the storage engine and of CQL, each against a model.
+//! `cargo xtask simulate`: seeded histories of the storage engine and of CQL, each against a
+//! model, and overloads of a core with the limiter.
 //!
 //! The histories are tests, and variables of the environment choose their seeds. This builds those
 //! tests alone, optimized and without the SQL engine, and runs them.
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use crate::{BUILD_TIMEOUT, Outcome, cargo, child};
 
-/// A simulation: its name, and the test that runs it.
+/// A simulation: its name, and the test that runs it. An empty name stands for all of its target.
 struct Simulation {
     name: &'static str,
     package: &'static str,
@@ -16,7 +17,7 @@ struct Simulation {
     test: &'static str,
 }
 
-const SIMULATIONS: [Simulation; 3] = [
+const SIMULATIONS: [Simulation; 4] = [
     Simulation {
         name: "shard",
         package: "storage",
@@ -35,6 +36,7 @@ const SIMULATIONS: [Simulation; 3] = [
         target: &["--test", "cql_model"],
         test: "random_statements_are_answered_as_the_model_does",
     },
+    Simulation { name: "limiter", package: "sched", target: &["--test", "concurrency"], test: "" },
 ];
 
 /// Seeds of each simulation without a flag.
@@ -50,7 +52,10 @@ pub(crate) fn simulate(root: &Path, flags: &[&str]) -> Outcome {
         let [flag, value] = pair else { return Err(format!("expected a value after `{}`", pair[0])) };
         match *flag {
             "--only" if SIMULATIONS.iter().any(|own| own.name == *value) => only = Some(*value),
-            "--only" => return Err(format!("expected shard, machine or cql, got `{value}`")),
+            "--only" => {
+                let names = SIMULATIONS.map(|own| own.name).join(", ");
+                return Err(format!("expected one of {names}, got `{value}`"));
+            }
             "--seeds" | "--from" | "--seed" if value.parse::<u64>().is_err() => {
                 return Err(format!("expected a number after `{flag}`, got `{value}`"));
             }
@@ -61,13 +66,14 @@ pub(crate) fn simulate(root: &Path, flags: &[&str]) -> Outcome {
         }
     }
     for simulation in SIMULATIONS.iter().filter(|own| only.is_none_or(|only| own.name == only)) {
-        println!("{}: {}", simulation.name, simulation.test);
+        println!("{}: {} {}", simulation.name, simulation.target.join(" "), simulation.test);
         let mut test = cargo(root);
         test.args(["test", "--release", "-p", simulation.package]).args(simulation.target);
         child::run(test.arg("--no-run"), BUILD_TIMEOUT)?;
         let mut test = cargo(root);
         test.args(["test", "--release", "-p", simulation.package]).args(simulation.target);
-        test.args(["--", "--nocapture", simulation.test]).envs(variables.iter().copied());
+        test.args(["--", "--nocapture"]).args(Some(simulation.test).filter(|test| !test.is_empty()));
+        test.envs(variables.iter().copied());
         child::run(&mut test, RUN_TIMEOUT)?;
     }
     Ok(())

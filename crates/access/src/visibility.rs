@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cql::ast::Permission;
 use engine::{About, Viewer};
 
-use crate::resource::{Resource, is_system};
+use crate::resource::Resource;
 use crate::rights::Rights;
 use crate::roles::RoleName;
 
@@ -132,5 +132,5 @@ impl Visibility {
 
 /// True for keyspaces whose tables are the same in every server, and therefore not secret.
 fn is_public(keyspace: &str) -> bool {
-    is_system(keyspace) || engine::VIRTUAL_KEYSPACES.contains(&keyspace)
+    engine::is_of_server(keyspace)
 }

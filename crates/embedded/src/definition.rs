@@ -151,9 +151,7 @@ pub(crate) fn is_server_keyspace(keyspace: &str) -> bool {
 /// # Errors
 /// Returns an error if the name is reserved.
 pub(crate) fn check_reserved(name: &str) -> Result<(), Error> {
-    let is_systems = name == "system" || name.starts_with("system_");
-    let is_reserved = is_systems || engine::VIRTUAL_KEYSPACES.contains(&name);
-    match is_reserved && !is_server_keyspace(name) {
+    match engine::is_of_server(name) && !is_server_keyspace(name) {
         true => Err(Error::Invalid(format!(
             "Keyspace name '{name}' is reserved: expected one that is not `fairlane`, `system` or `system_...`"
         ))),

@@ -44,7 +44,7 @@ pub use schema::{Keyspace, Schema};
 pub use viewer::{About, Subject, Viewer};
 pub use virtual_table::{
     ChunkedSource, LaterMeasures, LaterRows, Registry, RowSource, Source, VIRTUAL_KEYSPACES, VirtualRow,
-    VirtualTable,
+    VirtualTable, is_of_server,
 };
 pub use warnings::{Collect, Warnings, Within};
 

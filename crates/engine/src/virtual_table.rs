@@ -20,6 +20,12 @@ use crate::viewer::{Subject, Viewer};
 /// Keyspaces shown to clients as virtual. All others are shown as real.
 pub const VIRTUAL_KEYSPACES: [&str; 3] = ["fairlane", "system_views", "system_virtual_schema"];
 
+/// Returns true if a keyspace is the server's own. Clients create none with such a name.
+#[must_use]
+pub fn is_of_server(keyspace: &str) -> bool {
+    keyspace == "system" || keyspace.starts_with("system_") || VIRTUAL_KEYSPACES.contains(&keyspace)
+}
+
 /// A row of a virtual table: one cell per column, in the order of the definition.
 pub type VirtualRow = Vec<Option<Bytes>>;
 

@@ -107,6 +107,7 @@ impl Cores {
         let password = folder::password(&settings.data_dir, given_password)?;
         let admin = Admin { name: settings.admin_user.clone(), password: password.text().to_owned() };
         let levels = Levels::new(self.lanes.clone());
+        levels.set_default_limit(settings.concurrency_limit);
         let query_memory = settings.query_memory_bytes;
         levels.memory().set_total(query_memory.unwrap_or_else(|| machine::query_memory(memory_bytes)));
         for core in 1..cores {

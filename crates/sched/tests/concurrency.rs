@@ -372,6 +372,7 @@ impl Core {
         let verdict = match limited {
             true => level.limit.admit(Arriving {
                 age_ns,
+                time_limit_ns: level.load.time_limit_ns,
                 level_in_flight: level.in_flight,
                 queue_stands,
                 overload: level.load.overload,
@@ -541,10 +542,10 @@ fn doubles_with(statements: u64) -> f64 {
     1.0 / statements as f64
 }
 
-/// Returns the number of runs of a test. CI and developers run 2. 150 take some minutes in release.
+/// Returns the number of runs of a test: 16 take some seconds in release, 150 more than a minute.
 fn seeds() -> u64 {
     let set = std::env::var("FAIRLANE_SEEDS").ok();
-    set.map_or(2, |seeds| seeds.parse().expect("FAIRLANE_SEEDS is a number"))
+    set.map_or(16, |seeds| seeds.parse().expect("FAIRLANE_SEEDS is a number"))
 }
 
 /// Runs 40 % load for two seconds, in which nothing may be refused or held for long. Then runs
@@ -566,6 +567,11 @@ fn check_overload(seed: u64, work_ns: &[u64], offered: f64, disk: bool) {
     let (goodput, refusals) = (level.goodput(from_ns), level.refusals(from_ns));
     let best = (1.0 - refusals) / (1.0 + kappa * held);
     assert!(goodput >= 0.95 * best, "{what}: goodput {goodput}, best {best}, refusals {refusals}");
+    // Refusals of cheap statements, or at ten times capacity, cannot take less than 5 %.
+    if mean_ns >= 30_000 && offered < 1.5 {
+        let best = 1.0 / (1.0 + kappa * held);
+        assert!(goodput >= 0.95 * best, "{what}: goodput {goodput}, best without refusals {best}");
+    }
     assert!(refusals <= REFUSALS_MAX, "{what}: refusals take {refusals} of the core");
     println!("{what}: goodput {goodput:.3}, best {best:.3}, refusals {refusals:.3}");
 }
@@ -597,7 +603,7 @@ fn l1_limit_is_at_least_one_and_at_most_the_constant() {
                 cpu_ns: any(),
                 disk_ns: any(),
                 device_ns: any(),
-                running_ns: any(),
+                running: any() as u32,
                 entitlement_ppm: any() as u32,
                 time_limit_ns: any(),
                 latency_target_ns: Some(any()).filter(|ns| ns % 2 == 0),

@@ -10,6 +10,7 @@ use crate::answers::answer;
 use crate::audit;
 use crate::authorize::authorize;
 use crate::bind;
+use crate::execute::check_age;
 use crate::failure;
 use crate::pending::{PendingResult, Step, Wait};
 use crate::request::{CqlRequest, PendingAnswer, detached};
@@ -111,6 +112,7 @@ fn begin(
 ) -> Result<Option<Waiting>, Failure> {
     let limit = request.effective.spec.timeout.unwrap_or(session.core.shared.config.request_timeout);
     request.decoded_batch(batch.params.consistency, limit);
+    check_age(request).map_err(|error| request.failure(error))?;
     take_slot(session, envelope, request)
 }
 

@@ -66,9 +66,6 @@ pub(crate) struct Connection {
     waits_for_socket: bool,
     /// True if bytes were left in the socket after the last read.
     has_more: bool,
-    /// Time before which the socket is not read, because a request was refused, ns of the monotonic
-    /// clock.
-    pub(crate) paused_until_ns: u64,
     /// True if the last round ended at a bound: `input` may contain whole frames.
     blocked: bool,
     /// The large frame that is arriving.
@@ -120,7 +117,6 @@ impl Connection {
             since_ns: 0,
             waits_for_socket: false,
             has_more: false,
-            paused_until_ns: 0,
             blocked: false,
             incoming: None,
         })
@@ -192,7 +188,7 @@ impl Connection {
         if self.has_more {
             return Ok(());
         }
-        let until_ns = std::mem::take(&mut self.paused_until_ns);
+        let until_ns = self.session.paused_until_ns.take();
         let left_ns = until_ns.saturating_sub(lanes::time::monotonic_ns());
         if left_ns == 0 {
             return Ok(());

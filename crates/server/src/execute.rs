@@ -11,9 +11,10 @@ use crate::audit;
 use crate::authorize::authorize;
 use crate::bind::rebind;
 use crate::describe;
+use crate::failure;
 use crate::options::use_keyspace;
 use crate::pending::{Later, PendingResult, Step, Wait};
-use crate::request::{CqlRequest, PendingAnswer, detached};
+use crate::request::{CqlRequest, PendingAnswer, Times, detached};
 use crate::session::Session;
 use crate::slots::{needs_slot, take_slot};
 use crate::statement::{Kind, Statement, Timeout, Work};
@@ -132,6 +133,17 @@ fn begin(session: &Session, params: &QueryParams<'_>, request: &mut CqlRequest) 
     let config = &session.core.shared.config;
     let limit = specified.or(effective.timeout).unwrap_or(config.request_timeout);
     request.limit = limit.min(config.statement_timeout_max);
+    check_age(request)
+}
+
+/// Checks that a request has not waited for its whole time limit already: its client has given it
+/// up. A wait for a slot has its own limit.
+pub(crate) fn check_age(request: &CqlRequest) -> Result<(), Error> {
+    let Times { arrived_ns, began_ns } = request.times;
+    let age_ns = began_ns.saturating_sub(arrived_ns);
+    if request.slot.is_none() && u128::from(age_ns) >= request.limit.as_nanos() {
+        return Err(failure::timed_out(request.kind(), request.limit));
+    }
     Ok(())
 }
 

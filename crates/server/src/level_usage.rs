@@ -43,7 +43,7 @@ const COLUMNS: [Column; 31] = [
     ("queued", |u| u.slots.occupancy.waiting.into()),
     ("shed", |u| u.shed),
     ("queue_full", |u| u.slots.full),
-    ("queue_late", |u| u.slots.timed_out),
+    ("queue_late", |u| u.slots.timed_out + u.slots.predicted),
     ("queue_waited", |u| u.slots.waited),
     ("queue_wait_us", |u| u.slots.waited_ns / 1000),
     ("concurrency_limit", |u| u.limit.map_or(0, |limit| limit.statements)),

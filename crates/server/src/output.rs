@@ -93,7 +93,10 @@ impl Session {
             }
         };
         drop((encoder, outbox));
-        self.answered.borrow_mut().clear();
+        // After `Enough` there is more to send. After `Part` it is the client that does not read.
+        if sent != Sent::Enough {
+            self.answered.borrow_mut().clear();
+        }
         if !self.paused_reads.borrow().is_empty() && !self.is_output_full() {
             self.wake_paused_reads();
         }

@@ -23,10 +23,10 @@ pub(crate) fn record(session: &Session, request: CqlRequest, ended_ns: u64) {
 }
 
 /// Counts a request as in flight until its answer was passed to the socket, for a level with a
-/// limiter. An answer that the socket does not take then is no work any more: a client that does
-/// not read must not use up the limit of others.
+/// limiter. An answer that the socket does not take is no work any more: a client that does not
+/// read must not use up the limit of others.
 fn keep_until_sent(session: &Session, request: CqlRequest) {
-    if request.effective.spec.slots.is_auto {
+    if request.effective.level.is_limited() {
         session.answered.borrow_mut().extend(request.admitted);
     }
 }

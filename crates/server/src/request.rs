@@ -147,7 +147,7 @@ pub(crate) struct PendingAnswer {
 
 // Each read that waits for another core or the disk holds one in its task, and each write that
 // waits for the disk holds one in its session.
-const _: () = assert!(size_of::<PendingAnswer>() <= 216, "more bytes for each request in flight");
+const _: () = assert!(size_of::<PendingAnswer>() <= 224, "more bytes for each request in flight");
 
 /// A request as it arrives.
 pub(crate) enum Frame {

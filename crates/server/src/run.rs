@@ -28,6 +28,7 @@ use crate::pending::{PendingResult, Step, Wait};
 use crate::prepare::prepare;
 use crate::record::{record, record_envelope};
 use crate::request::{CqlRequest, Frame, PendingAnswer, WAITING_BYTES, detached};
+use crate::serve::arrived;
 use crate::session::Session;
 use crate::statement::{Bound, Kind};
 use crate::tasks::Running;
@@ -164,15 +165,23 @@ fn run_in_other_level(session: &Rc<Session>, envelope: Envelope, mut request: Cq
     session.begin();
     let work = async move {
         let admission = &session.core.admission;
-        let since_ns = request.times.arrived_ns;
-        let admitted = match admission.admit(&request.effective, since_ns, lanes::time::monotonic_ns()) {
+        let mut began_ns = lanes::time::monotonic_ns();
+        let arrived = arrived(&session, &request.effective, request.times.arrived_ns);
+        let admitted = match admission.admit(&request.effective, arrived, began_ns) {
             Ok(admitted) => Ok(admitted),
-            Err(Refused::Hold) => admission.hold(&request.effective, since_ns).await,
+            Err(Refused::Hold) => {
+                let admitted = admission.hold(&request.effective, arrived).await;
+                began_ns = lanes::time::monotonic_ns();
+                admitted
+            }
             Err(Refused::Overloaded(rejected)) => Err(rejected),
         };
         request.admitted = match admitted {
             Ok(admitted) => Some(admitted),
-            Err(rejected) => return session.refuse(stream, &failure::not_admitted(rejected)),
+            Err(rejected) => {
+                session.refuse_admission(stream, &request.effective, rejected, began_ns);
+                return;
+            }
         };
         let params = match envelope.request() {
             Ok(Request::Execute(execute)) => execute.params,

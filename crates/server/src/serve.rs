@@ -16,7 +16,7 @@ use frontdoor::Slot;
 use lanes::net::TcpStream;
 use wire::{CHUNK_BYTES, Decoded, Envelope, Limits};
 
-use workload::{Effective, InFlight, Refused, Rejection};
+use workload::{Arrived, Effective, InFlight, Refused, Rejection};
 
 use crate::connection::{BYTES_PER_UNIT, Connection, REQUEST_UNITS};
 use crate::counters::{add, sub};
@@ -133,14 +133,15 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
                 lanes::switch_group(group).await;
                 now_ns = lanes::time::monotonic_ns();
             }
+            let arrived = arrived(&connection.session, &effective, connection.since_ns);
             let admission = &connection.session.core.admission;
-            let admitted = match admission.admit(&effective, connection.since_ns, now_ns) {
+            let admitted = match admission.admit(&effective, arrived, now_ns) {
                 Ok(admitted) => Ok(admitted),
                 Err(_) if is_always_admitted(&connection.session, &frame) => {
                     Ok(admission.admit_always(&effective))
                 }
                 Err(Refused::Hold) => {
-                    let admitted = wait_for_admission(connection, &effective).await?;
+                    let admitted = wait_for_admission(connection, &effective, arrived).await?;
                     now_ns = lanes::time::monotonic_ns();
                     admitted
                 }
@@ -164,7 +165,7 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
             }
         }
         if starved || connection.is_blocked() {
-            if connection.paused_until_ns > 0 {
+            if connection.session.paused_until_ns.get() > 0 {
                 connection.pause().await?;
             }
             connection.wait_for_news().await?;
@@ -247,15 +248,14 @@ fn refuse(
     now_ns: &mut u64,
 ) {
     connection.incoming = None;
-    let pause_ns = rejected.pause_ns;
-    let session = &connection.session;
-    session.refuse(frame.stream(), &failure::not_admitted(rejected));
-    let ended_ns = lanes::time::monotonic_ns();
-    effective.level.add_refusal_ns(session.core.index, ended_ns.saturating_sub(*now_ns));
-    *now_ns = ended_ns;
-    if pause_ns > 0 {
-        connection.paused_until_ns = ended_ns.saturating_add(pause_ns);
-    }
+    *now_ns = connection.session.refuse_admission(frame.stream(), effective, rejected, *now_ns);
+}
+
+/// Returns when a request arrived, and the time limit that it has unless its statement gives one.
+pub(crate) fn arrived(session: &Session, effective: &Effective, since_ns: u64) -> Arrived {
+    let limit = effective.spec.timeout.unwrap_or(session.core.shared.config.request_timeout);
+    let time_limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    Arrived { since_ns, time_limit_ns }
 }
 
 /// Waits until the level admits or refuses the next request. Nothing is read meanwhile, so that the
@@ -263,9 +263,10 @@ fn refuse(
 async fn wait_for_admission(
     connection: &Connection,
     effective: &Rc<Effective>,
+    arrived: Arrived,
 ) -> Result<Result<InFlight, Rejection>, Ended> {
     let session = &connection.session;
-    let mut held = std::pin::pin!(session.core.admission.hold(effective, connection.since_ns));
+    let mut held = std::pin::pin!(session.core.admission.hold(effective, arrived));
     poll_fn(|cx| {
         session.set_connection(cx.waker());
         // Poll this first: an answer given below may free capacity.

@@ -18,11 +18,12 @@ use engine::PAGE_BYTES_MAX;
 use frontdoor::{Account, Charge, WriteHalf};
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
-use workload::{Effective, InFlight};
+use workload::{Effective, InFlight, Rejection};
 
 use crate::client_facts::ClientFacts;
 use crate::core::Core;
 use crate::counters::bump;
+use crate::failure;
 use crate::panics;
 use crate::tasks::CancellableTasks;
 use crate::unacked::Unacked;
@@ -91,6 +92,9 @@ pub(crate) struct Session {
     /// Requests whose answers were encoded and not passed to the socket yet, of levels with a
     /// limiter.
     pub(crate) answered: RefCell<Vec<InFlight>>,
+    /// Time before which the socket is not read, because a request was refused, ns of the monotonic
+    /// clock.
+    pub(crate) paused_until_ns: Cell<u64>,
     /// Reads paused by backpressure until the client reads its answers.
     pub(crate) paused_reads: RefCell<Vec<Waker>>,
     /// Bytes of answers that are being encoded on the heavy lane.
@@ -124,6 +128,7 @@ impl Session {
             cancellable_tasks: RefCell::default(),
             outbox: RefCell::default(),
             answered: RefCell::default(),
+            paused_until_ns: Cell::new(0),
             paused_reads: RefCell::default(),
             encoding_bytes: Cell::new(0),
             paged_bytes: Cell::new(0),
@@ -245,6 +250,26 @@ impl Session {
             let plain = Failure::new(FailureKind::Server, "The error does not fit the protocol");
             encoder.error(stream, &plain, &Prelude::default()).expect("a server error has no fields");
         }
+    }
+
+    /// Refuses a request that its level did not admit, and pauses the connection. Charges the CPU
+    /// time since `began_ns` to the refusals of the level. Returns the time after it, ns.
+    #[cold]
+    pub(crate) fn refuse_admission(
+        &self,
+        stream: i16,
+        effective: &Effective,
+        rejected: Rejection,
+        began_ns: u64,
+    ) -> u64 {
+        let pause_ns = rejected.pause_ns;
+        self.refuse(stream, &failure::not_admitted(rejected));
+        let ended_ns = lanes::time::monotonic_ns();
+        effective.level.add_refusal_ns(self.core.index, ended_ns.saturating_sub(began_ns));
+        if pause_ns > 0 {
+            self.paused_until_ns.set(ended_ns.saturating_add(pause_ns));
+        }
+        ended_ns
     }
 
     /// Appends an event and returns true if the client registered for it. Disconnects a client that

@@ -8,22 +8,11 @@ use crate::request::{CqlRequest, Frame, WAITING_BYTES};
 use crate::session::Session;
 use crate::statement::{INLINE_TEXT_BYTES, Statement, Work};
 
-/// Keyspaces of the server itself. Statements on them take no slot: drivers read them when they
-/// connect.
-const OF_SERVER: [&str; 7] = [
-    "system",
-    "system_auth",
-    "system_distributed",
-    "system_schema",
-    "system_traces",
-    "system_views",
-    "system_virtual_schema",
-];
-
 /// Returns true if a statement takes a slot: any statement on data does. A statement on the
-/// server's own keyspaces, or one that changes levels, never waits for a full level.
+/// server's own keyspaces, which drivers read when they connect, or one that changes levels, never
+/// waits for a full level.
 pub(crate) fn needs_slot(statement: &Statement) -> bool {
-    let of_server = |target: &engine::Target| OF_SERVER.contains(&&*target.keyspace);
+    let of_server = |target: &engine::Target| engine::is_of_server(&target.keyspace);
     matches!(&statement.work, Work::Engine(plan) if !plan.targets().iter().all(of_server))
 }
 
@@ -56,7 +45,7 @@ fn reads_server(text: &str) -> bool {
     text.len() <= INLINE_TEXT_BYTES
         && text.contains("system")
         && matches!(cql::parse(text), Ok(cql::ast::Statement::Select(select))
-            if select.from.keyspace.as_deref().is_some_and(|keyspace| OF_SERVER.contains(&keyspace)))
+            if select.from.keyspace.as_deref().is_some_and(engine::is_of_server))
 }
 
 /// Takes the slot that the level requires for a request that is about to run. The request waits

@@ -10,7 +10,9 @@
 //!
 //! The bounds apply to each core, so that a server admits the bound times its cores. They protect
 //! the process from overload. A `max_concurrency` that is a number, one per server, is separate
-//! (`gate`).
+//! (`gate`). At the bound of the core, a level with less than its part of it is still admitted: no
+//! level is refused for what others keep in flight. The bound of the core is therefore exceeded by
+//! what is due to the levels that come later, at most twice.
 //!
 //! `max_concurrency = 'auto'` adds a limit by work, which `limiter` decides (`sched::control`). It
 //! refuses or holds a request by its age: the time since it arrived at its socket.
@@ -52,14 +54,30 @@ pub enum Decision {
     CoreFull(u32),
 }
 
-/// Decides on a request of a level with `level_in_flight` requests on a core with `core_in_flight`.
+/// Requests in flight on a core when another one arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatementsInFlight {
+    /// Requests of its level.
+    pub of_level: u32,
+    /// Bound of its level, for a level that is not interactive.
+    pub of_level_max: u32,
+    /// Requests of all levels.
+    pub of_core: u32,
+    /// Part of the core that is due to its level, in millionths.
+    pub entitlement_ppm: u32,
+}
+
+/// Decides on a request of a level.
 #[must_use]
-pub fn decide(workload_type: Option<WorkloadType>, level_in_flight: u32, core_in_flight: u32) -> Decision {
-    let share = |max: u32| if workload_type == Some(WorkloadType::Interactive) { max / 2 } else { max };
-    let (level_max, core_max) = (share(LEVEL_IN_FLIGHT_MAX), share(CORE_IN_FLIGHT_MAX));
-    let full = if level_in_flight >= level_max {
+pub fn decide(workload_type: Option<WorkloadType>, in_flight: StatementsInFlight) -> Decision {
+    let StatementsInFlight { of_level, of_level_max, of_core, entitlement_ppm } = in_flight;
+    let part =
+        |max: u32| if workload_type == Some(WorkloadType::Interactive) { max.div_ceil(2) } else { max };
+    let (level_max, core_max) = (part(of_level_max), part(CORE_IN_FLIGHT_MAX));
+    let entitled = u64::from(core_max) * u64::from(entitlement_ppm) / 1_000_000;
+    let full = if of_level >= level_max {
         Decision::LevelFull(level_max)
-    } else if core_in_flight >= core_max {
+    } else if of_core >= core_max && u64::from(of_level) >= entitled {
         Decision::CoreFull(core_max)
     } else {
         return Decision::Admit;
@@ -99,6 +117,15 @@ struct Held {
     /// True once its session has given it up.
     is_gone: Cell<bool>,
     waker: Cell<Option<Waker>>,
+}
+
+/// Time of a request's arrival, and its time limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrived {
+    /// Time since which it waits, ns of the monotonic clock.
+    pub since_ns: u64,
+    /// Its time limit, ns, as far as it is known before its admission.
+    pub time_limit_ns: u64,
 }
 
 /// An admitted request. Dropping it ends the request.
@@ -141,18 +168,17 @@ impl Admission {
         })
     }
 
-    /// Admits a request that waits since `since_ns`. `now_ns` is the present time, both in ns of
-    /// the monotonic clock.
+    /// Admits a request. `now_ns` is the present time in ns of the monotonic clock.
     ///
     /// # Errors
     /// [`Refused`] if the level or the core is at its bound, or if the request came too late.
     pub fn admit(
         self: &Rc<Self>,
         effective: &Rc<Effective>,
-        since_ns: u64,
+        arrived: Arrived,
         now_ns: u64,
     ) -> Result<InFlight, Refused> {
-        self.admit_in_turn(effective, (since_ns, now_ns), false)
+        self.check(effective, arrived, now_ns, false)
     }
 
     /// Admits a request regardless of limits: one on the server's own tables, by which drivers
@@ -164,18 +190,26 @@ impl Admission {
         InFlight { admission: self.clone(), effective: effective.clone() }
     }
 
-    fn admit_in_turn(
+    /// Admits a request. `is_next`: it is the first of the held requests of its level.
+    fn check(
         self: &Rc<Self>,
         effective: &Rc<Effective>,
-        (since_ns, now_ns): (u64, u64),
+        arrived: Arrived,
+        now_ns: u64,
         is_next: bool,
     ) -> Result<InFlight, Refused> {
-        if effective.spec.slots.is_auto {
-            self.check_limit(effective, (since_ns, now_ns), is_next)?;
-        }
         let level = &effective.level;
+        if level.is_limited() {
+            self.check_limit(effective, arrived, now_ns, is_next)?;
+        }
         let of_level = level.in_flight(self.core);
-        match decide(effective.spec.workload_type, of_level, self.in_flight.get()) {
+        let in_flight = StatementsInFlight {
+            of_level,
+            of_level_max: level.in_flight_max(),
+            of_core: self.in_flight.get(),
+            entitlement_ppm: level.entitlement_ppm(self.core),
+        };
+        match decide(effective.spec.workload_type, in_flight) {
             Decision::Admit => Ok(self.admit_always(effective)),
             Decision::Hold => Err(Refused::Hold),
             Decision::LevelFull(max) => Err(self.refuse(level, "its queue is full", of_level, max)),
@@ -189,10 +223,12 @@ impl Admission {
     fn check_limit(
         &self,
         effective: &Effective,
-        (since_ns, now_ns): (u64, u64),
+        Arrived { since_ns, time_limit_ns }: Arrived,
+        now_ns: u64,
         is_next: bool,
     ) -> Result<(), Refused> {
         let level = &effective.level;
+        level.note_time_limit_ns(self.core, time_limit_ns);
         let Some(limit) = level.limit(self.core).get() else { return Ok(()) };
         let age_ns = now_ns.saturating_sub(since_ns);
         // Held requests go first.
@@ -207,7 +243,8 @@ impl Admission {
         };
         let queue_stands = level.queue_stands(self.core, now_ns, age_ns, limit.late_ns());
         let random = lanes::random::u64() as u32;
-        let verdict = limit.admit(Arriving { age_ns, level_in_flight, queue_stands, overload, random });
+        let arriving = Arriving { age_ns, time_limit_ns, level_in_flight, queue_stands, overload, random };
+        let verdict = limit.admit(arriving);
         let (why, pause_ns) = match verdict {
             Verdict::Admit => return Ok(()),
             Verdict::Hold => return Err(Refused::Hold),
@@ -231,7 +268,7 @@ impl Admission {
                 let why = format!(
                     "a statement that waits {} cannot end within its time limit of {}",
                     Milliseconds(age_ns.saturating_add(wait_ns)),
-                    Milliseconds(limit.time_limit_ns)
+                    Milliseconds(time_limit_ns)
                 );
                 (why, retry_ns)
             }
@@ -257,19 +294,18 @@ impl Admission {
     pub async fn hold(
         self: &Rc<Self>,
         effective: &Rc<Effective>,
-        since_ns: u64,
+        arrived: Arrived,
     ) -> Result<InFlight, Rejection> {
         let level = &effective.level;
-        let mut turn = Turn::begin(self, level);
+        let mut entry = HeldEntry::begin(self, level);
         self.watch();
         loop {
-            turn.next().await;
-            let times = (since_ns, lanes::time::monotonic_ns());
-            match self.admit_in_turn(effective, times, true) {
+            entry.next().await;
+            match self.check(effective, arrived, lanes::time::monotonic_ns(), true) {
                 Ok(admitted) => return Ok(admitted),
-                // The next one may have come too late as well. `turn` wakes it when it is dropped.
+                // The next one may have come too late as well. `entry` wakes it when it is dropped.
                 Err(Refused::Overloaded(refused)) => return Err(refused),
-                Err(Refused::Hold) => turn.again(),
+                Err(Refused::Hold) => entry.again(),
             }
         }
     }
@@ -388,17 +424,17 @@ impl Drop for InFlight {
 }
 
 /// Entry of a held request in its level's queue. Dropping it lets the next one be checked.
-struct Turn {
+struct HeldEntry {
     admission: Rc<Admission>,
     level: u64,
     held: Rc<Held>,
 }
 
-impl Turn {
-    fn begin(admission: &Rc<Admission>, level: &Level) -> Turn {
-        let turn = Turn { admission: admission.clone(), level: level.id(), held: Rc::default() };
-        turn.queue(VecDeque::push_back);
-        turn
+impl HeldEntry {
+    fn begin(admission: &Rc<Admission>, level: &Level) -> HeldEntry {
+        let entry = HeldEntry { admission: admission.clone(), level: level.id(), held: Rc::default() };
+        entry.queue(VecDeque::push_back);
+        entry
     }
 
     fn queue(&self, push: impl FnOnce(&mut VecDeque<Rc<Held>>, Rc<Held>)) {
@@ -430,7 +466,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for HeldEntry {
     fn drop(&mut self) {
         self.held.is_gone.set(true);
         match self.held.is_next.get() {
@@ -456,16 +492,55 @@ mod tests {
             (None, 0, 0, Admit),
             (None, level - 1, core - 1, Admit),
             (None, level, level, LevelFull(level)),
-            (None, 0, core, CoreFull(core)),
+            (None, 1, core, CoreFull(core)),
             (Some(Interactive), level / 2 - 1, core / 2 - 1, Admit),
             (Some(Interactive), level / 2, level, LevelFull(INTERACTIVE_IN_FLIGHT_MAX)),
-            (Some(Interactive), 0, core / 2, CoreFull(core / 2)),
+            (Some(Interactive), 1, core / 2, CoreFull(core / 2)),
             (Some(Batch), level - 1, core - 1, Admit),
             (Some(Batch), level, level, Hold),
-            (Some(Batch), 0, core, Hold),
+            (Some(Batch), 1, core, Hold),
         ] {
-            assert_eq!(decide(kind, of_level, of_core), expected, "{kind:?} {of_level} {of_core}");
+            let in_flight = StatementsInFlight { of_level, of_level_max: level, of_core, entitlement_ppm: 1 };
+            assert_eq!(decide(kind, in_flight), expected, "{kind:?} {of_level} {of_core}");
         }
+    }
+
+    #[test]
+    fn level_within_its_part_is_admitted_whatever_others_have_in_flight() {
+        let decide = |workload_type, of_level| {
+            let (of_level_max, of_core) = (LEVEL_IN_FLIGHT_MAX, 10 * CORE_IN_FLIGHT_MAX);
+            let in_flight = StatementsInFlight { of_level, of_level_max, of_core, entitlement_ppm: 100_000 };
+            decide(workload_type, in_flight)
+        };
+        let part = CORE_IN_FLIGHT_MAX / 10;
+        assert_eq!(decide(None, part - 1), Decision::Admit);
+        assert_eq!(decide(None, part), Decision::CoreFull(CORE_IN_FLIGHT_MAX));
+        assert_eq!(decide(Some(WorkloadType::Batch), part - 1), Decision::Admit);
+        let interactive = Some(WorkloadType::Interactive);
+        assert_eq!(decide(interactive, part / 2 - 1), Decision::Admit);
+        assert_eq!(decide(interactive, part / 2), Decision::CoreFull(CORE_IN_FLIGHT_MAX / 2));
+    }
+
+    /// A request with a time limit of 10 s that waits since `since_ns`.
+    fn since(since_ns: u64) -> Arrived {
+        Arrived { since_ns, time_limit_ns: 10_000_000_000 }
+    }
+
+    #[test]
+    fn server_option_limits_levels_without_their_own() {
+        let level = effective("olap", None);
+        let default = |limit| level.level.set_limit(&level.spec, limit);
+        default(crate::DefaultLimit::Statements(2));
+        let admission = Admission::new(0);
+        let inside = [0, 0].map(|_| admission.admit(&level, since(0), 0).expect("below the limit"));
+        assert!(matches!(admission.admit(&level, since(0), 0), Err(Refused::Overloaded(_))));
+        drop(inside);
+        default(crate::DefaultLimit::Auto);
+        assert!(level.level.is_limited());
+        let mut own = level.spec.clone();
+        own.slots.max_concurrency = Some(3);
+        level.level.set_limit(&own, crate::DefaultLimit::Auto);
+        assert!(!level.level.is_limited(), "its own option comes first");
     }
 
     fn effective(name: &str, workload_type: Option<WorkloadType>) -> Rc<Effective> {
@@ -479,20 +554,20 @@ mod tests {
         let (admission, level) = (Admission::new(0), effective("olap", None));
         level.level.record(0, crate::Kind::Read, 1_000_000, 0, false);
         let inside: Vec<_> =
-            (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&level, 0, 0).ok().unwrap()).collect();
+            (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&level, since(0), 0).ok().unwrap()).collect();
         let text = "The service level 'olap' is overloaded: its queue is full (16384 statements in flight on this \
                     core, limit 16384). Try again in 1 ms.";
         assert_eq!(
-            admission.admit(&level, 0, 0).err(),
+            admission.admit(&level, since(0), 0).err(),
             Some(Refused::Overloaded(Rejection { text: text.into(), pause_ns: 0 }))
         );
-        assert!(admission.admit(&effective("oltp", None), 0, 0).is_ok(), "another level has capacity");
+        assert!(admission.admit(&effective("oltp", None), since(0), 0).is_ok(), "another level has capacity");
         let batch = effective("etl", Some(WorkloadType::Batch));
         batch.level.set_in_flight(0, LEVEL_IN_FLIGHT_MAX);
-        assert_eq!(admission.admit(&batch, 0, 0).err(), Some(Refused::Hold));
+        assert_eq!(admission.admit(&batch, since(0), 0).err(), Some(Refused::Hold));
         drop(inside);
         assert_eq!((admission.in_flight(), level.level.in_flight(0)), (0, 0));
-        assert!(admission.admit(&level, 0, 0).is_ok());
+        assert!(admission.admit(&level, since(0), 0).is_ok());
     }
 
     /// Runs `task` on the fast lane of a core.
@@ -513,10 +588,11 @@ mod tests {
     fn held_requests_resume_in_turn_when_one_ends() {
         on_core(async || {
             let (admission, batch) = (Admission::new(0), effective("etl", Some(WorkloadType::Batch)));
-            let mut inside: Vec<_> =
-                (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&batch, 0, 0).ok().unwrap()).collect();
-            assert_eq!(admission.admit(&batch, 0, 0).err(), Some(Refused::Hold));
-            let hold = || Box::pin(admission.hold(&batch, 0));
+            let mut inside: Vec<_> = (0..LEVEL_IN_FLIGHT_MAX)
+                .map(|_| admission.admit(&batch, since(0), 0).ok().unwrap())
+                .collect();
+            assert_eq!(admission.admit(&batch, since(0), 0).err(), Some(Refused::Hold));
+            let hold = || Box::pin(admission.hold(&batch, since(0)));
             let (mut first, mut gone, mut last) = (hold(), hold(), hold());
             assert!(!poll(&mut first) && !poll(&mut gone) && !poll(&mut last));
             inside.pop();
@@ -535,12 +611,13 @@ mod tests {
     fn held_requests_of_closed_sessions_are_removed() {
         on_core(async || {
             let (admission, batch) = (Admission::new(0), effective("etl", Some(WorkloadType::Batch)));
-            let _inside: Vec<_> =
-                (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&batch, 0, 0).ok().unwrap()).collect();
-            let mut first = Box::pin(admission.hold(&batch, 0));
+            let _inside: Vec<_> = (0..LEVEL_IN_FLIGHT_MAX)
+                .map(|_| admission.admit(&batch, since(0), 0).ok().unwrap())
+                .collect();
+            let mut first = Box::pin(admission.hold(&batch, since(0)));
             assert!(!poll(&mut first));
             for _ in 0..1000 {
-                let mut other = Box::pin(admission.hold(&batch, 0));
+                let mut other = Box::pin(admission.hold(&batch, since(0)));
                 assert!(!poll(&mut other));
             }
             assert!(admission.held_count.get() <= 2 * GONE_MIN, "{}", admission.held_count.get());
@@ -553,6 +630,7 @@ mod tests {
         let level = effective("auto", workload_type);
         let mut limited = Effective::clone(&level);
         limited.spec.slots.is_auto = true;
+        limited.level.set_limit(&limited.spec, crate::DefaultLimit::Off);
         let limit = sched::control::ConcurrencyLimit {
             statements: 2,
             target_ns: 8_000_000,
@@ -572,7 +650,7 @@ mod tests {
             const MS: u64 = 1_000_000;
             let (admission, level) = (Admission::new(0), limited(Some(WorkloadType::Interactive)));
             let now_ns = 1_000 * MS;
-            let admit = |age_ns: u64, now_ns: u64| admission.admit(&level, now_ns - age_ns, now_ns);
+            let admit = |age_ns: u64, now_ns: u64| admission.admit(&level, since(now_ns - age_ns), now_ns);
             let first = admit(0, now_ns).ok().unwrap();
             // Ready before the first one was checked: it waited in a queue.
             let second = admit(51 * MS, now_ns + 50 * MS).ok().unwrap();
@@ -600,7 +678,7 @@ mod tests {
             let limit = level.level.limit(0).get().expect("it was set");
             let work_ns = 9_999; // below the least work of what is refused early
             level.level.limit(0).set(&sched::control::ConcurrencyLimit { work_ns, ..limit });
-            let admit = |age_ns: u64, now_ns: u64| admission.admit(&level, now_ns - age_ns, now_ns);
+            let admit = |age_ns: u64, now_ns: u64| admission.admit(&level, since(now_ns - age_ns), now_ns);
             let _inside = [admit(0, 1_000 * MS).ok(), admit(51 * MS, 1_050 * MS).ok()];
             assert_eq!(admit(107 * MS, 1_157 * MS).err(), Some(Refused::Hold));
         });
@@ -611,15 +689,17 @@ mod tests {
         on_core(async || {
             const S: u64 = 1_000_000_000;
             let (admission, batch) = (Admission::new(0), limited(Some(WorkloadType::Batch)));
-            let _inside = [admission.admit(&batch, 0, 0).ok(), admission.admit(&batch, 0, 0).ok()];
-            assert_eq!(admission.admit(&batch, S, 2 * S).err(), Some(Refused::Hold));
+            let _inside =
+                [admission.admit(&batch, since(0), 0).ok(), admission.admit(&batch, since(0), 0).ok()];
+            assert_eq!(admission.admit(&batch, since(S), 2 * S).err(), Some(Refused::Hold));
             assert!(!admission.admit_always(&batch).effective.level.name().is_empty());
             let mut other = Effective::clone(&limited(None));
             other.spec.slots.queue_timeout = Some(Duration::from_secs(2));
             let other = Rc::new(other);
-            let _inside = [admission.admit(&other, 0, 0).ok(), admission.admit(&other, 0, 0).ok()];
-            assert_eq!(admission.admit(&other, S, 2 * S).err(), Some(Refused::Hold));
-            assert!(matches!(admission.admit(&other, S, 3 * S), Err(Refused::Overloaded(_))));
+            let _inside =
+                [admission.admit(&other, since(0), 0).ok(), admission.admit(&other, since(0), 0).ok()];
+            assert_eq!(admission.admit(&other, since(S), 2 * S).err(), Some(Refused::Hold));
+            assert!(matches!(admission.admit(&other, since(S), 3 * S), Err(Refused::Overloaded(_))));
         });
     }
 }

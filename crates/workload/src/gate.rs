@@ -7,6 +7,14 @@ use std::time::Duration;
 
 use crate::slots::{Arrival, Occupancy, SlotLimits};
 
+/// Statements whose time in a slot must be known before a wait is predicted.
+const HELD_MIN: u64 = 8;
+/// Part of a new time in the mean: one in this many.
+const HELD_PART: u64 = 8;
+/// Largest time that enters the mean, as a multiple of it. One exceptional statement predicts
+/// nothing about the next ones.
+const HELD_MAX: u64 = 4;
+
 /// Marks the absence of a limit in an atomic number.
 const NONE: u64 = u64::MAX;
 
@@ -19,6 +27,9 @@ pub(crate) struct Gate {
     queue_timeout_ms: AtomicU64,
     /// Next number of a waiter.
     next: AtomicU64,
+    /// Recent mean time in a slot, ns, and the number of times in it. Races lose a time at most.
+    held_ns: AtomicU64,
+    held: AtomicU64,
     counts: Counts,
 }
 
@@ -27,6 +38,7 @@ pub(crate) struct Gate {
 struct Counts {
     full: AtomicU64,
     timed_out: AtomicU64,
+    predicted: AtomicU64,
     waited: AtomicU64,
     waited_ns: AtomicU64,
 }
@@ -40,6 +52,8 @@ pub struct SlotUse {
     pub full: u64,
     /// Statements refused because they waited too long.
     pub timed_out: u64,
+    /// Statements refused at once because their wait would have been too long.
+    pub predicted: u64,
     /// Statements admitted after a wait.
     pub waited: u64,
     /// Total wait of those admitted after a wait, ns.
@@ -54,6 +68,8 @@ impl Gate {
             max_queue_size: AtomicU32::new(0),
             queue_timeout_ms: AtomicU64::new(NONE),
             next: AtomicU64::new(0),
+            held_ns: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             counts: Counts::default(),
         };
         gate.set(&SlotLimits::NONE);
@@ -117,6 +133,30 @@ impl Gate {
         self.counts.timed_out.fetch_add(1, Relaxed);
     }
 
+    /// Counts a statement that was refused because its wait would have been too long.
+    pub(crate) fn count_predicted(&self) {
+        self.counts.predicted.fetch_add(1, Relaxed);
+    }
+
+    /// Records the time for which a statement has held its slot.
+    pub(crate) fn record_held(&self, ns: u64) {
+        let held_ns = match (self.held.fetch_add(1, Relaxed), self.held_ns.load(Relaxed)) {
+            (0, _) => ns,
+            (_, mean) => mean - mean / HELD_PART + ns.min(mean.max(1).saturating_mul(HELD_MAX)) / HELD_PART,
+        };
+        self.held_ns.store(held_ns, Relaxed);
+    }
+
+    /// Returns the expected wait for a slot with `ahead` statements in the queue, ns: by Little's
+    /// law, slots become free once in the mean time in a slot, divided by their number. `None`: too
+    /// few statements have ended.
+    pub(crate) fn expected_wait_ns(&self, ahead: u32) -> Option<u64> {
+        let slots = u64::from(self.limits().max_concurrency?.max(1));
+        let is_known = self.held.load(Relaxed) >= HELD_MIN;
+        let all_ns = self.held_ns.load(Relaxed).saturating_mul(u64::from(ahead) + 1);
+        is_known.then_some(all_ns / slots)
+    }
+
     /// Counts a statement that was admitted after a wait.
     pub(crate) fn count_waited(&self, waited_ns: u64) {
         self.counts.waited.fetch_add(1, Relaxed);
@@ -124,13 +164,43 @@ impl Gate {
     }
 
     pub(crate) fn slot_use(&self) -> SlotUse {
-        let Counts { full, timed_out, waited, waited_ns } = &self.counts;
+        let Counts { full, timed_out, predicted, waited, waited_ns } = &self.counts;
         SlotUse {
             occupancy: self.occupancy(),
             full: full.load(Relaxed),
             timed_out: timed_out.load(Relaxed),
+            predicted: predicted.load(Relaxed),
             waited: waited.load(Relaxed),
             waited_ns: waited_ns.load(Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_is_expected_from_the_time_in_a_slot() {
+        const MS: u64 = 1_000_000;
+        let gate = Gate::new();
+        gate.set(&SlotLimits { max_concurrency: Some(4), ..SlotLimits::NONE });
+        (1..HELD_MIN).for_each(|_| gate.record_held(100 * MS));
+        assert_eq!(gate.expected_wait_ns(0), None, "too few");
+        gate.record_held(100 * MS);
+        assert_eq!(
+            [0, 3, 39].map(|ahead| gate.expected_wait_ns(ahead)),
+            [25, 100, 1000].map(|ms| Some(ms * MS))
+        );
+        gate.record_held(1_000_000 * MS);
+        assert_eq!(
+            gate.expected_wait_ns(3),
+            Some(137 * MS + MS / 2),
+            "an exception counts four times the mean"
+        );
+        (0..100).for_each(|_| gate.record_held(0));
+        assert!(gate.expected_wait_ns(3) < Some(MS));
+        gate.set(&SlotLimits::NONE);
+        assert_eq!(gate.expected_wait_ns(3), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Holds the `latency_target` of levels: moves their shares between `shares_min` and `shares_max`
 //! once a second. [`sched::control::Latency`] decides; `docs/scheduler.md` derives it.
 //!
-//! The 99th percentile is that of the server: from when a statement's connection was ready until
-//! its answer was encoded.
+//! The 99th percentile is that of the server: from when a statement arrived, or over SQL since the
+//! one before it on its connection has ended, until its answer was encoded.
 
 use lanes::{GroupSpec, Usage};
 use sched::control::{Latency, LatencyInput};

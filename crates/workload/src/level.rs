@@ -1,19 +1,20 @@
 //! Identity of a level from creation to end, across alterations: name, group, and counters per
 //! core. Only the fast lane of a core writes its counters, with plain loads and stores.
 //!
-//! Memory: 128 bytes per level and core, and about 14 KiB more once that core has served the level.
+//! Memory: 256 bytes per level and core, and about 14 KiB more once that core has served the level.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lanes::{Group, Lanes};
-use sched::control::StandingQueue;
+use sched::control::{LimitChange, StandingQueue};
 
+use crate::admission::LEVEL_IN_FLIGHT_MAX;
 use crate::candidates::{Candidate, Candidates};
 use crate::gate::{Gate, SlotUse};
 use crate::histogram::{Histogram, Merged, count};
-use crate::limits::{LatencyUse, LimitCell, LimitUse};
+use crate::limits::{DefaultLimit, LatencyUse, LimitCell, LimitUse};
 use crate::{Account, LevelMemory, LevelSpec, Memory, MemoryLimits, SlotLimits};
 
 /// Kind of a request, for the statistics.
@@ -56,6 +57,12 @@ pub struct Level {
     own_memory: Arc<LevelMemory>,
     /// Statements with actions for overload, of all levels.
     candidates: Arc<Candidates>,
+    /// True if the limiter bounds its statements in flight.
+    is_limited: AtomicBool,
+    /// Bound of its statements in flight on each core, beside the limiter.
+    in_flight_max: AtomicU32,
+    /// Number of changes of its limits, by [`LimitChange`].
+    limit_changes: [AtomicU64; LimitChange::ALL.len()],
     /// Recent mean queue delay, ns, with a limiter.
     queue_delay_ns: AtomicU64,
     /// True with a `latency_target`.
@@ -86,6 +93,10 @@ struct OnCore {
     /// A [`StandingQueue`] as words.
     queue: [AtomicU64; 4],
     limit: LimitCell,
+    /// Part of the core that is not due to the level, in millionths. 0 before the first decision.
+    not_entitled_ppm: AtomicU32,
+    /// Longest time limit of the statements that arrived since the last decision, ns.
+    time_limit_ns: AtomicU64,
     /// Response times, with a `latency_target`.
     response: OnceLock<Box<Histogram>>,
     stats: OnceLock<Box<Stats>>,
@@ -128,6 +139,9 @@ impl Level {
             memory,
             own_memory,
             candidates: Arc::default(),
+            is_limited: AtomicBool::new(false),
+            in_flight_max: AtomicU32::new(LEVEL_IN_FLIGHT_MAX),
+            limit_changes: Default::default(),
             queue_delay_ns: AtomicU64::new(0),
             has_target: AtomicBool::new(false),
             latency: Mutex::new(None),
@@ -235,6 +249,46 @@ impl Level {
         &self.cores[core].limit
     }
 
+    /// Returns true if the limiter bounds its statements in flight.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.is_limited.load(Relaxed)
+    }
+
+    /// Returns the bound of its statements in flight on each core, beside the limiter.
+    pub(crate) fn in_flight_max(&self) -> u32 {
+        self.in_flight_max.load(Relaxed)
+    }
+
+    /// Returns the part of `core` that is due to the level, in millionths: all of it before the
+    /// first decision.
+    pub(crate) fn entitlement_ppm(&self, core: usize) -> u32 {
+        1_000_000_u32.saturating_sub(self.cores[core].not_entitled_ppm.load(Relaxed))
+    }
+
+    pub(crate) fn set_entitlement_ppm(&self, core: usize, ppm: u32) {
+        self.cores[core].not_entitled_ppm.store(1_000_000_u32.saturating_sub(ppm), Relaxed);
+    }
+
+    /// Records the time limit of an arriving statement. Call it on the fast lane of `core` only.
+    pub(crate) fn note_time_limit_ns(&self, core: usize, ns: u64) {
+        let longest_ns = &self.cores[core].time_limit_ns;
+        if ns > longest_ns.load(Relaxed) {
+            longest_ns.store(ns, Relaxed);
+        }
+    }
+
+    /// Returns the longest time limit of the statements that arrived on all cores since the last
+    /// call, ns. 0: none arrived.
+    pub(crate) fn take_time_limit_ns(&self) -> u64 {
+        self.cores.iter().map(|core| core.time_limit_ns.swap(0, Relaxed)).max().unwrap_or(0)
+    }
+
+    /// Counts a change of the limit on a core.
+    pub(crate) fn count_limit_change(&self, change: LimitChange) {
+        count(&self.limit_changes[change as usize], 1);
+    }
+
     fn latency_use_mut(&self) -> MutexGuard<'_, Option<LatencyUse>> {
         self.latency.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,16 +333,38 @@ impl Level {
         })
     }
 
-    /// Applies the options for slots and memory, also to running and waiting statements.
-    pub(crate) fn set(self: &Arc<Self>, lanes: &Lanes, spec: &LevelSpec) {
+    /// Returns the present limit on each core, by its number, and the changes so far.
+    pub(crate) fn limit_of_cores(&self) -> (Vec<(usize, u32)>, [u64; LimitChange::ALL.len()]) {
+        let limits = self.cores.iter().enumerate();
+        let limits = limits.filter_map(|(core, of)| Some((core, of.limit.get()?.statements))).collect();
+        (limits, self.limit_changes.each_ref().map(|changes| changes.load(Relaxed)))
+    }
+
+    /// Applies the options for slots and memory, also to running and waiting statements. `default`
+    /// is the limit of levels without `max_concurrency`.
+    pub(crate) fn set(self: &Arc<Self>, lanes: &Lanes, spec: &LevelSpec, default: DefaultLimit) {
         self.memory.alter(&self.own_memory, spec.shares, &spec.memory);
         self.has_target.store(spec.latency.target.is_some(), Relaxed);
         // Altering the group has set the configured shares.
         *self.latency_use_mut() = None;
-        if !spec.slots.is_auto {
+        self.set_limit(spec, default);
+        self.set_slots(lanes, &spec.slots);
+    }
+
+    /// Applies the limit of statements in flight.
+    pub(crate) fn set_limit(&self, spec: &LevelSpec, default: DefaultLimit) {
+        let own = spec.slots.is_auto || spec.slots.max_concurrency.is_some();
+        let default = if own { DefaultLimit::Off } else { default };
+        let is_limited = spec.slots.is_auto || default == DefaultLimit::Auto;
+        self.is_limited.store(is_limited, Relaxed);
+        if !is_limited {
             self.cores.iter().for_each(|core| core.limit.clear());
         }
-        self.set_slots(lanes, &spec.slots);
+        let max = match default {
+            DefaultLimit::Statements(max) => max.clamp(1, LEVEL_IN_FLIGHT_MAX),
+            DefaultLimit::Off | DefaultLimit::Auto => LEVEL_IN_FLIGHT_MAX,
+        };
+        self.in_flight_max.store(max, Relaxed);
     }
 
     /// Retires a dropped level: admits all waiting statements. Memory of running statements is

@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use lanes::{Group, Lanes};
 use units::percent_text;
 
 use crate::candidates::Candidates;
+use crate::limits::DefaultLimit;
 use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, Entry, LatencyTarget, Level, LevelSpec, Memory};
 
 /// Bound of the number of levels. The lanes support ten times as many groups. A level needs at
@@ -147,6 +148,7 @@ pub struct Levels {
     /// Statements with actions for overload.
     pub(crate) candidates: Arc<Candidates>,
     current: ArcSwap<Catalog>,
+    default_limit: Mutex<DefaultLimit>,
 }
 
 impl Levels {
@@ -168,6 +170,7 @@ impl Levels {
             candidates: candidates.clone(),
             lanes,
             current: ArcSwap::from_pointee(Catalog { entries }),
+            default_limit: Mutex::default(),
         })
     }
 
@@ -175,6 +178,16 @@ impl Levels {
     #[must_use]
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
+    }
+
+    /// Sets the limit of levels without `max_concurrency`, also for those that exist.
+    pub fn set_default_limit(&self, limit: DefaultLimit) {
+        *self.default_limit.lock().unwrap_or_else(PoisonError::into_inner) = limit;
+        self.catalog().entries().for_each(|entry| entry.level.set_limit(&entry.spec, limit));
+    }
+
+    fn default_limit(&self) -> DefaultLimit {
+        *self.default_limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the present catalog.
@@ -198,7 +211,7 @@ impl Levels {
         let group = self.lanes.create_group(Group::USERS, spec.group_spec());
         let level = Level::new(spec.name.clone(), group, self.lanes.cores(), &self.memory);
         let level = Arc::new(level.with_candidates(&self.candidates));
-        level.set(&self.lanes, &spec);
+        level.set(&self.lanes, &spec, self.default_limit());
         catalog.entries.insert(spec.name.clone(), Arc::new(Entry { level, spec }));
         self.current.store(Arc::new(catalog));
         Ok(())
@@ -217,7 +230,7 @@ impl Levels {
         self.lanes.alter_group(level.group(), spec.group_spec());
         *entry = Arc::new(Entry { level: level.clone(), spec: spec.clone() });
         self.current.store(Arc::new(catalog));
-        level.set(&self.lanes, &spec);
+        level.set(&self.lanes, &spec, self.default_limit());
         Ok(())
     }
 

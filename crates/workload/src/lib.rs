@@ -31,15 +31,15 @@ mod waits;
 mod watch;
 
 pub use admission::{
-    Admission, CORE_IN_FLIGHT_MAX, Decision, INTERACTIVE_IN_FLIGHT_MAX, InFlight, LEVEL_IN_FLIGHT_MAX,
-    Refused, Rejection, decide,
+    Admission, Arrived, CORE_IN_FLIGHT_MAX, Decision, INTERACTIVE_IN_FLIGHT_MAX, InFlight,
+    LEVEL_IN_FLIGHT_MAX, Refused, Rejection, StatementsInFlight, decide,
 };
 pub use effective::{Effective, merge};
 pub use gate::SlotUse;
 pub use level::{Entry, Kind, Level};
 pub use levels::{Catalog, LEVELS_MAX, LevelError, Levels};
 pub use limiter::limit_levels;
-pub use limits::{LatencyUse, LimitUse};
+pub use limits::{DefaultLimit, LatencyUse, LimitUse};
 pub use memory::{
     Account, LevelMemory, Memory, MemoryLimits, MemoryRequest, MemoryUse, PAGE_BYTES, entitlement,
 };

@@ -1,6 +1,8 @@
-//! Limits the concurrency of levels with `max_concurrency = 'auto'`. A task on core 0 measures the
-//! work of a level's statements every [`INTERVAL_NS`], and publishes a limit for each core.
-//! Admission applies it. [`sched::control::Concurrency`] decides; `docs/scheduler.md` derives it.
+//! Limits the concurrency of levels with `max_concurrency = 'auto'`, and of levels without the
+//! option if the server's `concurrency_limit` is `auto`. A task on core 0 measures the work of a
+//! level's statements every [`INTERVAL_NS`], and publishes a limit for each core, and the part of
+//! the core that is due to each level. Admission applies them. [`sched::control::Concurrency`]
+//! decides; `docs/scheduler.md` derives it.
 //!
 //! ```text
 //!   lanes: CPU, disk ─┐                                          ┌─▶ core 0: OnCore::limit ─▶ admission
@@ -8,9 +10,10 @@
 //!   active levels ────┘                          (of each core)  └─▶ core 1: …
 //! ```
 //!
-//! Limits: work is measured over all cores, because a statement works where its data is. The
-//! entitlement counts the levels of users alone. A level is active on a core if a statement is in
-//! flight there, or ended since the last decision.
+//! Limits: without a level to limit, entitlements are up to [`IDLE`] old. Work is measured over all
+//! cores, because a statement works where its data is. The entitlement counts the levels of users
+//! alone. A level is active on a core if a statement is in flight there, or ended since the last
+//! decision.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,6 +35,8 @@ const IDLE: Duration = Duration::from_millis(500);
 const LOG_WRITES_MAX: u64 = 8;
 /// Work units charged for the decision on one level and core: about 0.1 µs.
 const DECISION_UNITS: u32 = 1;
+/// Time for which the longest time limit of statements counts, ns.
+const TIME_LIMITS_NS: u64 = 1_000_000_000;
 
 /// Measurements of a level, summed over cores, at the last decision.
 struct Known {
@@ -44,6 +49,9 @@ struct Known {
     queue: (u64, u64),
     /// The state of each core.
     cores: Vec<Concurrency>,
+    /// Longest time limits of statements, ns: in this period and in the one before; its begin.
+    time_limits_ns: (u64, u64),
+    period_ns: u64,
     /// Decision in which it was seen last.
     seen: u64,
 }
@@ -51,11 +59,12 @@ struct Known {
 /// The limiter of all levels of this process.
 struct Limiter {
     levels: Arc<Levels>,
-    /// Time limit of statements of levels without a timeout, ns.
+    /// Time limit of a level before its first statement, ns.
     time_limit_ns: u64,
     known: HashMap<u64, Known>,
-    /// Statements ended by level and core, to know which levels are active.
-    ended: HashMap<u64, Vec<u64>>,
+    /// State of each level on each core at the last decision: true if it was active, and the number
+    /// of its statements that had ended.
+    active: HashMap<u64, Vec<(bool, u64)>>,
     log: Usage,
     decisions: u64,
     last_ns: u64,
@@ -64,16 +73,16 @@ struct Limiter {
 }
 
 /// Decides on the limits of all levels, and on their shares for latency targets, until the process
-/// ends. `time_limit` is that of statements of levels without a timeout. Run it once, on core 0's
-/// fast lane, in [`Group::CONTROL`].
+/// ends. `time_limit` is that of a level before its first statement. Run it once, on core 0's fast
+/// lane, in [`Group::CONTROL`].
 pub async fn limit_levels(levels: Arc<Levels>, time_limit: Duration) {
     let time_limit_ns = nanoseconds(time_limit);
     let last_ns = lanes::time::monotonic_ns();
-    let (known, ended, log) = (HashMap::new(), HashMap::new(), Usage::default());
+    let (known, active, log) = (HashMap::new(), HashMap::new(), Usage::default());
     let (latencies, overload) = (Latencies::default(), Overload::default());
     let decisions = 0;
     let mut limiter =
-        Limiter { levels, time_limit_ns, known, ended, log, decisions, last_ns, latencies, overload };
+        Limiter { levels, time_limit_ns, known, active, log, decisions, last_ns, latencies, overload };
     loop {
         let is_used = limiter.decide().await;
         let now_ns = lanes::time::monotonic_ns();
@@ -95,47 +104,67 @@ impl Limiter {
     /// Measures, and publishes the limits. Returns false if no level has one.
     async fn decide(&mut self) -> bool {
         let catalog = self.levels.catalog();
-        let is_used = catalog.entries().any(|entry| entry.spec.slots.is_auto);
-        if !is_used {
-            (self.known, self.ended) = (HashMap::new(), HashMap::new());
-            return false;
-        }
         let now_ns = lanes::time::monotonic_ns();
         let interval_ns = now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns));
         self.decisions += 1;
         let cores = self.levels.lanes.cores();
         let mut active = vec![Active::default(); cores];
+        let mut is_used = false;
         for entry in catalog.entries() {
             self.count_active(entry, &mut active);
+            is_used |= entry.level.is_limited();
             if lanes::spend(DECISION_UNITS) {
                 lanes::yield_now().await;
             }
         }
         let log_write_ns = self.log_write_ns();
-        for entry in catalog.entries().filter(|entry| entry.spec.slots.is_auto) {
-            self.limit(entry, interval_ns, log_write_ns, &active);
+        for entry in catalog.entries() {
+            self.entitle(entry, &active);
+            if entry.level.is_limited() {
+                self.limit(entry, (now_ns, interval_ns), log_write_ns);
+            }
             if lanes::spend(DECISION_UNITS * cores as u32) {
                 lanes::yield_now().await;
             }
         }
         let decisions = self.decisions;
         self.known.retain(|_, known| known.seen == decisions);
-        if self.ended.len() > 2 * catalog.entries().count() {
+        if self.active.len() > 2 * catalog.entries().count() {
             let known: HashSet<u64> = catalog.entries().map(|entry| entry.level.id()).collect();
-            self.ended.retain(|id, _| known.contains(id));
+            self.active.retain(|id, _| known.contains(id));
         }
-        true
+        is_used
     }
 
     /// Adds a level to the sums of the cores on which it is active.
     fn count_active(&mut self, entry: &Entry, active: &mut [Active]) {
-        let before = self.ended.entry(entry.level.id()).or_insert_with(|| vec![0; active.len()]);
-        for (core, (active, before)) in active.iter_mut().zip(before).enumerate() {
+        let before = self.active.entry(entry.level.id()).or_insert_with(|| vec![(false, 0); active.len()]);
+        for (core, (active, (is_active, before))) in active.iter_mut().zip(before).enumerate() {
             let ended = entry.level.ended(core);
-            if std::mem::replace(before, ended) != ended || entry.level.in_flight(core) > 0 {
+            *is_active = std::mem::replace(before, ended) != ended || entry.level.in_flight(core) > 0;
+            if *is_active {
                 active.shares = active.shares.saturating_add(entry.level.shares_now(&entry.spec));
                 active.min_ppm = active.min_ppm.saturating_add(entry.spec.cpu_min_ppm);
             }
+        }
+    }
+
+    /// Publishes the part of each core that is due to a level. One that is not active there gets
+    /// what would be due to it with a statement.
+    fn entitle(&self, entry: &Entry, active: &[Active]) {
+        let Entry { level, spec } = entry;
+        let shares = level.shares_now(spec);
+        let own = &self.active[&level.id()];
+        for (core, (active, (is_active, _))) in active.iter().zip(own).enumerate() {
+            let (own_shares, own_min_ppm) = if *is_active { (0, 0) } else { (shares, spec.cpu_min_ppm) };
+            let ppm = entitlement_ppm(
+                shares,
+                active.shares.saturating_add(own_shares),
+                spec.cpu_min_ppm,
+                active.min_ppm.saturating_add(own_min_ppm),
+                spec.cpu_limit_ppm,
+            );
+            level.set_entitlement_ppm(core, ppm);
         }
     }
 
@@ -147,11 +176,11 @@ impl Limiter {
         device_ns(&now, &before).checked_div(now.disk_write_ops - before.disk_write_ops).unwrap_or(0)
     }
 
-    fn limit(&mut self, entry: &Entry, interval_ns: u64, log_write_ns: u64, active: &[Active]) {
+    fn limit(&mut self, entry: &Entry, (now_ns, interval_ns): (u64, u64), log_write_ns: u64) {
         let Entry { level, spec } = entry;
         let totals = level.totals();
         let usage = self.levels.lanes.usage(level.group());
-        let cores = active.len();
+        let cores = self.levels.lanes.cores();
         let sum = |of: &dyn Fn(usize) -> u64| (0..cores).map(of).sum::<u64>();
         let ended = sum(&|core| level.ended(core));
         let refusal_ns = sum(&|core| level.refusal_ns(core));
@@ -163,11 +192,13 @@ impl Limiter {
             refusal_ns,
             queue: (totals.queue.sum_ns, totals.queue.count),
             cores: vec![Concurrency::default(); cores],
+            time_limits_ns: (0, 0),
+            period_ns: now_ns,
             seen: 0,
         });
         known.seen = self.decisions;
         let refused_ns = refusal_ns - known.refusal_ns;
-        let in_flight = totals.in_flight.max(1);
+        let time_limit_ns = known.time_limit_ns(level.take_time_limit_ns(), now_ns);
         let used_ns = cpu_ns(&usage).saturating_sub(cpu_ns(&known.usage)).saturating_sub(refused_ns);
         let new_writes = writes.count - known.writes.0;
         let served_ns = writes.sum_ns.wrapping_sub(known.writes.1);
@@ -179,9 +210,9 @@ impl Limiter {
             refusal_ns: refused_ns,
             disk_ns: usage.disk_ns - known.usage.disk_ns,
             device_ns: device_ns(&usage, &known.usage).saturating_add(log_ns),
-            running_ns: used_ns / in_flight,
+            running: u32::try_from(totals.in_flight).unwrap_or(u32::MAX),
             entitlement_ppm: 0,
-            time_limit_ns: spec.timeout.map_or(self.time_limit_ns, nanoseconds),
+            time_limit_ns: time_limit_ns.unwrap_or(self.time_limit_ns),
             latency_target_ns: spec.latency.target.map(nanoseconds),
             limit_max: match spec.workload_type {
                 Some(WorkloadType::Interactive) => INTERACTIVE_IN_FLIGHT_MAX,
@@ -195,17 +226,29 @@ impl Limiter {
         if queue.1 > before.1 {
             level.set_queue_delay_ns((queue.0 - before.0) / (queue.1 - before.1));
         }
-        for (core, (state, active)) in known.cores.iter_mut().zip(active).enumerate() {
-            let shares = level.shares_now(spec);
-            let is_active = active.shares >= shares;
-            let entitlement_ppm = entitlement_ppm(
-                shares,
-                active.shares.saturating_add(if is_active { 0 } else { shares }),
-                spec.cpu_min_ppm,
-                active.min_ppm,
-                spec.cpu_limit_ppm,
-            );
-            level.limit(core).set(&state.decide(ConcurrencyInput { entitlement_ppm, ..of_all }));
+        for (core, state) in known.cores.iter_mut().enumerate() {
+            let entitlement_ppm = level.entitlement_ppm(core);
+            let limit = state.decide(ConcurrencyInput { entitlement_ppm, ..of_all });
+            let before = level.limit(core).get();
+            let change = before.and_then(|before| limit.change_from(&before));
+            change.into_iter().for_each(|change| level.count_limit_change(change));
+            level.limit(core).set(&limit);
         }
+    }
+}
+
+impl Known {
+    /// Returns the longest time limit of the statements of the last one to two periods, ns, from
+    /// that since the last decision. `None`: none arrived.
+    fn time_limit_ns(&mut self, arrived_ns: u64, now_ns: u64) -> Option<u64> {
+        let (now, before) = self.time_limits_ns;
+        let longest_ns = now.max(arrived_ns);
+        // Without statements the last value stays.
+        if longest_ns > 0 && now_ns.saturating_sub(self.period_ns) >= TIME_LIMITS_NS {
+            (self.time_limits_ns, self.period_ns) = ((0, longest_ns), now_ns);
+        } else {
+            self.time_limits_ns = (longest_ns, before);
+        }
+        Some(longest_ns.max(before)).filter(|ns| *ns > 0)
     }
 }

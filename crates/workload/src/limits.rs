@@ -6,6 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use sched::control::{ConcurrencyLimit, LatencyReason};
 
+/// The server's option `concurrency_limit`: the limit of levels without `max_concurrency`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DefaultLimit {
+    /// Only the bounds that protect the process.
+    #[default]
+    Off,
+    /// As with `max_concurrency = 'auto'`.
+    Auto,
+    /// This number of statements in flight on each core.
+    Statements(u32),
+}
+
 /// The limit of a level on one core, as numbers that core 0 writes and that core reads. A mixture
 /// of two decisions does no harm.
 #[derive(Default)]

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::fmt::Write;
 
 use lanes::{Group, Usage};
+use sched::control::LimitChange;
 
 use crate::histogram::Merged;
 use crate::level::Totals;
@@ -22,13 +23,14 @@ const ADMISSION: [Metric<Totals>; 2] = [
     ("fairlane_in_flight", "", "Admitted requests that have not ended.", |t| t.in_flight as f64),
 ];
 
-const SLOTS: [Metric<SlotUse>; 6] = [
+const SLOTS: [Metric<SlotUse>; 7] = [
     ("fairlane_slots_running", "", "Statements with a slot of max_concurrency.", |u| {
         u.occupancy.running.into()
     }),
     ("fairlane_slots_waiting", "", "Statements waiting for a slot.", |u| u.occupancy.waiting.into()),
     ("fairlane_slots_refused_total", ",why=\"full\"", "Statements refused a slot.", |u| u.full as f64),
     ("fairlane_slots_refused_total", ",why=\"late\"", "", |u| u.timed_out as f64),
+    ("fairlane_slots_refused_total", ",why=\"predicted\"", "", |u| u.predicted as f64),
     ("fairlane_slots_waited_total", "", "Statements that got a slot after a wait.", |u| u.waited as f64),
     (
         "fairlane_slots_wait_seconds_total",
@@ -38,9 +40,8 @@ const SLOTS: [Metric<SlotUse>; 6] = [
     ),
 ];
 
-/// Limits of the levels with `max_concurrency = 'auto'`.
-const LIMITS: [Metric<LimitUse>; 4] = [
-    ("fairlane_concurrency_limit", "", "Statements that the limiter lets run.", |u| u.statements as f64),
+/// State of the limiter, for levels that it limits.
+const LIMITS: [Metric<LimitUse>; 3] = [
     ("fairlane_statement_work_seconds", "", "Measured CPU or disk time of a statement.", |u| {
         seconds(u.work_ns)
     }),
@@ -172,6 +173,26 @@ fn slots(entry: &Entry) -> Option<SlotUse> {
     (entry.spec.slots.max_concurrency.is_some() || slots != SlotUse::default()).then_some(slots)
 }
 
+/// Appends the limit of each core, and why limits have changed, for levels with a limiter.
+fn limits(out: &mut String, levels: &[(String, &Entry)]) {
+    let limited = |entry: &Entry| Some(entry.level.limit_of_cores()).filter(|(cores, _)| !cores.is_empty());
+    let limits = each(levels, limited);
+    head(out, "fairlane_limit", "gauge", "Statements that the limiter lets run on a core.");
+    for (level, (cores, _)) in &limits {
+        for (core, statements) in cores {
+            let _ = writeln!(out, "fairlane_limit{{{level},core=\"{core}\"}} {statements}");
+        }
+    }
+    let help = "Changes of the limit of a core, by the measurement that changed most.";
+    head(out, "fairlane_limit_changes_total", "counter", help);
+    for (level, (_, changes)) in &limits {
+        for (change, count) in LimitChange::ALL.iter().zip(changes) {
+            let why = change.name();
+            let _ = writeln!(out, "fairlane_limit_changes_total{{{level},why=\"{why}\"}} {count}");
+        }
+    }
+}
+
 fn requests(out: &mut String, levels: &[(String, &Entry)]) {
     let totals = each(levels, |entry| Some(entry.level.totals()));
     head(out, "fairlane_requests_total", "counter", "Finished requests.");
@@ -190,6 +211,7 @@ fn requests(out: &mut String, levels: &[(String, &Entry)]) {
     }
     table(out, &ADMISSION, &totals);
     table(out, &SLOTS, &each(levels, slots));
+    limits(out, levels);
     table(out, &LIMITS, &each(levels, |entry| entry.level.limit_use()));
     table(out, &MEMORY, &each(levels, |entry| Some(entry.level.memory().usage())));
     let service = "fairlane_service_time_seconds";

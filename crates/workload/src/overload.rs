@@ -7,6 +7,8 @@
 //!    otherwise by the bytes that it has read. A statement that holds borrowed memory without
 //!    growing is found in this way too.
 //! 3. [`QUIET`] looks without overload end all suspensions.
+//!
+//! A statement that is held is no sign of overload: a level with a backlog always holds some.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,8 +32,9 @@ enum Lack {
 #[derive(Default)]
 pub(crate) struct Overload {
     last_ns: u64,
-    /// Refused requests for memory and refused statements, at the last look.
-    refused: (u64, u64),
+    /// Refused requests for memory and refused statements, at the last look. `None`: no statement
+    /// could be asked then.
+    refused: Option<(u64, u64)>,
     quiet: u32,
 }
 
@@ -44,6 +47,7 @@ impl Overload {
         self.last_ns = now_ns;
         let running = levels.candidates.running();
         if running.is_empty() {
+            self.refused = None;
             return;
         }
         let catalog = levels.catalog();
@@ -54,7 +58,8 @@ impl Overload {
             refused.1 += entry.level.shed();
             lagging = lagging.or_else(|| memory.is_lagging.then(|| entry.spec.name.clone()));
         }
-        let before = std::mem::replace(&mut self.refused, refused);
+        // The first look at candidates only notes what was refused before they began.
+        let before = self.refused.replace(refused).unwrap_or(refused);
         let (lack, why) = match lagging {
             Some(level) => (Lack::Memory, format!("service level '{level}' lacks memory that is due to it")),
             None if refused.0 > before.0 => (Lack::Memory, "query memory is short".to_owned()),
@@ -124,5 +129,26 @@ mod tests {
         assert_eq!(next(Lack::Memory), Some((1, 900)));
         drop(one);
         assert_eq!(next(Lack::Memory), None);
+    }
+
+    #[test]
+    fn statement_is_not_asked_for_refusals_before_it_began() {
+        let lanes =
+            lanes::Lanes::start(lanes::Config { cores: vec![0], pin: false, ..lanes::Config::detect() });
+        let lanes = lanes.expect("lanes start");
+        let levels = Levels::new(lanes.clone());
+        let level = levels.catalog().default_level().level.clone();
+        let mut overload = Overload::default();
+        let mut look = |second: u64| overload.decide(&levels, second * EVERY_NS);
+        level.record_shed(0);
+        look(1);
+        let candidate = level.candidate(1);
+        look(2);
+        assert!(candidate.can_be_asked(), "it was refused before the statement began");
+        level.record_shed(0);
+        look(3);
+        assert!(!candidate.can_be_asked());
+        drop((candidate, level, levels));
+        lanes.shutdown();
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! Altered limits apply at once, also to waiting statements.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Queue length of a level without `max_queue_size`.
@@ -122,60 +122,84 @@ pub struct Waiter<T> {
 }
 
 impl<T> Waiter<T> {
-    /// Returns the deadline of the wait, ns.
-    fn deadline_ns(&self, limits: &SlotLimits) -> u64 {
-        let longest = limits.queue_timeout.unwrap_or(self.default_timeout);
-        self.since_ns.saturating_add(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX))
+    /// Returns the deadline of the wait without a `queue_timeout`, ns.
+    fn own_deadline_ns(&self) -> u64 {
+        self.since_ns.saturating_add(nanoseconds(self.default_timeout))
     }
 }
 
-/// Wait queue of a level: first in, first out. [`Occupancy::arrive`] bounds its length.
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Wait queue of a level, in the order of the waiters' numbers: first in, first out.
+/// [`Occupancy::arrive`] bounds its length. Every operation takes logarithmic time.
 #[derive(Debug)]
-pub struct Queue<T>(VecDeque<Waiter<T>>);
+pub struct Queue<T> {
+    waiters: BTreeMap<u64, Waiter<T>>,
+    /// Deadlines without a `queue_timeout`, ns, with the numbers of their waiters.
+    deadlines: BTreeSet<(u64, u64)>,
+}
 
 impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
-        Queue(VecDeque::new())
+        Queue { waiters: BTreeMap::new(), deadlines: BTreeSet::new() }
     }
 }
 
 impl<T> Queue<T> {
-    /// Appends a waiter.
+    /// Adds a waiter. Numbers are those of [`Waiter::number`], which grow.
     pub fn join(&mut self, waiter: Waiter<T>) {
-        self.0.push_back(waiter);
+        self.deadlines.insert((waiter.own_deadline_ns(), waiter.number));
+        self.waiters.insert(waiter.number, waiter);
     }
 
     /// Removes the first waiter.
     pub fn first(&mut self) -> Option<Waiter<T>> {
-        self.0.pop_front()
+        let number = *self.waiters.first_key_value()?.0;
+        self.remove(number)
     }
 
     /// Removes the first waiter if its receiver is gone.
     pub fn take_abandoned(&mut self, is_gone: impl Fn(&T) -> bool) -> Option<Waiter<T>> {
-        if self.0.front().is_some_and(|first| is_gone(&first.reply)) { self.0.pop_front() } else { None }
+        let (_, first) = self.waiters.first_key_value()?;
+        if is_gone(&first.reply) { self.first() } else { None }
     }
 
     /// Removes the waiter with this number, which no longer waits.
     pub fn remove(&mut self, number: u64) -> Option<Waiter<T>> {
-        let at = self.0.iter().position(|waiter| waiter.number == number)?;
-        self.0.remove(at)
+        let waiter = self.waiters.remove(&number)?;
+        self.deadlines.remove(&(waiter.own_deadline_ns(), number));
+        Some(waiter)
     }
 
     /// Removes a waiter whose deadline has passed.
     pub fn late(&mut self, now_ns: u64, limits: &SlotLimits) -> Option<Waiter<T>> {
-        let at = self.0.iter().position(|waiter| waiter.deadline_ns(limits) <= now_ns)?;
-        self.0.remove(at)
+        let (deadline_ns, number) = self.next_deadline(limits)?;
+        if deadline_ns <= now_ns { self.remove(number) } else { None }
     }
 
     /// Returns the earliest deadline, ns. `None`: the queue is empty.
     #[must_use]
     pub fn next_deadline_ns(&self, limits: &SlotLimits) -> Option<u64> {
-        self.0.iter().map(|waiter| waiter.deadline_ns(limits)).min()
+        self.next_deadline(limits).map(|(deadline_ns, _)| deadline_ns)
+    }
+
+    /// Returns the earliest deadline, ns, and the number of its waiter. With a `queue_timeout` that
+    /// is the first waiter, which has waited longest.
+    fn next_deadline(&self, limits: &SlotLimits) -> Option<(u64, u64)> {
+        match limits.queue_timeout {
+            Some(longest) => {
+                let (number, first) = self.waiters.first_key_value()?;
+                Some((first.since_ns.saturating_add(nanoseconds(longest)), *number))
+            }
+            None => self.deadlines.first().copied(),
+        }
     }
 
     /// Returns true if the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.waiters.is_empty()
     }
 }

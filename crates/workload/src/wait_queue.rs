@@ -32,6 +32,8 @@ use crate::{Effective, Level};
 pub struct Ticket {
     level: Arc<Level>,
     lanes: Lanes,
+    /// Begin, ns of the monotonic clock.
+    since_ns: u64,
 }
 
 /// A refused statement, with the text of its Overloaded error (0x1001).
@@ -45,7 +47,7 @@ pub enum SlotRequest {
     In(Ticket),
     /// The statement is in the wait queue.
     Waits(Waiting),
-    /// The queue is full.
+    /// The queue is full, or so long that the statement could not begin in time.
     Full(Overloaded),
 }
 
@@ -91,19 +93,45 @@ fn wait_queues() -> Rc<WaitQueues> {
 pub fn enter(effective: &Effective, default_timeout: Duration) -> SlotRequest {
     let (level, lanes) = (effective.level.clone(), lanes::handle());
     match level.gate.arrive() {
-        Arrival::Enter => SlotRequest::In(Ticket { level, lanes }),
+        Arrival::Enter => SlotRequest::In(Ticket::new(level, lanes)),
         Arrival::Full => {
             level.gate.count_full();
-            SlotRequest::Full(level.refusal(None))
+            SlotRequest::Full(level.refusal(Why::QueueFull))
         }
-        Arrival::Wait => SlotRequest::Waits(Waiting::begin(level, lanes, default_timeout)),
+        Arrival::Wait => match level.predicts_late(default_timeout) {
+            None => SlotRequest::Waits(Waiting::begin(level, lanes, default_timeout)),
+            Some(why) => {
+                level.gate.count_predicted();
+                let refused = level.refusal(why);
+                level.gate.change(|occupancy| Some(occupancy.give_up()));
+                // One that joined the queue behind it meanwhile may have a slot now.
+                level.at_home(&lanes, |level, lanes| level.admit_waiters(lanes));
+                SlotRequest::Full(refused)
+            }
+        },
+    }
+}
+
+/// Reason of a refusal.
+#[derive(Clone, Copy)]
+enum Why {
+    QueueFull,
+    /// It waited for as long as it may.
+    Late(Duration),
+    /// It would wait for the first time, ns, and may wait for the second.
+    Predicted(u64, Duration),
+}
+
+impl Ticket {
+    fn new(level: Arc<Level>, lanes: Lanes) -> Ticket {
+        Ticket { level, lanes, since_ns: lanes::time::monotonic_ns() }
     }
 }
 
 /// Requests a slot as [`enter`] does, and waits for it. Callable from either lane.
 ///
 /// # Errors
-/// [`Overloaded`] if the queue is full or the wait exceeds its timeout.
+/// [`Overloaded`] if the queue is full, or the wait exceeds its timeout or is known to.
 pub async fn admit(effective: &Effective, default_timeout: Duration) -> Result<Ticket, Overloaded> {
     match enter(effective, default_timeout) {
         SlotRequest::In(ticket) => Ok(ticket),
@@ -159,6 +187,7 @@ impl Drop for QueueEntry {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        self.level.gate.record_held(lanes::time::monotonic_ns().saturating_sub(self.since_ns));
         let before = self.level.gate.change(|occupancy| Some(occupancy.release_slot()));
         if before.is_some_and(|occupancy| occupancy.waiting > 0) {
             self.level.at_home(&self.lanes, |level, lanes| level.admit_waiters(lanes));
@@ -187,10 +216,10 @@ impl Level {
         while let Some((waiter, gets_slot)) = self.next(now_ns, &limits) {
             let answer = if gets_slot {
                 self.gate.count_waited(now_ns.saturating_sub(waiter.since_ns));
-                Ok(Ticket { level: self.clone(), lanes: lanes.clone() })
+                Ok(Ticket::new(self.clone(), lanes.clone()))
             } else {
                 self.gate.count_timed_out();
-                Err(self.refusal(Some(limits.queue_timeout.unwrap_or(waiter.default_timeout))))
+                Err(self.refusal(Why::Late(limits.queue_timeout.unwrap_or(waiter.default_timeout))))
             };
             // If the receiver is gone, dropping the ticket releases the slot.
             waiter.reply.send(answer);
@@ -245,28 +274,41 @@ impl Level {
         wait_queue.timer.replace((at_ns, lanes::spawn(Group::CONTROL, ring)))
     }
 
-    /// Returns the error of a refused statement. `late`: the exceeded wait. `None`: the queue was
-    /// full.
+    /// Returns the reason to refuse a statement that has just been counted as waiting. `None`: it
+    /// may begin in time.
+    fn predicts_late(&self, default_timeout: Duration) -> Option<Why> {
+        let ahead = self.gate.occupancy().waiting.saturating_sub(1);
+        let wait_ns = self.gate.expected_wait_ns(ahead)?;
+        let longest = self.gate.limits().queue_timeout.unwrap_or(default_timeout);
+        (u128::from(wait_ns) > longest.as_nanos()).then_some(Why::Predicted(wait_ns, longest))
+    }
+
+    /// Returns the error of a refused statement.
     #[cold]
-    fn refusal(&self, late: Option<Duration>) -> Overloaded {
+    fn refusal(&self, why: Why) -> Overloaded {
         let limits = self.gate.limits();
         let Occupancy { running, waiting } = self.gate.occupancy();
         let slots = limits.max_concurrency.map_or(u32::MAX, |max| max.max(1));
-        let ahead_ns = self.mean_service_of_all_ns().saturating_mul(u64::from(waiting) + 1);
-        let retry_ms = crate::admission::retry_ms(ahead_ns / u64::from(slots));
-        let what = match late {
-            None => format!(
+        let by_service_ns =
+            || self.mean_service_of_all_ns().saturating_mul(u64::from(waiting) + 1) / u64::from(slots);
+        let ahead_ns = self.gate.expected_wait_ns(waiting).unwrap_or_else(by_service_ns);
+        let retry_ms = crate::admission::retry_ms(ahead_ns);
+        let longest = match limits.queue_timeout {
+            Some(_) => "its queue_timeout",
+            None => "the statement's time limit",
+        };
+        let what = match why {
+            Why::QueueFull => format!(
                 "its queue is full ({waiting} statements waiting, max_queue_size {})",
                 limits.max_queue_size
             ),
-            Some(limit) => format!(
-                "a statement waited in its queue for {} ms, which is {}",
-                limit.as_millis(),
-                if limits.queue_timeout.is_some() {
-                    "its queue_timeout"
-                } else {
-                    "the statement's time limit"
-                }
+            Why::Late(limit) => {
+                format!("a statement waited in its queue for {} ms, which is {longest}", limit.as_millis())
+            }
+            Why::Predicted(wait_ns, limit) => format!(
+                "a statement would wait in its queue for about {} ms, more than {longest} of {} ms",
+                wait_ns / 1_000_000,
+                limit.as_millis()
             ),
         };
         let max = limits.max_concurrency.map_or_else(|| "none".to_owned(), |max| max.to_string());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lanes::Group;
 use testkit::Random;
-use workload::{Arrival, Effective, LevelSpec, Levels, Occupancy, Queue, SlotLimits, Waiter};
+use workload::{Arrival, Effective, LevelSpec, Levels, Occupancy, Queue, SlotLimits, SlotRequest, Waiter};
 
 /// The pure part driven as by `gate`, beside the expected state.
 #[derive(Default)]
@@ -190,5 +190,36 @@ fn slots_are_shared_by_all_lanes_and_none_is_lost() {
     while level.slot_use().occupancy != Occupancy::default() {
         std::thread::yield_now();
     }
+    lanes.shutdown();
+}
+
+#[test]
+fn statement_that_would_wait_too_long_is_refused_at_once() {
+    let lanes = testkit::start_lanes(1);
+    let levels = Levels::new(lanes.clone());
+    let slots = SlotLimits { max_concurrency: Some(1), ..SlotLimits::NONE };
+    levels.create(LevelSpec { slots, ..LevelSpec::new("few") }).expect("new");
+    let effective = Effective::of(levels.catalog().get("few").expect("it is there"));
+    lanes.block_on(0, Group::CONTROL, move || async move {
+        let enter = |limit| workload::enter(&effective, limit);
+        // Each of eight statements has the slot for 20 ms.
+        for _ in 0..8 {
+            let SlotRequest::In(ticket) = enter(Duration::MAX) else { panic!("the slot is free") };
+            lanes::time::sleep(Duration::from_millis(20)).await;
+            drop(ticket);
+        }
+        let SlotRequest::In(running) = enter(Duration::MAX) else { panic!("the slot is free") };
+        let SlotRequest::Waits(waiting) = enter(Duration::from_secs(3600)) else { panic!("it may wait") };
+        let SlotRequest::Full(refused) = enter(Duration::from_millis(30)) else {
+            panic!("40 ms are expected")
+        };
+        assert!(refused.0.contains("would wait in its queue for about "), "{refused}");
+        assert!(refused.0.contains("more than the statement's time limit of 30 ms"), "{refused}");
+        let slot_use = effective.level.slot_use();
+        assert_eq!((slot_use.predicted, slot_use.occupancy.waiting), (1, 1));
+        drop(running);
+        drop(waiting.await.expect("it got the slot"));
+        assert_eq!(effective.level.slot_use().occupancy, Occupancy::default());
+    });
     lanes.shutdown();
 }

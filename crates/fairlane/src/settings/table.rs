@@ -8,6 +8,7 @@ use std::time::Duration;
 use frontdoor::Limits;
 use server::logging::{Format, Level};
 use storage::CommitMode;
+use workload::DefaultLimit;
 
 use super::values::*;
 
@@ -71,6 +72,7 @@ pub(crate) struct Settings {
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) sql_idle_timeout: Option<Duration>,
     pub(crate) request_timeout: Duration,
+    pub(crate) concurrency_limit: DefaultLimit,
     pub(crate) slow_statement: Option<Duration>,
     pub(crate) audit_log: Option<PathBuf>,
     pub(crate) audit_keyspaces: String,
@@ -419,6 +421,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |s, text| put(&mut s.request_timeout, number(text, 1, 86_400_000).map(Duration::from_millis)),
     },
     Setting {
+        name: "concurrency_limit",
+        value: "auto|off|N",
+        default: "off",
+        help: "Statements in flight on each core, for service levels without max_concurrency.",
+        set: |s, text| put(&mut s.concurrency_limit, default_limit(text)),
+    },
+    Setting {
         name: "slow_statement_ms",
         value: "MS|off",
         default: "500",
@@ -525,6 +534,7 @@ impl Default for Settings {
             idle_timeout: None,
             sql_idle_timeout: None,
             request_timeout: Duration::ZERO,
+            concurrency_limit: DefaultLimit::Off,
             slow_statement: None,
             audit_log: None,
             audit_keyspaces: String::new(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use server::logging::Format;
 use storage::CommitMode;
+use workload::{DefaultLimit, LEVEL_IN_FLIGHT_MAX};
 
 /// The CPUs to run on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,6 +38,17 @@ pub(crate) fn unless<T>(
     read: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<Option<T>, String> {
     if text == word { Ok(None) } else { read(text).map(Some) }
+}
+
+/// Parses the limit of service levels without `max_concurrency`.
+pub(crate) fn default_limit(text: &str) -> Result<DefaultLimit, String> {
+    match text {
+        "auto" => Ok(DefaultLimit::Auto),
+        "off" => Ok(DefaultLimit::Off),
+        _ => number(text, 1, LEVEL_IN_FLIGHT_MAX.into())
+            .map(DefaultLimit::Statements)
+            .map_err(|expected| format!("auto, off, or {expected}")),
+    }
 }
 
 pub(crate) fn folder(text: &str) -> Result<PathBuf, String> {

@@ -23,7 +23,8 @@
 //! wrong. It does not look at CPU percentages either: a full core is no overload.
 //!
 //! Limits: statements of very different cost in one level share one `s`. A caller counts a
-//! statement from its admission until its answer was sent. The age of a statement is an estimate,
+//! statement from its admission until its answer was sent, or its socket takes no more: a client
+//! that does not read must not use up the limit of others. The age of a statement is an estimate,
 //! as a socket does not report since when its bytes wait.
 
 use super::{PPM, scale};
@@ -82,11 +83,12 @@ pub struct ConcurrencyInput {
     /// Time of its requests at the device without the disk queue, and service time of its writes,
     /// at most that of a few log writes each, ns.
     pub device_ns: u64,
-    /// CPU time that the longest running statement has used so far, ns.
-    pub running_ns: u64,
+    /// Statements that run now, at least 1. While none ends, each has used at least its part of
+    /// the work since the last one ended, so that the longest of them has used no less.
+    pub running: u32,
     /// Part of the core that is due to the level, from [`entitlement_ppm`].
     pub entitlement_ppm: u32,
-    /// Time limit of its statements, ns.
+    /// Longest time limit of its recent statements, ns.
     pub time_limit_ns: u64,
     /// The option `latency_target`, ns.
     pub latency_target_ns: Option<u64>,
@@ -140,8 +142,39 @@ pub struct ConcurrencyLimit {
     pub refusal_ppm: u64,
     /// Time in which the level gets the work of one statement done, ns: work ÷ entitlement.
     pub drain_ns: u64,
-    /// Time limit of a statement, ns.
+    /// Longest time limit of the level's recent statements, ns. It bounds the target and the
+    /// pauses.
     pub time_limit_ns: u64,
+}
+
+/// The measurement that changed a limit most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LimitChange {
+    /// Work of a statement.
+    Work,
+    /// Entitlement of the level.
+    Entitlement,
+    /// Time at the device.
+    Device,
+    /// None of these: the target or the highest limit changed.
+    Target,
+}
+
+impl LimitChange {
+    /// Every cause, in the order of their numbers.
+    pub const ALL: [LimitChange; 4] =
+        [LimitChange::Work, LimitChange::Entitlement, LimitChange::Device, LimitChange::Target];
+
+    /// Returns the name of the cause in the metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            LimitChange::Work => "work",
+            LimitChange::Entitlement => "entitlement",
+            LimitChange::Device => "device",
+            LimitChange::Target => "target",
+        }
+    }
 }
 
 /// A statement before any work is done for it.
@@ -149,6 +182,8 @@ pub struct ConcurrencyLimit {
 pub struct Arriving {
     /// Time since it arrived, ns.
     pub age_ns: u64,
+    /// Its own time limit, ns.
+    pub time_limit_ns: u64,
     /// Statements of its level in flight on this core.
     pub level_in_flight: u32,
     /// True if the queue of its level on this core stands, from [`StandingQueue::stands`].
@@ -285,13 +320,16 @@ impl Concurrency {
         let all_cpu_ns = refusal_ns.saturating_add(self.sums.cpu_ns).saturating_add(self.pending.cpu_ns);
         let refusal_ppm = scale(refusal_ns, PPM, all_cpu_ns.max(1)).min(PPM - 1);
         self.pending_ns = self.pending_ns.saturating_add(interval_ns);
+        let running_ns = match ended {
+            0 => self.pending.cpu_ns.max(self.pending.disk_ns) / u64::from(input.running.max(1)),
+            _ => 0,
+        };
         // A level that ends nothing keeps its measurements: an unused limit does not grow.
         if ended > 0 {
             self.sums.decay(self.pending_ns);
             self.sums.add(self.pending);
             (self.pending, self.pending_ns) = (Sums::default(), 0);
         }
-        let running_ns = if ended == 0 { input.running_ns } else { 0 };
         let measured_ns = match self.sums.ended_milli {
             0 => WORK_NS_START,
             _ => self.sums.each(self.sums.cpu_ns.max(self.sums.disk_ns)),
@@ -352,13 +390,32 @@ impl ConcurrencyLimit {
         self.time_limit_ns / TARGET_OF_TIME_LIMIT
     }
 
+    /// Returns the cause of the change from `before`. `None`: the limit is the same.
+    #[must_use]
+    pub fn change_from(&self, before: &ConcurrencyLimit) -> Option<LimitChange> {
+        if self.statements == before.statements {
+            return None;
+        }
+        // In millionths of the smaller value. A device time of less than 1 ms hardly counts.
+        let change = |a: u64, b: u64| scale(a.max(b), PPM, a.min(b).max(1)).saturating_sub(PPM);
+        let part = |limit: &ConcurrencyLimit| scale(limit.work_ns, PPM, limit.drain_ns.max(1));
+        let device = |limit: &ConcurrencyLimit| limit.device_ns.saturating_add(QUEUE_NS_MIN);
+        let changes = [
+            (change(self.work_ns, before.work_ns), LimitChange::Work),
+            (change(part(self), part(before)), LimitChange::Entitlement),
+            (change(device(self), device(before)), LimitChange::Device),
+        ];
+        let (most, cause) = changes.into_iter().max_by_key(|(change, _)| *change)?;
+        Some(if most == 0 { LimitChange::Target } else { cause })
+    }
+
     /// Decides on a statement of the level. The server's own statements are always admitted, so
     /// their caller does not ask.
     #[must_use]
     pub fn admit(&self, arriving: Arriving) -> Verdict {
-        let Arriving { age_ns, level_in_flight, queue_stands, overload, random } = arriving;
+        let Arriving { age_ns, time_limit_ns, level_in_flight, queue_stands, overload, random } = arriving;
         let wait_ns = self.drain_ns.saturating_mul(level_in_flight.into());
-        if age_ns.saturating_add(wait_ns).saturating_add(self.device_ns) >= self.time_limit_ns {
+        if age_ns.saturating_add(wait_ns).saturating_add(self.device_ns) >= time_limit_ns {
             return Verdict::Expired { retry_ns: self.retry_ns(age_ns.max(wait_ns), random) };
         }
         let late = overload == Overload::Refuse && queue_stands && age_ns > self.late_ns();
@@ -490,15 +547,16 @@ mod tests {
     #[test]
     fn running_statement_raises_the_work_while_none_ends() {
         let mut control = Concurrency::default();
-        let mut work_ns = |ended, cpu_ns, running_ns| {
-            control.decide(ConcurrencyInput { ended, cpu_ns, running_ns, ..input(1_000_000) }).work_ns
+        let mut work_ns = |ended, cpu_ns, running| {
+            control.decide(ConcurrencyInput { ended, cpu_ns, running, ..input(1_000_000) }).work_ns
         };
         assert_eq!(work_ns(0, 0, 0), WORK_NS_START);
         assert_eq!(work_ns(1000, 100 * MS, 0), 100 * US);
-        assert_eq!(work_ns(0, 20 * MS, 20 * MS), 20 * MS, "a statement runs and none ends");
         assert_eq!(work_ns(0, 0, 0), 100 * US, "the last value");
-        // 1000 statements of 100 µs decayed by 60 ms in 200, and one of 20 ms.
-        assert_eq!(work_ns(1, 0, 0) / US, 125);
+        assert_eq!(work_ns(0, 20 * MS, 2), 10 * MS, "two statements run and none ends");
+        assert_eq!(work_ns(0, 20 * MS, 2), 20 * MS, "each has used as much at least");
+        // 1000 statements of 100 µs decayed by 80 ms in 200, and one of 40 ms.
+        assert_eq!(work_ns(1, 0, 0) / US, 155);
     }
 
     fn check(overload: Overload, age_ns: u64, level_in_flight: u32, expected: Verdict) {
@@ -513,7 +571,9 @@ mod tests {
             time_limit_ns: 20 * SECOND_NS,
         };
         let random = u32::MAX / 2;
-        let arriving = Arriving { age_ns, level_in_flight, queue_stands: true, overload, random };
+        let time_limit_ns = limit.time_limit_ns;
+        let arriving =
+            Arriving { age_ns, time_limit_ns, level_in_flight, queue_stands: true, overload, random };
         assert_eq!(limit.admit(arriving), expected, "{arriving:?}");
     }
 
@@ -521,8 +581,9 @@ mod tests {
     fn statement_is_refused_only_while_the_queue_stands() {
         let limit = limit(100 * US, 1_000_000, 0);
         let refuses = |age_ns, queue_stands| {
+            let (overload, time_limit_ns) = (Overload::Refuse, limit.time_limit_ns);
             let arriving =
-                Arriving { age_ns, level_in_flight: 0, queue_stands, overload: Overload::Refuse, random: 0 };
+                Arriving { age_ns, time_limit_ns, level_in_flight: 0, queue_stands, overload, random: 0 };
             matches!(limit.admit(arriving), Verdict::Refuse { .. })
         };
         assert_eq!(
@@ -553,6 +614,33 @@ mod tests {
         check(Hold, SECOND_NS, 1000, Verdict::Hold);
         check(Queue, SECOND_NS, 1000, Wait);
         check(Hold, SECOND_NS, 999, Admit);
+    }
+
+    #[test]
+    fn change_of_a_limit_names_its_cause() {
+        let before = limit(100 * US, 500_000, MS);
+        let cause = |work_ns, part_ppm, device_ns| limit(work_ns, part_ppm, device_ns).change_from(&before);
+        assert_eq!(cause(100 * US, 500_000, MS), None);
+        assert_eq!(cause(300 * US, 400_000, MS), Some(LimitChange::Work));
+        assert_eq!(cause(100 * US, 250_000, MS), Some(LimitChange::Entitlement));
+        assert_eq!(cause(110 * US, 500_000, 5 * MS), Some(LimitChange::Device));
+        let other_target = ConcurrencyLimit { statements: 1, ..before };
+        assert_eq!(other_target.change_from(&before), Some(LimitChange::Target));
+    }
+
+    #[test]
+    fn statement_expires_by_its_own_time_limit() {
+        let limit = limit(MS, 1_000_000, 0);
+        let expires = |time_limit_ns| {
+            let (age_ns, level_in_flight, queue_stands) = (SECOND_NS, 1, false);
+            let overload = Overload::Hold;
+            let arriving =
+                Arriving { age_ns, time_limit_ns, level_in_flight, queue_stands, overload, random: 0 };
+            matches!(limit.admit(arriving), Verdict::Expired { .. })
+        };
+        assert_eq!([SECOND_NS, SECOND_NS + MS, 3600 * SECOND_NS].map(expires), [true, true, false]);
+        let of_level = limit.time_limit_ns;
+        assert!(of_level > SECOND_NS + MS && of_level < 3600 * SECOND_NS, "it does not decide: {of_level}");
     }
 
     #[test]

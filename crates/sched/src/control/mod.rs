@@ -27,7 +27,7 @@ mod throttle;
 
 pub use compaction::{Compaction, CompactionInput};
 pub use concurrency::{
-    Arriving, Concurrency, ConcurrencyInput, ConcurrencyLimit, Overload, StandingQueue, Verdict,
+    Arriving, Concurrency, ConcurrencyInput, ConcurrencyLimit, LimitChange, Overload, StandingQueue, Verdict,
     entitlement_ppm,
 };
 pub use division::{Division, divide};

@@ -10,6 +10,7 @@ use engine::{
     Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request as EngineRequest, Schema,
     SchemaListener, Value,
 };
+use server::ServerConfig;
 use testkit::until;
 use wire::*;
 
@@ -114,7 +115,7 @@ fn start(options: &str) -> (TestServer, Client, Arc<Running>) {
 fn start_stuck(more: &str) -> (TestServer, Client, Arc<Running>) {
     let (server, admin, running) = start(&format!("max_concurrency = 'auto'{more}"));
     until("a limit is exported", || {
-        server.get("/metrics").1.contains("fairlane_concurrency_limit{level=\"few\"}")
+        server.get("/metrics").1.contains("fairlane_limit{level=\"few\",core=\"0\"}")
     });
     running.stuck.store(true, SeqCst);
     (server, admin, running)
@@ -218,6 +219,43 @@ fn statements_that_waited_in_the_socket_are_refused_by_age() {
     let refused = answers.filter(|answer| matches!(answer, Answer::Error(e) if e.kind.code() == 0x1001));
     let refused = refused.count();
     assert!((SENT - 51 + 30..SENT + SENT_LATER - 51).contains(&refused), "{refused} were refused");
+}
+
+/// A statement whose own time limit passed while it was held is not run. The level has no limiter:
+/// the bound of a connection holds the statement.
+#[test]
+fn statement_whose_time_limit_passed_before_its_work_times_out() {
+    const SENT: usize = 10;
+    let running = Arc::new(Running::default());
+    let engine_running = running.clone();
+    let wrap = move |engine| Rc::new(Counting { engine, running: engine_running.clone() }) as Rc<dyn Engine>;
+    let config = ServerConfig { in_flight_max: 1, ..settings() };
+    let server = TestServer::start_with(1, config, Arc::new(wrap));
+    let mut admin = server.client(Version::V4, ADMIN);
+    admin.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
+    admin.run("CREATE TABLE ks.counted (k int PRIMARY KEY, v text)");
+    running.stuck.store(true, SeqCst);
+    let mut client = server.client(Version::V4, ADMIN);
+    queue(&mut client, READ);
+    client.flush();
+    until("one statement runs", || running.now.load(SeqCst) == 1);
+    (0..SENT).for_each(|_| queue(&mut client, &format!("{READ} USING TIMEOUT 100ms")));
+    queue(&mut client, READ);
+    client.flush();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    running.stuck.store(false, SeqCst);
+    assert_eq!(client.receive().expect("an answer").1, Answer::Void);
+    let mut expired = 0;
+    for _ in 0..SENT {
+        if let (_, Answer::Error(error)) = client.receive().expect("an answer") {
+            assert_eq!((error.kind.code(), &*error.message), (0x1200, "Operation timed out after 100 ms"));
+            expired += 1;
+        }
+    }
+    assert_eq!(client.receive().expect("an answer").1, Answer::Void, "it has more time");
+    // The server knows only that the bytes in the socket arrived within this second.
+    assert!(expired >= SENT / 2, "{expired} of {SENT} timed out");
+    assert_eq!(running.all.load(SeqCst), 2 + SENT - expired, "expired statements do no work");
 }
 
 #[test]

@@ -137,6 +137,12 @@ impl Planned {
         &self.state
     }
 
+    /// Returns true if it reads tables, and all of them are the server's own.
+    pub(crate) fn reads_server_only(&self) -> bool {
+        let of_server = |(keyspace, _): &(String, String)| engine::is_of_server(keyspace);
+        self.of_catalog || !self.tables.is_empty() && self.tables.iter().all(of_server)
+    }
+
     /// Returns true if it reads tables, and all of them are stored ones. The rows of virtual
     /// tables may be fixed by planning.
     fn reads_stored_tables(&self, tables: &Tables) -> Result<bool> {

@@ -2,6 +2,8 @@
 //! length. Outgoing messages are buffered and written together. `message` decodes the bodies of
 //! incoming messages; the library `pgwire` encodes outgoing ones.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -67,6 +69,10 @@ pub(crate) struct Connection {
     seen: Rc<Seen>,
     /// Size of its buffers that `counts` includes.
     buffer_bytes: u64,
+    /// Time since which the last message waits, ns of the monotonic clock.
+    since_ns: u64,
+    /// The socket was empty when the last read was tried.
+    waits_for_socket: bool,
 }
 
 impl Connection {
@@ -88,7 +94,21 @@ impl Connection {
             counts,
             seen,
             buffer_bytes: 0,
+            since_ns: lanes::time::monotonic_ns(),
+            waits_for_socket: false,
         }
+    }
+
+    /// Returns the time since which the last message waits, ns of the monotonic clock: since it
+    /// arrived, but not since before [`rest`](Self::rest).
+    pub(crate) fn since_ns(&self) -> u64 {
+        self.since_ns
+    }
+
+    /// Marks the end of a statement. Messages that were sent before have waited for it because
+    /// their client wanted it so: statements of a session run one after the other.
+    pub(crate) fn rest(&mut self) {
+        self.since_ns = lanes::time::monotonic_ns();
     }
 
     fn count_buffers(&mut self) {
@@ -160,10 +180,20 @@ impl Connection {
             // The buffer may have much more capacity than was reserved, because it reuses memory
             // that its messages have freed. Without a limit one read copied 3 MB.
             let mut input = (&mut self.input).limit(wanted.max(INPUT_BYTES));
-            let read = match stream.read_buf(&mut input).await? {
+            let mut reading = pin!(stream.read_buf(&mut input));
+            let waits = &mut self.waits_for_socket;
+            let read = poll_fn(|cx| {
+                let polled = reading.as_mut().poll(cx);
+                *waits |= polled.is_pending();
+                polled
+            });
+            let read = match read.await? {
                 0 => return Err(End::Gone),
                 read => read,
             };
+            if std::mem::take(&mut self.waits_for_socket) {
+                self.since_ns = lanes::ready_since_ns();
+            }
             add(&self.counts.received_bytes, read as u64);
             // A socket that always has something to read would never wait.
             if lanes::spend_bytes(read) || lanes::should_yield() {

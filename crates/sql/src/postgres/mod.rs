@@ -12,6 +12,7 @@ pub(crate) mod numeric;
 pub(crate) mod outcome;
 pub(crate) mod output;
 pub(crate) mod parameters;
+mod permits;
 pub(crate) mod portal;
 pub(crate) mod query;
 pub(crate) mod seen;

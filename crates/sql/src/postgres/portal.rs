@@ -66,7 +66,7 @@ impl Session {
                     portal.suspended = Some(suspended);
                 }
                 Err(RequestError::Statement(failure)) => {
-                    suspended.context.end(&self.live, true);
+                    drop(suspended.context.end(&self.live, true));
                     portal.failure = Some(failure);
                 }
                 Err(RequestError::Connection(end)) => return Err(end),
@@ -198,13 +198,14 @@ impl Session {
         shape: Shape,
         rows_max: u64,
     ) -> Result<(u64, Option<Suspended>), RequestError> {
+        let is_of_server = planned.reads_server_only();
         let (mut context, begun) = match begun {
             Some(Suspended { mut context, running }) => {
-                context.resume(&self.live).await;
+                context.resume(self).await;
                 (context, Some(running))
             }
             None => {
-                let mut context = self.begin_statement(connection).await?;
+                let mut context = self.begin_statement(connection, is_of_server).await?;
                 let reads = planned.tables.iter().map(|(keyspace, table)| format!(" {keyspace}.{table}"));
                 context.show(&self.live, reads.fold("read".to_owned(), |all, one| all + &one));
                 (context, None)
@@ -214,7 +215,10 @@ impl Session {
             let mut running = match begun {
                 Some(running) => running,
                 None => {
-                    context.enter(self, connection).await?;
+                    // Operators must see why a level is full.
+                    if !is_of_server {
+                        context.enter(self, connection).await?;
+                    }
                     context.start(self, connection, planned, values, shape).await?
                 }
             };
@@ -225,7 +229,7 @@ impl Session {
                 sent += rows;
                 running = left;
                 match progress {
-                    Progress::More => connection.flush().await?,
+                    Progress::More => context.flush(self, connection).await?,
                     Progress::Suspended => return Ok((sent, Some(running))),
                     Progress::Done => return Ok((sent, None)),
                 }
@@ -233,10 +237,11 @@ impl Session {
         };
         let result: Result<_, RequestError> = result.await;
         if let Ok((sent, Some(running))) = result {
-            context.suspend();
+            self.permits.keep_unsent(context.suspend());
             return Ok((sent, Some(Suspended { context, running })));
         }
-        context.end(&self.live, result.is_err());
+        self.permits.keep_unsent(context.end(&self.live, result.is_err()));
+        connection.rest();
         if planned.of_catalog && matches!(result, Err(RequestError::Statement(_))) {
             add(&self.here.counts.catalog_failures, 1);
         }
@@ -266,7 +271,7 @@ impl Portal {
 
     /// Ends the suspended query, if any.
     fn close(self, live: &Live) {
-        self.suspended.into_iter().for_each(|suspended| suspended.context.end(live, false));
+        self.suspended.into_iter().for_each(|suspended| drop(suspended.context.end(live, false)));
     }
 }
 

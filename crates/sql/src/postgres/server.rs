@@ -127,8 +127,6 @@ pub(crate) struct Live {
     pub(crate) queries: RefCell<Vec<Rc<RefCell<Query>>>>,
     /// Requested cancellation.
     pub(crate) cancelled: Cell<Cancel>,
-    /// Time for which the next message is not read, because a statement was refused, ns.
-    pub(crate) pause_ns: Cell<u64>,
     /// The session is to end.
     pub(crate) killed: Cell<bool>,
     /// Its role lost the right to log in.
@@ -270,7 +268,6 @@ impl Here {
             seen: seen.clone(),
             queries: RefCell::default(),
             cancelled: Cell::default(),
-            pause_ns: Cell::new(0),
             killed: Cell::new(false),
             role_ended: Cell::new(false),
             bell: Notify::new(),

@@ -3,6 +3,8 @@
 //! handles messages to and from the client.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,7 @@ use crate::postgres::login::Client;
 use crate::postgres::message::{Frame, LARGE_BYTES};
 use crate::postgres::output::Shape;
 use crate::postgres::parameters;
+use crate::postgres::permits::Permits;
 use crate::postgres::portal::{Portal, no_portal};
 use crate::postgres::server::{Cancel, Here, Live, Sql};
 use crate::postgres::settings::Settings;
@@ -62,6 +65,8 @@ pub(crate) struct Session {
     pub(crate) portals: HashMap<String, Portal>,
     /// An extended query failed: messages are skipped until Sync.
     skips: bool,
+    /// Admission of its statement.
+    pub(crate) permits: Permits,
     /// Account of memory held between statements.
     account: Arc<Account>,
 }
@@ -101,6 +106,7 @@ impl Session {
             prepared: HashMap::new(),
             portals: HashMap::new(),
             skips: false,
+            permits: Permits::default(),
             account,
         }
     }
@@ -139,18 +145,14 @@ impl Session {
                     RequestError::Connection(end) => return Err(end),
                     RequestError::Statement(failure) => failure,
                 };
-                connection.put_failure(&failure)?;
-                connection.flush().await?;
+                self.put_failure(connection, &failure)?;
                 self.skips = true;
-                self.fail();
-                let pause = Duration::from_nanos(self.live.pause_ns.take());
-                if !pause.is_zero() {
-                    lanes::time::sleep(pause).await;
-                }
+                self.flush(connection).await?;
             }
             if connection.is_full() {
-                connection.flush().await?;
+                self.flush(connection).await?;
             }
+            self.pause(connection).await;
             // A client whose next message is always ready would otherwise keep the core.
             if lanes::spend(0) || lanes::should_yield() {
                 lanes::yield_now().await;
@@ -182,6 +184,8 @@ impl Session {
             tokio::select! { biased;
                 () = self.live.bell.notified() => {}
                 message = connection.next() => return message,
+                // Its client takes its time between two messages of a statement.
+                () = std::future::ready(()), if self.permits.any() => self.permits.release(),
                 () = lanes::time::sleep(CHECK_INTERVAL), if any => {}
                 () = lanes::time::sleep(left.unwrap_or(Duration::MAX)), if left.is_some() => {
                     let Some((_, failure)) = limit else { continue };
@@ -196,14 +200,55 @@ impl Session {
             self.close_portals();
         }
         connection.put(&ReadyForQuery::new(self.transaction))?;
-        connection.flush().await
+        self.flush(connection).await?;
+        connection.rest();
+        Ok(())
     }
 
-    fn fail(&mut self) {
+    /// Writes the output buffer. The session's statement is admitted until then, or until the
+    /// socket takes no more: a client that does not read must not use up the limit of others.
+    async fn flush(&self, connection: &mut Connection) -> Result<(), End> {
+        let mut writing = pin!(connection.flush());
+        poll_fn(|cx| {
+            let polled = writing.as_mut().poll(cx);
+            self.permits.release();
+            polled
+        })
+        .await
+    }
+
+    /// Reports the failure of a statement, and ends the transaction.
+    fn put_failure(&mut self, connection: &mut Connection, failure: &Failure) -> Result<(), End> {
+        connection.put_failure(failure)?;
+        self.permits.refused();
         self.close_portals();
         if self.transaction == TransactionStatus::Transaction {
             self.transaction = TransactionStatus::Error;
         }
+        Ok(())
+    }
+
+    /// Does not read the connection for the time that the error of a refused statement names. Ends
+    /// early if the session is to end, or its client is gone.
+    async fn pause(&self, connection: &mut Connection) {
+        let pause = self.permits.pause();
+        if pause.is_zero() {
+            return;
+        }
+        let until = lanes::time::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(lanes::time::now());
+            let is_ending = self.live.killed.get() || self.live.role_ended.get() || self.sql.is_stopping();
+            if left.is_zero() || is_ending || self.live.seen.check().is_err() {
+                break;
+            }
+            tokio::select! { biased;
+                () = self.live.bell.notified() => {}
+                () = connection.gone() => break,
+                () = lanes::time::sleep(left) => {}
+            }
+        }
+        connection.rest();
     }
 
     async fn handle(&mut self, connection: &mut Connection, message: Frame) -> Result<(), RequestError> {
@@ -211,10 +256,7 @@ impl Session {
             b'Q' => {
                 self.skips = false;
                 match self.simple(connection, message).await {
-                    Err(RequestError::Statement(failure)) => {
-                        connection.put_failure(&failure)?;
-                        self.fail();
-                    }
+                    Err(RequestError::Statement(failure)) => self.put_failure(connection, &failure)?,
                     other => other?,
                 }
                 Ok(self.ready(connection).await?)
@@ -240,7 +282,7 @@ impl Session {
             }
             b'H' => {
                 message.body.nothing()?;
-                Ok(connection.flush().await?)
+                Ok(self.flush(connection).await?)
             }
             _ => Err(Failure::fatal(state::PROTOCOL, "unexpected message").into()),
         }
@@ -256,7 +298,7 @@ impl Session {
         if !is_large {
             return Ok(f());
         }
-        let context = self.begin_statement(connection).await?;
+        let context = self.begin_statement(connection, false).await?;
         context.on_heavy_lane(self, connection, async move { f() }).await
     }
 
@@ -279,7 +321,7 @@ impl Session {
             self.describe_portal(connection, &mut portal, false).await?;
             self.execute_portal(connection, &mut portal, u64::MAX).await?;
             if connection.is_full() {
-                connection.flush().await?;
+                self.flush(connection).await?;
             }
             if lanes::spend(UNITS_PER_STATEMENT) || lanes::should_yield() {
                 lanes::yield_now().await;

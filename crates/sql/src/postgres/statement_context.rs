@@ -4,6 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +12,11 @@ use std::time::{Duration, Instant};
 use datafusion::common::ParamValues;
 use engine::{About, Action, Outcome, StatementState, Target};
 use lanes::Group;
-use workload::{Action as Consequence, Effective, InFlight, Kind, Level, Refused, Ticket, Watch};
+use workload::{Action as Consequence, Arrived, Effective, InFlight, Kind, Level, Refused, Ticket, Watch};
 
 use crate::catalog::no_table;
 use crate::config::SqlConfig;
+use crate::engine::dialect::reads_server_only;
 use crate::engine::plan::{NotPlanned, PlanOptions, Planned};
 use crate::engine::run::Run;
 use crate::engine::tasks::{self, HeavyDrop, Panicked};
@@ -23,6 +25,7 @@ use crate::postgres::connection::Connection;
 use crate::postgres::counts::add;
 use crate::postgres::error::{End, RequestError};
 use crate::postgres::output::Shape;
+use crate::postgres::permits::{Permit, RefusedStatement};
 use crate::postgres::query::{self, Progress, Running};
 use crate::postgres::server::{Cancel, Live, Query};
 use crate::postgres::session::Session;
@@ -42,6 +45,12 @@ pub(crate) struct StatementContext {
     since: Instant,
     /// Time it had run before `since`.
     ran: Duration,
+    /// Time for which it waited before its work, as far as `ran` and `since` include it.
+    waited: Duration,
+    /// Time of its planning, which they do not include.
+    planned: Duration,
+    /// Time from its arrival to its work, ns.
+    queue_ns: u64,
     is_suspended: bool,
     /// Its run, once started.
     run: Option<Arc<Run>>,
@@ -102,28 +111,45 @@ impl Rules {
 
 impl Session {
     /// Begins a statement in the session's current level. Waits while the level holds it.
+    /// `is_of_server`: it reads only the server's own tables, and is always admitted.
     ///
     /// # Errors
     /// The level refuses it, or it must end while it waits.
     pub(crate) async fn begin_statement(
         &self,
         connection: &Connection,
+        is_of_server: bool,
     ) -> Result<StatementContext, RequestError> {
-        let since_ns = lanes::ready_since_ns();
         let mut context = self.new_statement().await?;
         let (effective, admission) = (context.effective(), self.here.admission.clone());
-        let admitted = match admission.admit(&effective, since_ns, lanes::time::monotonic_ns()) {
+        if let Some(permit) = self.permits.take_planned(&effective.level) {
+            context.in_flight = Some(permit.in_flight);
+            (context.queue_ns, context.planned) = (permit.queue_ns, permit.planned);
+            return Ok(context);
+        }
+        let time_limit_ns = nanoseconds(context.rules.borrow().limit());
+        let arrived = Arrived { since_ns: connection.since_ns(), time_limit_ns };
+        let mut began_ns = lanes::time::monotonic_ns();
+        let admitted = match admission.admit(&effective, arrived, began_ns) {
             Ok(admitted) => Ok(admitted),
+            Err(_) if is_of_server => Ok(admission.admit_always(&effective)),
             Err(Refused::Overloaded(rejected)) => Err(rejected),
             Err(Refused::Hold) => {
-                let holding = Box::pin(async move { admission.hold(&effective, since_ns).await });
-                context.attend(self, connection, holding).await?
+                let effective = effective.clone();
+                let holding = Box::pin(async move { admission.hold(&effective, arrived).await });
+                let admitted = context.attend(self, connection, holding).await?;
+                began_ns = lanes::time::monotonic_ns();
+                admitted
             }
         };
-        context.in_flight = Some(admitted.map_err(|rejected| {
-            self.live.pause_ns.set(rejected.pause_ns);
+        let admitted = admitted.map_err(|rejected| {
+            let (level, pause_ns) = (effective.level.clone(), rejected.pause_ns);
+            self.permits.refuse(RefusedStatement { level, pause_ns, began_ns });
             Failure::new(state::OVERLOADED, rejected.text)
-        })?);
+        })?;
+        context.in_flight = Some(admitted);
+        context.queue_ns = began_ns.saturating_sub(arrived.since_ns);
+        context.waited = context.began.elapsed();
         Ok(context)
     }
 
@@ -139,6 +165,9 @@ impl Session {
             began: now,
             since: now,
             ran: Duration::ZERO,
+            waited: Duration::ZERO,
+            planned: Duration::ZERO,
+            queue_ns: 0,
             is_suspended: false,
             run: None,
             shown: None,
@@ -155,7 +184,8 @@ impl Session {
         text: &str,
         asks_settings: bool,
     ) -> Result<HeavyDrop<Arc<Planned>>, RequestError> {
-        let context = self.begin_statement(connection).await?;
+        let is_of_server = reads_server_only(text, engine::is_of_server);
+        let context = self.begin_statement(connection, is_of_server).await?;
         let options = PlanOptions {
             schema: self.settings.schema(),
             user: self.login.role().to_string(),
@@ -174,6 +204,7 @@ impl Session {
         })?;
         let planned = HeavyDrop::new(planned, self.sql.handles(), context.group.get());
         self.authorize(planned.get(), false)?;
+        self.permits.keep_planned(context.into_permit());
         Ok(planned)
     }
 
@@ -208,7 +239,7 @@ impl Session {
         // Operators must be able to change the level that is overloaded.
         context.in_flight = Some(self.here.admission.admit_always(&context.effective()));
         let outcome = self.here.access.execute_text(&self.login, text).await;
-        context.end(&self.live, outcome.is_err());
+        self.permits.keep_unsent(context.end(&self.live, outcome.is_err()));
         self.sql.audit_access(self.live.peer, self.login.role(), text, outcome.as_ref().err());
         Ok(outcome?)
     }
@@ -230,15 +261,20 @@ impl StatementContext {
         }
     }
 
-    /// Suspends the statement: its client has the rows it asked for.
-    pub(crate) fn suspend(&mut self) {
+    /// Suspends the statement: its client has the rows it asked for. It does no work until then, so
+    /// that it does not count as in flight. Returns what counted it, to be dropped when the rows
+    /// are sent.
+    pub(crate) fn suspend(&mut self) -> Option<InFlight> {
         self.is(StatementState::Suspended);
         (self.ran, self.is_suspended) = (self.ran_for(), true);
         self.since = lanes::time::now();
+        self.in_flight.take()
     }
 
-    /// Resumes the statement: its client asks for more rows.
-    pub(crate) async fn resume(&mut self, live: &Live) {
+    /// Resumes the statement: its client asks for more rows. It was admitted before.
+    pub(crate) async fn resume(&mut self, session: &Session) {
+        let live = &session.live;
+        self.in_flight = Some(session.here.admission.admit_always(&self.effective()));
         self.is(StatementState::Running);
         if let Some(own) = &self.shown {
             let mut queries = live.queries.borrow_mut();
@@ -277,8 +313,12 @@ impl StatementContext {
             return Ok(());
         }
         let time_limit = self.rules.borrow().limit();
+        let began = lanes::time::now();
         let admitting = Box::pin(async move { workload::admit(&effective, time_limit).await });
         let admitted = self.attend(session, connection, admitting).await?;
+        let waited = began.elapsed();
+        self.waited += waited;
+        self.queue_ns = self.queue_ns.saturating_add(nanoseconds(waited));
         let slot = admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?;
         self.slot = Some(Rc::new(slot));
         self.core = lanes::least_loaded_core(); // waiting may have taken long
@@ -324,6 +364,26 @@ impl StatementContext {
         let running = HeavyDrop::new(running, session.sql.handles(), self.group.get());
         let (rows, progress) = result?;
         Ok((running, rows, progress))
+    }
+
+    /// Writes the output buffer. If the client does not read, the statement waits here
+    /// (backpressure), at most until it must end.
+    pub(crate) async fn flush(
+        &self,
+        session: &Session,
+        connection: &mut Connection,
+    ) -> Result<(), RequestError> {
+        let mut writing = pin!(connection.flush());
+        loop {
+            self.check(session, session.live.cancelled.get() != Cancel::Nothing).await?;
+            let left = self.left();
+            tokio::select! { biased;
+                written = &mut writing => return Ok(written?),
+                () = session.live.bell.notified() => {}
+                () = lanes::time::sleep(left) => {}
+                () = lanes::time::sleep(CHECK_INTERVAL) => {}
+            }
+        }
     }
 
     /// Runs work on the statement's core and waits for it.
@@ -462,15 +522,29 @@ impl StatementContext {
         }
     }
 
+    /// Returns the permit of a statement that was planned, for its execution.
+    fn into_permit(self) -> Permit {
+        let (level, planned) = (self.effective().level.clone(), self.ran_for().saturating_sub(self.waited));
+        let in_flight = self.in_flight.expect("a statement is admitted before it is planned");
+        Permit { in_flight, level, queue_ns: self.queue_ns, planned }
+    }
+
     /// Records the statement in its level's metrics, and removes it from
-    /// `system.running_statements`.
-    pub(crate) fn end(self, live: &Live, failed: bool) {
+    /// `system.running_statements`. Returns what counts it as in flight, to be dropped when its
+    /// answer is sent.
+    pub(crate) fn end(self, live: &Live, failed: bool) -> Option<InFlight> {
         if let Some(own) = &self.shown {
             live.queries.borrow_mut().retain(|query| !Rc::ptr_eq(query, own));
         }
-        let service_ns = u64::try_from(self.ran_for().as_nanos()).unwrap_or(u64::MAX);
-        self.effective().level.record(lanes::current_core(), Kind::Read, service_ns, 0, failed);
+        let service = self.planned + self.ran_for().saturating_sub(self.waited);
+        let (core, service_ns) = (lanes::current_core(), nanoseconds(service));
+        self.effective().level.record(core, Kind::Read, service_ns, self.queue_ns, failed);
+        self.in_flight
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the read of a table, for a check of rights.

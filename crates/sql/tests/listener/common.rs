@@ -41,7 +41,8 @@ impl TestListener {
         let joined = sql.clone();
         testkit::open_roles(&lanes, &levels, move |engine, access| joined.join(engine, access));
         let opening = sql.clone();
-        let limiting = workload::limit_levels(levels.clone(), PATIENCE);
+        // Shorter than the time limits of statements, which are those that count.
+        let limiting = workload::limit_levels(levels.clone(), Duration::from_millis(100));
         let at = lanes.block_on(0, Group::CONTROL, move || async move {
             lanes::spawn(Group::CONTROL, limiting).detach();
             opening.open().await
@@ -54,9 +55,13 @@ impl TestListener {
         self.levels.memory().set_total(bytes);
     }
 
+    /// Returns the use of a level.
+    pub fn level_usage(&self, level: &str) -> workload::LevelUsage {
+        self.levels.usage().into_iter().find(|usage| &*usage.name == level).expect("a level")
+    }
+
     fn usage(&self, level: &str) -> lanes::Usage {
-        let usage = self.levels.usage();
-        usage.iter().find(|usage| &*usage.name == level).expect("a level").lanes
+        self.level_usage(level).lanes
     }
 
     /// Returns the CPU that a level has used on heavy lanes, ns.

@@ -2,6 +2,7 @@
 //! linking DataFusion takes minutes for each.
 
 mod common;
+mod concurrency;
 mod ended_sessions;
 mod limits;
 mod overload;

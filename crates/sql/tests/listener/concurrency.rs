@@ -1,0 +1,142 @@
+//! `max_concurrency` of SQL statements: the limiter, slots, and clients that do not read.
+#![expect(clippy::disallowed_methods, reason = "the client is outside of the lanes")]
+
+use std::cell::Cell;
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+use crate::common::{TestListener, refused, rows};
+use sql::SqlConfig;
+
+/// Takes some milliseconds of CPU.
+const QUERY: &str = "SELECT sum(value % 7) FROM generate_series(1, 200000)";
+
+/// Runs longer than any test waits.
+const ENDLESS: &str = "SELECT sum(value % 7) FROM generate_series(1, 1000000000000)";
+
+async fn session_in(listener: &TestListener, level: &str) -> Client {
+    let client = listener.admin().await;
+    rows(&client, &format!("SET service_level = {level}")).await;
+    client
+}
+
+async fn until_running(admin: &Client, state: &str) {
+    let text = format!("SELECT id FROM system.running_statements WHERE state = '{state}'");
+    while rows(admin, &text).await.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn limiter_holds_batch_and_refuses_none() {
+    const SESSIONS: usize = 20;
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let admin = listener.admin().await;
+        rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 'auto' AND workload_type = 'batch'")
+            .await;
+        let mut sessions = Vec::new();
+        for _ in 0..SESSIONS {
+            sessions.push(session_in(&listener, "few").await);
+        }
+        let (ended, most) = (Cell::new(0), Cell::new(0));
+        let work = sessions.iter().map(|client| async {
+            // Longer than the time limit that a level has before its first statement.
+            for _ in 0..3 {
+                assert_eq!(rows(client, QUERY).await.len(), 1);
+            }
+            ended.set(ended.get() + 1);
+        });
+        let watch = async {
+            while ended.get() < SESSIONS {
+                let limit = listener.level_usage("few").limit.map_or(0, |limit| limit.statements);
+                most.set(most.get().max(limit));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::join!(futures::future::join_all(work), watch);
+        assert!((1..=51).contains(&most.get()), "limit {}", most.get());
+        assert_eq!(listener.level_usage("few").shed, 0);
+    });
+}
+
+#[test]
+fn limiter_refuses_late_interactive_statements_with_a_time_to_come_back() {
+    const SESSIONS: usize = 60;
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let admin = listener.admin().await;
+        let options = "max_concurrency = 'auto' AND workload_type = 'interactive' AND timeout = 2s";
+        rows(&admin, &format!("CREATE SERVICE LEVEL few WITH {options}")).await;
+        let mut sessions = Vec::new();
+        for _ in 0..SESSIONS {
+            sessions.push(session_in(&listener, "few").await);
+        }
+        let (answered, refused) = (Cell::new(0), Cell::new(0));
+        let work = sessions.iter().map(|client| async {
+            while answered.get() == 0 || refused.get() == 0 {
+                match client.simple_query(QUERY).await {
+                    Ok(_) => answered.set(answered.get() + 1),
+                    Err(error) => {
+                        let error = error.as_db_error().expect("an answer");
+                        if error.code().code() == "53000" {
+                            assert!(error.message().contains("Try again in "), "{error}");
+                            refused.set(refused.get() + 1);
+                        }
+                    }
+                }
+            }
+        });
+        futures::future::join_all(work).await;
+        assert!(listener.level_usage("few").shed > 0);
+    });
+}
+
+#[test]
+fn full_level_is_seen_in_system_tables() {
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let admin = listener.admin().await;
+        rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 1 AND queue_timeout = 50ms").await;
+        let (runner, other) = (session_in(&listener, "few").await, session_in(&listener, "few").await);
+        let seen = async {
+            until_running(&admin, "running").await;
+            assert_eq!(refused(&other, QUERY).await.0, "53000");
+            let text = "SELECT state FROM system.running_statements WHERE service_level = 'few'";
+            assert!(rows(&other, text).await.contains(&"running".to_owned()));
+            assert_eq!(rows(&other, "SELECT count(*) FROM pg_catalog.pg_namespace").await.len(), 1);
+            runner.cancel_token().cancel_query(tokio_postgres::NoTls).await.expect("cancelled");
+        };
+        let ((code, _), ()) = tokio::join!(refused(&runner, ENDLESS), seen);
+        assert_eq!(code, "57014");
+    });
+}
+
+/// A statement whose client does not read must not keep its slot beyond its time limit.
+#[test]
+fn client_that_does_not_read_loses_its_slot_at_the_time_limit() {
+    let config = SqlConfig { authenticate: false, ..SqlConfig::default() };
+    let listener = TestListener::start_with(1, 1 << 30, config);
+    let message = |kind: u8, text: &str| {
+        let length = u32::try_from(text.len() + 5).expect("short").to_be_bytes();
+        [&[kind], &length[..], text.as_bytes(), b"\0"].concat()
+    };
+    let mut idle = TcpStream::connect(listener.at).expect("connects");
+    listener.client(async {
+        let admin = listener.admin().await;
+        rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 1 AND timeout = 500ms").await;
+        idle.write_all(b"\0\0\0\x14\0\x03\0\0user\0admin\0\0").expect("sent");
+        idle.write_all(&message(b'Q', "SET service_level = few")).expect("sent");
+        let text = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)";
+        idle.write_all(&message(b'Q', text)).expect("sent");
+        until_running(&admin, "running").await;
+        // It waits for the slot, which is free when the time limit of the other one is over.
+        let other = session_in(&listener, "few").await;
+        rows(&admin, "ALTER SERVICE LEVEL few WITH queue_timeout = 30s").await;
+        assert_eq!(rows(&other, "SELECT 7").await, ["7"]);
+    });
+    drop(idle);
+}
