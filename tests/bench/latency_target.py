@@ -1,14 +1,15 @@
 """How well `latency_target` holds the p99 of a level while a neighbour comes, grows and goes.
 
-    target/venv/bin/python tests/bench/latency_target.py target/release/fairlane [RATE [TARGET_MS]]
+    target/venv/bin/python tests/bench/latency_target.py target/release/fairlane [--rate RATE] [--target MS] [--auto] [--cpu-min PERCENT]
 
 The server has CPU 0, the loads CPU 1. An open loop of single-row reads runs throughout, at the rate given (15000 a second), with a target of 5 ms.
+With `--auto` both levels have a limiter. With `--cpu-min` the neighbour has that minimum, and its part of the CPU is compared with it.
 The neighbour reads slices of 100 rows: an open loop at two rates, then closed loops of 16 and 256 slices, then it leaves. Printed for each window of
 ten seconds: the p99 that the client saw, and from `system.level_usage` the last decision. Windows without a neighbour, or with a slow one, meet the
 target by being faster: there the lower bound of 80 % does not count. `cargo xtask clients` makes the environment with the driver.
 """
 
-import sys
+import argparse
 import time
 
 from _bench import Server, ended, ended_well
@@ -27,16 +28,30 @@ PHASES = [
     (4, ["--in-flight", "256"]),
     (2, None),
 ]
-SHOWN = "SELECT shares_now, latency_p99_us, latency_decision FROM system.level_usage WHERE service_level = 'oltp' ALLOW FILTERING"
+SHOWN = "SELECT service_level, shares_now, latency_p99_us, latency_decision, shed, cpu_fast_us, cpu_heavy_us FROM system.level_usage"
 
 
-def main(binary, rate="15000", target_ms="5"):
-    server = Server(binary, on_cpu_0=True)
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--rate", type=int, default=15000)
+    parser.add_argument("--target", type=int, default=5)
+    parser.add_argument("--auto", action="store_true")
+    parser.add_argument("--cpu-min", type=int, default=0)
+    return parser.parse_args()
+
+
+def main():
+    given = arguments()
+    rate, target_ms = given.rate, given.target
+    limited = lambda kind: f" AND max_concurrency = 'auto' AND workload_type = '{kind}'" if given.auto else ""
+    minimum = f" AND cpu_min = '{given.cpu_min}%'" if given.cpu_min else ""
+    server = Server(given.binary, on_cpu_0=True)
     try:
-        target_us = float(target_ms) * 1000
+        target_us = target_ms * 1000
         bounds = "shares = 500 AND shares_min = 20 AND shares_max = 1000"
-        server.level("oltp", f"{bounds} AND latency_target = 'p99 < {target_ms}ms'")
-        server.level("olap", "shares = 200")
+        server.level("oltp", f"{bounds} AND latency_target = 'p99 < {target_ms}ms'{limited('interactive')}")
+        server.level("olap", f"shares = 200{minimum}{limited('batch')}")
         server.run("admin", "prefill", *KEYS)
         server.run("admin", "prefill", *SLICES)
         server.settle()
@@ -51,7 +66,7 @@ def main(binary, rate="15000", target_ms="5"):
                 neighbour = load and server.load("olap", "slice", *SLICES, "--no-create", *load, "--duration", "600s", idle=True)
                 present = load
             time.sleep(max(0, began + (index + 1) * WINDOW_S - 0.2 - time.time()))
-            decisions.append(server.session.execute(SHOWN).one())
+            decisions.append({row.service_level: row for row in server.session.execute(SHOWN)})
         if neighbour:
             ended(neighbour, stop=True)
         report = ended_well(steady)
@@ -59,19 +74,29 @@ def main(binary, rate="15000", target_ms="5"):
         server.end()
 
     held = contended = within = 0
-    for load, step, decision in zip(windows, report["steps"], decisions):
+    least = None
+    for index, (load, step, shown) in enumerate(zip(windows, report["steps"], decisions)):
+        decision = shown["oltp"]
         p99_us = step["reads"]["latency"]["p99_us"]
         is_closed = bool(load) and "--in-flight" in load
         is_held = p99_us <= 1.2 * target_us
         is_within = is_held and p99_us >= 0.8 * target_us
         held, contended, within = held + is_held, contended + is_closed, within + (is_closed and is_within)
+        # The first window of a phase has a part of the one before.
+        if is_closed and windows[index - 1] == load:
+            before = decisions[index - 1]["olap"]
+            used_us = shown["olap"].cpu_fast_us + shown["olap"].cpu_heavy_us - before.cpu_fast_us - before.cpu_heavy_us
+            part = used_us / (WINDOW_S * 1e6) * 100
+            least = part if least is None else min(least, part)
         print(
             f"{' '.join(load or ['alone']):16} p99 {p99_us / 1000:7.2f} ms, {step['answered'] / step['due'] * 100:6.2f} % answered; "
             f"server {decision.latency_p99_us / 1000:7.2f} ms, {decision.shares_now} shares, {decision.latency_decision}",
         )
     print(f"at most 120 % of the target in {held} of {len(windows)} windows; 80 to 120 % in {within} of {contended} beside a closed loop")
+    print(f"the neighbour had at least {least:.1f} % of the core beside its closed loops; its minimum is {given.cpu_min} %")
+    print(f"refused: {decisions[-1]['oltp'].shed} statements of the level, {decisions[-1]['olap'].shed} of the neighbour")
     print(f"the sender used {report['generator_cpu'] * 100:.0f} % of its core")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
