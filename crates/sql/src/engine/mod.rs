@@ -2,6 +2,7 @@
 //! bounds, and its execution on heavy lanes.
 
 pub(crate) mod bounded;
+pub(crate) mod call_names;
 pub(crate) mod column_names;
 pub(crate) mod dialect;
 pub(crate) mod dynamic_filters;

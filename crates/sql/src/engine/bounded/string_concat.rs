@@ -15,6 +15,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::scalar::ScalarValue;
 
+use crate::engine::call_names::{joined, large_call};
+
 /// Name of the function, also in `EXPLAIN`.
 pub(super) const NAME: &str = "||";
 
@@ -33,8 +35,7 @@ impl ScalarUDFImpl for StringConcat {
 
     /// Returns the name of the operator's column, so that columns keep their names.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        let names: Vec<String> = args.iter().map(|arg| arg.schema_name().to_string()).collect();
-        Ok(names.join(" || "))
+        Ok(large_call(NAME, args).unwrap_or_else(|| joined(args, " || ")))
     }
 
     fn signature(&self) -> &Signature {

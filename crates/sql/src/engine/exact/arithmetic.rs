@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr_common::datum::apply;
 
+use crate::engine::call_names::call_name;
 use crate::engine::exact::casts::as_type;
 use crate::engine::exact::decimals::{DIGITS_MAX, QUOTIENT_SCALE, decimal_of, rounded_quotient, too_long};
 use crate::engine::exact::types::{is_int, refused, type_name};
@@ -38,6 +39,10 @@ impl ScalarUDFImpl for Arithmetic {
             Operator::Divide => "divide",
             _ => "modulo",
         }
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        call_name(self.name(), args)
     }
 
     fn signature(&self) -> &Signature {

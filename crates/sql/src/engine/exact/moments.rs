@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
+use crate::engine::call_names::call_name;
 use crate::engine::exact::types::{is_text, refused, type_name};
 use crate::failure::{refusal, state};
 
@@ -57,6 +58,10 @@ impl ScalarUDFImpl for Difference {
         "difference"
     }
 
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        call_name(self.name(), args)
+    }
+
     fn signature(&self) -> &Signature {
         &self.0
     }
@@ -88,6 +93,10 @@ struct Span(Signature);
 impl ScalarUDFImpl for Span {
     fn name(&self) -> &'static str {
         "span"
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        call_name(self.name(), args)
     }
 
     fn signature(&self) -> &Signature {

@@ -26,6 +26,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
+use crate::engine::call_names::call_name;
 use crate::engine::exact::decimals::{DIGITS_MAX, decimal_of, rounded_quotient, too_long};
 use crate::engine::exact::types::{is_int, is_text, refused, type_name};
 use crate::engine::text_form;
@@ -46,6 +47,10 @@ struct Convert {
 impl ScalarUDFImpl for Convert {
     fn name(&self) -> &'static str {
         "cast"
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        call_name(self.name(), args)
     }
 
     fn signature(&self) -> &Signature {
