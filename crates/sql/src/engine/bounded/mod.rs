@@ -33,6 +33,7 @@ use engine::{Guardrail, Guardrails};
 
 pub(crate) use crate::engine::bounded::cost::widest;
 use crate::engine::bounded::cost::{Cost, Estimate};
+use crate::engine::call_names::CallKey;
 use crate::engine::tasks;
 
 /// Maximum work for one row, in steps of about 1 ns. A statement can be canceled only between
@@ -127,7 +128,7 @@ fn bound_expr(expr: Expr, guardrails: &Arc<Guardrails>) -> Transformed<Expr> {
             None => Transformed::no(Expr::ScalarFunction(call)),
         },
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
-            let plain = string_concat::function();
+            let plain = string_concat::function(CallKey::of(&[&*left, &*right]));
             let function = bounded(&plain, guardrails).unwrap_or_else(|| Arc::new(plain));
             Transformed::yes(function.call(vec![*left, *right]))
         }

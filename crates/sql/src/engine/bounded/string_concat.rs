@@ -15,18 +15,18 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::call_names::{joined, large_call};
+use crate::engine::call_names::{CallKey, joined, large_call};
 
 /// Name of the function, also in `EXPLAIN`.
 pub(super) const NAME: &str = "||";
 
-/// See the head of this file.
-pub(super) fn function() -> ScalarUDF {
-    ScalarUDF::new_from_impl(StringConcat(Signature::user_defined(Volatility::Immutable)))
+/// See the head of this file. `key`: that of the call.
+pub(super) fn function(key: CallKey) -> ScalarUDF {
+    ScalarUDF::new_from_impl(StringConcat(Signature::user_defined(Volatility::Immutable), key))
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct StringConcat(Signature);
+struct StringConcat(Signature, CallKey);
 
 impl ScalarUDFImpl for StringConcat {
     fn name(&self) -> &str {
@@ -35,7 +35,7 @@ impl ScalarUDFImpl for StringConcat {
 
     /// Returns the name of the operator's column, so that columns keep their names.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(large_call(NAME, args).unwrap_or_else(|| joined(args, " || ")))
+        Ok(large_call(NAME, self.1, args).unwrap_or_else(|| joined(args, " || ")))
     }
 
     fn signature(&self) -> &Signature {

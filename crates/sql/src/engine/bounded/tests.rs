@@ -12,7 +12,9 @@ fn context() -> SessionContext {
 fn call(name: &str, args: Vec<ColumnarValue>, rows: usize) -> Result<ColumnarValue> {
     let state = context().state();
     let function = match name {
-        string_concat::NAME => bounded(&string_concat::function(), &Arc::default()).expect("it needs bounds"),
+        string_concat::NAME => {
+            bounded(&string_concat::function(CallKey::of(&[])), &Arc::default()).expect("it needs bounds")
+        }
         name => state.scalar_functions().get(name).unwrap_or_else(|| panic!("{name} is registered")).clone(),
     };
     assert!(function.inner().is::<Bounded>(), "{name}");

@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr_common::datum::apply;
 
-use crate::engine::call_names::call_name;
+use crate::engine::call_names::{CallKey, call_name};
 use crate::engine::exact::casts::as_type;
 use crate::engine::exact::decimals::{DIGITS_MAX, QUOTIENT_SCALE, decimal_of, rounded_quotient, too_long};
 use crate::engine::exact::types::{is_int, refused, type_name};
@@ -28,6 +28,7 @@ struct Arithmetic {
     operator: Operator,
     result: DataType,
     signature: Signature,
+    key: CallKey,
 }
 
 impl ScalarUDFImpl for Arithmetic {
@@ -42,7 +43,7 @@ impl ScalarUDFImpl for Arithmetic {
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        call_name(self.name(), args)
+        call_name(self.name(), self.key, args)
     }
 
     fn signature(&self) -> &Signature {
@@ -178,7 +179,8 @@ fn quotient(left: &dyn Datum, right: &dyn Datum, result: &DataType) -> Result<Ar
 
 fn call(operator: Operator, left: Expr, right: Expr, result: DataType) -> Expr {
     let signature = Signature::any(2, Volatility::Immutable);
-    ScalarUDF::new_from_impl(Arithmetic { operator, result, signature }).call(vec![left, right])
+    let key = CallKey::of(&[&left, &right]);
+    ScalarUDF::new_from_impl(Arithmetic { operator, result, signature, key }).call(vec![left, right])
 }
 
 /// Replaces an arithmetic operator by a checked function. Other operators stay.

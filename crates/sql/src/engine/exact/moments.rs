@@ -20,7 +20,6 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::call_names::call_name;
 use crate::engine::exact::types::{is_text, refused, type_name};
 use crate::failure::{refusal, state};
 
@@ -58,10 +57,6 @@ impl ScalarUDFImpl for Difference {
         "difference"
     }
 
-    fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        call_name(self.name(), args)
-    }
-
     fn signature(&self) -> &Signature {
         &self.0
     }
@@ -93,10 +88,6 @@ struct Span(Signature);
 impl ScalarUDFImpl for Span {
     fn name(&self) -> &'static str {
         "span"
-    }
-
-    fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        call_name(self.name(), args)
     }
 
     fn signature(&self) -> &Signature {

@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::call_names::call_name;
+use crate::engine::call_names::{CallKey, call_name};
 use crate::engine::exact::decimals::{DIGITS_MAX, decimal_of, rounded_quotient, too_long};
 use crate::engine::exact::types::{is_int, is_text, refused, type_name};
 use crate::engine::text_form;
@@ -42,6 +42,7 @@ const UNKNOWN_SCALE: i8 = 18;
 struct Convert {
     to: FieldRef,
     signature: Signature,
+    key: CallKey,
 }
 
 impl ScalarUDFImpl for Convert {
@@ -50,7 +51,7 @@ impl ScalarUDFImpl for Convert {
     }
 
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        call_name(self.name(), args)
+        call_name(self.name(), self.key, args)
     }
 
     fn signature(&self) -> &Signature {
@@ -115,7 +116,8 @@ pub(crate) fn planned(expr: Expr, from: &DataType, to: &FieldRef) -> Result<Expr
 pub(crate) fn convert(expr: Expr, to: &DataType) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     let to = Arc::new(Field::new("cast", to.clone(), true));
-    ScalarUDF::new_from_impl(Convert { to, signature }).call(vec![expr])
+    let key = CallKey::of(&[&expr]);
+    ScalarUDF::new_from_impl(Convert { to, signature, key }).call(vec![expr])
 }
 
 /// Converts an expression to a type that contains all its values.
