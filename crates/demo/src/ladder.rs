@@ -1,11 +1,13 @@
-//! Plot of `fairlane load usl`: throughput and response times over concurrency, with the law, its
+//! Plot and page of `fairlane load usl`: throughput and response times over concurrency, with the law, its
 //! interval and its regions. The horizontal axis is logarithmic, since each rung doubles the last.
+
+use std::fmt::Write as _;
 
 use load::Ladder;
 use load::usl::{Rung, Scaling};
 
-use crate::chart::{Band, Figure, Layout, Line, Panel, Rule, Scale, group};
-use crate::report::file;
+use crate::chart::{Band, Figure, Layout, Line, Panel, Rule, Scale, escaped, group};
+use crate::report::{begin, close_table, end, figure_element, file, open_table, row};
 use crate::units::{rate, round_time, time};
 
 /// Layout of the drawing. Its font size is that of the demo's picture.
@@ -30,6 +32,104 @@ pub fn draw(ladder: &Ladder) -> Option<String> {
     );
     let title = "Throughput and response times over requests in flight";
     Some(file(title, &footer, (LAYOUT.width + 2.0 * side, above + height + below), &drawing))
+}
+
+/// Returns the ladder as a page: the conclusions, the plot, and every rung.
+pub fn page(ladder: &Ladder) -> String {
+    let mut out = begin("fairlane load usl");
+    let sentences = ladder.scaling.as_ref().map(Scaling::sentences).unwrap_or_default();
+    let none = "No law: fewer than four concurrencies have a valid measurement.";
+    let headline = sentences.last().map_or(none, String::as_str);
+    // Writing to a String cannot fail.
+    let _ = write!(out, "<h1>Requests in flight: {}</h1><ul>", escaped(headline));
+    for sentence in sentences.iter().rev().skip(1).rev() {
+        let _ = write!(out, "<li>{}</li>", escaped(sentence.trim_start_matches("! ")));
+    }
+    let _ = write!(
+        out,
+        "</ul><dl><dt>Load</dt><dd>{} on {}</dd><dt>Client</dt><dd>{} connections, {} threads</dd><dt>Rungs</dt>\
+         <dd>{:.0} s each after {:.0} s of warm-up, in shuffled order, seed {}</dd></dl>",
+        escaped(&ladder.load),
+        escaped(&ladder.hosts.join(", ")),
+        ladder.connections,
+        ladder.threads,
+        ladder.seconds,
+        ladder.warmup_s,
+        ladder.seed
+    );
+    notes(&mut out, ladder);
+    if ladder.concurrencies().iter().filter(|n| tip(ladder, **n).is_some()).count() > 1 {
+        out.push_str("<h2>Throughput over requests in flight</h2>");
+        let caption = "Points are means over the valid rounds. Thin lines: the law, and its 95 % interval. Both axes \
+                       of throughput are logarithmic.";
+        figure_element(&mut out, &figure(ladder), caption);
+    }
+    rungs(&mut out, ladder);
+    end(&mut out);
+    out
+}
+
+/// Writes the measurements that were not fitted with their reasons, and the warnings.
+fn notes(out: &mut String, ladder: &Ladder) {
+    let reason = |rung: &Rung| {
+        let Rung { n, round, invalid, .. } = rung;
+        (!invalid.is_empty())
+            .then(|| format!("{n} in flight in round {round} is not fitted: {}", invalid.join("; ")))
+    };
+    let all: Vec<String> =
+        ladder.rungs.iter().filter_map(reason).chain(ladder.warnings.iter().cloned()).collect();
+    if all.is_empty() {
+        return;
+    }
+    out.push_str("<div class=\"doubts\"><h2>Notes</h2><ul>");
+    for note in &all {
+        let _ = write!(out, "<li>{}</li>", escaped(note));
+    }
+    out.push_str("</ul></div>");
+}
+
+fn rungs(out: &mut String, ladder: &Ladder) {
+    out.push_str("<h2>Every concurrency</h2>");
+    let columns = [
+        "In flight",
+        "valid rounds",
+        "a connection",
+        "answers a second",
+        "by the law",
+        "R mean",
+        "R p50",
+        "R p99",
+        "S mean",
+        "server CPU",
+        "load CPU",
+    ];
+    open_table(out, &columns);
+    for n in ladder.concurrencies() {
+        let of_n = || ladder.rungs.iter().filter(|rung| rung.n == n);
+        let mean = |quantity: fn(&Rung) -> Option<f64>, shown: fn(f64) -> String| {
+            ladder.mean(n, quantity).map_or("–".to_string(), shown)
+        };
+        let cores = |cores: f64| format!("{cores:.2}");
+        let law = ladder.scaling.as_ref().map(|scaling| rate(scaling.law.throughput(n as f64)));
+        let cells = [
+            format!("{} of {}", of_n().filter(|rung| rung.is_valid()).count(), of_n().count()),
+            format!("{:.2}", n as f64 / ladder.connections.max(1) as f64),
+            mean(|rung| Some(rung.throughput_per_s), rate),
+            law.unwrap_or_else(|| "–".to_string()),
+            mean(|rung| Some(rung.response.mean_us), time),
+            mean(|rung| Some(rung.response.p50_us), time),
+            mean(|rung| Some(rung.response.p99_us), time),
+            mean(|rung| rung.service_us, time),
+            mean(|rung| rung.server_cores, cores),
+            mean(|rung| Some(rung.generator_cpu), cores),
+        ];
+        row(out, &n.to_string(), &cells);
+    }
+    close_table(out);
+    out.push_str(
+        "<p class=\"soft\">R: response time by the client's clock, from when a request was due. S: service time by \
+         the server's clock. CPU in cores.</p>",
+    );
 }
 
 /// Returns the position of a concurrency.
@@ -158,6 +258,21 @@ mod tests {
             assert!(drawing.contains(words), "{words}: {drawing}");
         }
         assert!(drawing.starts_with("<svg xmlns") && !drawing.contains("NaN") && !drawing.contains("inf"));
+    }
+
+    #[test]
+    fn page_has_conclusions_plot_and_rungs() {
+        let shown = page(&ladder(12));
+        for words in
+            ["<h1>Requests in flight: Stay at 12 in flight", "linear up to N", "<svg", ">4096<", "1 of 1"]
+        {
+            assert!(shown.contains(words), "{words}: {shown}");
+        }
+        assert!(!shown.contains("NaN") && !shown.contains("inf<") && shown.ends_with("</html>\n"));
+        let mut few = ladder(2);
+        few.rungs[0].invalid = vec!["it was <stopped>".into()];
+        let shown = page(&few);
+        assert!(shown.contains("No law") && shown.contains("not fitted: it was &lt;stopped&gt;"), "{shown}");
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod olap;
 mod options;
 mod overload;
 mod phases;
+mod plan;
 mod report;
 mod results;
 mod server;
@@ -62,8 +63,9 @@ use results::{Machine, Outcome, Subject};
 use server::Folder;
 use stage::Stage;
 
-pub use ladder::draw as draw_ladder;
+pub use ladder::{draw as draw_ladder, page as ladder_page};
 pub use options::Program;
+pub use plan::page as plan_page;
 pub use sweep::page as sweep_page;
 
 /// Runs `fairlane demo` with the arguments after `demo`. Returns the exit code: 0 if all chapters

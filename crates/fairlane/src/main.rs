@@ -35,7 +35,12 @@ const DEMO: demo::Program =
     demo::Program { has_sql: cfg!(feature = "sql"), check_commit: |mode| settings::commit(mode).map(|_| ()) };
 
 /// Results of loads are drawn with the charts of the demo.
-const DRAWS: load::Draws = load::Draws { ladder: demo::draw_ladder, sweep: demo::sweep_page };
+const DRAWS: load::Draws = load::Draws {
+    ladder: demo::draw_ladder,
+    ladder_page: demo::ladder_page,
+    sweep: demo::sweep_page,
+    plan: demo::plan_page,
+};
 
 const HELP: &str = "\
 fairlane: transactions and analytics on the same machine, each workload in its own service level

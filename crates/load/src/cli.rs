@@ -2,6 +2,7 @@
 //! error, the report to standard output and to files.
 
 use crate::LoadError;
+use crate::capacity;
 use crate::flags::{Options, help, parse};
 use crate::merge::{self, merge};
 use crate::output::{stop_on_signals, write_file, write_json};
@@ -17,8 +18,19 @@ use crate::usl::{self, Draw};
 pub struct Draws {
     /// Draws a ladder as an SVG file. `None`: there is nothing to draw.
     pub ladder: Draw,
+    /// Returns a ladder as a page.
+    pub ladder_page: usl::Page,
     /// Returns a sweep as a page.
     pub sweep: sweep::Page,
+    /// Returns a plan as a page.
+    pub plan: capacity::Page,
+}
+
+impl Draws {
+    /// Returns those of a ladder.
+    pub(crate) fn of_ladder(&self) -> (Draw, usl::Page) {
+        (self.ladder, self.ladder_page)
+    }
 }
 
 /// Runs `fairlane load` with the arguments after the word `load`. `draws` makes the drawings.
@@ -41,7 +53,7 @@ pub fn cli(args: &[String], draws: &Draws) -> i32 {
 fn dispatch(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
     match args.split_first() {
         Some((word, rest)) if word == "tpch" || word == "hits" => return crate::data::cli(word, rest),
-        Some((word, rest)) if word == "plan" => return crate::capacity::cli(rest),
+        Some((word, rest)) if word == "plan" => return capacity::cli(rest, draws.plan),
         Some((word, rest)) if word == "sql" => return crate::sql::cli(rest),
         Some((word, [next, rest @ ..])) if word == "usl" && next == "sql" => {
             return crate::sql::ladder_cli(rest, draws);
@@ -109,11 +121,11 @@ fn observer(options: &Options) -> impl FnMut(&Second) + use<> {
 }
 
 fn run_ladder(options: &Options, workload: Workload, draws: &Draws) -> Result<i32, LoadError> {
-    usl::cli(&options.plan(workload)?, &options.common, &options.ladder, draws.ladder)
+    usl::cli(&options.plan(workload)?, &options.common, &options.ladder, draws.of_ladder())
 }
 
 fn run_sweep(options: &Options, workload: Workload, draws: &Draws) -> Result<i32, LoadError> {
-    sweep::cli(&options.sweep(workload)?, &options.common, &options.sweep, draws.sweep)
+    sweep::cli(&options.sweep(workload)?, &options.common, draws.sweep)
 }
 
 fn merge_files(paths: &[String], options: &Options) -> Result<i32, LoadError> {

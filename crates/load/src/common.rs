@@ -14,6 +14,8 @@ pub(crate) struct Common {
     pub(crate) password: Option<String>,
     /// File for the report as JSON.
     pub(crate) json: Option<String>,
+    /// File for the report as a page.
+    pub(crate) html: Option<String>,
     /// True to print no progress on standard error.
     pub(crate) quiet: bool,
     /// True to print the help and exit.
@@ -70,6 +72,11 @@ pub(crate) const fn password_file<O: AsMut<Common>>() -> Flag<O> {
 pub(crate) const fn json<O: AsMut<Common>>() -> Flag<O> {
     let help = "write the report as JSON (`-` for standard output)";
     flag!("json", "FILE", "none", help, |o: &mut O, v| set_text(&mut o.as_mut().json, v))
+}
+
+pub(crate) const fn html<O: AsMut<Common>>() -> Flag<O> {
+    let help = "`usl`, `sweep` and `plan`: write the report as a page with charts";
+    flag!("html", "FILE", "none", help, |o: &mut O, v| set_text(&mut o.as_mut().html, v))
 }
 
 pub(crate) const fn quiet<O: AsMut<Common>>() -> Flag<O> {

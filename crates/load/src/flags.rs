@@ -181,7 +181,7 @@ static FLAGS: &[Flag<Options>] = &[
     sweep::from(),
     sweep::peak(),
     sweep::runs(),
-    sweep::html(),
+    common::html(),
     common::json(),
     flag!("hdr", "FILE", "none", "write the raw histograms, for `merge`", |o, v| {
         o.hdr = Some(v.to_string());

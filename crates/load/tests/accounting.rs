@@ -12,7 +12,12 @@ use load::session::Session;
 use load::{LoadError, Pacing, Report, Spec, Step, StepReport, StopFlag, Workload};
 
 /// Drawings that no test asks for.
-const DRAWS: load::Draws = load::Draws { ladder: |_| None, sweep: |_| String::new() };
+const DRAWS: load::Draws = load::Draws {
+    ladder: |_| None,
+    ladder_page: |_| String::new(),
+    sweep: |_| String::new(),
+    plan: |_| String::new(),
+};
 
 fn spec(fake: &Fake) -> Spec {
     Spec {

@@ -12,7 +12,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Drawings that no test asks for.
-const DRAWS: load::Draws = load::Draws { ladder: |_| None, sweep: |_| String::new() };
+const DRAWS: load::Draws = load::Draws {
+    ladder: |_| None,
+    ladder_page: |_| String::new(),
+    sweep: |_| String::new(),
+    plan: |_| String::new(),
+};
 
 /// Behaviour of the server. Query numbers are over all connections.
 #[derive(Clone, Copy, Debug, Default)]

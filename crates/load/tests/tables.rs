@@ -16,7 +16,12 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use testkit::Folder;
 
 /// Drawings that no test asks for.
-const DRAWS: load::Draws = load::Draws { ladder: |_| None, sweep: |_| String::new() };
+const DRAWS: load::Draws = load::Draws {
+    ladder: |_| None,
+    ladder_page: |_| String::new(),
+    sweep: |_| String::new(),
+    plan: |_| String::new(),
+};
 
 /// Rows of TPC-H's tables at scale 0.001, the smallest.
 const ROWS: [u64; 8] = [5, 25, 10, 200, 800, 150, 1500, 6005];

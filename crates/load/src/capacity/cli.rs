@@ -1,19 +1,22 @@
 //! Command line of `fairlane load plan`: reads the ladders and prints the plan.
 
-use super::cores::needed;
+use super::cores::{Needed, needed};
 use super::flags;
 use super::operating::operating;
 use crate::LoadError;
 use crate::flag::usage;
-use crate::output::write_json;
+use crate::output::{write_file, write_json};
 use crate::usl::read_ladder;
+
+/// Returns a plan as a page. Charts belong to another crate.
+pub type Page = fn(&Needed) -> String;
 
 /// Runs with the arguments after the word `plan`. Returns the exit code 0.
 ///
 /// # Errors
 /// [`LoadError::Usage`], [`LoadError::File`] for a file without a ladder, and [`LoadError::NoPlan`]
 /// for a ladder that determines no plan.
-pub(crate) fn run(args: &[String]) -> Result<i32, LoadError> {
+pub(crate) fn run(args: &[String], page: Page) -> Result<i32, LoadError> {
     let options = flags::parse(args)?;
     if options.common.help {
         print!("{}", flags::help());
@@ -36,5 +39,8 @@ pub(crate) fn run(args: &[String]) -> Result<i32, LoadError> {
         print!("{}", plan.text());
     }
     write_json(options.common.json.as_deref(), &plan)?;
+    if let Some(path) = &options.common.html {
+        write_file(path, &page(&plan))?;
+    }
     Ok(0)
 }

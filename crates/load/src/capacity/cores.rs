@@ -75,76 +75,68 @@ pub struct Needed {
     pub notes: Vec<String>,
 }
 
+/// Name of a law that is fitted to the core counts.
+const FITTED: &str = "fitted";
 /// Ends of the intervals, from the one that needs most cores.
 const ENDS: [fn(&Estimate) -> f64; 3] = [|e| e.low, |e| e.value, |e| e.high];
+
+/// A law over cores: its name, and one law for each of [`ENDS`].
+type Laws = (&'static str, [Usl; 3]);
 
 /// Computes the plan. `measured` has at least one ladder.
 pub fn needed(goal: Goal, mut measured: Vec<Operating>) -> Needed {
     measured.sort_by_key(|operating| operating.cores);
     let mut counts: Vec<usize> = measured.iter().map(|operating| operating.cores).collect();
     counts.dedup();
-    // A law for each end of the intervals.
-    let laws: Option<Vec<Usl>> = ENDS.iter().map(|end| fitted(&measured, *end)).collect();
-    let laws = laws.filter(|_| counts.len() >= FIT_MIN);
     let mut found = Needed {
         goal,
         demand_per_s: goal.demand_per_s(),
         core_counts: counts.len(),
-        fitted: laws.as_ref().map(|laws| laws[1]),
+        fitted: None,
         rows: Vec::new(),
         notes: Vec::new(),
         measured,
     };
-    let shapes: Vec<(&'static str, Shape)> = match laws {
-        Some(laws) => vec![("fitted", Shape::Fitted(laws))],
-        None => {
-            let law = |sigma: f64| Shape::Through(Usl { lambda: 1.0, sigma, kappa: 0.0 });
-            vec![("linear", law(0.0)), ("σ = 5 %", law(SIGMA))]
-        }
-    };
-    for (name, shape) in &shapes {
+    let laws = found.laws();
+    found.fitted = laws.iter().find(|(name, _)| *name == FITTED).map(|(_, laws)| laws[1]);
+    for (name, laws) in &laws {
         for cost in [1.0, 1.0 + COST, 1.0 - COST] {
-            found.rows.push(row(&found, name, shape, cost));
+            found.rows.push(row(&found, name, laws, cost));
         }
     }
     found.notes = notes(&found);
     found
 }
 
-/// A law over cores.
-enum Shape {
-    /// Shape of a law through the throughput of the largest measured core count.
-    Through(Usl),
-    /// Laws for the ends of the intervals, in the order of [`ENDS`].
-    Fitted(Vec<Usl>),
+impl Needed {
+    /// Returns the laws of throughput over cores by their names, each by the lower end of the
+    /// interval of throughput, by its value and by the upper end. Two laws bracket the result
+    /// unless there are four core counts, which determine one.
+    pub fn laws(&self) -> Vec<Laws> {
+        if self.core_counts >= FIT_MIN
+            && let [Some(low), Some(value), Some(high)] = ENDS.map(|end| fitted(&self.measured, end))
+        {
+            return vec![(FITTED, [low, value, high])];
+        }
+        let Some(largest) = self.measured.last() else { return Vec::new() };
+        let through = |sigma: f64| {
+            let shape = Usl { lambda: 1.0, sigma, kappa: 0.0 };
+            let each = shape.throughput(largest.cores as f64);
+            ENDS.map(|end| Usl { lambda: end(&largest.throughput_per_s) / each, ..shape })
+        };
+        vec![("linear", through(0.0)), ("σ = 5 %", through(SIGMA))]
+    }
 }
 
-fn row(plan: &Needed, law: &'static str, shape: &Shape, cost: f64) -> Row {
-    let largest = plan.measured.last();
-    let cores = |index: usize| {
-        let largest = largest?;
-        let through = ENDS[index](&largest.throughput_per_s);
-        let law = match shape {
-            Shape::Fitted(laws) => laws[index],
-            Shape::Through(shape) => {
-                Usl { lambda: through / shape.throughput(largest.cores as f64), ..*shape }
-            }
-        };
-        // A request that costs 20 % more divides all throughput by 1.2.
-        whole(law.at_least(plan.demand_per_s * cost)?)
-    };
+fn row(plan: &Needed, law: &'static str, laws: &[Usl; 3], cost: f64) -> Row {
+    // A request that costs 20 % more divides all throughput by 1.2.
+    let [cores, cores_by_value, cores_by_high] =
+        laws.map(|law| law.at_least(plan.demand_per_s * cost).and_then(whole));
     let scaled = |cores: u64| {
-        let operating = largest?;
+        let operating = plan.measured.last()?;
         Some((operating.n as u64 * cores / operating.cores.max(1) as u64).max(1))
     };
-    Row {
-        law,
-        cost,
-        cores: cores(0),
-        cores_by_value: cores(1),
-        cores_by_high: cores(2),
-        concurrency: cores(0).and_then(scaled),
-    }
+    Row { law, cost, cores, cores_by_value, cores_by_high, concurrency: cores.and_then(scaled) }
 }
 
 /// Returns the least whole number in a range. A result within 1e-9 of a whole number is that

@@ -59,6 +59,7 @@ const FLAGS: &[Flag<Options>] = &[
         Ok(())
     }),
     common::json(),
+    common::html(),
     common::help(),
 ];
 

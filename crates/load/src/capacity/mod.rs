@@ -17,6 +17,7 @@ mod flags;
 mod operating;
 mod text;
 
+pub use cli::Page;
 pub(crate) use cli::run as cli;
 pub use cores::{Goal, Needed, Row, needed};
 pub use operating::{Operating, operating};

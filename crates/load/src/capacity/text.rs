@@ -41,14 +41,15 @@ impl Needed {
             "Cores by the lower end of the interval of X, with the concurrency for them; then by the law and by the \
              upper end\n"
         );
-        out.push_str(&self.advice());
+        let _ = writeln!(out, "{}", self.advice());
         for note in &self.notes {
             let _ = writeln!(out, "! {note}");
         }
         out
     }
 
-    fn advice(&self) -> String {
+    /// Returns the plan as one sentence.
+    pub fn advice(&self) -> String {
         let plain = || self.rows.iter().filter(|row| row.cost == 1.0);
         let named = |row: &Row| match (row.cores, row.concurrency) {
             (Some(cores), Some(n)) => Some(format!("{cores} cores with {n} in flight ({})", row.law)),
@@ -56,9 +57,9 @@ impl Needed {
         };
         let found: Vec<String> = plain().filter_map(named).collect();
         if found.is_empty() {
-            return "No number of cores of one server suffices.\n".to_string();
+            return "No number of cores of one server suffices.".to_string();
         }
-        format!("Plan: {}\n", found.join(", "))
+        format!("Plan: {}", found.join(", "))
     }
 }
 

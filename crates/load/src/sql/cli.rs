@@ -47,7 +47,7 @@ pub(crate) fn ladder(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
         print!("{}", flags::ladder_help());
         return Ok(0);
     }
-    usl::cli(&options.plan()?, &options.common, &options.ladder, draws.ladder)
+    usl::cli(&options.plan()?, &options.common, &options.ladder, draws.of_ladder())
 }
 
 /// Runs `fairlane load sweep sql` with the arguments after the word `sql`. Returns the exit code.
@@ -60,5 +60,5 @@ pub(crate) fn sweep(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
         print!("{}", flags::sweep_help());
         return Ok(0);
     }
-    crate::sweep::cli(&options.sweep()?, &options.common, &options.sweep, draws.sweep)
+    crate::sweep::cli(&options.sweep()?, &options.common, draws.sweep)
 }

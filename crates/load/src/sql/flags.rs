@@ -60,10 +60,10 @@ impl AsMut<SweepFlags> for Options {
 }
 
 /// Further flags of `usl sql`.
-const LADDER: &[Flag<Options>] = &[usl::ladder(), usl::rounds(), usl::svg()];
+const LADDER: &[Flag<Options>] = &[usl::ladder(), usl::rounds(), usl::svg(), common::html()];
 
 /// Further flags of `sweep sql`.
-const SWEEP: &[Flag<Options>] = &[sweep::from(), sweep::peak(), sweep::runs(), sweep::html()];
+const SWEEP: &[Flag<Options>] = &[sweep::from(), sweep::peak(), sweep::runs(), common::html()];
 
 /// Further flag of both.
 const METRICS: &[Flag<Options>] = &[flag!(

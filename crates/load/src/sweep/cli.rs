@@ -1,7 +1,6 @@
 //! Command line of `fairlane load sweep`. Progress goes to standard error, the report to standard
 //! output and to files.
 
-use super::flags::SweepFlags;
 use super::measure::{Plan, Progress, Sweep, sweep};
 use crate::LoadError;
 use crate::common::Common;
@@ -16,7 +15,7 @@ pub type Page = fn(&Sweep) -> String;
 ///
 /// # Errors
 /// Those of [`sweep`], and [`LoadError::File`] for a file that cannot be written.
-pub(crate) fn run(plan: &Plan, common: &Common, flags: &SweepFlags, page: Page) -> Result<i32, LoadError> {
+pub(crate) fn run(plan: &Plan, common: &Common, page: Page) -> Result<i32, LoadError> {
     let stop = stop_on_signals()?;
     let found = sweep(plan, &stop, |event| {
         if !common.quiet {
@@ -27,7 +26,7 @@ pub(crate) fn run(plan: &Plan, common: &Common, flags: &SweepFlags, page: Page) 
         print!("{}", found.text());
     }
     write_json(common.json.as_deref(), &found)?;
-    if let Some(path) = &flags.html {
+    if let Some(path) = &common.html {
         write_file(path, &page(&found))?;
     }
     Ok(if found.is_complete() { 0 } else { 3 })

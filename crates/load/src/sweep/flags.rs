@@ -26,8 +26,6 @@ pub(crate) struct SweepFlags {
     from: Option<String>,
     peak_per_s: Option<f64>,
     runs: Option<usize>,
-    /// File for the report as a page.
-    pub(crate) html: Option<String>,
 }
 
 impl AsMut<SweepFlags> for SweepFlags {
@@ -55,14 +53,6 @@ pub(crate) const fn peak<O: AsMut<SweepFlags>>() -> Flag<O> {
 pub(crate) const fn runs<O: AsMut<SweepFlags>>() -> Flag<O> {
     flag!("sweep-runs", "N", "5", "`sweep`: runs at 100 % of the peak", |o: &mut O, v| {
         o.as_mut().runs = Some(whole(v)? as usize);
-        Ok(())
-    })
-}
-
-pub(crate) const fn html<O: AsMut<SweepFlags>>() -> Flag<O> {
-    let help = "`sweep`: write the report as a page with charts";
-    flag!("html", "FILE", "none", help, |o: &mut O, v| {
-        o.as_mut().html = Some(v.to_string());
         Ok(())
     })
 }

@@ -11,12 +11,20 @@ use crate::text::progress;
 /// Draws a ladder as an SVG file. `None`: there is nothing to draw. Charts belong to another crate.
 pub type Draw = fn(&Ladder) -> Option<String>;
 
+/// Returns a ladder as a page.
+pub type Page = fn(&Ladder) -> String;
+
 /// Measures a ladder and writes its reports. Returns the exit code: 0 if a law was fitted, 3 if
 /// not.
 ///
 /// # Errors
 /// Those of [`ladder`], and [`LoadError::File`] for a file that cannot be written.
-pub(crate) fn run(plan: &Plan, common: &Common, flags: &LadderFlags, draw: Draw) -> Result<i32, LoadError> {
+pub(crate) fn run(
+    plan: &Plan,
+    common: &Common,
+    flags: &LadderFlags,
+    (draw, page): (Draw, Page),
+) -> Result<i32, LoadError> {
     let stop = stop_on_signals()?;
     let found = ladder(plan, &stop, |second| {
         if !common.quiet {
@@ -32,6 +40,9 @@ pub(crate) fn run(plan: &Plan, common: &Common, flags: &LadderFlags, draw: Draw)
             Some(drawing) => write_file(path, &drawing)?,
             None => eprintln!("fairlane load: {path} is not written, since there are no valid rungs to draw"),
         }
+    }
+    if let Some(path) = &common.html {
+        write_file(path, &page(&found))?;
     }
     Ok(if found.scaling.is_some() { 0 } else { 3 })
 }

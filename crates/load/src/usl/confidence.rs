@@ -109,16 +109,18 @@ mod tests {
 
     #[test]
     fn intervals_contain_the_truth_in_90_to_98_percent() {
-        let quantities: [(&str, Quantity); 6] = [
+        let quantities: [(&str, Quantity); 8] = [
             ("λ", |law| law.lambda),
             ("σ", |law| law.sigma),
             ("κ", |law| law.kappa),
             ("N*", |law| law.peak().unwrap_or(f64::INFINITY)),
             ("X*", |law| law.peak().map_or(f64::INFINITY, |peak| law.throughput(peak))),
             ("end of the linear region", |law| law.linear_end(1.0)),
+            ("begin of the saturated region", |law| law.saturated().0),
+            ("begin of the retrograde region", |law| law.saturated().1),
         ];
         let mut rng = SmallRng::seed_from_u64(1);
-        let mut held = [0usize; 6];
+        let mut held = [0usize; 8];
         for seed in 0..LAWS {
             let truth = law(&mut rng);
             let points = noisy(&truth, RUNGS, &mut rng);

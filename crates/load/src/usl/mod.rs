@@ -21,8 +21,8 @@ mod scaling;
 mod server;
 mod text;
 
-pub use cli::Draw;
 pub(crate) use cli::run as cli;
+pub use cli::{Draw, Page};
 pub use confidence::Estimate;
 pub use fit::{Point, fit};
 pub(crate) use ladder::{EMPTY_READS, read as read_ladder};

@@ -50,6 +50,14 @@ pub struct Scaling {
     pub curve: Vec<(usize, Estimate)>,
     /// The peak, and the regions around it. `None`: no retreat was seen up to `up_to_n`.
     pub peak: Option<Peak>,
+    /// Without a peak: first N of the saturated region, where X ≥ 0.95·λ/σ, or 0.95·X* of a peak
+    /// beyond `up_to_n`. `None`: it is beyond `up_to_n`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saturated_from: Option<Estimate>,
+    /// Measured X ÷ N at `from_n` after a superlinear start, answers a second: what one request in
+    /// flight achieves in a deep queue. `None`: there is no such start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub each_per_s: Option<f64>,
 }
 
 /// A rung whose throughput differs from the law.
@@ -79,12 +87,18 @@ impl Scaling {
     pub(super) fn of(rungs: &[Rung], seed: u64) -> Option<Scaling> {
         let valid: Vec<&Rung> = rungs.iter().filter(|rung| rung.is_valid()).collect();
         let from_n = first_after_superlinear(&means(&valid))?;
-        let superlinear = means(&valid).into_iter().map(|(n, _)| n).filter(|n| *n < from_n).collect();
+        let superlinear: Vec<usize> =
+            means(&valid).into_iter().map(|(n, _)| n).filter(|n| *n < from_n).collect();
         let points = points(rungs, from_n);
         let law = fit(&points)?;
         let laws = draw(&points, law, seed);
         let up_to_n = valid.iter().map(|rung| rung.n).max()?;
         let kappa = laws.estimate(|law| law.kappa);
+        let peak =
+            (kappa.low > 0.0).then(|| peak(&laws)).flatten().filter(|peak| peak.n.value <= up_to_n as f64);
+        let saturated = laws.estimate(|law| law.saturated().0);
+        let each = |(n, x): (usize, f64)| x / n as f64;
+        let each_per_s = means(&valid).into_iter().find(|mean| mean.0 == from_n).map(each);
         let at = |n: usize| (n, laws.estimate(|law| law.throughput(n as f64)));
         Some(Scaling {
             law,
@@ -93,14 +107,15 @@ impl Scaling {
             kappa,
             from_n,
             up_to_n,
+            each_per_s: each_per_s.filter(|_| !superlinear.is_empty()),
             superlinear,
             misfits: misfits(&valid, from_n, &law),
             linear_end: laws.estimate(|law| law.linear_end(from_n as f64)).at_most(up_to_n as f64),
             curve: means(&valid).into_iter().map(|(n, _)| n).filter(|n| *n >= from_n).map(at).collect(),
-            peak: (kappa.low > 0.0)
-                .then(|| peak(&laws))
-                .flatten()
-                .filter(|peak| peak.n.value <= up_to_n as f64),
+            saturated_from: Some(saturated)
+                .filter(|found| peak.is_none() && found.value < up_to_n as f64)
+                .map(|found| found.at_most(up_to_n as f64)),
+            peak,
         })
     }
 
@@ -123,7 +138,14 @@ impl Scaling {
         let (first, last) = (1.0, self.up_to_n as f64);
         let linear = self.linear_end.value;
         let bounds = match &self.peak {
-            None => vec![("linear", first, linear), ("transition", linear, last)],
+            None => {
+                let saturated = self.saturated_from.map_or(last, |found| found.value);
+                vec![
+                    ("linear", first, linear),
+                    ("transition", linear, saturated),
+                    ("saturated", saturated.max(linear), last),
+                ]
+            }
             Some(peak) => {
                 let (saturated, retrograde) = (peak.saturated_from.value, peak.retrograde_from.value);
                 vec![
@@ -232,7 +254,12 @@ mod tests {
     fn law_without_coherence_has_no_peak() {
         let found = scaling(&rungs(4096, |n| Usl { kappa: 0.0, ..LAW }.throughput(n)));
         assert_eq!(found.peak, None);
-        assert_eq!(found.regions().len(), 2);
+        let names: Vec<&str> = found.regions().iter().map(|region| region.0).collect();
+        assert_eq!(names, ["linear", "transition", "saturated"]);
+        // 0.95·λ/σ is 142,500/s.
+        assert!(found.saturated_from.is_some_and(|from| from.contains(931.0)), "{found:?}");
+        let short = scaling(&rungs(256, |n| Usl { kappa: 0.0, ..LAW }.throughput(n)));
+        assert_eq!((short.saturated_from, short.regions().len()), (None, 2));
     }
 
     #[test]
@@ -281,6 +308,8 @@ mod tests {
         let start = |n: f64| if n < 16.0 { 0.5 + 0.5 * (n - 1.0) / 15.0 } else { 1.0 };
         let found = scaling(&rungs(4096, |n| LAW.throughput(n) * start(n)));
         assert_eq!((found.from_n, &found.superlinear[..]), (16, &[1, 2, 4, 8][..]));
+        let each = LAW.throughput(16.0) / 16.0;
+        assert!(found.each_per_s.is_some_and(|x| (x / each - 1.0).abs() < 0.03), "{found:?}");
         assert!(
             found.misfits.is_empty() && found.peak.is_some_and(|peak| peak.n.contains(99.0)),
             "{found:?}"

@@ -44,7 +44,9 @@ impl Ladder {
         );
         match &self.scaling {
             None => out.push_str("No law: fewer than four concurrencies have a valid measurement.\n"),
-            Some(scaling) => law(&mut out, scaling),
+            Some(scaling) => scaling.sentences().iter().for_each(|sentence| {
+                let _ = writeln!(out, "{sentence}");
+            }),
         }
         for rung in self.rungs.iter().filter(|rung| !rung.is_valid()) {
             let _ = writeln!(
@@ -103,51 +105,47 @@ impl Ladder {
     }
 }
 
-fn law(out: &mut String, scaling: &Scaling) {
-    let range = |estimate: &Estimate, digits: usize| {
-        let Estimate { value, low, high } = estimate;
-        format!("{value:.digits$} [{low:.digits$}, {high:.digits$}]")
-    };
-    let (lambda, sigma, kappa) =
-        (range(&scaling.lambda, 0), range(&scaling.sigma, 4), range(&scaling.kappa, 8));
-    let _ = writeln!(out, "USL, with 95 % intervals: λ {lambda}/s, σ {sigma}, κ {kappa}");
-    if !scaling.superlinear.is_empty() {
-        let _ = writeln!(
-            out,
-            "superlinear start, not fitted: {} in flight. Requests cost less in a deeper queue. λ is that from {} on.",
-            list(&scaling.superlinear),
-            scaling.from_n
-        );
-    }
-    let _ = writeln!(out, "linear up to N = {}", range(&scaling.linear_end, 0));
-    match &scaling.peak {
-        None => {
-            let _ = writeln!(out, "no retreat seen up to N = {}", scaling.up_to_n);
+impl Scaling {
+    /// Returns the conclusions as sentences, the advice last.
+    pub fn sentences(&self) -> Vec<String> {
+        let range = |estimate: &Estimate, digits: usize| {
+            let Estimate { value, low, high } = estimate;
+            format!("{value:.digits$} [{low:.digits$}, {high:.digits$}]")
+        };
+        let (lambda, sigma, kappa) = (range(&self.lambda, 0), range(&self.sigma, 4), range(&self.kappa, 8));
+        let mut out = vec![format!("USL, with 95 % intervals: λ {lambda}/s, σ {sigma}, κ {kappa}")];
+        if let Some(each) = self.each_per_s {
+            out.push(format!(
+                "superlinear start, not fitted: {} in flight. Requests cost less in a deeper queue. At {} in flight \
+                 X ÷ N is {each:.0}/s, and the law is fitted from there on",
+                list(&self.superlinear),
+                self.from_n
+            ));
         }
-        Some(peak) => {
-            let _ = writeln!(
-                out,
+        out.push(format!("linear up to N = {}", range(&self.linear_end, 0)));
+        match (&self.peak, &self.saturated_from) {
+            (Some(peak), _) => out.push(format!(
                 "saturated from N = {}, peak at N = {}: {}/s, retrograde from N = {}",
                 range(&peak.saturated_from, 0),
                 range(&peak.n, 0),
                 range(&peak.throughput_per_s, 0),
                 range(&peak.retrograde_from, 0)
-            );
+            )),
+            (None, saturated) => {
+                let saturated = saturated.map(|from| format!("saturated from N = {}; ", range(&from, 0)));
+                let saturated = saturated.unwrap_or_default();
+                out.push(format!("{saturated}no retreat seen up to N = {}", self.up_to_n));
+            }
         }
-    }
-    for misfit in &scaling.misfits {
-        let _ = writeln!(
-            out,
-            "! the law does not explain {} in flight: measured {:+.0} %",
-            misfit.n,
-            misfit.residual * 100.0
-        );
-    }
-    match scaling.advice() {
-        Some(n) => {
-            let _ = writeln!(out, "Stay at {n} in flight or below, in the linear region.");
+        for misfit in &self.misfits {
+            let percent = misfit.residual * 100.0;
+            out.push(format!("! the law does not explain {} in flight: measured {percent:+.0} %", misfit.n));
         }
-        None => out.push_str("No advice: the law does not explain all rungs.\n"),
+        out.push(match self.advice() {
+            Some(n) => format!("Stay at {n} in flight or below, in the linear region."),
+            None => "No advice: the law does not explain all rungs.".to_owned(),
+        });
+        out
     }
 }
 
@@ -204,7 +202,8 @@ mod tests {
         let law = Usl { lambda: 3000.0, sigma: 0.02, kappa: 0.0001 };
         check(&ladder(law), &["peak at N", "retrograde from", "Stay at 12 in flight"], &["no retreat", "!"]);
         let amdahl = Usl { kappa: 0.0, ..law };
-        check(&ladder(amdahl), &["no retreat seen up to N = 4096", "linear up to"], &["peak", "retrograde"]);
+        let expected = ["no retreat seen up to N = 4096", "linear up to", "saturated from N = "];
+        check(&ladder(amdahl), &expected, &["peak", "retrograde"]);
     }
 
     #[test]
