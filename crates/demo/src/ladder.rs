@@ -1,5 +1,6 @@
-//! Plot and page of `fairlane load usl`: throughput and response times over concurrency, with the law, its
-//! interval and its regions. The horizontal axis is logarithmic, since each rung doubles the last.
+//! Plot and page of `fairlane load usl`: throughput and response times over concurrency, with the
+//! law, its interval and its regions. The horizontal axis is logarithmic, since each rung doubles
+//! the last.
 
 use std::fmt::Write as _;
 

@@ -212,9 +212,10 @@ const OLAP: [(&str, Experiment); 4] = [
     ("short queries of TPC-H beside others", olap::tpch),
 ];
 
-const BATCHING: [(&str, Experiment); 3] = [
+const BATCHING: [(&str, Experiment); 4] = [
     ("partitions in parallel, 64 threads", batching::few_threads),
     ("batches", batching::batched),
+    ("batches without a limit", batching::unlimited),
     ("partitions in parallel, 1024 threads", batching::many_threads),
 ];
 
@@ -256,7 +257,7 @@ fn script(options: &Options) -> Option<Script> {
             Script { flags: |_| olap::flags(), prepare: olap::prepare, chapters, quick: chapters.len() }
         }
         Subject::Batching => {
-            Script { flags: |_| Vec::new(), prepare: batching::prepare, chapters: &BATCHING, quick: 2 }
+            Script { flags: |_| Vec::new(), prepare: batching::prepare, chapters: &BATCHING, quick: 3 }
         }
         Subject::Overload => Script {
             flags: |_| overload::flags(),

@@ -45,6 +45,7 @@ pub(crate) const COMMANDS: &str = "commands";
 pub(crate) const PER_PARTITION: &str = "per_partition";
 pub(crate) const THREADS: &str = "threads";
 pub(crate) const BATCHED: &str = "batched";
+pub(crate) const UNLIMITED: &str = "unlimited";
 /// Phases to compare with each other: one key, and ten of them.
 pub(crate) const ONE_KEY: &str = "keys-1";
 pub(crate) const TEN_KEYS: &str = "keys-10";

@@ -220,6 +220,31 @@ pub(crate) struct Chapter {
     /// Operations in flight, second by second.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) in_flight: Vec<InFlight>,
+    /// Concurrency that operations in flight should not exceed, if it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) most_useful: Option<MostUseful>,
+}
+
+/// Concurrency that a ladder found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct MostUseful {
+    /// N*, or the end of the linear region if no peak was seen.
+    pub(crate) n: f64,
+    /// True for N*.
+    pub(crate) is_peak: bool,
+    /// Largest concurrency of the ladder.
+    pub(crate) up_to: u64,
+}
+
+impl MostUseful {
+    /// Returns the concurrency in words.
+    pub(crate) fn label(&self) -> String {
+        match self.is_peak {
+            true => format!("N* = {:.0}", self.n),
+            false => format!("linear up to {:.0}; no retreat seen up to {}", self.n, self.up_to),
+        }
+    }
 }
 
 impl Chapter {

@@ -9,7 +9,7 @@ use load::{Second, StopFlag};
 use crate::error::DemoError;
 use crate::metrics::{Probe, now_s};
 use crate::options::{FlushOptions, OlapSizes, Options, Shape, Times};
-use crate::results::{Machine, StoragePoint};
+use crate::results::{Machine, MostUseful, StoragePoint};
 use crate::server::{ADMIN, Folder, Sender, Server, pin_to};
 
 /// Keyspace of the demo's tables.
@@ -38,6 +38,8 @@ pub(crate) struct Stage {
     pub(crate) writes_per_s: f64,
     /// Rate of commands in the demo of batches.
     pub(crate) commands_per_s: f64,
+    /// Concurrency that its operations in flight should not exceed.
+    pub(crate) most_useful: Option<MostUseful>,
     /// Bytes that the log writes at the rate of the demo of flushes.
     pub(crate) log_bytes_per_s: f64,
     pub(crate) machine: Machine,
@@ -99,6 +101,7 @@ impl Stage {
             interactive_per_s: 0.0,
             writes_per_s: 0.0,
             commands_per_s: 0.0,
+            most_useful: None,
             log_bytes_per_s: 0.0,
             slices_per_s: 0.0,
             machine,

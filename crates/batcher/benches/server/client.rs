@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use batcher::{Batcher, Command, CqlStore, Footprint, Limits, Reply, Store, Strategy, View};
 use futures_util::future::join_all;
@@ -70,18 +70,78 @@ pub(crate) const PER_PARTITION: Strategy<Key> = Strategy::PerPartition {
     partition: |key| u64::from(key.0.cast_unsigned()),
 };
 
+/// Buckets of response times, in steps of [`STEP`] from 1 µs on.
+const BUCKETS: usize = 512;
+const STEP: f64 = 1.04;
+
 /// Commands that have ended, and the signal to stop.
-#[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) ended: AtomicU64,
     pub(crate) is_over: AtomicBool,
+    response: [AtomicU64; BUCKETS],
+    /// Sum of response times, µs.
+    response_us: AtomicU64,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress {
+            ended: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            response: [const { AtomicU64::new(0) }; BUCKETS],
+            response_us: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Response times of the commands that have ended.
+#[derive(Clone)]
+pub(crate) struct Responses {
+    buckets: Vec<u64>,
+    sum_us: u64,
+}
+
+impl Responses {
+    /// Returns those since an earlier time.
+    pub(crate) fn since(&self, before: &Responses) -> Responses {
+        let buckets = self.buckets.iter().zip(&before.buckets).map(|(now, before)| now - before);
+        Responses { buckets: buckets.collect(), sum_us: self.sum_us - before.sum_us }
+    }
+
+    /// Returns the mean, ms. 0 without commands.
+    pub(crate) fn mean_ms(&self) -> f64 {
+        let count: u64 = self.buckets.iter().sum();
+        self.sum_us as f64 / 1e3 / count.max(1) as f64
+    }
+
+    /// Returns a quantile within 4 %, ms.
+    pub(crate) fn quantile_ms(&self, part: f64) -> f64 {
+        let rank = part * self.buckets.iter().sum::<u64>() as f64;
+        let mut count = 0;
+        let reached = |bucket: &u64| {
+            count += bucket;
+            count as f64 >= rank
+        };
+        let index = self.buckets.iter().position(reached).unwrap_or(0);
+        STEP.powi(index as i32) / 1e3
+    }
 }
 
 impl Progress {
-    /// Counts a command, given its number and the number that it found.
-    fn end(&self, number: i64, found: i64) {
+    /// Counts a command that began at `began`, given its number and the number that it found.
+    fn end(&self, number: i64, found: i64, began: Instant) {
         assert_eq!(found, number - 1, "a command finds the number of the one before it");
+        let us = began.elapsed().as_micros() as u64;
+        let index = ((us.max(1) as f64).ln() / STEP.ln()).ceil() as usize;
+        self.response[index.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+        self.response_us.fetch_add(us, Ordering::Relaxed);
         self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the response times so far.
+    pub(crate) fn responses(&self) -> Responses {
+        let buckets = self.response.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
+        Responses { buckets, sum_us: self.response_us.load(Ordering::Relaxed) }
     }
 }
 
@@ -129,11 +189,12 @@ async fn partition(key: i32, store: &Table, progress: &Progress) -> i64 {
     let (mut number, mut stamp_us) = (0, 0);
     while !progress.is_over.load(Ordering::Relaxed) {
         number += 1;
+        let began = Instant::now();
         let found = store.read(&(key,)).await.expect("the row can be read").unwrap_or_default();
         let since = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_micros();
         stamp_us = (stamp_us + 1).max(since as u64);
         store.write(&(key,), Some((number,)), stamp_us).await.expect("the row can be written");
-        progress.end(number, found.0);
+        progress.end(number, found.0, began);
     }
     number
 }
@@ -157,19 +218,21 @@ async fn stream(strategy: Strategy<Key>, limits: Limits, store: Table, progress:
     let (handle, drive) = Batcher::new(store, limits).with_strategy(strategy).start();
     let driven = spawn_local(drive);
     let mut numbers = vec![0; PARTITIONS as usize];
-    let mut replies: VecDeque<(i64, Reply<_, _>)> = VecDeque::new();
+    let mut replies: VecDeque<(i64, Instant, Reply<_, _>)> = VecDeque::new();
     for key in (0..PARTITIONS).cycle() {
         let is_over = progress.is_over.load(Ordering::Relaxed);
         // The library holds no more commands. Replies are in the order of the stream.
         if is_over || replies.len() == 2 * limits.commands_max {
-            let Some((number, reply)) = replies.pop_front() else { break };
-            progress.end(number, reply.await.expect("an output"));
+            let Some((number, began, reply)) = replies.pop_front() else { break };
+            let found = reply.await.expect("an output");
+            progress.end(number, found, began);
         }
         if !is_over {
             let number = &mut numbers[key as usize];
             *number += 1;
             let command = Numbered { key: (key,), number: *number };
-            replies.push_back((*number, handle.push(command).await.expect("the batcher runs")));
+            let began = Instant::now();
+            replies.push_back((*number, began, handle.push(command).await.expect("the batcher runs")));
         }
     }
     drop(handle);

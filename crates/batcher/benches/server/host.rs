@@ -1,6 +1,7 @@
 //! The server behind its delay line, both on one core, and CPU times of all parts.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub(crate) struct Host {
     /// Kept, so that the server can write to it.
     _output: BufReader<ChildStdout>,
     pub(crate) line: DelayLine,
+    /// Address of the server's metrics.
+    metrics: String,
 }
 
 impl Host {
@@ -42,7 +45,7 @@ impl Host {
         std::fs::create_dir(&folder).expect("the temporary folder can be written");
         let mut command = Command::new(program);
         command.args(["serve", "--data-dir", "data", "--disk-probe", "off", "--log-level", "error"]);
-        command.args(["--listen", "127.0.0.1:0", "--http-listen", "off", "--sql-listen", "off"]);
+        command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--sql-listen", "off"]);
         // The delay line uses the server's core too.
         command.args(["--shard-aware-port", "off", "--overprovisioned"]).current_dir(&folder).env_clear();
         command.env("FAIRLANE_ADMIN_PASSWORD", ADMIN[1]).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -50,11 +53,28 @@ impl Host {
             command.spawn().unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
         let (mut output, mut line) = (BufReader::new(child.stdout.take().expect("a pipe")), String::new());
         output.read_line(&mut line).expect("the server's output is text");
-        let address =
-            line.split("is ready: CQL ").nth(1).and_then(|rest| rest.split([',', ' ', '\n']).next());
-        let address = address.unwrap_or_else(|| panic!("expected the line of a ready server, got `{line}`"));
-        let line = DelayLine::start(address.trim_end_matches('.'), DELAY).expect("a free port");
-        Host { child, folder, _output: output, line }
+        let address = |name: &str| {
+            let found = line.split(name).nth(1).and_then(|rest| rest.split([',', ' ', '\n']).next());
+            let found = found.unwrap_or_else(|| panic!("expected the line of a ready server, got `{line}`"));
+            found.trim_end_matches('.').to_owned()
+        };
+        let (cql, metrics) = (address("CQL "), address("HTTP "));
+        let line = DelayLine::start(&cql, DELAY).expect("a free port");
+        Host { child, folder, _output: output, line, metrics }
+    }
+
+    /// Returns the sum of the server's service times so far, seconds, and their number.
+    pub(crate) fn service(&self) -> (f64, f64) {
+        let mut stream = TcpStream::connect(&self.metrics).expect("the port of the metrics is open");
+        let request = format!("GET /metrics HTTP/1.0\r\nHost: {}\r\n\r\n", self.metrics);
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("metrics are text");
+        let sum = |name: &str| {
+            let lines = page.lines().filter(|line| line.starts_with(name));
+            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+        };
+        (sum("fairlane_service_time_seconds_sum"), sum("fairlane_service_time_seconds_count"))
     }
 
     /// Returns the CPU seconds so far of the client, the server and the delay line.

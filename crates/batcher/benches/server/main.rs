@@ -53,22 +53,45 @@ struct Measured {
     per_s: f64,
     /// Use of a core by the client, the server and the delay line, %.
     cores: [f64; 3],
+    /// Response time of a command: median and 99th percentile, ms.
+    response_ms: [f64; 2],
+    /// Mean number of commands in flight, by Little's law.
+    in_flight: f64,
+    /// Mean service time of an operation, by the server's clock, µs.
+    service_us: f64,
 }
 
 fn measure(way: Way, host: &Host, table: &str) -> Measured {
     let progress = Progress::default();
     std::thread::scope(|scope| {
         let client = scope.spawn(|| client::run(way, &host.line.address(), table, &progress));
-        let now = || (Instant::now(), progress.ended.load(Ordering::Relaxed), host.cpu_s());
+        let now = || {
+            let service = host.service();
+            (
+                Instant::now(),
+                progress.ended.load(Ordering::Relaxed),
+                host.cpu_s(),
+                progress.responses(),
+                service,
+            )
+        };
         std::thread::sleep(WARM_UP);
-        let (begin, ended_before, cpu_before_s) = now();
+        let (begin, ended_before, cpu_before_s, responses_before, service_before) = now();
         std::thread::sleep(MEASURED);
-        let (end, ended, cpu_s) = now();
+        let (end, ended, cpu_s, responses, service) = now();
         progress.is_over.store(true, Ordering::Relaxed);
         client.join().expect("results are those of running the commands in order");
         let seconds = (end - begin).as_secs_f64();
         let cores = std::array::from_fn(|part| 100.0 * (cpu_s[part] - cpu_before_s[part]) / seconds);
-        Measured { per_s: (ended - ended_before) as f64 / seconds, cores }
+        let responses = responses.since(&responses_before);
+        let per_s = (ended - ended_before) as f64 / seconds;
+        Measured {
+            per_s,
+            cores,
+            response_ms: [0.5, 0.99].map(|part| responses.quantile_ms(part)),
+            in_flight: per_s * responses.mean_ms() / 1e3,
+            service_us: 1e6 * (service.0 - service_before.0) / (service.1 - service_before.1).max(1.0),
+        }
     })
 }
 
@@ -127,6 +150,10 @@ fn report(ways: [Measured; WAYS.len()]) {
     run.row("batches of at most 1,024 commands · over threads", &small, "commands/s · ×");
     run.row("client's CPU, the ways as above", &list(&us(0), 1), "µs/command");
     run.row("server's CPU", &list(&us(1), 1), "µs/command");
+    run.row("response time of a command, median", &list(&|way| way.response_ms[0], 1), "ms");
+    run.row("99th percentile", &list(&|way| way.response_ms[1], 1), "ms");
+    run.row("commands in flight, by Little's law", &list(&|way| way.in_flight, 0), "commands");
+    run.row("service time of an operation, by the server", &list(&|way| way.service_us, 0), "µs");
     run.row("use of the client's core", &list(&|way| way.cores[0], 0), "%");
     run.row("use of the other core", &list(&|way| way.cores[1] + way.cores[2], 0), "%");
     run.finish();

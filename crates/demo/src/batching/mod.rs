@@ -7,7 +7,7 @@
 //! ```
 //!
 //! 1. Measure the capacity of batches over 1,000,000 keys. The rate of the open loop is a part of
-//!    it.
+//!    it. Measure N*, the concurrency with the highest throughput, by a ladder of closed loops.
 //! 2. Each chapter runs the same phases with another strategy. A phase has its own keys. After it,
 //!    wait until all commands have ended, and compare each row with the result of running all
 //!    commands one after the other.
@@ -22,11 +22,13 @@ mod observed;
 use std::time::Duration;
 
 use batcher::{Limits, Strategy};
-use load::DelayLine;
+use load::usl::{Plan, Target};
+use load::{DelayLine, Keys as Population, Pacing, Spec, Workload};
 
 use crate::error::DemoError;
-use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS};
-use crate::results::{Capacity, Chapter, Run, Series, Window};
+use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS, UNLIMITED};
+use crate::results::{Capacity, Chapter, MostUseful, Run, Series, Window};
+use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
 use crate::units::{percent, rate, time};
 
@@ -37,8 +39,14 @@ use keys::{Key, Keys};
 const DELAY: Duration = Duration::from_millis(1);
 /// Rate of the open loop, as a fraction of the capacity of batches over most keys.
 const RATE_PART: f64 = 0.4;
-/// Operations in flight of batches.
+/// Operations in flight of batches, and of batches without a limit.
 const IN_FLIGHT: usize = 128;
+const UNLIMITED_IN_FLIGHT: usize = 4096;
+/// Concurrencies of the ladder that finds N*, its rounds, and the seconds of each rung with its
+/// warm-up.
+const LADDER: [usize; 7] = [16, 64, 256, 512, 1024, 2048, 4096];
+const LADDER_ROUNDS: usize = 2;
+const RUNG: (f64, f64) = (0.7, 0.3);
 /// Commands at once of partitions in parallel, and of the chapter with a thread for each key.
 const FEW_THREADS: usize = 64;
 const MANY_THREADS: usize = 1024;
@@ -51,7 +59,7 @@ const MANY: Keys =
 /// A burst of new keys: commands that have piled up, almost all of them of different keys.
 const BURST: Keys =
     Keys { id: "burst", label: "burst on 1 000 000", count: 1_000_000, hot_percent: 0, backlog: 2048 };
-/// The phases of each chapter.
+/// The phases of a chapter with all keys.
 const PHASES: [Keys; 6] = [
     MANY,
     Keys { id: "keys-100", label: "100 keys", count: 100, hot_percent: 0, backlog: 0 },
@@ -67,9 +75,8 @@ fn per_partition(threads: usize, held: usize) -> Way {
     Way { strategy, limits: Limits { commands_max: held, iops_in_flight: threads, ..Limits::default() } }
 }
 
-fn batches() -> Way {
-    let limits = Limits { iops_in_flight: IN_FLIGHT, ..Limits::default() };
-    Way { strategy: Strategy::Phases, limits }
+fn batches(iops_in_flight: usize) -> Way {
+    Way { strategy: Strategy::Phases, limits: Limits { iops_in_flight, ..Limits::default() } }
 }
 
 /// Measures capacity: commands without pause, in batches over most keys. Notes the response time of
@@ -82,16 +89,17 @@ pub(crate) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
     let seconds = stage.times.capacity;
     let (address, password, stop) = (line.address(), stage.password.clone(), stage.stop.clone());
     let (single, full) = on_runtime(async {
-        let one = Way { strategy: Strategy::Sequential, ..batches() };
+        let one = Way { strategy: Strategy::Sequential, ..batches(IN_FLIGHT) };
         let mut client = Client::start(&address, &password, "single", one, &stop).await?;
         let single = client.phase(&MANY, Some(10.0), 1.0).await?;
-        let mut client = Client::start(&address, &password, "capacity", batches(), &stop).await?;
+        let mut client = Client::start(&address, &password, "capacity", batches(IN_FLIGHT), &stop).await?;
         Ok((single, client.phase(&Keys { backlog: 0, ..BURST }, None, seconds).await?))
     })?;
     stage.server_check()?;
     wrong(&full)?;
     let command_us = single.load.latency.unwrap_or_default().p50_us;
     let capacity_per_s = full.load.throughput_per_s;
+    most_useful(stage, line.address())?;
     stage.commands_per_s = (capacity_per_s * RATE_PART).round();
     stage.print(&format!(
         "capacity: {capacity_per_s:.0} commands/s; the open loop has {:.0}; one command alone takes {}",
@@ -114,6 +122,41 @@ pub(crate) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
     Ok(Capacity { batch: Some(run), ..Capacity::default() })
 }
 
+/// Finds N* of single operations by a ladder through the delay line, or the end of the linear
+/// region if throughput does not fall up to the last rung.
+fn most_useful(stage: &mut Stage, address: String) -> Result<(), DemoError> {
+    let (seconds, warmup_s) = RUNG;
+    let plain = stage.spec(ADMIN, Workload::Write, Pacing::Closed { in_flight: 1, seconds });
+    let spec = Spec {
+        hosts: vec![address],
+        keys: Population { population: BURST.count, ..plain.keys.clone() },
+        connections: 16,
+        warmup_s,
+        route: false,
+        ..plain
+    };
+    let plan = Plan {
+        target: Target::Cql(spec),
+        rungs: LADDER.to_vec(),
+        rounds: LADDER_ROUNDS,
+        seconds,
+        seed: 1,
+        metrics: None,
+    };
+    stage.print("N* of single operations: a ladder of closed loops through the delay line");
+    let found = load::ladder(&plan, &stage.stop, |_| {})?;
+    let scaling = found.scaling.as_ref();
+    stage.most_useful = scaling.map(|scaling| match scaling.peak {
+        Some(peak) => MostUseful { n: peak.n.value, is_peak: true, up_to: scaling.up_to_n as u64 },
+        None => MostUseful { n: scaling.linear_end.value, is_peak: false, up_to: scaling.up_to_n as u64 },
+    });
+    match stage.most_useful {
+        Some(found) => stage.print(&found.label()),
+        None => stage.notes.push("The ladder determined no law, so that N* is unknown.".to_string()),
+    }
+    Ok(())
+}
+
 /// Fails if a phase computed wrong results. Capacity is measured from them.
 fn wrong(phase: &Phase) -> Result<(), DemoError> {
     match phase.batches.wrong {
@@ -124,7 +167,7 @@ fn wrong(phase: &Phase) -> Result<(), DemoError> {
 
 /// Each partition in order, on 64 threads.
 pub(crate) fn few_threads(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let chapter = chapter(stage, PER_PARTITION, per_partition(FEW_THREADS, HELD))?;
+    let chapter = chapter(stage, PER_PARTITION, per_partition(FEW_THREADS, HELD), &PHASES)?;
     Ok(Chapter {
         title: "Partitions in parallel, each in order".to_string(),
         what: format!(
@@ -138,7 +181,7 @@ pub(crate) fn few_threads(stage: &mut Stage) -> Result<Chapter, DemoError> {
 
 /// Batches.
 pub(crate) fn batched(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let chapter = chapter(stage, BATCHED, batches())?;
+    let chapter = chapter(stage, BATCHED, batches(IN_FLIGHT), &PHASES)?;
     Ok(Chapter {
         title: "Batches that keep the order".to_string(),
         what: format!(
@@ -151,9 +194,23 @@ pub(crate) fn batched(stage: &mut Stage) -> Result<Chapter, DemoError> {
     })
 }
 
+/// Batches over most keys without a limit of operations in flight.
+pub(crate) fn unlimited(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    let chapter = chapter(stage, UNLIMITED, batches(UNLIMITED_IN_FLIGHT), &[MANY, BURST])?;
+    Ok(Chapter {
+        title: "Batches without a limit".to_string(),
+        what: format!(
+            "With few keys a batch has few operations. A burst of new keys has as many as there are commands, and \
+             without a limit sends all at once, up to {UNLIMITED_IN_FLIGHT}: past N*, if the server has a peak. {}",
+            offered(stage)
+        ),
+        ..chapter
+    })
+}
+
 /// Each partition in order, with more threads than the server needs.
 pub(crate) fn many_threads(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let chapter = chapter(stage, THREADS, per_partition(MANY_THREADS, MANY_THREADS))?;
+    let chapter = chapter(stage, THREADS, per_partition(MANY_THREADS, MANY_THREADS), &PHASES)?;
     Ok(Chapter {
         title: "Partitions in parallel with more threads".to_string(),
         what: format!(
@@ -175,16 +232,17 @@ fn offered(stage: &Stage) -> String {
     )
 }
 
-/// Runs all phases with one client.
-fn chapter(stage: &mut Stage, id: &str, way: Way) -> Result<Chapter, DemoError> {
+/// Runs phases with one client.
+fn chapter(stage: &mut Stage, id: &str, way: Way, phases: &[Keys]) -> Result<Chapter, DemoError> {
     let line = DelayLine::start(&stage.server.cql, DELAY).map_err(failed)?;
     let (address, password, stop) = (line.address(), stage.password.clone(), stage.stop.clone());
     let (seconds, per_s) = (stage.times.batching, stage.commands_per_s);
-    let mut chapter = Chapter { id: id.to_string(), ..Chapter::default() };
+    let most_useful = stage.most_useful;
+    let mut chapter = Chapter { id: id.to_string(), most_useful, ..Chapter::default() };
     let mut series = Series { load: COMMANDS.to_string(), points: Vec::new() };
     on_runtime(async {
         let mut client = Client::start(&address, &password, id, way, &stop).await?;
-        for keys in &PHASES {
+        for keys in phases {
             let phase = client.phase(keys, Some(per_s), seconds).await?;
             stage.server_check()?;
             add(stage, &mut chapter, &mut series, keys, phase);

@@ -2,7 +2,7 @@
 //! execution.
 
 use super::judge::{judged, ratio};
-use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS};
+use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS, UNLIMITED};
 use crate::results::{Batches, Chapter, Outcome, Row, Window};
 use crate::units::{factor, percent, rate, time};
 
@@ -17,6 +17,7 @@ fn how(id: &str) -> &'static str {
     match id {
         BATCHED => "batches",
         THREADS => "partitions, 1024 threads",
+        UNLIMITED => "batches without a limit",
         _ => "partitions, 64 threads",
     }
 }
@@ -108,7 +109,7 @@ fn in_flight_row(outcome: &Outcome) -> Option<Row> {
     let most = |id: &str| outcome.chapter(id)?.batches.iter().map(|phase| phase.in_flight_most).max();
     let batches = most(BATCHED)?;
     let limit = outcome.chapter(BATCHED)?.batches.iter().map(|phase| phase.in_flight_limit).max()?;
-    let others = [PER_PARTITION, THREADS].into_iter().filter_map(|id| Some((how(id), most(id)?)));
+    let others = [PER_PARTITION, UNLIMITED, THREADS].into_iter().filter_map(|id| Some((how(id), most(id)?)));
     let others: Vec<String> = others.map(|(how, most)| format!("{how}: {most}")).collect();
     Some(Row {
         what: "operations in flight at most, batches".to_string(),
@@ -117,6 +118,27 @@ fn in_flight_row(outcome: &Outcome) -> Option<Row> {
         goal: format!("≤\u{a0}{limit}"),
         value: batches as f64,
         met: Some(batches <= limit),
+        ..Row::default()
+    })
+}
+
+/// Compares batches without a limit with N*, which they exceed in a burst and the limit does not.
+/// Without a peak there is nothing to exceed.
+fn peak_row(outcome: &Outcome) -> Option<Row> {
+    let most = |id: &str| outcome.chapter(id)?.batches.iter().map(|phase| phase.in_flight_most).max();
+    let (limited, unlimited) = (most(BATCHED)? as f64, most(UNLIMITED)? as f64);
+    let found = outcome.chapter(UNLIMITED)?.most_useful?;
+    Some(Row {
+        what: "operations in flight at most, batches without a limit".to_string(),
+        seen: rate(unlimited),
+        detail: format!("{limited:.0} with a limit; the server: {}", found.label()),
+        goal: if found.is_peak {
+            format!("> N*, and ≤\u{a0}{:.0} with a limit", found.n)
+        } else {
+            String::new()
+        },
+        value: unlimited,
+        met: found.is_peak.then_some(unlimited > found.n && limited <= found.n),
         ..Row::default()
     })
 }
@@ -150,13 +172,14 @@ pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
     rows.extend(one_key_row(outcome));
     rows.extend(outcome.chapter(PER_PARTITION).and_then(proportion_row));
     rows.extend(in_flight_row(outcome));
+    rows.extend(peak_row(outcome));
     rows.extend(results_row(outcome));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::WindowLoad;
+    use crate::results::{MostUseful, WindowLoad};
 
     fn chapter(id: &str, done: &[(&str, f64)], wrong: u64) -> Chapter {
         let window = |(window, throughput_per_s): &(&str, f64)| {
@@ -204,6 +227,23 @@ mod tests {
                 ("wrong rows", 0.0, Some(true)),
             ],
         );
+    }
+
+    #[test]
+    fn batches_without_a_limit_are_judged_by_the_peak() {
+        let with = |id: &str, most: u64, found: MostUseful| {
+            let mut chapter = chapter(id, &[("many", 1000.0)], 0);
+            (chapter.batches[0].in_flight_most, chapter.most_useful) = (most, Some(found));
+            chapter
+        };
+        for (n, is_peak, met) in [(600.0, true, Some(true)), (32.0, true, Some(false)), (600.0, false, None)]
+        {
+            let found = MostUseful { n, is_peak, up_to: 4096 };
+            let chapters = vec![with(BATCHED, 64, found), with(UNLIMITED, 2048, found)];
+            let outcome = Outcome { chapters, ..Outcome::default() };
+            let row = peak_row(&outcome).expect("both chapters are there");
+            assert_eq!((row.value, row.met), (2048.0, met), "{row:?}");
+        }
     }
 
     #[test]

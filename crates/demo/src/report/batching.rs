@@ -3,7 +3,7 @@
 
 use crate::chart::{Line, Note, Panel, Rule, Scale};
 use crate::names::COMMANDS;
-use crate::results::{Batches, Chapter, InFlight, Window};
+use crate::results::{Batches, Chapter, InFlight, MostUseful, Window};
 use crate::units::{percent, rate, round_time, time};
 
 /// Returns the panels of a chapter before that of the CPU.
@@ -71,7 +71,12 @@ fn in_flight(chapter: &Chapter) -> Panel {
         let done = percent(phase.part());
         Some(vec![format!("I/O sent {done}"), done])
     };
-    plain("operations in flight; part of I/O that is sent", lines, notes(chapter, texts), rate)
+    let rule = |found: MostUseful| Rule { value: found.n, label: found.label() };
+    Panel {
+        rules: chapter.most_useful.map(rule).into_iter().collect(),
+        tall: 1.3,
+        ..plain("N: operations in flight; part of I/O that is sent", lines, notes(chapter, texts), rate)
+    }
 }
 
 /// Returns the operations of a phase.
