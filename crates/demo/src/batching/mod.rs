@@ -131,6 +131,7 @@ fn most_useful(stage: &mut Stage, address: String) -> Result<(), DemoError> {
         hosts: vec![address],
         keys: Population { population: BURST.count, ..plain.keys.clone() },
         connections: 16,
+        create: true,
         warmup_s,
         route: false,
         ..plain

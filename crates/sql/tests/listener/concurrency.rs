@@ -42,6 +42,10 @@ fn limiter_holds_batch_and_refuses_none() {
         for _ in 0..SESSIONS {
             sessions.push(session_in(&listener, "few").await);
         }
+        // The limiter looks for new levels twice a second.
+        while listener.level_usage("few").limit.is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         let (ended, most) = (Cell::new(0), Cell::new(0));
         let work = sessions.iter().map(|client| async {
             // Longer than the time limit that a level has before its first statement.
