@@ -11,7 +11,7 @@ use access::Login;
 use common::{PASSWORD, Server};
 use engine::{Action, Target};
 use result_file::{Run, Section};
-use workload::{Admission, Kind};
+use workload::{Admission, Arrived, Kind};
 
 const PARTS: Section = Section {
     file: "06-parts-of-a-request",
@@ -61,9 +61,10 @@ fn main() {
             access.authorize(&login, &target).expect("may")
         });
         let mut ns = 0;
+        let arrived = Arrived { since_ns: 0, time_limit_ns: 10_000_000_000 };
         measure(&mut run, "look up the level, admit, end and record", || {
             let effective = access.effective(&login);
-            let admitted = admission.admit(&effective, 0, 0);
+            let admitted = admission.admit(&effective, arrived, 0);
             ns = (ns + 977) % 10_000;
             effective.level.record(0, Kind::Read, ns, 100, false);
             drop(admitted);

@@ -242,6 +242,7 @@ fn statement_whose_time_limit_passed_before_its_work_times_out() {
     (0..SENT).for_each(|_| queue(&mut client, &format!("{READ} USING TIMEOUT 100ms")));
     queue(&mut client, READ);
     client.flush();
+    #[expect(clippy::disallowed_methods, reason = "the client runs outside the lanes")]
     std::thread::sleep(std::time::Duration::from_secs(1));
     running.stuck.store(false, SeqCst);
     assert_eq!(client.receive().expect("an answer").1, Answer::Void);

@@ -63,7 +63,7 @@ impl Permits {
 
     /// Ends the session's statement.
     pub(crate) fn release(&self) {
-        (self.planned.take(), self.unsent.take());
+        drop((self.planned.take(), self.unsent.take()));
     }
 
     /// Records that a statement is being refused.
