@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use crate::slots::{Arrival, Occupancy, SlotLimits};
 
-/// Statements whose time in a slot must be known before a wait is predicted.
-const HELD_MIN: u64 = 8;
+/// Statements whose time in a slot must be known before a wait is predicted. Fewer are not enough:
+/// the first ones of a starting server predicted seconds for a queue that took one.
+const HELD_MIN: u64 = 1000;
 /// Part of a new time in the mean: one in this many.
-const HELD_PART: u64 = 8;
+const HELD_PART: u64 = 64;
 /// Largest time that enters the mean, as a multiple of it. One exceptional statement predicts
 /// nothing about the next ones.
 const HELD_MAX: u64 = 4;
@@ -185,20 +186,16 @@ mod tests {
         const MS: u64 = 1_000_000;
         let gate = Gate::new();
         gate.set(&SlotLimits { max_concurrency: Some(4), ..SlotLimits::NONE });
-        (1..HELD_MIN).for_each(|_| gate.record_held(100 * MS));
+        (1..HELD_MIN).for_each(|_| gate.record_held(128 * MS));
         assert_eq!(gate.expected_wait_ns(0), None, "too few");
-        gate.record_held(100 * MS);
+        gate.record_held(128 * MS);
         assert_eq!(
             [0, 3, 39].map(|ahead| gate.expected_wait_ns(ahead)),
-            [25, 100, 1000].map(|ms| Some(ms * MS))
+            [32, 128, 1280].map(|ms| Some(ms * MS))
         );
         gate.record_held(1_000_000 * MS);
-        assert_eq!(
-            gate.expected_wait_ns(3),
-            Some(137 * MS + MS / 2),
-            "an exception counts four times the mean"
-        );
-        (0..100).for_each(|_| gate.record_held(0));
+        assert_eq!(gate.expected_wait_ns(3), Some(134 * MS), "an exception counts four times the mean");
+        (0..1000).for_each(|_| gate.record_held(0));
         assert!(gate.expected_wait_ns(3) < Some(MS));
         gate.set(&SlotLimits::NONE);
         assert_eq!(gate.expected_wait_ns(3), None);

@@ -275,12 +275,13 @@ impl Level {
     }
 
     /// Returns the reason to refuse a statement that has just been counted as waiting. `None`: it
-    /// may begin in time.
+    /// may begin in time. The expected wait is an estimate, so that it must be twice the longest
+    /// one.
     fn predicts_late(&self, default_timeout: Duration) -> Option<Why> {
         let ahead = self.gate.occupancy().waiting.saturating_sub(1);
         let wait_ns = self.gate.expected_wait_ns(ahead)?;
         let longest = self.gate.limits().queue_timeout.unwrap_or(default_timeout);
-        (u128::from(wait_ns) > longest.as_nanos()).then_some(Why::Predicted(wait_ns, longest))
+        (u128::from(wait_ns) > 2 * longest.as_nanos()).then_some(Why::Predicted(wait_ns, longest))
     }
 
     /// Returns the error of a refused statement.
