@@ -8,7 +8,7 @@ use load::Ladder;
 use load::usl::{Rung, Scaling};
 
 use crate::chart::{Band, Figure, Layout, Line, Panel, Rule, Scale, escaped, group};
-use crate::report::{begin, close_table, end, figure_element, file, open_table, row};
+use crate::report::{begin, close_table, end, figure_element, file, notes_element, open_table, row};
 use crate::units::{rate, round_time, time};
 
 /// Layout of the drawing. Its font size is that of the demo's picture.
@@ -40,10 +40,11 @@ pub fn page(ladder: &Ladder) -> String {
     let mut out = begin("fairlane load usl");
     let sentences = ladder.scaling.as_ref().map(Scaling::sentences).unwrap_or_default();
     let none = "No law: fewer than four concurrencies have a valid measurement.";
-    let headline = sentences.last().map_or(none, String::as_str);
+    let (headline, others) =
+        sentences.split_last().map_or((none, &[][..]), |(last, others)| (last.as_str(), others));
     // Writing to a String cannot fail.
     let _ = write!(out, "<h1>Requests in flight: {}</h1><ul>", escaped(headline));
-    for sentence in sentences.iter().rev().skip(1).rev() {
+    for sentence in others {
         let _ = write!(out, "<li>{}</li>", escaped(sentence.trim_start_matches("! ")));
     }
     let _ = write!(
@@ -79,14 +80,7 @@ fn notes(out: &mut String, ladder: &Ladder) {
     };
     let all: Vec<String> =
         ladder.rungs.iter().filter_map(reason).chain(ladder.warnings.iter().cloned()).collect();
-    if all.is_empty() {
-        return;
-    }
-    out.push_str("<div class=\"doubts\"><h2>Notes</h2><ul>");
-    for note in &all {
-        let _ = write!(out, "<li>{}</li>", escaped(note));
-    }
-    out.push_str("</ul></div>");
+    notes_element(out, "Notes", &all);
 }
 
 fn rungs(out: &mut String, ladder: &Ladder) {

@@ -6,7 +6,7 @@ use load::capacity::{Needed, Row};
 use load::usl::Usl;
 
 use crate::chart::{Figure, Line, Panel, Rule, Scale, escaped};
-use crate::report::{begin, close_table, end, figure_element, open_table, row};
+use crate::report::{begin, close_table, end, figure_element, notes_element, open_table, row};
 use crate::units::{rate, time};
 
 /// Points of a curve from one power of two to the next.
@@ -18,14 +18,7 @@ const CORES_MAX: f64 = 1024.0;
 pub fn page(plan: &Needed) -> String {
     let mut out = begin("fairlane load plan");
     head(&mut out, plan);
-    if !plan.notes.is_empty() {
-        out.push_str("<div class=\"doubts\"><h2>Notes</h2><ul>");
-        for note in &plan.notes {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "<li>{}</li>", escaped(note));
-        }
-        out.push_str("</ul></div>");
-    }
+    notes_element(&mut out, "Notes", &plan.notes);
     out.push_str("<h2>Throughput over cores</h2>");
     let caption =
         "Thick: by the law of the ladder. Thin: by the ends of its 95 % interval. The lower one decides.";
@@ -39,6 +32,7 @@ pub fn page(plan: &Needed) -> String {
 fn head(out: &mut String, plan: &Needed) {
     let goal = &plan.goal;
     let target = goal.p99_us.map_or("none".to_string(), |us| format!("at most {}", time(us)));
+    // Writing to a String cannot fail.
     let _ = write!(
         out,
         "<h1>{}</h1><dl><dt>Rate</dt><dd>{}/s</dd><dt>With headroom</dt><dd>{}/s ({:.0} % more)</dd>\
@@ -101,13 +95,10 @@ fn rows(out: &mut String, plan: &Needed) {
     );
     let shown =
         |number: Option<u64>, none: &str| number.map_or(none.to_string(), |number| number.to_string());
-    for Row { law, cost, cores, cores_by_value, cores_by_high, concurrency } in &plan.rows {
-        let cost = match *cost {
-            1.0 => "as measured".to_string(),
-            cost => format!("{:+.0} %", (cost - 1.0) * 100.0),
-        };
+    for found in &plan.rows {
+        let Row { law, cores, cores_by_value, cores_by_high, concurrency, .. } = found;
         let cells = [
-            cost,
+            found.cost_label(),
             shown(*cores, "never"),
             shown(*concurrency, "–"),
             shown(*cores_by_value, "never"),

@@ -7,7 +7,7 @@ use load::Sweep;
 use load::sweep::{Run, SweepSecond};
 
 use crate::chart::{Band, Figure, Line, Panel, Rule, Scale, escaped};
-use crate::report::{begin, close_table, end, figure_element, open_table, row};
+use crate::report::{begin, close_table, end, figure_element, notes_element, open_table, row};
 use crate::units::{factor, rate, round_time, time};
 
 /// Time between two runs on the axis, seconds. Lines are broken at such gaps.
@@ -77,14 +77,7 @@ fn doubts(out: &mut String, sweep: &Sweep) {
     };
     let all: Vec<String> =
         sweep.runs.iter().filter_map(reasons).chain(sweep.warnings.iter().cloned()).collect();
-    if all.is_empty() {
-        return;
-    }
-    out.push_str("<div class=\"doubts\"><h2>Notes</h2><ul>");
-    for note in &all {
-        let _ = write!(out, "<li>{}</li>", escaped(note));
-    }
-    out.push_str("</ul></div>");
+    notes_element(out, "Notes", &all);
 }
 
 /// Returns the name of a run, such as `100 % (2)`. The number is left out if there is no other.

@@ -27,6 +27,14 @@ pub struct Draws {
 }
 
 impl Draws {
+    /// No drawings, for a program without charts.
+    pub const NONE: Draws = Draws {
+        ladder: |_| None,
+        ladder_page: |_| String::new(),
+        sweep: |_| String::new(),
+        plan: |_| String::new(),
+    };
+
     /// Returns those of a ladder.
     pub(crate) fn of_ladder(&self) -> (Draw, usl::Page) {
         (self.ladder, self.ladder_page)

@@ -171,8 +171,12 @@ impl Scraper {
     }
 }
 
-/// Sends one GET /metrics and reads until the server closes the connection.
-pub(crate) fn fetch(address: &str) -> Result<String, std::io::Error> {
+/// Reads the metrics page of a server: sends one GET /metrics and reads until the server closes the
+/// connection.
+///
+/// # Errors
+/// The server cannot be reached, or does not answer in time.
+pub fn fetch(address: &str) -> Result<String, std::io::Error> {
     let target = address.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
     let mut stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;

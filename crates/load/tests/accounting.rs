@@ -11,14 +11,6 @@ use fake::{Fake, Script};
 use load::session::Session;
 use load::{LoadError, Pacing, Report, Spec, Step, StepReport, StopFlag, Workload};
 
-/// Drawings that no test asks for.
-const DRAWS: load::Draws = load::Draws {
-    ladder: |_| None,
-    ladder_page: |_| String::new(),
-    sweep: |_| String::new(),
-    plan: |_| String::new(),
-};
-
 fn spec(fake: &Fake) -> Spec {
     Spec {
         hosts: vec![fake.address.to_string()],
@@ -406,8 +398,9 @@ fn command_line_writes_and_merges_files() {
     let fake = Fake::start(Script { rows: 1, ..Script::default() });
     let folder = testkit::Folder::empty("load");
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let run =
-        |line: &str| load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), &DRAWS);
+    let run = |line: &str| {
+        load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), &load::Draws::NONE)
+    };
     for name in ["a", "b"] {
         let (json, hdr) = (path(&format!("{name}.json")), path(&format!("{name}.hdr")));
         let line = format!(

@@ -11,14 +11,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Drawings that no test asks for.
-const DRAWS: load::Draws = load::Draws {
-    ladder: |_| None,
-    ladder_page: |_| String::new(),
-    sweep: |_| String::new(),
-    plan: |_| String::new(),
-};
-
 /// Behaviour of the server. Query numbers are over all connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Script {
@@ -137,7 +129,8 @@ fn check(name: &str, script: Script, flags: &str) -> (Value, Arc<Seen>) {
         "sql --queries {path} --search-path tpch --hosts {address} \
          --json {path}/report --hdr {path}/hdr --quiet {flags}"
     );
-    let code = load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), &DRAWS);
+    let code =
+        load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), &load::Draws::NONE);
     let report: Value =
         serde_json::from_str(&std::fs::read_to_string(folder.join("report")).expect("a report"))
             .expect("JSON");

@@ -15,14 +15,6 @@ use fake::{Fake, Script};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use testkit::Folder;
 
-/// Drawings that no test asks for.
-const DRAWS: load::Draws = load::Draws {
-    ladder: |_| None,
-    ladder_page: |_| String::new(),
-    sweep: |_| String::new(),
-    plan: |_| String::new(),
-};
-
 /// Rows of TPC-H's tables at scale 0.001, the smallest.
 const ROWS: [u64; 8] = [5, 25, 10, 200, 800, 150, 1500, 6005];
 
@@ -34,7 +26,7 @@ fn text(folder: &Folder, name: &str) -> String {
 fn run(line: &str, folder: &Folder) -> i32 {
     let args: Vec<String> =
         line.split_whitespace().map(|word| word.replace('@', &folder.display().to_string())).collect();
-    load::cli(&args, &DRAWS)
+    load::cli(&args, &load::Draws::NONE)
 }
 
 /// Fills tables by a command line. Returns the exit code, the report and the server.

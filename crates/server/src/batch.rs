@@ -110,7 +110,7 @@ fn begin(
     batch: &Batch<'_>,
     request: &mut CqlRequest,
 ) -> Result<Option<Waiting>, Failure> {
-    let limit = request.effective.spec.timeout.unwrap_or(session.core.shared.config.request_timeout);
+    let limit = session.time_limit(&request.effective);
     request.decoded_batch(batch.params.consistency, limit);
     check_age(request).map_err(|error| request.failure(error))?;
     take_slot(session, envelope, request)

@@ -131,7 +131,7 @@ fn begin(session: &Session, params: &QueryParams<'_>, request: &mut CqlRequest) 
         Timeout::Bound(marker) => bound_timeout(params, statement, marker)?,
     };
     let config = &session.core.shared.config;
-    let limit = specified.or(effective.timeout).unwrap_or(config.request_timeout);
+    let limit = specified.unwrap_or_else(|| session.time_limit(&request.effective));
     request.limit = limit.min(config.statement_timeout_max);
     check_age(request)
 }

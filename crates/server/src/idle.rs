@@ -5,13 +5,14 @@ use std::rc::Weak;
 use std::time::Duration;
 
 use crate::sessions::Sessions;
+use crate::unacked::nanoseconds;
 
 /// Number of checks within one idle time.
 const CHECKS: u32 = 8;
 
 /// Closes idle sessions of a core until the server stops.
 pub(crate) async fn close_idle(sessions: Weak<Sessions>, limit: Duration) {
-    let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    let limit_ns = nanoseconds(limit);
     loop {
         lanes::time::sleep((limit / CHECKS).max(Duration::from_millis(1))).await;
         let Some(sessions) = sessions.upgrade() else { return };

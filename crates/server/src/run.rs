@@ -28,7 +28,6 @@ use crate::pending::{PendingResult, Step, Wait};
 use crate::prepare::prepare;
 use crate::record::{record, record_envelope};
 use crate::request::{CqlRequest, Frame, PendingAnswer, WAITING_BYTES, detached};
-use crate::serve::arrived;
 use crate::session::Session;
 use crate::statement::{Bound, Kind};
 use crate::tasks::Running;
@@ -166,7 +165,7 @@ fn run_in_other_level(session: &Rc<Session>, envelope: Envelope, mut request: Cq
     let work = async move {
         let admission = &session.core.admission;
         let mut began_ns = lanes::time::monotonic_ns();
-        let arrived = arrived(&session, &request.effective, request.times.arrived_ns);
+        let arrived = session.arrived(&request.effective, request.times.arrived_ns);
         let admitted = match admission.admit(&request.effective, arrived, began_ns) {
             Ok(admitted) => Ok(admitted),
             Err(Refused::Hold) => {

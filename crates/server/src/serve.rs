@@ -133,7 +133,7 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
                 lanes::switch_group(group).await;
                 now_ns = lanes::time::monotonic_ns();
             }
-            let arrived = arrived(&connection.session, &effective, connection.since_ns);
+            let arrived = connection.session.arrived(&effective, connection.since_ns);
             let admission = &connection.session.core.admission;
             let admitted = match admission.admit(&effective, arrived, now_ns) {
                 Ok(admitted) => Ok(admitted),
@@ -249,13 +249,6 @@ fn refuse(
 ) {
     connection.incoming = None;
     *now_ns = connection.session.refuse_admission(frame.stream(), effective, rejected, *now_ns);
-}
-
-/// Returns when a request arrived, and the time limit that it has unless its statement gives one.
-pub(crate) fn arrived(session: &Session, effective: &Effective, since_ns: u64) -> Arrived {
-    let limit = effective.spec.timeout.unwrap_or(session.core.shared.config.request_timeout);
-    let time_limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-    Arrived { since_ns, time_limit_ns }
 }
 
 /// Waits until the level admits or refuses the next request. Nothing is read meanwhile, so that the

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use access::Login;
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use engine::PAGE_BYTES_MAX;
 use frontdoor::{Account, Charge, WriteHalf};
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
-use workload::{Effective, InFlight, Rejection};
+use workload::{Arrived, Effective, InFlight, Rejection};
 
 use crate::client_facts::ClientFacts;
 use crate::core::Core;
@@ -26,7 +27,7 @@ use crate::counters::bump;
 use crate::failure;
 use crate::panics;
 use crate::tasks::CancellableTasks;
-use crate::unacked::Unacked;
+use crate::unacked::{Unacked, nanoseconds};
 
 /// Identity of an authenticated session.
 pub(crate) struct Role {
@@ -250,6 +251,17 @@ impl Session {
             let plain = Failure::new(FailureKind::Server, "The error does not fit the protocol");
             encoder.error(stream, &plain, &Prelude::default()).expect("a server error has no fields");
         }
+    }
+
+    /// Returns the time limit of statements of a level that give none of their own.
+    pub(crate) fn time_limit(&self, effective: &Effective) -> Duration {
+        effective.spec.timeout.unwrap_or(self.core.shared.config.request_timeout)
+    }
+
+    /// Returns when a request arrived, and the time limit that it has unless its statement gives
+    /// one.
+    pub(crate) fn arrived(&self, effective: &Effective, since_ns: u64) -> Arrived {
+        Arrived { since_ns, time_limit_ns: nanoseconds(self.time_limit(effective)) }
     }
 
     /// Refuses a request that its level did not admit, and pauses the connection. Charges the CPU

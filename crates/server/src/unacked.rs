@@ -92,6 +92,7 @@ impl Unacked {
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+/// Returns a duration in ns.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

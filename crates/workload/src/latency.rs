@@ -7,9 +7,9 @@
 use lanes::{GroupSpec, Usage};
 use sched::control::{Latency, LatencyInput};
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use crate::histogram::Merged;
+use crate::slots::nanoseconds;
 use crate::{Catalog, Entry, LatencyUse, LevelSpec, Levels};
 
 /// Shortest time between two decisions on a level, ns.
@@ -136,11 +136,6 @@ pub(crate) fn cpu_ns(usage: &Usage) -> u64 {
 pub(crate) fn device_ns(now: &Usage, before: &Usage) -> u64 {
     let inside = |usage: &Usage| usage.disk_wait_ns.saturating_sub(usage.disk_queue_ns);
     inside(now).saturating_sub(inside(before))
-}
-
-/// Returns a duration in ns.
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn cpu_of_all(levels: &Levels, catalog: &Catalog) -> u64 {

@@ -23,8 +23,9 @@ use lanes::{Group, Usage};
 use sched::control::{Concurrency, ConcurrencyInput, INTERVAL_NS, entitlement_ppm};
 
 use crate::admission::{INTERACTIVE_IN_FLIGHT_MAX, LEVEL_IN_FLIGHT_MAX};
-use crate::latency::{Latencies, cpu_ns, device_ns, nanoseconds};
+use crate::latency::{Latencies, cpu_ns, device_ns};
 use crate::overload::Overload;
+use crate::slots::nanoseconds;
 use crate::{Entry, Kind, Levels, WorkloadType};
 
 /// Interval of checks for levels with a limit or a latency target, while none has a limit.

@@ -6,13 +6,15 @@
 //! another number than that of the command before it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 use std::time::{Instant, SystemTime};
 
 use batcher::{Batcher, Command, CqlStore, Footprint, Limits, Reply, Store, Strategy, View};
 use futures_util::future::join_all;
+use hdrhistogram::Histogram;
+use load::Latency;
 use scylla::client::PoolSize;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -70,60 +72,18 @@ pub(crate) const PER_PARTITION: Strategy<Key> = Strategy::PerPartition {
     partition: |key| u64::from(key.0.cast_unsigned()),
 };
 
-/// Buckets of response times, in steps of [`STEP`] from 1 µs on.
-const BUCKETS: usize = 512;
-const STEP: f64 = 1.04;
-
 /// Commands that have ended, and the signal to stop.
 pub(crate) struct Progress {
     pub(crate) ended: AtomicU64,
     pub(crate) is_over: AtomicBool,
-    response: [AtomicU64; BUCKETS],
-    /// Sum of response times, µs.
-    response_us: AtomicU64,
+    /// Response times since [`Progress::take_responses`], ns.
+    responses: Mutex<Histogram<u64>>,
 }
 
 impl Default for Progress {
     fn default() -> Progress {
-        Progress {
-            ended: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-            response: [const { AtomicU64::new(0) }; BUCKETS],
-            response_us: AtomicU64::new(0),
-        }
-    }
-}
-
-/// Response times of the commands that have ended.
-#[derive(Clone)]
-pub(crate) struct Responses {
-    buckets: Vec<u64>,
-    sum_us: u64,
-}
-
-impl Responses {
-    /// Returns those since an earlier time.
-    pub(crate) fn since(&self, before: &Responses) -> Responses {
-        let buckets = self.buckets.iter().zip(&before.buckets).map(|(now, before)| now - before);
-        Responses { buckets: buckets.collect(), sum_us: self.sum_us - before.sum_us }
-    }
-
-    /// Returns the mean, ms. 0 without commands.
-    pub(crate) fn mean_ms(&self) -> f64 {
-        let count: u64 = self.buckets.iter().sum();
-        self.sum_us as f64 / 1e3 / count.max(1) as f64
-    }
-
-    /// Returns a quantile within 4 %, ms.
-    pub(crate) fn quantile_ms(&self, part: f64) -> f64 {
-        let rank = part * self.buckets.iter().sum::<u64>() as f64;
-        let mut count = 0;
-        let reached = |bucket: &u64| {
-            count += bucket;
-            count as f64 >= rank
-        };
-        let index = self.buckets.iter().position(reached).unwrap_or(0);
-        STEP.powi(index as i32) / 1e3
+        let responses = Mutex::new(Histogram::new(3).expect("three digits are valid"));
+        Progress { ended: AtomicU64::new(0), is_over: AtomicBool::new(false), responses }
     }
 }
 
@@ -131,17 +91,17 @@ impl Progress {
     /// Counts a command that began at `began`, given its number and the number that it found.
     fn end(&self, number: i64, found: i64, began: Instant) {
         assert_eq!(found, number - 1, "a command finds the number of the one before it");
-        let us = began.elapsed().as_micros() as u64;
-        let index = ((us.max(1) as f64).ln() / STEP.ln()).ceil() as usize;
-        self.response[index.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
-        self.response_us.fetch_add(us, Ordering::Relaxed);
+        let ns = began.elapsed().as_nanos() as u64;
+        self.responses.lock().expect("no command has failed").record(ns).expect("the histogram grows");
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the response times so far.
-    pub(crate) fn responses(&self) -> Responses {
-        let buckets = self.response.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
-        Responses { buckets, sum_us: self.response_us.load(Ordering::Relaxed) }
+    /// Returns the response times of the commands that ended since the last call.
+    pub(crate) fn take_responses(&self) -> Latency {
+        let mut responses = self.responses.lock().expect("no command has failed");
+        let found = Latency::of(&responses);
+        responses.reset();
+        found
     }
 }
 

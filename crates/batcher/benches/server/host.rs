@@ -1,12 +1,11 @@
 //! The server behind its delay line, both on one core, and CPU times of all parts.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use load::DelayLine;
+use load::{DelayLine, Exposed};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Delay of the line in each direction.
@@ -63,18 +62,10 @@ impl Host {
         Host { child, folder, _output: output, line, metrics }
     }
 
-    /// Returns the sum of the server's service times so far, seconds, and their number.
-    pub(crate) fn service(&self) -> (f64, f64) {
-        let mut stream = TcpStream::connect(&self.metrics).expect("the port of the metrics is open");
-        let request = format!("GET /metrics HTTP/1.0\r\nHost: {}\r\n\r\n", self.metrics);
-        stream.write_all(request.as_bytes()).expect("sent");
-        let mut page = String::new();
-        stream.read_to_string(&mut page).expect("metrics are text");
-        let sum = |name: &str| {
-            let lines = page.lines().filter(|line| line.starts_with(name));
-            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
-        };
-        (sum("fairlane_service_time_seconds_sum"), sum("fairlane_service_time_seconds_count"))
+    /// Returns the server's service times so far.
+    pub(crate) fn service(&self) -> Exposed {
+        let page = load::fetch_metrics(&self.metrics).expect("the server has metrics");
+        load::scrape(&page).remove("default").unwrap_or_default()
     }
 
     /// Returns the CPU seconds so far of the client, the server and the delay line.

@@ -67,30 +67,25 @@ fn measure(way: Way, host: &Host, table: &str) -> Measured {
         let client = scope.spawn(|| client::run(way, &host.line.address(), table, &progress));
         let now = || {
             let service = host.service();
-            (
-                Instant::now(),
-                progress.ended.load(Ordering::Relaxed),
-                host.cpu_s(),
-                progress.responses(),
-                service,
-            )
+            (Instant::now(), progress.ended.load(Ordering::Relaxed), host.cpu_s(), service)
         };
         std::thread::sleep(WARM_UP);
-        let (begin, ended_before, cpu_before_s, responses_before, service_before) = now();
+        let (begin, ended_before, cpu_before_s, service_before) = now();
+        progress.take_responses();
         std::thread::sleep(MEASURED);
-        let (end, ended, cpu_s, responses, service) = now();
+        let responses = progress.take_responses();
+        let (end, ended, cpu_s, service) = now();
         progress.is_over.store(true, Ordering::Relaxed);
         client.join().expect("results are those of running the commands in order");
         let seconds = (end - begin).as_secs_f64();
         let cores = std::array::from_fn(|part| 100.0 * (cpu_s[part] - cpu_before_s[part]) / seconds);
-        let responses = responses.since(&responses_before);
         let per_s = (ended - ended_before) as f64 / seconds;
         Measured {
             per_s,
             cores,
-            response_ms: [0.5, 0.99].map(|part| responses.quantile_ms(part)),
-            in_flight: per_s * responses.mean_ms() / 1e3,
-            service_us: 1e6 * (service.0 - service_before.0) / (service.1 - service_before.1).max(1.0),
+            response_ms: [responses.p50_us, responses.p99_us].map(|us| us / 1e3),
+            in_flight: per_s * responses.mean_us / 1e6,
+            service_us: 1e6 * service.since(&service_before).mean_s(),
         }
     })
 }

@@ -67,14 +67,8 @@ fn head(out: &mut String, outcome: &Outcome) {
     if let Some(batch) = headline::batch(outcome) {
         let _ = write!(out, "<p class=\"lead\">{}</p>", escaped(&batch));
     }
-    if !outcome.notes.is_empty() {
-        let heading = if outcome.invalid() { "Invalid in part: do not quote" } else { "Notes" };
-        let _ = write!(out, "<div class=\"doubts\"><h2>{heading}</h2><ul>");
-        for note in &outcome.notes {
-            let _ = write!(out, "<li>{}</li>", escaped(note));
-        }
-        out.push_str("</ul></div>");
-    }
+    let heading = if outcome.invalid() { "Invalid in part: do not quote" } else { "Notes" };
+    notes_element(out, heading, &outcome.notes);
     let form = if outcome.quick { "quick: phases of seconds, coarse results" } else { "full" };
     let shape = if outcome.shape == "published" {
         "published: single-row reads, 200 in flight at 20 % of capacity beside 1800 unbounded"
@@ -156,6 +150,18 @@ fn comparison(out: &mut String, rows: &[Row]) {
         "<p class=\"soft\">Published results are those of another system on other machines, so that only ratios \
          are comparable. Each ratio here is computed within one run, over the phase alone with the lower p99.</p>",
     );
+}
+
+/// Writes notes that limit what the results are worth. Writes nothing if there are none.
+pub(crate) fn notes_element(out: &mut String, heading: &str, notes: &[String]) {
+    if notes.is_empty() {
+        return;
+    }
+    let _ = write!(out, "<div class=\"doubts\"><h2>{heading}</h2><ul>");
+    for note in notes {
+        let _ = write!(out, "<li>{}</li>", escaped(note));
+    }
+    out.push_str("</ul></div>");
 }
 
 /// Writes a figure twice: for a page, and for a telephone, where text would be too small otherwise.

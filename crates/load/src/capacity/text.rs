@@ -81,11 +81,18 @@ fn measured(out: &mut String, operating: &Operating) {
     );
 }
 
+impl Row {
+    /// Returns the cost of a request in words: `as measured`, or the difference.
+    pub fn cost_label(&self) -> String {
+        match self.cost {
+            1.0 => "as measured".to_string(),
+            cost => format!("{:+.0} %", (cost - 1.0) * 100.0),
+        }
+    }
+}
+
 fn line(out: &mut String, row: &Row) {
-    let cost = match row.cost {
-        1.0 => "as measured".to_string(),
-        cost => format!("{:+.0} %", (cost - 1.0) * 100.0),
-    };
+    let cost = row.cost_label();
     let shown = |cores: Option<u64>| cores.map_or("never".to_string(), |cores| cores.to_string());
     let concurrency = row.concurrency.map_or("-".to_string(), |n| n.to_string());
     let _ = writeln!(

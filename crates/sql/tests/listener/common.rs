@@ -14,6 +14,15 @@ use sql::{Sql, SqlConfig};
 pub use testkit::ADMIN;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
+/// Startup message of the user `admin`, for protocol version 3.0.
+pub const STARTUP: &[u8] = b"\0\0\0\x14\0\x03\0\0user\0admin\0\0";
+
+/// Returns a message of this type.
+pub fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).expect("short").to_be_bytes();
+    [&[kind], &length[..], body].concat()
+}
+
 /// Timeout of a test's client. A test that takes longer has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -117,6 +126,13 @@ impl TestListener {
 
     pub async fn admin(&self) -> Client {
         self.connect(ADMIN).await.expect("a session")
+    }
+
+    /// Opens a session of the administrator in a level.
+    pub async fn session_in(&self, level: &str) -> Client {
+        let client = self.admin().await;
+        rows(&client, &format!("SET service_level = {level}")).await;
+        client
     }
 }
 

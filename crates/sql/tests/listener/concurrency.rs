@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_postgres::Client;
 
-use crate::common::{TestListener, refused, rows};
+use crate::common::{STARTUP, TestListener, message, refused, rows};
 use sql::SqlConfig;
 
 /// Takes some milliseconds of CPU.
@@ -17,10 +17,12 @@ const QUERY: &str = "SELECT sum(value % 7) FROM generate_series(1, 200000)";
 /// Runs longer than any test waits.
 const ENDLESS: &str = "SELECT sum(value % 7) FROM generate_series(1, 1000000000000)";
 
-async fn session_in(listener: &TestListener, level: &str) -> Client {
-    let client = listener.admin().await;
-    rows(&client, &format!("SET service_level = {level}")).await;
-    client
+async fn sessions_in(listener: &TestListener, level: &str, count: usize) -> Vec<Client> {
+    let mut sessions = Vec::new();
+    for _ in 0..count {
+        sessions.push(listener.session_in(level).await);
+    }
+    sessions
 }
 
 async fn until_running(admin: &Client, state: &str) {
@@ -38,10 +40,7 @@ fn limiter_holds_batch_and_refuses_none() {
         let admin = listener.admin().await;
         rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 'auto' AND workload_type = 'batch'")
             .await;
-        let mut sessions = Vec::new();
-        for _ in 0..SESSIONS {
-            sessions.push(session_in(&listener, "few").await);
-        }
+        let sessions = sessions_in(&listener, "few", SESSIONS).await;
         // The limiter looks for new levels twice a second.
         while listener.level_usage("few").limit.is_none() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -75,10 +74,7 @@ fn limiter_refuses_late_interactive_statements_with_a_time_to_come_back() {
         let admin = listener.admin().await;
         let options = "max_concurrency = 'auto' AND workload_type = 'interactive' AND timeout = 2s";
         rows(&admin, &format!("CREATE SERVICE LEVEL few WITH {options}")).await;
-        let mut sessions = Vec::new();
-        for _ in 0..SESSIONS {
-            sessions.push(session_in(&listener, "few").await);
-        }
+        let sessions = sessions_in(&listener, "few", SESSIONS).await;
         let (answered, refused) = (Cell::new(0), Cell::new(0));
         let work = sessions.iter().map(|client| async {
             while answered.get() == 0 || refused.get() == 0 {
@@ -105,7 +101,7 @@ fn full_level_is_seen_in_system_tables() {
     listener.client(async {
         let admin = listener.admin().await;
         rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 1 AND queue_timeout = 50ms").await;
-        let (runner, other) = (session_in(&listener, "few").await, session_in(&listener, "few").await);
+        let (runner, other) = (listener.session_in("few").await, listener.session_in("few").await);
         let seen = async {
             until_running(&admin, "running").await;
             assert_eq!(refused(&other, QUERY).await.0, "53000");
@@ -124,21 +120,17 @@ fn full_level_is_seen_in_system_tables() {
 fn client_that_does_not_read_loses_its_slot_at_the_time_limit() {
     let config = SqlConfig { authenticate: false, ..SqlConfig::default() };
     let listener = TestListener::start_with(1, 1 << 30, config);
-    let message = |kind: u8, text: &str| {
-        let length = u32::try_from(text.len() + 5).expect("short").to_be_bytes();
-        [&[kind], &length[..], text.as_bytes(), b"\0"].concat()
-    };
     let mut idle = TcpStream::connect(listener.at).expect("connects");
     listener.client(async {
         let admin = listener.admin().await;
         rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 1 AND timeout = 500ms").await;
-        idle.write_all(b"\0\0\0\x14\0\x03\0\0user\0admin\0\0").expect("sent");
-        idle.write_all(&message(b'Q', "SET service_level = few")).expect("sent");
-        let text = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)";
+        idle.write_all(STARTUP).expect("sent");
+        idle.write_all(&message(b'Q', b"SET service_level = few\0")).expect("sent");
+        let text = b"SELECT repeat('x', 1000) FROM generate_series(1, 100000)\0";
         idle.write_all(&message(b'Q', text)).expect("sent");
         until_running(&admin, "running").await;
         // It waits for the slot, which is free when the time limit of the other one is over.
-        let other = session_in(&listener, "few").await;
+        let other = listener.session_in("few").await;
         rows(&admin, "ALTER SERVICE LEVEL few WITH queue_timeout = 30s").await;
         assert_eq!(rows(&other, "SELECT 7").await, ["7"]);
     });

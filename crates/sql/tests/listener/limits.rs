@@ -4,16 +4,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::common::{PATIENCE, TestListener, refused, rows};
+use crate::common::{PATIENCE, STARTUP, TestListener, message, refused, rows};
 use frontdoor::Accounts;
 use sql::SqlConfig;
-
-const STARTUP: &[u8] = b"\0\0\0\x14\0\x03\0\0user\0admin\0\0";
-
-fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len() + 4).expect("short").to_be_bytes();
-    [&[kind], &length[..], body].concat()
-}
 
 /// Sends bytes on a new connection and returns all answers until it is closed.
 fn answer(listener: &TestListener, bytes: &[u8]) -> String {

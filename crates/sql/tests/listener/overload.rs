@@ -41,12 +41,6 @@ async fn with_levels(listener: &TestListener, overload: &str) -> Client {
     admin
 }
 
-async fn session_in(listener: &TestListener, level: &str) -> Client {
-    let client = listener.admin().await;
-    rows(&client, &format!("SET service_level = {level}")).await;
-    client
-}
-
 /// Waits until a level has a statement with this condition. Returns its id.
 async fn shown(admin: &Client, level: &str, so: &str) -> String {
     let text = format!("SELECT id FROM system.running_statements WHERE service_level = '{level}' AND {so}");
@@ -85,7 +79,7 @@ async fn until_steady(admin: &Client, level: &str) {
 
 /// Asks for more memory than there is, until `is_over`.
 async fn press(listener: &TestListener, is_over: &Cell<bool>) {
-    let client = session_in(listener, "oltp").await;
+    let client = listener.session_in("oltp").await;
     while !is_over.get() {
         assert_eq!(refused(&client, TOO_LARGE).await.0, "53200");
     }
@@ -96,8 +90,8 @@ fn idle_borrower_is_cancelled_for_an_entitled_level() {
     let listener = TestListener::start_with(1, MEMORY, SqlConfig::default());
     listener.client(async {
         let admin = with_levels(&listener, "cancel").await;
-        let (holder, small) = (session_in(&listener, "olap").await, session_in(&listener, "olap").await);
-        let oltp = session_in(&listener, "oltp").await;
+        let (holder, small) = (listener.session_in("olap").await, listener.session_in("olap").await);
+        let oltp = listener.session_in("oltp").await;
         let pressing = async {
             shown(&admin, "olap", &format!("memory_bytes > {}", MEMORY / 2)).await;
             shown(&admin, "olap", &format!("memory_bytes < {}", MEMORY / 8)).await;
@@ -117,7 +111,7 @@ fn overload_demotes_and_then_cancels() {
     let listener = TestListener::start_with(1, MEMORY, SqlConfig::default());
     listener.client(async {
         let admin = with_levels(&listener, "demote:slow, cancel").await;
-        let runner = session_in(&listener, "olap").await;
+        let runner = listener.session_in("olap").await;
         let is_over = Cell::new(false);
         let running = async {
             let ended = refused(&runner, SMALL).await;
@@ -136,7 +130,7 @@ fn suspended_query_goes_on_after_the_overload() {
     let listener = TestListener::start_with(1, MEMORY, SqlConfig::default());
     listener.client(async {
         let admin = with_levels(&listener, "suspend").await;
-        let runner = session_in(&listener, "olap").await;
+        let runner = listener.session_in("olap").await;
         let is_over = Cell::new(false);
         let watching = async {
             shown(&admin, "olap", "state = 'suspended'").await;
