@@ -24,11 +24,12 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, ObjectName, Select, SelectItem, SetExpr, Statement, Value, Visit, Visitor,
-    visit_expressions,
+    BinaryOperator, Expr, ObjectName, Select, SelectItem, SetExpr, Statement, Value, Visitor,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+
+use crate::engine::walk;
 
 /// Files of the clients. If a statement has the features of several entries, the first one counts.
 const FILES: [&str; 8] = [
@@ -108,7 +109,7 @@ impl ClientQuery {
             Feature::Compares(expr) => comparisons.iter().all(|comparison| comparison.of != *expr),
             _ => true,
         });
-        let _ = statement.visit(&mut search);
+        let _ = walk::walk(statement, &mut search);
         search.left.is_empty()
     }
 
@@ -317,21 +318,21 @@ fn comparisons(statement: &Statement) -> Vec<Comparison> {
         }
     }
     let mut found = Comparisons(Vec::new());
-    let _ = statement.visit(&mut found);
+    let _ = walk::walk(statement, &mut found);
     found.0
 }
 
 /// Returns the number of the last parameter, or 0 if there is none.
 fn parameters(statement: &Statement) -> usize {
     let mut last = 0;
-    let _ = visit_expressions(statement, |expr| {
+    let _ = walk::expressions(statement, &mut |expr| {
         if let Expr::Value(value) = expr
             && let Value::Placeholder(name) = &value.value
             && let Some(Ok(number)) = name.strip_prefix('$').map(str::parse::<u16>)
         {
             last = last.max(usize::from(number));
         }
-        ControlFlow::<()>::Continue(())
+        ControlFlow::Continue(())
     });
     last
 }

@@ -8,8 +8,10 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     DataType, Expr, Ident, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, Statement,
-    TrimWhereField, VisitMut, VisitorMut, visit_expressions,
+    TrimWhereField, VisitorMut,
 };
+
+use crate::engine::walk;
 
 /// Separates a column's name from a suffix that makes it unique.
 const MARK: char = '\u{1}';
@@ -31,7 +33,7 @@ pub(crate) fn unmarked(text: &str) -> Cow<'_, str> {
 
 /// Names the columns of all queries of a statement, nested ones included.
 pub(crate) fn name_columns(statement: &mut Statement) {
-    let _ = VisitMut::visit(statement, &mut Names { depth: 0 });
+    let _ = walk::walk_mut(statement, &mut Names { depth: 0 });
 }
 
 /// Returns the last part of a qualified name.
@@ -90,11 +92,11 @@ fn name_query(query: &mut Query, is_outermost: bool) {
 fn columns_within(orders: &[OrderByExpr]) -> HashSet<String> {
     let mut found = HashSet::new();
     for order in orders.iter().filter(|order| !matches!(order.expr, Expr::Identifier(_))) {
-        let _ = visit_expressions(&order.expr, |expr| {
+        let _ = walk::expressions(&order.expr, &mut |expr| {
             if matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
                 found.insert(column_name(expr));
             }
-            ControlFlow::<()>::Continue(())
+            ControlFlow::Continue(())
         });
     }
     found

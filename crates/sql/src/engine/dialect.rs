@@ -22,7 +22,7 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query, Statement, Value, ValueWithSpan,
-    Visit, Visitor, visit_expressions, visit_expressions_mut, visit_relations,
+    Visitor,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -37,7 +37,7 @@ use engine::Guardrails;
 use crate::engine::column_names::{self, last_part};
 use crate::engine::extent::extent;
 use crate::engine::tree::{self, Size};
-use crate::engine::{to_char, translate};
+use crate::engine::{to_char, translate, walk};
 use crate::failure::{Failure, state};
 
 /// See the head of this file.
@@ -113,14 +113,12 @@ impl Dialect {
             column_names::name_columns(&mut statement);
             statement = rules.iter().fold(statement, |statement, rule| rule.rewrite(statement));
             translate::translate(&mut statement)?;
-            let error = visit_expressions_mut(&mut statement, |expression| match rewrite(expression) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => ControlFlow::Break(error),
+            let mut result = Ok(());
+            let _ = walk::expressions_mut(&mut statement, &mut |expression| {
+                result = rewrite(expression);
+                walk::while_ok(&result)
             });
-            match error {
-                ControlFlow::Continue(()) => Ok(statement),
-                ControlFlow::Break(error) => Err(syntax(ParserError::ParserError(error))),
-            }
+            result.map(|()| statement).map_err(|error| syntax(ParserError::ParserError(error)))
         };
         let statements: Result<Vec<Statement>, Failure> = statements.into_iter().map(rewritten).collect();
         Ok(Parsed { statements: statements?, size, of_catalog })
@@ -159,8 +157,8 @@ pub(crate) fn reads_catalog(text: &str) -> bool {
 const OF_SERVER_BYTES_MAX: usize = 2 << 10;
 
 /// True if a short text is one statement that reads the server's own tables and no other ones:
-/// Postgres' catalog, and the keyspaces for which `is_of_server` is true.
-pub(crate) fn reads_server_only(text: &str, is_of_server: impl Fn(&str) -> bool) -> bool {
+/// those of Postgres' catalog, and of the server's keyspaces.
+pub(crate) fn reads_server_only(text: &str) -> bool {
     let is_short = text.len() <= OF_SERVER_BYTES_MAX;
     // Most other texts are not parsed.
     let lower = if is_short { text.to_lowercase() } else { String::new() };
@@ -168,7 +166,7 @@ pub(crate) fn reads_server_only(text: &str, is_of_server: impl Fn(&str) -> bool)
         return false;
     }
     match Dialect::statements(text).as_deref() {
-        Ok([statement]) => reads_only(statement, |schema| is_catalog(schema) || is_of_server(schema)),
+        Ok([statement]) => reads_only(statement, |schema| is_catalog(schema) || engine::is_of_server(schema)),
         _ => false,
     }
 }
@@ -189,9 +187,9 @@ fn reads_catalog_only(statement: &Statement) -> bool {
 /// Names that begin with `pg_` are in Postgres' catalog.
 fn reads_only(statement: &Statement, is_asked: impl Fn(&str) -> bool) -> bool {
     let mut with_names = WithNames::default();
-    let _ = statement.visit(&mut with_names);
+    let _ = walk::walk(statement, &mut with_names);
     let mut any = false;
-    let others = visit_relations(statement, |name| {
+    let others = walk::relations(statement, &mut |name| {
         let parts: Vec<String> = name
             .0
             .iter()
@@ -360,13 +358,15 @@ pub(crate) fn set_configs(statement: &Statement) -> Result<Vec<(String, SetTo)>,
     if matches!(statement, Statement::Explain { .. }) {
         return Ok(sets);
     }
-    let invalid = visit_expressions(statement, |expr| {
+    let mut invalid = None;
+    let _ = walk::expressions(statement, &mut |expr| {
         let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
         if !is_call_of(function, "set_config") {
             return ControlFlow::Continue(());
         }
         let FunctionArguments::List(list) = &function.args else {
-            return ControlFlow::Break(expr.to_string());
+            invalid = Some(expr.to_string());
+            return ControlFlow::Break(());
         };
         let constant = |place: usize| match list.args.get(place) {
             Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))) => match &value.value {
@@ -380,17 +380,15 @@ pub(crate) fn set_configs(statement: &Statement) -> Result<Vec<(String, SetTo)>,
         let (Some(SetTo::Constant(name)), Some(value), Some(SetTo::Constant(local))) =
             (constant(0), constant(1), constant(2))
         else {
-            return ControlFlow::Break(expr.to_string());
+            invalid = Some(expr.to_string());
+            return ControlFlow::Break(());
         };
         if local == "false" {
             sets.push((name, value));
         }
         ControlFlow::Continue(())
     });
-    match invalid {
-        ControlFlow::Break(call) => Err(call),
-        ControlFlow::Continue(()) => Ok(sets),
-    }
+    invalid.map_or(Ok(sets), Err)
 }
 
 #[cfg(test)]
@@ -409,14 +407,13 @@ mod tests {
 
     #[test]
     fn reads_of_the_servers_own_tables_are_known_by_their_text() {
-        let reads = |text: &str| reads_server_only(text, engine::is_of_server);
         for text in [
             "SELECT * FROM system.level_usage",
             "SELECT u.shed FROM System.level_usage u JOIN system_views.clients USING (a)",
             "WITH c AS (SELECT oid FROM pg_class) SELECT * FROM c, system.connections",
             "SELECT * FROM information_schema.tables",
         ] {
-            assert!(reads(text), "{text}");
+            assert!(reads_server_only(text), "{text}");
         }
         for text in [
             "SELECT 1",
@@ -429,7 +426,7 @@ mod tests {
             "no SQL of system",
             &format!("SELECT {} FROM system.local", "1, ".repeat(1000) + "1"),
         ] {
-            assert!(!reads(text), "{text}");
+            assert!(!reads_server_only(text), "{text}");
         }
     }
 

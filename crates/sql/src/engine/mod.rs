@@ -30,5 +30,6 @@ pub(crate) mod text_form;
 pub(crate) mod to_char;
 pub(crate) mod translate;
 pub(crate) mod tree;
+pub(crate) mod walk;
 pub(crate) mod wide;
 pub(crate) mod yields;

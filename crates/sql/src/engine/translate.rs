@@ -14,11 +14,12 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Fetch, Function, FunctionArg,
     FunctionArgExpr, FunctionArguments, LimitClause, Query, SetExpr, SetOperator, SetQuantifier, Statement,
-    TableFactor, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut, visit_expressions_mut,
+    TableFactor, UnaryOperator, Value, ValueWithSpan, VisitorMut,
 };
 
 use crate::engine::dialect::{call, is_call_of, of_names};
 use crate::engine::exact::UNCONSTRAINED;
+use crate::engine::walk;
 use crate::failure::{Failure, state};
 
 fn unsupported<T>(text: impl Into<String>) -> Result<T, Failure> {
@@ -30,33 +31,42 @@ fn unsupported<T>(text: impl Into<String>) -> Result<T, Failure> {
 /// # Errors
 /// It contains refused syntax.
 pub(crate) fn translate(statement: &mut Statement) -> Result<(), Failure> {
-    match VisitMut::visit(statement, &mut Translate) {
-        ControlFlow::Break(failure) => Err(failure),
-        ControlFlow::Continue(()) => Ok(()),
+    let mut translate = Translate { result: Ok(()) };
+    let _ = walk::walk_mut(statement, &mut translate);
+    translate.result
+}
+
+struct Translate {
+    /// The first error ends the walk.
+    result: Result<(), Failure>,
+}
+
+impl Translate {
+    fn go_on(&mut self, result: Result<(), Failure>) -> ControlFlow<()> {
+        self.result = result;
+        walk::while_ok(&self.result)
     }
 }
 
-struct Translate;
-
 impl VisitorMut for Translate {
-    type Break = Failure;
+    type Break = ();
 
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Failure> {
-        flow(set(&query.body).and_then(|()| fetch(query)))
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.go_on(set(&query.body).and_then(|()| fetch(query)))
     }
 
-    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Failure> {
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
         let sampled = match table {
             TableFactor::Table { sample, .. } | TableFactor::Derived { sample, .. } => sample.is_some(),
             _ => false,
         };
-        flow(if sampled { unsupported("TABLESAMPLE is not supported") } else { Ok(()) })
+        self.go_on(if sampled { unsupported("TABLESAMPLE is not supported") } else { Ok(()) })
     }
 
     /// DataFusion's table functions expect timestamps in nanoseconds.
-    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Failure> {
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
         if let TableFactor::Table { args: Some(_), .. } = table {
-            let _ = visit_expressions_mut(table, |expr| {
+            let _ = walk::expressions_mut(table, &mut |expr| {
                 if let Expr::Cast { data_type: DataType::Timestamp(precision, _), .. } = expr {
                     *precision = None;
                 } else if let Expr::TypedString(typed) = expr
@@ -64,21 +74,14 @@ impl VisitorMut for Translate {
                 {
                     *precision = None;
                 }
-                ControlFlow::<()>::Continue(())
+                ControlFlow::Continue(())
             });
         }
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Failure> {
-        flow(expression(expr))
-    }
-}
-
-fn flow(result: Result<(), Failure>) -> ControlFlow<Failure> {
-    match result {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(failure) => ControlFlow::Break(failure),
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        self.go_on(expression(expr))
     }
 }
 
@@ -485,24 +488,23 @@ fn similar(pattern: &str, escape: Option<char>) -> Result<String, Failure> {
 /// # Errors
 /// A subquery that the rule takes for correlated reads another relation.
 pub(crate) fn prepare_catalog(statement: &mut Statement) -> Result<bool, Failure> {
-    let mut lost = Lost { is_changed: false };
-    match VisitMut::visit(statement, &mut lost) {
-        ControlFlow::Break(failure) => Err(failure),
-        ControlFlow::Continue(()) => Ok(lost.is_changed),
-    }
+    let mut lost = Lost { is_changed: Ok(false) };
+    let _ = walk::walk_mut(statement, &mut lost);
+    lost.is_changed
 }
 
 /// Catalog relations that are empty here.
 const EMPTY: [&str; 4] = ["pg_attrdef", "pg_inherits", "pg_statistic_ext", "pg_trigger"];
 
 struct Lost {
-    is_changed: bool,
+    /// The first error ends the walk.
+    is_changed: Result<bool, Failure>,
 }
 
 impl VisitorMut for Lost {
-    type Break = Failure;
+    type Break = ();
 
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Failure> {
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         use datafusion::sql::sqlparser::ast::SelectItem;
         let SetExpr::Select(select) = &mut *query.body else { return ControlFlow::Continue(()) };
         for item in &mut select.projection {
@@ -515,16 +517,17 @@ impl VisitorMut for Lost {
                 if reads_nothing(inner) {
                     continue;
                 }
-                return flow(unsupported(
+                self.is_changed = unsupported(
                     "a subquery that depends on the row it stands in, or names a column by a table without an \
                      alias, is not supported in a query of the catalog: join instead, or give the table an alias",
-                ));
+                );
+                return ControlFlow::Break(());
             }
             if inner.limit_clause.is_none() && inner.fetch.is_none() {
                 let limit = Some(Expr::value(Value::Number("2".to_owned(), false)));
                 inner.limit_clause =
                     Some(LimitClause::LimitOffset { limit, offset: None, limit_by: Vec::new() });
-                self.is_changed = true;
+                self.is_changed = Ok(true);
             }
         }
         ControlFlow::Continue(())
@@ -544,7 +547,7 @@ fn looks_correlated(query: &Query) -> bool {
             _ => None,
         })
         .collect();
-    let found = datafusion::sql::sqlparser::ast::visit_expressions(query, |expr| match expr {
+    let found = walk::expressions(query, &mut |expr| match expr {
         Expr::CompoundIdentifier(idents) if !idents.is_empty() => {
             let is_own = names.contains(&idents[0].value.as_str());
             if is_own { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -566,7 +569,7 @@ fn reads_nothing(query: &Query) -> bool {
         _ => false,
     };
     // Over no rows all aggregates but counts are NULL.
-    let counts = datafusion::sql::sqlparser::ast::visit_expressions(&select.projection, |expr| match expr {
+    let counts = walk::expressions(&select.projection, &mut |expr| match expr {
         Expr::Function(function) if is_call_of(function, "count") => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });

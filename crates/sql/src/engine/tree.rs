@@ -16,10 +16,11 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, ObjectName, Query, Select, SetExpr, SetOperator, SetQuantifier, Statement,
-    UnaryOperator, Value, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
+    UnaryOperator, Value, ValueWithSpan, Visitor, VisitorMut,
 };
 use engine::{Guardrail, Guardrails};
 
+use crate::engine::walk;
 use crate::failure::{Failure, state};
 
 /// Operands from which on a chain is flattened.
@@ -54,7 +55,7 @@ impl Size {
 
 /// Flattens long chains of a statement.
 pub(crate) fn flatten(statement: &mut Statement) {
-    let _ = statement.visit(&mut Flatten { flattened: 0 });
+    let _ = walk::walk_mut(statement, &mut Flatten { flattened: 0 });
 }
 
 struct Flatten {
@@ -242,7 +243,7 @@ fn balanced(mut operands: Vec<SetExpr>, set_quantifier: SetQuantifier) -> SetExp
 /// Measures a statement. Counters saturate.
 pub(crate) fn size(statement: &Statement) -> Size {
     let mut measure = Measure { depth: 0, frames: vec![Frame::default()], selects: Vec::new() };
-    let _ = statement.visit(&mut measure);
+    let _ = walk::walk(statement, &mut measure);
     let frame = measure.frames.pop().unwrap_or_default();
     Size { depth: frame.deepest, nodes: frame.nodes }
 }

@@ -205,7 +205,7 @@ impl Session {
                 (context, Some(running))
             }
             None => {
-                let mut context = self.begin_statement(connection, is_of_server).await?;
+                let mut context = self.begin_statement(connection, || is_of_server).await?;
                 let reads = planned.tables.iter().map(|(keyspace, table)| format!(" {keyspace}.{table}"));
                 context.show(&self.live, reads.fold("read".to_owned(), |all, one| all + &one));
                 (context, None)

@@ -298,7 +298,7 @@ impl Session {
         if !is_large {
             return Ok(f());
         }
-        let context = self.begin_statement(connection, false).await?;
+        let context = self.begin_statement(connection, || false).await?;
         context.on_heavy_lane(self, connection, async move { f() }).await
     }
 

@@ -111,14 +111,15 @@ impl Rules {
 
 impl Session {
     /// Begins a statement in the session's current level. Waits while the level holds it.
-    /// `is_of_server`: it reads only the server's own tables, and is always admitted.
+    /// A statement for which `is_of_server` is true reads only the server's own tables, and is
+    /// always admitted. That is asked only if the level does not admit it.
     ///
     /// # Errors
     /// The level refuses it, or it must end while it waits.
     pub(crate) async fn begin_statement(
         &self,
         connection: &Connection,
-        is_of_server: bool,
+        is_of_server: impl Fn() -> bool,
     ) -> Result<StatementContext, RequestError> {
         let mut context = self.new_statement().await?;
         let (effective, admission) = (context.effective(), self.here.admission.clone());
@@ -132,7 +133,7 @@ impl Session {
         let mut began_ns = lanes::time::monotonic_ns();
         let admitted = match admission.admit(&effective, arrived, began_ns) {
             Ok(admitted) => Ok(admitted),
-            Err(_) if is_of_server => Ok(admission.admit_always(&effective)),
+            Err(_) if is_of_server() => Ok(admission.admit_always(&effective)),
             Err(Refused::Overloaded(rejected)) => Err(rejected),
             Err(Refused::Hold) => {
                 let effective = effective.clone();
@@ -184,8 +185,7 @@ impl Session {
         text: &str,
         asks_settings: bool,
     ) -> Result<HeavyDrop<Arc<Planned>>, RequestError> {
-        let is_of_server = reads_server_only(text, engine::is_of_server);
-        let context = self.begin_statement(connection, is_of_server).await?;
+        let context = self.begin_statement(connection, || reads_server_only(text)).await?;
         let options = PlanOptions {
             schema: self.settings.schema(),
             user: self.login.role().to_string(),
