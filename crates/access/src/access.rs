@@ -80,35 +80,39 @@ impl Access {
     ///
     /// # Errors
     /// Returns the errors of the engine.
-    pub async fn open(
+    pub fn open(
         engine: Rc<dyn Engine>,
         levels: Arc<Levels>,
         admin: Option<Admin>,
-    ) -> Result<Rc<Access>, Error> {
-        let store = Store::open(engine.clone()).await?;
-        let decoy_secret = store.decoy_secret().await?;
-        let shared = Arc::new(Shared {
-            levels,
-            published: Arc::new(Published::new()),
-            placeholder: Arc::new(Verifier::decoy(&decoy_secret, "", ITERATIONS)),
-            decoy_secret,
-            cores: PerCore::new(),
-            listeners: PerCore::new(),
-        });
-        let access = Rc::new(Access::new(engine, shared, Some(Writer::new(store))));
-        access.register();
-        access.reload().await?;
-        let roles = &access.snapshot().roles;
-        if let Some(Admin { name, password }) = admin
-            && !roles.iter().any(|(_, role)| role.is_superuser && role.can_login)
-        {
-            let hashing = async move { Verifier::of(&password).await };
-            let verifier = lanes::heavy_urgent(lanes::current_group(), hashing).await;
-            let role = name.into();
-            let verifier = Some(Arc::new(verifier));
-            access.write(vec![Edit::PutRole { role, can_login: true, is_superuser: true, verifier }]).await?;
-        }
-        Ok(access)
+    ) -> lanes::LocalBoxFuture<'static, Result<Rc<Access>, Error>> {
+        Box::pin(async move {
+            let store = Store::open(engine.clone()).await?;
+            let decoy_secret = store.decoy_secret().await?;
+            let shared = Arc::new(Shared {
+                levels,
+                published: Arc::new(Published::new()),
+                placeholder: Arc::new(Verifier::decoy(&decoy_secret, "", ITERATIONS)),
+                decoy_secret,
+                cores: PerCore::new(),
+                listeners: PerCore::new(),
+            });
+            let access = Rc::new(Access::new(engine, shared, Some(Writer::new(store))));
+            access.register();
+            access.reload().await?;
+            let roles = &access.snapshot().roles;
+            if let Some(Admin { name, password }) = admin
+                && !roles.iter().any(|(_, role)| role.is_superuser && role.can_login)
+            {
+                let hashing = async move { Verifier::of(&password).await };
+                let verifier = lanes::heavy_urgent(lanes::current_group(), hashing).await;
+                let role = name.into();
+                let verifier = Some(Arc::new(verifier));
+                access
+                    .write(vec![Edit::PutRole { role, can_login: true, is_superuser: true, verifier }])
+                    .await?;
+            }
+            Ok(access)
+        })
     }
 
     /// Returns the state for the other cores to attach to.

@@ -50,29 +50,31 @@ impl Access {
     /// # Errors
     /// Returns [`AuthError::Refused`] for a wrong name or password, or a role that may not log in.
     /// Returns [`AuthError::Overloaded`] while the limits on checks are reached.
-    pub async fn authenticate_from(
-        &self,
+    pub fn authenticate_from<'a>(
+        &'a self,
         address: Option<IpAddr>,
-        user: &str,
-        password: &str,
-    ) -> Result<Login, AuthError> {
-        let attempt = self.attempts.attempt(user, address);
-        self.check_failures(attempt, user)?;
-        if password.is_empty() || password.len() > PASSWORD_BYTES_MAX {
-            return Err(refused(user));
-        }
-        let checked = self.verifier_of(user);
-        let is_superuser = self.snapshot().roles.is_superuser(user);
-        let Ok(_slots) = self.attempts.take(attempt, checked.verifier.iterations(), is_superuser) else {
-            return Err(AuthError::Overloaded(format!(
-                "The service level 'driver' is overloaded: the {CHECKS_MAX} slots for password checks on this core \
-                 are taken. Try again in {CHECKS_MAX} ms."
-            )));
-        };
-        let (verifier, password) = (checked.verifier.clone(), password.to_owned());
-        let check = async move { verifier.accepts(&password).await };
-        let accepted = lanes::heavy_urgent(Group::DRIVER, check).await;
-        self.admit(attempt, user, &checked, accepted)
+        user: &'a str,
+        password: &'a str,
+    ) -> lanes::LocalBoxFuture<'a, Result<Login, AuthError>> {
+        Box::pin(async move {
+            let attempt = self.attempts.attempt(user, address);
+            self.check_failures(attempt, user)?;
+            if password.is_empty() || password.len() > PASSWORD_BYTES_MAX {
+                return Err(refused(user));
+            }
+            let checked = self.verifier_of(user);
+            let is_superuser = self.snapshot().roles.is_superuser(user);
+            let Ok(_slots) = self.attempts.take(attempt, checked.verifier.iterations(), is_superuser) else {
+                return Err(AuthError::Overloaded(format!(
+                    "The service level 'driver' is overloaded: the {CHECKS_MAX} slots for password checks on this core \
+                     are taken. Try again in {CHECKS_MAX} ms."
+                )));
+            };
+            let (verifier, password) = (checked.verifier.clone(), password.to_owned());
+            let check = async move { verifier.accepts(&password).await };
+            let accepted = lanes::heavy_urgent(Group::DRIVER, check).await;
+            self.admit(attempt, user, &checked, accepted)
+        })
     }
 
     /// Opens a session for the role in a client's certificate, which the listener has verified.

@@ -49,42 +49,46 @@ impl Access {
     /// Returns the errors of the statement, which then changes nothing. Also returns the errors of
     /// the engine. The tables may then have part of the change, and the state in memory follows the
     /// tables.
-    pub async fn execute(
-        &self,
-        login: &Login,
-        statement: &cql::Statement,
-        keyspace: Option<&str>,
-    ) -> Result<Outcome, Error> {
-        if !login.is_current() {
-            return Err(ended(login.role()));
-        }
-        match statement {
-            cql::Statement::CancelStatement(id) => return self.cancel(login, Target::Statement, id).await,
-            cql::Statement::CancelSession(id) => return self.cancel(login, Target::Session, id).await,
-            _ => {}
-        }
-        let actor = login.actor();
-        // Plan with a placeholder verifier first. Statements that are forbidden or invalid then
-        // cause no hashing.
-        let answer = self.with_planner(actor, keyspace, Some(&self.shared.placeholder), |planner| {
-            planner.list(statement).or_else(|| planner.plan(statement).err().map(Err))
-        });
-        if let Some(answer) = answer {
-            return answer;
-        }
-        let verifier = match password_of(statement) {
-            Some(password) => Some(hash(password).await?),
-            None => None,
-        };
-        if let Some(given) = hashed_password_of(statement).and_then(Verifier::parse) {
-            let accepts_empty = async move { given.accepts("").await };
-            if lanes::heavy_urgent(lanes::current_group(), accepts_empty).await {
-                return Err(Error::Invalid(EMPTY_PASSWORD.to_owned()));
+    pub fn execute<'a>(
+        &'a self,
+        login: &'a Login,
+        statement: &'a cql::Statement,
+        keyspace: Option<&'a str>,
+    ) -> lanes::LocalBoxFuture<'a, Result<Outcome, Error>> {
+        Box::pin(async move {
+            if !login.is_current() {
+                return Err(ended(login.role()));
             }
-        }
-        let (statement, keyspace) = (Box::new(statement.clone()), keyspace.map(str::to_owned));
-        self.change(actor.clone(), Job::Statement { statement, keyspace, verifier }).await?;
-        Ok(Outcome::Void)
+            match statement {
+                cql::Statement::CancelStatement(id) => {
+                    return self.cancel(login, Target::Statement, id).await;
+                }
+                cql::Statement::CancelSession(id) => return self.cancel(login, Target::Session, id).await,
+                _ => {}
+            }
+            let actor = login.actor();
+            // Plan with a placeholder verifier first. Statements that are forbidden or invalid then
+            // cause no hashing.
+            let answer = self.with_planner(actor, keyspace, Some(&self.shared.placeholder), |planner| {
+                planner.list(statement).or_else(|| planner.plan(statement).err().map(Err))
+            });
+            if let Some(answer) = answer {
+                return answer;
+            }
+            let verifier = match password_of(statement) {
+                Some(password) => Some(hash(password).await?),
+                None => None,
+            };
+            if let Some(given) = hashed_password_of(statement).and_then(Verifier::parse) {
+                let accepts_empty = async move { given.accepts("").await };
+                if lanes::heavy_urgent(lanes::current_group(), accepts_empty).await {
+                    return Err(Error::Invalid(EMPTY_PASSWORD.to_owned()));
+                }
+            }
+            let (statement, keyspace) = (Box::new(statement.clone()), keyspace.map(str::to_owned));
+            self.change(actor.clone(), Job::Statement { statement, keyspace, verifier }).await?;
+            Ok(Outcome::Void)
+        })
     }
 
     /// Parses and runs a statement about roles, grants or levels. For listeners with a language
@@ -108,8 +112,12 @@ impl Access {
     ///
     /// # Errors
     /// Returns the errors of the engine.
-    pub async fn schema_changed(&self, login: &Login, change: &SchemaChange) -> Result<(), Error> {
-        self.change(login.actor().clone(), Job::SchemaChange(change.clone())).await
+    pub fn schema_changed<'a>(
+        &'a self,
+        login: &'a Login,
+        change: &'a SchemaChange,
+    ) -> lanes::LocalBoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move { self.change(login.actor().clone(), Job::SchemaChange(change.clone())).await })
     }
 }
 

@@ -128,8 +128,8 @@ impl Embedded {
     ///
     /// # Errors
     /// Returns the errors of [`Shard::open`], or an error if the schema is damaged.
-    pub async fn open(options: storage::Options) -> Result<Rc<Embedded>, Error> {
-        Embedded::open_at(options, WallClock::default()).await
+    pub fn open(options: storage::Options) -> lanes::LocalBoxFuture<'static, Result<Rc<Embedded>, Error>> {
+        Embedded::open_at(options, WallClock::default())
     }
 
     /// Opens the engine as [`Embedded::open`] does, with another wall clock. All cores use the
@@ -137,67 +137,73 @@ impl Embedded {
     ///
     /// # Errors
     /// Returns the errors of [`Embedded::open`].
-    pub async fn open_at(options: storage::Options, wall: WallClock) -> Result<Rc<Embedded>, Error> {
-        let is_durable = options.dir.is_some();
-        let core = options.shard;
-        let (shards, event_sink, dir) = (options.shards, options.event_sink.clone(), options.dir.clone());
-        let (clock, batches) = match lanes::current_core() {
-            0 => (Arc::new(Clock::new(wall)), Arc::default()),
-            _ => {
-                let shared =
-                    || async { (Embedded::local().clock.clone(), Embedded::local().batches.clone()) };
-                lanes::call(0, shared).await
+    pub fn open_at(
+        options: storage::Options,
+        wall: WallClock,
+    ) -> lanes::LocalBoxFuture<'static, Result<Rc<Embedded>, Error>> {
+        Box::pin(async move {
+            let is_durable = options.dir.is_some();
+            let core = options.shard;
+            let (shards, event_sink, dir) = (options.shards, options.event_sink.clone(), options.dir.clone());
+            let (clock, batches) = match lanes::current_core() {
+                0 => (Arc::new(Clock::new(wall)), Arc::default()),
+                _ => {
+                    let shared =
+                        || async { (Embedded::local().clock.clone(), Embedded::local().batches.clone()) };
+                    lanes::call(0, shared).await
+                }
+            };
+            // Keeps all tombstones until the batches that a crash interrupted are replayed.
+            let replaying = (lanes::current_core() == 0).then(|| batches.begin(0));
+            let options = storage::Options { batches: batches.clone(), ..options };
+            let shard = Shard::open(options).await.map_err(storage_error)?;
+            let sharding = Sharding { shards, ignore_msb: IGNORE_MSB };
+            let embedded = Rc::new_cyclic(|me: &Weak<Embedded>| Embedded {
+                me: me.clone(),
+                shard,
+                sharding,
+                current: Rc::default(),
+                listeners: RefCell::default(),
+                registry: Registry::default(),
+                partition_locks: KeyedLock::default(),
+                held_guards: RefCell::default(),
+                next_guards: Cell::new(0),
+                virtual_locks: KeyedLock::default(),
+                clock,
+                floor: Floor::new(is_durable, |token| sharding.shard_of(token) == core),
+                definition_lock: KeyedLock::default(),
+                snapshot_lock: KeyedLock::default(),
+                half_changed: Cell::new(false),
+                dir,
+                auto_snapshot: Cell::default(),
+                cut: RefCell::default(),
+                batch_log: BatchLog::default(),
+                batches,
+                replaying: Cell::new(replaying),
+                uses: table_uses::Uses::default(),
+                event_sink,
+            });
+            let schema = match lanes::current_core() {
+                0 => embedded.load_schema().await?,
+                _ => lanes::call(0, || async { Embedded::local().current.schema() }).await,
+            };
+            embedded.read_floors(&schema).await?;
+            embedded.current.replace(schema.clone());
+            embedded
+                .configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
+            embedded.add_schema_tables();
+            task_tables::register(&embedded);
+            embedded.drop_leftovers(&schema);
+            ENGINES.set(Rc::new(Rc::downgrade(&embedded)));
+            if lanes::current_core() + 1 == shards as usize {
+                for core in 0..shards as usize {
+                    lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
+                }
+                lanes::call(0, async || drop(Embedded::local().replaying.take())).await;
+                embedded.report_recovery(shards).await;
             }
-        };
-        // Keeps all tombstones until the batches that a crash interrupted are replayed.
-        let replaying = (lanes::current_core() == 0).then(|| batches.begin(0));
-        let options = storage::Options { batches: batches.clone(), ..options };
-        let shard = Shard::open(options).await.map_err(storage_error)?;
-        let sharding = Sharding { shards, ignore_msb: IGNORE_MSB };
-        let embedded = Rc::new_cyclic(|me: &Weak<Embedded>| Embedded {
-            me: me.clone(),
-            shard,
-            sharding,
-            current: Rc::default(),
-            listeners: RefCell::default(),
-            registry: Registry::default(),
-            partition_locks: KeyedLock::default(),
-            held_guards: RefCell::default(),
-            next_guards: Cell::new(0),
-            virtual_locks: KeyedLock::default(),
-            clock,
-            floor: Floor::new(is_durable, |token| sharding.shard_of(token) == core),
-            definition_lock: KeyedLock::default(),
-            snapshot_lock: KeyedLock::default(),
-            half_changed: Cell::new(false),
-            dir,
-            auto_snapshot: Cell::default(),
-            cut: RefCell::default(),
-            batch_log: BatchLog::default(),
-            batches,
-            replaying: Cell::new(replaying),
-            uses: table_uses::Uses::default(),
-            event_sink,
-        });
-        let schema = match lanes::current_core() {
-            0 => embedded.load_schema().await?,
-            _ => lanes::call(0, || async { Embedded::local().current.schema() }).await,
-        };
-        embedded.read_floors(&schema).await?;
-        embedded.current.replace(schema.clone());
-        embedded.configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
-        embedded.add_schema_tables();
-        task_tables::register(&embedded);
-        embedded.drop_leftovers(&schema);
-        ENGINES.set(Rc::new(Rc::downgrade(&embedded)));
-        if lanes::current_core() + 1 == shards as usize {
-            for core in 0..shards as usize {
-                lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
-            }
-            lanes::call(0, async || drop(Embedded::local().replaying.take())).await;
-            embedded.report_recovery(shards).await;
-        }
-        Ok(embedded)
+            Ok(embedded)
+        })
     }
 
     /// Reports the sum of what all cores recovered at start.
@@ -218,8 +224,8 @@ impl Embedded {
     ///
     /// # Errors
     /// Returns an error if the last writes fail.
-    pub async fn shutdown(&self) -> Result<(), Error> {
-        self.shard.shutdown().await.map_err(storage_error)
+    pub fn shutdown(&self) -> lanes::LocalBoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move { self.shard.shutdown().await.map_err(storage_error) })
     }
 
     /// Flushes this core's memtables to table files.
@@ -227,20 +233,26 @@ impl Embedded {
     /// # Errors
     /// Returns an error if a write fails. A full disk is not an error: the flush waits for free
     /// space.
-    pub async fn flush(&self) -> Result<(), Error> {
-        self.shard.flush_all().await.map_err(storage_error)
+    pub fn flush(&self) -> lanes::LocalBoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move { self.shard.flush_all().await.map_err(storage_error) })
     }
 
     /// Runs a major compaction: merges all runs of a table on this core into one.
     ///
     /// # Errors
     /// Returns an error if the table does not exist, or if the compaction fails.
-    pub async fn compact(&self, keyspace: &str, table: &str) -> Result<(), Error> {
-        let id = self.current.schema().table(keyspace, table).map(|def| TableId(def.data_id().as_u128()));
-        let Some(id) = id else {
-            return Err(Error::Invalid(format!("there is no table {keyspace}.{table}")));
-        };
-        self.shard.compact_all(id).await.map_err(storage_error)
+    pub fn compact<'a>(
+        &'a self,
+        keyspace: &'a str,
+        table: &'a str,
+    ) -> lanes::LocalBoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let id = self.current.schema().table(keyspace, table).map(|def| TableId(def.data_id().as_u128()));
+            let Some(id) = id else {
+                return Err(Error::Invalid(format!("there is no table {keyspace}.{table}")));
+            };
+            self.shard.compact_all(id).await.map_err(storage_error)
+        })
     }
 
     /// Returns the counters of this core's shard.

@@ -33,30 +33,36 @@ impl Embedded {
     /// # Errors
     /// Returns an error if the folder is no snapshot or damaged, if it does not have the table, if
     /// the columns differ, or if a write fails. The table is then unchanged.
-    pub async fn restore_table(from: &Path, keyspace: &str, table: &str) -> Result<(), Error> {
-        let (from, keyspace, table) = (from.to_owned(), keyspace.to_owned(), table.to_owned());
-        lanes::call(0, move || async move {
-            let engine = Embedded::local();
-            let _guard = engine.definition_lock.lock(()).await;
-            let snapshot = engine.schema_of(&from).await?;
-            let now = engine.current.schema();
-            let data = term::random_uuid();
-            let step = restored(&now, &snapshot, (&keyspace, &table), data)?;
-            let def = step.schema.table(&keyspace, &table).expect("the step adds the table").clone();
-            let old = snapshot.table(&keyspace, &table).expect("checked").data_id();
-            let made = async {
-                engine.import(&from, old, def).await?;
-                engine.snapshot_dropped_data(&step).await
-            };
-            if let Err(error) = made.await {
-                drop(drop_data([TableId(data.as_u128())].into()).await);
-                return Err(error);
-            }
-            // If this fails, its record may be in the log nevertheless. The next start then drops
-            // one of the two data identities.
-            engine.make_or_stop(Defined::new(&now, step)).await.map(|_| ())
+    pub fn restore_table<'a>(
+        from: &'a Path,
+        keyspace: &'a str,
+        table: &'a str,
+    ) -> lanes::LocalBoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let (from, keyspace, table) = (from.to_owned(), keyspace.to_owned(), table.to_owned());
+            lanes::call(0, move || async move {
+                let engine = Embedded::local();
+                let _guard = engine.definition_lock.lock(()).await;
+                let snapshot = engine.schema_of(&from).await?;
+                let now = engine.current.schema();
+                let data = term::random_uuid();
+                let step = restored(&now, &snapshot, (&keyspace, &table), data)?;
+                let def = step.schema.table(&keyspace, &table).expect("the step adds the table").clone();
+                let old = snapshot.table(&keyspace, &table).expect("checked").data_id();
+                let made = async {
+                    engine.import(&from, old, def).await?;
+                    engine.snapshot_dropped_data(&step).await
+                };
+                if let Err(error) = made.await {
+                    drop(drop_data([TableId(data.as_u128())].into()).await);
+                    return Err(error);
+                }
+                // If this fails, its record may be in the log nevertheless. The next start then drops
+                // one of the two data identities.
+                engine.make_or_stop(Defined::new(&now, step)).await.map(|_| ())
+            })
+            .await
         })
-        .await
     }
 
     /// Reads the schema of a snapshot. Runs on core 0, and raises its clock to the timestamps of

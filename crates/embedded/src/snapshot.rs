@@ -59,18 +59,20 @@ impl Embedded {
     ///
     /// # Errors
     /// Returns an error if a write fails. The folder is then no data folder.
-    pub async fn snapshot(to: &Path) -> Result<(), Error> {
-        let to = to.to_owned();
-        lanes::call(0, move || async move {
-            flush_all().await?;
-            let engine = Embedded::local();
-            let definitions = engine.definition_lock.lock(()).await;
-            let _snapshots = engine.snapshot_lock.lock(()).await;
-            let cut = cut_all(None).await;
-            drop(definitions);
-            write_all(cut, &to).await
+    pub fn snapshot<'a>(to: &'a Path) -> lanes::LocalBoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let to = to.to_owned();
+            lanes::call(0, move || async move {
+                flush_all().await?;
+                let engine = Embedded::local();
+                let definitions = engine.definition_lock.lock(()).await;
+                let _snapshots = engine.snapshot_lock.lock(()).await;
+                let cut = cut_all(None).await;
+                drop(definitions);
+                write_all(cut, &to).await
+            })
+            .await
         })
-        .await
     }
 
     /// Configures automatic snapshots, and starts removing old ones. Call it once, on core 0.

@@ -77,3 +77,10 @@ pub use task::{Task, ready_since_ns};
 pub use units::{UNITS_MAX, UNITS_PER_POLL};
 pub use wake_up::WakeUp;
 pub use yielding::{heavy_yield, should_yield, slice_is_over, spend, spend_bytes, switch_group, yield_now};
+
+/// A future of the fast lane whose type is erased.
+///
+/// Public functions that run seldom return it. An `async fn` would be compiled again by each crate
+/// that awaits it, with all that it calls: the compiler emits the code of an anonymous future where
+/// it is polled.
+pub type LocalBoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;

@@ -102,42 +102,44 @@ impl Server {
     ///
     /// # Errors
     /// A port is taken or not permitted. No port is open then.
-    pub async fn open(&self) -> Result<Listening, ListenError> {
-        let config = &self.shared.config;
-        let check_plaintext = |address: SocketAddr| {
-            if config.takes_plaintext(address) || config.tls.is_some() {
-                Ok(())
-            } else {
-                Err(ListenError::Plaintext(address))
+    pub fn open(&self) -> lanes::LocalBoxFuture<'_, Result<Listening, ListenError>> {
+        Box::pin(async move {
+            let config = &self.shared.config;
+            let check_plaintext = |address: SocketAddr| {
+                if config.takes_plaintext(address) || config.tls.is_some() {
+                    Ok(())
+                } else {
+                    Err(ListenError::Plaintext(address))
+                }
+            };
+            check_plaintext(config.listen)?;
+            config.http.map_or(Ok(()), check_plaintext)?;
+            let (cql, cql_at) = frontdoor::listen(config.listen)?;
+            let shard_aware = config
+                .shard_aware_port
+                .map(|port| frontdoor::listen(SocketAddr::new(config.listen.ip(), port)))
+                .transpose()?;
+            let metrics = config.http.map(frontdoor::listen).transpose()?;
+            let bound = Listening {
+                cql: cql_at,
+                shard_aware: shard_aware.as_ref().map(|(_, at)| *at),
+                http: metrics.as_ref().map(|(_, at)| *at),
+            };
+            self.shared.bound.set(bound).expect("a server is opened once");
+            self.shared.connections.begin();
+            let mut tasks = vec![lanes::spawn(Group::CONTROL, self.clone().accept(cql, false))];
+            if let Some((listener, _)) = shard_aware {
+                tasks.push(lanes::spawn(Group::CONTROL, self.clone().accept(listener, true)));
             }
-        };
-        check_plaintext(config.listen)?;
-        config.http.map_or(Ok(()), check_plaintext)?;
-        let (cql, cql_at) = frontdoor::listen(config.listen)?;
-        let shard_aware = config
-            .shard_aware_port
-            .map(|port| frontdoor::listen(SocketAddr::new(config.listen.ip(), port)))
-            .transpose()?;
-        let metrics = config.http.map(frontdoor::listen).transpose()?;
-        let bound = Listening {
-            cql: cql_at,
-            shard_aware: shard_aware.as_ref().map(|(_, at)| *at),
-            http: metrics.as_ref().map(|(_, at)| *at),
-        };
-        self.shared.bound.set(bound).expect("a server is opened once");
-        self.shared.connections.begin();
-        let mut tasks = vec![lanes::spawn(Group::CONTROL, self.clone().accept(cql, false))];
-        if let Some((listener, _)) = shard_aware {
-            tasks.push(lanes::spawn(Group::CONTROL, self.clone().accept(listener, true)));
-        }
-        self.shared.ready.store(true, SeqCst);
-        let here = sessions::here(&self.shared).expect("core 0 has joined");
-        *here.accepting.borrow_mut() = tasks;
-        if let Some((listener, _)) = metrics {
-            // Keep this task out of `accepting`: health must be served until the process ends.
-            lanes::spawn(Group::CONTROL, http::serve(here, listener)).detach();
-        }
-        Ok(bound)
+            self.shared.ready.store(true, SeqCst);
+            let here = sessions::here(&self.shared).expect("core 0 has joined");
+            *here.accepting.borrow_mut() = tasks;
+            if let Some((listener, _)) = metrics {
+                // Keep this task out of `accepting`: health must be served until the process ends.
+                lanes::spawn(Group::CONTROL, http::serve(here, listener)).detach();
+            }
+            Ok(bound)
+        })
     }
 
     /// Returns the bound addresses, or `None` before [`Server::open`].
@@ -181,28 +183,32 @@ impl Server {
     /// and lets requests finish for at most `deadline`. Then it closes the remaining connections,
     /// which takes at most twice [`CLOSING`]. Returns true if everything finished in time. A core
     /// that does not answer in time is logged and skipped.
-    pub async fn stop(&self, deadline: Duration) -> bool {
-        self.shared.ready.store(false, SeqCst);
-        self.shared.stopping.store(true, SeqCst);
-        drop(sessions::here(&self.shared).map(|here| here.accepting.take()));
-        let end = lanes::time::now() + deadline;
-        self.on_sessions(end, |session| session.draining.set(true)).await;
-        let finished = lanes::time::timeout(left_until(end), self.shared.connections.emptied()).await.is_ok();
-        let end = lanes::time::now() + CLOSING;
-        self.on_sessions(end, |session| session.killed.set(true)).await;
-        let closed = lanes::time::timeout(left_until(end), self.shared.connections.emptied()).await.is_ok();
-        let shared = self.shared.clone();
-        let leave = move || sessions::leave(&shared);
-        let silent = self.on_cores(lanes::time::now() + CLOSING, leave).await;
-        for core in &silent {
-            self.shared.logger.log(
-                Level::Error,
-                "a core does not answer: its sessions end with the process",
-                &[("core", core)],
-            );
-        }
-        self.shared.connections.end();
-        finished && closed && silent.is_empty()
+    pub fn stop(&self, deadline: Duration) -> lanes::LocalBoxFuture<'_, bool> {
+        Box::pin(async move {
+            self.shared.ready.store(false, SeqCst);
+            self.shared.stopping.store(true, SeqCst);
+            drop(sessions::here(&self.shared).map(|here| here.accepting.take()));
+            let end = lanes::time::now() + deadline;
+            self.on_sessions(end, |session| session.draining.set(true)).await;
+            let finished =
+                lanes::time::timeout(left_until(end), self.shared.connections.emptied()).await.is_ok();
+            let end = lanes::time::now() + CLOSING;
+            self.on_sessions(end, |session| session.killed.set(true)).await;
+            let closed =
+                lanes::time::timeout(left_until(end), self.shared.connections.emptied()).await.is_ok();
+            let shared = self.shared.clone();
+            let leave = move || sessions::leave(&shared);
+            let silent = self.on_cores(lanes::time::now() + CLOSING, leave).await;
+            for core in &silent {
+                self.shared.logger.log(
+                    Level::Error,
+                    "a core does not answer: its sessions end with the process",
+                    &[("core", core)],
+                );
+            }
+            self.shared.connections.end();
+            finished && closed && silent.is_empty()
+        })
     }
 
     async fn on_sessions(&self, end: Instant, f: fn(&Session)) {

@@ -20,7 +20,7 @@ use crate::table::shared::SharedFiles;
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A boxed future of the fast lane.
-pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+pub type LocalBoxFuture<T> = lanes::LocalBoxFuture<'static, T>;
 
 /// Kind of work, which decides the group to charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -106,24 +106,26 @@ impl Sql {
     ///
     /// # Errors
     /// The port is taken or not allowed. Nothing is open then.
-    pub async fn open(&self) -> Result<SocketAddr, StartError> {
-        let (config, address) = (&self.shared.config, self.shared.config.listen);
-        if !config.takes_plaintext() && config.tls.is_none() {
-            return Err(ListenError::Plaintext(address).into());
-        }
-        let (listener, bound) = frontdoor::listen(address)?;
-        if let Some(folder) = &self.shared.config.spill_dir {
-            let space = SpillSpace::open(folder, self.shared.config.spill_bytes_max).await;
-            let space = space.map_err(|error| StartError::Spill(folder.clone(), error))?;
-            self.shared.space.set(space).expect("the listener is opened once");
-        }
-        let handles = Handles::find().await;
-        self.shared.handles.set(handles).expect("the listener is opened once");
-        self.shared.connections.begin();
-        let task = lanes::spawn(Group::CONTROL, self.clone().accept(listener));
-        let here = self.here().expect("core 0 has joined");
-        *here.accepting.borrow_mut() = Some(task);
-        Ok(bound)
+    pub fn open(&self) -> lanes::LocalBoxFuture<'_, Result<SocketAddr, StartError>> {
+        Box::pin(async move {
+            let (config, address) = (&self.shared.config, self.shared.config.listen);
+            if !config.takes_plaintext() && config.tls.is_none() {
+                return Err(ListenError::Plaintext(address).into());
+            }
+            let (listener, bound) = frontdoor::listen(address)?;
+            if let Some(folder) = &self.shared.config.spill_dir {
+                let space = SpillSpace::open(folder, self.shared.config.spill_bytes_max).await;
+                let space = space.map_err(|error| StartError::Spill(folder.clone(), error))?;
+                self.shared.space.set(space).expect("the listener is opened once");
+            }
+            let handles = Handles::find().await;
+            self.shared.handles.set(handles).expect("the listener is opened once");
+            self.shared.connections.begin();
+            let task = lanes::spawn(Group::CONTROL, self.clone().accept(listener));
+            let here = self.here().expect("core 0 has joined");
+            *here.accepting.borrow_mut() = Some(task);
+            Ok(bound)
+        })
     }
 
     /// Returns the number of open connections.
@@ -152,30 +154,32 @@ impl Sql {
 
     /// Stops the listener, on core 0's fast lane: accepts no more connections, waits at most
     /// `deadline` for running statements, then ends all sessions. Returns true if all have ended.
-    pub async fn stop(&self, deadline: Duration) -> bool {
-        self.shared.stopping.store(true, SeqCst);
-        if let Some(here) = self.here() {
-            drop(here.accepting.take());
-        }
-        self.on_sessions(|live| live.bell.notify_waiters()).await;
-        let _ = lanes::time::timeout(deadline, self.shared.connections.emptied()).await;
-        self.on_sessions(|live| {
-            live.killed.set(true);
-            live.bell.notify_waiters();
-        })
-        .await;
-        let ended =
-            lanes::time::timeout(Duration::from_secs(1), self.shared.connections.emptied()).await.is_ok();
-        for core in 0..lanes::cores() {
-            let shared = self.shared.clone();
-            lanes::call(core, move || async move {
-                drop(shared.cores.take());
-                shared.engines.remove();
+    pub fn stop(&self, deadline: Duration) -> lanes::LocalBoxFuture<'_, bool> {
+        Box::pin(async move {
+            self.shared.stopping.store(true, SeqCst);
+            if let Some(here) = self.here() {
+                drop(here.accepting.take());
+            }
+            self.on_sessions(|live| live.bell.notify_waiters()).await;
+            let _ = lanes::time::timeout(deadline, self.shared.connections.emptied()).await;
+            self.on_sessions(|live| {
+                live.killed.set(true);
+                live.bell.notify_waiters();
             })
             .await;
-        }
-        self.shared.connections.end();
-        ended
+            let ended =
+                lanes::time::timeout(Duration::from_secs(1), self.shared.connections.emptied()).await.is_ok();
+            for core in 0..lanes::cores() {
+                let shared = self.shared.clone();
+                lanes::call(core, move || async move {
+                    drop(shared.cores.take());
+                    shared.engines.remove();
+                })
+                .await;
+            }
+            self.shared.connections.end();
+            ended
+        })
     }
 
     async fn on_sessions(&self, f: fn(&Live)) {

@@ -118,8 +118,12 @@ impl Cut {
 ///
 /// # Errors
 /// The folder is in use, damaged, or written by a newer version, or a write failed.
-pub async fn snapshot(root: &Path, to: &Path, groups: Groups) -> Result<(), StorageError> {
-    snapshot_in(&OnLanes::new(groups, EventSink::default()), root, to).await
+pub fn snapshot<'a>(
+    root: &'a Path,
+    to: &'a Path,
+    groups: Groups,
+) -> lanes::LocalBoxFuture<'a, Result<(), StorageError>> {
+    Box::pin(async move { snapshot_in(&OnLanes::new(groups, EventSink::default()), root, to).await })
 }
 
 pub(crate) async fn snapshot_in(env: &dyn Env, root: &Path, to: &Path) -> Result<(), StorageError> {

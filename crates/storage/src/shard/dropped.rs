@@ -22,46 +22,53 @@ impl Shard {
     /// # Errors
     /// Writing the log or the manifest failed. Writes are refused then, and a restart restores the
     /// tables.
-    pub async fn drop_tables(self: &Rc<Self>, tables: &[TableId]) -> Result<(), StorageError> {
-        tables.iter().for_each(|table| self.state.borrow_mut().dropped.add(*table));
-        self.applied_all().await;
-        let gone: Vec<(TableId, Table)> = {
-            let state = &mut *self.state.borrow_mut();
-            for table in tables {
-                state.configured.remove(table);
-                state.names.remove(table);
-                state.layouts.remove(table);
-                state.dropped_columns.remove(table);
+    pub fn drop_tables<'a>(
+        self: &'a Rc<Self>,
+        tables: &'a [TableId],
+    ) -> lanes::LocalBoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move {
+            tables.iter().for_each(|table| self.state.borrow_mut().dropped.add(*table));
+            self.applied_all().await;
+            let gone: Vec<(TableId, Table)> = {
+                let state = &mut *self.state.borrow_mut();
+                for table in tables {
+                    state.configured.remove(table);
+                    state.names.remove(table);
+                    state.layouts.remove(table);
+                    state.dropped_columns.remove(table);
+                }
+                tables.iter().filter_map(|table| Some((*table, state.tables.remove(table)?))).collect()
+            };
+            match &self.log {
+                Some(log) if !gone.is_empty() => self.remove(log, gone).await,
+                _ => Ok(()),
             }
-            tables.iter().filter_map(|table| Some((*table, state.tables.remove(table)?))).collect()
-        };
-        match &self.log {
-            Some(log) if !gone.is_empty() => self.remove(log, gone).await,
-            _ => Ok(()),
-        }
+        })
     }
 
     /// Removes all data of a table, durably.
     ///
     /// # Errors
     /// The log or the manifest could not be written.
-    pub async fn truncate(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
-        let Some(log) = &self.log else {
-            self.state.borrow_mut().tables.remove(&table);
-            return Ok(());
-        };
-        self.applied_all().await;
-        let gone = self.state.borrow_mut().tables.remove(&table);
-        if let Some(gone) = gone {
-            return self.remove(log, vec![(table, gone)]).await;
-        }
-        // Another truncation may have emptied the table without being durable yet.
-        let settled = || {
-            let failed = self.background.failed.borrow().clone();
-            let failed = failed.map(|error| Err(StorageError::clone(&error)));
-            failed.or_else(|| (!self.store.is_truncating()).then_some(Ok(())))
-        };
-        self.background.progress.wait(settled).await
+    pub fn truncate(self: &Rc<Self>, table: TableId) -> lanes::LocalBoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(async move {
+            let Some(log) = &self.log else {
+                self.state.borrow_mut().tables.remove(&table);
+                return Ok(());
+            };
+            self.applied_all().await;
+            let gone = self.state.borrow_mut().tables.remove(&table);
+            if let Some(gone) = gone {
+                return self.remove(log, vec![(table, gone)]).await;
+            }
+            // Another truncation may have emptied the table without being durable yet.
+            let settled = || {
+                let failed = self.background.failed.borrow().clone();
+                let failed = failed.map(|error| Err(StorageError::clone(&error)));
+                failed.or_else(|| (!self.store.is_truncating()).then_some(Ok(())))
+            };
+            self.background.progress.wait(settled).await
+        })
     }
 
     /// Waits for records in progress. They are older than a truncation. What they wrote after it
@@ -104,11 +111,16 @@ impl Shard {
     ///
     /// # Errors
     /// As [`Shard::truncate`].
-    pub async fn drop_table(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
-        self.truncate(table).await?;
-        let state = &mut *self.state.borrow_mut();
-        state.configured.remove(&table);
-        state.names.remove(&table);
-        Ok(())
+    pub fn drop_table(
+        self: &Rc<Self>,
+        table: TableId,
+    ) -> lanes::LocalBoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(async move {
+            self.truncate(table).await?;
+            let state = &mut *self.state.borrow_mut();
+            state.configured.remove(&table);
+            state.names.remove(&table);
+            Ok(())
+        })
     }
 }

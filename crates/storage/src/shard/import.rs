@@ -35,57 +35,60 @@ impl Shard {
     /// # Errors
     /// The folder is not a snapshot, one of its files is damaged or unreadable, a write fails, or
     /// the shard is in memory.
-    pub async fn import(
-        self: &Rc<Self>,
-        from: &Path,
+    pub fn import<'a>(
+        self: &'a Rc<Self>,
+        from: &'a Path,
         (table, into): (TableId, TableId),
         whole: bool,
-    ) -> Result<(), StorageError> {
-        let Some(root) = self.background.options.dir.clone().filter(|_| self.log.is_some()) else {
-            return Err(StorageError::Closed);
-        };
-        let env = self.env.clone();
-        let none = || StorageError::corrupt(from, "it is no snapshot: it has no file `shards`");
-        let layout = Layout::read(&*env, from).await?.ok_or_else(none)?;
-        let own = (!whole).then(|| Owner {
-            sharding: Sharding { shards: self.background.options.shards, ignore_msb: IGNORE_MSB },
-            shard: self.background.options.shard,
-        });
-        let mut files = Vec::new();
-        let result = async {
-            for shard in 0..layout.sharding.shards {
-                files.append(&mut self.link_files(from, &layout, shard, table, own.as_ref()).await?);
-                self.import_log(from, &layout, shard, (table, into), own.as_ref()).await?;
-            }
-            if files.is_empty() {
-                return Ok(());
-            }
-            layout::sync(&*env, &self.store.dir.join("tables")).await?;
-            let mut open = Vec::new();
-            for entry in &files {
-                let path = self.store.path_of(entry.id);
-                let opened = TableFile::open_shared(&*env, path, entry.clone(), folder_key(&root)).await?;
-                open.push(Arc::new(opened));
-            }
-            let name = |edit: &mut Edit| {
-                files.iter().for_each(|entry| edit.add(into, entry.clone()));
+    ) -> lanes::LocalBoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move {
+            let Some(root) = self.background.options.dir.clone().filter(|_| self.log.is_some()) else {
+                return Err(StorageError::Closed);
             };
-            self.store.edit(name).await?;
-            let state = &mut *self.state.borrow_mut();
-            let to = state.tables.entry(into).or_default();
-            open.into_iter().for_each(|file| to.files.push(file));
-            Ok(())
-        };
-        let result = result.await;
-        if result.is_err() {
-            for entry in &files {
-                // Files that cannot be removed here are removed by the next start.
-                drop(env.remove(&self.store.path_of(entry.id)).await);
+            let env = self.env.clone();
+            let none = || StorageError::corrupt(from, "it is no snapshot: it has no file `shards`");
+            let layout = Layout::read(&*env, from).await?.ok_or_else(none)?;
+            let own = (!whole).then(|| Owner {
+                sharding: Sharding { shards: self.background.options.shards, ignore_msb: IGNORE_MSB },
+                shard: self.background.options.shard,
+            });
+            let mut files = Vec::new();
+            let result = async {
+                for shard in 0..layout.sharding.shards {
+                    files.append(&mut self.link_files(from, &layout, shard, table, own.as_ref()).await?);
+                    self.import_log(from, &layout, shard, (table, into), own.as_ref()).await?;
+                }
+                if files.is_empty() {
+                    return Ok(());
+                }
+                layout::sync(&*env, &self.store.dir.join("tables")).await?;
+                let mut open = Vec::new();
+                for entry in &files {
+                    let path = self.store.path_of(entry.id);
+                    let opened =
+                        TableFile::open_shared(&*env, path, entry.clone(), folder_key(&root)).await?;
+                    open.push(Arc::new(opened));
+                }
+                let name = |edit: &mut Edit| {
+                    files.iter().for_each(|entry| edit.add(into, entry.clone()));
+                };
+                self.store.edit(name).await?;
+                let state = &mut *self.state.borrow_mut();
+                let to = state.tables.entry(into).or_default();
+                open.into_iter().for_each(|file| to.files.push(file));
+                Ok(())
+            };
+            let result = result.await;
+            if result.is_err() {
+                for entry in &files {
+                    // Files that cannot be removed here are removed by the next start.
+                    drop(env.remove(&self.store.path_of(entry.id)).await);
+                }
             }
-        }
-        self.background.update_run_pressure();
-        self.background.work.wake();
-        result
+            self.background.update_run_pressure();
+            self.background.work.wake();
+            result
+        })
     }
 
     /// Links the files of one shard of a snapshot that have tokens of this shard.

@@ -16,8 +16,8 @@ impl Shard {
     /// # Errors
     /// The flush failed, and writes are refused from then on. A full disk is no error: the flush is
     /// repeated until it succeeds.
-    pub async fn flush_all(&self) -> Result<(), StorageError> {
-        self.background.flush_all().await
+    pub fn flush_all(&self) -> lanes::LocalBoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(async move { self.background.flush_all().await })
     }
 
     /// Flushes the memtables of all tables, which share the log. After a cancel the flush
@@ -25,8 +25,11 @@ impl Shard {
     ///
     /// # Errors
     /// As [`Shard::flush_all`], or [`StorageError::Cancelled`].
-    pub async fn flush_with(&self, progress: &Progress) -> Result<(), StorageError> {
-        self.background.flush_with(progress).await
+    pub fn flush_with<'a>(
+        &'a self,
+        progress: &'a Progress,
+    ) -> lanes::LocalBoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move { self.background.flush_with(progress).await })
     }
 
     /// Flushes the memtable if hardly anything was written since the last call and it has a minimum
@@ -41,9 +44,11 @@ impl Shard {
     ///
     /// # Errors
     /// The flush or the compaction failed; [`StorageError::Closed`].
-    pub async fn compact_all(&self, table: TableId) -> Result<(), StorageError> {
-        let group = self.background.options.groups.compaction;
-        self.compact(table, i64::MIN..=i64::MAX, group, &Progress::default()).await
+    pub fn compact_all(&self, table: TableId) -> lanes::LocalBoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(async move {
+            let group = self.background.options.groups.compaction;
+            self.compact(table, i64::MIN..=i64::MAX, group, &Progress::default()).await
+        })
     }
 
     /// Compacts all files of a table with tokens of the range into one run, after a flush. Files
@@ -54,14 +59,14 @@ impl Shard {
     /// # Errors
     /// The flush or the compaction failed. [`StorageError::Cancelled`]: what was compacted by then
     /// stays compacted. [`StorageError::Closed`].
-    pub async fn compact(
-        &self,
+    pub fn compact<'a>(
+        &'a self,
         table: TableId,
         tokens: RangeInclusive<i64>,
         group: lanes::Group,
-        progress: &Progress,
-    ) -> Result<(), StorageError> {
-        self.background.compact(table, tokens, group, progress).await
+        progress: &'a Progress,
+    ) -> lanes::LocalBoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move { self.background.compact(table, tokens, group, progress).await })
     }
 
     /// Reads all files of a table, and rewrites damaged ones without the damage. Reads of the table
@@ -71,13 +76,13 @@ impl Shard {
     /// # Errors
     /// A file cannot be written. [`StorageError::Cancelled`]: files rewritten by then stay so.
     /// [`StorageError::Closed`].
-    pub async fn scrub(
-        &self,
+    pub fn scrub<'a>(
+        &'a self,
         table: TableId,
         group: lanes::Group,
-        progress: &Progress,
-    ) -> Result<Scrubbed, StorageError> {
-        self.background.scrub(table, group, progress).await
+        progress: &'a Progress,
+    ) -> lanes::LocalBoxFuture<'a, Result<Scrubbed, StorageError>> {
+        Box::pin(async move { self.background.scrub(table, group, progress).await })
     }
 
     /// Writes this shard's part of a snapshot to the folder `to`. Use the same file system, so that
@@ -110,7 +115,7 @@ impl Shard {
     ///
     /// # Errors
     /// The log could not be written.
-    pub async fn shutdown(&self) -> Result<(), StorageError> {
-        self.background.shutdown().await
+    pub fn shutdown(&self) -> lanes::LocalBoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(async move { self.background.shutdown().await })
     }
 }

@@ -31,9 +31,11 @@ impl Shard {
     /// # Errors
     /// The folder is in use, was written by a newer version, is damaged, or cannot be read or
     /// written. Or it has another number of shards, and this is not shard 0.
-    pub async fn open(options: Options) -> Result<Rc<Shard>, StorageError> {
-        let env = Arc::new(OnLanes::new(options.groups, options.event_sink.clone()));
-        Shard::open_in(options, env).await
+    pub fn open(options: Options) -> lanes::LocalBoxFuture<'static, Result<Rc<Shard>, StorageError>> {
+        Box::pin(async move {
+            let env = Arc::new(OnLanes::new(options.groups, options.event_sink.clone()));
+            Shard::open_in(options, env).await
+        })
     }
 
     pub(crate) async fn open_in(options: Options, env: Arc<dyn Env>) -> Result<Rc<Shard>, StorageError> {
