@@ -7,7 +7,7 @@ use super::{Decimals, Source, Table};
 use crate::LoadError;
 
 fn refused<T>() -> Result<T, LoadError> {
-    let reason = "--parquet is not part of this program; build it with cargo feature `sql`, or use --csv";
+    let reason = "--parquet is not part of this program; build it with cargo feature `parquet`, or use --csv";
     Err(LoadError::Usage(reason.to_owned()))
 }
 
