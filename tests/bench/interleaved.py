@@ -1,6 +1,6 @@
 """Interactive latency beside an unlimited batch load, over alone, in short interleaved phases (A B B A …).
 
-    target/venv/bin/python tests/bench/interleaved.py target/release/fairlane [RATE]
+    ~/.cache/fairlane/target/venv/bin/python tests/bench/interleaved.py target/release/fairlane [RATE]
 
 The server has CPU 0, both loads CPU 1, the batch load there with the idle policy. One open loop of single-row reads runs throughout, at the rate
 given (20000 a second); a closed loop of 256 slices of 100 rows comes and goes. Each has a service level, 1000 shares and 10. Printed: each

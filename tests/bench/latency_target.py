@@ -1,6 +1,6 @@
 """How well `latency_target` holds the p99 of a level while a neighbour comes, grows and goes.
 
-    target/venv/bin/python tests/bench/latency_target.py target/release/fairlane [--rate RATE] [--target MS] [--auto] [--cpu-min PERCENT]
+    ~/.cache/fairlane/target/venv/bin/python tests/bench/latency_target.py target/release/fairlane [--rate RATE] [--target MS] [--auto] [--cpu-min PERCENT]
 
 The server has CPU 0, the loads CPU 1. An open loop of single-row reads runs throughout, at the rate given (15000 a second), with a target of 5 ms.
 With `--auto` both levels have a limiter. With `--cpu-min` the neighbour has that minimum, and its part of the CPU is compared with it.

@@ -1,6 +1,6 @@
 """What levels do for SQL, one experiment a command; see docs/benchmarks.md.
 
-    target/venv/bin/python tests/bench/olap.py target/release/fairlane EXPERIMENT [--rows N] [--scale S] [--seconds S] [--json FILE]
+    ~/.cache/fairlane/target/venv/bin/python tests/bench/olap.py target/release/fairlane EXPERIMENT [--rows N] [--scale S] [--seconds S] [--json FILE]
 
 EXPERIMENT is one of
 

@@ -1,6 +1,6 @@
 """What the storage engine does under load, one experiment a command; see docs/benchmarks.md.
 
-    target/venv/bin/python tests/bench/storage.py target/release/fairlane EXPERIMENT [--rows N] [--seconds S] [--json FILE]
+    ~/.cache/fairlane/target/venv/bin/python tests/bench/storage.py target/release/fairlane EXPERIMENT [--rows N] [--seconds S] [--json FILE]
 
 EXPERIMENT is one of
 

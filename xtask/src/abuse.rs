@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::{BUILD_TIMEOUT, cargo, child, target_dir};
+use crate::{BUILD_TIMEOUT, cargo, child, target};
 
 /// Bounds a run whose flags specify its time.
 const TOOL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -33,7 +33,7 @@ pub(crate) fn overload(root: &Path, flags: &[&str]) -> Result<(), String> {
 }
 
 fn measure(root: &Path, command: &str, page: &str, flags: &[&str]) -> Result<(), String> {
-    let page = target_dir(root).join("abuse").join(page).display().to_string();
+    let page = target::folder(root).join("abuse").join(page).display().to_string();
     let mut words = vec![command];
     words.extend(flags);
     if !flags.iter().any(|flag| ["--short", "--report"].contains(flag)) {
@@ -58,6 +58,6 @@ pub(crate) fn fuzz(root: &Path, flags: &[&str]) -> Result<(), String> {
 fn run(root: &Path, words: &[&str], limit: Duration) -> Result<(), String> {
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
     child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
-    let mut command = Command::new(target_dir(root).join("release/abuse"));
+    let mut command = Command::new(target::folder(root).join("release/abuse"));
     child::run(command.args(words).current_dir(root), limit)
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::files::{list, name, read};
-use crate::{BUILD_TIMEOUT, cargo, child, debian, target_dir};
+use crate::{BUILD_TIMEOUT, cargo, child, debian, target};
 
 /// Timeout of the installation of clients, over a slow network.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
@@ -30,8 +30,8 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     // rebuilt.
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
     child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
-    let built = target_dir(root).join("release");
-    let python = environment(&target_dir(root).join("venv"), &folder.join("requirements.txt"))?;
+    let built = target::folder(root).join("release");
+    let python = environment(&target::folder(root).join("venv"), &folder.join("requirements.txt"))?;
     for script in &scripts {
         println!("      {}", name(script));
         let mut command = Command::new(&python);

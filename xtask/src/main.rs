@@ -22,6 +22,7 @@ mod layering;
 mod report;
 mod simulate;
 mod sizes;
+mod target;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -125,13 +126,8 @@ fn main() -> ExitCode {
         ["test"] => STEPS.iter().collect(),
         [name, ref flags @ ..] if TOOLS.iter().any(|tool| tool.name == name) => {
             let tool = TOOLS.iter().find(|tool| tool.name == name).expect("it was just found");
-            return match (tool.run)(&root(), flags) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(reason) => {
-                    println!("\nFAILED: {reason}");
-                    ExitCode::FAILURE
-                }
-            };
+            let ran = target::claim(&root()).and_then(|_claimed| (tool.run)(&root(), flags));
+            return ran.map_or_else(|reason| failed(&reason), |()| ExitCode::SUCCESS);
         }
         [name] => STEPS.iter().filter(|step| step.name == name).collect(),
         _ => Vec::new(),
@@ -140,7 +136,16 @@ fn main() -> ExitCode {
         eprint!("{}", help());
         return ExitCode::from(2);
     }
-    if run(&root(), &steps) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match target::claim(&root()) {
+        Ok(_claimed) if run(&root(), &steps) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(reason) => failed(&reason),
+    }
+}
+
+fn failed(reason: &str) -> ExitCode {
+    println!("\nFAILED: {reason}");
+    ExitCode::FAILURE
 }
 
 /// Runs the steps and prints their names. Returns true if all passed.
@@ -191,14 +196,10 @@ fn clippy(root: &Path) -> Outcome {
     child::run(cargo(root).args(args), BUILD_TIMEOUT)
 }
 
-/// Checks the program of README's first command. It has a target folder of its own, because its
-/// dependencies have fewer features.
+/// Checks the program of README's first command.
 fn without_sql(root: &Path) -> Outcome {
     let args = ["clippy", "--release", "--package", "fairlane", "--no-default-features"];
-    let folder = target_dir(root).join("without-sql");
-    let mut command = cargo(root);
-    command.args(args).arg("--target-dir").arg(folder).args(["--", "-D", "warnings"]);
-    child::run(&mut command, BUILD_TIMEOUT)
+    child::run(cargo(root).args(args).args(["--", "-D", "warnings"]), BUILD_TIMEOUT)
 }
 
 /// Runs every test, so that one run names all failures.
@@ -211,7 +212,7 @@ fn cargo_test(root: &Path) -> Outcome {
 /// Returns a command of the cargo that runs this program, in the root of the repository.
 fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root);
+    command.current_dir(root).env("CARGO_TARGET_DIR", target::folder(root));
     std::env::vars_os().filter(|(name, _)| is_of_package(name)).for_each(|(name, _)| {
         command.env_remove(name);
     });
@@ -232,11 +233,6 @@ fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let here = PathBuf::from(here);
     here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
-}
-
-/// Returns the target folder of cargo.
-fn target_dir(root: &Path) -> PathBuf {
-    root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::files::{read, verdict};
-use crate::{BUILD_TIMEOUT, cargo, child, target_dir};
+use crate::{BUILD_TIMEOUT, cargo, child, target};
 
 const CHECK: &str = include_str!("check.js");
 const AROUND: &str = include_str!("around.html");
@@ -55,13 +55,13 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     let browser = browser::find_or_install()?;
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
     child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
-    let folder = target_dir(root).join("report");
+    let folder = target::folder(root).join("report");
     std::fs::create_dir_all(&folder)
         .map_err(|error| format!("{} cannot be made: {error}.", folder.display()))?;
     let pages =
         FIGURES.map(|(figures, charts)| (folder.join(figures).with_extension("html"), figures, charts));
     for (page, figures, _) in &pages {
-        let mut render = Command::new(target_dir(root).join("release/fairlane"));
+        let mut render = Command::new(target::folder(root).join("release/fairlane"));
         render
             .args(["demo", "--from"])
             .arg(root.join("tests/report").join(figures))
