@@ -44,7 +44,7 @@ pub struct RoleOptions {
     pub login: Option<bool>,
     /// `SUPERUSER`.
     pub superuser: Option<bool>,
-    /// `OPTIONS = {…}`.
+    /// `OPTIONS = {…}`. Display shows its values as `*****`.
     pub options: Option<Options>,
     /// `ACCESS TO …`.
     pub datacenters: Option<Datacenters>,

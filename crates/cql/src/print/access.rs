@@ -94,7 +94,17 @@ fn role_options(f: &mut Formatter<'_>, options: &RoleOptions, secrets: Secrets) 
     if let Some(entries) = &options.options {
         next(f)?;
         f.write_str("OPTIONS = ")?;
-        option_map(f, entries)?;
+        match secrets {
+            Secrets::Shown => option_map(f, entries)?,
+            // Authenticators have credentials in them, under keys of their own.
+            Secrets::Masked => {
+                f.write_char('{')?;
+                joined(f, entries, ", ", |f, (key, _)| {
+                    write!(f, "{}: {}", Quoted(key), Secret("", secrets))
+                })?;
+                f.write_char('}')?;
+            }
+        }
     }
     match &options.datacenters {
         None => Ok(()),
