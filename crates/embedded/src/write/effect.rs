@@ -276,6 +276,10 @@ fn for_each_row(
     Ok(())
 }
 
+/// Returns the expiry of what a statement writes. `None` without a TTL.
+///
+/// # Errors
+/// The TTL is out of range, or ends after the last second that files can hold.
 fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<Expiry>, Error> {
     let given = match &plan.ttl {
         Some(bind) => bind.number(values)?,
@@ -286,7 +290,17 @@ fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<E
         return Err(Error::Invalid(format!("A TTL must be from 0 to {TTL_S_MAX} seconds (given {ttl})")));
     }
     let ttl_s = ttl as u32;
-    Ok((ttl_s > 0).then(|| Expiry { ttl_s, at_s: now_s.saturating_add(ttl_s) }))
+    if ttl_s == 0 {
+        return Ok(None);
+    }
+    let at_s = now_s.checked_add(ttl_s).ok_or_else(|| {
+        Error::Invalid(format!(
+            "Request on table {}.{} with ttl of {ttl_s} seconds exceeds maximum supported expiration date of \
+             2106-02-07T06:28:15+00:00. Use a lower TTL",
+            plan.def.keyspace, plan.def.name
+        ))
+    })?;
+    Ok(Some(Expiry { ttl_s, at_s }))
 }
 
 /// Builds a row of the columns that a statement changes.

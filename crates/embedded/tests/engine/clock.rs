@@ -236,6 +236,34 @@ fn wall_clock_that_went_back_is_reported_once() {
 }
 
 #[test]
+fn expiry_beyond_the_last_second_is_refused() {
+    let machine = Machine::new("expiry");
+    // Ten seconds before 2^32 seconds after the epoch.
+    machine.now_us.store(((1 << 32) - 10) * 1_000_000, SeqCst);
+    let refused = |ttl: u32| {
+        format!(
+            "! Request on table ks.t with ttl of {ttl} seconds exceeds maximum supported expiration date of \
+             2106-02-07T06:28:15+00:00. Use a lower TTL"
+        )
+    };
+    let steps = [
+        (0, KEYSPACE),
+        (0, "CREATE TABLE t (k int PRIMARY KEY, v int) WITH default_time_to_live = 3600"),
+        (0, "INSERT INTO t (k, v) VALUES (1, 1) USING TTL 10"),
+        (0, "UPDATE t USING TTL 630720000 SET v = 2 WHERE k = 1"),
+        (0, "INSERT INTO t (k, v) VALUES (1, 3)"),
+        (0, "INSERT INTO t (k, v) VALUES (1, 4) USING TTL 0"),
+        (0, "SELECT v FROM t"),
+        (0, "INSERT INTO t (k, v) VALUES (1, 5) USING TTL 9"),
+        (0, "SELECT v FROM t"),
+    ];
+    let expected = [refused(10), refused(630_720_000), refused(3600)];
+    let answers = machine.run(1, &steps);
+    assert_eq!(answers[2..5], expected);
+    assert_eq!(answers[5..], ["done", "4", "done", "5"]);
+}
+
+#[test]
 fn rejections_and_serial_reads_show_durable_data() {
     let machine = Machine::new("serial");
     machine.run(1, &[(0, KEYSPACE), (0, "CREATE TABLE t (k int PRIMARY KEY, v int)")]);
