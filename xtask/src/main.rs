@@ -35,36 +35,71 @@ type Outcome = Result<(), String>;
 struct Step {
     name: &'static str,
     what: &'static str,
+    /// It compiles the workspace, and needs the target folder.
+    builds: bool,
     run: fn(&Path) -> Outcome,
 }
 
 /// In the order of `cargo xtask test`.
 const STEPS: [Step; 13] = [
-    Step { name: "layering", what: "crates depend only on rows below theirs", run: layering::check },
-    Step { name: "circles", what: "few files of a crate import each other", run: circles::check },
-    Step { name: "fmt", what: "cargo fmt --all --check", run: fmt },
-    Step { name: "clippy", what: "cargo clippy on all targets, warnings are errors", run: clippy },
-    Step { name: "without-sql", what: "cargo clippy on the program without SQL", run: without_sql },
-    Step { name: "cargo-test", what: "cargo test on the workspace", run: cargo_test },
-    Step { name: "docs", what: "the paths that documents name exist", run: docs::check },
+    Step {
+        name: "layering",
+        what: "crates depend only on rows below theirs",
+        builds: false,
+        run: layering::check,
+    },
+    Step {
+        name: "circles",
+        what: "few files of a crate import each other",
+        builds: false,
+        run: circles::check,
+    },
+    Step { name: "fmt", what: "cargo fmt --all --check", builds: false, run: fmt },
+    Step {
+        name: "clippy",
+        what: "cargo clippy on all targets, warnings are errors",
+        builds: true,
+        run: clippy,
+    },
+    Step {
+        name: "without-sql",
+        what: "cargo clippy on the program without SQL",
+        builds: true,
+        run: without_sql,
+    },
+    Step { name: "cargo-test", what: "cargo test on the workspace", builds: true, run: cargo_test },
+    Step { name: "docs", what: "the paths that documents name exist", builds: false, run: docs::check },
     Step {
         name: "benchmarks",
         what: "docs/benchmarks.md is rendered from bench/results",
+        builds: false,
         run: benchmarks::check,
     },
-    Step { name: "sizes", what: "no source file has too many lines", run: sizes::check },
-    Step { name: "language", what: "comments follow the rules of writing", run: language::check },
+    Step { name: "sizes", what: "no source file has too many lines", builds: false, run: sizes::check },
+    Step {
+        name: "language",
+        what: "comments follow the rules of writing",
+        builds: false,
+        run: language::check,
+    },
     Step {
         name: "clients",
         what: "cqlsh, Python and the examples of the documents against the built server",
+        builds: true,
         run: clients::check,
     },
     Step {
         name: "abuse",
         what: "rude clients against the built server, decided without a clock",
+        builds: true,
         run: abuse::check,
     },
-    Step { name: "report", what: "the demo's report in a headless browser", run: report::check },
+    Step {
+        name: "report",
+        what: "the demo's report in a headless browser",
+        builds: true,
+        run: report::check,
+    },
 ];
 
 /// A tool that developers run by hand. It has flags.
@@ -72,6 +107,8 @@ struct Tool {
     name: &'static str,
     flags: &'static str,
     what: &'static str,
+    /// It compiles the workspace, and needs the target folder.
+    builds: bool,
     run: fn(&Path, &[&str]) -> Outcome,
 }
 
@@ -81,30 +118,35 @@ const TOOLS: [Tool; 5] = [
         name: "benchmarks",
         flags: "[--check]",
         what: "writes docs/benchmarks.md from bench/results",
+        builds: false,
         run: benchmarks::run,
     },
     Tool {
         name: "abuse",
         flags: "[--short] [--only NAME] [--seconds N]",
         what: "rude clients beside probes: measures, and draws what was measured",
+        builds: true,
         run: abuse::attack,
     },
     Tool {
         name: "overload",
         flags: "[--short] [--seconds N]",
         what: "more requests than one core can answer: goodput, and whether the administrator gets in",
+        builds: true,
         run: abuse::overload,
     },
     Tool {
         name: "fuzz",
         flags: "[--seconds N] [--seed N] [--sessions N] [--listener cql|sql|http] [--go-on]",
         what: "the fuzzers of wire and cql, then seeded random sessions at all listeners",
+        builds: true,
         run: abuse::fuzz,
     },
     Tool {
         name: "simulate",
         flags: "[--seeds N] [--from N] [--seed N] [--only shard|machine|cql|limiter]",
         what: "seeded histories of storage and CQL against models (failures are made shorter), and overloads",
+        builds: true,
         run: simulate::simulate,
     },
 ];
@@ -126,7 +168,7 @@ fn main() -> ExitCode {
         ["test"] => STEPS.iter().collect(),
         [name, ref flags @ ..] if TOOLS.iter().any(|tool| tool.name == name) => {
             let tool = TOOLS.iter().find(|tool| tool.name == name).expect("it was just found");
-            let ran = target::claim(&root()).and_then(|_claimed| (tool.run)(&root(), flags));
+            let ran = claimed(tool.builds, |root| (tool.run)(root, flags));
             return ran.map_or_else(|reason| failed(&reason), |()| ExitCode::SUCCESS);
         }
         [name] => STEPS.iter().filter(|step| step.name == name).collect(),
@@ -136,11 +178,19 @@ fn main() -> ExitCode {
         eprint!("{}", help());
         return ExitCode::from(2);
     }
-    match target::claim(&root()) {
-        Ok(_claimed) if run(&root(), &steps) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+    let builds = steps.iter().any(|step| step.builds);
+    match claimed(builds, |root| Ok(run(root, &steps))) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(reason) => failed(&reason),
     }
+}
+
+/// Runs `work` in the root of the repository, with the target folder if it `builds`.
+fn claimed<T>(builds: bool, work: impl FnOnce(&Path) -> Result<T, String>) -> Result<T, String> {
+    let root = root();
+    let _claimed = builds.then(|| target::claim(&root)).transpose()?;
+    work(&root)
 }
 
 fn failed(reason: &str) -> ExitCode {
@@ -241,9 +291,10 @@ mod tests {
 
     #[test]
     fn the_first_failure_ends_a_run() {
-        let passes = Step { name: "passes", what: "", run: |_| Ok(()) };
-        let fails = Step { name: "fails", what: "", run: |_| Err("as it should.".into()) };
-        let unreached = Step { name: "unreached", what: "", run: |_| panic!("ran after a failure") };
+        let passes = Step { name: "passes", what: "", builds: false, run: |_| Ok(()) };
+        let fails = Step { name: "fails", what: "", builds: false, run: |_| Err("as it should.".into()) };
+        let unreached =
+            Step { name: "unreached", what: "", builds: false, run: |_| panic!("ran after a failure") };
         assert!(run(Path::new("/"), &[&passes, &passes]));
         assert!(!run(Path::new("/"), &[&passes, &fails, &unreached]));
     }
