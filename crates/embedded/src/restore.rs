@@ -57,8 +57,8 @@ impl Embedded {
                     drop(drop_data([TableId(data.as_u128())].into()).await);
                     return Err(error);
                 }
-                // If this fails, its record may be in the log nevertheless. The next start then drops
-                // one of the two data identities.
+                // If this fails, its record may be in the log nevertheless. The next start then
+                // drops one of the two data identities.
                 engine.make_or_stop(Defined::new(&now, step)).await.map(|_| ())
             })
             .await

@@ -1,6 +1,6 @@
-//! Walks over syntax trees. sqlparser's traversal of all node types is generic over the visitor, and
-//! an instance of it takes seconds to compile. These functions take visitors as trait objects, so
-//! that this crate has one instance for shared trees and one for exclusive ones.
+//! Walks over syntax trees. sqlparser's traversal of all node types is generic over the visitor,
+//! and an instance of it takes seconds to compile. These functions take visitors as trait objects,
+//! so that this crate has one instance for shared trees and one for exclusive ones.
 
 use std::ops::ControlFlow;
 
