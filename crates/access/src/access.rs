@@ -50,6 +50,8 @@ pub struct Shared {
     pub(crate) cores: PerCore<Weak<Access>>,
     /// Listeners that cancel statements and sessions, on each core.
     pub(crate) listeners: PerCore<RefCell<Vec<Rc<CancelFn>>>>,
+    /// Checks of running statements after a change that takes rights, on each core.
+    pub(crate) rights_checks: PerCore<RefCell<Vec<Rc<dyn Fn()>>>>,
 }
 
 impl fmt::Debug for Shared {
@@ -95,6 +97,7 @@ impl Access {
                 decoy_secret,
                 cores: PerCore::new(),
                 listeners: PerCore::new(),
+                rights_checks: PerCore::new(),
             });
             let access = Rc::new(Access::new(engine, shared, Some(Writer::new(store))));
             access.register();

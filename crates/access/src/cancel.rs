@@ -88,5 +88,6 @@ fn not_cancelled(target: Target, role: &str, id: &str, is_restricted: bool) -> E
 impl Drop for Access {
     fn drop(&mut self) {
         drop(self.shared.listeners.take());
+        drop(self.shared.rights_checks.take());
     }
 }

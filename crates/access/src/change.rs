@@ -5,7 +5,7 @@
 //! 2. The change is planned against the result of the previous change, written to the tables, and
 //!    published to all cores.
 //! 3. The lock passes to the next waiter. Sessions end if their role was dropped, lost LOGIN or got
-//!    another password.
+//!    another password. After an edit that takes rights, listeners check running statements.
 //!
 //! A change runs in the group of its session. It completes even if the client disconnects. A level
 //! with few shares holds the lock for a few slices at most. A waiter waits for at most `JOBS_MAX`
@@ -31,6 +31,9 @@ use crate::store::Store;
 /// Most changes in flight per role, except for superusers. One connection may have 2,048 requests
 /// in flight. Without this bound, the change of an administrator would wait behind all of them.
 const JOBS_MAX: u32 = 16;
+
+/// Work units to end one session: its tasks are dropped and its connection is woken.
+const END_UNITS: u32 = 10;
 
 /// State of core 0 for changes.
 pub(crate) struct Writer {
@@ -172,27 +175,30 @@ impl Access {
         let before = self.snapshot();
         self.write(edits.clone()).await?;
         drop(guard);
-        self.end_sessions(ended_by(&before.roles, &self.snapshot().roles, &edits)).await;
+        if edits.iter().any(takes_rights) {
+            self.end_what_lost_its_rights(ended_by(&before.roles, &self.snapshot().roles, &edits)).await;
+        }
         Ok(())
     }
 
-    /// Ends the sessions of these roles on all cores, unless they are still current.
-    async fn end_sessions(&self, roles: Vec<RoleName>) {
-        if roles.is_empty() {
-            return;
-        }
+    /// Ends the sessions of `roles` on all cores, unless they are still current. Then listeners
+    /// check the rights of the statements of all roles: rights may come from a granted role.
+    async fn end_what_lost_its_rights(&self, roles: Vec<RoleName>) {
         for core in 0..lanes::cores() {
             let (shared, roles) = (self.shared.clone(), roles.clone());
             let end = move || async move {
-                if let Some(local) = shared.on_this_core() {
-                    roles.iter().for_each(|role| local.end_sessions_here(role));
+                let Some(local) = shared.on_this_core() else { return };
+                for role in &roles {
+                    local.end_sessions_here(role).await;
                 }
+                let checks = shared.rights_checks.with(|checks| checks.borrow().clone()).unwrap_or_default();
+                checks.iter().for_each(|check| check());
             };
             lanes::call(core, end).await;
         }
     }
 
-    fn end_sessions_here(&self, role: &RoleName) {
+    async fn end_sessions_here(&self, role: &RoleName) {
         let snapshot = self.snapshot();
         if snapshot.roles.get(role).is_none() {
             self.forget_view(role);
@@ -203,7 +209,20 @@ impl Access {
         if !current.is_empty() {
             self.logins.borrow_mut().insert(role.clone(), current.iter().map(Rc::downgrade).collect());
         }
-        end.iter().for_each(|login| login.end());
+        for login in end {
+            login.end();
+            // A role may have thousands of sessions.
+            if lanes::spend(END_UNITS) {
+                lanes::yield_now().await;
+            }
+        }
+    }
+
+    /// Registers a function that checks the rights of a listener's running statements on this core.
+    /// It runs after each change that takes rights from a role. It must be short: work that grows
+    /// with the number of statements belongs into a task.
+    pub fn on_rights_taken(&self, check: impl Fn() + 'static) {
+        self.shared.rights_checks.get_or_set(RefCell::default).borrow_mut().push(Rc::new(check));
     }
 
     /// Remembers a session of a role, so that it can be ended.
@@ -289,6 +308,19 @@ impl Access {
         self.shared.levels.replace(levels);
         self.shared.published.publish(roles);
         Ok(())
+    }
+}
+
+/// Returns true for an edit after which a role may have fewer rights than before.
+fn takes_rights(edit: &Edit) -> bool {
+    match edit {
+        Edit::PutRole { .. } | Edit::DropRole(_) | Edit::RemoveMember { .. } | Edit::Forbid { .. } => true,
+        Edit::AddMember { .. }
+        | Edit::Permit { .. }
+        | Edit::Attach { .. }
+        | Edit::Detach { .. }
+        | Edit::PutLevel(_)
+        | Edit::DropLevel(_) => false,
     }
 }
 

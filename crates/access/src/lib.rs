@@ -38,5 +38,5 @@ pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log, beginnin
 pub use authenticate::AuthError;
 pub use cancel::{Cancelled, Target as CancelTarget};
 pub use exchange::{Exchange, ScramStart};
-pub use login::Login;
+pub use login::{Login, ended};
 pub use needs::{Kind, NEEDS, Need, On, Right, Unless};

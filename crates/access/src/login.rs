@@ -160,6 +160,7 @@ impl fmt::Debug for Login {
 }
 
 /// Returns the error for a session that may not continue.
-pub(crate) fn ended(role: &str) -> Error {
+#[must_use]
+pub fn ended(role: &str) -> Error {
     Error::Unauthorized(format!("Role {role} was dropped, lost LOGIN or got another password: log in again"))
 }

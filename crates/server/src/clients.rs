@@ -3,7 +3,6 @@
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
 
 use access::Cancelled;
 use engine::{ClientSession, SessionStage, Subject, VirtualRow, VirtualTable, session_rows};
@@ -13,10 +12,6 @@ use wire::{Failure, FailureKind};
 use crate::cells::{inet, int, text};
 use crate::session::Session;
 use crate::sessions::Sessions;
-
-/// Time for an ended session to finish its writes and to send its last answers. Then its connection
-/// is closed.
-const END_WITHIN: Duration = Duration::from_secs(1);
 
 fn described(session: &Session) -> ClientSession {
     let client = &session.client;
@@ -58,27 +53,6 @@ fn described(session: &Session) -> ClientSession {
     }
 }
 
-/// Ends the session. Cancels its reads and the statements that wait for a slot, and answers them
-/// with an error. Writes continue to their end. Their answers are sent if they are ready within
-/// [`END_WITHIN`].
-fn end_by_request(session: &Rc<Session>) {
-    let streams: Vec<i16> =
-        session.cancellable_tasks.borrow().running().map(|(_, running)| running.stream).collect();
-    session.cancel_tasks();
-    let failure = Failure::new(FailureKind::Invalid, "The session was ended (CANCEL SESSION)");
-    streams.iter().for_each(|stream| session.refuse(*stream, &failure));
-    session.draining.set(true);
-    session.wake();
-    let ended = Rc::downgrade(session);
-    let close = async move {
-        lanes::time::sleep(END_WITHIN).await;
-        let Some(session) = ended.upgrade() else { return };
-        session.killed.set(true);
-        session.wake();
-    };
-    lanes::spawn(lanes::current_group(), close).detach();
-}
-
 /// Returns the id of a session. The ids of its statements begin with it.
 fn id(session: &Session) -> String {
     format!("{}-{}", session.core.index, session.id)
@@ -94,7 +68,7 @@ pub(crate) fn cancel(sessions: &Sessions, wanted: &str, role: Option<&str>) -> C
         None => Cancelled::Unknown,
         Some(session) if role.is_some_and(|role| !session.is_of(role)) => Cancelled::OfOther,
         Some(session) => {
-            end_by_request(&session);
+            session.end_with(&Failure::new(FailureKind::Invalid, "The session was ended (CANCEL SESSION)"));
             Cancelled::Done
         }
     }

@@ -5,10 +5,13 @@ use std::rc::{Rc, Weak};
 
 use access::{CancelTarget, Cancelled};
 use cql::ast::Statement as Tree;
-use engine::{RunningStatement, StatementState, VirtualTable};
+use engine::{Error, RunningStatement, StatementState, VirtualTable};
+use lanes::Group;
 use wire::{Failure, FailureKind};
 
+use crate::authorize::authorize;
 use crate::clients;
+use crate::failure;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::statement::{Kind, Work};
@@ -50,16 +53,38 @@ fn cancel(sessions: &Sessions, id: &str, role: Option<&str>) -> Cancelled {
     if !role.is_none_or(|role| session.is_of(role)) {
         return Cancelled::OfOther;
     }
-    let taken = session.cancellable_tasks.borrow_mut().take(number);
-    let Some((task, running)) = taken else { return Cancelled::Unknown };
-    drop(task);
     let text = "The statement was cancelled (CANCEL STATEMENT)";
-    session.refuse(running.stream, &Failure::new(FailureKind::Invalid, text.to_owned()));
-    session.end();
-    Cancelled::Done
+    match session.cancel_task(number, &Failure::new(FailureKind::Invalid, text)) {
+        true => Cancelled::Done,
+        false => Cancelled::Unknown,
+    }
 }
 
-/// Registers a core's statements for the table and for cancellation by id.
+/// Cancels the reads and the work on files that their roles may not do any more. Yields between
+/// sessions: there may be thousands.
+async fn cancel_forbidden(sessions: Weak<Sessions>) {
+    let ids = |sessions: Rc<Sessions>| sessions.by_id.borrow().keys().copied().collect();
+    let ids: Vec<u64> = sessions.upgrade().map(ids).unwrap_or_default();
+    for id in ids {
+        let Some(sessions) = sessions.upgrade() else { return };
+        let session = sessions.by_id.borrow().get(&id).cloned();
+        let Some(session) = session else { continue };
+        let forbidden: Vec<(u64, Error)> = {
+            let tasks = session.cancellable_tasks.borrow();
+            let denied = |running: &Running| authorize(&session, running.statement.as_ref()?).err();
+            tasks.running().filter_map(|(number, running)| Some((number, denied(running)?))).collect()
+        };
+        for (number, error) in forbidden {
+            session.cancel_task(number, &failure::unbound(error));
+        }
+        if lanes::spend(1 + session.in_flight.get() as u32) {
+            lanes::yield_now().await;
+        }
+    }
+}
+
+/// Registers a core's statements for the table, for cancellation by id, and for checks of their
+/// rights.
 pub(crate) fn register(sessions: &Rc<Sessions>) {
     let (core, weak) = (&sessions.core, Rc::downgrade(sessions));
     core.access.on_cancel(move |target, id, role| match (weak.upgrade(), target) {
@@ -67,6 +92,9 @@ pub(crate) fn register(sessions: &Rc<Sessions>) {
         (Some(sessions), CancelTarget::Session) => clients::cancel(&sessions, id, role),
         (None, _) => Cancelled::Unknown,
     });
+    let weak = Rc::downgrade(sessions);
+    core.access
+        .on_rights_taken(move || lanes::spawn(Group::CONTROL, cancel_forbidden(weak.clone())).detach());
     core.engine.registry().add_rows(table(Rc::downgrade(sessions)));
 }
 

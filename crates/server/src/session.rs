@@ -56,6 +56,9 @@ pub(crate) struct Unsent {
     pub(crate) charge: Option<Charge>,
 }
 
+/// Time for an ended session to finish its writes and to send its last answers. Then its connection
+/// is closed, whether its client reads or not.
+const END_WITHIN: Duration = Duration::from_millis(500);
 /// Limit on the pages of one connection's reads in flight, bytes, beyond [`PAGE_BYTES_MIN`] for
 /// each read.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
@@ -153,15 +156,12 @@ impl Session {
     }
 
     /// Assigns the session, and the memory account of its requests, to a role. When that login
-    /// loses its validity, the session drains: it sends the answers to pending writes and then
-    /// ends.
+    /// loses its validity, the session ends.
     pub(crate) fn log_in(self: &Rc<Self>, login: Login) {
-        let session = Rc::downgrade(self);
+        let (session, role) = (Rc::downgrade(self), login.role().clone());
         login.on_end(move || {
             let Some(session) = session.upgrade() else { return };
-            session.draining.set(true);
-            session.cancel_tasks();
-            session.wake();
+            session.end_with(&failure::unbound(access::ended(&role)));
         });
         let number = self.core.role_number(login.role());
         *self.account.borrow_mut() = self.core.shared.config.accounts.connection(login.role());
@@ -297,6 +297,37 @@ impl Session {
             let _ = self.encoder.borrow_mut().event(event);
         }
         self.wake();
+        true
+    }
+
+    /// Ends the session. Cancels its reads and the statements that wait for a slot, and answers them
+    /// with `failure`. Writes continue to their end. Their answers are sent if they are ready within
+    /// [`END_WITHIN`].
+    pub(crate) fn end_with(self: &Rc<Self>, failure: &Failure) {
+        let running = |tasks: &CancellableTasks| tasks.running().map(|(_, task)| task.stream).collect();
+        let streams: Vec<i16> = running(&self.cancellable_tasks.borrow());
+        self.cancel_tasks();
+        streams.iter().for_each(|stream| self.refuse(*stream, failure));
+        self.draining.set(true);
+        self.wake();
+        let ended = Rc::downgrade(self);
+        let close = async move {
+            lanes::time::sleep(END_WITHIN).await;
+            let Some(session) = ended.upgrade() else { return };
+            session.killed.set(true);
+            session.wake();
+        };
+        lanes::spawn(lanes::Group::CONTROL, close).detach();
+    }
+
+    /// Cancels the task with that number, and answers its request with `failure`. Returns false if
+    /// it has ended.
+    pub(crate) fn cancel_task(&self, number: u64, failure: &Failure) -> bool {
+        let taken = self.cancellable_tasks.borrow_mut().take(number);
+        let Some((task, running)) = taken else { return false };
+        drop(task);
+        self.refuse(running.stream, failure);
+        self.end();
         true
     }
 

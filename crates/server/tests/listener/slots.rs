@@ -303,6 +303,66 @@ fn role_cancels_its_statements_and_superuser_cancels_any() {
     assert_eq!(first.query(READ), Answer::Void);
 }
 
+/// Starts a read of `ann`, who has the rights that `grants` give, and waits until it runs.
+fn running_read(server: &TestServer, admin: &mut Client, running: &Running, grants: &[&str]) -> Client {
+    admin.run("CREATE ROLE ann WITH PASSWORD = 'pw' AND LOGIN = true");
+    grants.iter().for_each(|text| drop(admin.run(text)));
+    let mut ann = server.client(Version::V5, ("ann", "pw"));
+    queue(&mut ann, READ);
+    ann.flush();
+    until("one statement runs", || running.now.load(SeqCst) == 1);
+    ann
+}
+
+#[test]
+fn read_ends_when_its_role_loses_the_right() {
+    let (server, mut admin, running) = start("max_concurrency = 8");
+    running.stuck.store(true, SeqCst);
+    admin.run("CREATE ROLE readers");
+    admin.run("GRANT SELECT ON ks.counted TO readers");
+    for (grant, revoke) in [
+        ("GRANT SELECT ON ks.counted TO ann", "REVOKE SELECT ON ks.counted FROM ann"),
+        ("GRANT SELECT ON KEYSPACE ks TO ann", "REVOKE ALL PERMISSIONS ON KEYSPACE ks FROM ann"),
+        ("GRANT readers TO ann", "REVOKE readers FROM ann"),
+        ("ALTER ROLE ann WITH SUPERUSER = true", "ALTER ROLE ann WITH SUPERUSER = false"),
+    ] {
+        let mut ann = running_read(&server, &mut admin, &running, &[grant]);
+        admin.run(revoke);
+        let Some((_, Answer::Error(error))) = ann.receive() else { panic!("{revoke}: it goes on") };
+        assert_eq!(error.kind.code(), 0x2100, "{revoke}: {error:?}");
+        until("no statement runs", || running.now.load(SeqCst) == 0);
+        // The session goes on. A right that the read did not need takes nothing away.
+        ann.run("SELECT key FROM system.local");
+        admin.run("DROP ROLE ann");
+    }
+    let needless = ["GRANT SELECT, MODIFY ON ks.counted TO ann"];
+    let mut ann = running_read(&server, &mut admin, &running, &needless);
+    admin.run("REVOKE MODIFY ON ks.counted FROM ann");
+    running.stuck.store(false, SeqCst);
+    assert_eq!(ann.receive().expect("an answer").1, Answer::Void);
+}
+
+#[test]
+fn read_ends_with_its_role_though_the_role_is_made_again() {
+    let (server, mut admin, running) = start("max_concurrency = 8");
+    running.stuck.store(true, SeqCst);
+    let made = "CREATE ROLE ann WITH PASSWORD = 'pw' AND LOGIN = true AND SUPERUSER = true";
+    for changes in [
+        &["DROP ROLE ann", made][..],
+        &["ALTER ROLE ann WITH LOGIN = false", "ALTER ROLE ann WITH LOGIN = true"],
+        &["ALTER ROLE ann WITH PASSWORD = 'other'", "ALTER ROLE ann WITH PASSWORD = 'pw'"],
+    ] {
+        let grants = ["ALTER ROLE ann WITH SUPERUSER = true"];
+        let mut ann = running_read(&server, &mut admin, &running, &grants);
+        changes.iter().for_each(|text| drop(admin.run(text)));
+        let Some((_, Answer::Error(error))) = ann.receive() else { panic!("{changes:?}: it is answered") };
+        assert_eq!(error.kind.code(), 0x2100, "{error:?}");
+        assert_eq!(ann.receive(), None, "{changes:?}: the session ends");
+        until("no statement runs", || running.now.load(SeqCst) == 0);
+        admin.run("DROP ROLE ann");
+    }
+}
+
 #[test]
 fn scrub_ends_when_cancelled_or_its_client_disconnects() {
     let (server, mut admin, running) = start("shares = 100 AND timeout = 1h");

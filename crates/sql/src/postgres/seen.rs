@@ -1,6 +1,6 @@
 //! State of a connection that is visible from outside its task, from its first byte on: its row of
-//! `system.connections`, and the flag that `CANCEL SESSION` sets. The connection's task updates
-//! it. The session itself belongs to that task alone.
+//! `system.connections`, and the reason why it is to end. The connection's task updates it. The
+//! session itself belongs to that task alone.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,7 +21,7 @@ use crate::postgres::message::Frame;
 use crate::postgres::settings::{Settings, first_of};
 
 /// Time for the client of an ended session to read pending answers and the last message.
-const END_WITHIN: Duration = Duration::from_secs(1);
+const END_WITHIN: Duration = Duration::from_millis(500);
 /// Longest stored value of a setting that is shown, bytes.
 const NAME_BYTES_MAX: usize = 128;
 
@@ -48,8 +48,8 @@ pub(crate) struct Seen {
     /// Time of the client's last message, ns of the monotonic clock.
     active_ns: Cell<u64>,
     session: RefCell<Option<SeenSession>>,
-    /// The session is to end.
-    ended: Cell<bool>,
+    /// Why the session is to end. `None`: it goes on.
+    ended: Cell<Option<Ended>>,
     bell: Notify,
 }
 
@@ -58,6 +58,15 @@ struct SeenSession {
     login: Login,
     account: Arc<Account>,
     chosen: Chosen,
+}
+
+/// Reason why a session is to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// `CANCEL SESSION` names it.
+    ByRequest,
+    /// Its role was dropped, lost LOGIN or got another password.
+    WithRole,
 }
 
 /// Settings that `system.connections` shows.
@@ -83,7 +92,7 @@ impl Seen {
             is_busy: Cell::new(false),
             active_ns: Cell::new(lanes::time::monotonic_ns()),
             session: RefCell::default(),
-            ended: Cell::new(false),
+            ended: Cell::new(None),
             bell: Notify::new(),
         }
     }
@@ -140,8 +149,8 @@ impl Seen {
     }
 
     /// Ends the session at the next check of its task.
-    pub(crate) fn end(&self) {
-        self.ended.set(true);
+    pub(crate) fn end(&self, why: Ended) {
+        self.ended.set(Some(why));
         self.bell.notify_waiters();
     }
 
@@ -150,11 +159,14 @@ impl Seen {
     /// # Errors
     /// The session is to end.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.ended.get() {
-            let text = "terminating connection due to administrator command";
-            return Err(Failure::fatal(state::SHUTDOWN, text));
-        }
-        Ok(())
+        let text = match self.ended.get() {
+            None => return Ok(()),
+            Some(Ended::ByRequest) => "terminating connection due to administrator command",
+            Some(Ended::WithRole) => {
+                "terminating connection: the role was dropped, lost LOGIN or got another password"
+            }
+        };
+        Err(Failure::fatal(state::SHUTDOWN, text))
     }
 
     /// Runs `work`, which may be dropped at any await, unless the session is to end.
@@ -175,7 +187,7 @@ impl Seen {
     /// Writes to the client. The client of an ended session has [`END_WITHIN`] to read it.
     pub(crate) async fn writing(&self, write: impl Future<Output = io::Result<()>>) -> Result<(), End> {
         let mut write = pin!(write);
-        while !self.ended.get() {
+        while self.ended.get().is_none() {
             tokio::select! { biased;
                 done = &mut write => return Ok(done?),
                 () = self.bell.notified() => {}
@@ -201,7 +213,7 @@ impl Seen {
             of_chosen.unwrap_or_else(|| access.effective(login)).level.name().clone()
         });
         let stage = match session {
-            _ if self.ended.get() => SessionStage::Draining,
+            _ if self.ended.get().is_some() => SessionStage::Draining,
             Some(session) if !session.login.is_current() => SessionStage::Draining,
             Some(_) => SessionStage::Ready,
             None => SessionStage::Login,

@@ -11,6 +11,7 @@ use crate::postgres::connection::Connection;
 use crate::postgres::counts::add;
 use crate::postgres::error::End;
 use crate::postgres::login;
+use crate::postgres::seen::Ended;
 use crate::postgres::server::{Here, Sql};
 use crate::postgres::session::Session;
 
@@ -35,7 +36,7 @@ pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slo
             let ended = Rc::downgrade(&live);
             client.login.on_end(move || {
                 if let Some(live) = ended.upgrade() {
-                    live.role_ended.set(true);
+                    live.seen.end(Ended::WithRole);
                     live.bell.notify();
                 }
             });

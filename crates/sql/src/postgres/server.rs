@@ -27,7 +27,7 @@ use crate::engine::spill::SpillSpace;
 use crate::engine::tasks::Handles;
 use crate::postgres::counts::Counts;
 use crate::postgres::guesses::Guesses;
-use crate::postgres::seen::{self, Seen};
+use crate::postgres::seen::{self, Ended, Seen};
 
 /// The SQL listener. Cheap to clone, and usable from any thread. Its methods state where they must
 /// be called.
@@ -129,8 +129,6 @@ pub(crate) struct Live {
     pub(crate) cancelled: Cell<Cancel>,
     /// The session is to end.
     pub(crate) killed: Cell<bool>,
-    /// Its role lost the right to log in.
-    pub(crate) role_ended: Cell<bool>,
     pub(crate) bell: Notify,
 }
 
@@ -269,7 +267,6 @@ impl Here {
             queries: RefCell::default(),
             cancelled: Cell::default(),
             killed: Cell::new(false),
-            role_ended: Cell::new(false),
             bell: Notify::new(),
         });
         self.sessions.borrow_mut().insert(seen.number, live.clone());
@@ -302,7 +299,7 @@ impl Here {
             None => Cancelled::Unknown,
             Some(seen) if role.is_some_and(|role| !seen.is_of(role)) => Cancelled::OfOther,
             Some(seen) => {
-                seen.end();
+                seen.end(Ended::ByRequest);
                 self.wake(seen.number);
                 Cancelled::Done
             }

@@ -169,10 +169,6 @@ impl Session {
         self.live.seen.rest(&self.settings);
         loop {
             self.live.seen.check().map_err(End::Failed)?;
-            if self.live.role_ended.get() {
-                let text = "terminating connection: the role was dropped, lost LOGIN or got another password";
-                return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));
-            }
             if self.live.killed.get() || self.sql.is_stopping() {
                 let text = "terminating connection: the server is stopping";
                 return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));
@@ -238,7 +234,7 @@ impl Session {
         let until = lanes::time::now() + pause;
         loop {
             let left = until.saturating_duration_since(lanes::time::now());
-            let is_ending = self.live.killed.get() || self.live.role_ended.get() || self.sql.is_stopping();
+            let is_ending = self.live.killed.get() || self.sql.is_stopping();
             if left.is_zero() || is_ending || self.live.seen.check().is_err() {
                 break;
             }

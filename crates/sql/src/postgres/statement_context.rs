@@ -54,6 +54,8 @@ pub(crate) struct StatementContext {
     is_suspended: bool,
     /// Its run, once started.
     run: Option<Arc<Run>>,
+    /// The tables that its run reads.
+    targets: Vec<Target>,
     /// Its entry in `system.running_statements`, if it has one.
     shown: Option<Rc<RefCell<Query>>>,
     /// Stops its functions when dropped.
@@ -171,6 +173,7 @@ impl Session {
             queue_ns: 0,
             is_suspended: false,
             run: None,
+            targets: Vec::new(),
             shown: None,
             end: tasks::End::of(self.here.access.viewer(&self.login)),
             in_flight: None,
@@ -203,7 +206,7 @@ impl Session {
             failure
         })?;
         let planned = HeavyDrop::new(planned, self.sql.handles(), context.group.get());
-        self.authorize(planned.get(), false)?;
+        self.authorize(&read_by(planned.get()), false)?;
         self.permits.keep_planned(context.into_permit());
         Ok(planned)
     }
@@ -217,18 +220,19 @@ impl Session {
     }
 
     /// Checks the rights to a query's tables. `begins`: the query runs next, so audit it.
-    fn authorize(&self, planned: &Planned, begins: bool) -> Result<(), Failure> {
-        let targets: Vec<Target> = planned.tables.iter().map(selected).collect();
-        let allowed = self.here.access.authorize(&self.login, &targets);
+    fn authorize(&self, targets: &[Target], begins: bool) -> Result<(), Failure> {
+        let allowed = self.here.access.authorize(&self.login, targets);
         if begins || allowed.is_err() {
-            self.sql.audit_query(self.live.peer, self.login.role(), &targets, allowed.as_ref().err());
+            self.sql.audit_query(self.live.peer, self.login.role(), targets, allowed.as_ref().err());
         }
         let Err(denied) = allowed else { return Ok(()) };
         // The keyspace was visible when the query was planned. It is hidden now, so report it as
         // missing.
         let viewer = self.here.access.viewer(&self.login);
-        match planned.tables.iter().find(|(keyspace, _)| !viewer.sees(About::Keyspace(keyspace))) {
-            Some((keyspace, table)) => Err(no_table(keyspace, table)),
+        match targets.iter().find(|target| !viewer.sees(About::Keyspace(&target.keyspace))) {
+            Some(Target { keyspace, table, .. }) => {
+                Err(no_table(keyspace, table.as_deref().unwrap_or_default()))
+            }
             None => Err(denied.into()),
         }
     }
@@ -334,7 +338,8 @@ impl StatementContext {
         values: Option<ParamValues>,
         shape: Shape,
     ) -> Result<HeavyDrop<Running>, RequestError> {
-        session.authorize(planned, true)?;
+        self.targets = read_by(planned);
+        session.authorize(&self.targets, true)?;
         let run = Run::new(&self.effective(), session.sql.space());
         self.is(StatementState::Running);
         self.shown.iter().for_each(|query| query.borrow_mut().run = Some(run.clone()));
@@ -451,15 +456,22 @@ impl StatementContext {
         }
     }
 
-    /// Applies changes of its level since the last check. A statement stays in the level that it
-    /// began in.
-    fn follow_level(&self, session: &Session) {
+    /// Applies changes of rights and levels since the last check.
+    ///
+    /// # Errors
+    /// Its role may not read its tables any more.
+    fn follow_changes(&self, session: &Session) -> Result<(), Failure> {
         let version = session.here.access.version();
-        let rules = &mut *self.rules.borrow_mut();
-        if rules.version == version {
-            return;
+        if std::mem::replace(&mut self.rules.borrow_mut().version, version) != version {
+            session.authorize(&self.targets, false)?;
+            self.follow_level(session);
         }
-        rules.version = version;
+        Ok(())
+    }
+
+    /// Applies changes of its level. A statement stays in the level that it began in.
+    fn follow_level(&self, session: &Session) {
+        let rules = &mut *self.rules.borrow_mut();
         let same = |now: &Rc<Effective>| Arc::ptr_eq(&now.level, &rules.effective.level);
         let now = session.effective_with(rules.chosen.as_deref()).ok().filter(same).or_else(|| {
             // The role or session has another level by now.
@@ -480,7 +492,7 @@ impl StatementContext {
 
     /// Checks the statement against its level's `query_limit`, and performs the limit's action.
     async fn check_query_limit(&self, session: &Session) -> Result<(), Failure> {
-        self.follow_level(session);
+        self.follow_changes(session)?;
         let mut progress = workload::Progress { elapsed: self.ran_for(), ..Default::default() };
         if let Some(run) = &self.run {
             (progress.rows, progress.bytes, progress.memory) = (run.rows(), run.bytes(), run.memory());
@@ -545,6 +557,11 @@ impl StatementContext {
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns the reads of a query, for a check of rights.
+fn read_by(planned: &Planned) -> Vec<Target> {
+    planned.tables.iter().map(selected).collect()
 }
 
 /// Returns the read of a table, for a check of rights.

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::common::{ADMIN, TestListener, refused, rows};
+use crate::common::{ADMIN, TestListener, message, refused, rows};
 use tokio_postgres::Client;
 
 const LONG: &str = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b";
@@ -119,33 +119,130 @@ fn connection_before_login_gets_the_reason_of_its_end() {
     assert!(rest.contains("FATAL") && rest.contains(SHUTDOWN.0) && rest.contains(SHUTDOWN.1), "{rest:?}");
 }
 
+/// Starts a query of `user` whose answer the client does not read. Returns its connection and the id
+/// of its session.
+async fn unread(listener: &TestListener, admin: &Client, user: &str, text: &str) -> (TcpStream, String) {
+    let mut client = TcpStream::connect(listener.at).expect("connects");
+    client.write_all(&startup(user)).expect("sent");
+    client.write_all(&message(b'Q', format!("{text}\0").as_bytes())).expect("sent");
+    let shown = "SELECT id FROM system.connections WHERE requests_in_flight = 1 AND bytes_held > 60000";
+    loop {
+        if let Some(id) = rows(admin, shown).await.first() {
+            return (client, id.clone());
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn without_passwords() -> TestListener {
+    let config = sql::SqlConfig { authenticate: false, ..sql::SqlConfig::default() };
+    TestListener::start_with(1, 1 << 30, config)
+}
+
+async fn until_alone(admin: &Client) {
+    while rows(admin, "SELECT id FROM system.connections").await.len() != 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[test]
 fn ended_session_closes_though_its_client_does_not_read() {
-    let listener = TestListener::start_with(
-        1,
-        1 << 30,
-        sql::SqlConfig { authenticate: false, ..sql::SqlConfig::default() },
-    );
-    let mut idle = TcpStream::connect(listener.at).expect("connects");
-    idle.write_all(&startup("any")).expect("sent");
-    let text = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)\0";
-    let mut query = vec![b'Q'];
-    query.extend_from_slice(&u32::try_from(text.len() + 4).expect("short").to_be_bytes());
-    query.extend_from_slice(text.as_bytes());
-    idle.write_all(&query).expect("sent");
+    let listener = without_passwords();
     listener.client(async {
         let admin = listener.admin().await;
-        let of_idle = "SELECT id FROM system.connections WHERE requests_in_flight = 1 AND bytes_held > 60000";
-        let id = loop {
-            if let Some(id) = rows(&admin, of_idle).await.first() {
-                break id.clone();
-            }
-            tokio::task::yield_now().await;
-        };
+        let text = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)";
+        let (_client, id) = unread(&listener, &admin, "any", text).await;
         rows(&admin, &format!("CANCEL SESSION '{id}'")).await;
-        while rows(&admin, "SELECT id FROM system.connections").await.len() != 1 {
-            tokio::task::yield_now().await;
+        until_alone(&admin).await;
+    });
+}
+
+/// Creates the role `ann`, who may read the table `shop.orders` of 1,000 rows.
+async fn with_ann(listener: &TestListener, admin: &Client) {
+    rows(admin, "CREATE ROLE ann WITH PASSWORD = 'pw' AND LOGIN = true").await;
+    rows(admin, "GRANT SELECT ON shop.orders TO ann").await;
+    assert!(listener.connect(("ann", "pw")).await.is_ok());
+}
+
+fn with_orders() -> TestListener {
+    let listener = TestListener::start(2);
+    listener.cql(&[
+        "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE shop.orders (id int PRIMARY KEY, note text)",
+    ]);
+    let row = |id| format!("INSERT INTO shop.orders (id, note) VALUES ({id}, '{}')", "x".repeat(1000));
+    let inserts: Vec<String> = (0..1000).map(row).collect();
+    listener.cql(&inserts.iter().map(String::as_str).collect::<Vec<_>>());
+    listener
+}
+
+/// Joins that take hours.
+const LONG_READ: &str = "SELECT count(*) FROM shop.orders a, shop.orders b, shop.orders c, shop.orders d";
+
+#[test]
+fn query_ends_when_its_role_loses_the_right() {
+    let listener = with_orders();
+    listener.client(async {
+        let admin = listener.admin().await;
+        with_ann(&listener, &admin).await;
+        rows(&admin, "CREATE ROLE readers").await;
+        rows(&admin, "GRANT SELECT ON shop.orders TO readers").await;
+        for (grant, revoke, code) in [
+            ("GRANT MODIFY ON shop.orders TO ann", "REVOKE SELECT ON shop.orders FROM ann", "42501"),
+            ("GRANT readers TO ann", "REVOKE readers FROM ann", "42501"),
+            ("ALTER ROLE ann WITH SUPERUSER = true", "ALTER ROLE ann WITH SUPERUSER = false", "42501"),
+            ("GRANT SELECT ON shop.orders TO ann", "DROP ROLE ann", "57P01"),
+        ] {
+            rows(&admin, grant).await;
+            let ann = listener.connect(("ann", "pw")).await.expect("let in");
+            let change = async {
+                let running = "SELECT statement FROM system.running_statements WHERE role = 'ann'";
+                while rows(&admin, running).await.is_empty() {
+                    tokio::task::yield_now().await;
+                }
+                rows(&admin, revoke).await
+            };
+            let (refused, _) = tokio::join!(refused(&ann, LONG_READ), change);
+            assert_eq!(refused.0, code, "{revoke}: {}", refused.1);
         }
     });
-    drop(idle);
+}
+
+#[test]
+fn suspended_portal_ends_when_its_role_loses_the_right() {
+    let listener = with_orders();
+    listener.client(async {
+        let admin = listener.admin().await;
+        with_ann(&listener, &admin).await;
+        rows(&admin, "GRANT MODIFY ON shop.orders TO ann").await;
+        let mut ann = listener.connect(("ann", "pw")).await.expect("let in");
+        let transaction = ann.transaction().await.expect("a transaction");
+        let portal = transaction.bind("SELECT id FROM shop.orders", &[]).await.expect("a portal");
+        assert_eq!(transaction.query_portal(&portal, 10).await.expect("rows").len(), 10);
+        rows(&admin, "REVOKE SELECT ON shop.orders FROM ann").await;
+        let error = transaction.query_portal(&portal, 10).await.expect_err("no right");
+        assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("42501"), "{error:?}");
+    });
+}
+
+#[test]
+fn session_ends_with_its_role_though_its_client_does_not_read() {
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let admin = listener.admin().await;
+        rows(&admin, "CREATE ROLE ann WITH PASSWORD = 'pw' AND LOGIN = true").await;
+        let ann = listener.connect(("ann", "pw")).await.expect("let in");
+        let stream = ann
+            .query_raw("SELECT repeat('x', 1000) FROM generate_series(1, 1000000000)", &[] as &[&str])
+            .await
+            .expect("rows");
+        // The client reads a few rows and then no more: its channel is bounded by the socket.
+        let shown = "SELECT id FROM system.connections WHERE role = 'ann' AND requests_in_flight = 1";
+        while rows(&admin, shown).await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        rows(&admin, "DROP ROLE ann").await;
+        until_alone(&admin).await;
+        drop(stream);
+    });
 }
