@@ -12,6 +12,7 @@ mod machine;
 mod maintenance;
 mod output;
 mod probe;
+mod requests;
 mod serve;
 mod settings;
 mod snapshot;

@@ -26,8 +26,8 @@ use crate::audit::Audit;
 use crate::certificates::Certificates;
 use crate::cores::Cores;
 use crate::listeners::Listeners;
+use crate::requests::Watch;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
-use crate::snapshot::Watch;
 use crate::stop::{StopWatch, stop_after_panic};
 use crate::{folder, machine, probe, sql_listener};
 

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Child, Output, Stdio};
 
 use load::session::Session;
+use rustix::process::Signal;
+use testkit::until;
 
-use crate::server::{Folder, Server, fairlane, output, run};
+use crate::server::{Folder, Server, fairlane, output, run, wait};
 
 const KEYSPACE: &str =
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -161,6 +163,63 @@ fn folder_is_checked_and_restored_from_snapshots() {
     let count = u64::from_be_bytes(rows[0][0].as_ref().expect("a number")[..].try_into().expect("8 bytes"));
     assert!(count > 0 && count < ROWS as u64, "{count} rows after the repair");
     assert_eq!(server.stop().code(), Some(0));
+}
+
+/// Starts a command and waits until its request is there.
+fn ask(args: &[&str], request: &Path) -> Child {
+    let child = fairlane(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    until("there is a request", || request.exists());
+    child
+}
+
+/// Waits for a command. Returns its exit code, and standard output and error.
+fn ended(mut child: Child) -> (i32, String) {
+    let code = wait(&mut child).code().expect("an exit without a signal");
+    let Output { stdout, stderr, .. } = child.wait_with_output().expect("its output");
+    (code, String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+}
+
+#[test]
+fn commands_notice_that_the_server_has_died() {
+    let folder = Folder::new("dead");
+    let path = folder.path().to_str().expect("UTF-8").to_owned();
+    let requests = folder.path().join("snapshots");
+    let server = start(&folder, "2");
+    run(&mut admin(&server), &[KEYSPACE, "CREATE TABLE k.t (id bigint PRIMARY KEY, value text)"]);
+    write(&mut admin(&server), 0..10, 1);
+    delete(&mut admin(&server), 10);
+    server.signal(Signal::STOP);
+    let command = ask(&["snapshot", &path, "first"], &requests.join("first.wanted"));
+    server.kill();
+    // The command makes the snapshot itself.
+    let (code, text) = ended(command);
+    assert_eq!(code, 0, "{text}");
+    assert!(!requests.join("first.wanted").exists());
+
+    let server = start(&folder, "2");
+    write(&mut admin(&server), 0..20, 2);
+    delete(&mut admin(&server), 20);
+    let restore = ["restore", &path, "first", "--table", "k.t"];
+    let request = requests.join("first.restore");
+    server.signal(Signal::STOP);
+    let command = ask(&restore, &request);
+    server.kill();
+    let (code, text) = ended(command);
+    assert!(code == 1 && text.contains("start one"), "{text}");
+    assert!(!request.exists(), "the next start must not restore the table");
+
+    // The command dies before the server reads its request.
+    let server = start(&folder, "2");
+    server.signal(Signal::STOP);
+    let mut command = ask(&restore, &request);
+    command.kill().expect("it runs");
+    wait(&mut command);
+    server.signal(Signal::CONT);
+    until("the request is gone", || !request.exists());
+    check(&mut admin(&server), &[(20, 2)], "nothing is restored");
+    let (code, text) = run_command(&restore);
+    assert_eq!(code, 0, "{text}");
+    check(&mut admin(&server), &[(10, 1)], "restored");
 }
 
 /// Flips a bit in the middle of a file. The file is replaced by a copy, because snapshots link it.

@@ -173,6 +173,11 @@ impl Server {
         wait(&mut self.child)
     }
 
+    /// Sends the server a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
     /// Kills the server by SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
