@@ -187,6 +187,22 @@ pub enum Event {
         /// Size of the batch in bytes.
         bytes: u64,
     },
+    /// A start found a file that nothing names, and that cannot be proven to be superseded. It was
+    /// moved to the folder `aside`.
+    MovedAside {
+        /// The former path.
+        file: PathBuf,
+        /// The present path.
+        aside: PathBuf,
+        /// The reason.
+        because: String,
+    },
+    /// The mark of a shard is missing or damaged. It is written anew. A manifest or log that had
+    /// lost its end before was not noticed.
+    MarkLost {
+        /// The damage, and the path of the mark.
+        error: StorageError,
+    },
     /// A damaged file was rewritten without the parts that cannot be read.
     FileScrubbed {
         /// The table.
@@ -270,6 +286,14 @@ impl Event {
             Event::TornTail { .. } => {
                 "torn tail of the log dropped; nothing in it was acknowledged".to_owned()
             }
+            Event::MovedAside { because, .. } => format!(
+                "a file that nothing names was moved aside: {because}; remove it, or restore a snapshot if data is \
+                 missing"
+            ),
+            Event::MarkLost { error } => format!(
+                "the mark of a core is written anew, so this start did not notice if its log or manifest had lost \
+                 an end: {error}"
+            ),
             Event::FileScrubbed { .. } => "damaged file written anew".to_owned(),
         }
     }
@@ -310,6 +334,9 @@ impl Event {
                 ("offset", offset.to_string()),
                 ("bytes", bytes.to_string()),
             ],
+            Event::MovedAside { file, aside, .. } => {
+                vec![("file", file.display().to_string()), ("aside", aside.display().to_string())]
+            }
             Event::FileScrubbed { table, aside, rows_saved, rows_lost } => vec![
                 ("table", table.to_string()),
                 ("aside", aside.display().to_string()),

@@ -263,6 +263,9 @@ impl Background {
             self.end_log(log).await;
         }
         self.store.sweep().await;
+        if let Some(mark) = &self.store.mark {
+            mark.settle().await;
+        }
         self.lock.borrow_mut().take();
         result
     }

@@ -133,11 +133,10 @@ impl Job {
     /// Writes the next fragment. Removes its file if that fails.
     async fn fragment(
         mut self,
-        id: u64,
-        path: PathBuf,
+        (id, path, seal): (u64, PathBuf, u64),
         env: Arc<dyn Env>,
     ) -> (Job, Result<Sealed, StorageError>) {
-        let written = self.write(id, &path, &*env).await;
+        let written = self.write((id, seal), &path, &*env).await;
         if !matches!(written, Ok(Sealed { file: Some(_), .. })) {
             // If the removal fails too, the next start removes the file.
             let _ = env.remove(&path).await;
@@ -145,10 +144,15 @@ impl Job {
         (self, written)
     }
 
-    async fn write(&mut self, id: u64, path: &Path, env: &dyn Env) -> Result<Sealed, StorageError> {
+    async fn write(
+        &mut self,
+        (id, seal): (u64, u64),
+        path: &Path,
+        env: &dyn Env,
+    ) -> Result<Sealed, StorageError> {
         let io = |error| StorageError::io("write a table file", path, error);
         let file = env.open(path, Mode::CreateTable).await.map_err(io)?;
-        let writer = TableWriter::new(id, self.block_bytes, self.written);
+        let writer = TableWriter::new(seal, self.block_bytes, self.written);
         let writer = writer.with(self.layouts.clone(), self.compression);
         let mut writer = writer.with_large_rows(self.large_rows_from);
         let (mut count, mut taken, mut last) = (0, 0, None);
@@ -194,7 +198,7 @@ impl Job {
         let dir = path.parent().expect("a table file is in a folder");
         env.sync_dir(dir).await.map_err(io)?;
         let run = *self.run.get_or_insert(id);
-        let mut file = TableFile::open(env, path.to_owned(), FileEntry::new(id, run)).await?;
+        let mut file = TableFile::open_new(env, path.to_owned(), FileEntry::new(id, run, seal)).await?;
         file.large_rows = writer.large_rows();
         Ok(Sealed { file: Some(file), next })
     }
@@ -231,8 +235,7 @@ impl Job {
 impl Background {
     /// Runs a job up to the end of its next fragment.
     pub(crate) async fn next_fragment(&self, work: Work, job: Job) -> (Job, Result<Sealed, StorageError>) {
-        let (id, path) = self.store.next_file();
-        run_heavy(&*self.env, work, job.fragment(id, path, self.env.clone())).await
+        run_heavy(&*self.env, work, job.fragment(self.store.next_file(), self.env.clone())).await
     }
 
     pub(crate) fn job(

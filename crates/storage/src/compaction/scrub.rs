@@ -176,13 +176,13 @@ impl Background {
         };
         self.wait_requested(left).await?;
         let Some(old) = find() else { return Ok(()) };
-        let (new, path) = self.store.next_file();
+        let (new, path, seal) = self.store.next_file();
         let options = self.state.borrow().table_options(table);
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
-        let writer = TableWriter::new(new, options.block_bytes, WriteTime::new(self.env.now_s(), &options))
+        let writer = TableWriter::new(seal, options.block_bytes, WriteTime::new(self.env.now_s(), &options))
             .with(layouts, options.compression);
-        let job =
-            save(self.env.clone(), old.clone(), (new, path.clone()), writer, requested.progress.clone());
+        let place = (new, path.clone(), seal);
+        let job = save(self.env.clone(), old.clone(), place, writer, requested.progress.clone());
         let saved = match run_heavy(&*self.env, requested.work, job).await {
             Ok(saved) => saved,
             Err(error) => {
@@ -292,7 +292,7 @@ async fn parts_of(
 async fn save(
     env: Arc<dyn Env>,
     old: Arc<TableFile>,
-    (id, path): (u64, PathBuf),
+    (id, path, seal): (u64, PathBuf, u64),
     mut writer: TableWriter,
     progress: Progress,
 ) -> Result<Saved, StorageError> {
@@ -361,6 +361,6 @@ async fn save(
     out.sync().await.map_err(io)?;
     env.sync_dir(path.parent().expect("a table file is in a folder")).await.map_err(io)?;
     // A run of its own: the old run may have other fragments with overlapping tokens.
-    saved.file = Some(TableFile::open(&*env, path.clone(), FileEntry::new(id, id)).await?);
+    saved.file = Some(TableFile::open_new(&*env, path.clone(), FileEntry::new(id, id, seal)).await?);
     Ok(saved)
 }

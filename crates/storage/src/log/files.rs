@@ -47,12 +47,15 @@ impl Log {
         (live, state.durable)
     }
 
-    /// Returns the segments with records above `flushed`, each with its number of durable bytes.
-    pub(crate) fn tail(&self, flushed: u64) -> Vec<(PathBuf, u64)> {
+    /// Returns the segments with records above `flushed`, each with the header that fits its durable
+    /// bytes.
+    pub(crate) fn tail(&self, flushed: u64) -> Vec<(PathBuf, SegmentHeader)> {
         let state = self.state.borrow();
+        let part =
+            |segment: &Segment, bytes| (segment.path.clone(), SegmentHeader { bytes, ..segment.header });
         let sealed = state.sealed.iter().filter(|segment| segment.last_record > flushed);
-        let sealed = sealed.map(|segment| (segment.path.clone(), segment.bytes));
-        let active = state.active.iter().map(|(segment, end)| (segment.path.clone(), *end));
+        let sealed = sealed.map(|segment| part(segment, segment.bytes));
+        let active = state.active.iter().map(|(segment, end)| part(segment, *end));
         sealed.chain(active).collect()
     }
 
@@ -169,14 +172,14 @@ impl Log {
         }
     }
 
-    fn header(&self, segment: u64) -> SegmentHeader {
+    fn header(&self, segment: u64, bytes: u64) -> SegmentHeader {
         let durable = self.state.borrow().durable;
-        SegmentHeader::new(self.shard, segment, self.env.random() as u32, durable)
+        SegmentHeader { shard: self.shard, segment, salt: self.env.random() as u32, durable, bytes }
     }
 
     async fn create(&self, id: u64, bytes: u64) -> Result<Segment, StorageError> {
         let path = segment_path(&self.dir, id);
-        let header = self.header(id);
+        let header = self.header(id, bytes);
         let make = async {
             let file = self.env.open(&path, Mode::Log).await?;
             file.allocate(bytes).await?;
@@ -197,7 +200,7 @@ impl Log {
 
     async fn reuse(&self, old: Segment, id: u64) -> Result<Segment, StorageError> {
         let path = segment_path(&self.dir, id);
-        let header = self.header(id);
+        let header = self.header(id, old.bytes);
         let io = |error| StorageError::io("reuse a log segment", &path, error);
         if let Err(error) = self.env.rename(&old.path, &path).await {
             self.state.borrow_mut().free.push(old);

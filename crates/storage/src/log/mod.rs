@@ -6,8 +6,9 @@
 //! records are flushed. The next segment is prepared with name and header while the current one
 //! fills, so that no write waits for the sync of a folder. `files.rs` manages segments.
 //!
-//! A second after the last batch a note confirms that the batch was durable (point 5 of
-//! [`crate::log::segment`]). Damage to it is then not mistaken for a torn write.
+//! A second after a batch, and at most once a second, the mark of the shard states that the batch
+//! was durable (`manifest/mark.rs`). Damage to it, or its loss, is then not mistaken for a torn
+//! write. A task of its own writes the mark, so that no batch waits for it.
 //!
 //! A failed write ends the log: waiting tasks get the error, and further writes are refused,
 //! because the state of the disk after a failed sync is unknown. A full disk is different: the log
@@ -33,13 +34,15 @@ use crate::env::{Env, File, LocalBoxFuture, Work};
 use crate::error::StorageError;
 use crate::log::bound::LogBound;
 use crate::log::reserve::Reserve;
-use crate::log::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_note, seal_batch};
+use crate::log::segment::{BATCH_HEADER, BLOCK, SegmentHeader, seal_batch};
+use crate::manifest::mark::Mark;
 use crate::model::codec::put_u32;
 use crate::options::{CommitMode, Options};
 use crate::signal::Signal;
 
-/// Idle time after which a note is written. It costs one write each time that a log becomes idle.
-const NOTE_AFTER: Duration = Duration::from_secs(1);
+/// Time between a batch and the mark that states that it is durable. It bounds the acknowledged
+/// writes that an older copy of a segment could lose unnoticed, at one write of a block a second.
+const MARK_AFTER: Duration = Duration::from_secs(1);
 
 /// Pending bytes above which a periodic log is written before its interval ends; a quarter of a
 /// segment if that is less. It bounds the task poll that writes, and no caller depends on the
@@ -79,6 +82,7 @@ pub(crate) struct Log {
     every: Option<Duration>,
     pub(crate) register: Register,
     pub(crate) reserve: Rc<Reserve>,
+    mark: Rc<Mark>,
     pub(crate) state: RefCell<State>,
     work: Signal,
     done: Signal,
@@ -100,8 +104,8 @@ pub(crate) struct State {
     /// The last record number assigned, and the last that is durable.
     last: u64,
     pub(crate) durable: u64,
-    /// The last record that a note confirms.
-    noted: u64,
+    /// The last record that the mark states, or that a write of it tried to.
+    marked: u64,
     /// Length of the log in bytes since it was opened, including live segments of earlier
     /// processes, and the length above which records are refused.
     pub(crate) length: u64,
@@ -157,7 +161,7 @@ impl Log {
         dir: PathBuf,
         options: &Options,
         recovered: Recovered,
-        (register, reserve): (Register, Rc<Reserve>),
+        (register, reserve, mark): (Register, Rc<Reserve>, Rc<Mark>),
     ) -> Rc<Log> {
         let bound = LogBound::new(options);
         let every = match options.commit {
@@ -170,7 +174,7 @@ impl Log {
             spare: Vec::new(),
             last: recovered.last,
             durable: recovered.last,
-            noted: recovered.last,
+            marked: recovered.last,
             length: recovered.bytes,
             limit: recovered.bytes.saturating_add(bound.refuse_at()),
             waiters: VecDeque::new(),
@@ -201,12 +205,14 @@ impl Log {
             every,
             register,
             reserve,
+            mark,
             state,
             work,
             done,
             prepared,
         });
         log.env.spawn(Work::Log, Box::pin(log.clone().run()));
+        log.env.spawn(Work::Log, Box::pin(log.clone().state_durable()));
         log
     }
 
@@ -361,46 +367,31 @@ impl Log {
     pub(crate) async fn close(&self) -> Result<(), StorageError> {
         self.state.borrow_mut().closing = true;
         self.work.wake();
+        self.done.wake();
         self.sync().await
     }
 
     async fn run(self: Rc<Log>) {
-        while let Some(work) = self.next_work().await {
-            let done = match work {
-                Next::Batch => {
-                    if let Some(every) = self.every {
-                        self.gather(every).await;
-                    }
-                    self.write_batch().await
-                }
-                Next::Note => {
-                    self.write_note().await;
-                    Ok(())
-                }
-            };
-            if let Err(error) = done {
+        while self.has_batch().await {
+            if let Some(every) = self.every {
+                self.gather(every).await;
+            }
+            if let Err(error) = self.write_batch().await {
                 self.fail(Arc::new(error));
                 return;
             }
         }
     }
 
-    /// Waits for work. `None` at shutdown or failure.
-    async fn next_work(&self) -> Option<Next> {
-        let mut time = None;
+    /// Waits for pending records. Returns false at shutdown or failure.
+    async fn has_batch(&self) -> bool {
         poll_fn(|cx| {
             let state = &mut *self.state.borrow_mut();
             match () {
-                () if state.failed.is_some() => return Poll::Ready(None),
-                () if state.pending_records > 0 => return Poll::Ready(Some(Next::Batch)),
-                () if state.closing => return Poll::Ready(None),
+                () if state.failed.is_some() => return Poll::Ready(false),
+                () if state.pending_records > 0 => return Poll::Ready(true),
+                () if state.closing => return Poll::Ready(false),
                 () => state.wake_at = 0,
-            }
-            if state.noted < state.durable {
-                let time = time.get_or_insert_with(|| self.env.sleep(NOTE_AFTER));
-                if time.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(Some(Next::Note));
-                }
             }
             self.work.register(cx);
             Poll::Pending
@@ -408,24 +399,30 @@ impl Log {
         .await
     }
 
-    /// Writes a note that all records are durable. The log does not depend on it: if the write
-    /// fails or the segment is full, the next batch confirms the same, or fails itself.
-    async fn write_note(&self) {
-        let place = {
-            let state = &mut *self.state.borrow_mut();
-            state.noted = state.durable;
-            let place = state.active.clone();
-            place
-                .filter(|(segment, at)| at + 2 * BLOCK as u64 <= segment.bytes)
-                .map(|(s, at)| (s, at, state.durable))
-        };
-        let Some((segment, at, durable)) = place else { return };
-        let note = encode_note(&segment.header, durable, 0);
-        if segment.file.write_durable(at, &note).await.is_ok() {
-            let state = &mut *self.state.borrow_mut();
-            let (_, end) = state.active.as_mut().expect("only this task changes it");
-            *end += BLOCK as u64;
-            state.length += BLOCK as u64;
+    /// States in the mark which records are durable, see [`MARK_AFTER`]. The log does not depend on
+    /// it: if the write fails, a later one states the same.
+    async fn state_durable(self: Rc<Log>) {
+        loop {
+            let next = || {
+                let state = self.state.borrow();
+                let ended = state.closing || state.failed.is_some();
+                (ended || state.marked < state.durable).then_some(!ended)
+            };
+            if !self.done.wait(next).await {
+                return;
+            }
+            self.env.sleep(MARK_AFTER).await;
+            let durable = {
+                let state = &mut *self.state.borrow_mut();
+                // An orderly stop states the end of the log with the last edit of the manifest, and
+                // another process may have the folder afterwards.
+                if state.closing {
+                    return;
+                }
+                state.marked = state.durable;
+                state.durable
+            };
+            let _ = self.mark.state_durable(durable).await;
         }
     }
 
@@ -543,12 +540,6 @@ impl Drop for Refusal {
     fn drop(&mut self) {
         self.set(None);
     }
-}
-
-/// The next write of the log.
-enum Next {
-    Batch,
-    Note,
 }
 
 impl State {

@@ -2,8 +2,9 @@
 //! gaps.
 //!
 //! The manifest names the segments that may contain records that are not in a table file. The last
-//! of them may continue in others (see [`crate::log::segment`]). No other segment is read: free
-//! ones contain nothing of value, so damage in them does not matter.
+//! of them may continue in others (see [`crate::log::segment`]). Of other segments only the first
+//! batch is read: free ones contain nothing of value, so damage in them does not matter. If one has
+//! records that are not flushed, the segment that led to it has lost its end.
 //!
 //! Memory is one segment, and time is that of reading the named segments. Both depend on the writes
 //! since the last flush, which [`crate::log::bound`] bounds, and not on the age or size of the
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::env::Env;
+use crate::env::{Env, Mode};
 use crate::error::StorageError;
 use crate::log::segment::{self, BLOCK, Batch, Contents, HeaderRead, SegmentHeader, Torn};
 use crate::log::segment_path;
@@ -67,6 +68,19 @@ pub(crate) struct Replay<'w> {
     durable: u64,
     /// The segments read so far, in order.
     pub(crate) found: Vec<Found>,
+    /// The other segments of the folder, once all records are read.
+    pub(crate) others: Vec<(u64, Other)>,
+}
+
+/// A segment that the manifest and the other segments do not lead to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Other {
+    /// This shard's, without records that are not flushed.
+    Free,
+    /// Nothing was written to it yet.
+    Empty,
+    /// It cannot be proven to be this shard's, for this reason.
+    Unknown(String),
 }
 
 impl<'w> Replay<'w> {
@@ -81,7 +95,7 @@ impl<'w> Replay<'w> {
         manifest: &Manifest,
     ) -> Result<Replay<'w>, StorageError> {
         let all = segments_in(env, dir).await?;
-        let (batches, records, path, found) = Default::default();
+        let (batches, records, path, found, others) = Default::default();
         Ok(Replay {
             env,
             dir: dir.to_owned(),
@@ -96,6 +110,7 @@ impl<'w> Replay<'w> {
             last: manifest.flushed,
             durable: manifest.durable,
             found,
+            others,
         })
     }
 
@@ -121,8 +136,13 @@ impl<'w> Replay<'w> {
             let Some(batch) = self.batches.pop_front() else {
                 match self.left.pop_front() {
                     Some(segment) => self.read(segment).await?,
-                    None if self.last < self.durable => return Err(self.missing(self.durable)),
-                    None => return Ok(None),
+                    None => {
+                        self.read_others().await?;
+                        if self.last < self.durable {
+                            return Err(self.missing(self.durable));
+                        }
+                        return Ok(None);
+                    }
                 }
                 continue;
             };
@@ -157,7 +177,10 @@ impl<'w> Replay<'w> {
     fn missing(&self, to: u64) -> StorageError {
         let from = self.last + 1;
         let path = if self.path.as_os_str().is_empty() { &self.dir } else { &self.path };
-        StorageError::corrupt(path, format!("records {from} to {to}, which were durable, are missing"))
+        let what = format!(
+            "records {from} to {to}, which were durable, are missing: the log was cut, or is an older copy"
+        );
+        StorageError::corrupt(path, what)
     }
 
     async fn read(&mut self, segment: u64) -> Result<(), StorageError> {
@@ -167,6 +190,10 @@ impl<'w> Replay<'w> {
         }
         let data = read_all(self.env, &path).await?;
         let header = self.header(segment, &path, &data)?;
+        if (data.len() as u64) < header.bytes {
+            let what = format!("it was cut: expected {} bytes, got {}", header.bytes, data.len());
+            return Err(StorageError::corrupt(path, what));
+        }
         let Contents { batches, durable, next, last, torn } = segment::read_contents(&data, &header);
         let last_record = batches.iter().map(Batch::last_record).max().unwrap_or(0);
         let last_batch = last.map(|place| {
@@ -184,6 +211,60 @@ impl<'w> Replay<'w> {
             self.left.extend(next.filter(|next| *next > segment));
         }
         Ok(())
+    }
+
+    /// Reads the beginnings of all other segments.
+    async fn read_others(&mut self) -> Result<(), StorageError> {
+        self.others.clear();
+        let is_other = |segment: &u64| !self.found.iter().any(|found| found.header.segment == *segment);
+        for segment in self.all.iter().copied().filter(is_other).collect::<Vec<_>>() {
+            let other = match self.read_other(segment).await {
+                Err(StorageError::Io { error, .. }) => Other::Unknown(format!("it cannot be read: {error}")),
+                other => other?,
+            };
+            self.others.push((segment, other));
+        }
+        Ok(())
+    }
+
+    async fn read_other(&mut self, segment: u64) -> Result<Other, StorageError> {
+        let path = segment_path(&self.dir, segment);
+        let io = |error| StorageError::io("read", &path, error);
+        let file = self.env.open(&path, Mode::Read).await.map_err(io)?;
+        let len = file.len().await.map_err(io)?;
+        let begin = async |bytes: u64| -> Result<Bytes, StorageError> {
+            match bytes.min(len) as usize {
+                0 => Ok(Bytes::new()),
+                bytes => file.read(0, bytes).await.map_err(io),
+            }
+        };
+        let data = begin(2 * BLOCK as u64).await?;
+        let header = match segment::decode_header(&data.slice(..data.len().min(BLOCK))) {
+            HeaderRead::Valid(header) => header,
+            HeaderRead::Version(found) => {
+                return Err(StorageError::UnknownFormat { path, found, known: segment::VERSION });
+            }
+            HeaderRead::Unreadable if data.iter().all(|byte| *byte == 0) => return Ok(Other::Empty),
+            HeaderRead::Unreadable => {
+                return Ok(Other::Unknown("its header does not match its checksum".to_owned()));
+            }
+        };
+        if header.shard != self.shard {
+            return Ok(Other::Unknown(format!("it belongs to shard {}", header.shard)));
+        }
+        self.durable = self.durable.max(header.durable);
+        let data = begin(segment::first_batch_end(&data)).await?;
+        match segment::first_batch(&data, &header) {
+            Some(batch) if batch.last_record() > self.flushed => {
+                let what = format!(
+                    "it has records from {} on, but no segment ahead of it names it: one of them was cut, or is \
+                     an older copy",
+                    batch.first_record
+                );
+                Err(StorageError::corrupt(path, what))
+            }
+            _ => Ok(Other::Free),
+        }
     }
 
     /// Returns the header of a segment. The manifest or the previous segment names this segment, so

@@ -1,7 +1,8 @@
 //! The format of a log segment, as pure functions over bytes.
 //!
 //! ```text
-//!  block 0    magic 8 | version u32 | shard u32 | segment u64 | salt u32 | durable u64 | crc u32    zeros to 4096
+//!  block 0    magic 8 | version u32 | shard u32 | segment u64 | salt u32 | durable u64 | bytes u64 | crc u32
+//!             zeros to 4096
 //!  then       batch or note | …     each starts at a multiple of 4096 and is padded with zeros to one
 //!  batch      magic u32 | payload bytes u32 | segment u64 | first record u64 | records u32 | crc u32 |
 //!             head crc u32 | 0 u32 | payload
@@ -18,11 +19,14 @@
 //!    reader checks every further block. A later valid batch then shows the gap in the numbers. A
 //!    torn tail leaves no gap.
 //! 5. Damage at the very end leaves no gap, so later writes confirm that records were durable.
-//!    These are the header of the next segment, a note once the log is idle, and the head of a
-//!    later batch. The head has a checksum of its own, because a batch starts only when the
-//!    previous one is durable. Missing records that were durable are damage.
+//!    These are the mark of the shard (`manifest/mark.rs`), the headers of later segments, and the
+//!    head of a later batch. The head has a checksum of its own, because a batch starts only when
+//!    the previous one is durable. Missing records that were durable are damage.
 //! 6. The last block of a full segment is a note that names the next one, written before that one
-//!    is used. So the loss of a whole segment is noticed. `next segment` is 0 in other notes.
+//!    is used. So the loss of a whole segment is noticed. `next segment` is 0 in notes of earlier
+//!    versions, which confirmed the last batch of an idle log.
+//! 7. A segment has its full length before it is used. The header states it, so that a segment that
+//!    was cut is noticed. Version 3 had no `bytes`.
 
 use std::ops::Range;
 
@@ -43,8 +47,11 @@ const SEGMENT_MAGIC: u64 = 0x3130_474f_4c4c_4146; // "FALLOG01"
 const BATCH_MAGIC: u32 = 0x4843_5442; // "BTCH"
 const NOTE_MAGIC: u32 = 0x4554_4f4e; // "NOTE"
 
-/// Format version that this program reads and writes.
-pub(crate) const VERSION: u32 = 3;
+/// Format version that this program writes.
+pub(crate) const VERSION: u32 = 4;
+
+/// Format version without the length of the segment, which is read but not written.
+const VERSION_UNSIZED: u32 = 3;
 
 /// The contents of a segment's first block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,13 +61,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) salt: u32,
     /// Records up to this one were durable before the header was written.
     pub(crate) durable: u64,
-}
-
-impl SegmentHeader {
-    /// Returns the header of a new segment.
-    pub(crate) fn new(shard: u32, segment: u64, salt: u32, durable: u64) -> SegmentHeader {
-        SegmentHeader { shard, segment, salt, durable }
-    }
+    /// Length of the segment in bytes. 0: an earlier version wrote the header.
+    pub(crate) bytes: u64,
 }
 
 /// Encodes the first block of a segment.
@@ -72,6 +74,7 @@ pub(crate) fn encode_header(header: &SegmentHeader) -> Vec<u8> {
     put_u64(&mut out, header.segment);
     put_u32(&mut out, header.salt);
     put_u64(&mut out, header.durable);
+    put_u64(&mut out, header.bytes);
     let crc = crc32c::crc32c(&out);
     put_u32(&mut out, crc);
     out.resize(BLOCK, 0);
@@ -113,14 +116,15 @@ pub(crate) fn decode_header(block: &Bytes) -> HeaderRead {
         let version = reader.u32()?;
         let (shard, segment, salt) = (reader.u32()?, reader.u64()?, reader.u32()?);
         let durable = reader.u64()?;
+        let bytes = if version == VERSION_UNSIZED { 0 } else { reader.u64()? };
         let end = reader.position();
         if reader.u32()? != crc32c::crc32c(&block[..end]) {
             return Err(Malformed);
         }
-        if version != VERSION {
+        if version != VERSION && version != VERSION_UNSIZED {
             return Ok(HeaderRead::Version(version));
         }
-        Ok(HeaderRead::Valid(SegmentHeader { shard, segment, salt, durable }))
+        Ok(HeaderRead::Valid(SegmentHeader { shard, segment, salt, durable, bytes }))
     };
     read().unwrap_or(HeaderRead::Unreadable)
 }
@@ -220,6 +224,18 @@ pub(crate) fn read_contents(data: &Bytes, header: &SegmentHeader) -> Contents {
     contents
 }
 
+/// Returns the first batch of a segment whose header is `header`, if it is valid. `data` has its
+/// first bytes: [`first_batch_end`] of them.
+pub(crate) fn first_batch(data: &Bytes, header: &SegmentHeader) -> Option<Batch> {
+    read_batch(data, BLOCK, header).map(|(batch, _)| batch)
+}
+
+/// Returns the end of the first batch of a segment, as its head states it without proof.
+pub(crate) fn first_batch_end(data: &Bytes) -> u64 {
+    let payload = Reader::at(data.clone(), BLOCK + 4).u32().unwrap_or(0);
+    (BLOCK + BATCH_HEADER) as u64 + u64::from(payload)
+}
+
 /// Returns a valid batch and its end, padding not included.
 fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(Batch, usize)> {
     let mut reader = Reader::at(data.clone(), at);
@@ -270,7 +286,8 @@ fn read_note(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(u64, u6
 mod tests {
     use super::*;
 
-    const HEADER: SegmentHeader = SegmentHeader { shard: 1, segment: 7, salt: 0xfeed_beef, durable: 0 };
+    const HEADER: SegmentHeader =
+        SegmentHeader { shard: 1, segment: 7, salt: 0xfeed_beef, durable: 0, bytes: 65_536 };
 
     fn batch(first: u64, records: &[&[u8]]) -> Vec<u8> {
         let mut out = vec![0; BATCH_HEADER];
@@ -295,10 +312,10 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let expected = [
-            b'F', b'A', b'L', b'L', b'O', b'G', b'0', b'1', 3, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
-            0xef, 0xbe, 0xed, 0xfe, 0, 0, 0, 0, 0, 0, 0, 0,
+            b'F', b'A', b'L', b'L', b'O', b'G', b'0', b'1', 4, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+            0xef, 0xbe, 0xed, 0xfe, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,
         ];
-        assert_eq!(encode_header(&HEADER)[..36], expected);
+        assert_eq!(encode_header(&HEADER)[..44], expected);
         let batch = batch(1, &[b"x"]);
         assert_eq!(batch.len(), BLOCK);
         assert_eq!(batch[..8], [b'B', b'T', b'C', b'H', 5, 0, 0, 0]);
@@ -374,13 +391,19 @@ mod tests {
 
     #[test]
     fn other_version_is_refused() {
-        for version in [VERSION - 1, VERSION + 1] {
+        for version in [VERSION_UNSIZED - 1, VERSION + 1] {
             let mut other = encode_header(&HEADER);
             other[8] = version as u8;
-            let crc = crc32c::crc32c(&other[..36]);
-            other[36..40].copy_from_slice(&crc.to_le_bytes());
+            let crc = crc32c::crc32c(&other[..44]);
+            other[44..48].copy_from_slice(&crc.to_le_bytes());
             assert_eq!(decode_header(&other.into()), HeaderRead::Version(version));
         }
+        let mut sizeless = encode_header(&HEADER);
+        sizeless[8] = VERSION_UNSIZED as u8;
+        let crc = crc32c::crc32c(&sizeless[..36]);
+        sizeless[36..40].copy_from_slice(&crc.to_le_bytes());
+        let read = decode_header(&sizeless.into());
+        assert_eq!(read, HeaderRead::Valid(SegmentHeader { bytes: 0, ..HEADER }));
     }
 
     #[test]
@@ -394,7 +417,7 @@ mod tests {
     #[test]
     fn damaged_header_is_unreadable() {
         let whole = encode_header(&HEADER);
-        for at in 0..40 {
+        for at in 0..48 {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
             assert_eq!(decode_header(&damaged.into()), HeaderRead::Unreadable, "flipped {at}");

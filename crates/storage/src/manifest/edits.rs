@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  file     header | sector | sector | …                                              each 512 bytes
-//!  header   magic u64 | version u32 | shard u32 | shards u32 | salt u32 | crc u32     zeros to 512
+//!  header   magic u64 | version u32 | shard u32 | shards u32 | salt u32 |
+//!           stamp u64 | number of the first edit u64 | crc u32                         zeros to 512
 //!  sector   crc u32 | edit u32 | part u32 | parts u32 | bytes u32 | part of the edit  zeros to 512
 //! ```
 //!
@@ -15,35 +16,58 @@
 //!    is ignored. If a later edit exists, missing sectors are damage.
 //! 4. Checksums are seeded with the random salt of the file, and a sector contains the number of
 //!    its edit. So no sector passes in another position.
+//! 5. Edits are also numbered over the whole life of the shard, from the number in the header on.
+//!    The *chain* of an edit is the checksum over the header and all edits up to it. The mark of
+//!    the shard (`mark.rs`) has both of the last edit, so that a file that was cut is noticed.
+//!
+//! Version 4 had neither stamp nor number in the header.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::manifest::{MAGIC, Manifest, Unusable, VERSION};
+use crate::manifest::{MAGIC, Manifest, Unusable, VERSION, put_removed};
 use crate::model::codec::{Malformed, Reader, put_u32, put_u64};
 
 /// Unit of writing, in bytes.
 pub(crate) const SECTOR: usize = 512;
 
-/// Size of the header without its padding.
-const HEADER: usize = 28;
+/// Format version without stamp and numbers, which is read but not written.
+const VERSION_UNNUMBERED: u32 = 4;
+
+/// Size of the header without its padding, and of that of [`VERSION_UNNUMBERED`].
+const HEADER: usize = 44;
+const HEADER_UNNUMBERED: usize = 28;
 
 /// Size of a sector's header.
 const HEAD: usize = 20;
 
-/// Encodes a new file: the header, and a snapshot as the first edit.
-pub(crate) fn begin(manifest: &Manifest, salt: u32) -> Vec<u8> {
+/// Encodes a new file: the header, and a snapshot as the first edit, which has this number.
+/// `removed` are files that earlier edits removed and that may still be on the disk, by number, with
+/// their seals. Returns the file and its chain.
+pub(crate) fn begin(manifest: &Manifest, salt: u32, number: u64, removed: &[(u64, u64)]) -> (Vec<u8>, u32) {
     let mut out = Vec::new();
     put_u64(&mut out, MAGIC);
     put_u32(&mut out, VERSION);
     put_u32(&mut out, manifest.shard);
     put_u32(&mut out, manifest.shards);
     put_u32(&mut out, salt);
+    put_u64(&mut out, manifest.stamp);
+    put_u64(&mut out, number);
     let crc = crc32c::crc32c(&out);
     put_u32(&mut out, crc);
     out.resize(SECTOR, 0);
     let empty = Manifest::empty(manifest.shard, manifest.shards);
-    out.extend(sectors(&manifest.since(&empty), 1, salt));
-    out
+    let mut snapshot = manifest.since(&empty);
+    removed.iter().for_each(|(file, seal)| put_removed(&mut snapshot, *file, *seal));
+    let chain = chain_after(crc, &snapshot);
+    out.extend(sectors(&snapshot, 1, salt));
+    (out, chain)
+}
+
+/// Returns the chain of an edit, given that of the edit before.
+pub(crate) fn chain_after(chain: u32, edit: &[u8]) -> u32 {
+    crc32c::crc32c_append(chain, edit)
 }
 
 /// Encodes an edit as sectors.
@@ -100,37 +124,102 @@ pub(crate) struct End {
     pub(crate) at: u64,
     /// Size of the header and the first edit.
     pub(crate) first: u64,
+    /// Number of the last edit over the life of the shard.
+    pub(crate) last: u64,
+    /// Chain of the last edit.
+    pub(crate) chain: u32,
 }
 
-/// Reads a manifest and the position of the next edit. An incomplete last edit is ignored; then
-/// there is no such position.
+/// A manifest as read.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct History {
+    pub(crate) manifest: Manifest,
+    /// Position of the next edit. `None`: the last edit is incomplete and ignored, or the file has
+    /// an old version.
+    pub(crate) end: Option<End>,
+    /// Number of the first edit in the file. `None`: the file has an old version.
+    first: Option<u64>,
+    /// The chains of all complete edits in the file.
+    chains: Vec<u32>,
+    /// Files that edits removed, by number, with their seals.
+    pub(crate) removed: BTreeMap<u64, u64>,
+}
+
+impl History {
+    /// Returns the number and the chain of the last edit. `None`: the file has an old version.
+    pub(crate) fn last(&self) -> Option<(u64, u32)> {
+        Some((self.first? + self.chains.len() as u64 - 1, *self.chains.last()?))
+    }
+
+    /// Returns the chain of an edit that is in the file.
+    pub(crate) fn chain_of(&self, edit: u64) -> Option<u32> {
+        let at = edit.checked_sub(self.first?)?;
+        self.chains.get(usize::try_from(at).ok()?).copied()
+    }
+
+    /// Returns the number of edits in the file, its snapshot included.
+    pub(crate) fn edits(&self) -> usize {
+        self.chains.len()
+    }
+}
+
+/// The numbers in a header.
+struct Header {
+    version: u32,
+    shard: u32,
+    shards: u32,
+    salt: u32,
+    stamp: u64,
+    first: u64,
+    crc: u32,
+}
+
+fn read_header(data: &Bytes) -> Result<Header, Unusable> {
+    let damaged = |what: &str, at: usize| Unusable::Damaged(format!("{what}, at byte {at}"));
+    let numbers = || -> Result<(u64, Header, usize), Malformed> {
+        let mut reader = Reader::new(data.clone());
+        let magic = reader.u64()?;
+        let (version, shard, shards, salt) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let is_old = version == VERSION_UNNUMBERED;
+        let (stamp, first) = if is_old { (0, 0) } else { (reader.u64()?, reader.u64()?) };
+        let end = reader.position();
+        let crc = reader.u32()?;
+        Ok((magic, Header { version, shard, shards, salt, stamp, first, crc }, end))
+    };
+    let (magic, header, end) = numbers().map_err(|Malformed| damaged("it is too short", data.len()))?;
+    if magic != MAGIC || header.crc != crc32c::crc32c(&data[..end]) {
+        return Err(damaged("its header does not match its checksum", 0));
+    }
+    if header.version != VERSION && header.version != VERSION_UNNUMBERED {
+        return Err(Unusable::Version(header.version));
+    }
+    let bytes = if header.version == VERSION { HEADER } else { HEADER_UNNUMBERED };
+    if data.get(bytes..SECTOR).is_none_or(|rest| rest.iter().any(|byte| *byte != 0)) {
+        return Err(damaged("the padding of its header is not zero", bytes));
+    }
+    Ok(header)
+}
+
+/// Reads a manifest. An incomplete last edit is ignored.
 ///
 /// # Errors
 /// The file is damaged, at the returned position, or has another version.
-pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
+pub(crate) fn read(data: &Bytes) -> Result<History, Unusable> {
     let damaged = |what: &str, at: usize| Unusable::Damaged(format!("{what}, at byte {at}"));
-    let numbers = || -> Result<(u64, [u32; 5]), Malformed> {
-        let mut reader = Reader::new(data.clone());
-        let magic = reader.u64()?;
-        Ok((magic, [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?]))
-    };
-    let (magic, [version, shard, shards, salt, crc]) =
-        numbers().map_err(|Malformed| damaged("it is too short", data.len()))?;
-    if magic != MAGIC || crc != crc32c::crc32c(&data[..HEADER - 4]) {
-        return Err(damaged("its header does not match its checksum", 0));
-    }
-    if version != VERSION {
-        return Err(Unusable::Version(version));
-    }
-    if data.get(HEADER..SECTOR).is_none_or(|rest| rest.iter().any(|byte| *byte != 0)) {
-        return Err(damaged("the padding of its header is not zero", HEADER));
-    }
-    let mut manifest = Manifest::empty(shard, shards);
+    let header = read_header(data)?;
+    let salt = header.salt;
+    let mut manifest = Manifest { stamp: header.stamp, ..Manifest::empty(header.shard, header.shards) };
+    let (mut chain, mut chains, mut removed) = (header.crc, Vec::new(), BTreeMap::new());
     let mut number = 1;
     let mut at = SECTOR;
     let mut first = 0;
     while let Some((edit, next)) = read_edit(data, at, number, salt)? {
-        manifest.apply(edit).map_err(|Malformed| damaged("an edit does not decode", at))?;
+        chain = chain_after(chain, &edit);
+        chains.push(chain);
+        let applied = manifest.apply_noting(edit, |file, seal| {
+            removed.insert(file, seal);
+        });
+        applied.map_err(|Malformed| damaged("an edit does not decode", at))?;
         if number == 1 {
             first = next as u64;
         }
@@ -148,9 +237,12 @@ pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
     if number == 1 {
         return Err(damaged("its first edit is missing", at));
     }
-    let is_whole = at == data.len();
-    let end = End { salt, next_edit: number, at: at as u64, first };
-    Ok((manifest, is_whole.then_some(end)))
+    let is_present = header.version == VERSION;
+    let is_whole = at == data.len() && is_present;
+    let last = header.first + u64::from(number) - 2;
+    let end = End { salt, next_edit: number, at: at as u64, first, last, chain };
+    let first = is_present.then_some(header.first);
+    Ok(History { manifest, end: is_whole.then_some(end), first, chains, removed })
 }
 
 /// Reads the edit that starts at `at`, and the position of the next one. `None`: the edit is
@@ -184,21 +276,23 @@ mod tests {
     use crate::model::TableId;
 
     const SALT: u32 = 0xfeed_beef;
+    /// Number of the first edit.
+    const FIRST: u64 = 40;
 
     /// Successive manifests, of which the first has enough files for several sectors, and the file
     /// with all of them.
     fn history() -> (Vec<Manifest>, Vec<u8>) {
-        let files = (1..60).map(|id| (id, FileEntry::new(id, id))).collect();
+        let files = (1..60).map(|id| (id, FileEntry::new(id, id, id))).collect();
         let tables = [(TableId(7), TableVersion { truncated: 3, files })].into();
         let mut manifest = Manifest { flushed: 5, next_file: 60, tables, ..Manifest::empty(1, 2) };
-        let mut bytes = begin(&manifest, SALT);
+        let (mut bytes, _) = begin(&manifest, SALT, FIRST, &[]);
         let mut all = vec![manifest.clone()];
         for number in 2..6 {
             let old = manifest.clone();
             let files = &mut manifest.tables.get_mut(&TableId(7)).expect("there").files;
             // Edits of one sector, and the last of several.
             let new = if number == 5 { 40 } else { 1 };
-            let added = (0..new).map(|n| FileEntry::new(manifest.next_file + n, 1));
+            let added = (0..new).map(|n| FileEntry::new(manifest.next_file + n, 1, manifest.next_file + n));
             files.extend(added.map(|file| (file.id, file)));
             files.pop_first();
             manifest.next_file += new;
@@ -209,7 +303,7 @@ mod tests {
     }
 
     fn read_vec(bytes: Vec<u8>) -> Result<Manifest, Unusable> {
-        read(&bytes.into()).map(|(manifest, _)| manifest)
+        read(&bytes.into()).map(|history| history.manifest)
     }
 
     #[test]
@@ -230,9 +324,11 @@ mod tests {
     #[test]
     fn torn_manifest_is_not_continued() {
         let (all, bytes) = history();
-        let end = |bytes: Vec<u8>| read(&bytes.into()).expect("reads").1;
-        let first = begin(&all[0], SALT).len() as u64;
-        let whole = End { salt: SALT, next_edit: 6, at: bytes.len() as u64, first };
+        let end = |bytes: Vec<u8>| read(&bytes.into()).expect("reads").end;
+        let first = begin(&all[0], SALT, FIRST, &[]).0.len() as u64;
+        let chain = *read(&bytes.clone().into()).expect("reads").chains.last().expect("some");
+        let (at, last) = (bytes.len() as u64, FIRST + 4);
+        let whole = End { salt: SALT, next_edit: 6, at, first, last, chain };
         assert_eq!(end(bytes.clone()), Some(whole));
         assert_eq!(end(bytes[..bytes.len() - SECTOR].to_vec()), None, "its last edit is torn");
     }
@@ -240,7 +336,7 @@ mod tests {
     #[test]
     fn tail_torn_at_any_sector_loses_only_the_torn_edit() {
         let (all, bytes) = history();
-        let first = begin(&all[0], SALT).len();
+        let first = begin(&all[0], SALT, FIRST, &[]).0.len();
         for end in first..bytes.len() {
             let read = read_vec(bytes[..end].to_vec()).expect("a torn tail is no damage");
             assert!(all[..all.len() - 1].contains(&read), "cut at {end}");
@@ -258,20 +354,51 @@ mod tests {
     #[test]
     fn missing_edit_before_others_is_damage() {
         let (all, bytes) = history();
-        let first = begin(&all[0], SALT).len();
+        let first = begin(&all[0], SALT, FIRST, &[]).0.len();
         let mut missing = bytes.clone();
         missing[first..first + SECTOR].fill(0);
         let read = read_vec(missing).expect_err("damage");
         assert_eq!(read, Unusable::Damaged(format!("an edit before valid ones is missing, at byte {first}")));
     }
 
+    /// A file cut behind a whole edit is valid by itself. Its last number tells that it was cut.
+    #[test]
+    fn cut_changes_the_last_number_and_no_chain() {
+        let (_, bytes) = history();
+        let whole = read(&bytes.clone().into()).expect("reads");
+        assert_eq!((whole.last().map(|last| last.0), whole.edits()), (Some(FIRST + 4), 5));
+        let mut numbers = Vec::new();
+        for end in (SECTOR..bytes.len()).step_by(SECTOR) {
+            let Ok(cut) = read(&Bytes::copy_from_slice(&bytes[..end])) else { continue };
+            let (last, chain) = cut.last().expect("it has numbers");
+            assert_eq!(whole.chain_of(last), Some(chain));
+            assert_eq!(cut.chain_of(last + 1), None);
+            numbers.push(last);
+        }
+        numbers.dedup();
+        assert_eq!(numbers, [FIRST, FIRST + 1, FIRST + 2, FIRST + 3]);
+        assert_eq!((whole.chain_of(FIRST - 1), whole.chain_of(FIRST + 5)), (None, None));
+    }
+
+    #[test]
+    fn removed_files_are_noted_with_their_seals() {
+        let (all, bytes) = history();
+        let removed = read(&bytes.into()).expect("reads").removed;
+        let gone = |id: &u64| !all.last().expect("some").tables[&TableId(7)].files.contains_key(id);
+        let expected: BTreeMap<u64, u64> = (1..60).filter(gone).map(|id| (id, id)).collect();
+        assert_eq!(removed, expected);
+        let (bytes, _) = begin(&all[0], SALT, FIRST, &[(900, 7)]);
+        let again = read(&bytes.into()).expect("reads");
+        assert_eq!((again.removed, again.manifest), ([(900, 7)].into(), all[0].clone()));
+    }
+
     #[test]
     fn other_version_is_refused() {
-        for version in [VERSION - 1, VERSION + 1] {
-            let mut bytes = begin(&Manifest::empty(0, 1), SALT);
+        for version in [VERSION_UNNUMBERED - 1, VERSION + 1] {
+            let (mut bytes, _) = begin(&Manifest::empty(0, 1), SALT, FIRST, &[]);
             bytes[8] = version as u8;
-            let crc = crc32c::crc32c(&bytes[..24]);
-            bytes[24..28].copy_from_slice(&crc.to_le_bytes());
+            let crc = crc32c::crc32c(&bytes[..40]);
+            bytes[40..44].copy_from_slice(&crc.to_le_bytes());
             assert_eq!(read_vec(bytes), Err(Unusable::Version(version)));
         }
     }

@@ -3,6 +3,8 @@
 //! ```text
 //!  DIR/LOCK                   held by shard 0 of the server that has the folder open
 //!  DIR/shards                 layout version, sharding, current generation, checksum
+//!  DIR/marks/shard-0003.2     how far manifest and log of that shard go, see mark.rs
+//!  DIR/aside/                 files that a start could not prove to be superseded
 //!  DIR/shard-0003/            a shard of generation 0
 //!  DIR/shard-0003.2/          a shard of generation 2
 //!    LOCK                     held by the server that has the shard open
@@ -63,6 +65,11 @@ impl Layout {
                     return Err(StorageError::corrupt(path, "it is missing, although the folder holds data"));
                 }
             }
+            // A mark is written when its shard has a manifest.
+            let marks = env.list(&root.join("marks")).await.unwrap_or_default();
+            if marks.iter().any(|name| generation_of(name).is_some()) {
+                return Err(StorageError::corrupt(path, "it is missing, although shards have been in use"));
+            }
             return Ok(None);
         }
         let text = String::from_utf8_lossy(&read_all(env, &path).await?).into_owned();
@@ -104,7 +111,8 @@ impl Layout {
         put.await.map_err(|error| StorageError::io("write", &path, error))
     }
 
-    /// Removes the shards of other generations.
+    /// Removes the shards of other generations, and their marks. `recovery/generations.rs` proves
+    /// before that they are superseded.
     pub(crate) async fn clear(&self, env: &dyn Env, root: &Path) -> Result<(), StorageError> {
         let mut removed = false;
         for name in list(env, root).await? {
@@ -113,7 +121,18 @@ impl Layout {
                 removed = true;
             }
         }
-        if removed { sync(env, root).await } else { Ok(()) }
+        if removed {
+            sync(env, root).await?;
+        }
+        // Marks go last: a shard without one is not in use.
+        let marks = root.join("marks");
+        for name in env.list(&marks).await.unwrap_or_default() {
+            if generation_of(&name).is_some_and(|generation| generation != self.generation) {
+                let gone = env.remove(&marks.join(name)).await;
+                gone.map_err(|error| StorageError::io("remove a leftover", &marks, error))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -122,7 +141,7 @@ fn checksum(text: &str) -> String {
 }
 
 /// Returns the generation of a shard's folder by its name; `None` if it is not a shard's.
-fn generation_of(name: &str) -> Option<u64> {
+pub(crate) fn generation_of(name: &str) -> Option<u64> {
     let rest = name.strip_prefix("shard-")?;
     let (shard, generation) = rest.split_once('.').unwrap_or((rest, "0"));
     shard.parse::<u32>().ok()?;

@@ -15,6 +15,8 @@
 //!         7 count varint, each: segment u64          log segments that are not flushed
 //!         8 record u64                               log records up to this one were durable
 //!         9 table u128 | file u64 | generation u64 | shard u32 | seal u64   origin of the file
+//!        10 table u128 | file u64 | bytes u64 | checksum of the footer u32   identity of the file
+//!        11 file u64 | seal u64   an earlier edit removed the file, which may still be on the disk
 //! ```
 //!
 //! The manifest is also kept in memory. An edit is made from the change, so that its cost depends
@@ -23,10 +25,12 @@
 //! The log continues in segments after the last one named (point 6 of `segment.rs`). If none is
 //! named the log is empty: the server was shut down in order, and the next start reads no log.
 //!
-//! `edits.rs` describes the layout of edits in the file.
+//! `edits.rs` describes the layout of edits in the file, and `mark.rs` a file outside of the shard's
+//! folder that tells how far the manifest goes.
 
 pub(crate) mod edits;
 pub(crate) mod layout;
+pub(crate) mod mark;
 pub(crate) mod versions;
 
 use std::collections::BTreeMap;
@@ -38,8 +42,8 @@ use crate::model::TableId;
 use crate::model::codec::{Malformed, Reader, put_i64, put_u32, put_u64, put_u128, put_varint};
 
 pub(crate) const MAGIC: u64 = 0x3130_4e41_4d4c_4146; // "FALMAN01"
-/// Format version that this program reads and writes.
-pub(crate) const VERSION: u32 = 4;
+/// Format version that this program writes. It also reads version 4.
+pub(crate) const VERSION: u32 = 5;
 
 const FLUSHED: u8 = 1;
 const NEXT_FILE: u8 = 2;
@@ -50,6 +54,8 @@ const CUT: u8 = 6;
 const LOG: u8 = 7;
 const DURABLE: u8 = 8;
 const ORIGIN: u8 = 9;
+const IDENTITY: u8 = 10;
+const REMOVED: u8 = 11;
 
 /// Size of an owner in an edit.
 const OWNER_BYTES: usize = 12;
@@ -59,6 +65,9 @@ const OWNER_BYTES: usize = 12;
 pub(crate) struct Manifest {
     pub(crate) shard: u32,
     pub(crate) shards: u32,
+    /// Random number that tells the shard's files from those of other shards. 0 until a manifest of
+    /// version 4 is written anew.
+    pub(crate) stamp: u64,
     /// Log records up to this one are in table files.
     pub(crate) flushed: u64,
     /// The number of the next file. Numbers are not reused.
@@ -88,8 +97,7 @@ pub(crate) struct FileEntry {
     /// Number of the run. Its files are fragments of one sorted sequence, and their tokens do not
     /// overlap.
     pub(crate) run: u64,
-    /// Number that seeds the checksums of the file. It is the file's number in the shard that wrote
-    /// it.
+    /// Number that seeds the checksums of the file: [`seal_of`] of the shard that wrote it.
     pub(crate) seal: u64,
     /// Only partitions that all of these shards own count. Empty for a file that this shard wrote:
     /// all partitions count.
@@ -100,6 +108,30 @@ pub(crate) struct FileEntry {
     /// The shard that wrote the file, if not this one. Files with equal origins are links to one
     /// file.
     pub(crate) origin: Option<Origin>,
+    /// `None`: an earlier version wrote the entry.
+    pub(crate) identity: Option<Identity>,
+}
+
+/// What tells a file from an older copy and from any other file. The checksum of the footer covers
+/// the checksums of everything in the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    pub(crate) bytes: u64,
+    pub(crate) footer: u32,
+}
+
+/// Returns the seal of a file that the shard with this stamp writes. Different numbers of one shard
+/// have different seals, and seals of two shards are equal by chance only. Without a stamp it is the
+/// number.
+pub(crate) fn seal_of(stamp: u64, file: u64) -> u64 {
+    if stamp == 0 {
+        return file;
+    }
+    // The finalizer of splitmix64, which maps 64 bits one to one.
+    let mut z = stamp.wrapping_add(file.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 /// Identity of a file within the data folder, by the shard that wrote it.
@@ -112,8 +144,8 @@ pub(crate) struct Origin {
 
 impl FileEntry {
     /// Returns the entry of a file that this shard wrote.
-    pub(crate) fn new(id: u64, run: u64) -> FileEntry {
-        FileEntry { id, run, seal: id, owners: Vec::new(), from: i64::MIN, origin: None }
+    pub(crate) fn new(id: u64, run: u64, seal: u64) -> FileEntry {
+        FileEntry { id, run, seal, owners: Vec::new(), from: i64::MIN, origin: None, identity: None }
     }
 
     /// Returns true if a partition with this token counts.
@@ -183,7 +215,17 @@ impl Manifest {
     }
 
     /// Applies an edit.
+    #[cfg(test)]
     pub(crate) fn apply(&mut self, edit: Bytes) -> Result<(), Malformed> {
+        self.apply_noting(edit, |_, _| ())
+    }
+
+    /// Applies an edit. Calls `removed` with number and seal of every file that is removed.
+    pub(crate) fn apply_noting(
+        &mut self,
+        edit: Bytes,
+        mut removed: impl FnMut(u64, u64),
+    ) -> Result<(), Malformed> {
         let mut reader = Reader::new(edit);
         while reader.rest() > 0 {
             match reader.u8()? {
@@ -194,7 +236,8 @@ impl Manifest {
                     self.log = (0..count).map(|_| reader.u64()).collect::<Result<_, _>>()?;
                 }
                 DURABLE => self.durable = reader.u64()?,
-                kind @ (TRUNCATED | FILE | GONE | CUT | ORIGIN) => {
+                REMOVED => removed(reader.u64()?, reader.u64()?),
+                kind @ (TRUNCATED | FILE | GONE | CUT | ORIGIN | IDENTITY) => {
                     let id = TableId(reader.u128()?);
                     let table = self.tables.entry(id).or_default();
                     match kind {
@@ -213,8 +256,14 @@ impl Manifest {
                             let origin = Origin { generation, shard, seal };
                             table.files.get_mut(&file).ok_or(Malformed)?.origin = Some(origin);
                         }
+                        IDENTITY => {
+                            let file = reader.u64()?;
+                            let identity = Identity { bytes: reader.u64()?, footer: reader.u32()? };
+                            table.files.get_mut(&file).ok_or(Malformed)?.identity = Some(identity);
+                        }
                         _ => {
-                            table.files.remove(&reader.u64()?);
+                            let gone = table.files.remove(&reader.u64()?);
+                            gone.iter().for_each(|file| removed(file.id, file.seal));
                         }
                     }
                     if *table == TableVersion::default() {
@@ -413,6 +462,20 @@ fn put_file(out: &mut Vec<u8>, table: TableId, file: &FileEntry) {
         put_u32(out, origin.shard);
         put_u64(out, origin.seal);
     }
+    if let Some(identity) = file.identity {
+        out.push(IDENTITY);
+        put_u128(out, table.0);
+        put_u64(out, file.id);
+        put_u64(out, identity.bytes);
+        put_u32(out, identity.footer);
+    }
+}
+
+/// Encodes a file that an earlier edit removed and that may still be on the disk.
+pub(crate) fn put_removed(out: &mut Vec<u8>, file: u64, seal: u64) {
+    out.push(REMOVED);
+    put_u64(out, file);
+    put_u64(out, seal);
 }
 
 fn read_file(reader: &mut Reader) -> Result<FileEntry, Malformed> {
@@ -422,7 +485,7 @@ fn read_file(reader: &mut Reader) -> Result<FileEntry, Malformed> {
         let sharding = Sharding { shards: reader.u32()?, ignore_msb: reader.u32()? };
         owners.push(Owner { sharding, shard: reader.u32()? });
     }
-    Ok(FileEntry { id, run, seal, owners, from: i64::MIN, origin: None })
+    Ok(FileEntry { owners, ..FileEntry::new(id, run, seal) })
 }
 
 #[cfg(test)]
@@ -436,12 +499,14 @@ mod tests {
     fn sample() -> Manifest {
         let owner = Owner { sharding: Sharding { shards: 2, ignore_msb: 12 }, shard: 1 };
         let origin = Some(Origin { generation: 3, shard: 1, seal: 1 });
-        let shared = FileEntry { id: 7, run: 3, seal: 1, owners: vec![owner, owner], from: -5, origin };
-        let first = TableVersion { truncated: 9, files: files([FileEntry::new(4, 4), shared]) };
-        let second = TableVersion { truncated: 0, files: files([FileEntry::new(5, 4)]) };
+        let identity = Some(Identity { bytes: 4096, footer: 0xfeed });
+        let owners = vec![owner, owner];
+        let shared = FileEntry { owners, from: -5, origin, identity, ..FileEntry::new(7, 3, 1) };
+        let first = TableVersion { truncated: 9, files: files([FileEntry::new(4, 4, 4), shared]) };
+        let second = TableVersion { truncated: 0, files: files([FileEntry::new(5, 4, 5)]) };
         let tables = [(TableId(5), first), (TableId(6), second)].into();
         let log = vec![3, 4, 6];
-        Manifest { shard: 1, shards: 2, flushed: 77, next_file: 8, log, durable: 79, tables }
+        Manifest { flushed: 77, next_file: 8, log, durable: 79, tables, ..Manifest::empty(1, 2) }
     }
 
     fn check(old: &Manifest, new: &Manifest) {
@@ -459,7 +524,7 @@ mod tests {
         let mut other = sample();
         other.tables.remove(&TableId(5));
         let files = &mut other.tables.get_mut(&TableId(6)).expect("there").files;
-        files.insert(9, FileEntry::new(9, 4));
+        files.insert(9, FileEntry::new(9, 4, 9));
         files.remove(&5);
         check(&full, &other);
         check(&other, &full);
@@ -480,7 +545,7 @@ mod tests {
             assert_eq!(read, manifest);
             manifest.clone()
         };
-        change(&|edit| edit.add(second, FileEntry::new(8, 8)));
+        change(&|edit| edit.add(second, FileEntry::new(8, 8, 8)));
         change(&|edit| edit.cut(second, 8, 17));
         change(&|edit| edit.remove(second, 5));
         let truncated = change(&|edit| edit.truncate(first, 99));
@@ -501,10 +566,10 @@ mod tests {
     fn edit_among_thousands_of_files_is_as_long_as_among_ten() {
         let edit_bytes = |count: u64| {
             let mut manifest = Manifest::empty(0, 1);
-            let all = (1..=count).map(|id| FileEntry::new(id, id));
+            let all = (1..=count).map(|id| FileEntry::new(id, id, id));
             manifest.tables.insert(TableId(5), TableVersion { truncated: 0, files: files(all) });
             let mut edit = Edit::default();
-            edit.add(TableId(5), FileEntry::new(count + 1, count + 1));
+            edit.add(TableId(5), FileEntry::new(count + 1, count + 1, count + 1));
             edit.encode(&manifest).len()
         };
         assert_eq!(edit_bytes(10), edit_bytes(4096));

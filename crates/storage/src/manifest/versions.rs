@@ -13,6 +13,7 @@ use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
 use crate::manifest::Manifest;
 use crate::manifest::edits::{self, End};
+use crate::manifest::mark::{Facts, create_mark};
 
 /// A manifest below this many bytes is not rewritten: 126 edits of one sector after the smallest
 /// snapshot.
@@ -30,21 +31,27 @@ pub(crate) struct Versions {
     next_edit: u32,
     end: u64,
     rewrite_at: u64,
+    /// Number of the last edit over the life of the shard, and its chain.
+    pub(crate) last: u64,
+    pub(crate) chain: u32,
 }
 
 impl Versions {
-    /// Writes a new file and replaces the old one.
+    /// Writes a new file and replaces the old one. `number` is that of its first edit. `removed` are
+    /// files that earlier edits removed and that may still be on the disk, with their seals.
     pub(crate) async fn begin(
         env: &dyn Env,
         dir: &Path,
         manifest: &Manifest,
+        number: u64,
+        removed: &[(u64, u64)],
     ) -> Result<Versions, StorageError> {
         let salt = env.random() as u32;
-        let bytes = edits::begin(manifest, salt);
+        let (bytes, chain) = edits::begin(manifest, salt, number, removed);
         let end = bytes.len() as u64;
         let file = put_file(env, dir, "manifest", bytes).await?;
         let rewrite_at = REWRITE_BYTES_MIN.max(REWRITE_FACTOR * end);
-        Ok(Versions { file, salt, next_edit: 2, end, rewrite_at })
+        Ok(Versions { file, salt, next_edit: 2, end, rewrite_at, last: number, chain })
     }
 
     /// Continues a complete file. Its contents are rewritten in place and synced: an edit whose
@@ -64,10 +71,10 @@ impl Versions {
             env.sync_dir(dir).await?;
             Ok(file)
         };
-        let End { salt, next_edit, at, first } = end;
+        let End { salt, next_edit, at, first, last, chain } = end;
         let rewrite_at = REWRITE_BYTES_MIN.max(REWRITE_FACTOR * first);
         match keep.await.map_err(|error| StorageError::io("write", &path, error)) {
-            Ok(file) => Ok(Some(Versions { file, salt, next_edit, end: at, rewrite_at })),
+            Ok(file) => Ok(Some(Versions { file, salt, next_edit, end: at, rewrite_at, last, chain })),
             Err(error) if error.is_full() => Ok(None),
             Err(error) => Err(error),
         }
@@ -88,8 +95,23 @@ impl Versions {
         write.await.map_err(|error| StorageError::io("write", dir.join("manifest"), error))?;
         self.next_edit += 1;
         self.end += len;
+        self.last += 1;
+        self.chain = edits::chain_after(self.chain, edit);
         Ok(self)
     }
+}
+
+/// Writes the first manifest of a shard, and its mark.
+pub(crate) async fn create(
+    env: &dyn Env,
+    dir: &Path,
+    manifest: &Manifest,
+) -> Result<(Versions, Facts), StorageError> {
+    let versions = Versions::begin(env, dir, manifest, 1, &[]).await?;
+    let Manifest { shard, stamp, durable, .. } = *manifest;
+    let facts = Facts { shard, stamp, edit: versions.last, chain: versions.chain, durable };
+    create_mark(env, dir, &facts).await?;
+    Ok((versions, facts))
 }
 
 /// Writes a file under another name, syncs it and renames it into place.

@@ -10,12 +10,15 @@ use std::sync::Arc;
 use crate::env::Env;
 use crate::error::StorageError;
 use crate::event::EventSink;
-use crate::log::replay::Replay;
-use crate::manifest::FileEntry;
+use crate::log::replay::{Other, Replay};
+use crate::log::segment_path;
 use crate::manifest::layout::{enter, lock};
+use crate::manifest::{FileEntry, Manifest};
 use crate::on_lanes::OnLanes;
 use crate::options::Groups;
-use crate::recovery::read_manifest;
+use crate::recovery::generations::check_generations;
+use crate::recovery::leftovers::table_leftovers;
+use crate::recovery::shard_files::read_shard;
 use crate::table::file::{TableFile, table_name};
 use crate::table::part::Part;
 
@@ -74,6 +77,7 @@ pub(crate) async fn check_in(
     mut progress: impl FnMut(&Checked),
 ) -> Result<Vec<Checked>, StorageError> {
     let (layout, held) = enter(env, root).await?;
+    check_generations(env, root, &layout).await?;
     let mut locks = vec![held];
     let mut all = Vec::new();
     for shard in 0..layout.sharding.shards {
@@ -102,7 +106,15 @@ async fn check_shard(
     checked: &mut Checked,
     progress: &mut impl FnMut(&Checked),
 ) -> Result<(), StorageError> {
-    let manifest = read_manifest(env, dir, checked.shard, shards).await?;
+    let files = read_shard(env, dir, checked.shard, shards).await?;
+    if let Some(files) = &files {
+        files.mark_damage.iter().for_each(|error| checked.damage(error.clone()));
+        for leftover in table_leftovers(env, dir, files).await? {
+            leftover.damage().into_iter().for_each(|error| checked.damage(error));
+        }
+    }
+    let empty = || Manifest::empty(checked.shard, shards);
+    let manifest = files.map_or_else(empty, |files| files.history.manifest);
     checked.files = manifest.files().count() as u64;
     for (_, file) in manifest.files() {
         let path = dir.join("tables").join(table_name(file.id));
@@ -112,6 +124,12 @@ async fn check_shard(
     }
     let mut replay = Replay::open(env, &dir.join("log"), checked.shard, &manifest).await?;
     checked.records = replay.finish().await?;
+    for (segment, other) in replay.others {
+        if let Other::Unknown(because) = other {
+            let path = segment_path(&dir.join("log"), segment);
+            checked.damage(StorageError::corrupt(path, because));
+        }
+    }
     Ok(())
 }
 

@@ -3,12 +3,14 @@
 //!
 //! 1. Take the locks. Shard 0 is opened first, and reshards the folder if its number of shards
 //!    differs.
-//! 2. Read the manifest. A folder without one must be empty.
-//! 3. Remove table files that the manifest does not name, left by a crash. On a full disk this
-//!    frees space for the rest.
-//! 4. Open the table files that it names.
-//! 5. Read the log segments that it names, one by one. Check that there is no gap between the first
+//! 2. Read the manifest, and prove by the mark that it has not lost its end (`shard_files.rs`). A
+//!    folder without one must be empty.
+//! 3. Open the table files that it names.
+//! 4. Read the log segments that it names, one by one. Check that there is no gap between the first
 //!    record that is not flushed and the last one that was durable (`replay.rs`).
+//! 5. Remove log segments and table files that nothing names, left by a crash, if they are proven to
+//!    be superseded. Move others aside (`leftovers.rs`). Nothing is removed before all of the above
+//!    is known to be intact. On a full disk this frees space for the rest.
 //! 6. Create a new segment, and name it in the manifest (`shard/open.rs`).
 //!
 //! Steps 1 to 5 need no disk space, so a shard on a full disk can be read.
@@ -20,30 +22,34 @@
 
 pub(crate) mod check;
 pub(crate) mod damage;
+pub(crate) mod generations;
+pub(crate) mod leftovers;
 pub(crate) mod reshard;
+pub(crate) mod shard_files;
 pub(crate) mod snapshot;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use rustc_hash::FxHashSet;
-
 use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
 use crate::event::{Event, FlushReason, Recovery};
 use crate::log::bound::{FREE_IDLE, LogBound};
-use crate::log::replay::{Found, Replay};
+use crate::log::replay::{Found, Other, Replay};
 use crate::log::segment::SegmentHeader;
 use crate::log::{Recovered, Segment, segment_path};
-use crate::manifest::edits::{self, End};
-use crate::manifest::layout::{Layout, list, lock, make_shard, read_all};
-use crate::manifest::versions::Versions;
-use crate::manifest::{self, Manifest, Unusable};
+use crate::manifest::Manifest;
+use crate::manifest::edits::History;
+use crate::manifest::layout::{Layout, lock, make_shard};
+use crate::manifest::mark::{Facts, Mark, MarkRead, NEW_MARK_COUNT, mark_path};
+use crate::manifest::versions::{self, Versions};
 use crate::options::Options;
 use crate::recovery::damage::open_or_contain;
+use crate::recovery::generations::check_generations;
+use crate::recovery::leftovers::{clear_leftovers, move_aside, table_leftovers};
 use crate::recovery::reshard::reshard;
+use crate::recovery::shard_files::{ShardFiles, read_shard};
 use crate::state::{State, Table};
 use crate::table::file::table_name;
 use crate::table::runs::Files;
@@ -54,7 +60,7 @@ pub(crate) struct Opened {
     pub(crate) dir: PathBuf,
     /// The locks of the folder.
     pub(crate) lock: Box<dyn Debug>,
-    pub(crate) manifest: (Manifest, Option<Versions>),
+    pub(crate) manifest: (Manifest, Option<Versions>, Option<(Mark, u64)>),
     /// The folder was created.
     pub(crate) is_new: bool,
     pub(crate) state: State,
@@ -65,85 +71,101 @@ pub(crate) struct Opened {
 }
 
 /// Takes steps 1 to 5. `root` is the data folder.
-pub(crate) async fn recover(env: &dyn Env, root: &Path, options: &Options) -> Result<Opened, StorageError> {
-    let (dir, lock) = enter(env, root, options).await?;
-    let (manifest, versions, is_new) = resume_manifest(env, &dir, options).await?;
-    remove_leftovers(env, &dir, &manifest).await?;
+pub(crate) async fn recover(
+    env: &Arc<dyn Env>,
+    root: &Path,
+    options: &Options,
+) -> Result<Opened, StorageError> {
+    let (dir, lock) = enter(&**env, root, options).await?;
+    let files = read_shard(&**env, &dir, options.shard, options.shards).await?;
+    let is_new = files.is_none();
+    let Resumed { mut manifest, versions, mark } = match &files {
+        Some(files) => resume_manifest(env, &dir, files).await?,
+        None => create_manifest(env, &dir, options).await?,
+    };
     let mut state = State::new(options);
     let began_ns = env.now_ns();
-    open_tables(env, &dir, folder_key(root), &manifest, &mut state).await?;
-    let (log, recovery) = recover_log(env, &dir.join("log"), options, &manifest, &mut state).await?;
+    open_tables(&**env, &dir, folder_key(root), &manifest, &mut state).await?;
+    let (log, recovery) = recover_log(&**env, &dir.join("log"), options, &manifest, &mut state).await?;
+    if let Some(files) = &files {
+        let above = clear(&**env, &dir, files, options).await?;
+        manifest.next_file = manifest.next_file.max(above);
+    }
     state.counts.replayed = recovery.records;
-    Ok(Opened { dir, lock, manifest: (manifest, versions), is_new, state, log, recovery, began_ns })
+    let manifest = (manifest, versions, Some(mark));
+    Ok(Opened { dir, lock, manifest, is_new, state, log, recovery, began_ns })
 }
 
-/// Reads the manifest of a shard; an empty one if the shard is new.
-pub(crate) async fn read_manifest(
-    env: &dyn Env,
-    dir: &Path,
-    shard: u32,
-    shards: u32,
-) -> Result<Manifest, StorageError> {
-    let read = read_manifest_file(env, dir, shard, shards).await?;
-    Ok(read.map_or_else(|| Manifest::empty(shard, shards), |(manifest, ..)| manifest))
+/// The manifest of a shard, ready for edits.
+struct Resumed {
+    manifest: Manifest,
+    versions: Option<Versions>,
+    /// The mark, and the greatest number of an edit.
+    mark: (Mark, u64),
 }
 
-/// Reads the manifest and opens its file for more edits, if that is complete. Writes the first one
-/// of a new shard.
+/// Returns a stamp for a shard's files.
+pub(crate) fn new_stamp(env: &dyn Env) -> u64 {
+    env.random().max(1)
+}
+
+/// Writes the manifest and the mark of a new shard.
+async fn create_manifest(env: &Arc<dyn Env>, dir: &Path, options: &Options) -> Result<Resumed, StorageError> {
+    let stamp = new_stamp(&**env);
+    let manifest = Manifest { stamp, ..Manifest::empty(options.shard, options.shards) };
+    let (versions, facts) = versions::create(&**env, dir, &manifest).await?;
+    let mark = Mark::new(env.clone(), dir.to_owned(), Some(NEW_MARK_COUNT), facts);
+    let last = versions.last;
+    Ok(Resumed { manifest, versions: Some(versions), mark: (mark, last) })
+}
+
+/// Opens the file of the manifest for more edits, if it is complete. Otherwise the next edit writes
+/// a new file, without the torn edit.
 async fn resume_manifest(
-    env: &dyn Env,
+    env: &Arc<dyn Env>,
     dir: &Path,
-    options: &Options,
-) -> Result<(Manifest, Option<Versions>, bool), StorageError> {
-    match read_manifest_file(env, dir, options.shard, options.shards).await? {
-        Some((manifest, data, Some(end))) => {
-            Ok((manifest, Versions::resume(env, dir, data, end).await?, false))
-        }
-        // The next edit writes a new file, without the torn edit.
-        Some((manifest, _, None)) => Ok((manifest, None, false)),
-        None => {
-            let manifest = Manifest::empty(options.shard, options.shards);
-            let versions = Versions::begin(env, dir, &manifest).await?;
-            Ok((manifest, Some(versions), true))
-        }
+    files: &ShardFiles,
+) -> Result<Resumed, StorageError> {
+    let History { manifest, end, .. } = &files.history;
+    let mut manifest = manifest.clone();
+    if manifest.stamp == 0 {
+        manifest.stamp = new_stamp(&**env);
     }
+    let versions = match end {
+        Some(end) => Versions::resume(&**env, dir, files.data.clone(), *end).await?,
+        None => None,
+    };
+    let (last, chain) = files.history.last().unwrap_or((0, 0));
+    let Manifest { shard, stamp, .. } = manifest;
+    let known = files.known_facts();
+    let durable = known.map_or(0, |facts| facts.durable);
+    let facts = known.unwrap_or(Facts { shard, stamp, edit: last, chain, durable });
+    let mark = Mark::new(env.clone(), dir.to_owned(), files.mark_count(), facts);
+    Ok(Resumed { manifest, versions, mark: (mark, last) })
 }
 
-/// A manifest, its encoded file, and the position of the next edit.
-type ManifestFile = (Manifest, Bytes, Option<End>);
-
-/// Reads the manifest of a shard; `None` if the shard is new.
-async fn read_manifest_file(
+/// Removes or moves aside table files that nothing names, and a mark that is not valid. Returns a
+/// number above those of all table files that stay.
+async fn clear(
     env: &dyn Env,
     dir: &Path,
-    shard: u32,
-    shards: u32,
-) -> Result<Option<ManifestFile>, StorageError> {
-    let path = dir.join("manifest");
-    if !list(env, dir).await?.iter().any(|name| name == "manifest") {
-        // The manifest is the first file written.
-        let mut others = list(env, &dir.join("tables")).await?;
-        others.append(&mut list(env, &dir.join("log")).await?);
-        if !others.is_empty() {
-            return Err(StorageError::corrupt(&path, "it is missing, although the folder holds data"));
+    files: &ShardFiles,
+    options: &Options,
+) -> Result<u64, StorageError> {
+    let sink = &options.event_sink;
+    let leftovers = table_leftovers(env, dir, files).await?;
+    let above = clear_leftovers(env, leftovers, sink).await?;
+    if let Some(error) = &files.mark_damage {
+        sink.send(&Event::MarkLost { error: error.clone() });
+        if !matches!(files.mark, MarkRead::Missing) {
+            let because = "it is no valid mark of this shard".to_owned();
+            match move_aside(env, &mark_path(dir), because, sink).await {
+                Err(error) if !error.is_full() => return Err(error),
+                _ => {}
+            }
         }
-        return Ok(None);
     }
-    let data = read_all(env, &path).await?;
-    let (mut manifest, end) = edits::read(&data).map_err(|why| match why {
-        Unusable::Damaged(what) => StorageError::corrupt(&path, what),
-        Unusable::Version(found) => {
-            StorageError::UnknownFormat { path: path.clone(), found, known: manifest::VERSION }
-        }
-    })?;
-    if (manifest.shard, manifest.shards) != (shard, shards) {
-        return Err(StorageError::corrupt(
-            &path,
-            format!("it belongs to shard {} of {}", manifest.shard, manifest.shards),
-        ));
-    }
-    manifest.tidy();
-    Ok(Some((manifest, data, end)))
+    Ok(above)
 }
 
 /// Takes the locks, and creates the folder of the shard if necessary. Shard 0 also holds the lock
@@ -157,7 +179,12 @@ async fn enter(
     made.map_err(|error| StorageError::io("create the data folder", root, error))?;
     let folder = if options.shard == 0 { Some(lock(env, root, root).await?) } else { None };
     let mut layout = match Layout::read(env, root).await? {
-        Some(layout) => layout,
+        Some(layout) => {
+            if options.shard == 0 {
+                check_generations(env, root, &layout).await?;
+            }
+            layout
+        }
         None => {
             let layout = Layout::new(0, options.shards);
             layout.write(env, root, options.shard).await?;
@@ -170,7 +197,7 @@ async fn enter(
             return Err(StorageError::ShardCount { path: root.into(), folder, asked });
         }
         let from = layout.sharding.shards;
-        layout = reshard(env, root, &layout, options.shards, options.segment_bytes).await?;
+        layout = reshard(env, root, &layout, options).await?;
         options.event_sink.send(&Event::Resharded { from, to: options.shards });
     }
     if options.shard == 0 {
@@ -180,24 +207,6 @@ async fn enter(
     make_shard(env, &dir).await?;
     let own = lock(env, root, &dir).await?;
     Ok((dir, Box::new((own, folder))))
-}
-
-/// Removes table files that the manifest does not name. On a full disk, one that cannot be removed
-/// stays.
-async fn remove_leftovers(env: &dyn Env, dir: &Path, manifest: &Manifest) -> Result<(), StorageError> {
-    let dir = dir.join("tables");
-    let named: FxHashSet<String> = manifest.files().map(|(_, file)| table_name(file.id)).collect();
-    for name in list(env, &dir).await? {
-        if name.ends_with(".table") && !named.contains(&name) {
-            let path = dir.join(name);
-            let removed = env.remove(&path).await;
-            match removed.map_err(|error| StorageError::io("remove a leftover", &path, error)) {
-                Err(error) if !error.is_full() => return Err(error),
-                _ => {}
-            }
-        }
-    }
-    Ok(())
 }
 
 async fn open_tables(
@@ -265,23 +274,27 @@ async fn recover_log(
     let segments = replay.found.len() as u64;
     let files = manifest.files().count() as u64;
     let recovery = Recovery { files, segments, records: replayed, bytes: length, ..Recovery::default() };
-    let Replay { all, found, last, .. } = replay;
+    let Replay { all, found, others, last, .. } = replay;
     let mut recovered =
         Recovered { next_segment: all.last().map_or(1, |last| last + 1), last, ..Recovered::default() };
     recovered.bytes = length;
-    let mut live = FxHashSet::default();
     // Segments that the manifest names are kept even if all their records are flushed. Otherwise
     // the next start would miss them, unless another edit was durable before.
     for found in found {
-        live.insert(found.header.segment);
         let file = env.open(&found.path, Mode::Log).await;
         let file = file.map_err(|error| StorageError::io("open the log segment", &found.path, error))?;
         make_durable(&*file, &found).await?;
         let Found { path, bytes, header, last_record, .. } = found;
         recovered.sealed.push(Segment { file, path, header, bytes, last_record });
     }
-    for segment in all.into_iter().filter(|segment| !live.contains(segment)) {
+    for (segment, other) in others {
         let path = segment_path(dir, segment);
+        if let Other::Unknown(because) = other {
+            match move_aside(env, &path, because, &options.event_sink).await {
+                Err(error) if !error.is_full() => return Err(error),
+                _ => continue,
+            }
+        }
         recovered.free.extend(free_segment(env, path, segment, options, recovered.free.len()).await?);
     }
     Ok((recovered, recovery))
@@ -302,7 +315,7 @@ async fn make_durable(file: &dyn File, found: &Found) -> Result<(), StorageError
     synced.map_err(|error| StorageError::io("sync the log segment", &found.path, error))
 }
 
-/// Returns a free segment for reuse, without reading it. Removes it and returns `None` if there are
+/// Returns a free segment for reuse. Removes it and returns `None` if there are
 /// enough.
 async fn free_segment(
     env: &dyn Env,
@@ -315,8 +328,9 @@ async fn free_segment(
         && let Ok(file) = env.open(&path, Mode::Log).await
         && file.len().await.is_ok_and(|bytes| bytes == options.segment_bytes)
     {
-        let header = SegmentHeader::new(options.shard, segment, 0, 0);
-        return Ok(Some(Segment { file, path, header, bytes: options.segment_bytes, last_record: 0 }));
+        let bytes = options.segment_bytes;
+        let header = SegmentHeader { shard: options.shard, segment, salt: 0, durable: 0, bytes };
+        return Ok(Some(Segment { file, path, header, bytes, last_record: 0 }));
     }
     let removed = env.remove(&path).await;
     match removed.map_err(|error| StorageError::io("remove an old log segment", &path, error)) {

@@ -12,7 +12,8 @@
 //!    Check first that the process may open that many, with a margin for clients. Damaged files are
 //!    contained as at any start (`damage.rs`).
 //! 5. Replace `shards`: from then on the new generation is the current one.
-//! 6. Remove the old generation.
+//! 6. Remove the old generation. Files in it that cannot be proven to be superseded were moved aside
+//!    before step 5.
 //!
 //! After a crash or an error the old generation is current up to step 5, and the new one later. The
 //! next start removes the other. The old generation is never written to.
@@ -26,17 +27,19 @@ use schema::Sharding;
 
 use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
-use crate::log::replay::Replay;
+use crate::log::replay::{Other, Replay};
 use crate::log::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_header, seal_batch};
 use crate::log::segment_path;
 use crate::manifest::layout::{self, Layout, lock, make_shard};
-use crate::manifest::versions::Versions;
-use crate::manifest::{FileEntry, Manifest, Origin, Owner};
+use crate::manifest::{FileEntry, Manifest, Origin, Owner, seal_of, versions};
 use crate::model::codec::put_u32;
 use crate::model::encoded::put_mutations;
 use crate::model::{Mutation, TableId};
+use crate::options::Options;
 use crate::recovery::damage::{concerns_one_file, open_or_contain};
-use crate::recovery::read_manifest;
+use crate::recovery::leftovers::{move_aside, table_leftovers};
+use crate::recovery::new_stamp;
+use crate::recovery::shard_files::{read_manifest, read_shard};
 use crate::table::file::{TableFile, table_name, tokens_of};
 use crate::table::owners::may_own;
 use crate::table::shared::folder_key;
@@ -53,16 +56,16 @@ pub(crate) async fn reshard(
     env: &dyn Env,
     root: &Path,
     old: &Layout,
-    shards: u32,
-    segment_bytes: u64,
+    options: &Options,
 ) -> Result<Layout, StorageError> {
+    let (shards, segment_bytes) = (options.shards, options.segment_bytes);
     let new = Layout::new(old.generation + 1, shards);
     old.clear(env, root).await?;
     let mut parts = Vec::new();
     for shard in 0..shards {
         let dir = new.shard_dir(root, shard);
         make_shard(env, &dir).await?;
-        parts.push(Part::new(dir, shard, new, segment_bytes));
+        parts.push(Part::new(dir, (shard, new_stamp(env)), new, segment_bytes));
     }
     let (mut locks, mut all) = (Vec::new(), Vec::new());
     for shard in 0..old.sharding.shards {
@@ -70,32 +73,44 @@ pub(crate) async fn reshard(
         // An interrupted first start may not have created all of them.
         make_shard(env, &dir).await?;
         locks.push(lock(env, root, &dir).await?);
-        let manifest = read_manifest(env, &dir, shard, old.sharding.shards).await?;
+        let read = read_shard(env, &dir, shard, old.sharding.shards).await?;
+        let empty = Manifest::empty(shard, old.sharding.shards);
+        let manifest = read.as_ref().map_or(empty, |read| read.history.manifest.clone());
         let mut files = Vec::new();
         for (table, entry) in manifest.files() {
             let path = dir.join("tables").join(table_name(entry.id));
-            let tokens = match tokens_of(env, &path, entry.seal).await {
+            let tokens = match tokens_of(env, &path, entry).await {
                 // A damaged file may have any tokens. The new shards contain it when they open it.
                 Err(error) if concerns_one_file(&error) => (i64::MIN, i64::MAX),
                 tokens => tokens?,
             };
-            files.push(OldFile::new(table, entry, path, tokens, old, shard));
+            files.push(OldFile::new((table, entry), path, tokens, old, (shard, manifest.stamp)));
         }
-        all.push((dir, manifest, files));
+        all.push((dir, manifest, files, read));
     }
     for part in &mut parts {
-        let files = all.iter().flat_map(|(_, _, files)| files);
+        let files = all.iter().flat_map(|(_, _, files, _)| files);
         let own = files.filter_map(|file| part.entry(file).map(|entry| (file, entry))).collect();
         part.link_files(env, join(own, old.sharding)).await?;
     }
     check_limit(env, root, old, shards, &parts)?;
-    for (shard, (dir, manifest, _)) in (0..).zip(&all) {
-        split_log(env, dir, shard, manifest, &mut parts).await?;
+    let mut unknown = Vec::new();
+    for (shard, (dir, manifest, ..)) in (0..).zip(&all) {
+        unknown.append(&mut split_log(env, dir, shard, manifest, &mut parts).await?);
     }
     for part in &mut parts {
         part.finish(env).await?;
     }
     drop(open_all(env, root, new, shards).await?);
+    for (dir, _, _, read) in &all {
+        let Some(read) = read else { continue };
+        for leftover in table_leftovers(env, dir, read).await? {
+            unknown.extend(leftover.kept.map(|because| (leftover.path, because)));
+        }
+    }
+    for (path, because) in unknown {
+        move_aside(env, &path, because, &options.event_sink).await?;
+    }
     new.write(env, root, 0).await?;
     drop(locks);
     new.clear(env, root).await?;
@@ -116,13 +131,13 @@ pub(crate) struct OldFile {
 }
 
 impl OldFile {
+    /// Returns a file of the shard with this number and stamp.
     pub(crate) fn new(
-        table: TableId,
-        entry: &FileEntry,
+        (table, entry): (TableId, &FileEntry),
         path: PathBuf,
         (first, last): (i64, i64),
         old: &Layout,
-        shard: u32,
+        (shard, stamp): (u32, u64),
     ) -> OldFile {
         let mut entry = entry.clone();
         let writer = entry.owners.is_empty().then_some(Owner { sharding: old.sharding, shard });
@@ -130,8 +145,9 @@ impl OldFile {
             entry.owners.push(Owner { sharding: old.sharding, shard });
         }
         // A different seal comes from the data folder that the table was restored from. It is not
-        // unique in this folder.
-        if entry.origin.is_none() && entry.seal == entry.id {
+        // unique in this folder. Files of earlier versions have their number for a seal.
+        let is_own = entry.seal == entry.id || entry.seal == seal_of(stamp, entry.id);
+        if entry.origin.is_none() && is_own {
             entry.origin = Some(Origin { generation: old.generation, shard, seal: entry.seal });
         }
         let tokens = (first.max(entry.from), last);
@@ -242,14 +258,15 @@ async fn open_all(
     Ok(open)
 }
 
-/// Distributes the records that are only in the log of one old shard.
+/// Distributes the records that are only in the log of one old shard. Returns the segments that
+/// cannot be proven to be superseded, with the reasons.
 async fn split_log(
     env: &dyn Env,
     dir: &Path,
     shard: u32,
     manifest: &Manifest,
     parts: &mut [Part],
-) -> Result<(), StorageError> {
+) -> Result<Vec<(PathBuf, String)>, StorageError> {
     let mut replay = Replay::open(env, &dir.join("log"), shard, manifest).await?;
     while let Some((number, mutations)) = replay.next().await? {
         let counts = |mutation: &Mutation| {
@@ -263,7 +280,11 @@ async fn split_log(
             }
         }
     }
-    Ok(())
+    let unknown = replay.others.into_iter().filter_map(|(segment, other)| match other {
+        Other::Unknown(because) => Some((segment_path(&dir.join("log"), segment), because)),
+        _ => None,
+    });
+    Ok(unknown.collect())
 }
 
 /// A shard of the new generation, under construction.
@@ -275,9 +296,9 @@ struct Part {
 }
 
 impl Part {
-    fn new(dir: PathBuf, shard: u32, layout: Layout, segment_bytes: u64) -> Part {
+    fn new(dir: PathBuf, (shard, stamp): (u32, u64), layout: Layout, segment_bytes: u64) -> Part {
         let own = Owner { sharding: layout.sharding, shard };
-        let manifest = Manifest::empty(shard, layout.sharding.shards);
+        let manifest = Manifest { stamp, ..Manifest::empty(shard, layout.sharding.shards) };
         let log = NewLog {
             dir: dir.join("log"),
             shard,
@@ -330,7 +351,7 @@ impl Part {
         self.manifest.log = (1..=self.log.segments).collect();
         self.manifest.durable = self.log.written;
         layout::sync(env, &self.dir.join("tables")).await?;
-        Versions::begin(env, &self.dir, &self.manifest).await.map(drop)
+        versions::create(env, &self.dir, &self.manifest).await.map(drop)
     }
 }
 
@@ -401,10 +422,11 @@ impl NewLog {
         if !fits {
             self.segments += 1;
             let (id, salt) = (self.segments, env.random() as u32);
-            let header = SegmentHeader::new(self.shard, id, salt, self.written);
+            let bytes = self.segment_bytes.max(BLOCK as u64 + needed);
+            let header = SegmentHeader { shard: self.shard, segment: id, salt, durable: self.written, bytes };
             let make = async {
                 let file = env.open(&segment_path(&self.dir, id), Mode::Log).await?;
-                file.allocate(self.segment_bytes.max(BLOCK as u64 + needed)).await?;
+                file.allocate(bytes).await?;
                 file.write_durable(0, &encode_header(&header)).await?;
                 file.sync().await?;
                 env.sync_dir(&self.dir).await?;

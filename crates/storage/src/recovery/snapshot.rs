@@ -22,23 +22,25 @@ use rustc_hash::FxHashSet;
 use crate::background::Background;
 use crate::background::progress::Progress;
 use crate::compaction::tasks::TaskKind;
-use crate::env::Env;
+use crate::env::{Env, Mode};
 use crate::error::StorageError;
 use crate::event::EventSink;
-use crate::log::replay::Replay;
+use crate::log::replay::{Found, Replay};
+use crate::log::segment::{SegmentHeader, encode_header};
 use crate::manifest::layout::{self, Layout, enter, lock, make_shard};
-use crate::manifest::versions::Versions;
-use crate::manifest::{Manifest, TableVersion};
+use crate::manifest::{Manifest, TableVersion, versions};
 use crate::model::TableId;
 use crate::on_lanes::OnLanes;
 use crate::options::Groups;
-use crate::recovery::read_manifest;
+use crate::recovery::generations::check_generations;
+use crate::recovery::new_stamp;
 use crate::recovery::reshard::{copy, link_or_copy};
+use crate::recovery::shard_files::read_manifest;
 use crate::table::file::{TableFile, table_name};
 use crate::table::store::ManifestHold;
 
-/// A log segment, and the number of bytes to copy.
-pub(crate) type Tail = (PathBuf, u64);
+/// A log segment, and the header of its copy, which has the number of bytes to copy.
+pub(crate) type Tail = (PathBuf, SegmentHeader);
 
 /// The state of a shard for a snapshot. Until it is written or dropped, its table files are not
 /// removed, and flushes wait.
@@ -128,6 +130,7 @@ pub fn snapshot<'a>(
 
 pub(crate) async fn snapshot_in(env: &dyn Env, root: &Path, to: &Path) -> Result<(), StorageError> {
     let (layout, held) = enter(env, root).await?;
+    check_generations(env, root, &layout).await?;
     let mut locks = vec![held];
     for shard in 0..layout.sharding.shards {
         let (dir, copy) = (layout.shard_dir(root, shard), layout.shard_dir(to, shard));
@@ -137,7 +140,8 @@ pub(crate) async fn snapshot_in(env: &dyn Env, root: &Path, to: &Path) -> Result
         replay.finish().await?;
         let needed = replay.found.iter().filter(|found| found.last_record > manifest.flushed);
         let log = needed.clone().map(|found| found.header.segment).collect();
-        let tail = needed.map(|found| (found.path.clone(), found.bytes)).collect();
+        let part = |found: &Found| SegmentHeader { bytes: found.bytes, ..found.header };
+        let tail = needed.map(|found| (found.path.clone(), part(found))).collect();
         let manifest = Manifest { log, durable: replay.last, ..manifest };
         put_shard(env, &dir, &copy, &manifest, tail).await?;
     }
@@ -174,10 +178,18 @@ async fn link_files(
 }
 
 async fn copy_tail(env: &dyn Env, to: &Path, tail: Vec<Tail>) -> Result<(), StorageError> {
-    for (segment, bytes) in tail {
+    for (segment, header) in tail {
         let name = segment.file_name().expect("a segment has a name");
         let to = to.join("log").join(name);
-        let copied = copy(env, &segment, &to, bytes).await;
+        let copied = async {
+            copy(env, &segment, &to, header.bytes).await?;
+            // The header states the length of the copy.
+            let file = env.open(&to, Mode::Update).await?;
+            let header = SegmentHeader { bytes: file.len().await?, ..header };
+            file.write(0, encode_header(&header).into()).await?;
+            file.sync().await
+        };
+        let copied = copied.await;
         copied.map_err(|error| StorageError::io("copy the log segment", to, error))?;
     }
     Ok(())
@@ -188,5 +200,6 @@ async fn finish_shard(env: &dyn Env, to: &Path, manifest: &Manifest) -> Result<(
     for inner in ["tables", "log"] {
         layout::sync(env, &to.join(inner)).await?;
     }
-    Versions::begin(env, to, manifest).await.map(drop)
+    let stamp = if manifest.stamp == 0 { new_stamp(env) } else { manifest.stamp };
+    versions::create(env, to, &Manifest { stamp, ..manifest.clone() }).await.map(drop)
 }

@@ -21,8 +21,8 @@ use crate::log::replay::Replay;
 use crate::manifest::layout::{self, IGNORE_MSB, Layout};
 use crate::manifest::{Edit, FileEntry, Owner};
 use crate::model::{Mutation, TableId};
-use crate::recovery::read_manifest;
 use crate::recovery::reshard::{OldFile, link_or_copy};
+use crate::recovery::shard_files::read_manifest;
 use crate::shard::Shard;
 use crate::shard::commit::Commit;
 use crate::table::file::{TableFile, table_name, tokens_of};
@@ -109,10 +109,10 @@ impl Shard {
         let mut linked = Vec::new();
         for entry in version.files.values() {
             let path = dir.join("tables").join(table_name(entry.id));
-            let tokens = tokens_of(env, &path, entry.seal).await?;
-            let old = OldFile::new(table, entry, path, tokens, layout, shard);
+            let tokens = tokens_of(env, &path, entry).await?;
+            let old = OldFile::new((table, entry), path, tokens, layout, (shard, manifest.stamp));
             let Some(entry) = old.entry_for(own) else { continue };
-            let (id, to) = self.store.next_file();
+            let (id, to, _) = self.store.next_file();
             let made = link_or_copy(env, old.path(), &to).await;
             made.map_err(|error| StorageError::io("link the table file", &to, error))?;
             let run = *runs.entry(entry.run).or_insert(id);

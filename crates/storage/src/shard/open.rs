@@ -14,6 +14,7 @@ use crate::log::bound::FREE_IDLE;
 use crate::log::reserve::Reserve;
 use crate::log::segment::BLOCK;
 use crate::log::{Log, Recovered, Register};
+use crate::manifest::mark::Mark;
 use crate::manifest::versions::Versions;
 use crate::manifest::{Edit, Manifest};
 use crate::on_lanes::OnLanes;
@@ -47,7 +48,7 @@ impl Shard {
             let state = State::new(&options);
             return Ok(Shard::new(env, options, PathBuf::new(), Default::default(), state, None));
         };
-        let opened = recover(&*env, &root, &options).await?;
+        let opened = recover(&env, &root, &options).await?;
         let Opened { dir, lock, manifest, is_new, state, log, mut recovery, began_ns } = opened;
         let shard = Shard::new(env, options, dir, manifest, state, Some((log, lock)));
         let background = &shard.background;
@@ -77,7 +78,7 @@ impl Shard {
         env: Arc<dyn Env>,
         options: Options,
         dir: PathBuf,
-        manifest: (Manifest, Option<Versions>),
+        manifest: (Manifest, Option<Versions>, Option<(Mark, u64)>),
         state: State,
         log: Option<(Recovered, Box<dyn Debug>)>,
     ) -> Rc<Shard> {
@@ -88,7 +89,8 @@ impl Shard {
         let store = Rc::new(FileStore::new(env.clone(), dir, manifest, options.cache_bytes, signals));
         let (recovered, lock) = log.unzip();
         let log = recovered.map(|recovered| {
-            let parts = (register(store.clone()), reserve.clone());
+            let mark = store.mark.clone().expect("a shard with a log has one");
+            let parts = (register(store.clone()), reserve.clone(), mark);
             Log::start(env.clone(), log_dir, &options, recovered, parts)
         });
         let parts = (state.clone(), store.clone(), log.clone());

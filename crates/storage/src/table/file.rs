@@ -1,5 +1,6 @@
 //! An open table file: its filter and index in memory, its blocks read on demand.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +9,7 @@ use bytes::Bytes;
 
 use crate::env::{BoxFuture, Env, File, Mode};
 use crate::error::StorageError;
-use crate::manifest::{FileEntry, Owner};
+use crate::manifest::{FileEntry, Identity, Owner};
 use crate::memtable::{Entry, ScanFrom};
 use crate::model::codec::Malformed;
 use crate::model::partition::Partition;
@@ -29,6 +30,8 @@ pub(crate) struct TableFile {
     /// The file's entry in the manifest.
     pub(crate) entry: FileEntry,
     pub(crate) bytes: u64,
+    /// Checksum of the footer.
+    footer_crc: u32,
     pub(crate) path: PathBuf,
     file: Arc<dyn File>,
     filter: Bytes,
@@ -121,20 +124,65 @@ async fn read_sections(
     Ok(Opened { file, bytes, filter, index, footer, resident_bytes })
 }
 
-async fn read_footer(file: &dyn File, path: &Path, seal: u64) -> Result<(u64, table::Footer), StorageError> {
+async fn read_footer(
+    file: &dyn File,
+    path: &Path,
+    entry: &FileEntry,
+) -> Result<(u64, table::Footer), StorageError> {
+    let (bytes, footer) = read_any_footer(file, path).await?;
+    let found = Identity { bytes, footer: footer.crc };
+    if let Some(expected) = entry.identity.filter(|expected| *expected != found) {
+        let what = format!(
+            "it is another file than the one that was written: expected {} bytes and the checksum {:08x} of the \
+             footer, got {} and {:08x}",
+            expected.bytes, expected.footer, found.bytes, found.footer
+        );
+        return Err(StorageError::corrupt(path, what));
+    }
+    match footer.file == entry.seal {
+        true => Ok((bytes, footer)),
+        false => Err(StorageError::corrupt(path, "it is a table file with another number")),
+    }
+}
+
+/// Reads the footer of a file that no entry describes. Returns the seal in it; `None` if the file
+/// has no valid footer, so that it was never completed.
+pub(crate) async fn seal_in(env: &dyn Env, path: &Path) -> Result<Option<u64>, StorageError> {
+    let opened = env.open(path, Mode::Read).await;
+    let file = opened.map_err(|error| StorageError::io("read the table file", path, error))?;
+    match read_any_footer(&*file, path).await {
+        Ok((_, footer)) => Ok(Some(footer.file)),
+        Err(StorageError::Corrupt { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads a valid footer, of whichever file. Returns the length of the file, too.
+async fn read_any_footer(file: &dyn File, path: &Path) -> Result<(u64, table::Footer), StorageError> {
     let io = |error| StorageError::io("read the table file", path, error);
     let bytes = file.len().await.map_err(io)?;
     let tail = bytes.min(FOOTER_BYTES as u64);
     let footer = file.read(bytes - tail, tail as usize).await.map_err(io)?;
-    let footer = table::read_footer(&footer, bytes, seal).map_err(|why| unreadable(path, why))?;
+    let footer = table::read_footer(&footer, bytes).map_err(|why| unreadable(path, why))?;
     Ok((bytes, footer))
 }
 
+/// Opens a table file for reading.
+async fn open_table(env: &dyn Env, path: &Path) -> Result<Arc<dyn File>, StorageError> {
+    env.open(path, Mode::ReadTable).await.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => StorageError::corrupt(path, "it is missing"),
+        _ => StorageError::io("read the table file", path, error),
+    })
+}
+
 /// Reads the first and the last token of a file that is not open.
-pub(crate) async fn tokens_of(env: &dyn Env, path: &Path, seal: u64) -> Result<(i64, i64), StorageError> {
-    let opened = env.open(path, Mode::ReadTable).await;
-    let file = opened.map_err(|error| StorageError::io("read the table file", path, error))?;
-    let (_, footer) = read_footer(&*file, path, seal).await?;
+pub(crate) async fn tokens_of(
+    env: &dyn Env,
+    path: &Path,
+    entry: &FileEntry,
+) -> Result<(i64, i64), StorageError> {
+    let file = open_table(env, path).await?;
+    let (_, footer) = read_footer(&*file, path, entry).await?;
     let (first, last) = footer.statistics.tokens;
     Ok((first.unwrap_or(i64::MIN), last.unwrap_or(i64::MAX)))
 }
@@ -152,6 +200,17 @@ impl TableFile {
         entry: FileEntry,
     ) -> Result<TableFile, StorageError> {
         TableFile::open_as(env, path, entry, true).await
+    }
+
+    /// Opens a file that was just written, and adds its identity to the entry.
+    pub(crate) async fn open_new(
+        env: &dyn Env,
+        path: PathBuf,
+        entry: FileEntry,
+    ) -> Result<TableFile, StorageError> {
+        let mut file = TableFile::open(env, path, entry).await?;
+        file.entry.identity = Some(Identity { bytes: file.bytes, footer: file.footer_crc });
+        Ok(file)
     }
 
     /// Opens a file without its filter, which may be damaged. `may_contain` then never excludes a
@@ -183,6 +242,7 @@ impl TableFile {
             id: entry.id,
             entry,
             bytes: 0,
+            footer_crc: 0,
             path,
             file: Arc::new(Unopened),
             filter: Bytes::new(),
@@ -224,9 +284,8 @@ impl TableFile {
         entry: FileEntry,
         with_filter: bool,
     ) -> Result<TableFile, StorageError> {
-        let io = |error| StorageError::io("read the table file", &path, error);
-        let file = env.open(&path, Mode::ReadTable).await.map_err(io)?;
-        let footer = read_footer(&*file, &path, entry.seal).await?;
+        let file = open_table(env, &path).await?;
+        let footer = read_footer(&*file, &path, &entry).await?;
         let opened = read_sections(file, footer, &path, entry.seal, with_filter).await?;
         Ok(TableFile::of(opened, path, entry))
     }
@@ -240,9 +299,8 @@ impl TableFile {
         folder: u64,
     ) -> Result<TableFile, StorageError> {
         let Some(origin) = entry.origin else { return TableFile::open(env, path, entry).await };
-        let io = |error| StorageError::io("read the table file", &path, error);
-        let file = env.open(&path, Mode::ReadTable).await.map_err(io)?;
-        let footer = read_footer(&*file, &path, entry.seal).await?;
+        let file = open_table(env, &path).await?;
+        let footer = read_footer(&*file, &path, &entry).await?;
         let opened = match env.shared_files().find(folder, origin, &footer.1) {
             Some(opened) => opened,
             None => {
@@ -265,6 +323,7 @@ impl TableFile {
             id,
             entry,
             bytes,
+            footer_crc: footer.crc,
             path,
             file,
             filter,
@@ -300,7 +359,7 @@ impl TableFile {
     /// Returns a file with the same content and another token range.
     #[cfg(test)]
     pub(crate) fn spanning(&self, id: u64, run: u64, range: (i64, i64)) -> TableFile {
-        TableFile { id, entry: FileEntry::new(id, run), range, ..self.clone() }
+        TableFile { id, entry: FileEntry::new(id, run, id), range, ..self.clone() }
     }
 
     /// Returns true if `this` is the only reference to the file, in any of its states.

@@ -324,15 +324,17 @@ pub(crate) struct Footer {
     pub(crate) file: u64,
     pub(crate) partitions: u64,
     pub(crate) statistics: Statistics,
+    /// Checksum of the footer, which covers those of index and filter, and so everything.
+    pub(crate) crc: u32,
 }
 
 /// The reason why a file cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unreadable(pub(crate) &'static str);
 
-/// Decodes the footer of a file of `len` bytes which the manifest calls `file`. `tail` has its last
-/// [`FOOTER_BYTES`] bytes, or all bytes of a shorter file.
-pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, Unreadable> {
+/// Decodes the footer of a file of `len` bytes. `tail` has its last [`FOOTER_BYTES`] bytes, or all
+/// bytes of a shorter file. The caller compares the seal.
+pub(crate) fn read_footer(tail: &Bytes, len: u64) -> Result<Footer, Unreadable> {
     const SHORT: Unreadable = Unreadable("its footer is too short");
     let end = tail.len().checked_sub(16).ok_or(SHORT)?;
     let mut reader = Reader::at(tail.clone(), end);
@@ -357,16 +359,13 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
         let (filter, index) = (section()?, section()?);
         let statistics = Statistics::read(&mut reader)?;
         let (file, partitions) = (reader.u64()?, reader.u64()?);
-        Ok(Footer { filter, index, file, partitions, statistics })
+        Ok(Footer { filter, index, file, partitions, statistics, crc: sum })
     };
     let footer = read().map_err(|Malformed| SHORT)?;
     let fits = |s: Section| s.offset.checked_add(u64::from(s.bytes)).is_some_and(|end| end <= len);
-    match () {
-        () if footer.file != file => Err(Unreadable("it is a table file with another number")),
-        () if !fits(footer.filter) || !fits(footer.index) => {
-            Err(Unreadable("its footer points outside of the file"))
-        }
-        () => Ok(footer),
+    match fits(footer.filter) && fits(footer.index) {
+        true => Ok(footer),
+        false => Err(Unreadable("its footer points outside of the file")),
     }
 }
 

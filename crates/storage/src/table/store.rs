@@ -13,8 +13,9 @@ use std::time::Duration;
 use crate::env::Env;
 use crate::error::StorageError;
 use crate::log::reserve::Reserve;
+use crate::manifest::mark::Mark;
 use crate::manifest::versions::Versions;
-use crate::manifest::{Edit, Manifest};
+use crate::manifest::{Edit, Manifest, seal_of};
 use crate::signal::Signal;
 use crate::table::cache::Cache;
 use crate::table::file::{TableFile, table_name};
@@ -34,6 +35,10 @@ pub(crate) struct FileStore {
     is_busy: Cell<bool>,
     /// The file of the manifest. `None` during a write, and after a failed one.
     versions: RefCell<Option<Versions>>,
+    /// The mark of the shard. `None`: the shard is in memory.
+    pub(crate) mark: Option<Rc<Mark>>,
+    /// The greatest number that an edit was written with, successful or not.
+    last_edit: Cell<u64>,
     reserve: Rc<Reserve>,
     /// Woken after each edit.
     progress: Rc<Signal>,
@@ -64,17 +69,20 @@ impl FileStore {
     pub(crate) fn new(
         env: Arc<dyn Env>,
         dir: PathBuf,
-        (manifest, versions): (Manifest, Option<Versions>),
+        (manifest, versions, mark): (Manifest, Option<Versions>, Option<(Mark, u64)>),
         cache_bytes: usize,
         (reserve, progress): (Rc<Reserve>, Rc<Signal>),
     ) -> FileStore {
         let scan_cache = Arc::new(ScanCache::new(cache_bytes));
+        let (mark, last_edit) = mark.unzip();
         FileStore {
             env,
             dir,
             manifest: RefCell::new(manifest),
             is_busy: Cell::new(false),
             versions: RefCell::new(versions),
+            mark: mark.map(Rc::new),
+            last_edit: Cell::new(last_edit.unwrap_or(0)),
             reserve,
             progress,
             cache: RefCell::new(Cache::new(cache_bytes, scan_cache.clone())),
@@ -97,10 +105,7 @@ impl FileStore {
         change(&mut edit);
         let versions = self.versions.borrow_mut().take();
         let mut written = match versions.filter(|versions| !versions.is_long()) {
-            Some(versions) => {
-                let bytes = edit.encode(&self.manifest.borrow());
-                versions.append(&self.dir, &bytes).await
-            }
+            Some(versions) => self.append(versions, &edit).await,
             None => self.begin_with(&edit).await,
         };
         if written.as_ref().is_err_and(StorageError::is_full) && self.reserve.release_space().await {
@@ -127,19 +132,44 @@ impl FileStore {
         ManifestHold(self.clone())
     }
 
+    /// Appends the edit to the file of the manifest.
+    async fn append(&self, versions: Versions, edit: &Edit) -> Result<Versions, StorageError> {
+        let bytes = edit.encode(&self.manifest.borrow());
+        self.last_edit.set(versions.last + 1);
+        let versions = versions.append(&self.dir, &bytes).await?;
+        self.state(versions).await
+    }
+
     /// Rewrites the file of the manifest with the edit applied.
     async fn begin_with(&self, edit: &Edit) -> Result<Versions, StorageError> {
         let mut new = self.manifest.borrow().clone();
         edit.clone().apply(&mut new);
-        Versions::begin(&*self.env, &self.dir, &new).await
+        let removed: Vec<(u64, u64)> = {
+            let (obsolete, unconfirmed) = (self.obsolete.borrow(), self.unconfirmed.borrow());
+            obsolete.iter().chain(&*unconfirmed).map(|file| (file.id, file.entry.seal)).collect()
+        };
+        // An earlier attempt may have reached the disk, so its number is not used again.
+        let number = self.last_edit.get() + 1;
+        self.last_edit.set(number);
+        let versions = Versions::begin(&*self.env, &self.dir, &new, number, &removed).await?;
+        self.state(versions).await
     }
 
-    /// Returns the number and the path of a new file.
-    pub(crate) fn next_file(&self) -> (u64, PathBuf) {
+    /// States in the mark that the last edit is durable.
+    async fn state(&self, versions: Versions) -> Result<Versions, StorageError> {
+        let stamp = self.manifest.borrow().stamp;
+        if let Some(mark) = &self.mark {
+            mark.state_edit(stamp, versions.last, versions.chain).await?;
+        }
+        Ok(versions)
+    }
+
+    /// Returns the number, the path and the seal of a new file.
+    pub(crate) fn next_file(&self) -> (u64, PathBuf, u64) {
         let mut manifest = self.manifest.borrow_mut();
         manifest.next_file += 1;
         let id = manifest.next_file - 1;
-        (id, self.path_of(id))
+        (id, self.path_of(id), seal_of(manifest.stamp, id))
     }
 
     pub(crate) fn path_of(&self, file: u64) -> PathBuf {

@@ -138,6 +138,7 @@ impl Trial {
             memtable_bytes_max: 2 << (10 + random.below(4)),
             segment_bytes: 32 << 10,
             table,
+            event_sink: no_complaint(),
             ..super::options()
         };
         Trial {

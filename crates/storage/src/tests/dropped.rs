@@ -39,8 +39,9 @@ fn many_tables_are_dropped_by_one_edit() {
 #[test]
 fn crash_leaves_all_dropped_tables_or_none() {
     let (mut none, mut all) = (0, 0);
-    for step in 1..30 {
-        let sim = Arc::new(Sim::new(step));
+    // A crash keeps or loses what was not synced, as the seed decides.
+    for (seed, step) in (0..).zip((1..30).chain([1; 10])) {
+        let sim = Arc::new(Sim::new(seed));
         let shard = open(&sim, &options()).unwrap();
         let commit = block_on(shard.apply_yielding(writes(20))).unwrap();
         block_on(commit).unwrap();

@@ -265,7 +265,7 @@ fn record_larger_than_a_segment_gets_its_own() {
 fn damage_to_the_log_is_reported() {
     let sim = Arc::new(Sim::default());
     let (shard, model) = filling(&sim);
-    // Long enough for the note that all records are durable.
+    // Long enough for the mark to state that all records are durable.
     (0..200).for_each(|_| step());
     drop(shard);
     drop_tasks();
@@ -294,7 +294,9 @@ fn damage_to_the_log_is_reported() {
     restore(&sim, &whole);
     let (manifest, replay) = block_on(async {
         let manifest =
-            crate::recovery::read_manifest(&*sim, &PathBuf::from("/data/shard-0000"), 0, 1).await.unwrap();
+            crate::recovery::shard_files::read_manifest(&*sim, &PathBuf::from("/data/shard-0000"), 0, 1)
+                .await
+                .unwrap();
         let dir = PathBuf::from("/data/shard-0000/log");
         let mut replay = crate::log::replay::Replay::open(&*sim, &dir, 0, &manifest).await.unwrap();
         replay.finish().await.unwrap();

@@ -105,7 +105,8 @@ fn resharded(seed: u64, forget: bool) -> (u64, u64) {
     let sim = Arc::new(Sim::new(seed));
     sim.now_s.store(1000, Ordering::Relaxed);
     let gc_grace_s = if forget { 0 } else { 1 << 20 };
-    let options = Options { table: TableOptions { gc_grace_s, ..options().table }, ..options() };
+    let table = TableOptions { gc_grace_s, ..options().table };
+    let options = Options { table, event_sink: no_complaint(), ..options() };
     let mut shards = open_all(&sim, &options, 2);
     let mut model = Model::default();
     let (mut splits, mut compactions) = (0, 0);
