@@ -143,7 +143,12 @@ impl fmt::Display for StorageError {
                 }
             }
             StorageError::Corrupt { path, what } => {
-                write!(f, "{} is damaged: {what}; restore it from a backup", path.display())
+                let remedy = match path.extension().is_some_and(|end| end == "table") {
+                    true => "scrub its table, or restore a snapshot",
+                    // An older copy of the file alone would not fit the others.
+                    false => "restore a snapshot of the whole folder",
+                };
+                write!(f, "{} is damaged: {what}; {remedy}", path.display())
             }
             StorageError::UnknownFormat { path, found, known } => write!(
                 f,

@@ -139,7 +139,7 @@ fn damage_to_real_files_is_refused_or_reported() {
             let (error, events) = start(&lanes, &dir);
             let error = error.unwrap_or_else(|| panic!("{what}: nothing was noticed, {events:?}"));
             assert!(
-                error.contains(&*dir.to_string_lossy()) && error.contains("restore it"),
+                error.contains(&*dir.to_string_lossy()) && error.contains("restore a snapshot"),
                 "{what}: {error}"
             );
             let after = files_in(&dir);

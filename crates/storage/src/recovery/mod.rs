@@ -86,6 +86,7 @@ pub(crate) async fn recover(
     let mut state = State::new(options);
     let began_ns = env.now_ns();
     open_tables(&**env, &dir, folder_key(root), &manifest, &mut state).await?;
+    identify(&mut manifest, &state);
     let (log, recovery) = recover_log(&**env, &dir.join("log"), options, &manifest, &mut state).await?;
     if let Some(files) = &files {
         let above = clear(&**env, &dir, files, options).await?;
@@ -228,6 +229,18 @@ async fn open_tables(
         }
     }
     Ok(())
+}
+
+/// Adds the identities of table files that an earlier version named. The next manifest that is
+/// written anew has them.
+fn identify(manifest: &mut Manifest, state: &State) {
+    for (id, table) in &state.tables {
+        let Some(version) = manifest.tables.get_mut(id) else { continue };
+        for file in table.files.iter() {
+            let entry = version.files.get_mut(&file.id).filter(|entry| entry.identity.is_none());
+            entry.into_iter().for_each(|entry| entry.identity = file.identity());
+        }
+    }
 }
 
 async fn recover_log(

@@ -107,6 +107,10 @@ pub(crate) async fn reshard(
         for leftover in table_leftovers(env, dir, read).await? {
             unknown.extend(leftover.kept.map(|because| (leftover.path, because)));
         }
+        let tables = dir.join("tables");
+        let others = layout::list(env, &tables).await?.into_iter().filter(|name| !name.ends_with(".table"));
+        let because = "it is kept until an operator removes it";
+        unknown.extend(others.map(|name| (tables.join(name), because.to_owned())));
     }
     for (path, because) in unknown {
         move_aside(env, &path, because, &options.event_sink).await?;

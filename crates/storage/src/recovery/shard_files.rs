@@ -87,9 +87,10 @@ impl ShardFiles {
             };
         };
         let facts = match &self.mark {
-            // A new shard has its manifest first, and is not in use before it has its mark.
-            MarkRead::Missing if last == 1 && manifest.next_file == 1 && manifest.log.is_empty() => {
-                self.is_proven = true;
+            // The first edit is durable before the mark is written, and nothing relies on it before.
+            // A new shard has no files then. One of an earlier version may have.
+            MarkRead::Missing if last == 1 => {
+                self.is_proven = manifest.next_file == 1 && manifest.log.is_empty();
                 return Ok(());
             }
             MarkRead::Missing => {

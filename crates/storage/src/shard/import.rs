@@ -63,10 +63,12 @@ impl Shard {
                 }
                 layout::sync(&*env, &self.store.dir.join("tables")).await?;
                 let mut open = Vec::new();
-                for entry in &files {
+                for entry in &mut files {
                     let path = self.store.path_of(entry.id);
                     let opened =
                         TableFile::open_shared(&*env, path, entry.clone(), folder_key(&root)).await?;
+                    // A snapshot of an earlier version has no identities.
+                    entry.identity = opened.identity();
                     open.push(Arc::new(opened));
                 }
                 let name = |edit: &mut Edit| {

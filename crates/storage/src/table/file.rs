@@ -209,7 +209,7 @@ impl TableFile {
         entry: FileEntry,
     ) -> Result<TableFile, StorageError> {
         let mut file = TableFile::open(env, path, entry).await?;
-        file.entry.identity = Some(Identity { bytes: file.bytes, footer: file.footer_crc });
+        file.entry.identity = file.identity();
         Ok(file)
     }
 
@@ -256,6 +256,12 @@ impl TableFile {
             excluded: Arc::new(AtomicBool::new(true)),
             large_rows: LargeRows::default(),
         }
+    }
+
+    /// Returns the identity of the file; `None` if it cannot be opened.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        let identity = Identity { bytes: self.bytes, footer: self.footer_crc };
+        self.damage.is_none().then_some(identity)
     }
 
     /// Returns the reason why the file cannot be opened, if so.

@@ -280,3 +280,53 @@ fn folder_without_its_list_of_shards_is_refused() {
     let error = open(&sim, &options()).unwrap_err().to_string();
     assert!(error.contains("shards") && error.contains("missing"), "{error}");
 }
+
+/// Regression test: the end of a reshard removed everything in the folders of the old shards.
+#[test]
+fn files_kept_for_the_operator_survive_a_reshard() {
+    let sim = Arc::new(Sim::new(3));
+    block_on(open(&sim, &options()).unwrap().shutdown()).expect("closed");
+    drop_tasks();
+    let kept = PathBuf::from("/data/shard-0000/tables/0000000000000001.table.damaged");
+    let create = testkit::sim::OpenOptions { write: true, create: true, ..Default::default() };
+    block_on(async {
+        let file = sim.disk.open(&kept, create).await.expect("made");
+        file.write_at(0, Bytes::from_static(b"rows")).await.expect("written");
+    });
+    drop(open_all(&sim, &options(), 2));
+    drop_tasks();
+    let aside = PathBuf::from("/data/aside/shard-0000-tables-0000000000000001.table.damaged");
+    let left = contents(&sim);
+    assert!(left.contains(&(aside, Bytes::from_static(b"rows"))), "{:?}", sim.disk.files());
+    assert!(!sim.disk.files().contains(&kept));
+}
+
+/// Regression test: an older copy of `shards` made a start remove the present shards.
+#[test]
+fn older_copy_of_the_list_of_shards_removes_nothing() {
+    let sim = Arc::new(Sim::new(4));
+    let first = open(&sim, &options()).unwrap();
+    block_on(first.shutdown()).expect("closed");
+    drop_tasks();
+    let list = PathBuf::from("/data/shards");
+    let older = contents(&sim).into_iter().find(|(path, _)| *path == list).expect("there").1;
+    let shards = open_all(&sim, &options(), 2);
+    let model = fill(&shards, &mut Random::new(4));
+    drop(shards);
+    drop_tasks();
+    let mut files = contents(&sim);
+    files.iter_mut().filter(|(path, _)| *path == list).for_each(|(_, bytes)| *bytes = older.clone());
+    let whole = contents(&sim);
+    for count in 1..4 {
+        restore(&sim, &files);
+        let error = open(&sim, &Options { shards: count, ..options() }).unwrap_err().to_string();
+        assert!(error.contains("names generation 0") && error.contains("older copy"), "{error}");
+        drop_tasks();
+        assert!(files.iter().all(|file| contents(&sim).contains(file)), "nothing is removed");
+    }
+    restore(&sim, &whole);
+    let shards = open_all(&sim, &options(), 2);
+    check_all(&shards, &model, 1000, "with the present list");
+    drop(shards);
+    drop_tasks();
+}
