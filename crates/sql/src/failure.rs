@@ -13,6 +13,7 @@ use pgwire::messages::response::ErrorResponse;
 
 use crate::engine::bounded::Exceeded;
 use crate::engine::column_names;
+use crate::engine::misfits;
 use crate::engine::wide::TooWide;
 
 /// An error of a statement or of the whole connection.
@@ -150,6 +151,9 @@ fn of_root(error: &DataFusionError) -> Failure {
             if inner.is::<Exceeded>() || inner.is::<TooWide>() {
                 return Failure::new(state::LIMIT, inner.to_string());
             }
+            if let Some(error) = inner.downcast_ref::<ArrowError>() {
+                return of_arrow(error);
+            }
             of_expression(&inner.to_string())
                 .unwrap_or_else(|| Failure::new(state::INTERNAL, inner.to_string()))
         }
@@ -165,14 +169,33 @@ fn of_root(error: &DataFusionError) -> Failure {
         }
         DataFusionError::NotImplemented(text) => Failure::new(state::UNSUPPORTED, text.clone()),
         DataFusionError::SchemaError(inner, _) => Failure::new(state::NO_COLUMN, inner.to_string()),
-        DataFusionError::ArrowError(inner, _) => of_expression(&inner.to_string())
-            .unwrap_or_else(|| Failure::new(class_of_value(inner), inner.to_string())),
-        DataFusionError::Execution(text) => {
-            of_expression(text).unwrap_or_else(|| Failure::new(class_of_execution(text), text.clone()))
+        DataFusionError::ArrowError(inner, _) => of_arrow(inner),
+        DataFusionError::Execution(text) => of_expression(text)
+            .or_else(|| misfits::of_plan(text))
+            .unwrap_or_else(|| Failure::new(class_of_execution(text), text.clone())),
+        DataFusionError::Plan(text) => {
+            misfits::of_plan(text).unwrap_or_else(|| Failure::new(class_of_plan(text), text.clone()))
         }
-        DataFusionError::Plan(text) => Failure::new(class_of_plan(text), text.clone()),
+        DataFusionError::Internal(text) if is_about_type(text) => {
+            Failure::new(state::UNSUPPORTED, format!("not supported for values of this type: {text}"))
+        }
         root => Failure::new(state::INTERNAL, root.strip_backtrace()),
     }
+}
+
+/// Returns true if DataFusion reports a type that a function accepts but does not compute with.
+fn is_about_type(text: &str) -> bool {
+    ["could not cast array of type", "Uncomparable values"].iter().any(|start| text.starts_with(start))
+}
+
+fn of_arrow(error: &ArrowError) -> Failure {
+    if let ArrowError::ExternalError(inner) = error
+        && let Some(failure) = inner.downcast_ref::<Failure>()
+    {
+        return failure.clone();
+    }
+    of_expression(&error.to_string())
+        .unwrap_or_else(|| Failure::new(class_of_value(error), error.to_string()))
 }
 
 /// Returns the failure of an invalid regular expression. The message of its library shows the
@@ -189,6 +212,8 @@ fn class_of_value(error: &ArrowError) -> &'static str {
         ArrowError::DivideByZero => state::ZERO,
         ArrowError::ArithmeticOverflow(_) => state::RANGE,
         ArrowError::ComputeError(text) if text.contains("overflow") => state::RANGE,
+        ArrowError::ComputeError(text) if text.contains("timestamp out of range") => state::TIME_RANGE,
+        ArrowError::JsonError(_) | ArrowError::NotYetImplemented(_) => state::UNSUPPORTED,
         ArrowError::InvalidArgumentError(text) if text.contains("too large to store") => state::RANGE,
         _ => state::DATA,
     }
@@ -213,6 +238,8 @@ fn class_of_plan(text: &str) -> &'static str {
         state::NO_TABLE
     } else if text.starts_with("LIMIT must be") {
         "2201W"
+    } else if text.starts_with("Invalid window frame") {
+        "42P20"
     } else if ["Invalid function", "Cannot coerce arithmetic", "There isn't a common type to coerce"]
         .iter()
         .any(|start| text.starts_with(start))

@@ -13,12 +13,13 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Fetch, Function, FunctionArg,
-    FunctionArgExpr, FunctionArguments, LimitClause, Query, SetExpr, SetOperator, SetQuantifier, Statement,
-    TableFactor, UnaryOperator, Value, ValueWithSpan, VisitorMut,
+    FunctionArgExpr, FunctionArguments, LimitClause, NamedWindowExpr, Query, Select, SetExpr, SetOperator,
+    SetQuantifier, Statement, TableFactor, UnaryOperator, Value, ValueWithSpan, VisitorMut, WindowType,
 };
 
 use crate::engine::dialect::{call, is_call_of, of_names};
 use crate::engine::exact::UNCONSTRAINED;
+use crate::engine::frames;
 use crate::engine::walk;
 use crate::failure::{Failure, state};
 
@@ -80,7 +81,21 @@ impl VisitorMut for Translate {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        let windows = select.named_window.iter_mut().map(|window| match &mut window.1 {
+            NamedWindowExpr::WindowSpec(window) => frames::check(window),
+            NamedWindowExpr::NamedWindow(_) => Ok(()),
+        });
+        let checked = windows.collect();
+        self.go_on(checked)
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Function(Function { over: Some(WindowType::WindowSpec(window)), .. }) = expr
+            && let Err(refused) = frames::check(window)
+        {
+            return self.go_on(Err(refused));
+        }
         self.go_on(expression(expr))
     }
 }

@@ -19,6 +19,7 @@ use crate::catalog::types::{has_postgres_type, numeric_type, wide, wide_field};
 use crate::engine::{column_names, interval, text_form};
 use crate::failure::{Failure, state};
 use crate::postgres::numeric;
+use datafusion::error::DataFusionError;
 
 /// Bytes of answers that are buffered before they are written.
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
@@ -205,8 +206,12 @@ impl Rows {
     }
 }
 
+/// Returns the failure of a value without a form for clients. Any other error is a broken
+/// invariant.
 fn internal(error: datafusion::arrow::error::ArrowError) -> Failure {
-    Failure::new(state::INTERNAL, error.to_string())
+    let failure = Failure::from(DataFusionError::from(error));
+    let code = if failure.code == state::DATA { state::INTERNAL } else { failure.code };
+    Failure { code, ..failure }
 }
 
 /// Returns the schema as clients see it. Converted columns have their target type if it is an

@@ -26,5 +26,5 @@ SELECT greatest(interval '1 mon', interval '29 days')
 SELECT 1 WHERE interval '1 day' IN (SELECT interval '24 hours')
 -- refused 0A000
 SELECT sum(v) FROM (VALUES (interval '1 day'), (interval '24 hours')) t(v)
--- refused 42804
+-- refused 42883
 SELECT v * 2 FROM (VALUES (interval '1 day 2 hours')) t(v)

@@ -64,7 +64,7 @@ SELECT 1 = ANY (ARRAY[1, 2]), 3 = ANY (ARRAY[1, NULL]), 1 = ALL (ARRAY[1, 1]), 1
 SELECT 5 > ANY (ARRAY[1, 9]), 5 > ALL (ARRAY[1, 9])
 -- refused 42883
 SELECT num_nulls(1, NULL, 2), num_nonnulls(1, NULL)
--- refused 42804
+-- refused 42883
 SELECT true > false, true = 't', NOT true
 SELECT true::int + 1
 SELECT NULL::text || 'a', concat(NULL::text, 'a')

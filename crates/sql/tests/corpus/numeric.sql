@@ -139,5 +139,5 @@ SELECT price / qty FROM shop.items WHERE id = 3
 SELECT scale(1.50), scale(5.0)
 -- refused 42883
 SELECT trim_scale(1.500)
--- refused 42804
+-- refused 42883
 SELECT to_char(1234.5, '9999.99')

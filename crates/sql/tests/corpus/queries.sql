@@ -58,7 +58,7 @@ SELECT id, (SELECT amount FROM shop.sales s WHERE s.item = i.id) FROM shop.items
 SELECT id, (SELECT amount FROM shop.sales s WHERE s.item = i.id) FROM shop.items i WHERE id = 1
 SELECT id FROM shop.items i WHERE qty > (SELECT avg(amount) FROM shop.sales s WHERE s.item = i.id) ORDER BY id
 SELECT id FROM shop.items WHERE qty > ALL (SELECT amount FROM shop.sales WHERE item = 1) ORDER BY id
--- refused 42804
+-- refused 42883
 SELECT id FROM shop.items WHERE id = ANY (SELECT item FROM shop.sales) ORDER BY id
 SELECT id FROM shop.items WHERE qty > ANY (SELECT amount FROM shop.sales WHERE item = 2) ORDER BY id
 -- refused 0A000

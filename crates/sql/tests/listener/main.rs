@@ -4,6 +4,7 @@
 mod common;
 mod concurrency;
 mod ended_sessions;
+mod functions;
 mod limits;
 mod overload;
 mod queries;

@@ -42,6 +42,7 @@ use datafusion::prelude::SessionContext;
 
 pub(crate) use crate::engine::exact::casts::UNCONSTRAINED;
 use crate::engine::exact::types::refused;
+pub(crate) use crate::engine::exact::types::type_name;
 use crate::engine::table::CqlTable;
 use crate::failure::state;
 

@@ -19,7 +19,7 @@ use datafusion::scalar::ScalarValue;
 
 use crate::engine::exact::decimals::{DIGITS_MAX, decimal_of, rounded_quotient, too_long};
 use crate::engine::exact::types::{is_int, refused, type_name};
-use crate::engine::text_form;
+use crate::engine::{misfits, text_form};
 use crate::failure::state;
 
 /// Returns the functions that have a name in SQL.
@@ -247,9 +247,9 @@ impl ScalarUDFImpl for Guarded {
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         let is_number = |ty: &DataType| ty.is_numeric() || *ty == DataType::Null;
-        if !arguments.iter().all(is_number) {
-            let types = arguments.iter().map(type_name).collect::<Vec<_>>().join(", ");
-            return refused(state::NO_FUNCTION, format!("function {}({types}) does not exist", self.name()));
+        let takes = misfits::takes(&self.inner.signature().type_signature, arguments.len());
+        if !takes || !arguments.iter().all(is_number) {
+            return misfits::refuse_call(self.name(), arguments);
         }
         Ok(vec![DataType::Float64; arguments.len()])
     }

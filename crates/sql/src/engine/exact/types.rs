@@ -25,6 +25,13 @@ pub(crate) fn type_name(ty: &DataType) -> String {
         DataType::Timestamp(_, Some(_)) => "timestamp with time zone",
         DataType::Interval(_) | DataType::Duration(_) => "interval",
         DataType::Null => "unknown",
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "bytea"
+        }
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            return format!("{}[]", type_name(item.data_type()));
+        }
+        DataType::Struct(_) => "record",
         ty if is_text(ty) => "text",
         ty if ty.is_decimal() => "numeric",
         other => return other.to_string(),
