@@ -58,6 +58,7 @@ pub(crate) mod state {
     pub(crate) const IDLE: &str = "57P05";
     pub(crate) const LIMIT: &str = "54000";
     pub(crate) const COMPLEX: &str = "54001";
+    pub(crate) const COLUMNS: &str = "54011";
     pub(crate) const CANCELED: &str = "57014";
     pub(crate) const SHUTDOWN: &str = "57P01";
     pub(crate) const OVERLOADED: &str = "53000";

@@ -82,7 +82,8 @@ impl Tables {
         self.keyspaces().into_iter().flat_map(of)
     }
 
-    fn table(&self, keyspace: &str, name: &str) -> Option<Arc<TableDef>> {
+    /// Returns a table, by its exact name.
+    pub(crate) fn table(&self, keyspace: &str, name: &str) -> Option<Arc<TableDef>> {
         let is_it = |table: &&Arc<TableDef>| table.keyspace == keyspace && table.name == name;
         self.schema.table(keyspace, name).or_else(|| self.virtuals.iter().find(is_it)).cloned()
     }

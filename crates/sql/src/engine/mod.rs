@@ -20,6 +20,7 @@ pub(crate) mod misfits;
 pub(crate) mod passage;
 pub(crate) mod plan;
 pub(crate) mod plan_cache;
+pub(crate) mod planning;
 pub(crate) mod producer;
 pub(crate) mod run;
 pub(crate) mod scan;

@@ -34,12 +34,12 @@ use crate::engine::exchange::PlaceOnLanes;
 use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
 use crate::engine::run::Physical;
 use crate::engine::table::{CqlTable, ScanOptions};
-use crate::engine::{bounded, exact, functions, wide};
+use crate::engine::{bounded, exact, functions, planning, wide};
 use crate::failure::{Failure, state as class};
 
 /// Version of Postgres whose dialect and catalog statements are planned for.
 pub(crate) const POSTGRES_VERSION: &str = "16.6";
-/// Memory of a syntax tree node in both plans, logical and optimized, bytes. A literal takes about
+/// Memory of a node (`planning`) in both plans, logical and optimized, bytes. A literal takes about
 /// 200 in each (the size of `Expr` and of its text, 2026-11-24).
 const NODE_BYTES: u64 = 400;
 
@@ -125,7 +125,8 @@ struct Optimized {
 
 impl Optimized {
     fn new(state: &SessionState, plan: &LogicalPlan) -> Result<Optimized> {
-        let plan = state.optimize(plan)?;
+        planning::step_with(plan)?;
+        let plan = planning::optimized(state, plan)?;
         let repeated = Arc::new(repeated(&plan)?);
         Ok(Optimized { plan, repeated })
     }
@@ -175,7 +176,10 @@ impl Planned {
             Arc::make_mut(&mut state).mark_start_execution();
         }
         let optimized = match values {
-            Some(values) => Optimized::new(&state, &self.plan.clone().replace_params_with_values(&values)?)?,
+            Some(values) => {
+                planning::step_binding(&self.plan, &values)?;
+                Optimized::new(&state, &self.plan.clone().replace_params_with_values(&values)?)?
+            }
             None if !self.lasts || joins == Joins::Sorted => Optimized::new(&state, &self.plan)?,
             None => match self.optimized.get() {
                 Some(optimized) => optimized.clone(),
@@ -190,6 +194,7 @@ impl Planned {
             state = Arc::new(with_batches(&state, rows));
         }
         lanes::heavy_yield().await;
+        planning::step_with(&optimized.plan)?;
         let plan = state.query_planner().create_physical_plan(&optimized.plan, state.as_ref()).await?;
         Ok(Physical { plan, state, repeated: optimized.repeated })
     }
@@ -266,6 +271,7 @@ impl Planner {
         let dialect = self.dialect.get_or_init(Dialect::new);
         let replacement = replacement(text)?;
         let read = replacement.as_ref().map_or(text, |answer| &answer.text);
+        planning::step_parsing(text.len())?;
         let Parsed { mut statements, size, of_catalog } = dialect.parse(read, guardrails)?;
         let (Some(statement), None) = (statements.pop(), statements.pop()) else {
             return Err(Failure::new(
@@ -286,7 +292,9 @@ impl Planner {
         catalog.set(tables.clone());
         let state = found.state.unwrap_or_else(|| Arc::new(state(context, options)));
         lanes::heavy_yield().await;
+        planning::step_converting(&statement, size.nodes, &tables, &options.schema)?;
         let plan = state.statement_to_plan(explained(statement)?).await?;
+        planning::step_with(&plan)?;
         let reads =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         if reads.verify_plan(&plan).is_err() {
@@ -297,7 +305,9 @@ impl Planner {
         } else {
             "SELECT"
         };
-        let plan = bounded::bound(exact::exact(plan, &options.time_zone)?, guardrails)?;
+        let plan = exact::exact(plan, &options.time_zone)?;
+        let nodes = planning::step_with(&plan)?;
+        let plan = bounded::bound(plan, guardrails)?;
         let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
         let mut parameters = parameters_of(&plan)?;
         let required_types = replacement.as_ref().map_or(&[][..], |answer| answer.types);
@@ -306,7 +316,7 @@ impl Planner {
             parameters.resize(parameters.len().max(answer.parameters), None);
         }
         let optimized = OnceLock::new();
-        let bytes = (text.len() as u64).saturating_add(size.nodes.saturating_mul(NODE_BYTES));
+        let bytes = (text.len() as u64).saturating_add(nodes.saturating_mul(NODE_BYTES));
         let planned = Arc::new(Planned {
             state,
             plan,
@@ -341,8 +351,8 @@ impl Planner {
         let runtime = RuntimeEnvBuilder::new()
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
             .build_arc()?;
-        let state = SessionStateBuilder::new_with_default_features()
-            .with_config(config)
+        let builder = SessionStateBuilder::new_with_default_features().with_config(config);
+        let state = planning::bound_rules(builder)
             .with_runtime_env(runtime)
             .with_physical_optimizer_rule(Arc::new(PlaceOnLanes { batch_rows }))
             .build();

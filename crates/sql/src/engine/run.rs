@@ -181,6 +181,11 @@ impl Run {
         self.memory.refusal()
     }
 
+    /// Returns the account that its memory is charged to.
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
     /// Returns the memory in use, bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.account.used()

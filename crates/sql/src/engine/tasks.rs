@@ -24,9 +24,16 @@ use futures::future::BoxFuture;
 pub(crate) use lanes::Panicked;
 use lanes::{Group, Task};
 use tokio::runtime::Handle;
+use workload::{Account, Level};
 
 /// Hidden tables recorded for the audit log, for each statement.
 const HIDDEN_MAX: usize = 16;
+/// Memory for planning that is not charged, bytes: a query of dashboards or administrators has some
+/// hundred nodes. Charging it would make a level count as active, which takes from the entitlement
+/// of other levels.
+const PLANNING_FREE_BYTES: u64 = 1 << 20;
+/// Memory for planning that a statement gets even if its level has none left, bytes.
+const PLANNING_FLOOR_BYTES: u64 = 4 << 20;
 
 thread_local! {
     /// Tasks spawned by the current task poll.
@@ -45,6 +52,41 @@ struct Polled {
     viewer: Arc<dyn Viewer>,
     /// Hidden tables that it named, at most [`HIDDEN_MAX`].
     hidden: Mutex<Vec<(String, String)>>,
+    /// Memory of its planning.
+    planning: Mutex<Option<Charged>>,
+}
+
+/// Memory of planning, charged to a statement's account and released when dropped.
+#[derive(Debug)]
+struct Charged {
+    level: Arc<Level>,
+    /// `None` until something is charged: an account more makes the parts of a level's other
+    /// statements smaller.
+    account: Option<Arc<Account>>,
+    bytes: u64,
+}
+
+impl Charged {
+    fn grow(&mut self, bytes: u64) -> Result<(), String> {
+        let more = bytes.saturating_sub(self.bytes);
+        if bytes <= PLANNING_FREE_BYTES || more == 0 {
+            return Ok(());
+        }
+        let account = self.account.get_or_insert_with(|| Arc::new(self.level.account()));
+        if bytes <= PLANNING_FLOOR_BYTES {
+            account.grow(more);
+        } else {
+            account.try_grow_unspillable(more).map_err(|refusal| refusal.to_string())?;
+        }
+        self.bytes += more;
+        Ok(())
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        self.account.iter().for_each(|account| account.shrink(self.bytes));
+    }
 }
 
 /// Guard of a running statement. When it is dropped, the statement's functions stop at their next
@@ -55,7 +97,15 @@ pub(crate) struct End(Arc<Polled>);
 impl End {
     /// Creates the guard of a statement that sees what `viewer` allows.
     pub(crate) fn of(viewer: Arc<dyn Viewer>) -> End {
-        End(Arc::new(Polled { has_ended: AtomicBool::new(false), viewer, hidden: Mutex::default() }))
+        let (hidden, planning) = (Mutex::default(), Mutex::default());
+        End(Arc::new(Polled { has_ended: AtomicBool::new(false), viewer, hidden, planning }))
+    }
+
+    /// Charges the memory of planning to `level` from now on: to `account`, if the statement has one
+    /// already.
+    pub(crate) fn charge_to(&self, level: Arc<Level>, account: Option<Arc<Account>>) {
+        let charged = Charged { level, account, bytes: 0 };
+        *self.0.planning.lock().unwrap_or_else(PoisonError::into_inner) = Some(charged);
     }
 
     /// Returns the hidden tables that the statement named, by keyspace and name.
@@ -98,6 +148,21 @@ pub(crate) fn shown_to<T>(viewer: Option<Arc<dyn Viewer>>, f: impl FnOnce() -> T
     result
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Checks for the end of the statement so far, and the number of the one that finds it.
+    static CHECKS: Cell<(usize, usize)> = const { Cell::new((0, usize::MAX)) };
+}
+
+/// Calls `f` as a statement would that ends before its check number `checks`. Returns the number
+/// of checks.
+#[cfg(test)]
+pub(crate) fn ending_after<T>(checks: usize, f: impl FnOnce() -> T) -> (T, usize) {
+    CHECKS.set((0, checks));
+    let result = f();
+    (result, CHECKS.replace((0, usize::MAX)).0)
+}
+
 /// Checks that the statement of the current task poll has not ended.
 ///
 /// # Errors
@@ -105,7 +170,24 @@ pub(crate) fn shown_to<T>(viewer: Option<Arc<dyn Viewer>>, f: impl FnOnce() -> T
 pub(crate) fn check_end() -> Result<(), DataFusionError> {
     let has_ended =
         STATEMENT.with_borrow(|polled| polled.as_ref().is_some_and(|polled| polled.has_ended.load(Relaxed)));
+    #[cfg(test)]
+    let has_ended = has_ended || {
+        let (checks, last) = CHECKS.get();
+        CHECKS.set((checks + 1, last));
+        checks + 1 >= last
+    };
     if has_ended { Err(DataFusionError::Execution("the statement has ended".to_owned())) } else { Ok(()) }
+}
+
+/// Charges memory for planning the statement of the current task poll, up to `bytes` in total, as
+/// long as the statement lasts. Nothing is charged outside of statements.
+///
+/// # Errors
+/// The reason why the level refuses it.
+pub(crate) fn charge(bytes: u64) -> Result<(), String> {
+    let Some(polled) = polled() else { return Ok(()) };
+    let mut planning = polled.planning.lock().unwrap_or_else(PoisonError::into_inner);
+    planning.as_mut().map_or(Ok(()), |charged| charged.grow(bytes))
 }
 
 /// Runtimes of all cores' fast lanes. Created once for a server and never freed: some hundred

@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::engine::dialect::{call, is_call_of, of_names};
 use crate::engine::exact::UNCONSTRAINED;
 use crate::engine::frames;
+use crate::engine::planning::{self, NODES_MAX};
 use crate::engine::walk;
 use crate::failure::{Failure, state};
 
@@ -32,7 +33,7 @@ fn unsupported<T>(text: impl Into<String>) -> Result<T, Failure> {
 /// # Errors
 /// It contains refused syntax.
 pub(crate) fn translate(statement: &mut Statement) -> Result<(), Failure> {
-    let mut translate = Translate { result: Ok(()) };
+    let mut translate = Translate { result: Ok(()), copied: 0 };
     let _ = walk::walk_mut(statement, &mut translate);
     translate.result
 }
@@ -40,9 +41,28 @@ pub(crate) fn translate(statement: &mut Statement) -> Result<(), Failure> {
 struct Translate {
     /// The first error ends the walk.
     result: Result<(), Failure>,
+    /// Nodes that were copied. Nested comparisons of rows would multiply them.
+    copied: u64,
 }
 
 impl Translate {
+    /// Counts the copies that comparing rows makes.
+    ///
+    /// # Errors
+    /// 54001 beyond [`NODES_MAX`] nodes in the statement.
+    fn count_copies(&mut self, expr: &Expr) -> Result<(), Failure> {
+        let Expr::BinaryOp { left, op, right } = expr else { return Ok(()) };
+        let is_strict = !matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq);
+        if is_strict && row(left).is_some() && row(right).is_some() {
+            self.copied = self.copied.saturating_add(planning::written_nodes(expr));
+        }
+        if self.copied <= NODES_MAX {
+            return Ok(());
+        }
+        let text = "statement too complex: its comparisons of rows contain each other too often";
+        Err(Failure::new(state::COMPLEX, text))
+    }
+
     fn go_on(&mut self, result: Result<(), Failure>) -> ControlFlow<()> {
         self.result = result;
         walk::while_ok(&self.result)
@@ -96,7 +116,8 @@ impl VisitorMut for Translate {
         {
             return self.go_on(Err(refused));
         }
-        self.go_on(expression(expr))
+        let counted = self.count_copies(expr);
+        self.go_on(counted.and_then(|()| expression(expr)))
     }
 }
 

@@ -20,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use engine::{Guardrail, Guardrails};
 
+use crate::engine::planning::{self, DEPTH_MAX, NODES_MAX};
 use crate::engine::walk;
 use crate::failure::{Failure, state};
 
@@ -42,14 +43,24 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// Checks the size against the guardrails.
+    /// Checks the size against the guardrails, and against the bounds that hold without them.
     ///
     /// # Errors
     /// 54001 (statement too complex).
     pub(crate) fn check(self, guardrails: &Guardrails) -> Result<(), Failure> {
         let checked = guardrails.check(Guardrail::SqlDepth, self.depth);
         let checked = checked.and_then(|()| guardrails.check(Guardrail::SqlNodes, self.nodes));
-        checked.map_err(|error| Failure::new(state::COMPLEX, error.to_string()))
+        checked.map_err(|error| Failure::new(state::COMPLEX, error.to_string()))?;
+        for (what, size, max) in [
+            ("levels of nesting", self.depth, DEPTH_MAX),
+            ("nodes in its syntax tree", self.nodes, NODES_MAX),
+        ] {
+            if size > max {
+                let text = format!("statement too complex: expected at most {max} {what}, got {size}");
+                return Err(Failure::new(state::COMPLEX, text).with_hint("Split the statement."));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -298,6 +309,11 @@ impl Visitor for Measure {
     fn pre_visit_expr(&mut self, _expr: &Expr) -> ControlFlow<()> {
         self.depth += 1;
         self.add(Size { depth: 0, nodes: 1 });
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_value(&mut self, value: &ValueWithSpan) -> ControlFlow<()> {
+        self.add(Size { depth: 0, nodes: planning::of_value(&value.value) });
         ControlFlow::Continue(())
     }
 

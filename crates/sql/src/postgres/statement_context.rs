@@ -198,6 +198,7 @@ impl Session {
         };
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
         let guardrails = self.guardrails();
+        context.end.charge_to(context.effective().level.clone(), None);
         let planning = async move { sql.planner().plan(&text, tables, &options, &guardrails).await };
         let planned = context.on_heavy_lane(self, connection, planning).await?;
         let planned = planned.map_err(|NotPlanned { failure, of_catalog }| {
@@ -344,6 +345,7 @@ impl StatementContext {
         self.is(StatementState::Running);
         self.shown.iter().for_each(|query| query.borrow_mut().run = Some(run.clone()));
         self.run = Some(run.clone());
+        self.end.charge_to(self.effective().level.clone(), Some(run.account().clone()));
         let starting = query::start(planned.clone(), values, shape, run);
         let running = self.on_heavy_lane(session, connection, starting).await??;
         Ok(HeavyDrop::new(running, session.sql.handles(), self.group.get()))

@@ -64,6 +64,19 @@ impl TestListener {
         self.levels.memory().set_total(bytes);
     }
 
+    /// Switches all guardrails off.
+    pub fn without_guardrails(&self) {
+        for core in 0..self.lanes.cores() {
+            self.lanes.block_on(core, Group::CONTROL, || async {
+                testkit::engine()
+                    .registry()
+                    .guardrails()
+                    .set_all("sql_depth=0:0, sql_nodes=0:0")
+                    .expect("their names");
+            });
+        }
+    }
+
     /// Returns the use of a level.
     pub fn level_usage(&self, level: &str) -> workload::LevelUsage {
         self.levels.usage().into_iter().find(|usage| &*usage.name == level).expect("a level")

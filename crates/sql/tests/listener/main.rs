@@ -7,6 +7,7 @@ mod ended_sessions;
 mod functions;
 mod limits;
 mod overload;
+mod planning;
 mod queries;
 mod sessions;
 mod spilling;

@@ -20,6 +20,7 @@ use crate::engine::exact::casts::{UNCONSTRAINED, as_type};
 use crate::engine::exact::decimals::DIGITS_MAX;
 use crate::engine::exact::types::{is_int, is_text, refused, type_name};
 use crate::engine::exact::{Pass, arithmetic, byte_strings, casts, common, intervals, moments, numbers};
+use crate::engine::planning;
 use crate::failure::state;
 
 impl Pass<'_> {
@@ -269,6 +270,9 @@ impl Pass<'_> {
     }
 }
 
+/// Maximum size of the array of `= ANY` that is not constant, in nodes.
+const REPEATED_NODES_MAX: u64 = 10_000;
+
 /// Replaces `item = ANY (list)`: the result is null if the list contains null but not the item.
 fn any(call: ScalarFunction) -> Result<Expr> {
     let [list, _] = &call.args[..] else { return Ok(Expr::ScalarFunction(call)) };
@@ -279,6 +283,12 @@ fn any(call: ScalarFunction) -> Result<Expr> {
     };
     if has_no_null {
         return Ok(Expr::ScalarFunction(call));
+    }
+    // The list is repeated, and lists within it too.
+    if planning::expr_nodes(list) > REPEATED_NODES_MAX {
+        let text =
+            format!("= ANY: expected an array of at most {REPEATED_NODES_MAX} nodes with nulls or columns");
+        return refused(state::COMPLEX, text);
     }
     let null = Expr::Literal(ScalarValue::Null, None);
     let place = datafusion::functions_nested::position::array_position_udf().call(vec![list.clone(), null]);

@@ -1,0 +1,137 @@
+//! DataFusion's rules for physical plans, with bounds around each. Physical expressions are shared,
+//! so that a rule may put one in place of many columns in no memory. The next rule that rewrites
+//! the result visits, and copies, each place of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::{PhysicalOptimizer, PhysicalOptimizerContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+
+use crate::engine::planning::budget::{MOVED_NODES_MAX, step};
+
+/// Weight of an operator in nodes.
+const OPERATOR_NODES: u64 = 10;
+/// Rules that put the expressions of projections in place of columns. A plan is right without
+/// them.
+const REPLACE_COLUMNS: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "PushdownSort"];
+
+/// Returns the rules.
+pub(super) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let bounded = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| {
+        let replaces_columns = REPLACE_COLUMNS.contains(&rule.name());
+        Arc::new(Bounded { rule, replaces_columns }) as Arc<dyn PhysicalOptimizerRule + Send + Sync>
+    };
+    PhysicalOptimizer::new().rules.into_iter().map(bounded).collect()
+}
+
+#[derive(Debug)]
+struct Bounded {
+    rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>,
+    replaces_columns: bool,
+}
+
+impl Bounded {
+    /// Checks a plan before the rule. Returns false if the rule is to be left out.
+    fn permits(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+        step(nodes_of(plan))?;
+        Ok(!self.replaces_columns || Expanded::default().of_plan(plan).heaviest <= MOVED_NODES_MAX)
+    }
+}
+
+impl PhysicalOptimizerRule for Bounded {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.permits(&plan)? { self.rule.optimize(plan, config) } else { Ok(plan) }
+    }
+
+    fn optimize_with_context(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        context: &dyn PhysicalOptimizerContext,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.permits(&plan)? { self.rule.optimize_with_context(plan, context) } else { Ok(plan) }
+    }
+
+    fn name(&self) -> &str {
+        self.rule.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.rule.schema_check()
+    }
+}
+
+/// Returns the operators of a plan and their columns, in nodes.
+fn nodes_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {
+    let own = OPERATOR_NODES.saturating_add(plan.schema().fields().len() as u64);
+    plan.children().into_iter().map(nodes_of).fold(own, u64::saturating_add)
+}
+
+/// Sizes of expressions after the columns in them were replaced, down to the leaves of the plan.
+#[derive(Default)]
+struct Expanded {
+    /// Sizes of expressions of one projection, by address: they may share parts.
+    known: HashMap<*const (), u64>,
+}
+
+/// Sizes of the columns of a plan.
+struct Columns {
+    sizes: Vec<u64>,
+    /// The largest size within the plan.
+    heaviest: u64,
+}
+
+impl Expanded {
+    fn of_plan(&mut self, plan: &Arc<dyn ExecutionPlan>) -> Columns {
+        let inputs: Vec<Columns> = plan.children().into_iter().map(|child| self.of_plan(child)).collect();
+        let width = plan.schema().fields().len();
+        let mut heaviest = inputs.iter().map(|input| input.heaviest).max().unwrap_or(1);
+        let mut sizes = match (&inputs[..], plan.downcast_ref::<ProjectionExec>()) {
+            ([input], Some(projection)) => {
+                self.known.clear();
+                projection.expr().iter().map(|of| self.of_expr(&of.expr, &input.sizes)).collect()
+            }
+            ([input], None) => input.sizes.clone(),
+            _ => Vec::new(),
+        };
+        // The order of columns is known for operators of one input that keep all columns.
+        if sizes.len() != width {
+            let largest = inputs.iter().flat_map(|input| &input.sizes).chain(&sizes).max().copied();
+            sizes = vec![largest.unwrap_or(1); width];
+        }
+        if let (Some(filter), [input]) = (plan.downcast_ref::<FilterExec>(), &inputs[..]) {
+            self.known.clear();
+            let (predicate, before) = (filter.predicate(), heaviest);
+            let expanded = self.of_expr(predicate, &input.sizes);
+            self.known.clear();
+            heaviest = before.max(expanded.saturating_sub(self.of_expr(predicate, &[])));
+        }
+        let heaviest = sizes.iter().copied().max().unwrap_or(1).max(heaviest);
+        Columns { sizes, heaviest }
+    }
+
+    fn of_expr(&mut self, expr: &Arc<dyn PhysicalExpr>, sizes: &[u64]) -> u64 {
+        if let Some(column) = expr.downcast_ref::<Column>() {
+            return sizes.get(column.index()).copied().unwrap_or(1);
+        }
+        let place = Arc::as_ptr(expr).cast::<()>();
+        if let Some(size) = self.known.get(&place) {
+            return *size;
+        }
+        let operands = expr.children().into_iter().map(|child| self.of_expr(child, sizes));
+        let size = operands.fold(1, u64::saturating_add);
+        self.known.insert(place, size);
+        size
+    }
+}

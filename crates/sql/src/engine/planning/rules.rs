@@ -1,0 +1,207 @@
+//! DataFusion's rules for logical plans, with bounds around each.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::optimizer::analyzer::Analyzer;
+use datafusion::optimizer::optimizer::{ApplyOrder, Optimizer};
+use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
+
+use crate::engine::planning::budget::{MOVED_NODES_MAX, NODES_MAX, step, step_with, too_complex};
+use crate::engine::planning::size::{self, Weights};
+use crate::engine::tasks;
+
+/// Maximum growth of a plan by moving conditions, in nodes, for one run of the rule.
+const COPIED_NODES_MAX: u64 = NODES_MAX / 4;
+
+thread_local! {
+    /// Growth by moving conditions since the plan was counted. A run of a rule is synchronous.
+    static COPIED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns the analyzer's rules.
+pub(super) fn analyzer() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let bounded = |rule| Arc::new(Analyzed(rule)) as Arc<dyn AnalyzerRule + Send + Sync>;
+    Analyzer::new().rules.into_iter().map(bounded).collect()
+}
+
+/// Returns the optimizer's rules, each followed by a count of the plan.
+pub(super) fn optimizer() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let bounded = |rule: Arc<dyn OptimizerRule + Send + Sync>| {
+        let growth = Growth::of(rule.name());
+        let bounded: Arc<dyn OptimizerRule + Send + Sync> = Arc::new(Bounded { rule, growth });
+        [bounded, Arc::new(Counted)]
+    };
+    Optimizer::new().rules.into_iter().flat_map(bounded).collect()
+}
+
+#[derive(Debug)]
+struct Analyzed(Arc<dyn AnalyzerRule + Send + Sync>);
+
+impl AnalyzerRule for Analyzed {
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        step_with(&plan)?;
+        let plan = self.0.analyze(plan, config)?;
+        step_with(&plan)?;
+        Ok(plan)
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+/// Growth of a plan by a rule, at one operator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Growth {
+    /// By no more than a factor, which [`Counted`] observes.
+    Linear,
+    /// The rule repeats operands: refused if the result would be too large.
+    Simplifies,
+    /// The rule moves a condition below operators. Left out if the condition would grow too much.
+    MovesFilter,
+    /// The rule looks at a condition as if it were below a chain of projections.
+    LooksThrough,
+}
+
+impl Growth {
+    fn of(rule: &str) -> Growth {
+        match rule {
+            "simplify_expressions" => Growth::Simplifies,
+            "push_down_filter" => Growth::MovesFilter,
+            "eliminate_outer_join" => Growth::LooksThrough,
+            _ => Growth::Linear,
+        }
+    }
+}
+
+/// A rule with a check before each operator.
+#[derive(Debug)]
+struct Bounded {
+    rule: Arc<dyn OptimizerRule + Send + Sync>,
+    growth: Growth,
+}
+
+impl OptimizerRule for Bounded {
+    fn name(&self) -> &str {
+        self.rule.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.rule.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        tasks::check_end()?;
+        let grown = match self.growth {
+            Growth::Linear => 0,
+            Growth::Simplifies => {
+                let nodes = simplified(&plan);
+                if nodes > NODES_MAX {
+                    return Err(too_complex(nodes));
+                }
+                0
+            }
+            Growth::MovesFilter => {
+                let Moved { grown, copied } = moved(&plan);
+                let copied = COPIED.get().saturating_add(copied);
+                if grown > MOVED_NODES_MAX || copied > COPIED_NODES_MAX {
+                    return Ok(Transformed::no(plan));
+                }
+                COPIED.set(copied);
+                0
+            }
+            Growth::LooksThrough => seen_through(&plan),
+        };
+        if grown > MOVED_NODES_MAX {
+            return Ok(Transformed::no(plan));
+        }
+        self.rule.rewrite(plan, config)
+    }
+}
+
+/// Counts the plan after a rule.
+#[derive(Debug)]
+struct Counted;
+
+impl OptimizerRule for Counted {
+    fn name(&self) -> &'static str {
+        "count_nodes"
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let nodes = size::of_plan(&plan, NODES_MAX)?;
+        #[cfg(test)]
+        super::tests::observe(nodes);
+        COPIED.set(0);
+        step(nodes)?;
+        Ok(Transformed::no(plan))
+    }
+}
+
+/// Returns an upper bound of an operator's expressions after simplification.
+fn simplified(plan: &LogicalPlan) -> u64 {
+    let mut nodes = 0_u64;
+    let _ = plan.apply_expressions(|expr| {
+        nodes = nodes.saturating_add(size::simplified(expr));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    nodes
+}
+
+/// Effect of moving a condition below an operator, in nodes.
+#[derive(Default)]
+struct Moved {
+    /// Growth of the condition.
+    grown: u64,
+    /// Growth of the plan.
+    copied: u64,
+}
+
+/// Returns the effect of moving the condition of `plan` below the next operator.
+fn moved(plan: &LogicalPlan) -> Moved {
+    // Adjacent filters are merged first.
+    let (mut predicates, mut at) = (Vec::new(), plan);
+    while let LogicalPlan::Filter(filter) = at {
+        predicates.push(&filter.predicate);
+        at = &filter.input;
+    }
+    if predicates.is_empty() {
+        return Moved::default();
+    }
+    let before = predicates.iter().map(|predicate| size::of_expr(predicate)).fold(0, u64::saturating_add);
+    let with = |weights: &Weights| {
+        let after = predicates.iter().map(|predicate| size::replaced(predicate, weights));
+        let grown = after.fold(0, u64::saturating_add).saturating_sub(before);
+        Moved { grown, copied: grown }
+    };
+    match at {
+        LogicalPlan::Projection(_) => with(&size::of_projection(at, &Weights::new())),
+        LogicalPlan::Aggregate(aggregate) => {
+            let weight = |expr: &Expr| (expr.schema_name().to_string(), size::of_expr(expr));
+            with(&aggregate.group_expr.iter().map(weight).collect())
+        }
+        LogicalPlan::Union(union) => {
+            Moved { grown: 0, copied: before.saturating_mul(union.inputs.len() as u64) }
+        }
+        // Each part may be repeated for the other side, over columns that are equal there.
+        LogicalPlan::Join(_) => Moved { grown: 0, copied: before },
+        _ => Moved::default(),
+    }
+}
+
+/// Returns the growth of a condition over a chain of projections, if their expressions were in it.
+fn seen_through(plan: &LogicalPlan) -> u64 {
+    let LogicalPlan::Filter(filter) = plan else { return 0 };
+    let (mut chain, mut at) = (Vec::new(), &*filter.input);
+    while let LogicalPlan::Projection(projection) = at {
+        chain.push(at);
+        at = &projection.input;
+    }
+    let weights = chain.into_iter().rev().fold(Weights::new(), |below, at| size::of_projection(at, &below));
+    size::replaced(&filter.predicate, &weights).saturating_sub(size::of_expr(&filter.predicate))
+}
