@@ -12,8 +12,11 @@ use schema::{ColumnKind, CqlType, TableDef, value};
 use crate::elements;
 use crate::filter::holds;
 use crate::names::Names;
+use crate::read::{Chunk, Ends, Grants};
 use crate::restrict::sign;
-use crate::show::{Show, Source};
+use crate::row_answer::{self, units_of_row};
+use crate::select::Projection;
+use crate::show::{Show, Shows, Source};
 use crate::term::{Bind, Binder, Given};
 
 /// Conditions of a write.
@@ -292,11 +295,15 @@ impl Verdict {
     }
 
     /// Returns the result of a failed condition: the checked columns of the rows as they are.
-    /// `None` if all conditions hold.
-    pub(crate) fn refusal<'v>(
+    /// `None` if all conditions hold. Each row repeats the static columns.
+    ///
+    /// # Errors
+    /// Returns an error if there is no memory for the result, or if it is too large.
+    pub(crate) async fn refusal<'v>(
         &self,
         def: &TableDef,
         in_batch: bool,
+        grants: Grants,
         source: impl Fn(&[u8]) -> Source<'v>,
     ) -> Result<Option<Rows>, Error> {
         if !self.refused {
@@ -312,18 +319,23 @@ impl Verdict {
         };
         let mut specs = vec![applied_column(def)];
         specs.extend(shown.iter().map(|at| spec(def, &def.columns[*at].name, def.columns[*at].ty.clone())));
-        let mut rows = Rows::new(specs.into());
+        let shows = shown.iter().map(|at| Show::column(*at, &def.columns[*at])).collect();
+        let projection = Projection::Rows(Shows::new(def, shows));
+        let of_row = units_of_row(shown.len());
+        let mut chunk = Chunk::new(Rows::new(specs.into()), u32::MAX, usize::MAX, Ends::Whole);
+        chunk.grants = grants;
         for row in &self.rows {
+            if lanes::spend(of_row) {
+                lanes::yield_now().await;
+            }
             let source = source(row);
             if !(source.has_statics() || source.row.is_some() && source.exists()) {
                 continue;
             }
-            rows.push(Some(&[0]));
-            for at in &shown {
-                source.push(&Show::column(*at, &def.columns[*at]), &mut rows, &mut Vec::new())?;
-            }
-            rows.count += 1;
+            chunk.rows.push(Some(&[0]));
+            row_answer::add(&projection, &source, &mut chunk).await?;
         }
+        let mut rows = chunk.rows;
         if rows.count == 0 {
             rows = Rows::new(vec![applied_column(def)].into());
             rows.push(Some(&[0]));

@@ -32,6 +32,7 @@ mod read;
 mod reading;
 mod restore;
 mod restrict;
+mod row_answer;
 mod scan;
 mod select;
 mod show;

@@ -60,6 +60,8 @@ struct Read {
     view: Option<PartitionView>,
     /// Greatest timestamp read, of live and dead data.
     newest: i64,
+    /// Bytes of all that was read.
+    bytes: usize,
 }
 
 impl Read {
@@ -205,7 +207,9 @@ impl Embedded {
                 lanes::yield_now().await;
             }
         }
-        if let Some(refused) = verdict.refusal(def, step.parts.len() > 1, of_row)? {
+        // The rows that were read stay in memory beside the answer.
+        let grants = step.request.grants().beside(read.bytes);
+        if let Some(refused) = verdict.refusal(def, step.parts.len() > 1, grants, of_row).await? {
             return Ok((None, Outcome::Rows(refused)));
         }
         let changes = self.changes(step, &read, verdict.is_conditional(), times, now_s).await?;
@@ -304,13 +308,18 @@ impl Embedded {
     }
 
     /// Reads the data that the statements of a step depend on.
+    ///
+    /// # Errors
+    /// Returns an error if the read fails, or if there is no memory for the rows.
     async fn read_before(&self, step: &Step, now_s: u32) -> Result<Read, Error> {
         let table = TableId(step.parts[0].plan().def.data_id().as_u128());
-        let mut read = Read { rows: BTreeMap::new(), view: None, newest: i64::MIN };
+        let mut read = Read { rows: BTreeMap::new(), view: None, newest: i64::MIN, bytes: 0 };
+        let mut grants = step.request.grants();
         if step.parts.iter().any(|part| part.plan().reads_statics()) {
             let found = self.shard.read_statics_before(table, step.token, &step.key, now_s);
             let found = found.wait().await.map_err(storage_error)?;
             (read.view, read.newest) = (found.view, read.newest.max(found.newest));
+            read.bytes += read.view.as_ref().map_or(0, PartitionView::statics_bytes);
         }
         // The timestamp of a conditional batch also exceeds the data that its other statements
         // overwrite.
@@ -326,7 +335,10 @@ impl Embedded {
                 let found = self.shard.read_row_before(table, step.token, &step.key, &row, now_s);
                 let found = found.wait().await.map_err(storage_error)?;
                 read.newest = read.newest.max(found.newest);
+                read.bytes += found.row.as_ref().map_or(0, RowView::bytes);
                 read.rows.insert(row, found.row);
+                // A batch of short statements can read 65,535 large rows.
+                grants.cover(read.bytes)?;
             }
         }
         Ok(read)

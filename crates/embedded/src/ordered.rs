@@ -14,13 +14,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Error, Guardrail, Rows};
+use engine::{ANSWER_BYTES_MAX, Cells, Error, Guardrail, Rows};
 use schema::{TableDef, value};
 
 use crate::Embedded;
 use crate::definition::is_server_keyspace;
 use crate::heavy_lane::heavy;
-use crate::read::{Chunk, Slice};
+use crate::read::{Chunk, Ends, Slice, answer_too_large};
 use crate::slice::descending;
 
 /// Rows of a partition read at a time. Small, so that a small LIMIT reads little more than its rows
@@ -52,7 +52,7 @@ struct First {
     columns: usize,
     reversed: bool,
     rows_max: usize,
-    cells: Vec<u8>,
+    cells: Cells,
     rows: Vec<Placed>,
     /// Sort key of the last row kept, once there are `rows_max` rows.
     bound: Option<Bytes>,
@@ -88,7 +88,7 @@ impl First {
                 return Ok(true);
             }
             let from = self.cells.len();
-            self.cells.extend_from_slice(&part.rows.cells[cells]);
+            self.cells.extend_from(&part.rows.cells, cells);
             self.rows.push(Placed { sort, start: from, end: self.cells.len() });
         }
         Ok(false)
@@ -106,10 +106,10 @@ impl First {
             true => self.rows.sort_by(|a, b| b.sort.cmp(&a.sort)),
         }
         self.rows.truncate(self.rows_max);
-        let mut cells = Vec::with_capacity(self.rows.iter().map(|row| row.end - row.start).sum());
+        let mut cells = Cells::default();
         for row in &mut self.rows {
             let start = cells.len();
-            cells.extend_from_slice(&self.cells[row.start..row.end]);
+            cells.extend_from(&self.cells, row.start..row.end);
             (row.start, row.end) = (start, cells.len());
         }
         self.cells = cells;
@@ -143,7 +143,7 @@ impl Slice {
     ) -> Result<(), Error> {
         let rows_max = chunk.left as usize;
         let (def, reversed) = (self.def.clone(), self.reversed);
-        let (cells, rows) = (Vec::new(), Vec::new());
+        let (cells, rows) = (Cells::default(), Vec::new());
         let mut first = First { def, columns, reversed, rows_max, cells, rows, bound: None };
         for (token, key) in keys {
             if lanes::spend(KEY_UNITS) {
@@ -156,7 +156,8 @@ impl Slice {
                 if left == 0 {
                     break;
                 }
-                let mut part = Chunk::new(Rows::new(Arc::from([])), left, PART_BYTES_MAX);
+                let mut part = Chunk::new(Rows::new(Arc::from([])), left, PART_BYTES_MAX, Ends::Page);
+                part.grants = chunk.grants.beside(first.cells.len());
                 (part.of_partition, part.dead, part.places) = (of_partition, chunk.dead, Some(Vec::new()));
                 let is_whole = self.one_on(core, token, &key, after.take(), &mut part).await?;
                 chunk.dead = part.dead;
@@ -186,6 +187,10 @@ impl Slice {
         if first.rows.len() <= first.rows_max && !is_server_keyspace(&self.def.keyspace) {
             engine.guardrails().check(Guardrail::UnpagedBytes, bytes as u64)?;
         }
-        chunk.grants.cover(bytes)
+        if bytes > ANSWER_BYTES_MAX {
+            return Err(answer_too_large(bytes));
+        }
+        // Sorting copies the rows.
+        chunk.grants.cover(2 * bytes)
     }
 }

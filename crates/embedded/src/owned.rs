@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use engine::{AnswerGrant, AnswerMemory, Request, Value, Viewer};
 
+use crate::read::Grants;
+
 /// Location of a value in the buffer.
 #[derive(Clone, Debug)]
 enum Place {
@@ -96,6 +98,11 @@ impl OwnedRequest {
             serial: request.serial,
             viewer: request.viewer.cloned(),
         }
+    }
+
+    /// Returns the grants for its answer.
+    pub(crate) fn grants(&self) -> Grants {
+        Grants::of(self.grant.clone())
     }
 
     /// Returns the request with the given part of its values.

@@ -54,6 +54,10 @@ pub(crate) struct EmbeddedPlan {
     bound_to: BoundTo,
     /// Number of bound terms.
     terms: u32,
+    /// Bytes of names and types of bind markers and result columns.
+    metadata_bytes: usize,
+    /// True if it can answer with rows.
+    shows_rows: bool,
     latencies: Option<Rc<Latencies>>,
 }
 
@@ -84,6 +88,14 @@ impl Plan for EmbeddedPlan {
 
     fn needs_viewer(&self) -> bool {
         matches!(&self.kind, Kind::Select(plan) if plan.is_virtual)
+    }
+
+    fn shows_rows(&self) -> bool {
+        self.shows_rows
+    }
+
+    fn metadata_bytes(&self) -> usize {
+        self.metadata_bytes
     }
 
     fn latencies(&self) -> Option<&Rc<Latencies>> {
@@ -369,6 +381,8 @@ impl Embedded {
             targets,
             bound_to,
             terms: 0,
+            metadata_bytes: 0,
+            shows_rows: false,
             latencies: None,
         })
     }
@@ -376,7 +390,7 @@ impl Embedded {
     /// Makes a bound statement a plan of this core.
     fn plan_of(&self, bound: Bound) -> Result<EmbeddedPlan, Error> {
         let Bound { kind, key_binds, binder, targets, tables } = bound;
-        let terms = binder.terms();
+        let (terms, metadata_bytes) = (binder.terms(), binder.metadata_bytes());
         let (binds, counted) = binder.finish()?;
         let kind = match kind {
             BoundKind::Select(plan) => Kind::Select(plan),
@@ -387,8 +401,23 @@ impl Embedded {
             (Kind::Write { .. }, [def]) => Some(self.uses.of(def, || self.current.schema()).writes.clone()),
             _ => None,
         };
+        let shows_rows = match &kind {
+            Kind::Write { plans, .. } => plans.iter().any(WritePlan::is_conditional),
+            _ => true,
+        };
         let bound_to = BoundTo::new(self.current.clone(), tables);
-        Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, bound_to, terms, latencies })
+        Ok(EmbeddedPlan {
+            kind,
+            binds,
+            counted,
+            key_binds,
+            targets,
+            bound_to,
+            terms,
+            metadata_bytes,
+            shows_rows,
+            latencies,
+        })
     }
 
     /// Binds a long statement on a heavy lane, to the current schema. A concurrent change of the

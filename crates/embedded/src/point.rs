@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Error, Execution, Outcome, Request};
+use engine::{AnswerMemory, Error, Execution, Outcome, Request};
 use storage::{Read, RowView, TableId};
 
 use crate::choice::{Choice, single};
-use crate::read::{Chunk, take};
+use crate::read::{Chunk, Ends, Grants};
+use crate::row_answer;
 use crate::select::SelectPlan;
 use crate::show::Source;
 use crate::slice::encode;
@@ -32,17 +33,27 @@ impl Embedded {
         let core = self.owner(token);
         if core == lanes::current_core() && !request.serial {
             match self.shard.read_row(table, token, &key, &row, plan.pick(), now_s) {
-                Read::Ready(found) => Execution::Ready(answer(plan, token, &key, found.as_ref(), now_s)),
+                Read::Ready(found) => match answer_small(plan, token, &key, found.as_ref(), now_s) {
+                    Some(answer) => Execution::Ready(answer),
+                    None => {
+                        let (plan, key, grants) = (plan.clone(), key.into_owned(), grants_of(request));
+                        Execution::Pending(Box::pin(async move {
+                            answer(&plan, token, &key, found.as_ref(), now_s, grants).await
+                        }))
+                    }
+                },
                 Read::Pending(read) => {
-                    let (plan, key) = (plan.clone(), key.into_owned());
+                    let (plan, key, grants) = (plan.clone(), key.into_owned(), grants_of(request));
                     Execution::Pending(Box::pin(async move {
-                        answer(&plan, token, &key, read.await.map_err(storage_error)?.as_ref(), now_s)
+                        let row = read.await.map_err(storage_error)?;
+                        answer(&plan, token, &key, row.as_ref(), now_s, grants).await
                     }))
                 }
             }
         } else {
             let (plan, key, row) = (plan.clone(), Bytes::from(key.into_owned()), Bytes::from(row));
             let serial = request.serial;
+            let grants = if plan.may_be_large { grants_of(request) } else { Grants::of(None) };
             Execution::Pending(Box::pin(lanes::call(core, move || async move {
                 let shard = &Embedded::local().shard;
                 let read = shard.read_row(table, token, &key, &row, plan.pick(), now_s);
@@ -50,7 +61,7 @@ impl Embedded {
                 if serial {
                     shard.settled().await.map_err(storage_error)?;
                 }
-                answer(&plan, token, &key, row.as_ref(), now_s)
+                answer(&plan, token, &key, row.as_ref(), now_s, grants).await
             })))
         }
     }
@@ -89,20 +100,62 @@ fn keys<'a>(plan: &'a SelectPlan, request: &Request<'a>) -> Result<(Cow<'a, [u8]
     Ok((key, row))
 }
 
-fn answer(
+/// Returns the grants for the answer of a request.
+fn grants_of(request: &Request<'_>) -> Grants {
+    Grants::of(request.room.map(AnswerMemory::open))
+}
+
+fn source_of<'v>(
+    plan: &'v SelectPlan,
+    token: i64,
+    key: &'v [u8],
+    row: Option<&'v RowView>,
+    now_s: u32,
+) -> Option<Source<'v>> {
+    let source = Source { def: &plan.def, token, key, row: Some(row?), view: None, now_s };
+    source.exists().then_some(source)
+}
+
+fn chunk_of(plan: &SelectPlan) -> Chunk {
+    Chunk::new(plan.rows(), 1, usize::MAX, Ends::Page)
+}
+
+/// Returns the answer, if its row is small.
+#[inline]
+fn answer_small(
     plan: &SelectPlan,
     token: i64,
     key: &[u8],
     row: Option<&RowView>,
     now_s: u32,
-) -> Result<Outcome, Error> {
-    let mut chunk = Chunk::new(plan.rows(), 1, usize::MAX);
-    if let Some(row) = row {
-        let source = Source { def: &plan.def, token, key, row: Some(row), view: None, now_s };
-        if source.exists() {
-            take(&plan.projection, &source, &mut chunk)?;
+) -> Option<Result<Outcome, Error>> {
+    let mut chunk = chunk_of(plan);
+    if let Some(source) = source_of(plan, token, key, row, now_s) {
+        if !row_answer::is_small(&plan.projection, &source) {
+            return None;
         }
-        plan.measure(&chunk.rows);
+        if let Err(error) = row_answer::add_small(&plan.projection, &source, &mut chunk) {
+            return Some(Err(error));
+        }
     }
+    plan.measure(&chunk.rows);
+    Some(Ok(Outcome::Rows(chunk.rows)))
+}
+
+/// Returns the answer with a row of any size.
+async fn answer(
+    plan: &SelectPlan,
+    token: i64,
+    key: &[u8],
+    row: Option<&RowView>,
+    now_s: u32,
+    grants: Grants,
+) -> Result<Outcome, Error> {
+    let mut chunk = chunk_of(plan);
+    chunk.grants = grants;
+    if let Some(source) = source_of(plan, token, key, row, now_s) {
+        row_answer::add(&plan.projection, &source, &mut chunk).await?;
+    }
+    plan.measure(&chunk.rows);
     Ok(Outcome::Rows(chunk.rows))
 }

@@ -1,20 +1,20 @@
 //! Reading a slice of one partition on the core that owns it, encoded for CQL.
 
-use std::borrow::Cow;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{AnswerGrant, Error, Guardrail, Rows};
+use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Guardrail, ROW_BYTES_MAX, Rows};
 use schema::TableDef;
 use storage::{PartitionView, ScanPiece, Shard, TableId};
 
 use crate::definition::is_server_keyspace;
 use crate::filter::BoundFilter;
 use crate::paging::Position;
+use crate::row_answer::{self, units_of_row};
 use crate::select::Projection;
-use crate::show::{Show, Source, inside};
+use crate::show::Source;
 use crate::slice::Range;
 use crate::{Embedded, storage_error};
 
@@ -24,9 +24,6 @@ const CHUNK_ROWS_MAX: usize = 256;
 
 /// Work units of requesting a chunk of a partition from storage.
 const CHUNK_UNITS: u32 = 5;
-
-/// Columns of a row that cost one work unit to show or test.
-const COLUMNS_PER_UNIT: u32 = 4;
 
 /// Bytes of cells that cost one work unit to copy.
 const BYTES_PER_UNIT: usize = 1 << 10;
@@ -66,6 +63,7 @@ pub(crate) struct Chunk {
     pub(crate) left: u32,
     /// Bytes of cells at which no more rows are taken.
     pub(crate) bytes_max: usize,
+    pub(crate) ends: Ends,
     /// Dead rows and partitions skipped for this page, or for this part of a scan.
     pub(crate) dead: u64,
     /// Clustering key of each row and the end of its cells, if a merge needs them.
@@ -76,21 +74,40 @@ pub(crate) struct Chunk {
     pub(crate) room: usize,
 }
 
+/// End of a read at its `bytes_max`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ends {
+    /// Ends before a large row that does not fit, but has at least one row.
+    Page,
+    /// Ends before a large row that does not fit, even if it is the first. Its reader then reads
+    /// that row alone.
+    Portion,
+    /// The answer has no pages: it is refused.
+    Whole,
+}
+
 /// Bytes of a result that are granted at a time. The first ones need no grant, so that short
 /// results cost no accounting.
 const GRANT_BYTES: usize = 64 << 10;
 
-/// Memory granted to a result without pages as it grows.
+/// Memory granted to a result as it grows.
 #[derive(Debug)]
 pub(crate) struct Grants {
     answer: Option<Arc<dyn AnswerGrant>>,
     granted: usize,
+    /// Bytes of the answer elsewhere, to which the covered ones are added.
+    base: usize,
 }
 
 impl Grants {
     /// Returns grants from `answer`; without it every request is granted.
     pub(crate) fn of(answer: Option<Arc<dyn AnswerGrant>>) -> Grants {
-        Grants { answer, granted: GRANT_BYTES }
+        Grants { answer, granted: GRANT_BYTES, base: 0 }
+    }
+
+    /// Returns grants for a part of the answer, beside its other `base` bytes.
+    pub(crate) fn beside(&self, base: usize) -> Grants {
+        Grants { answer: self.answer.clone(), granted: self.granted, base }
     }
 
     /// Requests grants for `bytes` of the result.
@@ -98,6 +115,7 @@ impl Grants {
     /// # Errors
     /// Returns an error if there is no memory for them.
     pub(crate) fn cover(&mut self, bytes: usize) -> Result<(), Error> {
+        let bytes = self.base + bytes;
         if bytes > self.granted
             && let Some(answer) = &self.answer
         {
@@ -120,7 +138,7 @@ pub(crate) struct PartitionRead {
 
 impl Chunk {
     /// Returns a chunk without rows, for at most `left` rows.
-    pub(crate) fn new(rows: Rows, left: u32, bytes_max: usize) -> Chunk {
+    pub(crate) fn new(rows: Rows, left: u32, bytes_max: usize, ends: Ends) -> Chunk {
         Chunk {
             rows,
             counted: 0,
@@ -128,6 +146,7 @@ impl Chunk {
             of_partition: 0,
             left,
             bytes_max,
+            ends,
             dead: 0,
             places: None,
             grants: Grants::of(None),
@@ -152,7 +171,7 @@ impl Chunk {
 
     /// Takes the chunk, to send it to another core. Leaves an empty one until it comes back.
     pub(crate) fn take(&mut self) -> Chunk {
-        std::mem::replace(self, Chunk::new(Rows::new(Arc::from([])), 0, 0))
+        std::mem::replace(self, Chunk::new(Rows::new(Arc::from([])), 0, 0, Ends::Page))
     }
 
     /// Returns the position after the last row taken from the partition, or after the partition if
@@ -177,8 +196,64 @@ impl Chunk {
         if bytes >= self.bytes_max {
             self.left = 0;
         }
+        if bytes > ANSWER_BYTES_MAX {
+            return Err(answer_too_large(bytes));
+        }
         self.grants.cover(bytes)
     }
+
+    /// Returns true if a row of `bytes` fits, and requests grants for it and for `beside` bytes
+    /// more. Otherwise takes no more rows.
+    ///
+    /// # Errors
+    /// Returns an error if the row fits into no page, or if there is no memory for it.
+    pub(crate) fn admits(&mut self, bytes: usize, beside: usize) -> Result<bool, Error> {
+        if bytes > ROW_BYTES_MAX {
+            return Err(row_answer::too_large(bytes));
+        }
+        let after = self.rows.cells.len() + bytes;
+        if after > self.bytes_max {
+            let is_over = match self.ends {
+                Ends::Page => self.rows.count > 0,
+                Ends::Portion => true,
+                Ends::Whole => {
+                    Embedded::local().guardrails().check(Guardrail::UnpagedBytes, after as u64)?;
+                    false
+                }
+            };
+            if is_over {
+                self.left = 0;
+                return Ok(false);
+            }
+        }
+        if after > ANSWER_BYTES_MAX {
+            return Err(answer_too_large(after));
+        }
+        match self.grants.cover(after + beside) {
+            // The rows so far are a page.
+            Err(Error::Overloaded(_)) if self.ends == Ends::Page && self.rows.count > 0 => {
+                self.left = 0;
+                Ok(false)
+            }
+            granted => granted.map(|()| true),
+        }
+    }
+
+    /// Counts a row whose cells follow.
+    pub(crate) fn begin_row(&mut self) {
+        self.of_partition += 1;
+        self.left -= 1;
+        self.rows.count += 1;
+        self.rows.cells.reserve(std::mem::take(&mut self.room));
+    }
+}
+
+/// Returns the error for an answer without pages that is larger than the protocol allows.
+pub(crate) fn answer_too_large(bytes: usize) -> Error {
+    Error::Invalid(format!(
+        "expected at most {ANSWER_BYTES_MAX} bytes in one answer, got {bytes} or more: \
+         read it in pages, or select fewer rows and columns"
+    ))
 }
 
 impl Slice {
@@ -225,7 +300,7 @@ impl Slice {
                         piece = storage::Slice { rows, ..piece.behind(last) };
                     }
                     None if found || !self.whole => break,
-                    None => return self.statics_alone((token, key), head, chunk),
+                    None => return self.statics_alone((token, key), head, chunk).await,
                 }
             }
         }
@@ -278,7 +353,10 @@ impl Slice {
         }
         match part.found || !self.whole {
             true => Ok(Some(true)),
-            false => self.statics_alone(place, part.head.as_ref().unwrap_or(&piece.view), chunk).map(Some),
+            false => {
+                let head = part.head.as_ref().unwrap_or(&piece.view);
+                self.statics_alone(place, head, chunk).await.map(Some)
+            }
         }
     }
 
@@ -309,7 +387,7 @@ impl Slice {
         found: &mut bool,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
-        let of_row = 1 + (self.projection.width() + self.filters.len()) as u32 / COLUMNS_PER_UNIT;
+        let of_row = units_of_row(self.projection.width() + self.filters.len());
         while let Some(row) = rows.next_stored() {
             // A dead row costs as much as a live one.
             if lanes::spend(of_row) {
@@ -334,9 +412,13 @@ impl Slice {
             if chunk.of_partition >= self.per_partition {
                 return Ok(Some(true));
             }
-            let bytes = chunk.rows.cells.len();
-            take(&self.projection, &source, chunk)?;
-            let _ = lanes::spend((chunk.rows.cells.len().saturating_sub(bytes) / BYTES_PER_UNIT) as u32);
+            if row_answer::is_small(&self.projection, &source) {
+                let bytes = chunk.rows.cells.len();
+                row_answer::add_small(&self.projection, &source, chunk)?;
+                let _ = lanes::spend((chunk.rows.cells.len().saturating_sub(bytes) / BYTES_PER_UNIT) as u32);
+            } else if !row_answer::add(&self.projection, &source, chunk).await? {
+                return Ok(Some(false));
+            }
             chunk.last = row.map(|row| Bytes::copy_from_slice(row.clustering()));
             chunk.place();
             if self.distinct {
@@ -347,7 +429,7 @@ impl Slice {
     }
 
     /// Shows a partition without rows as one row if it has static cells.
-    fn statics_alone(
+    async fn statics_alone(
         &self,
         (token, key): (i64, &[u8]),
         view: &PartitionView,
@@ -358,7 +440,9 @@ impl Slice {
             if chunk.left == 0 {
                 return Ok(false);
             }
-            take(&self.projection, &source, chunk)?;
+            if !row_answer::add(&self.projection, &source, chunk).await? {
+                return Ok(false);
+            }
             chunk.last = None;
             chunk.place();
         }
@@ -374,41 +458,6 @@ impl Slice {
         }
         Ok(true)
     }
-}
-
-/// Adds one row to the chunk.
-pub(crate) fn take(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) -> Result<(), Error> {
-    chunk.of_partition += 1;
-    match projection {
-        Projection::Rows(shows) => {
-            chunk.left -= 1;
-            chunk.rows.count += 1;
-            chunk.rows.cells.reserve(std::mem::take(&mut chunk.room));
-            let mut scratch = Vec::new();
-            // Assemble a collection once, even if several of its elements are shown.
-            let mut whole: Option<(usize, Option<Cow<'_, [u8]>>)> = None;
-            for show in shows {
-                let Show::Inside(part) = show else {
-                    source.push(show, &mut chunk.rows, &mut scratch)?;
-                    continue;
-                };
-                if whole.as_ref().is_none_or(|(column, _)| *column != part.column) {
-                    whole = Some((part.column, source.column(part.column)?));
-                }
-                let value = whole.as_ref().and_then(|(_, value)| value.as_deref());
-                let shown = value.map(|value| inside(&part.steps, value)).transpose()?;
-                chunk.rows.push(shown.flatten());
-            }
-            chunk.bound()?;
-        }
-        Projection::Count(None) => chunk.counted += 1,
-        Projection::Count(Some(show)) => {
-            let mut one = Rows::new(Arc::from([]));
-            source.push(show, &mut one, &mut Vec::new())?;
-            chunk.counted += u64::from(one.cells[..4] != (-1i32).to_be_bytes());
-        }
-    }
-    Ok(())
 }
 
 fn as_slice(bound: &Bound<Bytes>) -> Bound<&[u8]> {

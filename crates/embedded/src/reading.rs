@@ -19,7 +19,7 @@ use crate::definition::is_server_keyspace;
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
 use crate::paging::Position;
-use crate::read::{Chunk, Grants, Slice};
+use crate::read::{Chunk, Ends, Grants, Slice};
 use crate::restrict::{TokenBound, is_lower};
 use crate::scan::Scan;
 use crate::select::{Projection, SelectPlan};
@@ -114,7 +114,7 @@ struct Reading {
     page: Option<u32>,
     /// Bytes of cells at which a page ends early.
     page_bytes_max: usize,
-    /// Memory for a result without pages.
+    /// Memory for the result.
     grant: Option<Arc<dyn AnswerGrant>>,
     counting: bool,
     /// Rows must be durable before the client gets them.
@@ -198,9 +198,10 @@ impl Reading {
         };
         let bytes_max = if self.page.is_some() { self.page_bytes_max } else { whole_max };
         guardrails.check(Guardrail::PageRows, self.page.unwrap_or(0).into())?;
-        let mut chunk = Chunk::new(Rows::new(self.plan.columns.clone()), page, bytes_max);
+        let ends = if self.page.is_some() { Ends::Page } else { Ends::Whole };
+        let mut chunk = Chunk::new(Rows::new(self.plan.columns.clone()), page, bytes_max, ends);
         chunk.room = self.plan.room();
-        chunk.grants = Grants::of(self.grant.take().filter(|_| self.page.is_none()));
+        chunk.grants = Grants::of(self.grant.take());
         let read_cores: Option<BTreeSet<usize>> = match &self.keys {
             Some(keys) if self.serial => Some(keys.iter().map(|(token, _)| engine.owner(*token)).collect()),
             None if self.serial => Some((0..lanes::cores()).collect()),

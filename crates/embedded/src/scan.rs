@@ -8,11 +8,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Error, Rows};
+use engine::{Cells, Error, Rows};
 use storage::{Shard, TableId};
 
 use crate::paging::Position;
-use crate::read::{Chunk, PartitionRead, Slice};
+use crate::read::{Chunk, Ends, PartitionRead, Slice};
 use crate::{Embedded, storage_error};
 
 /// Rows that a core reads at a time, at most; there are similar bounds on bytes and partitions. A
@@ -51,7 +51,7 @@ struct PartitionRows {
 /// Rows that one core has read at a time.
 #[derive(Debug)]
 struct Portion {
-    cells: Vec<u8>,
+    cells: Cells,
     partitions: VecDeque<PartitionRows>,
     counted: u64,
     /// Position to continue from; `None` at the end.
@@ -81,8 +81,12 @@ impl Scan {
             reached = Position::after(start.token, key.clone());
         }
         let next = Some(reached.clone());
-        let portion =
-            || Portion { cells: Vec::new(), partitions: VecDeque::new(), counted: 0, next: next.clone() };
+        let portion = || Portion {
+            cells: Cells::default(),
+            partitions: VecDeque::new(),
+            counted: 0,
+            next: next.clone(),
+        };
         let source = |core| Source { core, portion: portion(), merged: 0 };
         let mut sources: Vec<Source> = (0..lanes::cores()).map(source).collect();
         loop {
@@ -101,7 +105,7 @@ impl Scan {
             let piece = source.portion.partitions.pop_front().expect("the source has rows");
             let from = std::mem::replace(&mut source.merged, piece.end);
             if piece.whole && piece.rows <= chunk.left {
-                chunk.rows.cells.extend_from_slice(&source.portion.cells[from..piece.end]);
+                chunk.rows.cells.extend_from(&source.portion.cells, from..piece.end);
                 chunk.rows.count += piece.rows;
                 chunk.left -= piece.rows;
                 chunk.bound()?;
@@ -112,7 +116,8 @@ impl Scan {
             let (token, key) = (piece.token, piece.key);
             chunk.of_partition = 0;
             if !self.slice.one_on(source.core, token, &key, None, chunk).await? {
-                return Ok(Some(chunk.inside(token, key)));
+                // If the first row did not fit, the next page begins with its partition.
+                return Ok(Some(if chunk.last.is_some() { chunk.inside(token, key) } else { reached }));
             }
             reached = Position::after(token, key);
             if !piece.whole {
@@ -141,7 +146,8 @@ impl Scan {
                 reads.push((source, lanes::spawn(lanes::current_group(), lanes::call(core, read))));
             }
             if reads.is_empty() {
-                return Ok(());
+                let ahead = sources.iter().map(|source| source.portion.cells.len() - source.merged);
+                return chunk.grants.cover(chunk.rows.cells.len() + ahead.sum::<usize>());
             }
             for (source, task) in reads {
                 (source.portion, source.merged) = (task.await?, 0);
@@ -159,7 +165,7 @@ impl Scan {
         bytes_max: usize,
     ) -> Result<Portion, Error> {
         let rows = Rows::new(Arc::from([]));
-        let mut chunk = Chunk::new(rows, rows_max, bytes_max);
+        let mut chunk = Chunk::new(rows, rows_max, bytes_max, Ends::Portion);
         let mut partitions = VecDeque::new();
         let table = TableId(self.slice.def.data_id().as_u128());
         let after = start.key.clone().map(|key| (start.token, key));
@@ -189,7 +195,8 @@ impl Scan {
                 chunk.rows.cells.truncate(cells);
             }
             let (rows, end) = (chunk.rows.count - rows, chunk.rows.cells.len());
-            if rows > 0 {
+            // A first row that did not fit marks its partition.
+            if rows > 0 || !whole && partitions.is_empty() {
                 partitions.push_back(PartitionRows { token, key: key.clone(), rows, end, whole });
             }
             if !whole {

@@ -1,24 +1,25 @@
 //! Prepared SELECTs: what to read, in which order, and what to show.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cql::ast::{self, SelectExpr, Selection};
-use engine::{ColumnSpec, Columns, Error, Rows, Value};
-use schema::{ColumnKind, CqlType, TableDef};
+use engine::{Cells, ColumnSpec, Columns, Error, METADATA_BYTES_MAX, Rows, Value};
+use schema::{ColumnDef, ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
 use crate::choice::Choice;
 use crate::names::Names;
 use crate::restrict::{Restrictions, restrict};
-use crate::show::{Inside, Show, Step};
+use crate::show::{Inside, Show, Shows, Step};
 use crate::term::{Bind, Binder};
 
 /// Columns or count that a SELECT returns.
 #[derive(Clone, Debug)]
 pub(crate) enum Projection {
     /// Rows.
-    Rows(Vec<Show>),
+    Rows(Shows),
     /// Number of rows; with a column, number of rows in which it is not null.
     Count(Option<Show>),
 }
@@ -49,6 +50,8 @@ pub(crate) struct SelectPlan {
     pub(crate) distinct: bool,
     /// True for a point read: a whole primary key by `=`, showing only cells of that row.
     pub(crate) point: bool,
+    /// True if the size of a row of the result has no small bound.
+    pub(crate) may_be_large: bool,
     pub(crate) is_virtual: bool,
     pub(crate) bypass_cache: bool,
     /// Columns that a point read needs, ascending. `None`: all.
@@ -70,13 +73,16 @@ const TERMS_AT_ONCE: usize = 256;
 /// their lengths.
 const LIST_BYTES_AT_ONCE: usize = TERMS_AT_ONCE * 8;
 
+/// Columns of fixed lengths whose row is small in any case.
+const FIXED_COLUMNS: usize = 1_000;
+
 /// Bytes reserved ahead of the rows, at most.
 const ROOM_MAX: usize = 64 << 10;
 
 impl SelectPlan {
     /// Returns an empty result with capacity for the largest result so far.
     pub(crate) fn rows(&self) -> Rows {
-        Rows { cells: Vec::with_capacity(self.room()), ..Rows::new(self.columns.clone()) }
+        Rows { cells: Cells::with_capacity(self.room()), ..Rows::new(self.columns.clone()) }
     }
 
     /// Returns the size of the largest result so far, in bytes of cells, up to [`ROOM_MAX`].
@@ -87,10 +93,7 @@ impl SelectPlan {
     /// Binds the projection to the values of an execution.
     pub(crate) fn bound_projection(&self, values: &[Value<'_>]) -> Result<Arc<Projection>, Error> {
         match &*self.projection {
-            Projection::Rows(shows) if self.open => {
-                let shows = shows.iter().map(|show| show.bound(values)).collect::<Result<_, _>>()?;
-                Ok(Arc::new(Projection::Rows(shows)))
-            }
+            Projection::Rows(shows) if self.open => Ok(Arc::new(Projection::Rows(shows.bound(values)?))),
             _ => Ok(self.projection.clone()),
         }
     }
@@ -169,6 +172,7 @@ pub(crate) fn select(
     let (has_in, listed) = (restrictions.has_in(), (restrictions.listed(), restrictions.has_lists()));
     let picked = if point { picked(def, &projection) } else { None };
     let projection = Arc::new(projection);
+    let may_be_large = columns.len() > FIXED_COLUMNS || columns.iter().any(|c| c.ty.fixed_len().is_none());
     Ok(SelectPlan {
         def: def.clone(),
         projection,
@@ -180,6 +184,7 @@ pub(crate) fn select(
         ordered: select.order_by.len(),
         distinct: select.distinct,
         point,
+        may_be_large,
         is_virtual,
         bypass_cache: select.bypass_cache,
         picked,
@@ -271,12 +276,16 @@ fn prepare_projection(
     let def = &names.def;
     let specs = Specs::of(def);
     let Selection::Selectors(selectors) = &select.selection else {
+        let describe = |c: &ColumnDef| binder.describe(&c.name, c.ty.description_bytes(METADATA_BYTES_MAX));
+        def.columns.iter().try_for_each(describe)?;
         let columns = def.columns.iter().map(|c| specs.spec(c.name.clone(), c.ty.clone())).collect();
         let shows = def.columns.iter().enumerate().map(|(at, column)| Show::column(at, column));
-        return Ok((Projection::Rows(shows.collect()), columns));
+        return Ok((Projection::Rows(Shows::new(def, shows.collect())), columns));
     };
     let mut shows = Vec::with_capacity(selectors.len());
     let mut columns = Vec::with_capacity(selectors.len());
+    // Bytes that describe the type of each column: it may be shown thousands of times.
+    let mut described: HashMap<&str, usize> = HashMap::new();
     for selector in selectors {
         let name = |default: &str| selector.alias.clone().unwrap_or_else(|| default.to_owned());
         if let Some(counted) = counted(names, &selector.expr)? {
@@ -298,10 +307,17 @@ fn prepare_projection(
                     .into(),
             ));
         }
+        let label = name(&label);
+        let count = || ty.description_bytes(METADATA_BYTES_MAX);
+        let type_bytes = match &selector.expr {
+            SelectExpr::Column(name) => *described.entry(name).or_insert_with(count),
+            _ => count(),
+        };
+        binder.describe(&label, type_bytes)?;
         shows.push(what);
-        columns.push(specs.spec(name(&label), ty));
+        columns.push(specs.spec(label, ty));
     }
-    Ok((Projection::Rows(shows), columns.into()))
+    Ok((Projection::Rows(Shows::new(def, shows)), columns.into()))
 }
 
 fn column_argument(expr: &SelectExpr) -> &str {

@@ -2,6 +2,8 @@
 //! in a row.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Deref;
 
 use engine::{Error, Rows, Value};
 use schema::{ColumnDef, ColumnKind, CqlType, TableDef, token, value};
@@ -35,6 +37,65 @@ pub(crate) enum Show {
     Token,
 }
 
+/// Columns of a result.
+#[derive(Clone, Debug)]
+pub(crate) struct Shows {
+    all: Box<[Show]>,
+    /// Most often that one column of the table is shown.
+    repeats: usize,
+    /// Bytes of a row of nulls, with the fields of user types.
+    null_bytes: usize,
+}
+
+impl Shows {
+    pub(crate) fn new(def: &TableDef, all: Vec<Show>) -> Shows {
+        let mut shown: HashMap<(u8, usize), usize> = HashMap::new();
+        let mut null_bytes = 0;
+        for show in &all {
+            *shown.entry(show.source_column(def)).or_default() += 1;
+            let fields = match show {
+                Show::Elements(at) => match &def.columns[*at].ty {
+                    CqlType::Udt(udt) => udt.fields.len(),
+                    _ => 1,
+                },
+                _ => 0,
+            };
+            null_bytes += FIXED_BYTES + NULL_BYTES * fields;
+        }
+        Shows { all: all.into(), repeats: shown.into_values().max().unwrap_or(0), null_bytes }
+    }
+
+    /// Returns an upper bound of the bytes of a row of the result, from the sizes of the row and
+    /// of the static cells.
+    #[inline]
+    pub(crate) fn bytes_max(&self, source: &Source<'_>) -> usize {
+        let stored = source.row.map_or(0, RowView::bytes) + source.key.len();
+        let statics = source.view.map_or(0, PartitionView::statics_bytes);
+        // An element has at least 3 bytes in the directory of its row, and up to 8 in the result.
+        (stored + statics).saturating_mul(4).saturating_mul(self.repeats).saturating_add(self.null_bytes)
+    }
+
+    /// Binds the values of an execution.
+    pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<Shows, Error> {
+        let all = self.all.iter().map(|show| show.bound(values)).collect::<Result<_, _>>()?;
+        Ok(Shows { all, ..*self })
+    }
+}
+
+impl Deref for Shows {
+    type Target = [Show];
+
+    fn deref(&self) -> &[Show] {
+        &self.all
+    }
+}
+
+/// Bytes of a null, or of the number of elements.
+const NULL_BYTES: usize = 4;
+
+/// Bytes of a cell without a value, or with a timestamp or a token.
+const FIXED_BYTES: usize = 4 + 8;
+
 /// `c[k]`, `c.f`, or a nested combination of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
@@ -61,6 +122,25 @@ impl Show {
             _ if column.ty.is_multi_cell() => Show::Elements(at),
             ColumnKind::Static => Show::Static(column.id),
             ColumnKind::Regular => Show::Regular(column.id),
+        }
+    }
+
+    /// Returns the kind and the number of the column that it is made of.
+    fn source_column(&self, def: &TableDef) -> (u8, usize) {
+        let whole = |at: usize| match def.columns[at].kind {
+            ColumnKind::PartitionKey(at) => (0, at),
+            ColumnKind::Clustering(at, _) => (1, at),
+            ColumnKind::Static | ColumnKind::Regular => (2, def.columns[at].id as usize),
+        };
+        match self {
+            Show::Key(at) => (0, *at),
+            Show::Clustering(at) => (1, *at),
+            Show::Static(id) | Show::Regular(id) | Show::WriteTime(id, _) | Show::Ttl(id, _) => {
+                (2, *id as usize)
+            }
+            Show::Elements(at) => whole(*at),
+            Show::Inside(inside) => whole(inside.column),
+            Show::Token => (3, 0),
         }
     }
 
@@ -154,7 +234,7 @@ impl<'v> Source<'v> {
         self.view.is_some_and(|view| view.static_cells().any(|cell| all || known(cell.column)))
     }
 
-    fn cell(&self, id: u32, is_static: bool) -> Option<CellRef<'v>> {
+    pub(crate) fn cell(&self, id: u32, is_static: bool) -> Option<CellRef<'v>> {
         match is_static {
             true => self.view.and_then(|view| view.static_cell(id)),
             false => self.row.and_then(|row| row.cell(id)),
@@ -177,7 +257,7 @@ impl<'v> Source<'v> {
     }
 
     /// Returns the value of a column that is stored as elements.
-    fn elements(&self, column: &ColumnDef) -> Result<Option<Vec<u8>>, Error> {
+    pub(crate) fn elements(&self, column: &ColumnDef) -> Result<Option<Vec<u8>>, Error> {
         fn pair<'e>(cell: CellRef<'e>) -> Option<(&'e [u8], &'e [u8])> {
             Some((cell.path?, cell.value()?))
         }
@@ -215,39 +295,55 @@ impl<'v> Source<'v> {
     /// Appends a column of the result.
     pub(crate) fn push(&self, show: &Show, rows: &mut Rows, scratch: &mut Vec<u8>) -> Result<(), Error> {
         match show {
-            Show::Key(at) => rows.push(Some(key_part(self.def, self.key, *at)?)),
-            Show::Clustering(at) => match self.row {
-                Some(row) => {
-                    scratch.clear();
-                    clustering_part(self.def, row.clustering(), *at, scratch)?;
-                    rows.push(Some(scratch));
-                }
-                None => rows.push(None),
-            },
-            Show::Static(id) => rows.push(self.cell(*id, true).and_then(|c| c.value())),
-            Show::Regular(id) => rows.push(self.cell(*id, false).and_then(|c| c.value())),
             Show::Elements(at) => rows.push(self.elements(&self.def.columns[*at])?.as_deref()),
             Show::Inside(part) => {
                 let value = self.column(part.column)?;
                 rows.push(value.as_deref().map(|value| inside(&part.steps, value)).transpose()?.flatten());
             }
-            Show::WriteTime(id, is_static) => match self.cell(*id, *is_static) {
-                Some(cell) => rows.push(Some(&cell.timestamp.to_be_bytes())),
-                None => rows.push(None),
-            },
-            Show::Ttl(id, is_static) => match self.cell(*id, *is_static).and_then(|c| c.expiry()) {
-                Some(expiry) => {
-                    rows.push(Some(&(expiry.at_s.saturating_sub(self.now_s) as i32).to_be_bytes()));
-                }
-                None => rows.push(None),
-            },
-            Show::Token => rows.push(Some(&self.token.to_be_bytes())),
+            show => rows.push(self.simple(show, scratch)?),
         }
         Ok(())
     }
+
+    /// Returns the value of a column of the result that is stored in one piece. Values that are not
+    /// stored so are made in `scratch`.
+    ///
+    /// # Panics
+    /// Panics for elements and parts of a column.
+    #[inline]
+    pub(crate) fn simple<'s>(&self, show: &Show, scratch: &'s mut Vec<u8>) -> Result<Option<&'s [u8]>, Error>
+    where
+        'v: 's,
+    {
+        let mut made = |bytes: &[u8]| {
+            scratch.clear();
+            scratch.extend_from_slice(bytes);
+        };
+        match show {
+            Show::Key(at) => return Ok(Some(key_part(self.def, self.key, *at)?)),
+            Show::Static(id) => return Ok(self.cell(*id, true).and_then(|c| c.value())),
+            Show::Regular(id) => return Ok(self.cell(*id, false).and_then(|c| c.value())),
+            Show::Clustering(at) => {
+                let Some(row) = self.row else { return Ok(None) };
+                scratch.clear();
+                clustering_part(self.def, row.clustering(), *at, scratch)?;
+            }
+            Show::WriteTime(id, is_static) => match self.cell(*id, *is_static) {
+                Some(cell) => made(&cell.timestamp.to_be_bytes()),
+                None => return Ok(None),
+            },
+            Show::Ttl(id, is_static) => match self.cell(*id, *is_static).and_then(|c| c.expiry()) {
+                Some(expiry) => made(&(expiry.at_s.saturating_sub(self.now_s) as i32).to_be_bytes()),
+                None => return Ok(None),
+            },
+            Show::Token => made(&self.token.to_be_bytes()),
+            Show::Elements(_) | Show::Inside(_) => unreachable!("the caller assembles elements"),
+        }
+        Ok(Some(scratch))
+    }
 }
 
-fn key_part<'a>(def: &TableDef, key: &'a [u8], at: usize) -> Result<&'a [u8], Error> {
+pub(crate) fn key_part<'a>(def: &TableDef, key: &'a [u8], at: usize) -> Result<&'a [u8], Error> {
     let count = def.partition_key().count();
     if count == 1 {
         return Ok(key);
@@ -256,7 +352,12 @@ fn key_part<'a>(def: &TableDef, key: &'a [u8], at: usize) -> Result<&'a [u8], Er
     part.map_err(|e| Error::Server(format!("a stored partition key is damaged: {e}")))
 }
 
-fn clustering_part(def: &TableDef, mut key: &[u8], at: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn clustering_part(
+    def: &TableDef,
+    mut key: &[u8],
+    at: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
     for (place, column) in def.clustering().enumerate() {
         let before = out.len();
         value::decode_key_part(&column.ty, descending(column), &mut key, out)

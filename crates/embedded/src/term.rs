@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use cql::ast;
-use engine::{ColumnSpec, Columns, Error, Guardrail, Guardrails, Value};
+use engine::{ColumnSpec, Columns, Error, Guardrail, Guardrails, METADATA_BYTES_MAX, Value};
 use schema::{CqlType, ValueError, value};
 
 /// Source of a value.
@@ -168,7 +168,15 @@ pub(crate) struct Binder {
     markers: Vec<Option<ColumnSpec>>,
     counted: Vec<Counted>,
     terms: u32,
+    /// Bytes of names and types of markers and result columns so far.
+    metadata_bytes: usize,
+    /// The type described last, with its bytes: an IN has thousands of markers of one type.
+    described: Option<(Arc<CqlType>, usize)>,
 }
+
+/// Bytes of a marker or a result column in messages and plans, beside its name and type: names of
+/// keyspace and table are shared.
+const COLUMN_BYTES: usize = 4;
 
 /// Bind marker whose value has elements, and the guardrail that limits their number.
 pub(crate) type Counted = (usize, Guardrail);
@@ -177,7 +185,50 @@ impl Binder {
     /// Returns a binder for a statement with `markers` markers.
     pub(crate) fn new(guardrails: Arc<Guardrails>, markers: usize) -> Binder {
         let (keyspace, table) = (Arc::from(""), Arc::from(""));
-        Binder { guardrails, keyspace, table, markers: vec![None; markers], counted: Vec::new(), terms: 0 }
+        Binder {
+            guardrails,
+            keyspace,
+            table,
+            markers: vec![None; markers],
+            counted: Vec::new(),
+            terms: 0,
+            metadata_bytes: 0,
+            described: None,
+        }
+    }
+
+    /// Counts a marker, before its name and type are copied.
+    fn describe_marker(&mut self, name: &str, ty: &Arc<CqlType>) -> Result<(), Error> {
+        let bytes = match &self.described {
+            Some((described, bytes)) if Arc::ptr_eq(described, ty) => *bytes,
+            _ => {
+                let bytes = ty.description_bytes(METADATA_BYTES_MAX);
+                self.described = Some((ty.clone(), bytes));
+                bytes
+            }
+        };
+        self.describe(name, bytes)
+    }
+
+    /// Counts a marker or a result column with a type that is described in `type_bytes`.
+    ///
+    /// # Errors
+    /// Returns an error if the statement has too many of them, or too large ones.
+    pub(crate) fn describe(&mut self, name: &str, type_bytes: usize) -> Result<(), Error> {
+        self.metadata_bytes += COLUMN_BYTES + name.len() + type_bytes;
+        if self.metadata_bytes <= METADATA_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "expected at most {METADATA_BYTES_MAX} bytes of names and types of the columns and bind markers of a \
+             statement, got {} or more: name fewer columns, or send several statements",
+            self.metadata_bytes
+        )))
+    }
+
+    /// Returns the bytes of names and types of markers and result columns so far.
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        self.metadata_bytes
     }
 
     /// Returns the number of terms bound so far.
@@ -241,6 +292,7 @@ impl Binder {
         let input = match term {
             ast::Term::Marker(marker) => {
                 let index = usize::from(marker.index);
+                self.describe_marker(marker.name.as_deref().unwrap_or(name), ty)?;
                 self.markers[index] = Some(ColumnSpec {
                     keyspace: self.keyspace.clone(),
                     table: self.table.clone(),

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use engine::{
-    AnswerGrant, AnswerMemory, Error, Execution, Outcome, Request, Rows, Subject, Viewer, VirtualRow,
-    VirtualTable, Warnings,
+    ANSWER_BYTES_MAX, AnswerGrant, AnswerMemory, Error, Execution, Outcome, ROW_BYTES_MAX, Request, Rows,
+    Subject, Viewer, VirtualRow, VirtualTable, Warnings,
 };
 use schema::value;
 
@@ -14,7 +14,8 @@ use crate::filter::BoundFilter;
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
 use crate::paging::Position;
-use crate::read::Grants;
+use crate::read::{Grants, answer_too_large};
+use crate::row_answer;
 use crate::select::{Projection, SelectPlan};
 use crate::show::{self, Show};
 
@@ -33,7 +34,7 @@ struct PendingSelect {
     page: usize,
     /// Bytes of cells at which a page ends.
     bytes_max: usize,
-    /// Memory for a result without pages.
+    /// Memory for the result.
     grant: Option<Arc<dyn AnswerGrant>>,
 }
 
@@ -131,7 +132,7 @@ impl PendingSelect {
             start,
             page: request.page_size.map_or(usize::MAX, |n| n as usize),
             bytes_max: if request.page_size.is_some() { request.page_bytes_max } else { usize::MAX },
-            grant: request.room.filter(|_| request.page_size.is_none()).map(AnswerMemory::open),
+            grant: request.room.map(AnswerMemory::open),
         })
     }
 
@@ -171,23 +172,27 @@ impl PendingSelect {
         let mut grants = Grants::of(self.grant.clone());
         let mut end = start.saturating_add(self.page).min(rows.len());
         for (at, row) in rows.iter().enumerate().take(end).skip(start) {
-            for show in shows {
-                match show {
-                    Show::Key(at) => out.push(row[*at].as_deref()),
-                    Show::Clustering(at) => out.push(row[def.partition_key().count() + at].as_deref()),
-                    Show::Static(id) | Show::Regular(id) => out.push(row[*id as usize].as_deref()),
-                    Show::Elements(at) => out.push(row[*at].as_deref()),
-                    Show::Inside(part) => {
-                        let whole = row[part.column].as_deref();
-                        let value = whole.map(|value| show::inside(&part.steps, value)).transpose()?;
-                        out.push(value.flatten());
-                    }
-                    Show::Ttl(..) | Show::WriteTime(..) | Show::Token => out.push(None),
+            let mut bytes = 0;
+            for show in shows.iter() {
+                bytes += 4 + self.value(show, row)?.map_or(0, <[u8]>::len);
+                if bytes > ROW_BYTES_MAX {
+                    return Err(row_answer::too_large(bytes));
                 }
             }
+            let after = out.cells.len() + bytes;
+            if after > ANSWER_BYTES_MAX {
+                return Err(answer_too_large(after));
+            }
+            if after > self.bytes_max && out.count > 0 {
+                end = at;
+                break;
+            }
+            grants.cover(after)?;
+            for show in shows.iter() {
+                out.push(self.value(show, row)?);
+            }
             out.count += 1;
-            grants.cover(out.cells.len())?;
-            if out.cells.len() >= self.bytes_max {
+            if after >= self.bytes_max {
                 end = at + 1;
                 break;
             }
@@ -196,5 +201,21 @@ impl PendingSelect {
             out.paging_state = Some(Position { token: end as i64, ..Position::default() }.encode());
         }
         Ok(Outcome::Rows(out))
+    }
+
+    /// Returns the value of a column of the result in a row.
+    fn value<'r>(&self, show: &Show, row: &'r VirtualRow) -> Result<Option<&'r [u8]>, Error> {
+        let def = &self.plan.def;
+        Ok(match show {
+            Show::Key(at) => row[*at].as_deref(),
+            Show::Clustering(at) => row[def.partition_key().count() + at].as_deref(),
+            Show::Static(id) | Show::Regular(id) => row[*id as usize].as_deref(),
+            Show::Elements(at) => row[*at].as_deref(),
+            Show::Inside(part) => {
+                let whole = row[part.column].as_deref();
+                whole.map(|value| show::inside(&part.steps, value)).transpose()?.flatten()
+            }
+            Show::Ttl(..) | Show::WriteTime(..) | Show::Token => None,
+        })
     }
 }

@@ -11,6 +11,7 @@
 //! 3. A statement that needs the disk, another core or a cluster is answered later
 //!    ([`Execution::Pending`]).
 
+mod cells;
 mod client_session;
 mod error;
 mod guardrails;
@@ -32,6 +33,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+pub use cells::Cells;
 pub use client_session::{ClientSession, SessionStage, session_rows, shortened};
 pub use error::Error;
 pub use guardrails::{GUARDRAILS, Guardrail, GuardrailSpec, Guardrails, Passed};
@@ -62,7 +64,19 @@ pub enum Value<'a> {
 /// Most bytes of a page, unless the caller requests fewer.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Source of memory for answers without pages.
+/// Most bytes of cells that one row has in an answer. Storage reads no larger rows. A statement
+/// that shows a column many times could ask for more.
+pub const ROW_BYTES_MAX: usize = 64 << 20;
+
+/// Most bytes of cells in one answer without pages, with or without guardrails. The protocol has
+/// 256 MiB for an answer with its columns.
+pub const ANSWER_BYTES_MAX: usize = 240 << 20;
+
+/// Most bytes of names and types of the bind markers and of the result columns of one statement. A
+/// short text can name a large type thousands of times.
+pub const METADATA_BYTES_MAX: usize = 4 << 20;
+
+/// Source of memory for answers.
 pub trait AnswerMemory {
     /// Opens the memory of one answer. Called only for reads that may return many rows, so that
     /// short reads cost nothing.
@@ -80,7 +94,8 @@ pub trait AnswerGrant: std::fmt::Debug + Send + Sync {
     /// Grants memory for an answer of `bytes` in total.
     ///
     /// # Errors
-    /// [`Error::Overloaded`] if that much memory is not available.
+    /// [`Error::Overloaded`] if that much memory is not available, [`Error::Invalid`] if it never
+    /// is.
     fn grow(&self, bytes: u64) -> Result<(), Error>;
 }
 
@@ -94,7 +109,7 @@ pub struct Request<'a> {
     /// A page ends after this many bytes of cells, but has at least one row. No effect without
     /// pages.
     pub page_bytes_max: usize,
-    /// Memory for an answer without pages. `None`: unlimited.
+    /// Memory for an answer. `None`: unlimited.
     pub room: Option<&'a dyn AnswerMemory>,
     /// End of the last page, from [`Rows::paging_state`].
     pub paging_state: Option<&'a [u8]>,
@@ -164,6 +179,15 @@ pub trait Plan {
     /// look up one.
     fn needs_viewer(&self) -> bool {
         true
+    }
+    /// Returns true if the statement can answer with rows, so that it needs [`Request::room`].
+    fn shows_rows(&self) -> bool {
+        true
+    }
+    /// Returns the bytes of names and types of bind markers and result columns, at most
+    /// [`METADATA_BYTES_MAX`].
+    fn metadata_bytes(&self) -> usize {
+        0
     }
     /// Returns the latencies of its table and kind on this core, if it is about one table.
     fn latencies(&self) -> Option<&Rc<Latencies>> {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use ::schema::CqlType;
 use uuid::Uuid;
 
+use crate::Cells;
+
 /// Column of a result, or bind marker.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ColumnSpec {
@@ -28,9 +30,8 @@ pub struct Rows {
     pub columns: Columns,
     /// Number of rows.
     pub count: u32,
-    /// Cells, row by row, each as `[bytes]`: a big-endian `i32` length (−1 for null), then the
-    /// value.
-    pub cells: Vec<u8>,
+    /// Cells, row by row.
+    pub cells: Cells,
     /// Start of the next page, if there are more rows.
     pub paging_state: Option<Vec<u8>>,
 }
@@ -38,41 +39,19 @@ pub struct Rows {
 impl Rows {
     /// Creates a result without rows.
     pub fn new(columns: Columns) -> Rows {
-        Rows { columns, count: 0, cells: Vec::new(), paging_state: None }
+        Rows { columns, count: 0, cells: Cells::default(), paging_state: None }
     }
 
     /// Appends a cell. The caller updates `count`.
+    #[inline]
     pub fn push(&mut self, cell: Option<&[u8]>) {
-        match cell {
-            Some(value) => {
-                let len = i32::try_from(value.len()).expect("a value is bounded by the frame it came in");
-                self.cells.extend_from_slice(&len.to_be_bytes());
-                self.cells.extend_from_slice(value);
-            }
-            None => self.cells.extend_from_slice(&(-1i32).to_be_bytes()),
-        }
+        self.cells.push(cell);
     }
 
     /// Returns the rows as cells, for callers inside the server.
     pub fn decoded(&self) -> Vec<Vec<Option<&[u8]>>> {
-        let mut at = 0;
-        let mut rows = Vec::with_capacity(self.count as usize);
-        for _ in 0..self.count {
-            let mut row = Vec::with_capacity(self.columns.len());
-            for _ in 0..self.columns.len() {
-                let len = i32::from_be_bytes(self.cells[at..at + 4].try_into().expect("four bytes"));
-                at += 4;
-                row.push(match usize::try_from(len) {
-                    Ok(len) => {
-                        at += len;
-                        Some(&self.cells[at - len..at])
-                    }
-                    Err(_) => None,
-                });
-            }
-            rows.push(row);
-        }
-        rows
+        let mut cells = self.cells.iter();
+        (0..self.count).map(|_| cells.by_ref().take(self.columns.len()).collect()).collect()
     }
 }
 

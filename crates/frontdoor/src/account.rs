@@ -104,6 +104,26 @@ pub struct Full {
     limit_bytes: u64,
 }
 
+impl Full {
+    /// Returns the name of the account whose limit is exceeded.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the limit of that account, bytes.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// Returns true if the account, even empty, cannot hold `bytes`.
+    #[must_use]
+    pub fn never_holds(&self, bytes: u64) -> bool {
+        bytes > self.limit_bytes
+    }
+}
+
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Full { name, limit_bytes } = self;

@@ -115,6 +115,35 @@ impl CqlType {
         )
     }
 
+    /// Returns the bytes that describe the type in a message of the protocol. Stops counting above
+    /// `limit`, so that the work is proportional to it.
+    pub fn description_bytes(&self, limit: usize) -> usize {
+        let mut sum = 2;
+        let mut add = |bytes: usize, ty: &CqlType| {
+            sum += bytes;
+            if sum <= limit {
+                sum += ty.description_bytes(limit - sum);
+            }
+            sum <= limit
+        };
+        match self {
+            CqlType::Frozen(inner) => return inner.description_bytes(limit),
+            CqlType::List(e) | CqlType::Set(e) => _ = add(0, e),
+            CqlType::Map(k, v) => _ = add(0, k) && add(0, v),
+            CqlType::Tuple(es) => _ = es.iter().all(|e| add(0, e)),
+            CqlType::Udt(udt) => {
+                // Keyspace, name, and the number of fields.
+                let names = 6 + udt.keyspace.len() + udt.name.len();
+                let mut names = Some(names);
+                _ = udt.fields.iter().all(|(name, ty)| add(names.take().unwrap_or(0) + 2 + name.len(), ty));
+            }
+            // In version 4 of the protocol, it is described by the name of a class.
+            CqlType::Duration => sum += 48,
+            _ => {}
+        }
+        sum
+    }
+
     /// Returns true if this type or a type inside it is `wanted`.
     pub fn mentions(&self, wanted: &CqlType) -> bool {
         self == wanted || self.inner().into_iter().any(|inner| inner.mentions(wanted))

@@ -19,7 +19,15 @@ impl AnswerCharge {
 impl AnswerGrant for AnswerCharge {
     fn grow(&self, bytes: u64) -> Result<(), Error> {
         let more = bytes.saturating_sub(self.0.bytes());
-        self.0.grow(more).map_err(|full| Error::Overloaded(overloaded(full)))
+        self.0.grow(more).map_err(|full| match full.never_holds(bytes) {
+            true => Error::Invalid(format!(
+                "expected an answer of at most {} bytes, the memory of {}, got {bytes} or more: \
+                 select fewer columns, or read smaller pages",
+                full.limit_bytes(),
+                full.name(),
+            )),
+            false => Error::Overloaded(overloaded(full)),
+        })
     }
 }
 
@@ -39,7 +47,9 @@ mod tests {
         let answer = AnswerCharge::new(&accounts.connection("ann"));
         assert!(answer.grow(60).is_ok() && answer.grow(90).is_ok() && answer.grow(70).is_ok());
         assert_eq!(accounts.all().used_bytes(), 90);
-        assert!(matches!(answer.grow(101), Err(Error::Overloaded(_))));
+        let other = AnswerCharge::new(&accounts.connection("bob"));
+        assert!(matches!(other.grow(11), Err(Error::Overloaded(_))));
+        assert!(matches!(answer.grow(101), Err(Error::Invalid(_))), "it never fits");
         assert_eq!(accounts.all().used_bytes(), 90, "the earlier charge remains");
         drop(answer);
         assert_eq!(accounts.all().used_bytes(), 0);

@@ -9,13 +9,13 @@
 //! - Pending reads are not polled while the client does not read its answers (`PendingResult`).
 //! - The pages of a connection shrink with its remaining answer memory ([`Session::page_bytes`]).
 //!
-//! An answer without pages is charged to the connection's account as it grows. Every large answer
-//! is charged until it is sent.
+//! An answer is charged to the connection's account as it grows. Every large answer is charged
+//! until it is sent.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{AnswerGrant, AnswerMemory, Error, Outcome, Warnings};
+use engine::{AnswerGrant, AnswerMemory, Error, METADATA_BYTES_MAX, Outcome, PAGE_BYTES_MAX, Warnings};
 use frontdoor::Full;
 use wire::{Direction, Encoder, Failure, FailureKind};
 
@@ -23,10 +23,10 @@ use crate::account::AnswerCharge;
 use crate::audit;
 use crate::failure;
 use crate::record;
-use crate::reply::{self, RowsPlan};
+use crate::reply::{self, MetadataRequest};
 use crate::request::CqlRequest;
 use crate::session::{Session, Unsent};
-use crate::statement::Work;
+use crate::statement::{INLINE_METADATA_BYTES, Statement, Work};
 
 /// Maximum size of an answer encoded on the fast lane, bytes of cells. 64 KiB take about 10 µs, or
 /// 100 µs with LZ4.
@@ -65,21 +65,16 @@ fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, F
     let (stream, metadata, core) = (request.stream, request.metadata, &session.core);
     let statement = request.statement.as_deref();
     let mut warnings = Warnings::take().texts(core.engine.registry().guardrails());
-    if let Ok(Outcome::Rows(rows)) = &result
-        && rows.cells.len() > INLINE_ANSWER_BYTES
-    {
-        let version = session.encoder.borrow().version();
-        let plan = reply::plan_rows(version, rows, statement, metadata, warnings);
-        let failure = match (result, plan) {
-            (Ok(Outcome::Rows(rows)), Ok(plan)) => match encode_large(session, stream, rows, plan) {
-                Ok(()) => return false,
-                Err(full) => failure::out_of_memory(full),
-            },
-            _ => Failure::new(FailureKind::Server, "The answer's columns do not fit the protocol"),
-        };
-        session.refuse(stream, &failure);
-        return true;
-    }
+    let result = match result {
+        Ok(Outcome::Rows(rows)) if is_large(session, &rows, statement) => {
+            let large =
+                LargeAnswer { stream, rows, statement: request.statement.clone(), metadata, warnings };
+            let Err(full) = encode_large(session, large) else { return false };
+            session.refuse(stream, &failure::out_of_memory(full));
+            return true;
+        }
+        result => result,
+    };
     if let Ok(Outcome::SchemaChange(change)) = &result {
         warnings.extend(reply::copies_warning(change, &core.engine.schema()));
     }
@@ -97,32 +92,72 @@ fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, F
     code.is_some()
 }
 
+/// Returns true if encoding an answer takes too long for the fast lane.
+fn is_large(session: &Session, rows: &engine::Rows, statement: Option<&Statement>) -> bool {
+    if rows.cells.len() > INLINE_ANSWER_BYTES {
+        return true;
+    }
+    match statement.filter(|statement| reply::is_result_of(statement, rows)) {
+        Some(statement) => statement.needs_encoding(session.encoder.borrow().version()),
+        None => reply::metadata_bytes(rows, INLINE_METADATA_BYTES) > INLINE_METADATA_BYTES,
+    }
+}
+
+/// An answer that is encoded on the heavy lane.
+struct LargeAnswer {
+    stream: i16,
+    rows: engine::Rows,
+    statement: Option<Rc<Statement>>,
+    metadata: MetadataRequest,
+    warnings: Vec<String>,
+}
+
 /// Encodes an answer of many rows on the heavy lane, and puts it into the outbox. Charges it to the
 /// connection's account until it is sent.
 ///
 /// # Errors
 /// The account has not enough free memory.
-fn encode_large(session: &Rc<Session>, stream: i16, rows: engine::Rows, plan: RowsPlan) -> Result<(), Full> {
-    let charge = session.account.borrow().charge(rows.cells.len() as u64)?;
+fn encode_large(session: &Rc<Session>, large: LargeAnswer) -> Result<(), Full> {
+    let LargeAnswer { stream, rows, statement, metadata, warnings } = large;
     let (version, framing) = {
         let encoder = session.encoder.borrow();
         (encoder.version(), encoder.framing())
     };
+    let bytes = rows.cells.len() + reply::metadata_bytes(&rows, METADATA_BYTES_MAX);
+    let account = session.account.borrow().clone();
+    let charge = account.charge(bytes as u64)?;
+    // Until it is encoded, a part of the answer is in memory twice: as cells and encoded, then
+    // encoded and in segments. Heavy lanes encode a few answers at a time, so that pages need no
+    // charge for that.
+    let second = if bytes > PAGE_BYTES_MAX { Some(account.charge(bytes as u64)?) } else { None };
     let (session, owner) = (session.clone(), session);
     let group = lanes::current_group();
     session.begin();
-    let encoding = Encoding::begin(&session, rows.cells.len());
-    let encode = async move {
-        let mut encoder = Encoder::new(Direction::Response, version);
-        encoder.set_framing(framing);
-        if let Err(error) = reply::write_rows(&mut encoder, stream, &rows, &plan) {
-            reply::unencodable(&mut encoder, stream, &error);
-        }
-        encoder.finish().split().freeze()
-    };
+    let encoding = Encoding::begin(&session, bytes);
     let work = async move {
+        let encoded = match &statement {
+            Some(statement) if reply::is_result_of(statement, &rows) => {
+                statement.encode_columns(version).await
+            }
+            _ => Ok(()),
+        };
+        let plan =
+            encoded.and_then(|()| reply::plan_rows(version, &rows, statement.as_deref(), metadata, warnings));
+        let encode = async move {
+            let mut encoder = Encoder::new(Direction::Response, version);
+            encoder.set_framing(framing);
+            encoder.reserve(bytes);
+            let written = match plan {
+                Ok(plan) => reply::write_rows(&mut encoder, stream, rows, plan).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = written {
+                reply::unencodable(&mut encoder, stream, &error);
+            }
+            encoder.finish().split().freeze()
+        };
         let bytes = lanes::heavy(group, encode).await;
-        drop(encoding);
+        drop((encoding, second));
         let before = session.encoder.borrow_mut().finish().split().freeze();
         let mut outbox = session.outbox.borrow_mut();
         let unsent = [Unsent { bytes: before, charge: None }, Unsent { bytes, charge: Some(charge) }];

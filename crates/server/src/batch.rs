@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use engine::{BatchKind, Error, Execution, Plan, Value, Warnings};
+use engine::{AnswerMemory, BatchKind, Error, Execution, Plan, Value, Warnings};
 use wire::{Batch, BatchEntry, Envelope, Failure, Request};
 use workload::Waiting;
 
@@ -195,7 +195,9 @@ fn call_engine(session: &Session, batch: &Batch<'_>, parts: Parts<'_>) -> Execut
             (plan, own)
         })
         .collect();
+    let shows_rows = parts.iter().any(|(plan, _)| plan.shows_rows());
     let call = engine::Request {
+        room: shows_rows.then_some(session as &dyn AnswerMemory),
         timestamp_us: batch.params.timestamp,
         now_s: batch.params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
         ..engine::Request::EMPTY

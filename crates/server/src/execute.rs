@@ -173,14 +173,14 @@ fn call_engine(
     };
     let is_read = statement.kind == Kind::Read;
     let needs_viewer = is_read && matches!(&statement.work, Work::Engine(plan) if plan.needs_viewer());
+    let shows_rows = matches!(&statement.work, Work::Engine(plan) if plan.shows_rows());
     let viewer = session.login().filter(|_| needs_viewer).map(|login| session.core.access.viewer(&login));
-    let is_whole_read = is_read && params.page_size.is_none_or(|rows| rows <= 0);
     let call = engine::Request {
         viewer: viewer.as_ref(),
         values: &values,
         page_size: params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0),
         page_bytes_max,
-        room: is_whole_read.then_some(session as &dyn AnswerMemory),
+        room: shows_rows.then_some(session as &dyn AnswerMemory),
         paging_state: params.paging_state,
         timestamp_us: params.timestamp,
         now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),

@@ -32,20 +32,24 @@ pub(crate) fn prepare(
     let id = id.unwrap_or_else(|| statement::id(keyspace.map(|keyspace| &**keyspace), text));
     if let Some(statement) = prepared(&session.core, &id) {
         authorize(session, &statement).map_err(failure::unbound)?;
+        if statement.needs_encoding(envelope.version) {
+            answer_when_elsewhere(session, envelope, statement);
+            return Ok(());
+        }
         return answer(session, envelope, &statement);
     }
     let bound = bound.map_or_else(|| bind::bind(session, text, keyspace), Ok)?;
     let stored = store_prepared(&session.core, id, text, keyspace, bound, session.role_number());
     let statement = stored.map_err(failure::unbound)?;
     authorize(session, &statement).map_err(failure::unbound)?;
-    if lanes::cores() == 1 {
+    if lanes::cores() == 1 && !statement.needs_encoding(envelope.version) {
         return answer(session, envelope, &statement);
     }
     answer_when_elsewhere(session, envelope, statement);
     Ok(())
 }
 
-/// Prepares a statement on the other cores, then answers.
+/// Encodes the columns of a statement and prepares it on the other cores, then answers.
 fn answer_when_elsewhere(session: &Rc<Session>, envelope: &Envelope, statement: Rc<Statement>) {
     let (session, owner, envelope) = (session.clone(), session, envelope.clone());
     let limit = session.core.shared.config.request_timeout;
@@ -59,6 +63,9 @@ fn answer_when_elsewhere(session: &Rc<Session>, envelope: &Envelope, statement: 
         let _ = lanes::time::timeout(limit, prepare_elsewhere(&session.core, &statement, &role)).await;
         Warnings::begin();
         warnings.give();
+        if let Err(error) = statement.encode_columns(envelope.version).await {
+            return session.refuse(envelope.stream, &unencodable(&error));
+        }
         if let Err(failure) = answer(&session, &envelope, &statement) {
             session.refuse(envelope.stream, &failure);
         }
@@ -111,8 +118,7 @@ async fn bind_here(
 }
 
 fn answer(session: &Session, envelope: &Envelope, statement: &Statement) -> Result<(), Failure> {
-    let unencodable = |error: wire::Error| Failure::new(FailureKind::Invalid, error.to_string());
-    let encoded = statement.encoded(envelope.version).map_err(unencodable)?;
+    let encoded = statement.encoded(envelope.version).map_err(|error| unencodable(&error))?;
     let head = PreparedHead {
         id: &statement.id,
         result_metadata_id: &encoded.result_id,
@@ -126,5 +132,10 @@ fn answer(session: &Session, envelope: &Envelope, statement: &Statement) -> Resu
     session.warm_output();
     let mut encoder = session.encoder.borrow_mut();
     let warnings = Warnings::take().texts(session.core.engine.registry().guardrails());
-    encoder.prepared(envelope.stream, &head, &Prelude::with_warnings(warnings)).map_err(unencodable)
+    let written = encoder.prepared(envelope.stream, &head, &Prelude::with_warnings(warnings));
+    written.map_err(|error| unencodable(&error))
+}
+
+fn unencodable(error: &wire::Error) -> Failure {
+    Failure::new(FailureKind::Invalid, error.to_string())
 }

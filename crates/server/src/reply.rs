@@ -49,7 +49,8 @@ pub(crate) fn unencodable(encoder: &mut Encoder, stream: i16, error: &wire::Erro
 
 /// Preparation for writing rows: their columns, and the part of the metadata that the client needs.
 pub(crate) struct RowsPlan {
-    columns: wire::Columns,
+    /// Encoded columns. `None`: those of the rows, which are encoded later.
+    columns: Option<wire::Columns>,
     skip_metadata: bool,
     new_metadata_id: Option<statement::Id>,
     prelude: Prelude,
@@ -70,16 +71,31 @@ pub(crate) fn plan_rows(
     let prelude = Prelude::with_warnings(warnings);
     match of_statement(version, rows, statement)? {
         Some(encoded) => Ok(RowsPlan {
-            columns: encoded.result.clone(),
+            columns: Some(encoded.result.clone()),
             skip_metadata: metadata.skip_metadata,
             new_metadata_id: metadata.metadata_is_old.then_some(encoded.result_id),
             prelude,
         }),
-        None => {
-            let columns = statement::encode(version, &rows.columns)?;
-            Ok(RowsPlan { columns, skip_metadata: false, new_metadata_id: None, prelude })
-        }
+        None => Ok(RowsPlan { columns: None, skip_metadata: false, new_metadata_id: None, prelude }),
     }
+}
+
+/// Returns true if the rows have the statement's columns.
+pub(crate) fn is_result_of(statement: &Statement, rows: &engine::Rows) -> bool {
+    statement.result().is_some_and(|columns| std::sync::Arc::ptr_eq(columns, &rows.columns))
+}
+
+/// Returns the bytes that describe the columns of the rows. Stops counting above `limit`.
+pub(crate) fn metadata_bytes(rows: &engine::Rows, limit: usize) -> usize {
+    let mut sum = 0;
+    for column in rows.columns.iter() {
+        sum += 2 + column.name.len();
+        if sum > limit {
+            break;
+        }
+        sum += column.ty.description_bytes(limit - sum);
+    }
+    sum
 }
 
 /// Returns the statement's encoded columns if the rows have those columns.
@@ -88,26 +104,35 @@ fn of_statement<'a>(
     rows: &engine::Rows,
     statement: Option<&'a Statement>,
 ) -> Result<Option<&'a statement::Encoded>, wire::Error> {
-    let same = |columns| std::sync::Arc::ptr_eq(columns, &rows.columns);
-    statement.filter(|s| s.result().is_some_and(same)).map(|s| s.encoded(version)).transpose()
+    statement.filter(|statement| is_result_of(statement, rows)).map(|s| s.encoded(version)).transpose()
 }
 
-/// Writes rows as prepared by [`plan_rows`].
+/// Writes rows as prepared by [`plan_rows`], on the heavy lane. Frees cells that are written.
 ///
 /// # Errors
 /// The rows do not fit the protocol.
-pub(crate) fn write_rows(
+pub(crate) async fn write_rows(
     encoder: &mut Encoder,
     stream: i16,
-    rows: &engine::Rows,
-    plan: &RowsPlan,
+    rows: engine::Rows,
+    plan: RowsPlan,
 ) -> Result<(), wire::Error> {
     let head = RowsHead {
         paging_state: rows.paging_state.as_deref(),
         skip_metadata: plan.skip_metadata,
         new_metadata_id: plan.new_metadata_id.as_ref().map(|id| &id[..]),
     };
-    write(encoder, stream, rows, &head, &plan.columns, &plan.prelude)
+    let columns = match plan.columns {
+        Some(columns) => columns,
+        None => statement::encode(encoder.version(), &rows.columns)?,
+    };
+    let mut writer = encoder.rows(stream, &head, &columns, &plan.prelude);
+    writer.encoded(rows.count as usize, &[]);
+    for chunk in rows.cells.into_chunks() {
+        writer.encoded(0, &chunk);
+        lanes::heavy_yield().await;
+    }
+    writer.end()
 }
 
 fn write(
@@ -119,7 +144,8 @@ fn write(
     prelude: &Prelude,
 ) -> Result<(), wire::Error> {
     let mut writer = encoder.rows(stream, head, columns, prelude);
-    writer.encoded(rows.count as usize, &rows.cells);
+    writer.encoded(rows.count as usize, &[]);
+    rows.cells.chunks().for_each(|chunk| writer.encoded(0, chunk));
     writer.end()
 }
 

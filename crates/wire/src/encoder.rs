@@ -100,6 +100,11 @@ impl Encoder {
         Body { encoder: self, start, opened_segment, fault: None, ended: false }
     }
 
+    /// Reserves memory for messages of `bytes`. A buffer that grows is copied each time.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.out.reserve(bytes);
+    }
+
     /// Returns the number of bytes to send, including an open segment.
     pub fn pending(&self) -> usize {
         self.out.len()

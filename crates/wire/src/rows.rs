@@ -47,8 +47,8 @@ impl<'e> RowsWriter<'e> {
         self.body.bytes(value);
     }
 
-    /// Appends whole rows of encoded cells. Each cell is a `[bytes]`: an `i32` length (-1 for
-    /// null), then the value.
+    /// Appends encoded cells, and counts `rows` rows: the cells of a row may come in several calls.
+    /// Each cell is a `[bytes]`: an `i32` length (-1 for null), then the value.
     #[inline]
     pub fn encoded(&mut self, rows: usize, cells: &[u8]) {
         self.cells += rows * self.columns;

@@ -1,6 +1,7 @@
 //! Sizes that a client controls: statements are rejected before work is done for them, or run in
 //! task polls of bounded length.
 
+mod answers;
 mod batches;
 mod bindings;
 mod reads;
@@ -12,7 +13,7 @@ use embedded::Embedded;
 use engine::{Engine, Error, Guardrail, Outcome, Plan, Request, Value};
 use lanes::{Group, Lanes};
 
-/// Engine in memory, on one core.
+/// Engine in memory.
 pub(crate) struct Server(Lanes);
 
 /// Engine for running statements.
@@ -22,7 +23,12 @@ pub(crate) struct Session(pub(crate) Rc<Embedded>);
 impl Server {
     /// Starts an engine with a keyspace `ks`, and runs the statements in it.
     pub(crate) fn with(statements: &'static [&'static str]) -> Server {
-        let server = Server(testkit::Setup::new(1).start());
+        Server::on(1, statements)
+    }
+
+    /// Starts an engine on `cores` cores, as [`Server::with`] does.
+    pub(crate) fn on(cores: usize, statements: &'static [&'static str]) -> Server {
+        let server = Server(testkit::Setup::new(cores).start());
         server.run(async |session| {
             for text in [testkit::KEYSPACE].into_iter().chain(statements.iter().copied()) {
                 session.run(text, &[]).await.expect(text);
@@ -38,7 +44,7 @@ impl Server {
 
     /// Stops the server. Checks that no task poll spent more work units than the maximum.
     pub(crate) fn end_with_bounded_polls(self) {
-        let most = self.0.most_units(0);
+        let most = (0..self.0.cores()).map(|core| self.0.most_units(core)).max().unwrap_or(0);
         self.0.shutdown();
         assert!(most <= lanes::UNITS_MAX, "a task poll spent {most} work units");
     }

@@ -43,6 +43,15 @@ impl PartitionView {
         cells.filter(move |cell| shows(cell.timestamp, floor) && cell.is_live(now_s))
     }
 
+    /// Returns the bytes of the static cells, live or not, with their directory.
+    #[must_use]
+    pub fn statics_bytes(&self) -> usize {
+        match &self.partition {
+            Partition::Single(_) => 0,
+            Partition::Full(full) => full.statics().map_or(0, Row::bytes),
+        }
+    }
+
     /// Returns the live row with this clustering.
     pub fn get(&self, clustering: &[u8]) -> Option<RowView> {
         self.row_view(self.partition.row(clustering)?)
@@ -175,6 +184,13 @@ impl RowView {
     #[inline]
     pub fn clustering(&self) -> &[u8] {
         self.row.clustering()
+    }
+
+    /// Returns the bytes of the row, with its directory and its dead cells.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.row.bytes()
     }
 
     /// Returns the row marker if it is live: the row exists even when all its columns are null.
