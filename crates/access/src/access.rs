@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use cql::ast::Permission;
 use engine::{Engine, Error, VirtualTable};
@@ -22,6 +24,9 @@ use crate::rights::Rights;
 use crate::roles::{Edit, RoleName};
 use crate::scram::{ITERATIONS, Key, Verifier};
 use crate::store::Store;
+
+/// Most bytes of all roles, grants and levels, unless the caller sets them.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// The first superuser. The server creates it if there is no superuser that can log in.
 pub struct Admin {
@@ -48,6 +53,8 @@ pub struct Shared {
     pub(crate) placeholder: Arc<Verifier>,
     /// The `Access` of each core. Calls from other cores find it here.
     pub(crate) cores: PerCore<Weak<Access>>,
+    /// Most bytes of all roles, grants and levels.
+    pub(crate) bytes_max: AtomicU64,
     /// Listeners that cancel statements and sessions, on each core.
     pub(crate) listeners: PerCore<RefCell<Vec<Rc<CancelFn>>>>,
     /// Checks of running statements after a change that takes rights, on each core.
@@ -96,6 +103,7 @@ impl Access {
                 placeholder: Arc::new(Verifier::decoy(&decoy_secret, "", ITERATIONS)),
                 decoy_secret,
                 cores: PerCore::new(),
+                bytes_max: AtomicU64::new(BYTES_MAX),
                 listeners: PerCore::new(),
                 rights_checks: PerCore::new(),
             });
@@ -122,6 +130,12 @@ impl Access {
     #[must_use]
     pub fn shared(&self) -> Arc<Shared> {
         self.shared.clone()
+    }
+
+    /// Sets the most bytes that all roles, grants and levels may take. Statements that add to more
+    /// are refused.
+    pub fn set_bytes_max(&self, bytes: u64) {
+        self.shared.bytes_max.store(bytes, Relaxed);
     }
 
     /// Attaches a core other than core 0.

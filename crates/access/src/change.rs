@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use engine::{Error, SchemaChange, SchemaTarget};
 use lanes::sync::oneshot;
@@ -34,6 +35,10 @@ const JOBS_MAX: u32 = 16;
 
 /// Work units to end one session: its tasks are dropped and its connection is woken.
 const END_UNITS: u32 = 10;
+/// Bytes of a service level beside those of its group on each core: its options and its row.
+const LEVEL_BYTES: u64 = 512;
+/// Bytes of a service level on each core.
+const LEVEL_CORE_BYTES: u64 = 256;
 
 /// State of core 0 for changes.
 pub(crate) struct Writer {
@@ -173,12 +178,44 @@ impl Access {
             return Ok(());
         }
         let before = self.snapshot();
+        // Grants that follow a schema change are bounded by the schema.
+        if matches!(job, Job::Statement { .. }) {
+            self.check_bytes(&before.roles, &edits)?;
+        }
         self.write(edits.clone()).await?;
         drop(guard);
         if edits.iter().any(takes_rights) {
             self.end_what_lost_its_rights(ended_by(&before.roles, &self.snapshot().roles, &edits)).await;
         }
         Ok(())
+    }
+
+    /// Checks the memory of all roles, grants and levels after a change.
+    ///
+    /// # Errors
+    /// Returns an error if it is over the bound and grows.
+    fn check_bytes(&self, before: &Roles, edits: &[Edit]) -> Result<(), Error> {
+        let catalog = self.shared.levels.catalog();
+        let mut after = before.clone();
+        edits.iter().for_each(|edit| after.apply(edit));
+        let added_levels = edits.iter().filter(|edit| match edit {
+            Edit::PutLevel(spec) => catalog.get(&spec.name).is_none(),
+            _ => false,
+        });
+        let added_levels = added_levels.count() as u64;
+        if after.bytes() <= before.bytes() && added_levels == 0 {
+            return Ok(());
+        }
+        let level_bytes = LEVEL_BYTES + LEVEL_CORE_BYTES * lanes::cores() as u64;
+        let levels = catalog.entries().count() as u64 + added_levels;
+        let (bytes, bytes_max) = (after.bytes() + levels * level_bytes, self.shared.bytes_max.load(Relaxed));
+        if bytes <= bytes_max {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "expected at most {bytes_max} bytes of roles, grants and service levels, got {bytes}: drop those that are \
+             not used, grant permissions on keyspaces instead of tables, or start the server with more --memory"
+        )))
     }
 
     /// Ends the sessions of `roles` on all cores, unless they are still current. Then listeners

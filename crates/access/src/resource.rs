@@ -71,6 +71,18 @@ pub(crate) const NO_TABLE: u128 = 0;
 use Permission::{Alter, Authorize, Create, Describe, Drop, Execute, Modify, Select};
 
 impl Resource {
+    /// Returns the bytes of the names in it.
+    pub(crate) fn name_bytes(&self) -> usize {
+        match self {
+            Resource::Keyspace(name)
+            | Resource::AllTables(name)
+            | Resource::Role(name)
+            | Resource::ServiceLevel(name) => name.len(),
+            Resource::Table(keyspace, table, _) => keyspace.len() + table.len(),
+            Resource::AllKeyspaces | Resource::AllRoles | Resource::AllServiceLevels => 0,
+        }
+    }
+
     /// Resolves the resource of a statement. `keyspace` is that of the session. `table_id` looks up
     /// tables.
     pub(crate) fn of(

@@ -35,6 +35,23 @@ pub(crate) struct Roles {
     iterations: BTreeMap<u32, usize>,
     /// The latest id.
     last_id: u64,
+    /// The memory of all roles, bytes.
+    bytes: u64,
+}
+
+/// Bytes of a role beside its name and grants: two map entries, its verifier and its row.
+const ROLE_BYTES: u64 = 768;
+/// Bytes of a grant or membership beside its names: a map entry and its row.
+const GRANT_BYTES: u64 = 192;
+
+impl Role {
+    /// Returns its memory, bytes.
+    fn bytes(&self, name: &str) -> u64 {
+        let names = self.member_of.iter().map(|granted| granted.len());
+        let grants = self.grants.keys().map(Resource::name_bytes);
+        let entries = (self.member_of.len() + self.grants.len()) as u64;
+        ROLE_BYTES + name.len() as u64 + entries * GRANT_BYTES + names.chain(grants).sum::<usize>() as u64
+    }
 }
 
 /// A change of the state in memory and of the tables.
@@ -93,12 +110,18 @@ impl Roles {
             role.id = before.get(name).map_or(role.id, |before| before.id);
             role.member_of.retain(|granted| names.contains(granted));
         }
+        self.bytes = self.roles.iter().map(|(name, role)| role.bytes(name)).sum();
     }
 
     /// True if any role has grants on a keyspace or on its tables.
     pub(crate) fn have_grants_in(&self, keyspace: &str) -> bool {
         let first = Resource::Keyspace(keyspace.to_owned());
         self.roles.values().any(|role| role.grants.keys().any(|on| on.chain().any(|above| above == first)))
+    }
+
+    /// Returns the memory of all roles with their grants, bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(crate) fn get(&self, role: &str) -> Option<&Arc<Role>> {
@@ -217,10 +240,12 @@ impl Roles {
     pub(crate) fn apply(&mut self, edit: &Edit) {
         match edit {
             Edit::PutRole { role, can_login, is_superuser, verifier } => {
-                let last_id = &mut self.last_id;
+                let (last_id, bytes) = (&mut self.last_id, &mut self.bytes);
                 let entry = self.roles.entry(role.clone()).or_insert_with(|| {
                     *last_id += 1;
-                    Arc::new(Role { id: *last_id, ..Role::default() })
+                    let new = Role { id: *last_id, ..Role::default() };
+                    *bytes += new.bytes(role);
+                    Arc::new(new)
                 });
                 let entry = Arc::make_mut(entry);
                 entry.can_login = *can_login;
@@ -229,7 +254,9 @@ impl Roles {
                 self.count_verifier(old, verifier.as_ref());
             }
             Edit::DropRole(role) => {
+                let name = role;
                 if let Some(role) = self.roles.remove(role) {
+                    self.bytes -= role.bytes(name);
                     self.count_verifier(role.verifier.clone(), None);
                 }
             }
@@ -262,8 +289,11 @@ impl Roles {
     }
 
     fn change(&mut self, role: &str, change: impl FnOnce(&mut Role)) {
-        if let Some(role) = self.roles.get_mut(role) {
+        let name = role;
+        if let Some(role) = self.roles.get_mut(name) {
+            let before = role.bytes(name);
             change(Arc::make_mut(role));
+            self.bytes = self.bytes - before + role.bytes(name);
         }
     }
 }

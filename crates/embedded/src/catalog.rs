@@ -62,6 +62,24 @@ fn check(
     }
 }
 
+/// Checks the memory of all definitions, with or without guardrails. `known` is the weight of `now`.
+/// Returns that of `after`, bytes.
+///
+/// # Errors
+/// Returns an error if it is over `bytes_max` and grows.
+fn check_weight(now: &Schema, after: &Schema, known: Option<u64>, bytes_max: u64) -> Result<u64, Error> {
+    let before = known.unwrap_or_else(|| rows::weight(now, u64::MAX));
+    let (removed, added) = rows::difference(now, after, bytes_max.saturating_add(before));
+    let bytes = before.saturating_sub(removed).saturating_add(added);
+    if bytes <= bytes_max || added <= removed {
+        return Ok(bytes);
+    }
+    Err(Error::Invalid(format!(
+        "expected at most {bytes_max} bytes of definitions in the whole schema, got {bytes} or more: drop tables and \
+         types that are not used, shorten names and comments, or start the server with more --memory"
+    )))
+}
+
 /// Checks the sizes in a statement before building anything from it.
 fn check_sizes(
     guardrails: &Guardrails,
@@ -138,6 +156,8 @@ impl Embedded {
     async fn define_here(&self, statement: Statement, keyspace: Option<String>) -> Result<Outcome, Error> {
         let now = self.current.schema();
         let (guardrails, id) = (self.guardrails().clone(), term::random_uuid());
+        let (known, bytes_max) = (self.schema_bytes.take(), self.schema_bytes_max.get());
+        let (sender, weighed) = lanes::sync::cross::oneshot();
         let plan = async move {
             let used = keyspace.as_deref();
             check_sizes(&guardrails, &statement, used, &now)?;
@@ -145,9 +165,23 @@ impl Embedded {
                 return Ok(None);
             };
             check(&guardrails, &statement, used, &step.schema)?;
+            sender.send(check_weight(&now, &step.schema, known, bytes_max)?);
             Ok(Some(Defined::new(&now, step)))
         };
-        self.change(plan).await
+        let changed = self.change(plan).await;
+        // After a refused statement the schema is weighed again: most statements succeed.
+        if changed.is_ok()
+            && let Ok(bytes) = weighed.await
+        {
+            self.schema_bytes.set(Some(bytes));
+        }
+        changed
+    }
+
+    /// Sets the most bytes that all definitions may take, on core 0. A larger schema stays usable,
+    /// and may shrink.
+    pub fn set_schema_bytes_max(&self, bytes: u64) {
+        self.schema_bytes_max.set(bytes);
     }
 
     /// Plans a change on a heavy lane and makes it. A panic of the plan fails only its statement.

@@ -75,6 +75,9 @@ pub use snapshot::AutoSnapshot;
 /// 2^12 token ranges, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
 
+/// Most bytes of all definitions, unless the caller sets them.
+const SCHEMA_BYTES_MAX: u64 = 64 << 20;
+
 /// The embedded engine on one core.
 pub struct Embedded {
     me: Weak<Embedded>,
@@ -94,6 +97,9 @@ pub struct Embedded {
     /// Source of write timestamps, shared by all cores.
     clock: Arc<Clock>,
     floor: Floor,
+    /// Most bytes of all definitions, and those of the current ones if they are known (core 0 only).
+    schema_bytes_max: Cell<u64>,
+    schema_bytes: Cell<Option<u64>>,
     /// Serializes definition statements (core 0 only).
     definition_lock: KeyedLock<()>,
     /// True after a panic between the log record of a schema change and the last core that adopts
@@ -172,6 +178,8 @@ impl Embedded {
                 virtual_locks: KeyedLock::default(),
                 clock,
                 floor: Floor::new(is_durable, |token| sharding.shard_of(token) == core),
+                schema_bytes_max: Cell::new(SCHEMA_BYTES_MAX),
+                schema_bytes: Cell::new(None),
                 definition_lock: KeyedLock::default(),
                 snapshot_lock: KeyedLock::default(),
                 half_changed: Cell::new(false),

@@ -57,6 +57,8 @@ impl Embedded {
                     drop(drop_data([TableId(data.as_u128())].into()).await);
                     return Err(error);
                 }
+                // The restored definition may have another weight.
+                engine.schema_bytes.set(None);
                 // If this fails, its record may be in the log nevertheless. The next start then
                 // drops one of the two data identities.
                 engine.make_or_stop(Defined::new(&now, step)).await.map(|_| ())

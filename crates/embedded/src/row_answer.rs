@@ -118,7 +118,8 @@ async fn add_large(shows: &Shows, source: &Source<'_>, chunk: &mut Chunk) -> Res
     Ok(true)
 }
 
-fn units(bytes: usize) -> u32 {
+/// Returns the work units of copying a value.
+pub(crate) fn units(bytes: usize) -> u32 {
     (1 + bytes / BYTES_PER_UNIT).try_into().unwrap_or(u32::MAX)
 }
 

@@ -65,6 +65,11 @@ impl Shows {
         Shows { all: all.into(), repeats: shown.into_values().max().unwrap_or(0), null_bytes }
     }
 
+    /// Returns how often one column of the table is shown, at most.
+    pub(crate) fn repeats(&self) -> usize {
+        self.repeats
+    }
+
     /// Returns an upper bound of the bytes of a row of the result, from the sizes of the row and
     /// of the static cells.
     #[inline]

@@ -1,11 +1,12 @@
 //! SELECT over virtual tables: rows are built, sorted by key, filtered by every relation, and split
-//! into pages.
+//! into pages. Tables as large as the schema stream their rows in the order of the key: a read holds
+//! a few rows beside its page.
 
 use std::sync::Arc;
 
 use engine::{
-    ANSWER_BYTES_MAX, AnswerGrant, AnswerMemory, Error, Execution, Outcome, ROW_BYTES_MAX, Request, Rows,
-    Subject, Viewer, VirtualRow, VirtualTable, Warnings,
+    ANSWER_BYTES_MAX, AnswerGrant, AnswerMemory, Error, Execution, Outcome, ROW_BYTES_MAX, Request,
+    RowChunks, Rows, Subject, Viewer, VirtualRow, VirtualTable, Warnings,
 };
 use schema::value;
 
@@ -21,6 +22,18 @@ use crate::show::{self, Show};
 
 /// Rows filtered, sorted and shown in one task poll.
 const ROWS_AT_ONCE: usize = 200;
+
+/// Bytes of cells shown in one task poll.
+const BYTES_AT_ONCE: usize = 128 << 10;
+
+/// Streamed rows created on the fast lane. A heavy lane creates the rest.
+const ROWS_INLINE: usize = 100;
+
+/// Work units of creating a row: eight cells, each with an allocation.
+const ROW_UNITS: u32 = 5;
+
+/// A page ends before a row of more bytes that does not fit.
+const LARGE_ROW_BYTES: usize = 64 << 10;
 
 /// SELECT with its values, waiting for rows.
 struct PendingSelect {
@@ -48,7 +61,10 @@ pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Reques
             let bind =
                 async move { PendingSelect::new(subject, &plan, &request.borrowed(&request.values.all())) };
             let pending = heavy(bind).await?;
-            pending.run(table).await
+            match table.stream() {
+                Some(rows) => pending.answer_stream(rows()).await,
+                None => pending.run(table).await,
+            }
         }));
     }
     let pending = match PendingSelect::new(table.subject, plan, request) {
@@ -58,10 +74,13 @@ pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Reques
     if (!table.of_every_core || lanes::cores() == 1)
         && let Some(rows) = table.rows_at_once()
     {
-        return match rows.len() <= ROWS_AT_ONCE {
+        return match pending.is_small(&rows) {
             true => Execution::Ready(pending.answer(rows)),
             false => Execution::Pending(Box::pin(pending.answer_on_heavy_lane(rows))),
         };
+    }
+    if let Some(rows) = table.stream() {
+        return Execution::Pending(Box::pin(pending.answer_stream(rows())));
     }
     let table = table.clone();
     Execution::Pending(Box::pin(pending.run(table)))
@@ -101,8 +120,21 @@ impl PendingSelect {
         self.answer_some(rows).await
     }
 
+    /// Returns true if filtering, sorting and showing the rows takes a short time.
+    fn is_small(&self, rows: &[VirtualRow]) -> bool {
+        if rows.len() > ROWS_AT_ONCE {
+            return false;
+        }
+        let bytes: usize = rows.iter().flatten().flatten().map(bytes::Bytes::len).sum();
+        let shown = match &*self.projection {
+            Projection::Rows(shows) => bytes.saturating_mul(shows.repeats()) + 4 * rows.len() * shows.len(),
+            Projection::Count(_) => 0,
+        };
+        shown <= BYTES_AT_ONCE
+    }
+
     async fn answer_some(self, rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
-        match rows.len() <= ROWS_AT_ONCE {
+        match self.is_small(&rows) {
             true => self.answer(rows),
             false => self.answer_on_heavy_lane(rows).await,
         }
@@ -141,14 +173,38 @@ impl PendingSelect {
         lanes::heavy(lanes::current_group(), async move { self.answer(rows) }).await
     }
 
-    fn answer(&self, mut rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
-        let (plan, def) = (&self.plan, &self.plan.def);
-        self.subject.show(self.viewer.as_deref(), &mut rows);
-        let passes = |row: &VirtualRow| {
-            self.filters.iter().all(|f| f.passes(&def.columns[f.column].ty, row[f.column].as_deref()))
-        };
+    /// Builds the result of rows in the order of the key. Reads no more of them than the page needs.
+    /// A client thus reads a small schema without a lane switch.
+    async fn answer_stream(self, mut chunks: RowChunks) -> Result<Outcome, Error> {
+        let mut answer = Answer::new(self);
+        let (mut made, mut next) = (0, Vec::new());
+        while made < ROWS_INLINE {
+            let Some(chunk) = chunks.next() else { return Ok(answer.finish()) };
+            if !answer.select.is_small(&chunk) {
+                next = chunk;
+                break;
+            }
+            made += chunk.len();
+            let _ = lanes::spend(ROW_UNITS.saturating_mul(chunk.len() as u32));
+            if !answer.add(chunk)? {
+                return Ok(answer.finish());
+            }
+        }
+        heavy(async move {
+            for chunk in std::iter::once(next).chain(chunks) {
+                if !answer.add(chunk)? {
+                    break;
+                }
+                lanes::heavy_yield().await;
+            }
+            Ok(answer.finish())
+        })
+        .await
+    }
+
+    fn answer(self, mut rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
+        let def = self.plan.def.clone();
         let _ = lanes::spend(rows.len() as u32);
-        rows.retain(passes);
         let keys = def.partition_key().count() + def.clustering().count();
         rows.sort_by(|a, b| {
             let mut order = std::cmp::Ordering::Equal;
@@ -158,49 +214,9 @@ impl PendingSelect {
             }
             order
         });
-        let mut out = Rows::new(plan.columns.clone());
-        let shows = match &*self.projection {
-            Projection::Rows(shows) => shows,
-            Projection::Count(_) => {
-                out.push(Some(&(rows.len() as i64).to_be_bytes()));
-                out.count = 1;
-                return Ok(Outcome::Rows(out));
-            }
-        };
-        rows.truncate(self.limit);
-        let start = self.start.min(rows.len());
-        let mut grants = Grants::of(self.grant.clone());
-        let mut end = start.saturating_add(self.page).min(rows.len());
-        for (at, row) in rows.iter().enumerate().take(end).skip(start) {
-            let mut bytes = 0;
-            for show in shows.iter() {
-                bytes += 4 + self.value(show, row)?.map_or(0, <[u8]>::len);
-                if bytes > ROW_BYTES_MAX {
-                    return Err(row_answer::too_large(bytes));
-                }
-            }
-            let after = out.cells.len() + bytes;
-            if after > ANSWER_BYTES_MAX {
-                return Err(answer_too_large(after));
-            }
-            if after > self.bytes_max && out.count > 0 {
-                end = at;
-                break;
-            }
-            grants.cover(after)?;
-            for show in shows.iter() {
-                out.push(self.value(show, row)?);
-            }
-            out.count += 1;
-            if after >= self.bytes_max {
-                end = at + 1;
-                break;
-            }
-        }
-        if end < rows.len() {
-            out.paging_state = Some(Position { token: end as i64, ..Position::default() }.encode());
-        }
-        Ok(Outcome::Rows(out))
+        let mut answer = Answer::new(self);
+        answer.add(rows)?;
+        Ok(answer.finish())
     }
 
     /// Returns the value of a column of the result in a row.
@@ -217,5 +233,91 @@ impl PendingSelect {
             }
             Show::Ttl(..) | Show::WriteTime(..) | Show::Token => None,
         })
+    }
+}
+
+/// Result that is being built.
+struct Answer {
+    select: PendingSelect,
+    out: Rows,
+    grants: Grants,
+    /// Rows that passed the filters so far.
+    at: usize,
+    /// True if there are more rows than the page has.
+    has_more: bool,
+}
+
+impl Answer {
+    fn new(select: PendingSelect) -> Answer {
+        let (out, grants) = (Rows::new(select.plan.columns.clone()), Grants::of(select.grant.clone()));
+        Answer { select, out, grants, at: 0, has_more: false }
+    }
+
+    /// Adds the rows that are visible and pass the filters, in their order. Returns false if no more
+    /// rows are needed.
+    fn add(&mut self, mut rows: Vec<VirtualRow>) -> Result<bool, Error> {
+        let PendingSelect { subject, viewer, plan, projection, filters, limit, start, page, .. } =
+            &self.select;
+        subject.show(viewer.as_deref(), &mut rows);
+        let columns = &plan.def.columns;
+        rows.retain(|row| filters.iter().all(|f| f.passes(&columns[f.column].ty, row[f.column].as_deref())));
+        if matches!(**projection, Projection::Count(_)) {
+            self.at += rows.len();
+            return Ok(true);
+        }
+        let (limit, start, page) = (*limit, *start, *page);
+        let projection = projection.clone();
+        for row in &rows {
+            if self.at >= limit {
+                return Ok(false);
+            }
+            if self.at >= start && !self.add_row(&projection, row, page)? {
+                self.has_more = true;
+                return Ok(false);
+            }
+            self.at += 1;
+        }
+        Ok(true)
+    }
+
+    /// Adds a row. Returns false if the page ends before it.
+    fn add_row(&mut self, projection: &Projection, row: &VirtualRow, page: usize) -> Result<bool, Error> {
+        let Projection::Rows(shows) = projection else { return Ok(true) };
+        let (before, bytes_max) = (self.out.cells.len(), self.select.bytes_max);
+        if self.out.count as usize >= page || self.out.count > 0 && before >= bytes_max {
+            return Ok(false);
+        }
+        let mut bytes = 0;
+        for show in shows.iter() {
+            bytes += 4 + self.select.value(show, row)?.map_or(0, <[u8]>::len);
+            if bytes > ROW_BYTES_MAX {
+                return Err(row_answer::too_large(bytes));
+            }
+        }
+        let after = before + bytes;
+        if after > ANSWER_BYTES_MAX {
+            return Err(answer_too_large(after));
+        }
+        if bytes > LARGE_ROW_BYTES && after > bytes_max && self.out.count > 0 {
+            return Ok(false);
+        }
+        self.grants.cover(after)?;
+        let _ = lanes::spend(row_answer::units(bytes));
+        for show in shows.iter() {
+            self.out.push(self.select.value(show, row)?);
+        }
+        self.out.count += 1;
+        Ok(true)
+    }
+
+    fn finish(mut self) -> Outcome {
+        if let Projection::Count(_) = &*self.select.projection {
+            self.out.push(Some(&(self.at as i64).to_be_bytes()));
+            self.out.count = 1;
+        } else if self.has_more {
+            let next = Position { token: self.at as i64, ..Position::default() };
+            self.out.paging_state = Some(next.encode());
+        }
+        Outcome::Rows(self.out)
     }
 }

@@ -45,8 +45,8 @@ pub use running::{Progress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
 pub use viewer::{About, Subject, Viewer};
 pub use virtual_table::{
-    ChunkedSource, LaterMeasures, LaterRows, Registry, RowSource, Source, VIRTUAL_KEYSPACES, VirtualRow,
-    VirtualTable, is_of_server,
+    ChunkedSource, LaterMeasures, LaterRows, Registry, RowChunks, RowSource, Source, StreamedRows,
+    VIRTUAL_KEYSPACES, VirtualRow, VirtualTable, is_of_server,
 };
 pub use warnings::{Collect, Warnings, Within};
 

@@ -39,6 +39,12 @@ pub type LaterRows = Pin<Box<dyn Future<Output = Vec<VirtualRow>>>>;
 /// that are invisible to the viewer.
 pub type ChunkedSource = dyn Fn(Option<Arc<dyn Viewer>>) -> LaterRows;
 
+/// Rows of a virtual table in the order of its key, a few at a time, each created on request.
+pub type RowChunks = Box<dyn Iterator<Item = Vec<VirtualRow>> + Send>;
+
+/// Snapshot of a virtual table whose rows are streamed. Each call begins a stream, on any lane.
+pub type StreamedRows = Arc<dyn Fn() -> RowChunks + Send + Sync>;
+
 /// Source of the rows of a virtual table.
 #[derive(Clone)]
 pub enum Source {
@@ -46,6 +52,9 @@ pub enum Source {
     AtOnce(Rc<RowSource>),
     /// Creates rows in chunks, for tables whose number of rows depends on clients.
     Chunked(Rc<ChunkedSource>),
+    /// Takes a snapshot of rows that are streamed, for tables as large as the schema: no reader has
+    /// all rows in memory.
+    Streamed(Rc<dyn Fn() -> StreamedRows>),
 }
 
 /// A virtual table.
@@ -117,12 +126,28 @@ impl VirtualTable {
         VirtualTable { source: Source::Chunked(Rc::new(rows)), ..self }
     }
 
+    /// Replaces the rows by rows that are streamed in the order of the key.
+    #[must_use]
+    pub fn streamed(self, rows: impl Fn() -> StreamedRows + 'static) -> VirtualTable {
+        VirtualTable { source: Source::Streamed(Rc::new(rows)), ..self }
+    }
+
+    /// Takes a snapshot of this core's rows, if they are streamed. They include rows that are
+    /// invisible to a viewer.
+    #[must_use]
+    pub fn stream(&self) -> Option<StreamedRows> {
+        match &self.source {
+            Source::Streamed(rows) => Some(rows()),
+            _ => None,
+        }
+    }
+
     /// Returns this core's rows. `None`: they are created in chunks ([`VirtualTable::rows`]).
     #[must_use]
     pub fn rows_at_once(&self) -> Option<Vec<VirtualRow>> {
         match &self.source {
             Source::AtOnce(rows) => Some(rows()),
-            Source::Chunked(_) => None,
+            Source::Chunked(_) | Source::Streamed(_) => None,
         }
     }
 
@@ -160,6 +185,7 @@ impl Source {
         match self {
             Source::AtOnce(rows) => rows(),
             Source::Chunked(rows) => rows(viewer).await,
+            Source::Streamed(rows) => rows()().flatten().collect(),
         }
     }
 }

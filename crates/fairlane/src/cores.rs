@@ -119,7 +119,12 @@ impl Cores {
         let (before_drop, before_truncate) = settings.auto_snapshot;
         let auto = AutoSnapshot { before_drop, before_truncate, keep: settings.auto_snapshot_ttl };
         self.lanes.block_on(0, Group::CONTROL, move || async move { engine().set_auto_snapshot(auto) });
-        let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, admin));
+        let (schema_bytes, roles_bytes) =
+            (machine::schema_memory(memory_bytes), machine::roles_memory(memory_bytes));
+        self.lanes.block_on(0, Group::CONTROL, move || async move {
+            engine().set_schema_bytes_max(schema_bytes);
+        });
+        let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, admin, roles_bytes));
         let shared = shared.map_err(cannot_open)?;
         for core in 0..self.lanes.cores() {
             self.lanes.block_on(core, Group::CONTROL, || async { flush_when_idle() });
@@ -230,8 +235,13 @@ fn flush_when_idle() {
 }
 
 /// Opens roles and levels on core 0. Returns the part that the other cores attach to.
-async fn open_access(levels: Arc<Levels>, admin: Admin) -> Result<Arc<access::Shared>, engine::Error> {
+async fn open_access(
+    levels: Arc<Levels>,
+    admin: Admin,
+    bytes_max: u64,
+) -> Result<Arc<access::Shared>, engine::Error> {
     let access = Access::open(engine(), levels, Some(admin)).await?;
+    access.set_bytes_max(bytes_max);
     let shared = access.shared();
     ACCESS.set(Some(access));
     Ok(shared)

@@ -103,6 +103,19 @@ pub(crate) fn request_memory(memory_bytes: u64) -> u64 {
     (memory_bytes / 16).max(REQUEST_MEMORY_BYTES_MIN)
 }
 
+/// Returns the most memory that the definitions of all keyspaces, tables and types may take, bytes.
+pub(crate) fn schema_memory(memory_bytes: u64) -> u64 {
+    (memory_bytes / 16).max(DEFINITION_BYTES_MIN)
+}
+
+/// Returns the most memory that all roles, grants and service levels may take, bytes.
+pub(crate) fn roles_memory(memory_bytes: u64) -> u64 {
+    (memory_bytes / 32).max(DEFINITION_BYTES_MIN)
+}
+
+/// Least memory for definitions of one kind, bytes.
+const DEFINITION_BYTES_MIN: u64 = 16 << 20;
+
 /// Returns the memory for prepared statements of one core, bytes. Every core has all of them, so
 /// that it does not depend on the number of cores.
 pub(crate) fn prepared_memory(memory_bytes: u64) -> usize {

@@ -6,6 +6,7 @@ pub mod table;
 pub mod token;
 pub mod types;
 pub mod value;
+mod weight;
 
 pub use table::{
     ClusteringOrder, ColumnDef, ColumnKind, DefinitionError, KeyspaceDef, TableDef, TableOptions,
@@ -13,3 +14,4 @@ pub use table::{
 pub use token::{KeyError, Sharding, Token};
 pub use types::{CqlType, TypeError, UdtType};
 pub use value::ValueError;
+pub use weight::Weight;

@@ -15,8 +15,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{AnswerGrant, AnswerMemory, Error, METADATA_BYTES_MAX, Outcome, PAGE_BYTES_MAX, Warnings};
-use frontdoor::Full;
+use engine::{AnswerGrant, AnswerMemory, Error, Outcome, Warnings};
+use frontdoor::{Charge, Full};
 use wire::{Direction, Encoder, Failure, FailureKind};
 
 use crate::account::AnswerCharge;
@@ -31,6 +31,9 @@ use crate::statement::{INLINE_METADATA_BYTES, Statement, Work};
 /// Maximum size of an answer encoded on the fast lane, bytes of cells. 64 KiB take about 10 µs, or
 /// 100 µs with LZ4.
 const INLINE_ANSWER_BYTES: usize = 64 << 10;
+
+/// Bytes of columns, beside those of the statement, that are counted for a charge.
+const COUNTED_METADATA_BYTES: usize = 64 << 10;
 
 /// Puts the answer into the output buffer. Returns the request with its outcome.
 pub(crate) fn answer(
@@ -66,7 +69,7 @@ fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, F
     let statement = request.statement.as_deref();
     let mut warnings = Warnings::take().texts(core.engine.registry().guardrails());
     let result = match result {
-        Ok(Outcome::Rows(rows)) if is_large(session, &rows, statement) => {
+        Ok(Outcome::Rows(rows)) if is_large(&rows, statement, metadata) => {
             let large =
                 LargeAnswer { stream, rows, statement: request.statement.clone(), metadata, warnings };
             let Err(full) = encode_large(session, large) else { return false };
@@ -93,12 +96,12 @@ fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, F
 }
 
 /// Returns true if encoding an answer takes too long for the fast lane.
-fn is_large(session: &Session, rows: &engine::Rows, statement: Option<&Statement>) -> bool {
+fn is_large(rows: &engine::Rows, statement: Option<&Statement>, metadata: MetadataRequest) -> bool {
     if rows.cells.len() > INLINE_ANSWER_BYTES {
         return true;
     }
     match statement.filter(|statement| reply::is_result_of(statement, rows)) {
-        Some(statement) => statement.needs_encoding(session.encoder.borrow().version()),
+        Some(statement) => statement.is_wide() && (!metadata.skip_metadata || metadata.metadata_is_old),
         None => reply::metadata_bytes(rows, INLINE_METADATA_BYTES) > INLINE_METADATA_BYTES,
     }
 }
@@ -113,23 +116,21 @@ struct LargeAnswer {
 }
 
 /// Encodes an answer of many rows on the heavy lane, and puts it into the outbox. Charges it to the
-/// connection's account until it is sent.
+/// connection's account until it is sent. While it is encoded, a part of it is in memory twice: all
+/// such parts together have at most the bytes of the charges.
 ///
 /// # Errors
 /// The account has not enough free memory.
 fn encode_large(session: &Rc<Session>, large: LargeAnswer) -> Result<(), Full> {
     let LargeAnswer { stream, rows, statement, metadata, warnings } = large;
-    let (version, framing) = {
-        let encoder = session.encoder.borrow();
-        (encoder.version(), encoder.framing())
+    let version = session.encoder.borrow().version();
+    let of_statement = statement.as_deref().filter(|statement| reply::is_result_of(statement, &rows));
+    let metadata_bytes = match of_statement {
+        Some(statement) => statement.metadata_bytes(),
+        None => reply::metadata_bytes(&rows, COUNTED_METADATA_BYTES),
     };
-    let bytes = rows.cells.len() + reply::metadata_bytes(&rows, METADATA_BYTES_MAX);
-    let account = session.account.borrow().clone();
-    let charge = account.charge(bytes as u64)?;
-    // Until it is encoded, a part of the answer is in memory twice: as cells and encoded, then
-    // encoded and in segments. Heavy lanes encode a few answers at a time, so that pages need no
-    // charge for that.
-    let second = if bytes > PAGE_BYTES_MAX { Some(account.charge(bytes as u64)?) } else { None };
+    let bytes = rows.cells.len() + metadata_bytes;
+    let charge = session.account.borrow().charge(bytes as u64)?;
     let (session, owner) = (session.clone(), session);
     let group = lanes::current_group();
     session.begin();
@@ -143,28 +144,50 @@ fn encode_large(session: &Rc<Session>, large: LargeAnswer) -> Result<(), Full> {
         };
         let plan =
             encoded.and_then(|()| reply::plan_rows(version, &rows, statement.as_deref(), metadata, warnings));
-        let encode = async move {
-            let mut encoder = Encoder::new(Direction::Response, version);
-            encoder.set_framing(framing);
-            encoder.reserve(bytes);
+        let write = move |mut encoder: Encoder| async move {
             let written = match plan {
                 Ok(plan) => reply::write_rows(&mut encoder, stream, rows, plan).await,
                 Err(error) => Err(error),
             };
-            if let Err(error) = written {
-                reply::unencodable(&mut encoder, stream, &error);
-            }
-            encoder.finish().split().freeze()
+            (encoder, written)
         };
-        let bytes = lanes::heavy(group, encode).await;
-        drop((encoding, second));
-        let before = session.encoder.borrow_mut().finish().split().freeze();
-        let mut outbox = session.outbox.borrow_mut();
-        let unsent = [Unsent { bytes: before, charge: None }, Unsent { bytes, charge: Some(charge) }];
-        outbox.extend(unsent.into_iter().filter(|unsent| !unsent.bytes.is_empty()));
+        deliver(&session, stream, encoding, charge, write).await;
     };
     lanes::spawn(group, owner.clone().guarded(stream, work)).detach();
     Ok(())
+}
+
+/// Encodes an answer on the heavy lane, and puts it into the outbox.
+pub(crate) async fn deliver<F>(
+    session: &Rc<Session>,
+    stream: i16,
+    encoding: Encoding,
+    charge: Charge,
+    write: impl FnOnce(Encoder) -> F + Send + 'static,
+) where
+    F: Future<Output = (Encoder, Result<(), wire::Error>)> + Send,
+{
+    let (version, framing) = {
+        let encoder = session.encoder.borrow();
+        (encoder.version(), encoder.framing())
+    };
+    let bytes = encoding.bytes;
+    let encode = async move {
+        let mut encoder = Encoder::new(Direction::Response, version);
+        encoder.set_framing(framing);
+        encoder.reserve(bytes);
+        let (mut encoder, written) = write(encoder).await;
+        if let Err(error) = written {
+            reply::unencodable(&mut encoder, stream, &error);
+        }
+        encoder.finish().split().freeze()
+    };
+    let bytes = lanes::heavy(lanes::current_group(), encode).await;
+    drop(encoding);
+    let before = session.encoder.borrow_mut().finish().split().freeze();
+    let mut outbox = session.outbox.borrow_mut();
+    let unsent = [Unsent { bytes: before, charge: None }, Unsent { bytes, charge: Some(charge) }];
+    outbox.extend(unsent.into_iter().filter(|unsent| !unsent.bytes.is_empty()));
 }
 
 impl AnswerMemory for Session {
@@ -174,13 +197,13 @@ impl AnswerMemory for Session {
 }
 
 /// An answer that is being encoded. Its bytes are counted until it is in the outbox.
-struct Encoding {
+pub(crate) struct Encoding {
     session: Rc<Session>,
     bytes: usize,
 }
 
 impl Encoding {
-    fn begin(session: &Rc<Session>, bytes: usize) -> Encoding {
+    pub(crate) fn begin(session: &Rc<Session>, bytes: usize) -> Encoding {
         session.encoding_bytes.set(session.encoding_bytes.get() + bytes);
         Encoding { session: session.clone(), bytes }
     }

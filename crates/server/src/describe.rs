@@ -4,14 +4,17 @@
 //!
 //! 1. Find the definitions and check the rights on them, at once.
 //! 2. Create the rows of few definitions at once, and those of many on the heavy lane, one at a
-//!    time.
+//!    time. An answer has the bytes of a page at most, or else is charged as it grows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use access::Login;
 use cql::ast::{DescribeTarget, QualifiedName, Statement as Tree};
-use engine::{About, ColumnSpec, Columns, Error, Keyspace, Outcome, Rows, Schema, Viewer};
+use engine::{
+    ANSWER_BYTES_MAX, About, AnswerGrant, ColumnSpec, Columns, Error, Keyspace, Outcome, ROW_BYTES_MAX, Rows,
+    Schema, Viewer,
+};
 use schema::{CqlType, TableDef, UdtType};
 
 use crate::core::{Core, Shared};
@@ -28,9 +31,26 @@ pub(crate) enum Answer {
     Later(Later),
 }
 
+/// Part of the answer that the client requests, and its memory.
+pub(crate) struct Part {
+    /// Rows per page. `None`: all rows, without pages.
+    pub(crate) page_rows: Option<u32>,
+    /// Bytes at which a page ends.
+    pub(crate) page_bytes: usize,
+    /// End of the last page.
+    pub(crate) paging_state: Option<Vec<u8>>,
+    pub(crate) grant: Arc<dyn AnswerGrant>,
+}
+
 /// Answers a DESCRIBE. Answers with an error if the role may not see the keyspace, or if the object
 /// does not exist.
-pub(crate) fn describe(core: &Core, login: &Login, tree: &Tree, session_keyspace: Option<&str>) -> Answer {
+pub(crate) fn describe(
+    core: &Core,
+    login: &Login,
+    tree: &Tree,
+    session_keyspace: Option<&str>,
+    part: Part,
+) -> Answer {
     let Tree::Describe(describe) = tree else { unreachable!("binding selected DESCRIBE statements only") };
     if describe.target == DescribeTarget::Cluster {
         return Answer::Now(Ok(Outcome::Rows(cluster(&core.shared))));
@@ -46,27 +66,122 @@ pub(crate) fn describe(core: &Core, login: &Login, tree: &Tree, session_keyspace
         Ok(targets) => targets,
         Err(error) => return Answer::Now(Err(error)),
     };
+    let mut rows = match PagedRows::new(targets.no_rows(), part) {
+        Ok(rows) => rows,
+        Err(error) => return Answer::Now(Err(error)),
+    };
     let parts = all.parts(&targets);
     if parts <= INLINE_PARTS {
         let _ = lanes::spend(parts as u32);
-        let mut rows = targets.no_rows();
-        all.elements(&targets).for_each(|element| push(&mut rows, &element));
-        return Answer::Now(Ok(Outcome::Rows(rows)));
+        for element in all.elements(&targets) {
+            match rows.push(&element) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return Answer::Now(Err(error)),
+            }
+        }
+        return Answer::Now(Ok(Outcome::Rows(rows.finish())));
     }
     let make = async move {
-        let mut rows = targets.no_rows();
         for element in all.elements(&targets) {
-            push(&mut rows, &element);
+            if !rows.push(&element)? {
+                break;
+            }
             lanes::heavy_yield().await;
         }
-        Ok(Outcome::Rows(rows))
+        Ok(Outcome::Rows(rows.finish()))
     };
     Answer::Later(Box::pin(lanes::heavy(lanes::current_group(), make)))
 }
 
-/// A row of the answer: keyspace, kind, name, and the statement that creates the object, if
-/// requested.
-type Element = (String, &'static str, String, Option<String>);
+/// A row of the answer. The statement that creates the object is made when it is needed.
+struct Element<'a> {
+    keyspace: &'a str,
+    kind: &'static str,
+    name: &'a str,
+    text: Text<'a>,
+}
+
+/// Statement that creates an object, if requested.
+#[derive(Clone, Copy)]
+enum Text<'a> {
+    None,
+    Keyspace(&'a Keyspace),
+    Table(&'a TableDef),
+    VirtualTable(&'a TableDef),
+    Type(&'a UdtType),
+}
+
+impl Text<'_> {
+    fn make(self) -> Option<String> {
+        Some(match self {
+            Text::None => return None,
+            Text::Keyspace(keyspace) => cql::create_keyspace(&keyspace.def),
+            Text::Table(def) => cql::create_table(def),
+            Text::VirtualTable(def) => virtual_table_text(def),
+            Text::Type(udt) => cql::create_type(udt),
+        })
+    }
+}
+
+/// Rows of one answer.
+struct PagedRows {
+    rows: Rows,
+    part: Part,
+    /// Rows before this page that are still to be skipped.
+    skips: u64,
+    /// Number of the next row.
+    next: u64,
+    has_more: bool,
+}
+
+impl PagedRows {
+    fn new(rows: Rows, part: Part) -> Result<PagedRows, Error> {
+        let skips = match &part.paging_state {
+            None => 0,
+            Some(state) => <[u8; 8]>::try_from(&state[..])
+                .map(u64::from_be_bytes)
+                .map_err(|_| Error::Invalid("Invalid value for the paging state".to_owned()))?,
+        };
+        Ok(PagedRows { rows, part, skips, next: 0, has_more: false })
+    }
+
+    /// Adds a row. Returns false if the page ends before it.
+    fn push(&mut self, element: &Element<'_>) -> Result<bool, Error> {
+        if self.skips > self.next {
+            self.next += 1;
+            return Ok(true);
+        }
+        let page_rows = self.part.page_rows;
+        let is_full = self.rows.count > 0 && self.rows.cells.len() >= self.part.page_bytes;
+        if page_rows.is_some_and(|rows| self.rows.count >= rows || is_full) {
+            self.has_more = true;
+            return Ok(false);
+        }
+        let text = element.text.make();
+        let cells = [element.keyspace, element.kind, element.name].into_iter().chain(text.as_deref());
+        let bytes = cells.clone().map(|cell| 4 + cell.len()).sum::<usize>();
+        let after = self.rows.cells.len() + bytes;
+        if bytes > ROW_BYTES_MAX || after > ANSWER_BYTES_MAX {
+            return Err(Error::Invalid(format!(
+                "expected at most {ROW_BYTES_MAX} bytes in a row and {ANSWER_BYTES_MAX} in an answer of DESCRIBE, \
+                 got {bytes} and {after}: describe one object, or read the answer in pages"
+            )));
+        }
+        self.part.grant.grow(after as u64)?;
+        cells.for_each(|cell| self.rows.push(Some(cell.as_bytes())));
+        self.rows.count += 1;
+        self.next += 1;
+        Ok(true)
+    }
+
+    fn finish(mut self) -> Rows {
+        if self.has_more {
+            self.rows.paging_state = Some(self.next.to_be_bytes().to_vec());
+        }
+        self.rows
+    }
+}
 
 /// Objects to describe.
 enum Targets {
@@ -123,20 +238,20 @@ impl Item {
     }
 
     /// Returns the rows: a keyspace before its contents, types before the tables that use them.
-    fn elements(&self) -> Box<dyn Iterator<Item = Element> + Send + '_> {
+    fn elements(&self) -> Box<dyn Iterator<Item = Element<'_>> + Send + '_> {
         match self {
             Item::Keyspace { keyspace, only } => {
-                let name = &keyspace.def.name;
-                let text = cql::create_keyspace(&keyspace.def);
-                let own = (name.clone(), "keyspace", name.clone(), Some(text));
+                let name = &*keyspace.def.name;
+                let own = Element { keyspace: name, kind: "keyspace", name, text: Text::Keyspace(keyspace) };
                 let inside = (!only).then_some(keyspace).into_iter().flat_map(|keyspace| {
                     let types = types_in_order(keyspace).into_iter().map(|udt| type_element(udt));
-                    types.chain(keyspace.tables.values().map(|def| table_element(def)))
+                    let tables = keyspace.tables.values();
+                    types.chain(tables.map(|def| table_element(def, Text::Table(def))))
                 });
                 Box::new(std::iter::once(own).chain(inside))
             }
-            Item::Table(def) => Box::new(std::iter::once(table_element(def))),
-            Item::VirtualTable(def) => Box::new(std::iter::once(virtual_element(def))),
+            Item::Table(def) => Box::new(std::iter::once(table_element(def, Text::Table(def)))),
+            Item::VirtualTable(def) => Box::new(std::iter::once(table_element(def, Text::VirtualTable(def)))),
             Item::Type(udt) => Box::new(std::iter::once(type_element(udt))),
         }
     }
@@ -207,12 +322,12 @@ impl Described {
     }
 
     /// Returns the rows of the answer.
-    fn elements<'a>(&'a self, targets: &'a Targets) -> Box<dyn Iterator<Item = Element> + Send + 'a> {
-        let names: Vec<(String, &'static str, String)> = match targets {
+    fn elements<'a>(&'a self, targets: &'a Targets) -> Box<dyn Iterator<Item = Element<'a>> + Send + 'a> {
+        let names: Vec<(&str, &'static str, &str)> = match targets {
             Targets::Items(items) => return Box::new(items.iter().flat_map(Item::elements)),
             Targets::Names(Kind::Function) => Vec::new(),
             Targets::Names(Kind::Keyspace) => {
-                self.keyspaces().into_iter().map(|name| (name.clone(), "keyspace", name)).collect()
+                self.keyspaces().into_iter().map(|name| (name, "keyspace", name)).collect()
             }
             Targets::Names(Kind::Table) => {
                 self.tables().into_iter().map(|(keyspace, name)| (keyspace, "table", name)).collect()
@@ -221,7 +336,8 @@ impl Described {
                 self.types().into_iter().map(|(keyspace, name)| (keyspace, "type", name)).collect()
             }
         };
-        Box::new(names.into_iter().map(|(keyspace, kind, name)| (keyspace, kind, name, None)))
+        let element = |(keyspace, kind, name)| Element { keyspace, kind, name, text: Text::None };
+        Box::new(names.into_iter().map(element))
     }
 
     fn sees(&self, keyspace: &str) -> bool {
@@ -234,33 +350,30 @@ impl Described {
         self.session.as_deref().is_none_or(|session| keyspace == session) && self.sees(keyspace)
     }
 
-    fn keyspaces(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.schema.keyspaces.keys().cloned().collect();
-        names.extend(self.virtual_tables.iter().map(|def| def.keyspace.clone()));
+    fn keyspaces(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.schema.keyspaces.keys().map(String::as_str).collect();
+        names.extend(self.virtual_tables.iter().map(|def| &*def.keyspace));
         names.retain(|keyspace| self.sees(keyspace));
-        names.sort();
+        names.sort_unstable();
         names.dedup();
         names
     }
 
-    fn tables(&self) -> Vec<(String, String)> {
+    fn tables(&self) -> Vec<(&str, &str)> {
         let real = self.schema.keyspaces.values().flat_map(|k| k.tables.values());
         let mut names: Vec<_> = real
             .chain(&self.virtual_tables)
             .filter(|def| self.lists(&def.keyspace))
-            .map(|def| (def.keyspace.clone(), def.name.clone()))
+            .map(|def| (&*def.keyspace, &*def.name))
             .collect();
-        names.sort();
+        names.sort_unstable();
         names.dedup();
         names
     }
 
-    fn types(&self) -> Vec<(String, String)> {
+    fn types(&self) -> Vec<(&str, &str)> {
         let types = self.schema.keyspaces.values().flat_map(|k| k.types.values());
-        types
-            .filter(|udt| self.lists(&udt.keyspace))
-            .map(|udt| (udt.keyspace.clone(), udt.name.clone()))
-            .collect()
+        types.filter(|udt| self.lists(&udt.keyspace)).map(|udt| (&*udt.keyspace, &*udt.name)).collect()
     }
 
     fn whole(&self, full: bool) -> Vec<Item> {
@@ -380,24 +493,23 @@ fn level<'a>(udt: &'a UdtType, levels: &mut BTreeMap<&'a str, usize>) -> usize {
     found
 }
 
-fn type_element(udt: &UdtType) -> Element {
-    (udt.keyspace.clone(), "type", udt.name.clone(), Some(cql::create_type(udt)))
+fn type_element(udt: &UdtType) -> Element<'_> {
+    Element { keyspace: &udt.keyspace, kind: "type", name: &udt.name, text: Text::Type(udt) }
 }
 
-fn table_element(def: &TableDef) -> Element {
-    (def.keyspace.clone(), "table", def.name.clone(), Some(cql::create_table(def)))
+fn table_element<'a>(def: &'a TableDef, text: Text<'a>) -> Element<'a> {
+    Element { keyspace: &def.keyspace, kind: "table", name: &def.name, text }
 }
 
 /// A virtual table cannot be created, so its statement is a comment, as in Cassandra.
-fn virtual_element(def: &TableDef) -> Element {
-    let text = format!(
+fn virtual_table_text(def: &TableDef) -> String {
+    format!(
         "/*\nWarning: Table {}.{} is a virtual table and cannot be recreated with CQL.\n\
          Structure, for reference:\n{}\n*/",
         def.keyspace,
         def.name,
         cql::create_table(def)
-    );
-    (def.keyspace.clone(), "table", def.name.clone(), Some(text))
+    )
 }
 
 fn columns(names: &[&str]) -> Columns {
@@ -408,13 +520,6 @@ fn columns(names: &[&str]) -> Columns {
         ty: CqlType::Text,
     };
     names.iter().map(column).collect()
-}
-
-fn push(rows: &mut Rows, (keyspace, kind, name, text): &Element) {
-    for cell in [keyspace, *kind, name].into_iter().chain(text.as_deref()) {
-        rows.push(Some(cell.as_bytes()));
-    }
-    rows.count += 1;
 }
 
 fn cluster(shared: &Shared) -> Rows {

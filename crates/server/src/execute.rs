@@ -73,7 +73,13 @@ pub(crate) fn execute(
             let login = session.login().expect("requests come after authentication");
             let statement = request.statement();
             let keyspace = statement.keyspace.as_deref();
-            match describe::describe(&session.core, &login, &statement.tree, keyspace) {
+            let part = describe::Part {
+                page_rows: page_rows(params),
+                page_bytes: session.page_bytes(),
+                paging_state: params.paging_state.map(<[u8]>::to_vec),
+                grant: session.open(),
+            };
+            match describe::describe(&session.core, &login, &statement.tree, keyspace, part) {
                 describe::Answer::Now(result) => {
                     let result = result.map_err(|error| request.failure(error));
                     return answered(session, request, result);
@@ -107,6 +113,11 @@ pub(crate) fn execute(
     };
     let rerun = (!request.is_prepared && matches!(wait, Wait::Result(_))).then(|| detached(envelope));
     Step::Later(PendingAnswer { request, warnings: Warnings::take(), rerun }, wait)
+}
+
+/// Returns the rows per page, or `None` for all rows without pages.
+fn page_rows(params: &QueryParams<'_>) -> Option<u32> {
+    params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0)
 }
 
 fn answered(session: &Rc<Session>, request: CqlRequest, result: Result<Outcome, Failure>) -> Step {
@@ -178,7 +189,7 @@ fn call_engine(
     let call = engine::Request {
         viewer: viewer.as_ref(),
         values: &values,
-        page_size: params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0),
+        page_size: page_rows(params),
         page_bytes_max,
         room: shows_rows.then_some(session as &dyn AnswerMemory),
         paging_state: params.paging_state,

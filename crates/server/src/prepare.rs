@@ -4,8 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{Error, Warnings};
-use wire::{Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead};
+use wire::{Encoder, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead};
 
+use crate::answers::{Encoding, deliver};
 use crate::authorize::authorize;
 use crate::bind::{self, store_prepared};
 use crate::core::Core;
@@ -32,7 +33,7 @@ pub(crate) fn prepare(
     let id = id.unwrap_or_else(|| statement::id(keyspace.map(|keyspace| &**keyspace), text));
     if let Some(statement) = prepared(&session.core, &id) {
         authorize(session, &statement).map_err(failure::unbound)?;
-        if statement.needs_encoding(envelope.version) {
+        if statement.is_wide() {
             answer_when_elsewhere(session, envelope, statement);
             return Ok(());
         }
@@ -42,7 +43,7 @@ pub(crate) fn prepare(
     let stored = store_prepared(&session.core, id, text, keyspace, bound, session.role_number());
     let statement = stored.map_err(failure::unbound)?;
     authorize(session, &statement).map_err(failure::unbound)?;
-    if lanes::cores() == 1 && !statement.needs_encoding(envelope.version) {
+    if lanes::cores() == 1 && !statement.is_wide() {
         return answer(session, envelope, &statement);
     }
     answer_when_elsewhere(session, envelope, statement);
@@ -63,10 +64,11 @@ fn answer_when_elsewhere(session: &Rc<Session>, envelope: &Envelope, statement: 
         let _ = lanes::time::timeout(limit, prepare_elsewhere(&session.core, &statement, &role)).await;
         Warnings::begin();
         warnings.give();
-        if let Err(error) = statement.encode_columns(envelope.version).await {
-            return session.refuse(envelope.stream, &unencodable(&error));
-        }
-        if let Err(failure) = answer(&session, &envelope, &statement) {
+        let answered = match statement.is_wide() {
+            true => answer_wide(&session, &envelope, &statement).await,
+            false => answer(&session, &envelope, &statement),
+        };
+        if let Err(failure) = answered {
             session.refuse(envelope.stream, &failure);
         }
     };
@@ -134,6 +136,40 @@ fn answer(session: &Session, envelope: &Envelope, statement: &Statement) -> Resu
     let warnings = Warnings::take().texts(session.core.engine.registry().guardrails());
     let written = encoder.prepared(envelope.stream, &head, &Prelude::with_warnings(warnings));
     written.map_err(|error| unencodable(&error))
+}
+
+/// Answers with columns that the heavy lane encodes and copies. Charges the answer until it is sent.
+async fn answer_wide(
+    session: &Rc<Session>,
+    envelope: &Envelope,
+    statement: &Statement,
+) -> Result<(), Failure> {
+    let (version, stream) = (envelope.version, envelope.stream);
+    let bytes = statement.metadata_bytes();
+    let charge = session.account.borrow().charge(bytes as u64).map_err(failure::out_of_memory)?;
+    let encoding = Encoding::begin(session, bytes);
+    statement.encode_columns(version).await.map_err(|error| unencodable(&error))?;
+    let encoded = statement.encoded(version).map_err(|error| unencodable(&error))?;
+    let (id, result_id) = (statement.id, encoded.result_id);
+    let (bind, result) = (encoded.bind.clone(), encoded.result.clone());
+    let key_binds = match &statement.work {
+        Work::Engine(plan) => plan.partition_key_binds().to_vec(),
+        _ => Vec::new(),
+    };
+    let warnings = Warnings::take().texts(session.core.engine.registry().guardrails());
+    let write = move |mut encoder: Encoder| async move {
+        let head = PreparedHead {
+            id: &id,
+            result_metadata_id: &result_id,
+            bind: &bind,
+            partition_key_indexes: &key_binds,
+            result: &result,
+        };
+        let written = encoder.prepared(stream, &head, &Prelude::with_warnings(warnings));
+        (encoder, written)
+    };
+    deliver(session, stream, encoding, charge, write).await;
+    Ok(())
 }
 
 fn unencodable(error: &wire::Error) -> Failure {

@@ -423,27 +423,25 @@ impl Statement {
     }
 
     /// Returns the bytes of names and types of bind markers and result columns.
-    fn metadata_bytes(&self) -> usize {
+    pub(crate) fn metadata_bytes(&self) -> usize {
         match &self.work {
             Work::Engine(plan) => plan.metadata_bytes(),
             _ => 0,
         }
     }
 
-    /// Returns true if encoding the columns takes too long for the fast lane, and is still to be
-    /// done.
-    pub(crate) fn needs_encoding(&self, version: Version) -> bool {
+    /// Returns true if encoding or copying the columns takes too long for the fast lane.
+    pub(crate) fn is_wide(&self) -> bool {
         self.metadata_bytes() > INLINE_METADATA_BYTES
-            && self.encoded[usize::from(version == Version::V5)].get().is_none()
     }
 
-    /// Encodes the columns on the heavy lane, if [`Statement::needs_encoding`].
+    /// Encodes the columns of a wide statement on the heavy lane, unless they are encoded already.
     ///
     /// # Errors
     /// A name is too long for the protocol.
     pub(crate) async fn encode_columns(&self, version: Version) -> Result<(), wire::Error> {
         let Work::Engine(plan) = &self.work else { return Ok(()) };
-        if !self.needs_encoding(version) {
+        if !self.is_wide() || self.encoded[usize::from(version == Version::V5)].get().is_some() {
             return Ok(());
         }
         let (binds, result) = (plan.binds().clone(), plan.result().cloned());

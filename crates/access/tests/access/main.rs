@@ -6,3 +6,4 @@ mod live;
 mod needs;
 mod sessions;
 mod statements;
+mod weight;

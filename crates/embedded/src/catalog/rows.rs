@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{Error, Keyspace, Schema};
-use schema::{KeyspaceDef, TableDef, UdtType};
+use schema::{KeyspaceDef, TableDef, UdtType, Weight};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use storage::{CellRef, Change, Deletion, Liveness, PartitionView, RowBuilder};
@@ -96,6 +96,51 @@ pub(super) fn changed_tables(before: &Schema, after: &Schema) -> Vec<Arc<TableDe
         }
     }
     changed
+}
+
+/// Bytes of a table on each core beside its definition: its statistics, and its place in storage.
+const TABLE_CORE_BYTES: u64 = 2 << 10;
+/// Bytes of a column on each core: its layout in storage.
+const COLUMN_CORE_BYTES: u64 = 32;
+
+/// Returns the weight of a whole schema. Stops counting above `limit` bytes.
+pub(super) fn weight(schema: &Schema, limit: u64) -> u64 {
+    difference(&Schema::default(), schema, limit).1
+}
+
+/// Returns the weights of the definitions that differ between two schemas: those that only `before`
+/// has, and those that only `after` has. Stops counting above `limit` bytes.
+pub(super) fn difference(before: &Schema, after: &Schema, limit: u64) -> (u64, u64) {
+    (weight_of_others(before, after, limit), weight_of_others(after, before, limit))
+}
+
+/// Returns the weight of the definitions of a schema that another one does not share.
+fn weight_of_others(schema: &Schema, other: &Schema, limit: u64) -> u64 {
+    let (mut weight, mut on_cores) = (Weight::up_to(limit), 0);
+    for (name, keyspace) in &schema.keyspaces {
+        let shared = other.keyspaces.get(name);
+        if same(shared, keyspace) {
+            continue;
+        }
+        if shared.is_none_or(|shared| shared.def != keyspace.def) {
+            weight.keyspace(&keyspace.def);
+        }
+        for (table, def) in &keyspace.tables {
+            if !same(shared.and_then(|shared| shared.tables.get(table)), def) {
+                weight.table(def);
+                on_cores += TABLE_CORE_BYTES + COLUMN_CORE_BYTES * def.columns.len() as u64;
+            }
+        }
+        for (udt, def) in &keyspace.types {
+            if !same(shared.and_then(|shared| shared.types.get(udt)), def) {
+                weight.user_type(def);
+            }
+        }
+        if weight.is_over() {
+            break;
+        }
+    }
+    weight.bytes().saturating_add(on_cores * lanes::cores() as u64)
 }
 
 /// Returns the change that writes a row.

@@ -1,8 +1,10 @@
 //! Columns of each table, and the function that creates its rows. Key columns are first, the others
 //! are sorted by name.
 
+use engine::RowChunks;
+
 use super::options;
-use super::rows::{self, Chunks, Snapshot};
+use super::rows::{self, Snapshot};
 
 /// A table that shows the schema. Its partition key is the first column.
 pub(super) struct Layout {
@@ -12,7 +14,7 @@ pub(super) struct Layout {
     pub(super) clustering: usize,
     /// Name and CQL type.
     pub(super) columns: Vec<(&'static str, &'static str)>,
-    pub(super) rows: fn(&Snapshot) -> Chunks,
+    pub(super) rows: fn(&Snapshot) -> RowChunks,
 }
 
 const TEXT_MAP: &str = "frozen<map<text, text>>";
@@ -41,7 +43,7 @@ fn real(
     name: &'static str,
     clustering: usize,
     columns: &[(&'static str, &'static str)],
-    rows: fn(&Snapshot) -> Chunks,
+    rows: fn(&Snapshot) -> RowChunks,
 ) -> Layout {
     Layout { keyspace: "system_schema", name, clustering, columns: columns.to_vec(), rows }
 }

@@ -16,39 +16,13 @@ mod tests;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{LaterRows, Schema, Subject, Viewer, VirtualTable};
+use engine::{Schema, StreamedRows, Subject, VirtualTable};
 use schema::{CqlType, TableDef};
 
-use rows::{Chunks, Row, Snapshot};
+use rows::Snapshot;
 
 /// Index of the column `keyspace_name`, in each of these tables.
 const KEYSPACE_COLUMN: usize = 0;
-
-/// Rows created on the fast lane. A heavy lane creates the rest. Clients thus read a small schema
-/// without a lane switch.
-const ROWS_INLINE: usize = 100;
-
-/// Work units of creating a row: eight cells, each with an allocation.
-const ROW_UNITS: u32 = 5;
-
-/// Creates the rows visible to the viewer.
-async fn create_rows(mut chunks: Chunks, subject: Subject, viewer: Option<Arc<dyn Viewer>>) -> Vec<Row> {
-    let mut rows = Vec::new();
-    while rows.len() < ROWS_INLINE {
-        let Some(chunk) = chunks.next() else { return rows };
-        let _ = lanes::spend(ROW_UNITS.saturating_mul(chunk.len() as u32));
-        rows.extend(chunk);
-    }
-    let rest = async move {
-        for mut chunk in chunks {
-            subject.show(viewer.as_deref(), &mut chunk);
-            rows.extend(chunk);
-            lanes::heavy_yield().await;
-        }
-        rows
-    };
-    lanes::heavy(lanes::current_group(), rest).await
-}
 
 /// Returns the tables of `system_schema` and `system_virtual_schema`. `schema` returns the
 /// keyspaces of the engine. `registry_defs` returns the definitions of all virtual tables,
@@ -69,11 +43,12 @@ pub(crate) fn tables(
             let columns: Vec<(&str, CqlType)> =
                 layout.columns.iter().map(|(name, ty)| (*name, options::column_type(ty))).collect();
             let (snapshot, subject) = (snapshot.clone(), Subject::Keyspace(KEYSPACE_COLUMN));
-            let rows = move |viewer| -> LaterRows {
-                Box::pin(create_rows((layout.rows)(&snapshot()), subject, viewer))
+            let rows = move || -> StreamedRows {
+                let snapshot = snapshot();
+                Arc::new(move || (layout.rows)(&snapshot))
             };
             VirtualTable::new(layout.keyspace, layout.name, 1, layout.clustering, &columns, Vec::new)
-                .in_chunks(rows)
+                .streamed(rows)
                 .about(subject)
         })
         .collect()

@@ -1,11 +1,12 @@
-//! Rows of each table, created from the schema and the registry, one definition at a time.
+//! Rows of each table, created from the schema and the registry on request, a few at a time, in the
+//! order of the key. A reader holds definitions, which all readers share, and not their rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Keyspace, Schema, VIRTUAL_KEYSPACES};
+use engine::{Keyspace, RowChunks, Schema, VIRTUAL_KEYSPACES};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, UdtType, value};
 
 use super::options::{self, text_map};
@@ -13,8 +14,8 @@ use super::options::{self, text_map};
 /// A row: one cell per column.
 pub(super) type Row = Vec<Option<Bytes>>;
 
-/// Iterator over the rows, one definition at a time, each created on request.
-pub(super) type Chunks = Box<dyn Iterator<Item = Vec<Row>> + Send>;
+/// Rows of one chunk, at most: the columns of a table may be thousands.
+const CHUNK_ROWS: usize = 64;
 
 /// Definitions for one query.
 #[derive(Clone)]
@@ -27,7 +28,7 @@ pub(super) struct Snapshot {
 
 const LOCATOR: &str = "org.apache.cassandra.locator";
 
-pub(super) fn keyspaces(snapshot: &Snapshot) -> Chunks {
+pub(super) fn keyspaces(snapshot: &Snapshot) -> RowChunks {
     let row = |name: &str, durable_writes: bool, replication: &BTreeMap<String, String>| -> Row {
         vec![
             text(name),
@@ -36,17 +37,19 @@ pub(super) fn keyspaces(snapshot: &Snapshot) -> Chunks {
         ]
     };
     let schema = &snapshot.schema;
-    let keyspaces: Vec<Arc<Keyspace>> = schema.keyspaces.values().cloned().collect();
-    let of_engine = move |keyspace: Arc<Keyspace>| {
-        let def = &keyspace.def;
-        vec![row(&def.name, def.durable_writes, &replication(&def.replication))]
-    };
     let local = BTreeMap::from([("class".to_owned(), format!("{LOCATOR}.LocalStrategy"))]);
-    let names: BTreeSet<&str> = snapshot.registry_defs.iter().map(|def| def.keyspace.as_str()).collect();
-    let is_only_in_registry = |name: &&str| !is_virtual(name) && !schema.keyspaces.contains_key(*name);
-    let of_server =
-        names.into_iter().filter(is_only_in_registry).map(|name| row(name, true, &local)).collect();
-    Box::new(keyspaces.into_iter().map(of_engine).chain([of_server]))
+    let mut all: BTreeMap<String, Option<Arc<Keyspace>>> =
+        schema.keyspaces.iter().map(|(name, keyspace)| (name.clone(), Some(keyspace.clone()))).collect();
+    for def in snapshot.registry_defs.iter().filter(|def| !is_virtual(&def.keyspace)) {
+        all.entry(def.keyspace.clone()).or_insert(None);
+    }
+    Box::new(all.into_iter().map(move |(name, keyspace)| match keyspace {
+        Some(keyspace) => {
+            let def = &keyspace.def;
+            vec![row(&def.name, def.durable_writes, &replication(&def.replication))]
+        }
+        None => vec![row(&name, true, &local)],
+    }))
 }
 
 /// Returns the replication options with the full class name. Without a class, it is
@@ -61,7 +64,7 @@ fn replication(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     options
 }
 
-pub(super) fn tables(snapshot: &Snapshot) -> Chunks {
+pub(super) fn tables(snapshot: &Snapshot) -> RowChunks {
     let defaults = snapshot.option_defaults.clone();
     let row = move |def: Arc<TableDef>| {
         let mut row = vec![text(&def.keyspace), text(&def.name)];
@@ -71,11 +74,11 @@ pub(super) fn tables(snapshot: &Snapshot) -> Chunks {
     Box::new(real_defs(snapshot).map(row))
 }
 
-pub(super) fn columns(snapshot: &Snapshot) -> Chunks {
-    Box::new(real_defs(snapshot).map(column_rows))
+pub(super) fn columns(snapshot: &Snapshot) -> RowChunks {
+    Box::new(real_defs(snapshot).flat_map(column_rows))
 }
 
-pub(super) fn types(snapshot: &Snapshot) -> Chunks {
+pub(super) fn types(snapshot: &Snapshot) -> RowChunks {
     let row = |udt: Arc<UdtType>| {
         let names: Vec<&[u8]> = udt.fields.iter().map(|(name, _)| name.as_bytes()).collect();
         let types: Vec<String> = udt.fields.iter().map(|(_, ty)| type_text(ty)).collect();
@@ -89,19 +92,19 @@ pub(super) fn types(snapshot: &Snapshot) -> Chunks {
     Box::new(of_keyspaces(&snapshot.schema, |keyspace| &keyspace.types).map(row))
 }
 
-pub(super) fn virtual_keyspaces(snapshot: &Snapshot) -> Chunks {
+pub(super) fn virtual_keyspaces(snapshot: &Snapshot) -> RowChunks {
     let names: BTreeSet<String> = virtual_defs(snapshot).map(|def| def.keyspace.clone()).collect();
     Box::new(names.into_iter().map(|name| vec![vec![text(&name)]]))
 }
 
-pub(super) fn virtual_tables(snapshot: &Snapshot) -> Chunks {
+pub(super) fn virtual_tables(snapshot: &Snapshot) -> RowChunks {
     let row =
         |def: Arc<TableDef>| vec![vec![text(&def.keyspace), text(&def.name), text(&def.options.comment)]];
     Box::new(virtual_defs(snapshot).map(row))
 }
 
-pub(super) fn virtual_columns(snapshot: &Snapshot) -> Chunks {
-    Box::new(virtual_defs(snapshot).map(column_rows))
+pub(super) fn virtual_columns(snapshot: &Snapshot) -> RowChunks {
+    Box::new(virtual_defs(snapshot).flat_map(column_rows))
 }
 
 fn is_virtual(keyspace: &str) -> bool {
@@ -109,8 +112,9 @@ fn is_virtual(keyspace: &str) -> bool {
 }
 
 fn virtual_defs(snapshot: &Snapshot) -> impl Iterator<Item = Arc<TableDef>> + use<> {
-    let defs: Vec<_> =
+    let mut defs: Vec<_> =
         snapshot.registry_defs.iter().filter(|def| is_virtual(&def.keyspace)).cloned().collect();
+    defs.sort_by(|a, b| name_of(a).cmp(&name_of(b)));
     defs.into_iter()
 }
 
@@ -120,8 +124,19 @@ fn real_defs(snapshot: &Snapshot) -> impl Iterator<Item = Arc<TableDef>> + use<>
     let schema = &snapshot.schema;
     let is_only_in_registry =
         |def: &&Arc<TableDef>| !is_virtual(&def.keyspace) && schema.table(&def.keyspace, &def.name).is_none();
-    let of_server: Vec<_> = snapshot.registry_defs.iter().filter(is_only_in_registry).cloned().collect();
-    of_keyspaces(schema, |keyspace| &keyspace.tables).chain(of_server)
+    let mut of_server: Vec<_> = snapshot.registry_defs.iter().filter(is_only_in_registry).cloned().collect();
+    of_server.sort_by(|a, b| name_of(a).cmp(&name_of(b)));
+    let mut of_server = of_server.into_iter().peekable();
+    let mut of_clients = of_keyspaces(schema, |keyspace| &keyspace.tables).peekable();
+    std::iter::from_fn(move || match (of_clients.peek(), of_server.peek()) {
+        (Some(client), Some(server)) if name_of(server) < name_of(client) => of_server.next(),
+        (Some(_), _) => of_clients.next(),
+        (None, _) => of_server.next(),
+    })
+}
+
+fn name_of(def: &TableDef) -> (&str, &str) {
+    (&def.keyspace, &def.name)
 }
 
 /// Iterates over the definitions of one kind in all keyspaces. Each is looked up on request,
@@ -143,8 +158,17 @@ fn of_keyspaces<T: Send + Sync + 'static>(
     })
 }
 
-fn column_rows(def: Arc<TableDef>) -> Vec<Row> {
-    def.columns.iter().map(|column| column_row(&def, column)).collect()
+/// Returns the rows of a table's columns by name, a few at a time.
+fn column_rows(def: Arc<TableDef>) -> impl Iterator<Item = Vec<Row>> {
+    let mut order: Vec<usize> = (0..def.columns.len()).collect();
+    order.sort_by(|a, b| def.columns[*a].name.cmp(&def.columns[*b].name));
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let end = order.len().min(at + CHUNK_ROWS);
+        let chunk = &order[std::mem::replace(&mut at, end)..end];
+        let rows: Vec<Row> = chunk.iter().map(|column| column_row(&def, &def.columns[*column])).collect();
+        (!rows.is_empty()).then_some(rows)
+    })
 }
 
 fn column_row(def: &TableDef, column: &ColumnDef) -> Row {

@@ -1,5 +1,6 @@
 //! Scans of virtual tables. Rows are built on the fast lane of their core, the columns elsewhere.
 //! Rows that are built in chunks are built for the first batch, once for all scans of a snapshot.
+//! Rows that are streamed are built batch by batch, for each scan.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +9,7 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use engine::scan::arrow::ColumnBuilder;
 use engine::scan::{BatchSource, NextBatch, TableScan, TableSnapshot};
-use engine::{Error, Viewer, VirtualRow, VirtualTable};
+use engine::{Error, RowChunks, StreamedRows, Subject, Viewer, VirtualRow, VirtualTable};
 use lanes::sync::cross;
 use schema::{CqlType, TableDef};
 
@@ -21,6 +22,8 @@ struct VirtualBatches {
     columns: Vec<(usize, CqlType)>,
     scale: i8,
     rows: Arc<SnapshotRows>,
+    /// Streamed rows, and those of the last chunk that are still to return.
+    stream: Option<(RowChunks, Vec<VirtualRow>)>,
     /// Rows to return, at most.
     limit: usize,
     /// Range of rows still to return; `None` until the rows are built.
@@ -40,6 +43,9 @@ struct SnapshotRows {
     viewer: Option<Arc<dyn Viewer>>,
     /// Rows; empty until they are built, if they are built in chunks.
     made: OnceLock<Vec<VirtualRow>>,
+    /// Streamed rows, which are never `made`.
+    streamed: Option<StreamedRows>,
+    subject: Subject,
 }
 
 impl SnapshotRows {
@@ -82,11 +88,13 @@ impl VirtualSnapshot {
             false => Some(Vec::new()),
         };
         let made = OnceLock::new();
+        let streamed = rows.is_none().then(|| table.stream()).flatten();
         if let Some(mut rows) = rows {
             table.show(viewer.map(|viewer| &**viewer), &mut rows);
             made.get_or_init(|| rows);
         }
-        let rows = SnapshotRows { def: table.def.clone(), core, viewer: viewer.cloned(), made };
+        let (def, viewer, subject) = (table.def.clone(), viewer.cloned(), table.subject);
+        let rows = SnapshotRows { def, core, viewer, made, streamed, subject };
         VirtualSnapshot { rows: Arc::new(rows) }
     }
 }
@@ -99,18 +107,43 @@ impl TableSnapshot for VirtualSnapshot {
         let columns = scan.columns.iter().map(|at| (*at, def.columns[*at].ty.clone())).collect();
         let (rows, batch_rows) = (self.rows.clone(), batch_rows(scan));
         let scale = scan.scale;
-        Ok(Box::new(VirtualBatches { schema, columns, scale, rows, limit, left: None, batch_rows }))
+        let stream = rows.streamed.as_ref().map(|rows| (rows(), Vec::new()));
+        Ok(Box::new(VirtualBatches { schema, columns, scale, rows, stream, limit, left: None, batch_rows }))
     }
 }
 
 impl VirtualBatches {
     async fn batch(&mut self) -> Result<Option<RecordBatch>, Error> {
         lanes::heavy_yield().await;
+        if self.stream.is_some() {
+            let rows = self.streamed_rows().await;
+            return self.batch_of(&rows);
+        }
         let all = self.rows.get().await?;
         let left = self.left.get_or_insert(0..all.len().min(self.limit));
         let end = left.end.min(left.start.saturating_add(self.batch_rows));
         let rows = &all[left.start..end];
         left.start = end;
+        self.batch_of(rows)
+    }
+
+    /// Takes the rows of the next batch from the stream.
+    async fn streamed_rows(&mut self) -> Vec<VirtualRow> {
+        let Some((chunks, ahead)) = &mut self.stream else { return Vec::new() };
+        let wanted = self.batch_rows.min(self.limit);
+        while ahead.len() < wanted {
+            let Some(mut chunk) = chunks.next() else { break };
+            self.rows.subject.show(self.rows.viewer.as_deref(), &mut chunk);
+            ahead.extend(chunk);
+            lanes::heavy_yield().await;
+        }
+        let rest = ahead.split_off(wanted.min(ahead.len()));
+        let rows = std::mem::replace(ahead, rest);
+        self.limit -= rows.len();
+        rows
+    }
+
+    fn batch_of(&self, rows: &[VirtualRow]) -> Result<Option<RecordBatch>, Error> {
         if rows.is_empty() {
             return Ok(None);
         }

@@ -4,6 +4,7 @@
 mod answers;
 mod batches;
 mod bindings;
+mod definitions;
 mod reads;
 mod sizes;
 
@@ -14,7 +15,7 @@ use engine::{Engine, Error, Guardrail, Outcome, Plan, Request, Value};
 use lanes::{Group, Lanes};
 
 /// Engine in memory.
-pub(crate) struct Server(Lanes);
+pub(crate) struct Server(pub(crate) Lanes);
 
 /// Engine for running statements.
 #[derive(Clone)]

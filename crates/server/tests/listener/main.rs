@@ -1,5 +1,6 @@
 //! Tests of the CQL listener with real clients, over an engine in memory.
 
+mod answers;
 mod bad_input;
 mod common;
 mod connections;
