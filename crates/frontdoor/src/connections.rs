@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use lanes::net::TcpStream;
 use lanes::sync::cross;
-use lanes::{Group, Lanes, PerCore};
+use lanes::{Flow, Group, Lanes, PerCore};
 use rustc_hash::FxHashMap;
 
 use crate::occupancy::{Id, Occupancy};
@@ -179,8 +179,9 @@ impl Connections {
     }
 
     /// Sends a socket to core `first`, or to the next one with a short enough queue, without
-    /// waiting for that core. Calls `begin` there on the fast lane with the socket. Call it on core
-    /// 0's fast lane.
+    /// waiting for that core. Calls `begin` there on the fast lane with the socket. Tasks that it
+    /// spawns have a flow of their own, by which turn goes round the connections of a level. Call
+    /// it on core 0's fast lane.
     pub fn hand_over<F>(&self, first: usize, stream: TcpStream, slot: Slot, begin: F)
     where
         F: FnOnce(TcpStream, Slot) + Send + 'static,
@@ -190,15 +191,16 @@ impl Connections {
         // This core is running, so it takes the socket if no other core can.
         let can_take = |core: &usize| *core == own || transfers[*core].load(Relaxed) < TRANSFERS_MAX;
         let core = (0..cores).map(|next| (first + next) % cores).find(can_take).unwrap_or(own);
+        let flow = Flow::new();
         if core == own {
-            return begin(stream, slot);
+            return flow.run(|| begin(stream, slot));
         }
         let Ok(stream) = stream.into_std() else { return };
         let transfer = Transfer::begin(self, core);
         let adopt = move || {
             drop(transfer);
             if let Ok(stream) = TcpStream::from_std(stream) {
-                begin(stream, slot);
+                flow.run(|| begin(stream, slot));
             }
         };
         self.0.lanes.get().expect("set by begin").run_on_core(core, Group::CONTROL, adopt);

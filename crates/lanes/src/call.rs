@@ -1,4 +1,4 @@
-//! Calls from one core to another. A call is a message with a closure and the caller's group. The
+//! Calls from one core to another. A call is a message with a closure, and the caller's group and flow. The
 //! answer comes back through a lock-free cell, whose waker puts the caller's task into the inbox of
 //! its own lane.
 
@@ -7,8 +7,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
+use crate::Flow;
 use crate::context::{on_heavy_lane, with_shared};
-use crate::current::current_group;
+use crate::current::{current_flow, current_group};
+use crate::permits::Taken;
 use crate::shared::{CoreShared, Message};
 use crate::spawn::spawn;
 use crate::sync::cross;
@@ -29,18 +31,19 @@ impl std::error::Error for Ended {}
 struct Permit {
     shared: Arc<CoreShared>,
     to: usize,
+    taken: Taken,
 }
 
 impl Permit {
-    async fn take(shared: &Arc<CoreShared>, to: usize) -> Permit {
-        std::future::poll_fn(|cx| shared.permits[to].poll_take(cx)).await;
-        Permit { shared: shared.clone(), to }
+    async fn take(shared: &Arc<CoreShared>, to: usize, flow: Flow) -> Permit {
+        let taken = std::future::poll_fn(|cx| shared.permits[to].poll_take(flow, cx)).await;
+        Permit { shared: shared.clone(), to, taken }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.shared.permits[self.to].give_back();
+        self.shared.permits[self.to].give_back(self.taken);
     }
 }
 
@@ -79,8 +82,8 @@ where
     if here {
         return Ok(f().await);
     }
-    let group = current_group();
-    let permit = Permit::take(&shared, core).await;
+    let (group, flow) = (current_group(), current_flow());
+    let permit = Permit::take(&shared, core, flow).await;
     let (sender, receiver) = cross::oneshot();
     let start = move || {
         let run = async move {
@@ -91,7 +94,7 @@ where
         spawn(current_group(), run).detach();
     };
     // If that lane has ended, the message is dropped, and the sender with it.
-    drop(target.send(Message::Start(group, Box::new(start))));
+    drop(target.send(Message::Start(group, flow, Box::new(start))));
     match receiver.await {
         Ok(answer) => Ok(answer),
         Err(_) if shared.stop.load(SeqCst) || target.stop.load(SeqCst) => Err(Ended),

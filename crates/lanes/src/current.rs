@@ -1,11 +1,12 @@
-//! Group and task poll of the running code, in thread-local cells of every thread of the lanes.
+//! Group, flow and task poll of the running code, in thread-local cells of every thread of the lanes.
 
 use std::cell::Cell;
 
-use crate::{Group, sys, units};
+use crate::{Flow, Group, sys, units};
 
 thread_local! {
     static GROUP: Cell<Group> = const { Cell::new(Group::CONTROL) };
+    static FLOW: Cell<Flow> = const { Cell::new(Flow::NONE) };
     /// Start of the running task poll, ns.
     static POLL_BEGAN: Cell<u64> = const { Cell::new(0) };
     /// The latest reading of the clock on a fast lane, ns. 0: too old, since the lane slept.
@@ -18,11 +19,18 @@ pub fn current_group() -> Group {
     GROUP.get()
 }
 
-/// Sets the current group while `f` runs.
-pub(crate) fn in_group<T>(group: Group, f: impl FnOnce() -> T) -> T {
-    let outer = GROUP.replace(group);
+/// Returns the flow of the running task; [`Flow::NONE`] outside of tasks.
+#[must_use]
+pub fn current_flow() -> Flow {
+    FLOW.get()
+}
+
+/// Sets the current group and flow while `f` runs.
+pub(crate) fn in_group<T>(group: Group, flow: Flow, f: impl FnOnce() -> T) -> T {
+    let outer = (GROUP.replace(group), FLOW.replace(flow));
     let result = f();
-    GROUP.set(outer);
+    GROUP.set(outer.0);
+    FLOW.set(outer.1);
     result
 }
 

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::current::{current_group, in_group};
-use crate::{Group, sys};
+use crate::{Flow, Group, sys};
 
 /// Work that can be deferred for a moment. It is charged to the group that deferred it.
 pub trait DeferredWork {
@@ -62,7 +62,7 @@ impl Deferred {
     pub(crate) fn run(&self) -> bool {
         let Some(group) = self.group() else { return false };
         let mut items = self.items.replace(self.spare.take());
-        in_group(group, || items.drain(..).for_each(DeferredWork::run_deferred));
+        in_group(group, Flow::NONE, || items.drain(..).for_each(DeferredWork::run_deferred));
         self.spare.replace(items);
         true
     }

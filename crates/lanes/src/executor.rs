@@ -407,7 +407,7 @@ impl Core {
     fn run_slice(&self, slot: usize, slice_ns: u64, began_ns: u64) -> u64 {
         let mut now_ns = began_ns;
         loop {
-            let next = self.groups.borrow_mut().local(slot).queue.pop_front();
+            let next = self.groups.borrow_mut().local(slot).queue.pop();
             let Some(runnable) = next else {
                 if self.deferred.run() {
                     now_ns = sys::monotonic_ns();
@@ -418,9 +418,10 @@ impl Core {
                 break;
             };
             let header = runnable.metadata();
-            let (group, spawned_at) = (Group(header.group.load(Relaxed)), header.spawned_at);
+            let (group, flow, spawned_at) =
+                (Group(header.group.load(Relaxed)), header.flow, header.spawned_at);
             poll_begins(now_ns);
-            in_group(group, || task::run(runnable));
+            in_group(group, flow, || task::run(runnable));
             let after_ns = sys::monotonic_ns();
             let spent = units::of_poll();
             if spent > self.shared.most_units.load(Relaxed) {
@@ -429,6 +430,7 @@ impl Core {
             if after_ns.saturating_sub(now_ns) > STALL_NS {
                 self.maybe_stalled(slot, spawned_at, after_ns - now_ns, now_ns - began_ns, after_ns);
             }
+            self.groups.borrow_mut().charge_turn(slot, after_ns.saturating_sub(now_ns));
             now_ns = after_ns;
             clock_read(now_ns);
             if self.deferred.is_due(now_ns) {
@@ -517,7 +519,7 @@ impl Core {
         for message in self.shared.take() {
             match message {
                 Message::Run(runnable) => self.enqueue(runnable),
-                Message::Start(group, job) => in_group(group, job),
+                Message::Start(group, flow, job) => in_group(group, flow, job),
                 Message::CheckHeavy(group) => self.check_heavy(group),
                 Message::Refresh(group) => {
                     self.groups.borrow_mut().refresh(group);

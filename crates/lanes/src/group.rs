@@ -28,6 +28,11 @@ impl Group {
     /// Number of groups that every server has. Groups created by [`crate::Lanes::create_group`]
     /// follow them.
     pub(crate) const BUILT_IN: u32 = 8;
+
+    /// Returns true for the server's own work. All users share its tasks.
+    pub(crate) fn is_of_server(self) -> bool {
+        self.0 < Group::DEFAULT.0
+    }
 }
 
 /// Id that stands for no group, such as that of a free slot.

@@ -2,12 +2,12 @@
 //! group is added when first needed on this core. `sched::CoreScheduler` decides. This file keeps
 //! the state that the decisions are about.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use sched::{
-    CoreScheduler, Decision, Lane, LeafSpec, NodeId, Parent, Policy, Queued, Starving, Yielded, cap,
+    CoreScheduler, Decision, LATENCY_SLICE_NS, Lane, LeafSpec, NodeId, Parent, Policy, Queued, Rounds,
+    Starving, Yielded, cap,
 };
 
 use crate::Group;
@@ -16,6 +16,11 @@ use crate::group::NO_GROUP;
 use crate::registry::{Registry, Slot, slot_of};
 use crate::task::Runnable;
 use crate::waits::{Timeline, Waits, weighted};
+
+/// CPU time of one turn of a flow, ns: a task poll of the longest permitted length. A connection
+/// with one request at a time waits for at most about this for each other busy connection of its
+/// level.
+const TURN_NS: u32 = LATENCY_SLICE_NS as u32;
 
 /// Returns the scheduler's view of a group.
 fn leaf_spec(found: &Slot) -> LeafSpec {
@@ -26,7 +31,8 @@ fn leaf_spec(found: &Slot) -> LeafSpec {
 pub(crate) struct Local {
     pub(crate) id: u32,
     pub(crate) node: NodeId,
-    pub(crate) queue: VecDeque<Runnable>,
+    /// Tasks that are ready. Turn goes round their flows.
+    pub(crate) queue: Rounds<Runnable>,
     /// There was heavy work when last checked.
     pub(crate) heavy: bool,
     /// Start of its wait for the core, if it is ready, ns.
@@ -139,7 +145,7 @@ impl Groups {
         self.locals[slot] = Some(Local {
             id: group.0,
             node,
-            queue: VecDeque::new(),
+            queue: Rounds::new(TURN_NS),
             heavy: false,
             ready_since_ns: 0,
             cpu_limit_ppm: found.cpu_limit_ppm(),
@@ -198,9 +204,9 @@ impl Groups {
             return Some(slot);
         }
         if here {
-            let gone = self.locals[slot].take().expect("checked above");
+            let mut gone = self.locals[slot].take().expect("checked above");
             self.scheduler.remove(gone.node);
-            for runnable in gone.queue {
+            for runnable in gone.queue.take_all() {
                 let slot = self.queue_task(runnable);
                 self.wake(slot, self.timeline.now_ns());
             }
@@ -212,8 +218,17 @@ impl Groups {
     /// Queues a task without waking its group. Returns the slot of the group.
     pub(crate) fn queue_task(&mut self, runnable: Runnable) -> usize {
         let slot = self.slot(Group(runnable.metadata().group.load(Relaxed)));
-        self.local(slot).queue.push_back(runnable);
+        let flow = runnable.metadata().flow;
+        self.local(slot).queue.push(flow.0, runnable);
         slot
+    }
+
+    /// Charges the task poll that has ended to the turn of its flow. The poll may have ended the
+    /// group.
+    pub(crate) fn charge_turn(&mut self, slot: usize, poll_ns: u64) {
+        if let Some(Some(local)) = self.locals.get_mut(slot) {
+            local.queue.charge(poll_ns);
+        }
     }
 
     /// Marks a group as having work. Returns true if it was idle.
@@ -385,7 +400,7 @@ impl Groups {
 
     /// Takes all queued tasks, at the end of the lane.
     pub(crate) fn take_all(&mut self) -> Vec<Runnable> {
-        self.locals.iter_mut().flatten().flat_map(|local| local.queue.drain(..)).collect()
+        self.locals.iter_mut().flatten().flat_map(|local| local.queue.take_all()).collect()
     }
 
     /// Returns the id of the group in a slot, or `NO_GROUP`.

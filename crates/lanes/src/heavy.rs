@@ -16,13 +16,14 @@
 //! the fast lane reads the worker's CPU clock. A sequence number detects a read while the worker is
 //! between the two.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
 use rustc_hash::FxHashMap;
+use sched::Rounds;
 
+use crate::Flow;
 use crate::counters::Counters;
 use crate::group::NO_GROUP;
 use crate::queue::Inbox;
@@ -169,11 +170,14 @@ impl Worker {
     }
 }
 
+/// CPU time of one turn of a flow on a heavy lane, ns: a quarter of its longest task poll.
+const HEAVY_TURN_NS: u32 = 250_000;
+
 /// Queues of tasks that wait for a worker, by group.
 struct Waiting {
     inbox: Inbox<Runnable>,
     /// Shared by workers only, and at the end of the lane by the thread that drains it.
-    queues: Mutex<FxHashMap<u32, VecDeque<Runnable>>>,
+    queues: Mutex<FxHashMap<u32, Rounds<Runnable>>>,
 }
 
 impl Waiting {
@@ -182,24 +186,41 @@ impl Waiting {
     }
 
     fn pop(&self, group: u32) -> Option<Runnable> {
-        // A poisoned lock means that a worker panicked between two queue operations, which leave no
-        // partial state.
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.lock();
         for runnable in self.inbox.take() {
             let queued_as = runnable.metadata().queued_as.load(Relaxed);
-            queues.entry(queued_as).or_default().push_back(runnable);
+            let queue = queues.entry(queued_as).or_insert_with(|| Rounds::new(HEAVY_TURN_NS));
+            queue.push(runnable.metadata().flow.0, runnable);
         }
         let queue = queues.get_mut(&group)?;
-        let runnable = queue.pop_front();
+        let runnable = queue.pop();
         if queue.is_empty() {
             queues.remove(&group); // groups come and go: no entry is kept for one without work
         }
         runnable
     }
 
+    /// Returns true if several flows of the group wait.
+    fn is_contended(&self, group: u32) -> bool {
+        self.lock().get(&group).is_some_and(Rounds::is_contended)
+    }
+
+    /// Charges a task poll to the turn of its flow.
+    fn charge(&self, group: u32, flow: Flow, cpu_ns: u64) {
+        if let Some(queue) = self.lock().get_mut(&group) {
+            queue.charge_flow(flow.0, cpu_ns);
+        }
+    }
+
+    /// Locks the queues. A poisoned lock means that a worker panicked between two queue operations,
+    /// which leave no partial state.
+    fn lock(&self) -> MutexGuard<'_, FxHashMap<u32, Rounds<Runnable>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take_all(&self) -> Vec<Runnable> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let queued = queues.drain().flat_map(|(_, queue)| queue);
+        let mut queues = self.lock();
+        let queued = queues.drain().flat_map(|(_, mut queue)| queue.take_all());
         queued.chain(self.inbox.take()).collect()
     }
 }
@@ -241,6 +262,17 @@ impl HeavyLane {
         let urgent = (is_normal || !self.starved.load(SeqCst)) && counters.urgent_queued.load(SeqCst) > 0;
         let found = if urgent { self.urgent.pop(group) } else { None };
         if found.is_some() || is_normal { found } else { self.rest.pop(group) }
+    }
+
+    /// Returns true if tasks of several flows of the group wait, so that task polls are to be
+    /// charged.
+    pub(crate) fn is_contended(&self, group: u32) -> bool {
+        self.rest.is_contended(group)
+    }
+
+    /// Charges a task poll to the turn of its flow.
+    pub(crate) fn charge(&self, group: u32, flow: Flow, cpu_ns: u64) {
+        self.rest.charge(group, flow, cpu_ns);
     }
 
     /// Records that a task was polled, as far as [`HeavyLane::ready`] is concerned.

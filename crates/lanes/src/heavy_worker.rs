@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use crate::Group;
 use crate::context::{WorkerContext, set_worker};
 use crate::current::{in_group, poll_begins};
 use crate::heavy::{Grant, NORMAL_WORKER};
@@ -11,7 +10,7 @@ use crate::lanes::Lanes;
 use crate::registry::slot_of;
 use crate::shared::{CoreShared, Message};
 use crate::sys::{self, ThreadClock};
-use crate::task;
+use crate::{Flow, Group, task};
 
 /// Runs a worker thread until the lane stops.
 pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
@@ -60,9 +59,16 @@ fn run_slice(shared: &CoreShared, index: usize, grant: Grant) -> bool {
         if header.urgent {
             counters.urgent_queued.fetch_sub(1, SeqCst);
         }
-        let group = Group(header.group.load(Relaxed));
+        let (group, flow, urgent) = (Group(header.group.load(Relaxed)), header.flow, header.urgent);
+        // Read the CPU clock, a system call, only while another flow waits for its turn.
+        let is_charged = !urgent && flow != Flow::NONE && shared.heavy.is_contended(grant.group());
+        let began_cpu_ns = if is_charged { sys::thread_cpu_ns() } else { 0 };
         poll_begins(sys::monotonic_ns());
-        in_group(group, || task::run(runnable));
+        in_group(group, flow, || task::run(runnable));
+        if is_charged {
+            let cpu_ns = sys::thread_cpu_ns().saturating_sub(began_cpu_ns);
+            shared.heavy.charge(grant.group(), flow, cpu_ns);
+        }
         counters.heavy_pending.fetch_sub(1, AcqRel);
         shared.heavy.was_polled();
     }

@@ -12,6 +12,7 @@
 //! ```
 //!
 //! The group of a task goes with its calls to other cores, its heavy tasks and its disk requests.
+//! So does its flow, by which turn goes round the connections of a group.
 //!
 //! This crate alone uses the clock, threads, the disk and random numbers, and it alone has
 //! `unsafe`.
@@ -29,6 +30,7 @@ mod counters;
 mod current;
 mod deferred;
 mod executor;
+mod flow;
 mod group;
 mod groups;
 mod heavy;
@@ -61,8 +63,9 @@ pub use call::{Ended, call, try_call};
 pub use config::{Config, DISK_BOUNDLESS, DISK_UNMEASURED, DiskBackend};
 pub use context::{cores, current_core, defer, handle, least_loaded_core, on_heavy_lane, on_lane};
 pub use counters::Usage;
-pub use current::current_group;
+pub use current::{current_flow, current_group};
 pub use deferred::DeferredWork;
+pub use flow::Flow;
 pub use group::{Group, GroupSpec};
 pub use lanes::Lanes;
 pub use memory::{FREED_MEMORY_CHECK_EVERY, FreedMemory, keep_freed_memory, prefetch};

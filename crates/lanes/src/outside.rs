@@ -10,7 +10,7 @@ use crate::current::in_group;
 use crate::lanes::Lanes;
 use crate::shared::Message;
 use crate::spawn::spawn_at;
-use crate::{Ended, Group};
+use crate::{Ended, Flow, Group};
 
 impl Lanes {
     /// Runs a future on a core's fast lane and waits for it, from any thread outside of lanes.
@@ -44,7 +44,7 @@ impl Lanes {
             let run = async move { drop(sender.send(f().await)) };
             spawn_at(at, group, run).detach();
         };
-        drop(self.core(core).send(Message::Start(group, Box::new(start))));
+        drop(self.core(core).send(Message::Start(group, Flow::NONE, Box::new(start))));
         match receiver.recv() {
             Ok(answer) => Ok(answer),
             Err(_) if self.core(core).stop.load(SeqCst) => Err(Ended),
@@ -58,9 +58,9 @@ impl Lanes {
     pub fn run_on_core(&self, core: usize, group: Group, f: impl FnOnce() + Send + 'static) {
         let target = self.core(core);
         if with_core(|here| Arc::ptr_eq(&here.shared, target)) == Some(true) {
-            in_group(group, f);
+            in_group(group, Flow::NONE, f);
         } else {
-            drop(target.send(Message::Start(group, Box::new(f))));
+            drop(target.send(Message::Start(group, Flow::NONE, Box::new(f))));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::shared::Message;
 use crate::timer::Timer;
-use crate::{Group, Lanes, Report, WakeUp, sys};
+use crate::{Flow, Group, Lanes, Report, WakeUp, sys};
 
 /// Number of measured wake-ups: enough for a median. The latest of them stands for the worst 1 %.
 const SAMPLES: usize = 40;
@@ -31,7 +31,7 @@ pub(crate) fn run(lanes: &Lanes) {
             };
             crate::spawn(Group::CONTROL, check).detach();
         };
-        drop(lanes.core(core).send(Message::Start(Group::CONTROL, Box::new(start))));
+        drop(lanes.core(core).send(Message::Start(Group::CONTROL, Flow::NONE, Box::new(start))));
     }
     drop(sender);
     for (core, wake_up) in measured {

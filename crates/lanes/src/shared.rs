@@ -15,14 +15,14 @@ use crate::permits::Permits;
 use crate::queue::Inbox;
 use crate::registry::Registry;
 use crate::task::Runnable;
-use crate::{Group, WakeUp, sys};
+use crate::{Flow, Group, WakeUp, sys};
 
 /// Message to a fast lane.
 pub(crate) enum Message {
     /// One of its tasks was woken.
     Run(Runnable),
-    /// Run this job (start a task), in this group.
-    Start(Group, Box<dyn FnOnce() + Send>),
+    /// Run this job (start a task), in this group and flow.
+    Start(Group, Flow, Box<dyn FnOnce() + Send>),
     /// Check this group's heavy work, which began or ended.
     CheckHeavy(Group),
     /// The group's specification changed.

@@ -10,12 +10,14 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use crate::{Group, sys};
+use crate::{Flow, Group, current_flow, sys};
 
 /// State beside each future.
 pub(crate) struct Header {
     /// Current group; the task itself may change it.
     pub(crate) group: AtomicU32,
+    /// Flow of the task that spawned it.
+    pub(crate) flow: Flow,
     /// Fast-lane tasks: time when it was queued last, ns of the monotonic clock.
     pub(crate) queued_ns: AtomicU64,
     /// Heavy tasks: the group in whose count of ready tasks it is.
@@ -28,9 +30,11 @@ pub(crate) struct Header {
 
 impl Header {
     pub(crate) fn new(group: Group, urgent: bool, spawned_at: &'static Location<'static>) -> Header {
+        let flow = if group.is_of_server() { Flow::NONE } else { current_flow() };
         let group = group.0;
         Header {
             group: AtomicU32::new(group),
+            flow,
             queued_ns: AtomicU64::new(0),
             queued_as: AtomicU32::new(group),
             urgent,

@@ -1,5 +1,5 @@
-//! Disk requests of one core. Requests of one group are first in, first out. Groups are ordered by
-//! a [`Tree`] of their own, which is charged with disk time instead of CPU time. The window and the
+//! Disk requests of one core. Among the requests of a group, turn goes round its flows
+//! ([`Rounds`]); those of a flow are first in, first out. Groups are ordered by a [`Tree`] of their own, which is charged with disk time instead of CPU time. The window and the
 //! shared bucket decide whether the disk takes another request ([`DiskModel::may_send`],
 //! [`crate::disk::ask`]). The limit of a group, also shared by all cores, decides whether that
 //! group may send one. This queue decides which request it is.
@@ -13,11 +13,13 @@
 //! The queue of each group has a bounded length, and a full queue rejects the request. So the
 //! backlog of one group takes neither space nor disk time of another.
 
-use std::collections::VecDeque;
-
 use crate::disk::{self, BURST_NS, DiskModel, InFlight, Kind, LIMIT_LEASE_NS};
 use crate::io_claim::{Budget, Claim};
+use crate::rounds::{NO_FLOW, Rounds};
 use crate::tree::{NodeId, NodeSpec, Tree};
+
+/// Disk time of one turn of a flow, ns: a few reads of a block.
+const TURN_NS: u32 = 250_000;
 
 /// Result of [`IoQueue::pop`].
 #[derive(Debug, PartialEq, Eq)]
@@ -55,7 +57,8 @@ struct Request<T> {
 
 #[derive(Debug)]
 struct Group<T, B> {
-    waiting: VecDeque<Request<T>>,
+    /// In memory of its own: most groups never use the disk of most cores.
+    waiting: Option<Box<Rounds<Request<T>>>>,
     /// `None`: no limit.
     limit: Option<Box<Limit<B>>>,
     /// Time at which a group that its limit throttles may be asked again, ns; else 0.
@@ -128,9 +131,10 @@ impl<T, B: Budget> IoQueue<T, B> {
         self.tree.remove(group);
         let mut gone = std::mem::replace(&mut self.groups[group.0 as usize], Group::new());
         gone.release(now_ns);
-        self.len -= gone.waiting.len();
+        self.len -= gone.len();
         self.release_if_empty(now_ns);
-        gone.waiting.into_iter().map(|request| request.item).collect()
+        let waiting = gone.waiting.as_mut().map(|waiting| waiting.take_all());
+        waiting.into_iter().flatten().map(|request| request.item).collect()
     }
 
     /// Changes the shares and the class of a group at once.
@@ -169,20 +173,30 @@ impl<T, B: Budget> IoQueue<T, B> {
     /// Returns the number of requests that one group has queued.
     #[must_use]
     pub fn depth(&self, group: NodeId) -> usize {
-        self.groups[group.0 as usize].waiting.len()
+        self.groups[group.0 as usize].len()
     }
 
-    /// Queues a request of a group.
+    /// Queues a request of a group and of no flow, as [`IoQueue::push_from`] does.
     ///
     /// # Errors
     /// The queue of the group is full: returns the item.
     pub fn push(&mut self, group: NodeId, kind: Kind, bytes: u64, item: T) -> Result<(), T> {
+        self.push_from(group, NO_FLOW, kind, bytes, item)
+    }
+
+    /// Queues a request of a flow of a group. A flow without a request here may exceed the depth of
+    /// the queue by one, so that other flows do not keep it out.
+    ///
+    /// # Errors
+    /// The queue of the group is full: returns the item.
+    pub fn push_from(&mut self, group: NodeId, flow: u64, kind: Kind, bytes: u64, item: T) -> Result<(), T> {
         let queue = &mut self.groups[group.0 as usize].waiting;
-        if queue.len() >= self.depth_max {
+        let queue = queue.get_or_insert_with(|| Box::new(Rounds::new(TURN_NS)));
+        if queue.len() >= self.depth_max && (flow == NO_FLOW || queue.has(flow)) {
             return Err(item);
         }
         let cost_ns = self.model.cost_ns(kind, bytes);
-        queue.push_back(Request { bytes, cost_ns, item });
+        queue.push(flow, Request { bytes, cost_ns, item });
         self.len += 1;
         self.tree.wake(group);
         Ok(())
@@ -198,7 +212,8 @@ impl<T, B: Budget> IoQueue<T, B> {
         }
         while let Some(id) = self.tree.pick() {
             let group = &mut self.groups[id.0 as usize];
-            let head = group.waiting.front().expect("an awake group has a request");
+            let waiting = group.waiting.as_mut().expect("an awake group has a queue");
+            let head = waiting.front().expect("an awake group has a request");
             let (bytes, cost_ns) = (head.bytes, head.cost_ns);
             if let Err(until_ns) = group.ask(now_ns, bytes) {
                 group.throttled_until_ns = until_ns;
@@ -211,8 +226,10 @@ impl<T, B: Budget> IoQueue<T, B> {
             }
             self.claim.spend(cost_ns);
             group.spend(bytes);
-            let item = group.waiting.pop_front().expect("checked above").item;
-            let drained = group.waiting.is_empty();
+            let waiting = group.waiting.as_mut().expect("checked above");
+            let item = waiting.pop().expect("checked above").item;
+            waiting.charge(cost_ns);
+            let drained = waiting.is_empty();
             self.tree.charge_exact(id, cost_ns);
             if drained {
                 group.release(now_ns);
@@ -259,7 +276,11 @@ impl<T, B: Budget> IoQueue<T, B> {
 
 impl<T, B: Budget> Group<T, B> {
     fn new() -> Group<T, B> {
-        Group { waiting: VecDeque::new(), limit: None, throttled_until_ns: 0 }
+        Group { waiting: None, limit: None, throttled_until_ns: 0 }
+    }
+
+    fn len(&self) -> usize {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.len())
     }
 
     /// Asks the limit of the group to move `bytes`.
@@ -301,10 +322,11 @@ mod tests {
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn group_size_matches_the_documentation() {
-        assert_eq!(size_of::<Group<Box<u8>, NoBudget>>(), 48);
+        assert_eq!(size_of::<Group<Box<u8>, NoBudget>>(), 24);
+        assert!(size_of::<Rounds<Request<Box<u8>>>>() <= 192);
         let documented = include_str!("../../../docs/scheduler.md");
         assert!(
-            documented.contains("48 bytes for its queue: 168"),
+            documented.contains("24 bytes for its queue: 144"),
             "docs/scheduler.md states the bytes of a group"
         );
     }

@@ -8,6 +8,7 @@
 //!   all cores.
 //! - [`Claim`]: lets cores share a budget, such as that of the disk, in turn.
 //! - [`IoQueue`]: orders the disk requests of one core by the same tree.
+//! - [`Rounds`]: lets turn go round the connections of a group.
 //! - [`CoreScheduler`]: decides for one core which group runs next, on which lane, for how long,
 //!   and when the core polls.
 //! - [`Starvation`]: detects another program that keeps the CPU from heavy work.
@@ -29,6 +30,7 @@ mod minimum;
 mod policy;
 mod poll_budget;
 mod recently_active;
+mod rounds;
 mod starvation;
 mod tree;
 mod virtual_time;
@@ -41,6 +43,7 @@ pub use io_queue::{IoQueue, Pop};
 pub use policy::{LATENCY_SLICE_NS, Policy, SLICE_NS};
 pub use poll_budget::POLL_EVERY_NS;
 pub use recently_active::RECENTLY_ACTIVE_NS;
+pub use rounds::{NO_FLOW, Rounds};
 pub use starvation::{Outcome, Starvation, Starving, WorkerKind};
 pub use tree::{NodeId, NodeSpec, Tree};
 pub use virtual_time::{CHARGE_MIN_NS, Class, LAG_NS_MAX, SHARES_MAX, SHARES_MIN};

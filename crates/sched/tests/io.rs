@@ -185,6 +185,33 @@ fn requests_of_a_group_are_sent_in_order() {
 }
 
 /// Depth one, on a disk a hundred times faster than its model: the model must not delay a request.
+/// Three flows of a group have filled its queue. Another one gets a place, and its turn.
+#[test]
+fn flow_with_one_request_waits_for_one_turn_of_each_other() {
+    const DEPTH: usize = 300;
+    let mut queue = queue(DEPTH);
+    let group = queue.add(Tree::ROOT, spec(100, Class::Normal));
+    for request in 0..DEPTH as u64 {
+        let flow = 1 + request % 3;
+        assert_eq!(queue.push_from(group, flow, Kind::Read, 64 << 10, flow), Ok(()));
+    }
+    assert_eq!(queue.push_from(group, 1, Kind::Read, 4096, 1), Err(1), "the queue is full");
+    assert_eq!(queue.push_from(group, 9, Kind::Read, 4096, 9), Ok(()), "it has none here");
+    assert_eq!(queue.push_from(group, 9, Kind::Read, 4096, 9), Err(9), "it has one");
+    let (mut disk, mut now_ns, mut used_ns) = (Disk::default(), 0, 0);
+    loop {
+        match disk.pop(&mut queue, now_ns) {
+            Pop::Ready { item: 9, .. } => break,
+            Pop::Ready { cost_ns, .. } => used_ns += cost_ns,
+            Pop::Wait { until_ns, .. } => now_ns = until_ns.max(now_ns + 1),
+            Pop::Full => now_ns += 10_000,
+            Pop::Empty => panic!("it is queued"),
+        }
+    }
+    // A turn is 250 µs of disk time, and a request 35 µs.
+    assert!(used_ns <= 3 * (250_000 + 36_000), "it waited for {used_ns} ns of disk time");
+}
+
 #[test]
 fn one_request_at_a_time_never_waits() {
     let bucket = Shared::default();

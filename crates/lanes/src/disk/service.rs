@@ -11,12 +11,12 @@ use super::bucket::{Bucket, SharedBudget};
 use super::pool::Pool;
 use super::uring::Ring;
 use super::{Action, Finished, Op};
-use crate::Group;
 use crate::counters::{Counters, count};
 use crate::registry::{Registry, slot_of};
 use crate::shared::CoreShared;
 use crate::sync::cross;
 use crate::sys;
+use crate::{Flow, Group};
 
 /// Most requests that a group may have queued on a core. Further ones wait in their tasks.
 const DEPTH_MAX: usize = 4096;
@@ -38,6 +38,7 @@ pub(crate) struct Waiting {
     pub(super) op: Op,
     pub(super) ticket: cross::Sender<Outcome>,
     pub(super) group: Group,
+    pub(super) flow: Flow,
     pub(super) submitted_ns: u64,
 }
 
@@ -197,7 +198,7 @@ impl Service {
         for waiting in self.queue.remove(gone.node, sys::monotonic_ns()) {
             let (kind, bytes) = waiting.op.cost();
             let default = self.place(Group::DEFAULT);
-            if let Err(refused) = self.queue.push(default, kind, bytes, waiting) {
+            if let Err(refused) = self.queue.push_from(default, waiting.flow.0, kind, bytes, waiting) {
                 refused.ticket.send((Err(io::ErrorKind::ResourceBusy.into()), refused.op));
             }
         }
@@ -228,7 +229,7 @@ impl Service {
     pub(super) fn queue_request(&mut self, waiting: Waiting, cx: &Context<'_>) -> Option<Waiting> {
         let (kind, bytes) = waiting.op.cost();
         let node = self.place(waiting.group);
-        let refused = self.queue.push(node, kind, bytes, waiting).err();
+        let refused = self.queue.push_from(node, waiting.flow.0, kind, bytes, waiting).err();
         if refused.is_some() {
             self.full.push(cx.waker().clone());
         }
@@ -304,7 +305,7 @@ impl Service {
     }
 
     fn send(&mut self, waiting: Waiting, cost_ns: u64) {
-        let Waiting { mut op, ticket, group, submitted_ns } = waiting;
+        let Waiting { mut op, ticket, group, submitted_ns, .. } = waiting;
         let token = self.free.pop().unwrap_or_else(|| {
             self.in_flight.push(None);
             self.in_flight.len() - 1

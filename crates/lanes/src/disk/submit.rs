@@ -7,7 +7,7 @@ use super::Op;
 use super::service::Waiting;
 use crate::call::try_call;
 use crate::context::{current_core, fast, on_heavy_lane};
-use crate::current::current_group;
+use crate::current::{current_flow, current_group};
 use crate::sync::cross;
 use crate::sys;
 
@@ -35,8 +35,8 @@ pub(crate) async fn submit(op: Op) -> Result<Op, Failed> {
 
 async fn submit_here(op: Op) -> Result<Op, Failed> {
     let (ticket, answer) = cross::oneshot();
-    let group = current_group();
-    let mut unsent = Some(Waiting { op, ticket, group, submitted_ns: sys::monotonic_ns() });
+    let (group, flow) = (current_group(), current_flow());
+    let mut unsent = Some(Waiting { op, ticket, group, flow, submitted_ns: sys::monotonic_ns() });
     std::future::poll_fn(move |cx| {
         let Some(waiting) = unsent.take() else { return Poll::Ready(()) };
         unsent = fast(|core| core.queue_request(waiting, cx));
