@@ -93,6 +93,9 @@ impl Session {
             }
         };
         drop((encoder, outbox));
+        if sent == Sent::All {
+            self.output_charge.take();
+        }
         // After `Enough` there is more to send. After `Part` it is the client that does not read.
         if sent != Sent::Enough {
             self.answered.borrow_mut().clear();

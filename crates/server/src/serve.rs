@@ -51,6 +51,7 @@ impl Drop for Listed {
         session.output.take();
         session.killed.set(true);
         session.outbox.take();
+        session.output_charge.take();
         session.answered.take();
         session.wake_paused_reads();
         sessions.by_id.borrow_mut().remove(&session.id);

@@ -22,7 +22,7 @@ use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 use workload::{Arrived, Effective, InFlight, Rejection};
 
 use crate::client_facts::ClientFacts;
-use crate::core::Core;
+use crate::core::{BUFFER_BYTES, Core};
 use crate::counters::bump;
 use crate::failure;
 use crate::panics;
@@ -59,6 +59,9 @@ pub(crate) struct Unsent {
 /// Time for an ended session to finish its writes and to send its last answers. Then its connection
 /// is closed, whether its client reads or not.
 const END_WITHIN: Duration = Duration::from_millis(500);
+/// Unread answers of a connection that are not charged to its account, bytes: a new output buffer,
+/// so that a client that reads its answers is charged for none.
+const UNCHARGED_BYTES: usize = BUFFER_BYTES;
 /// Limit on the pages of one connection's reads in flight, bytes, beyond [`PAGE_BYTES_MIN`] for
 /// each read.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
@@ -101,6 +104,8 @@ pub(crate) struct Session {
     pub(crate) paused_until_ns: Cell<u64>,
     /// Reads paused by backpressure until the client reads its answers.
     pub(crate) paused_reads: RefCell<Vec<Waker>>,
+    /// Charge for answers in the output buffer beyond [`UNCHARGED_BYTES`], until all are sent.
+    pub(crate) output_charge: RefCell<Option<Charge>>,
     /// Bytes of answers that are being encoded on the heavy lane.
     pub(crate) encoding_bytes: Cell<usize>,
     /// Upper bound of the bytes in pages of the reads in flight.
@@ -134,6 +139,7 @@ impl Session {
             answered: RefCell::default(),
             paused_until_ns: Cell::new(0),
             paused_reads: RefCell::default(),
+            output_charge: RefCell::default(),
             encoding_bytes: Cell::new(0),
             paged_bytes: Cell::new(0),
             client: ClientFacts::new(),
@@ -225,9 +231,32 @@ impl Session {
         self.unsent_bytes() + self.encoding_bytes.get()
     }
 
-    /// Returns true if the unread answers have reached `output_bytes_max`.
+    /// Returns true if the unread answers have reached `output_bytes_max`, or the connection's
+    /// account has no memory for them. Then no further request is read, and reads in flight pause.
     pub(crate) fn is_output_full(&self) -> bool {
-        self.answer_bytes() >= self.core.shared.config.output_bytes_max
+        let bytes = self.answer_bytes();
+        bytes > UNCHARGED_BYTES
+            && (bytes >= self.core.shared.config.output_bytes_max || !self.charge_output())
+    }
+
+    /// Charges the output buffer. Large answers have charges of their own. Returns false if the
+    /// account is full.
+    #[cold]
+    fn charge_output(&self) -> bool {
+        let bytes = self.encoder.borrow().pending().saturating_sub(UNCHARGED_BYTES) as u64;
+        let mut charge = self.output_charge.borrow_mut();
+        let more = bytes.saturating_sub(charge.as_ref().map_or(0, Charge::bytes));
+        if more == 0 {
+            return true;
+        }
+        let more = more.next_multiple_of(UNCHARGED_BYTES as u64);
+        match &mut *charge {
+            Some(charge) => charge.grow(more).is_ok(),
+            None => {
+                *charge = self.account.borrow().charge(more).ok();
+                charge.is_some()
+            }
+        }
     }
 
     /// Returns the size limit of the connection's next page, bytes: 1/8 of the free part of
@@ -261,7 +290,8 @@ impl Session {
     /// Returns when a request arrived, and the time limit that it has unless its statement gives
     /// one.
     pub(crate) fn arrived(&self, effective: &Effective, since_ns: u64) -> Arrived {
-        Arrived { since_ns, time_limit_ns: nanoseconds(self.time_limit(effective)) }
+        let time_limit_ns = nanoseconds(self.time_limit(effective));
+        Arrived { since_ns, time_limit_ns, is_only: self.in_flight.get() == 0 }
     }
 
     /// Refuses a request that its level did not admit, and pauses the connection. Charges the CPU

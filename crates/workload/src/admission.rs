@@ -14,6 +14,10 @@
 //! level is refused for what others keep in flight. The bound of the core is therefore exceeded by
 //! what is due to the levels that come later, at most twice.
 //!
+//! The same holds for connections: the only request of a connection is admitted even if other
+//! connections have reached a bound. So bounds are exceeded by at most the number of connections. A
+//! number that the administrator configured for the level is never exceeded.
+//!
 //! `max_concurrency = 'auto'` adds a limit by work, which `limiter` decides (`sched::control`). It
 //! refuses or holds a request by its age: the time since it arrived at its socket.
 //! Held requests are checked in the order of their arrival, one each time that a request of their
@@ -65,12 +69,14 @@ pub struct StatementsInFlight {
     pub of_core: u32,
     /// Part of the core that is due to its level, in millionths.
     pub entitlement_ppm: u32,
+    /// True if its connection has no other request in flight.
+    pub is_only: bool,
 }
 
 /// Decides on a request of a level.
 #[must_use]
 pub fn decide(workload_type: Option<WorkloadType>, in_flight: StatementsInFlight) -> Decision {
-    let StatementsInFlight { of_level, of_level_max, of_core, entitlement_ppm } = in_flight;
+    let StatementsInFlight { of_level, of_level_max, of_core, entitlement_ppm, is_only } = in_flight;
     let part =
         |max: u32| if workload_type == Some(WorkloadType::Interactive) { max.div_ceil(2) } else { max };
     let (level_max, core_max) = (part(of_level_max), part(CORE_IN_FLIGHT_MAX));
@@ -82,6 +88,9 @@ pub fn decide(workload_type: Option<WorkloadType>, in_flight: StatementsInFlight
     } else {
         return Decision::Admit;
     };
+    if is_only && of_level_max >= LEVEL_IN_FLIGHT_MAX {
+        return Decision::Admit;
+    }
     if workload_type == Some(WorkloadType::Batch) { Decision::Hold } else { full }
 }
 
@@ -126,6 +135,8 @@ pub struct Arrived {
     pub since_ns: u64,
     /// Its time limit, ns, as far as it is known before its admission.
     pub time_limit_ns: u64,
+    /// True if its connection has no other request in flight.
+    pub is_only: bool,
 }
 
 /// An admitted request. Dropping it ends the request.
@@ -208,6 +219,7 @@ impl Admission {
             of_level_max: level.in_flight_max(),
             of_core: self.in_flight.get(),
             entitlement_ppm: level.entitlement_ppm(self.core),
+            is_only: arrived.is_only,
         };
         match decide(effective.spec.workload_type, in_flight) {
             Decision::Admit => Ok(self.admit_always(effective)),
@@ -223,7 +235,7 @@ impl Admission {
     fn check_limit(
         &self,
         effective: &Effective,
-        Arrived { since_ns, time_limit_ns }: Arrived,
+        Arrived { since_ns, time_limit_ns, .. }: Arrived,
         now_ns: u64,
         is_next: bool,
     ) -> Result<(), Refused> {
@@ -500,7 +512,9 @@ mod tests {
             (Some(Batch), level, level, Hold),
             (Some(Batch), 1, core, Hold),
         ] {
-            let in_flight = StatementsInFlight { of_level, of_level_max: level, of_core, entitlement_ppm: 1 };
+            let (of_level_max, entitlement_ppm) = (level, 1);
+            let in_flight =
+                StatementsInFlight { of_level, of_level_max, of_core, entitlement_ppm, is_only: false };
             assert_eq!(decide(kind, in_flight), expected, "{kind:?} {of_level} {of_core}");
         }
     }
@@ -509,7 +523,9 @@ mod tests {
     fn level_within_its_part_is_admitted_whatever_others_have_in_flight() {
         let decide = |workload_type, of_level| {
             let (of_level_max, of_core) = (LEVEL_IN_FLIGHT_MAX, 10 * CORE_IN_FLIGHT_MAX);
-            let in_flight = StatementsInFlight { of_level, of_level_max, of_core, entitlement_ppm: 100_000 };
+            let entitlement_ppm = 100_000;
+            let in_flight =
+                StatementsInFlight { of_level, of_level_max, of_core, entitlement_ppm, is_only: false };
             decide(workload_type, in_flight)
         };
         let part = CORE_IN_FLIGHT_MAX / 10;
@@ -523,7 +539,20 @@ mod tests {
 
     /// A request with a time limit of 10 s that waits since `since_ns`.
     fn since(since_ns: u64) -> Arrived {
-        Arrived { since_ns, time_limit_ns: 10_000_000_000 }
+        Arrived { since_ns, time_limit_ns: 10_000_000_000, is_only: false }
+    }
+
+    #[test]
+    fn only_request_of_a_connection_is_admitted_beside_those_that_pour() {
+        for of_level_max in [LEVEL_IN_FLIGHT_MAX, 2] {
+            let (of_core, entitlement_ppm) = (2 * CORE_IN_FLIGHT_MAX, 1);
+            let decide = |is_only| {
+                let of_level = LEVEL_IN_FLIGHT_MAX;
+                decide(None, StatementsInFlight { of_level, of_level_max, of_core, entitlement_ppm, is_only })
+            };
+            assert_eq!(decide(false), Decision::LevelFull(of_level_max));
+            assert_eq!(decide(true) == Decision::Admit, of_level_max != 2, "2 is the administrator's number");
+        }
     }
 
     #[test]

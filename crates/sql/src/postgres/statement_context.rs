@@ -131,7 +131,7 @@ impl Session {
             return Ok(context);
         }
         let time_limit_ns = nanoseconds(context.rules.borrow().limit());
-        let arrived = Arrived { since_ns: connection.since_ns(), time_limit_ns };
+        let arrived = Arrived { since_ns: connection.since_ns(), time_limit_ns, is_only: true };
         let mut began_ns = lanes::time::monotonic_ns();
         let admitted = match admission.admit(&effective, arrived, began_ns) {
             Ok(admitted) => Ok(admitted),
