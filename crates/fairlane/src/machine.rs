@@ -1,5 +1,6 @@
 //! Resources of this process and their limits in the settings: CPUs, memory, open files.
 
+use frontdoor::{CLOSING_MAX, Limits};
 use lanes::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use storage::Options;
@@ -125,6 +126,11 @@ pub(crate) fn prepared_memory(memory_bytes: u64) -> usize {
 /// Recommended limit of open files: 16,384 connections, and files of tables.
 const FILES_WANTED: u64 = 65_536;
 
+/// Sockets of the HTTP listener, with those that are being closed.
+const HTTP_SOCKETS_MAX: usize = 64 + CLOSING_MAX;
+/// Least sockets of the other listeners: administrators must get in, whatever the limit.
+const SOCKETS_MIN: usize = 16;
+
 /// Files that a server has open before its first client: standard streams, listeners and signals;
 /// on each core a poller, wakers, timers, the ring, a lock, log segments, and a few files of
 /// tables.
@@ -143,6 +149,39 @@ pub(crate) fn raise_file_limit(cores: usize) -> Result<Option<String>, String> {
         Err(_) => now.current,
     };
     judge_file_limit(limit.unwrap_or(u64::MAX), cores)
+}
+
+/// Returns the most sockets of all listeners together, with `limit` files that may be open, of
+/// which `open` are after the start. Half of the rest is for tables, logs and spills to come, with
+/// at least as many as a start needs.
+pub(crate) fn sockets_max(limit: u64, open: u64, cores: usize) -> usize {
+    let growth = FILES_MIN + FILES_MIN_PER_CORE * cores as u64;
+    let left = limit.saturating_sub(open);
+    usize::try_from((left / 2).min(left.saturating_sub(growth))).unwrap_or(usize::MAX)
+}
+
+/// Returns the number of files that this process has open, or that of a start if `/proc` is not
+/// mounted.
+pub(crate) fn open_files(cores: usize) -> u64 {
+    let listed = std::fs::read_dir("/proc/self/fd").map(|files| files.count() as u64);
+    listed.unwrap_or(FILES_MIN + FILES_MIN_PER_CORE * cores as u64)
+}
+
+/// Reduces the limits of the listeners for CQL and SQL to `sockets` sockets of all listeners, each
+/// in proportion. Returns true if they were reduced.
+pub(crate) fn share_sockets(sockets: usize, cql: &mut Limits, sql: Option<&mut Limits>) -> bool {
+    let mut none = Limits { sessions_max: 0, reserved_max: 0, logins_max: 0, ..*cql };
+    let has_sql = sql.is_some();
+    let sql = sql.unwrap_or(&mut none);
+    let beside = HTTP_SOCKETS_MAX + CLOSING_MAX * (1 + usize::from(has_sql));
+    let wanted = cql.sockets_max() + sql.sockets_max();
+    let left = sockets.saturating_sub(beside).max(SOCKETS_MIN);
+    if wanted <= left {
+        return false;
+    }
+    let of_cql = (left as u128 * cql.sockets_max() as u128 / wanted as u128) as usize;
+    (*cql, *sql) = (cql.within(of_cql), sql.within(left - of_cql));
+    true
 }
 
 /// Checks a limit of open files, as [`raise_file_limit`] does.
@@ -184,6 +223,21 @@ mod tests {
         assert_eq!(judge_file_limit(u64::MAX, 64), Ok(None));
         assert!(judge_file_limit(1024, 2).expect("enough").expect("few").contains("ulimit -n 65536"));
         assert!(judge_file_limit(79, 2).expect_err("too few").contains("a start takes 80"));
+    }
+
+    #[test]
+    fn sockets_of_all_listeners_leave_descriptors_for_files() {
+        for (limit, open, cores) in [(u64::MAX, 100, 2), (65_536, 2_000, 16), (1024, 90, 2), (300, 80, 1)] {
+            let (mut cql, mut sql) = (Limits::of_sessions(16_384), Limits::of_sessions(1024));
+            let sockets = sockets_max(limit, open, cores);
+            share_sockets(sockets, &mut cql, Some(&mut sql));
+            let all = cql.sockets_max() + sql.sockets_max() + HTTP_SOCKETS_MAX + 2 * CLOSING_MAX;
+            assert!(all as u64 <= (limit - open) / 2 || sockets < all && limit < 512, "{limit}: {all}");
+            assert!(cql.reserved_max > 0 && sql.logins_max > 0, "{limit}: {cql:?} {sql:?}");
+            if limit >= 65_536 {
+                assert_eq!(cql, Limits::of_sessions(16_384), "{limit}");
+            }
+        }
     }
 
     #[test]

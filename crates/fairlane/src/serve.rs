@@ -28,6 +28,7 @@ use crate::cores::Cores;
 use crate::listeners::Listeners;
 use crate::requests::Watch;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
+use crate::sql_listener::SqlConfig;
 use crate::stop::{StopWatch, stop_after_panic};
 use crate::{folder, machine, probe, sql_listener};
 
@@ -177,7 +178,7 @@ fn open_and_wait(
         settings.request_memory_bytes.unwrap_or_else(|| machine::request_memory(memory_bytes));
     let frame_bytes = ServerConfig::default().frame_bytes_max;
     let accounts = Accounts::new(request_bytes, server::largest_request_bytes(frame_bytes));
-    let sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
+    let mut sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
     let cores = Cores::open(lanes, settings, memory_bytes, given, &event_sink)?;
     if let Some(path) = cores.password_file() {
         let fields: [(&str, &dyn std::fmt::Display); 2] =
@@ -185,12 +186,13 @@ fn open_and_wait(
         logger.log(Level::Warn, "password generated", &fields);
     }
     let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
-        let config = ServerConfig {
+        let mut config = ServerConfig {
             audit,
             tls: tls.clone(),
             accounts,
             ..server_config(settings, memory_bytes, host_id)
         };
+        bound_sockets(lanes.cores(), &mut config, sql.as_mut(), logger);
         Listeners::open(lanes, config, sql, logger.clone())
     });
     let listeners = match opened {
@@ -220,6 +222,25 @@ fn open_and_wait(
     drop(stop_watch);
     logger.log(Level::Info, "stopped", &[]);
     Ok(())
+}
+
+/// Bounds the connections of all listeners, so that they leave descriptors for the files of the
+/// store. Call it once those of the start are open.
+fn bound_sockets(cores: usize, cql: &mut ServerConfig, sql: Option<&mut SqlConfig>, logger: &Logger) {
+    let (limit, open) = (lanes::disk::open_files_max(), machine::open_files(cores));
+    let sockets = machine::sockets_max(limit, open, cores);
+    if machine::share_sockets(sockets, &mut cql.connections, sql.map(sql_listener::limits)) {
+        let sessions = cql.connections.sessions_max;
+        let fields: [(&str, &dyn std::fmt::Display); 4] = [
+            ("open_files_max", &limit),
+            ("open", &open),
+            ("sockets_max", &sockets),
+            ("cql_sessions_max", &sessions),
+        ];
+        let phrase =
+            "connections are bounded by the limit of open files: raise it with `ulimit -n` or LimitNOFILE=";
+        logger.log(Level::Warn, phrase, &fields);
+    }
 }
 
 /// Prints the line that other programs wait for. A closed standard output is no reason to stop.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use access::AuditLog;
-use frontdoor::{Accounts, Tls};
+use frontdoor::{Accounts, Limits, Tls};
 use lanes::Lanes;
 use server::logging::Logger;
 
@@ -31,6 +31,11 @@ pub(crate) fn config(
              `sql`, or leave --sql-listen off."
         )),
     }
+}
+
+/// Is never called: there is no configuration.
+pub(crate) fn limits(config: &mut SqlConfig) -> &mut Limits {
+    match *config {}
 }
 
 /// Has no value: there is no SQL listener.

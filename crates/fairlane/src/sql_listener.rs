@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use access::AuditLog;
-use frontdoor::{Accounts, Tls};
+use frontdoor::{Accounts, Limits, Tls};
 use lanes::{Group, Lanes};
 use server::logging::{Level, Logger};
 use sql::Sql;
@@ -39,6 +39,11 @@ pub(crate) fn config(
         idle_timeout: settings.sql_idle_timeout,
         ..SqlConfig::default()
     }))
+}
+
+/// Returns the limits of its connections.
+pub(crate) fn limits(config: &mut SqlConfig) -> &mut Limits {
+    &mut config.connections
 }
 
 /// The open listener.

@@ -25,6 +25,9 @@ use crate::{Limits, Refusals, Refused};
 /// skipped.
 pub const TRANSFERS_MAX: usize = 64;
 
+/// Most sockets of a listener that are being closed to admit others.
+pub const CLOSING_MAX: usize = 16;
+
 /// Interval for which refusals are collected into one report.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
@@ -84,6 +87,13 @@ impl Connections {
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    /// Returns the most sockets that are open at once: the connections of [`Limits`], and those
+    /// that are being closed to admit others.
+    #[must_use]
+    pub fn sockets_max(&self) -> usize {
+        self.0.limits.sockets_max() + CLOSING_MAX
     }
 
     /// Returns the number of connections, before and after login.

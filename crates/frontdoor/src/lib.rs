@@ -5,6 +5,7 @@
 //!    their own, so that a flood of them never blocks logins. At the limit, the oldest connection
 //!    of the address with the most is closed.
 //! 2. [`Connections::hand_over`] sends the socket to a core without waiting for that core.
+//!    [`Limits::within`] bounds the sockets of all listeners by the descriptors of the process.
 //! 3. [`Slot::enter`] counts a session once its role is known. Superusers have reserved sessions
 //!    when all others are in use.
 //! 4. Dropping the [`Slot`] releases all counts, also if its task panics.
@@ -25,7 +26,7 @@ mod tls;
 
 pub use accept::accept;
 pub use account::{Account, Accounts, Charge, Full};
-pub use connections::{Connections, Slot, TRANSFERS_MAX};
+pub use connections::{CLOSING_MAX, Connections, Slot, TRANSFERS_MAX};
 pub use limits::Limits;
 pub use listen::{ListenError, listen};
 pub use occupancy::Refused;

@@ -135,3 +135,56 @@ fn refusals_within_a_second_are_one_report() {
     drop(slots);
     lanes.shutdown();
 }
+
+/// A crowd of silent sockets: at most those of the limits are open, the newest get in, and serving
+/// goes on as soon as the crowd has left.
+#[test]
+fn silent_crowd_takes_only_the_sockets_of_the_limits() {
+    const CROWD: usize = 300;
+    let limits = Limits { logins_max: 16, logins_per_address_max: 16, ..Limits::of_sessions(8) };
+    let lanes = start_lanes(2);
+    let connections = Connections::new(limits, |_| ());
+    let (most, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (own, seen, serves) = (connections.clone(), most.clone(), served.clone());
+    let at = on_core_0(&lanes, move || async move {
+        own.begin();
+        let listener = lanes::net::listen(SocketAddr::from((PEER, 0)), false).expect("listens");
+        let at = listener.local_addr().expect("bound");
+        let accepting = async move {
+            let take = |stream, peer: SocketAddr| {
+                let serves = serves.clone();
+                own.hand_over(1, stream, own.accept(peer.ip()), move |mut stream, slot| {
+                    let greet = async move {
+                        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+                        let login = async { stream.read_u8().await.is_ok() };
+                        if slot.log_in(TIMEOUT, login).await == Some(true) {
+                            serves.fetch_add(1, SeqCst);
+                            let _ = stream.write_all(b"!").await;
+                        }
+                    };
+                    lanes::spawn(Group::DRIVER, greet).detach();
+                });
+                seen.fetch_max(own.open(), SeqCst);
+            };
+            frontdoor::accept(listener, &own, take, |error| panic!("{error}")).await;
+        };
+        lanes::spawn(Group::CONTROL, accepting).detach();
+        at
+    });
+    let crowd: Vec<TcpStream> = (0..CROWD).map(|_| TcpStream::connect(at).expect("connects")).collect();
+    let greeted = || {
+        use std::io::{Read, Write};
+        let mut client = TcpStream::connect(at).expect("connects");
+        client.set_read_timeout(Some(TIMEOUT)).expect("a time limit");
+        client.write_all(b"?").expect("sends");
+        client.read_exact(&mut [0]).expect("a greeting, beside the crowd");
+    };
+    greeted();
+    until("the crowd is accepted", || connections.closed() as usize >= CROWD - 32);
+    assert!(most.load(SeqCst) <= connections.sockets_max(), "{} sockets", most.load(SeqCst));
+    drop(crowd);
+    until("all sockets are closed", || connections.open() == 0);
+    greeted();
+    assert_eq!(served.load(SeqCst), 2);
+    lanes.shutdown();
+}

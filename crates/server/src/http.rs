@@ -86,7 +86,7 @@ pub(crate) async fn serve(sessions: Rc<Sessions>, listener: TcpListener) {
     let failed = |error: &std::io::Error| {
         shared.logger.log(Level::Error, "cannot accept HTTP connections", &[("error", error)]);
     };
-    frontdoor::accept(listener, take, failed).await;
+    frontdoor::accept(listener, &connections, take, failed).await;
 }
 
 /// An answer: status, type and body.

@@ -169,7 +169,7 @@ impl Server {
         let failed = |error: &io::Error| {
             self.shared.logger.log(Level::Error, "cannot accept connections", &[("error", error)]);
         };
-        frontdoor::accept(listener, take, failed).await;
+        frontdoor::accept(listener, connections, take, failed).await;
     }
 
     /// Serves a connection on this core.

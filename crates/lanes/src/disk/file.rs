@@ -34,7 +34,7 @@ use bytes::Bytes;
 
 use super::handle::Handle;
 use super::submit::{Failed, submit};
-use super::{Action, AlignedBuf, BLOCK, Buffer, FILE_MODE, Op, blocking, closer};
+use super::{Action, AlignedBuf, BLOCK, Buffer, FILE_MODE, Op, blocking, closer, opening};
 use crate::sys;
 
 /// Open file. Clones share it, and the last one closes it.
@@ -77,9 +77,9 @@ pub struct OpenOptions {
 /// Those of the kernel.
 pub async fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
     let (path, closer) = (path.to_owned(), closer());
-    let file = blocking(move || {
+    let file = opening(move || {
         let (file, direct) = open_now(&path, options)?;
-        Ok(File::new(Handle::new(file, closer), direct, options.dsync, path))
+        Ok(File::new(Handle::new(file, closer.clone()), direct, options.dsync, path.clone()))
     })
     .await?;
     if options.direct && !file.is_direct() {
@@ -263,12 +263,12 @@ impl File {
             return Ok(cached.clone());
         }
         let (file, closer) = (self.clone(), closer());
-        blocking(move || {
+        opening(move || {
             // Open by descriptor: the file may have another name by now, or none.
             let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*file.0.handle));
             let options = OpenOptions { write: true, dsync: file.0.dsync, ..OpenOptions::default() };
             let (again, _) = open_now(Path::new(&path), options)?;
-            Ok(file.0.cached.get_or_init(|| Arc::new(Handle::new(again, closer))).clone())
+            Ok(file.0.cached.get_or_init(|| Arc::new(Handle::new(again, closer.clone()))).clone())
         })
         .await
     }

@@ -29,6 +29,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use bucket::{Bucket, SharedBudget};
 pub use buffer::{AlignedBuf, BLOCK};
@@ -110,9 +111,10 @@ pub async fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
 /// Those of the kernel.
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 pub async fn list_dir(path: &Path) -> io::Result<Vec<String>> {
-    on_path(path, |path| {
+    let path = path.to_owned();
+    opening(move || {
         let mut names = Vec::new();
-        for entry in fs::read_dir(path)? {
+        for entry in fs::read_dir(&path)? {
             names.extend(entry?.file_name().into_string());
         }
         names.sort_unstable();
@@ -127,7 +129,8 @@ pub async fn list_dir(path: &Path) -> io::Result<Vec<String>> {
 /// Those of the kernel.
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 pub async fn sync_dir(path: &Path) -> io::Result<()> {
-    on_path(path, |path| fs::File::open(path)?.sync_all()).await
+    let path = path.to_owned();
+    opening(move || fs::File::open(&path)?.sync_all()).await
 }
 
 /// Returns true if the path exists.
@@ -183,6 +186,35 @@ async fn blocking<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send 
     let (buffer, wanted, direct) = (Buffer::None, 0, false);
     submit(Op { action, file: None, offset: 0, buffer, wanted, direct, done: 0 }).await?;
     receiver.await.unwrap_or_else(|_| Err(io::Error::other("the disk job did not finish")))
+}
+
+/// Longest time for which an open is repeated while no descriptor is free.
+const DESCRIPTOR_WAIT: Duration = Duration::from_secs(60);
+/// Longest pause between two attempts.
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(250);
+
+/// Runs a job that opens a file, as [`blocking`] does. Repeats it while the process or the machine
+/// has no free descriptor: connections and files give theirs back, and a flush or a log that failed
+/// for want of one could not go on.
+async fn opening<T: Send + 'static>(
+    job: impl Fn() -> io::Result<T> + Clone + Send + 'static,
+) -> io::Result<T> {
+    let end_ns = crate::sys::monotonic_ns() + DESCRIPTOR_WAIT.as_nanos() as u64;
+    let mut pause = Duration::from_millis(5);
+    loop {
+        match blocking(job.clone()).await {
+            Err(error) if is_without_descriptor(&error) && crate::sys::monotonic_ns() < end_ns => {
+                crate::time::sleep(pause).await;
+                pause = (pause * 2).min(DESCRIPTOR_PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Returns true if the process or the machine has no free descriptor.
+fn is_without_descriptor(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// Returns the part of the server's pool that closes files.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::closer::Closer;
 use super::handle::Handle;
-use super::{blocking, closer};
+use super::{blocking, closer, opening};
 use crate::time;
 
 /// Bytes freed in one step. An ext4 on a virtual disk takes well under a millisecond for them.
@@ -37,7 +37,7 @@ const REST_MAX: Duration = Duration::from_millis(100);
 /// Those of the kernel. If the name was removed, the space is freed in any case.
 pub async fn remove_paced(path: &Path) -> io::Result<()> {
     let (path, closer) = (path.to_owned(), closer());
-    let unnamed = blocking(move || unlink(&path, closer)).await?;
+    let unnamed = opening(move || unlink(&path, closer.clone())).await?;
     let Some((file, mut len)) = unnamed else { return Ok(()) };
     while len > 0 {
         let began = time::monotonic_ns();

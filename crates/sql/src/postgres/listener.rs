@@ -149,7 +149,7 @@ impl Sql {
             });
         };
         let failed = |error: &io::Error| self.warn(&format!("cannot accept SQL connections: {error}"));
-        frontdoor::accept(listener, take, failed).await;
+        frontdoor::accept(listener, connections, take, failed).await;
     }
 
     /// Stops the listener, on core 0's fast lane: accepts no more connections, waits at most
