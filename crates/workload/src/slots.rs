@@ -3,14 +3,18 @@
 //!
 //! 1. An arriving statement starts at once if the queue is empty and a slot is free.
 //! 2. Otherwise it joins the end of the queue. It is refused if `max_queue_size` statements wait.
-//! 3. A released slot goes to the first statement in the queue.
+//! 3. A released slot goes to the next statement in the queue. Turn goes round the connections: a
+//!    statement waits for at most one of each other connection that was in the queue before it. Those
+//!    of one connection are first in, first out.
 //! 4. A statement is refused after it has waited for `queue_timeout`. Without that option, the
 //!    caller's timeout applies.
 //!
 //! Altered limits apply at once, also to waiting statements.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
+
+use lanes::Flow;
 
 /// Queue length of a level without `max_queue_size`.
 pub const QUEUE_SIZE_DEFAULT: u32 = 1024;
@@ -113,6 +117,8 @@ impl Occupancy {
 pub struct Waiter<T> {
     /// Unique number in the queue.
     pub number: u64,
+    /// Its connection.
+    pub flow: Flow,
     /// Start of the wait, ns.
     pub since_ns: u64,
     /// Longest wait if the level has no `queue_timeout`.
@@ -133,43 +139,77 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Wait queue of a level, in the order of the waiters' numbers: first in, first out.
-/// [`Occupancy::arrive`] bounds its length. Every operation takes logarithmic time.
+/// Wait queue of a level. [`Occupancy::arrive`] bounds its length. Every operation takes logarithmic
+/// time.
+///
+/// Each waiter has a round. The first of a flow joins the present round, each further one the round
+/// after that of the one before. Waiters are admitted by round, those of a round by number.
 #[derive(Debug)]
 pub struct Queue<T> {
-    waiters: BTreeMap<u64, Waiter<T>>,
+    /// Waiters by number, with their rounds.
+    waiters: BTreeMap<u64, (Waiter<T>, u64)>,
+    /// Rounds and numbers of the waiters, in the order of their admission.
+    order: BTreeSet<(u64, u64)>,
+    /// Flows that wait: the round of the last waiter, and their number.
+    flows: HashMap<Flow, (u64, u32)>,
+    /// Round of the waiter that was admitted last.
+    round: u64,
     /// Deadlines without a `queue_timeout`, ns, with the numbers of their waiters.
     deadlines: BTreeSet<(u64, u64)>,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
-        Queue { waiters: BTreeMap::new(), deadlines: BTreeSet::new() }
+        Queue {
+            waiters: BTreeMap::new(),
+            order: BTreeSet::new(),
+            flows: HashMap::new(),
+            round: 0,
+            deadlines: BTreeSet::new(),
+        }
     }
 }
 
 impl<T> Queue<T> {
     /// Adds a waiter. Numbers are those of [`Waiter::number`], which grow.
     pub fn join(&mut self, waiter: Waiter<T>) {
-        self.deadlines.insert((waiter.own_deadline_ns(), waiter.number));
-        self.waiters.insert(waiter.number, waiter);
+        let (number, mut round) = (waiter.number, self.round);
+        if waiter.flow != Flow::NONE {
+            let (last, waiting) = self.flows.entry(waiter.flow).or_insert((round, 0));
+            if *waiting > 0 {
+                round = round.max(*last + 1);
+            }
+            (*last, *waiting) = (round, *waiting + 1);
+        }
+        self.deadlines.insert((waiter.own_deadline_ns(), number));
+        self.order.insert((round, number));
+        self.waiters.insert(number, (waiter, round));
     }
 
-    /// Removes the first waiter.
+    /// Removes the waiter whose turn it is.
     pub fn first(&mut self) -> Option<Waiter<T>> {
-        let number = *self.waiters.first_key_value()?.0;
+        let (round, number) = *self.order.first()?;
+        self.round = round;
         self.remove(number)
     }
 
-    /// Removes the first waiter if its receiver is gone.
+    /// Removes the waiter whose turn it is if its receiver is gone.
     pub fn take_abandoned(&mut self, is_gone: impl Fn(&T) -> bool) -> Option<Waiter<T>> {
-        let (_, first) = self.waiters.first_key_value()?;
-        if is_gone(&first.reply) { self.first() } else { None }
+        let &(_, number) = self.order.first()?;
+        let (first, _) = &self.waiters[&number];
+        if is_gone(&first.reply) { self.remove(number) } else { None }
     }
 
     /// Removes the waiter with this number, which no longer waits.
     pub fn remove(&mut self, number: u64) -> Option<Waiter<T>> {
-        let waiter = self.waiters.remove(&number)?;
+        let (waiter, round) = self.waiters.remove(&number)?;
+        self.order.remove(&(round, number));
+        if let Some((_, waiting)) = self.flows.get_mut(&waiter.flow) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.flows.remove(&waiter.flow);
+            }
+        }
         self.deadlines.remove(&(waiter.own_deadline_ns(), number));
         Some(waiter)
     }
@@ -191,7 +231,7 @@ impl<T> Queue<T> {
     fn next_deadline(&self, limits: &SlotLimits) -> Option<(u64, u64)> {
         match limits.queue_timeout {
             Some(longest) => {
-                let (number, first) = self.waiters.first_key_value()?;
+                let (number, (first, _)) = self.waiters.first_key_value()?;
                 Some((first.since_ns.saturating_add(nanoseconds(longest)), *number))
             }
             None => self.deadlines.first().copied(),

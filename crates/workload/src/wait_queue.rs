@@ -7,7 +7,7 @@
 //!   Ticket dropped on any lane ──▶ running - 1; if statements wait, notify the home core
 //! ```
 //!
-//! `gate` has the word. Only the home core admits from the queue, which preserves its order. No
+//! `gate` has the word. Only the home core admits from the queue, in the order of turns. No
 //! path takes a lock. CQL statements of a level without `max_concurrency` bypass this module.
 //! Setting the option later does not count those that are running.
 
@@ -144,7 +144,8 @@ impl Waiting {
     fn begin(level: Arc<Level>, lanes: Lanes, default_timeout: Duration) -> Waiting {
         let number = level.gate.next_number();
         let (reply, answer) = cross::oneshot();
-        let waiter = Waiter { number, since_ns: lanes::time::monotonic_ns(), default_timeout, reply };
+        let (flow, since_ns) = (lanes::current_flow(), lanes::time::monotonic_ns());
+        let waiter = Waiter { number, flow, since_ns, default_timeout, reply };
         level.at_home(&lanes, move |level, lanes| {
             wait_queues().borrow_mut().entry(level.id()).or_default().queue.join(waiter);
             level.admit_waiters(lanes);

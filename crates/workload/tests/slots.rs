@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use lanes::Group;
+use lanes::{Flow, Group};
 use testkit::Random;
 use workload::{Arrival, Effective, LevelSpec, Levels, Occupancy, Queue, SlotLimits, SlotRequest, Waiter};
 
@@ -41,7 +41,8 @@ impl Model {
         if arrival == Arrival::Wait {
             let number = self.next;
             self.next += 1;
-            self.queue.join(Waiter { number, since_ns: self.now_ns, default_timeout, reply: number });
+            let (flow, since_ns) = (Flow::NONE, self.now_ns);
+            self.queue.join(Waiter { number, flow, since_ns, default_timeout, reply: number });
             self.waiting.push_back((number, self.now_ns, default_timeout));
         }
     }
@@ -128,6 +129,47 @@ struct Observed {
     most: AtomicUsize,
     done: AtomicUsize,
     refused: AtomicUsize,
+}
+
+/// Connections that pour statements into the queue of a level, and one that has one at a time.
+#[test]
+fn statement_waits_for_one_of_each_other_connection() {
+    let (pouring, polite) = ([Flow::new(), Flow::new(), Flow::new()], Flow::new());
+    let (mut queue, mut numbers) = (Queue::default(), 0..);
+    let mut join = |queue: &mut Queue<Flow>, flow: Flow| {
+        let number = numbers.next().expect("without end");
+        let default_timeout = Duration::from_secs(1);
+        queue.join(Waiter { number, flow, since_ns: number, default_timeout, reply: flow });
+        number
+    };
+    for flow in pouring {
+        for _ in 0..300 {
+            join(&mut queue, flow);
+        }
+    }
+    let mut last = [0; 4];
+    for _ in 0..50 {
+        join(&mut queue, polite);
+        let mut before = 0;
+        loop {
+            let next = queue.first().expect("statements wait");
+            let at = pouring.iter().position(|&flow| flow == next.flow).unwrap_or(3);
+            assert!(last[at] == 0 || next.number > last[at], "those of a connection keep their order");
+            last[at] = next.number;
+            if next.reply == polite {
+                break;
+            }
+            before += 1;
+            join(&mut queue, next.flow);
+        }
+        assert!(before <= pouring.len(), "{before} statements before it");
+    }
+    // Those that give up leave no trace.
+    let numbers: Vec<u64> = (0..2000).filter(|&number| queue.remove(number).is_some()).collect();
+    assert_eq!(numbers.len(), 900);
+    assert!(queue.is_empty() && queue.first().is_none());
+    let gone = join(&mut queue, pouring[0]);
+    assert!(queue.take_abandoned(|_| true).is_some_and(|waiter| waiter.number == gone));
 }
 
 async fn statement(effective: Effective, seen: Arc<Observed>, heavy: bool) {
