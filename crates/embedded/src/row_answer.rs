@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use engine::{Error, ROW_BYTES_MAX, Rows};
+use engine::{Error, ROW_BYTES_MAX};
 
 use crate::read::Chunk;
 use crate::select::Projection;
@@ -17,6 +17,9 @@ use crate::show::{Show, Shows, Source, inside};
 
 /// Largest row of an answer that is built without a yield, bytes.
 const INLINE_ROW_BYTES: usize = 128 << 10;
+
+/// Bytes of one value that are copied without a yield.
+const BYTES_AT_ONCE: usize = 64 << 10;
 
 /// Bytes of cells that cost one work unit to copy.
 const BYTES_PER_UNIT: usize = 1 << 10;
@@ -70,11 +73,10 @@ pub(crate) fn add_small(
             chunk.of_partition += 1;
             let is_counted = match counted {
                 None => true,
-                Some(show) => {
-                    let mut one = Rows::new(std::sync::Arc::from([]));
-                    source.push(show, &mut one, &mut Vec::new())?;
-                    one.cells.iter().all(|cell| cell.is_some())
-                }
+                Some(show) => match assembled(show) {
+                    None => source.simple(show, &mut Vec::new())?.is_some(),
+                    Some(_) => Wholes::default().value(source, show)?.is_some(),
+                },
             };
             chunk.counted += u64::from(is_counted);
             Ok(())
@@ -109,9 +111,22 @@ async fn add_large(shows: &Shows, source: &Source<'_>, chunk: &mut Chunk) -> Res
             None => source.simple(show, &mut scratch)?,
             Some(_) => wholes.value(source, show)?,
         };
-        chunk.rows.push(value);
-        if lanes::spend(units(value.map_or(0, <[u8]>::len))) {
-            lanes::yield_now().await;
+        match value {
+            Some(value) if value.len() > BYTES_AT_ONCE => {
+                chunk.rows.cells.begin_cell(value.len());
+                for part in value.chunks(BYTES_AT_ONCE) {
+                    chunk.rows.cells.extend_cell(part);
+                    if lanes::spend(units(part.len())) {
+                        lanes::yield_now().await;
+                    }
+                }
+            }
+            value => {
+                chunk.rows.push(value);
+                if lanes::spend(units(value.map_or(0, <[u8]>::len))) {
+                    lanes::yield_now().await;
+                }
+            }
         }
     }
     chunk.bound()?;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Deref;
 
-use engine::{Error, Rows, Value};
+use engine::{Error, Value};
 use schema::{ColumnDef, ColumnKind, CqlType, TableDef, token, value};
 use storage::{CellRef, PartitionView, RowView};
 
@@ -295,19 +295,6 @@ impl<'v> Source<'v> {
             Show::Regular(id) => of_cell(self.cell(id, false)),
             _ => self.elements(column)?.map(Cow::Owned),
         })
-    }
-
-    /// Appends a column of the result.
-    pub(crate) fn push(&self, show: &Show, rows: &mut Rows, scratch: &mut Vec<u8>) -> Result<(), Error> {
-        match show {
-            Show::Elements(at) => rows.push(self.elements(&self.def.columns[*at])?.as_deref()),
-            Show::Inside(part) => {
-                let value = self.column(part.column)?;
-                rows.push(value.as_deref().map(|value| inside(&part.steps, value)).transpose()?.flatten());
-            }
-            show => rows.push(self.simple(show, scratch)?),
-        }
-        Ok(())
     }
 
     /// Returns the value of a column of the result that is stored in one piece. Values that are not

@@ -6,40 +6,33 @@
 //! 2. Create the rows of few definitions at once, and those of many on the heavy lane, one at a
 //!    time. An answer has the bytes of a page at most, or else is charged as it grows.
 
+mod rows;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use access::Login;
 use cql::ast::{DescribeTarget, QualifiedName, Statement as Tree};
-use engine::{
-    ANSWER_BYTES_MAX, About, AnswerGrant, ColumnSpec, Columns, Error, Keyspace, Outcome, ROW_BYTES_MAX, Rows,
-    Schema, Viewer,
-};
-use schema::{CqlType, TableDef, UdtType};
+use engine::{About, ColumnSpec, Columns, Error, Keyspace, Outcome, Rows, Schema, Viewer};
+use schema::{CqlType, TableDef, UdtType, Weight};
 
 use crate::core::{Core, Shared};
 use crate::options::PARTITIONER;
 use crate::pending::Later;
 
+pub(crate) use rows::Part;
+use rows::{Element, PagedRows, Text};
+
 /// Maximum number of columns, fields and names for which rows are created on the fast lane. Each
 /// takes about 150 ns.
 const INLINE_PARTS: usize = 300;
+/// Weight of a column or field with a name of usual length, bytes.
+const PART_BYTES: u64 = 256;
 
 /// Answer to a DESCRIBE.
 pub(crate) enum Answer {
     Now(Result<Outcome, Error>),
     Later(Later),
-}
-
-/// Part of the answer that the client requests, and its memory.
-pub(crate) struct Part {
-    /// Rows per page. `None`: all rows, without pages.
-    pub(crate) page_rows: Option<u32>,
-    /// Bytes at which a page ends.
-    pub(crate) page_bytes: usize,
-    /// End of the last page.
-    pub(crate) paging_state: Option<Vec<u8>>,
-    pub(crate) grant: Arc<dyn AnswerGrant>,
 }
 
 /// Answers a DESCRIBE. Answers with an error if the role may not see the keyspace, or if the object
@@ -94,95 +87,6 @@ pub(crate) fn describe(
     Answer::Later(Box::pin(lanes::heavy(lanes::current_group(), make)))
 }
 
-/// A row of the answer. The statement that creates the object is made when it is needed.
-struct Element<'a> {
-    keyspace: &'a str,
-    kind: &'static str,
-    name: &'a str,
-    text: Text<'a>,
-}
-
-/// Statement that creates an object, if requested.
-#[derive(Clone, Copy)]
-enum Text<'a> {
-    None,
-    Keyspace(&'a Keyspace),
-    Table(&'a TableDef),
-    VirtualTable(&'a TableDef),
-    Type(&'a UdtType),
-}
-
-impl Text<'_> {
-    fn make(self) -> Option<String> {
-        Some(match self {
-            Text::None => return None,
-            Text::Keyspace(keyspace) => cql::create_keyspace(&keyspace.def),
-            Text::Table(def) => cql::create_table(def),
-            Text::VirtualTable(def) => virtual_table_text(def),
-            Text::Type(udt) => cql::create_type(udt),
-        })
-    }
-}
-
-/// Rows of one answer.
-struct PagedRows {
-    rows: Rows,
-    part: Part,
-    /// Rows before this page that are still to be skipped.
-    skips: u64,
-    /// Number of the next row.
-    next: u64,
-    has_more: bool,
-}
-
-impl PagedRows {
-    fn new(rows: Rows, part: Part) -> Result<PagedRows, Error> {
-        let skips = match &part.paging_state {
-            None => 0,
-            Some(state) => <[u8; 8]>::try_from(&state[..])
-                .map(u64::from_be_bytes)
-                .map_err(|_| Error::Invalid("Invalid value for the paging state".to_owned()))?,
-        };
-        Ok(PagedRows { rows, part, skips, next: 0, has_more: false })
-    }
-
-    /// Adds a row. Returns false if the page ends before it.
-    fn push(&mut self, element: &Element<'_>) -> Result<bool, Error> {
-        if self.skips > self.next {
-            self.next += 1;
-            return Ok(true);
-        }
-        let page_rows = self.part.page_rows;
-        let is_full = self.rows.count > 0 && self.rows.cells.len() >= self.part.page_bytes;
-        if page_rows.is_some_and(|rows| self.rows.count >= rows || is_full) {
-            self.has_more = true;
-            return Ok(false);
-        }
-        let text = element.text.make();
-        let cells = [element.keyspace, element.kind, element.name].into_iter().chain(text.as_deref());
-        let bytes = cells.clone().map(|cell| 4 + cell.len()).sum::<usize>();
-        let after = self.rows.cells.len() + bytes;
-        if bytes > ROW_BYTES_MAX || after > ANSWER_BYTES_MAX {
-            return Err(Error::Invalid(format!(
-                "expected at most {ROW_BYTES_MAX} bytes in a row and {ANSWER_BYTES_MAX} in an answer of DESCRIBE, \
-                 got {bytes} and {after}: describe one object, or read the answer in pages"
-            )));
-        }
-        self.part.grant.grow(after as u64)?;
-        cells.for_each(|cell| self.rows.push(Some(cell.as_bytes())));
-        self.rows.count += 1;
-        self.next += 1;
-        Ok(true)
-    }
-
-    fn finish(mut self) -> Rows {
-        if self.has_more {
-            self.rows.paging_state = Some(self.next.to_be_bytes().to_vec());
-        }
-        self.rows
-    }
-}
-
 /// Objects to describe.
 enum Targets {
     /// Names of all objects of one kind.
@@ -222,18 +126,28 @@ impl Targets {
     }
 }
 
+/// Returns the number of columns or fields of usual length in a definition.
+fn parts_of(weigh: impl FnOnce(&mut Weight)) -> usize {
+    let mut weight = Weight::up_to(INLINE_PARTS as u64 * PART_BYTES);
+    weigh(&mut weight);
+    1 + (weight.bytes() / PART_BYTES) as usize
+}
+
 impl Item {
-    /// Returns the number of columns and fields, definition by definition.
+    /// Returns the number of columns and fields of usual length, definition by definition.
     fn parts(&self) -> Box<dyn Iterator<Item = usize> + '_> {
-        let one = |parts: usize| Box::new(std::iter::once(1 + parts));
+        let of_table = |def: &Arc<TableDef>| parts_of(|weight| weight.table(def));
+        let of_type = |udt: &Arc<UdtType>| parts_of(|weight| weight.user_type(udt));
+        let of_keyspace = |keyspace: &Keyspace| parts_of(|weight| weight.keyspace(&keyspace.def));
         match self {
-            Item::Keyspace { only: true, .. } => one(0),
+            Item::Keyspace { keyspace, only: true } => Box::new(std::iter::once(of_keyspace(keyspace))),
             Item::Keyspace { keyspace, .. } => {
-                let tables = keyspace.tables.values().map(|def| 1 + def.columns.len());
-                Box::new(tables.chain(keyspace.types.values().map(|udt| 1 + udt.fields.len())))
+                let inside = keyspace.tables.values().map(of_table);
+                let inside = inside.chain(keyspace.types.values().map(of_type));
+                Box::new(std::iter::once(of_keyspace(keyspace)).chain(inside))
             }
-            Item::Table(def) | Item::VirtualTable(def) => one(def.columns.len()),
-            Item::Type(udt) => one(udt.fields.len()),
+            Item::Table(def) | Item::VirtualTable(def) => Box::new(std::iter::once(of_table(def))),
+            Item::Type(udt) => Box::new(std::iter::once(of_type(udt))),
         }
     }
 
@@ -499,17 +413,6 @@ fn type_element(udt: &UdtType) -> Element<'_> {
 
 fn table_element<'a>(def: &'a TableDef, text: Text<'a>) -> Element<'a> {
     Element { keyspace: &def.keyspace, kind: "table", name: &def.name, text }
-}
-
-/// A virtual table cannot be created, so its statement is a comment, as in Cassandra.
-fn virtual_table_text(def: &TableDef) -> String {
-    format!(
-        "/*\nWarning: Table {}.{} is a virtual table and cannot be recreated with CQL.\n\
-         Structure, for reference:\n{}\n*/",
-        def.keyspace,
-        def.name,
-        cql::create_table(def)
-    )
 }
 
 fn columns(names: &[&str]) -> Columns {

@@ -2,6 +2,9 @@
 
 use crate::common::Server;
 
+/// Returns the numbered statement.
+type Form = fn(usize) -> String;
+
 /// Runs numbered statements until one is refused. Returns the number of those that were run.
 fn until_refused(server: &Server, text: impl Fn(usize) -> String) -> usize {
     for n in 0..2_000 {
@@ -17,7 +20,7 @@ fn until_refused(server: &Server, text: impl Fn(usize) -> String) -> usize {
 
 #[test]
 fn roles_grants_and_levels_are_refused_beyond_their_weight() {
-    let forms: [(&str, fn(usize) -> String); 5] = [
+    let forms: [(&str, Form); 5] = [
         ("roles", |n| format!("CREATE ROLE \"{n:0200}\"")),
         ("levels", |n| format!("CREATE SERVICE LEVEL \"{n:0200}\" WITH shares = 5")),
         ("grants", |n| match n {

@@ -148,6 +148,21 @@ fn point_read_of_a_large_row_is_charged() {
     server.end_with_bounded_polls();
 }
 
+#[test]
+fn value_of_many_megabytes_is_copied_in_bounded_polls() {
+    let server = Server::with(&["CREATE TABLE t (k int PRIMARY KEY, v blob)"]);
+    server.run(async |session| {
+        let value: Vec<u8> = (0..12 * MIB).map(|n| (n / 1000) as u8).collect();
+        session.run("INSERT INTO t (k, v) VALUES (1, ?)", &[&value]).await.expect("written");
+        for text in ["SELECT v FROM t WHERE k = 1", "SELECT v, v FROM t"] {
+            let plan = session.prepare(text).expect(text);
+            let rows = session.rows(&plan, &Request::EMPTY).await.expect(text);
+            assert!(owned(&rows)[0].iter().all(|cell| *cell == value), "{text}");
+        }
+    });
+    server.end_with_bounded_polls();
+}
+
 async fn with_statics(session: &Session) {
     for k in 0..4 {
         let statics = vec![k as u8; MIB / 2];

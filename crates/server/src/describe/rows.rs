@@ -1,0 +1,117 @@
+//! Rows of the answer to DESCRIBE: made one at a time, divided into pages, charged as they grow.
+
+use std::sync::Arc;
+
+use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Keyspace, ROW_BYTES_MAX, Rows};
+use schema::{TableDef, UdtType};
+
+/// Part of the answer that the client requests, and its memory.
+pub(crate) struct Part {
+    /// Rows per page. `None`: all rows, without pages.
+    pub(crate) page_rows: Option<u32>,
+    /// Bytes at which a page ends.
+    pub(crate) page_bytes: usize,
+    /// End of the last page.
+    pub(crate) paging_state: Option<Vec<u8>>,
+    pub(crate) grant: Arc<dyn AnswerGrant>,
+}
+
+/// A row of the answer. The statement that creates the object is made when it is needed.
+pub(super) struct Element<'a> {
+    pub(super) keyspace: &'a str,
+    pub(super) kind: &'static str,
+    pub(super) name: &'a str,
+    pub(super) text: Text<'a>,
+}
+
+/// Statement that creates an object, if requested.
+#[derive(Clone, Copy)]
+pub(super) enum Text<'a> {
+    None,
+    Keyspace(&'a Keyspace),
+    Table(&'a TableDef),
+    VirtualTable(&'a TableDef),
+    Type(&'a UdtType),
+}
+
+impl Text<'_> {
+    fn make(self) -> Option<String> {
+        Some(match self {
+            Text::None => return None,
+            Text::Keyspace(keyspace) => cql::create_keyspace(&keyspace.def),
+            Text::Table(def) => cql::create_table(def),
+            Text::VirtualTable(def) => virtual_table_text(def),
+            Text::Type(udt) => cql::create_type(udt),
+        })
+    }
+}
+
+/// Rows of one answer.
+pub(super) struct PagedRows {
+    rows: Rows,
+    part: Part,
+    /// Rows before this page that are still to be skipped.
+    skips: u64,
+    /// Number of the next row.
+    next: u64,
+    has_more: bool,
+}
+
+impl PagedRows {
+    pub(super) fn new(rows: Rows, part: Part) -> Result<PagedRows, Error> {
+        let skips = match &part.paging_state {
+            None => 0,
+            Some(state) => <[u8; 8]>::try_from(&state[..])
+                .map(u64::from_be_bytes)
+                .map_err(|_| Error::Invalid("Invalid value for the paging state".to_owned()))?,
+        };
+        Ok(PagedRows { rows, part, skips, next: 0, has_more: false })
+    }
+
+    /// Adds a row. Returns false if the page ends before it.
+    pub(super) fn push(&mut self, element: &Element<'_>) -> Result<bool, Error> {
+        if self.skips > self.next {
+            self.next += 1;
+            return Ok(true);
+        }
+        let page_rows = self.part.page_rows;
+        let is_full = self.rows.count > 0 && self.rows.cells.len() >= self.part.page_bytes;
+        if page_rows.is_some_and(|rows| self.rows.count >= rows || is_full) {
+            self.has_more = true;
+            return Ok(false);
+        }
+        let text = element.text.make();
+        let cells = [element.keyspace, element.kind, element.name].into_iter().chain(text.as_deref());
+        let bytes = cells.clone().map(|cell| 4 + cell.len()).sum::<usize>();
+        let after = self.rows.cells.len() + bytes;
+        if bytes > ROW_BYTES_MAX || after > ANSWER_BYTES_MAX {
+            return Err(Error::Invalid(format!(
+                "expected at most {ROW_BYTES_MAX} bytes in a row and {ANSWER_BYTES_MAX} in an answer of DESCRIBE, \
+                 got {bytes} and {after}: describe one object, or read the answer in pages"
+            )));
+        }
+        self.part.grant.grow(after as u64)?;
+        cells.for_each(|cell| self.rows.push(Some(cell.as_bytes())));
+        self.rows.count += 1;
+        self.next += 1;
+        Ok(true)
+    }
+
+    pub(super) fn finish(mut self) -> Rows {
+        if self.has_more {
+            self.rows.paging_state = Some(self.next.to_be_bytes().to_vec());
+        }
+        self.rows
+    }
+}
+
+/// A virtual table cannot be created, so its statement is a comment, as in Cassandra.
+fn virtual_table_text(def: &TableDef) -> String {
+    format!(
+        "/*\nWarning: Table {}.{} is a virtual table and cannot be recreated with CQL.\n\
+         Structure, for reference:\n{}\n*/",
+        def.keyspace,
+        def.name,
+        cql::create_table(def)
+    )
+}
