@@ -56,6 +56,29 @@ pub(crate) fn once(target: &Target) -> Result<(), String> {
     Ok(())
 }
 
+/// Longest time in which flushes and serving must be back after an attack.
+const BACK: Duration = Duration::from_secs(5);
+
+/// Writes and flushes, and makes a round by each way of access, until all of it succeeds. Returns
+/// the last failure after [`BACK`].
+pub(crate) fn flush(target: &Target) -> Result<(), String> {
+    let started = Instant::now();
+    let write = || {
+        let mut native = Native::open_for(target, FRIEND, PATIENCE)?;
+        native.log_in(ADMIN, Compression::None)?;
+        native.must("INSERT INTO yard.b (id, v) VALUES (-1, 'after the attack')")?;
+        native.must("FLUSH yard.b")
+    };
+    loop {
+        let outcome = write().map_err(|answer| format!("{} {}", answer.label, answer.text));
+        let outcome = outcome.and_then(|()| once(target));
+        if outcome.is_ok() || started.elapsed() > BACK {
+            return outcome.map_err(|why| format!("{why} ({} s after the attack)", BACK.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// Results of one way of access.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Visits {

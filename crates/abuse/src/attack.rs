@@ -51,6 +51,42 @@ pub(crate) struct Attack {
     /// True if the attack holds sockets, frames or answers instead of sending continuously.
     pub(crate) holds: bool,
     pub(crate) run: fn(&Run) -> Result<(), Answer>,
+    /// Most files that the server may open. Such an attack gets a server of its own. `None`: the
+    /// limit of this process.
+    pub(crate) files_max: Option<u32>,
+    pub(crate) after: After,
+}
+
+/// Further checks of the server after an attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    Nothing,
+    /// The attack leaves much in the schema. The next attack gets another server.
+    Replaced,
+    /// Writes and flushes succeed again. The next attack gets another server.
+    Flushes,
+    /// Without clients the server uses no CPU, and it stops in time.
+    Stops,
+    /// The server stops in time while the attack goes on.
+    StopsBeside,
+}
+
+impl After {
+    /// Returns true if the attack ends by stopping the server. Then there is nothing to measure
+    /// beside it.
+    pub(crate) fn is_stop(self) -> bool {
+        matches!(self, After::Stops | After::StopsBeside)
+    }
+}
+
+impl Attack {
+    pub(crate) const fn then(self, after: After) -> Attack {
+        Attack { after, ..self }
+    }
+
+    pub(crate) const fn with_files(self, files: u32) -> Attack {
+        Attack { files_max: Some(files), ..self }
+    }
 }
 
 /// An attack in progress.

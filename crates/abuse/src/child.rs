@@ -37,6 +37,10 @@ pub(crate) fn main(words: &[String]) -> ExitCode {
     let (Ok(seconds), Ok(rounds)) = (seconds.parse(), rounds.parse()) else { return ExitCode::from(2) };
     // A failure makes the measurement slightly worse, but not the attack.
     let _ = rustix::process::nice(NICE);
+    // Some attacks hold more sockets than the usual limit of a shell.
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: files.maximum, ..files };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
     let run = Arc::new(Run::new(attack, target, Duration::from_secs_f64(seconds), rounds));
     let released = Arc::clone(&run);
     std::thread::spawn(move || {

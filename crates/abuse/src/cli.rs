@@ -7,14 +7,15 @@ use std::time::Duration;
 use crate::attack::Listener;
 use crate::child::{self, server_program};
 use crate::results::Results;
-use crate::run::{self, Options};
+use crate::run::{self, Guardrails, Options};
 use crate::table::ATTACKS;
 use crate::{fuzz, overload, report};
 
 const HELP: &str = "\
-abuse run [--short] [--only NAME] [--seconds N] [--report FILE] [--server FILE]
+abuse run [--short] [--only NAME] [--seconds N] [--guardrails on|off|both] [--report FILE] [--server FILE]
     Runs the attacks whose names contain NAME, each for N seconds (5), beside probes and an administrator.
     --short decides by counts, bytes and answers alone, without a clock.
+    --guardrails on|off|both runs them with the default guardrails (on), without any, or both ways.
     --report writes a page with a chart, and beside it the results as JSON and the table as Markdown.
 abuse report FILE
     Writes page and table again from the JSON of a run.
@@ -101,6 +102,15 @@ fn listener(text: &str) -> Result<Listener, String> {
     found.ok_or_else(|| format!("expected cql, sql or http after --listener, got `{text}`"))
 }
 
+fn guardrails(text: &str) -> Result<Guardrails, String> {
+    match text {
+        "on" => Ok(Guardrails::On),
+        "off" => Ok(Guardrails::Off),
+        "both" => Ok(Guardrails::Both),
+        _ => Err(format!("expected on, off or both after --guardrails, got `{text}`")),
+    }
+}
+
 fn options(words: &[String]) -> Result<Options, String> {
     let (mut server, mut words) = (None, words.iter());
     let mut options = Options {
@@ -109,10 +119,12 @@ fn options(words: &[String]) -> Result<Options, String> {
         only: None,
         time: Duration::from_secs(5),
         report: None,
+        guardrails: Guardrails::On,
     };
     while let Some(flag) = words.next() {
         match flag.as_str() {
             "--short" => options.short = true,
+            "--guardrails" => options.guardrails = guardrails(value(flag, &mut words)?)?,
             "--only" => options.only = Some(value(flag, &mut words)?.to_owned()),
             "--seconds" => options.time = Duration::from_secs(number(flag, value(flag, &mut words)?)?),
             "--report" => options.report = Some(value(flag, &mut words)?.into()),

@@ -116,6 +116,17 @@ impl Native {
         if answer.is_error() { Err(answer) } else { Ok(()) }
     }
 
+    /// Runs a SELECT that must succeed. Returns the first column of its rows.
+    pub(crate) fn texts(&mut self, text: &str) -> Result<Vec<String>, Answer> {
+        let envelope = self.exchange(&query(text))?;
+        let Ok(Response::Rows(rows)) = envelope.response() else { return Err(label(&envelope)) };
+        let text = |row: Vec<Option<&[u8]>>| {
+            let first = row.first().copied().flatten().unwrap_or_default();
+            String::from_utf8_lossy(first).into_owned()
+        };
+        Ok(rows.iter().map(text).collect())
+    }
+
     /// Prepares a statement that must be accepted. Returns its id.
     pub(crate) fn prepare(&mut self, text: &str) -> Result<Vec<u8>, Answer> {
         let envelope = self.exchange(&Request::Prepare(Prepare { text, keyspace: None }))?;
@@ -151,7 +162,8 @@ impl Native {
         self.envelope().map(|envelope| label(&envelope))
     }
 
-    fn exchange(&mut self, request: &Request<'_>) -> Result<Envelope, Answer> {
+    /// Sends a request on stream 0 and returns the next envelope.
+    pub(crate) fn exchange(&mut self, request: &Request<'_>) -> Result<Envelope, Answer> {
         let bytes = self.encode(0, request);
         self.send(&bytes)?;
         self.envelope()

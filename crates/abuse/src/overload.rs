@@ -19,7 +19,7 @@ use crate::cpu::{self, Phase};
 use crate::memory::RESIDENT_MAX;
 use crate::report;
 use crate::results::{Load, Results};
-use crate::server::Server;
+use crate::server::{Conditions, Server};
 use crate::setup;
 use crate::target::{ADMIN, PASSWORD};
 use crate::verdict::FOREIGN_MAX;
@@ -52,7 +52,7 @@ pub(crate) struct Options {
 /// Runs the loads and prints their results. Returns missed criteria as an error.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let begun = Results::begin();
-    let mut server = Server::start_on(&options.server, "0,", crate::memory::CONFIGURED)?;
+    let mut server = Server::start(&options.server, &Conditions { cores: "0,", ..Conditions::default() })?;
     let file = std::env::temp_dir().join(format!("fairlane-overload-{}.json", std::process::id()));
     // Creates the level that the administrator alters.
     setup::make(&server.target)?;

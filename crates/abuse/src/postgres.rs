@@ -26,6 +26,8 @@ const MESSAGE_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug)]
 pub(crate) struct Postgres {
     pub(crate) stream: TcpStream,
+    /// Process id and secret of the session, for requests to cancel. Empty before login.
+    pub(crate) secret: Vec<u8>,
 }
 
 /// A message of the server.
@@ -44,7 +46,7 @@ impl Postgres {
     /// Connects as [`Postgres::open`] does, with time limit `patience` instead of [`PATIENCE`].
     pub(crate) fn open_for(target: &Target, from: Ipv4Addr, patience: Duration) -> Result<Postgres, Answer> {
         let stream = dial(target.sql, from, patience).map_err(|error| refused(&error))?;
-        Ok(Postgres { stream })
+        Ok(Postgres { stream, secret: Vec::new() })
     }
 
     /// Opens a session of a role, from the attacker's address.
@@ -72,6 +74,7 @@ impl Postgres {
                     scram.update(&message.body[4..]).map_err(invalid)?;
                     self.send(&framed(b'p', scram.message()))?;
                 }
+                (b'K', _) => self.secret = message.body,
                 (b'E', _) => return Err(message.answer().unwrap_or_else(|| Answer::new(CLOSED))),
                 (b'Z', _) => return Ok(()),
                 _ => {}
@@ -109,6 +112,21 @@ impl Postgres {
         let mut last = Answer::new(SILENCE);
         self.exchange(&query(text), |answer| last = answer)?;
         Ok(last)
+    }
+
+    /// Runs a query that must succeed. Returns the first column of its rows.
+    pub(crate) fn texts(&mut self, text: &str) -> Result<Vec<String>, Answer> {
+        let (mut texts, mut failure) = (Vec::new(), None);
+        self.send(&query(text))?;
+        loop {
+            let message = self.message()?;
+            match message.kind {
+                b'D' => texts.push(message.first_column()),
+                b'E' => failure = message.answer(),
+                b'Z' => return failure.map_or(Ok(texts), Err),
+                _ => {}
+            }
+        }
     }
 
     /// Reads up to ReadyForQuery. Every answer goes to `each`.
@@ -164,6 +182,14 @@ impl Message {
             _ => return None,
         };
         Some(Answer::new(name))
+    }
+
+    /// Returns the first column of a DataRow as text. Empty for null.
+    fn first_column(&self) -> String {
+        let length =
+            self.body.get(2..6).and_then(<[u8]>::first_chunk).map_or(0, |four| i32::from_be_bytes(*four));
+        let value = self.body.get(6..6 + usize::try_from(length).unwrap_or(0)).unwrap_or_default();
+        String::from_utf8_lossy(value).into_owned()
     }
 
     /// Returns a field of an ErrorResponse.
@@ -234,7 +260,7 @@ mod tests {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let (accepted, _) = listener.accept().expect("a connection");
         std::thread::spawn(move || serve(accepted));
-        Postgres { stream }
+        Postgres { stream, secret: Vec::new() }
     }
 
     #[test]

@@ -7,14 +7,17 @@
 //! 3. Start the attack. In the long form, probes and administrator run beside it. In the short
 //!    form, the administrator makes one round when the attack's traffic has begun, or when
 //!    everything it holds is in place.
-//! 4. After the attack, the administrator makes one more round.
+//! 4. After the attack, the administrator makes one more round. Some attacks have further checks.
+//!
+//! With `--guardrails both`, all this is done twice: with the default thresholds of all guardrails,
+//! and without any. The bounds are the same.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::admin::{Admin, once};
 use crate::answers::Answers;
-use crate::attack::Attack;
+use crate::attack::{After, Attack};
 use crate::child::Attacker;
 use crate::cpu::Phase;
 use crate::dial::FRIEND;
@@ -22,7 +25,7 @@ use crate::late::{Late, LateMonitor};
 use crate::probe::Probe;
 use crate::report;
 use crate::results::{Cpu, Entry, Phases, Reads, Results, Timing};
-use crate::server::Server;
+use crate::server::{Conditions, Server};
 use crate::setup::{self, NEIGHBOUR, WATCHER};
 use crate::table::ATTACKS;
 use crate::verdict::{Bounds, Outcome, with_clock, without_clock};
@@ -48,38 +51,47 @@ pub(crate) struct Options {
     pub(crate) time: Duration,
     /// Page of the report. The results as JSON and the table as Markdown go beside it.
     pub(crate) report: Option<PathBuf>,
+    pub(crate) guardrails: Guardrails,
 }
+
+/// Thresholds of guardrails in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guardrails {
+    /// The server's defaults.
+    On,
+    /// None.
+    Off,
+    /// A pass with each.
+    Both,
+}
+
+impl Guardrails {
+    /// Returns the passes: the setting of the server, and the mark of its results.
+    fn passes(self, program: &Path) -> Result<Vec<(String, &'static str)>, String> {
+        let on = (String::new(), "");
+        let off = || Ok::<_, String>((setup::no_guardrails(program)?, OFF_MARK));
+        Ok(match self {
+            Guardrails::On => vec![on],
+            Guardrails::Off => vec![off()?],
+            Guardrails::Both => vec![on, off()?],
+        })
+    }
+}
+
+/// Added to the names of attacks on a server without guardrails.
+pub(crate) const OFF_MARK: &str = ", off";
 
 /// Runs the attacks. Returns the failed ones as an error.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let chosen =
         |attack: &&Attack| options.only.as_ref().is_none_or(|only| attack.name.contains(only.as_str()));
-    let attacks: Vec<&Attack> = ATTACKS.iter().filter(chosen).collect();
+    let attacks: Vec<&'static Attack> = ATTACKS.iter().filter(chosen).collect();
     if attacks.is_empty() {
         return Err("no attack has such a name; `abuse list` prints all".to_owned());
     }
     let mut results = Results::begin();
-    let mut server = None;
-    for attack in attacks {
-        let mut current = match server.take() {
-            Some(server) => server,
-            None => fresh(&options.server)?,
-        };
-        let entry = if options.short {
-            short(&mut current, attack)?
-        } else {
-            long(&mut current, attack, options.time, results.cores)?
-        };
-        println!("{}", report::line(&entry));
-        if options.short && entry.reasons.is_empty() {
-            server = Some(current);
-        }
-        results.entries.push(entry);
-        // Write after each attack, so that a stopped run leaves its results.
-        if let Some(page) = &options.report {
-            results.write(&page.with_extension("json"))?;
-            report::write(&results, page)?;
-        }
+    for (guardrails, mark) in options.guardrails.passes(&options.server)? {
+        pass(options, &attacks, &guardrails, mark, &mut results)?;
     }
     let entries = &results.entries;
     let failed: Vec<&str> =
@@ -92,28 +104,100 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     Err(format!("{} of {} attacks succeeded: {}", failed.len(), entries.len(), failed.join(", ")))
 }
 
+/// Runs the attacks on servers with these guardrails.
+fn pass(
+    options: &Options,
+    attacks: &[&'static Attack],
+    guardrails: &str,
+    mark: &str,
+    results: &mut Results,
+) -> Result<(), String> {
+    let (mut server, unguarded) = (None, !guardrails.is_empty());
+    for attack in attacks {
+        let conditions = Conditions { guardrails, files_max: attack.files_max, ..Conditions::default() };
+        let mut current = match server.take().filter(|_| attack.files_max.is_none()) {
+            Some(server) => server,
+            None => fresh(&options.server, &conditions)?,
+        };
+        let is_short = options.short || attack.after.is_stop();
+        let mut entry = if is_short {
+            let time = if options.short { SHORT } else { options.time };
+            let rounds = if options.short { attack.rounds } else { u64::MAX };
+            entry(attack, &short(&mut current, attack, time, rounds)?, options.short, unguarded)
+        } else {
+            let (outcome, failures, timing) = long(&mut current, attack, options.time)?;
+            timed(entry(attack, &outcome, false, unguarded), failures, timing, results.cores)
+        };
+        entry.name += mark;
+        println!("{}", report::line(&entry));
+        let is_reused = attack.after == After::Nothing && attack.files_max.is_none();
+        if options.short && entry.reasons.is_empty() && is_reused {
+            server = Some(current);
+        }
+        results.entries.push(entry);
+        // Write after each attack, so that a stopped run leaves its results.
+        if let Some(page) = &options.report {
+            results.write(&page.with_extension("json"))?;
+            report::write(results, page)?;
+        }
+    }
+    Ok(())
+}
+
 /// Starts a server with levels, roles and tables.
-fn fresh(program: &Path) -> Result<Server, String> {
-    let server = Server::start(program)?;
+fn fresh(program: &Path, conditions: &Conditions<'_>) -> Result<Server, String> {
+    let server = Server::start(program, conditions)?;
     setup::make(&server.target).map_err(|why| format!("{why}; its log: {}", server.log()))?;
     Ok(server)
 }
 
-fn short(server: &mut Server, attack: &'static Attack) -> Result<Entry, String> {
+fn short(
+    server: &mut Server,
+    attack: &'static Attack,
+    time: Duration,
+    rounds: u64,
+) -> Result<Outcome, String> {
     server.memory.take_peak();
     let panics = server.panics();
     let target = server.target;
-    let mut attacker = Attacker::start(attack, &target, SHORT, attack.rounds)?;
+    let mut attacker = Attacker::start(attack, &target, time, rounds)?;
     attacker.ready();
     let beside = once(&target).map_err(|why| format!("{why} (beside the attack)"));
+    let stopped = (attack.after == After::StopsBeside).then(|| server.stop());
     let (answers, _) = attacker.finish();
     let mut outcome = Outcome { answers, ..Outcome::default() };
     outcome.admin = beside.err();
-    check_server(server, &mut outcome, &panics);
-    Ok(entry(attack, &outcome, true))
+    if stopped.is_some() {
+        outcome.stop = stopped.and_then(Result::err);
+        outcome.resident = server.memory.take_peak();
+        outcome.panicked = new_panic(server, &panics);
+    } else {
+        check_server(server, &mut outcome, &panics);
+        check_after(server, attack, &mut outcome);
+    }
+    Ok(outcome)
 }
 
-fn long(server: &mut Server, attack: &'static Attack, time: Duration, cores: usize) -> Result<Entry, String> {
+/// Makes the further checks of an attack.
+fn check_after(server: &mut Server, attack: &Attack, outcome: &mut Outcome) {
+    if outcome.died.is_some() {
+        return;
+    }
+    match attack.after {
+        After::Nothing | After::Replaced | After::StopsBeside => {}
+        After::Flushes => {
+            outcome.admin = outcome.admin.take().or_else(|| admin::flush(&server.target).err());
+        }
+        After::Stops => outcome.stop = server.rests().and_then(|()| server.stop()).err(),
+    }
+}
+
+/// Returns the outcome, further reasons of a failure, and the times.
+fn long(
+    server: &mut Server,
+    attack: &'static Attack,
+    time: Duration,
+) -> Result<(Outcome, Vec<String>, Timing), String> {
     let target = server.target;
     let panics = server.panics();
     let before = measured(server, || {
@@ -131,18 +215,17 @@ fn long(server: &mut Server, attack: &'static Attack, time: Duration, cores: usi
     })?;
     let mut outcome = Outcome { answers, ..Outcome::default() };
     check_server(server, &mut outcome, &panics);
+    check_after(server, attack, &mut outcome);
     let failures = visits.iter().filter(|(_, visits)| !visits.failures.is_empty());
-    let failures: Vec<String> = failures
+    let mut failures: Vec<String> = failures
         .map(|(way, visits)| format!("administrator over {way}: {}", visits.failures.summary()))
         .collect();
     let after = measured(server, || {
         std::thread::sleep(ALONE);
         Ok(0.0)
     });
-    let mut entry = entry(attack, &outcome, false);
-    entry.reasons.extend(failures);
     // The death of the server is already a reason.
-    entry.reasons.extend(after.as_ref().err().filter(|_| outcome.died.is_none()).cloned());
+    failures.extend(after.as_ref().err().filter(|_| outcome.died.is_none()).cloned());
     let after = after.unwrap_or_default();
     let timing = Timing {
         other: Phases { before: before.other, beside: beside.other, after: after.other },
@@ -153,21 +236,28 @@ fn long(server: &mut Server, attack: &'static Attack, time: Duration, cores: usi
         late_p99_ms: beside.late.quantile_ms(0.99),
         late_max_ms: beside.late.quantile_ms(1.0),
     };
+    Ok((outcome, failures, timing))
+}
+
+/// Adds reasons and times to an entry.
+fn timed(mut entry: Entry, failures: Vec<String>, timing: Timing, cores: usize) -> Entry {
     let clocked = with_clock(&timing, cores);
+    entry.reasons.extend(failures);
     entry.reasons.extend(clocked.reasons);
     entry.unclear = clocked.unclear;
     entry.timing = Some(timing);
-    Ok(entry)
+    entry
 }
 
 /// Returns an entry without times.
-fn entry(attack: &Attack, outcome: &Outcome, accepts_misses: bool) -> Entry {
+fn entry(attack: &Attack, outcome: &Outcome, accepts_misses: bool, unguarded: bool) -> Entry {
+    let bounds = Bounds { poll_units: POLL_UNITS_MAX, accepts_misses, unguarded };
     Entry {
         name: attack.name.to_owned(),
         listener: attack.listener.name().to_owned(),
         needs: attack.needs.needs().to_owned(),
         sends: attack.sends.to_owned(),
-        reasons: without_clock(attack, outcome, Bounds { poll_units: POLL_UNITS_MAX, accepts_misses }),
+        reasons: without_clock(attack, outcome, bounds),
         unclear: Vec::new(),
         resident_mib: outcome.resident >> 20,
         answers: outcome.answers.summary(),
@@ -212,6 +302,10 @@ fn check_server(server: &mut Server, outcome: &mut Outcome, panics: &[String]) {
     outcome.long_poll = server.long_poll();
     outcome.died = server.check().err();
     outcome.resident = server.memory.take_peak();
-    let now = server.panics();
-    outcome.panicked = now.get(panics.len()..).and_then(|new| new.first()).cloned();
+    outcome.panicked = new_panic(server, panics);
+}
+
+/// Returns the first panic in the log after the known ones.
+fn new_panic(server: &Server, known: &[String]) -> Option<String> {
+    server.panics().get(known.len()..)?.first().cloned()
 }

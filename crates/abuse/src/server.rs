@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::cpu;
 use crate::memory::{CONFIGURED, Watch};
 use crate::target::{PASSWORD, Target};
 
@@ -16,11 +17,37 @@ use crate::target::{PASSWORD, Target};
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest orderly stop. Then the server is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time in which the server lets statements finish when it stops, as `docs/operations.md` specifies.
+const DRAIN: Duration = Duration::from_secs(10);
+/// Time after the last client has left in which all its work must end.
+const REST_BEGINS: Duration = Duration::from_secs(1);
+/// Time in which the server must do nothing.
+const REST: Duration = Duration::from_secs(1);
+/// Most CPU in that time, seconds: timers and background work of both cores.
+const REST_CPU_MAX_S: f64 = 0.5;
 /// A certificate and its key, for tests only.
 const CERTIFICATE: &str = include_str!("../../../tests/clients/tls/certificate.pem");
 const KEY: &str = include_str!("../../../tests/clients/tls/key.pem");
 /// Numbers the folders of one process.
 static FOLDERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+/// Conditions under which a server runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Conditions<'a> {
+    /// In the syntax of `--cores`.
+    pub(crate) cores: &'a str,
+    pub(crate) memory: &'a str,
+    /// In the syntax of `--guardrails`.
+    pub(crate) guardrails: &'a str,
+    /// Most open files. `None`: the limit of this process.
+    pub(crate) files_max: Option<u32>,
+}
+
+impl Default for Conditions<'_> {
+    fn default() -> Self {
+        Conditions { cores: "2", memory: CONFIGURED, guardrails: "", files_max: None }
+    }
+}
 
 /// A running server that is ready.
 #[derive(Debug)]
@@ -32,25 +59,17 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `program` with two cores.
-    pub(crate) fn start(program: &Path) -> Result<Server, String> {
-        Server::start_with(program, CONFIGURED)
-    }
-
-    /// Starts `program` with two cores and `memory`.
-    pub(crate) fn start_with(program: &Path, memory: &str) -> Result<Server, String> {
-        Server::start_on(program, "2", memory)
-    }
-
-    /// Starts `program` with `cores`, in the syntax of `--cores`, and with `memory`.
-    pub(crate) fn start_on(program: &Path, cores: &str, memory: &str) -> Result<Server, String> {
+    /// Starts `program`.
+    pub(crate) fn start(program: &Path, conditions: &Conditions<'_>) -> Result<Server, String> {
         let number = FOLDERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("fairlane-abuse-{}-{number}", std::process::id()));
         let failed = |error: std::io::Error| format!("starting the server failed: {error}");
         std::fs::create_dir(&folder).map_err(failed)?;
         let log = File::create(folder.join("server.log")).map_err(failed)?;
-        let mut command = Command::new(program);
+        let Conditions { cores, memory, guardrails, files_max } = *conditions;
+        let mut command = limited(program, files_max);
         command.args(["serve", "--cores", cores, "--overprovisioned", "--memory", memory]);
+        command.args(["--guardrails", guardrails]);
         command.args(["--disk-probe", "off", "--shard-aware-port", "0", "--sql-listen", "127.0.0.1:0"]);
         for (name, content) in [("certificate.pem", CERTIFICATE), ("key.pem", KEY)] {
             std::fs::write(folder.join(name), content).map_err(failed)?;
@@ -86,6 +105,34 @@ impl Server {
         drop(child.wait());
         drop(std::fs::remove_dir_all(&folder));
         Err(format!("the server did not get ready: {log}"))
+    }
+
+    /// Checks that the server does nothing without clients.
+    pub(crate) fn rests(&self) -> Result<(), String> {
+        std::thread::sleep(REST_BEGINS);
+        let before = cpu::of_process(self.pid());
+        std::thread::sleep(REST);
+        let used_s = cpu::of_process(self.pid()) - before;
+        if used_s <= REST_CPU_MAX_S {
+            return Ok(());
+        }
+        Err(format!("{used_s:.1} s of CPU in {} s without clients", REST.as_secs()))
+    }
+
+    /// Sends SIGTERM. The error is a stop that takes longer than [`DRAIN`] and files need, or the
+    /// status of a failed one.
+    pub(crate) fn stop(&mut self) -> Result<(), String> {
+        self.check()?;
+        kill_process(Pid::from_child(&self.child), Signal::TERM).map_err(|error| error.to_string())?;
+        let stopping = Instant::now();
+        while stopping.elapsed() < DRAIN + STOP_TIMEOUT {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(_)) => return self.check().map_err(|why| format!("the stop failed: {why}")),
+                _ => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        Err(format!("it did not end in {} s after SIGTERM", (DRAIN + STOP_TIMEOUT).as_secs()))
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -129,6 +176,15 @@ impl Server {
     pub(crate) fn log(&self) -> String {
         tail(&self.folder.join("server.log"))
     }
+}
+
+/// Returns the command of `program`, with a limit of open files. The shell replaces itself by the
+/// program, so that the process id is the server's.
+fn limited(program: &Path, files_max: Option<u32>) -> Command {
+    let Some(files) = files_max else { return Command::new(program) };
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]).arg(program);
+    command
 }
 
 impl Drop for Server {

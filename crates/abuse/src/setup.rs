@@ -1,10 +1,13 @@
 //! Levels, roles and tables of a run, created by the administrator on a fresh server.
 
+use std::path::Path;
+
 use wire::{Compression, Execute, QueryParams, Request, Value, ValuesBuf};
 
 use crate::answers::Answer;
 use crate::dial::FRIEND;
 use crate::native::Native;
+use crate::server::{Conditions, Server};
 use crate::target::{ADMIN, PASSWORD, Target};
 
 /// Role of the probe in another level than the attackers'.
@@ -62,6 +65,15 @@ pub(crate) fn make(target: &Target) -> Result<(), String> {
     fill(target, "INSERT INTO yard.t (k, v) VALUES (?, ?)", None, PROBE_ROWS, 100)?;
     fill(target, "INSERT INTO yard.w (k, c, v) VALUES (?, ?, ?)", Some(1), WIDE_ROWS, 1_000)?;
     fill(target, "INSERT INTO yard.big (k, v) VALUES (?, ?)", None, BIG_ROWS, 64_000)
+}
+
+/// Returns the setting `--guardrails` without any threshold, for the guardrails that the server has.
+pub(crate) fn no_guardrails(program: &Path) -> Result<String, String> {
+    let server = Server::start(program, &Conditions::default())?;
+    let text = "SELECT name FROM system.guardrails";
+    let names = admin(&server.target).and_then(|mut admin| admin.texts(text));
+    let names = names.map_err(|answer| failed(text, &answer))?;
+    Ok(names.iter().map(|name| format!("{name}=0:0")).collect::<Vec<_>>().join(","))
 }
 
 /// Opens a session of the administrator.

@@ -54,6 +54,8 @@ pub(crate) enum Role {
     Rude,
     /// May read the keyspace `yard`, in a level of one statement at a time.
     Narrow,
+    /// May do anything. Attacks by what its scripts do, not by its rights.
+    Superuser,
     /// As [`Role::LoginOnly`]. Separate, because the attack destroys its password.
     Forger,
     /// As [`Role::LoginOnly`]. Separate, because it changes its password and must not be locked
@@ -68,6 +70,7 @@ impl Role {
             Role::LoginOnly => "nobody",
             Role::Rude => "rude",
             Role::Narrow => "narrow",
+            Role::Superuser => ADMIN,
             Role::Forger => "forger",
             Role::Changer => "changer",
         }
@@ -80,6 +83,7 @@ impl Role {
             Role::LoginOnly | Role::Forger | Role::Changer => "a login",
             Role::Rude => "rights on one keyspace",
             Role::Narrow => "SELECT, level with one slot",
+            Role::Superuser => "a superuser",
         }
     }
 }

@@ -140,11 +140,21 @@ pub(crate) fn deep(run: &Run) -> Result<(), Answer> {
 }
 
 fn batch(native: &mut Native, kind: BatchKind, statements: usize, condition: &str) -> Vec<u8> {
+    text_batch(native, kind, statements, |n| format!("INSERT INTO yard.b (id) VALUES ({n}){condition}"))
+}
+
+/// Encodes a batch of `count` statements as text.
+pub(super) fn text_batch(
+    native: &mut Native,
+    kind: BatchKind,
+    count: usize,
+    each: impl Fn(usize) -> String,
+) -> Vec<u8> {
     let mut entries = BatchBuf::new();
-    for n in 0..statements {
-        let text = format!("INSERT INTO yard.b (id) VALUES ({n}){condition}");
+    for n in 0..count {
+        let text = each(n);
         let entry = BatchEntry { statement: Statement::Text(&text), values: Values::default() };
-        entries.push(entry).expect("60,000 statements fit");
+        entries.push(entry).expect("at most 65,535 statements fit");
     }
     native.encode(0, &Request::Batch(Batch::new(kind, &entries, BatchParams::default())))
 }

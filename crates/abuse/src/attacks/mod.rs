@@ -1,14 +1,24 @@
 //! Attacks by listener and subject. [`crate::table`] lists them.
 
+pub(crate) mod cql_answers;
 pub(crate) mod cql_frames;
 pub(crate) mod cql_load;
 pub(crate) mod cql_login;
+pub(crate) mod cql_pieces;
 pub(crate) mod cql_statements;
+pub(crate) mod crowds;
+pub(crate) mod extremes;
 pub(crate) mod http;
+pub(crate) mod rights;
+pub(crate) mod schema_growth;
+mod segments;
+pub(crate) mod sql_gathering;
 pub(crate) mod sql_login;
+pub(crate) mod sql_planning;
 pub(crate) mod sql_sessions;
 pub(crate) mod sql_statements;
 pub(crate) mod together;
+pub(crate) mod unfair;
 
 use std::net::TcpStream;
 

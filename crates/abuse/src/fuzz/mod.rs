@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::attack::Listener;
-use crate::server::Server;
+use crate::server::{Conditions, Server};
 use crate::setup;
 
 /// Configured memory of the server. It is small, so that unaccounted memory is found soon.
@@ -96,7 +96,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let mut next = 0;
     let runs = |next: u64| next < options.sessions && started.elapsed() < options.time;
     while runs(next) && faults.len() < FAULTS_MAX {
-        let mut server = Server::start_with(&options.server, MEMORY)?;
+        let mut server =
+            Server::start(&options.server, &Conditions { memory: MEMORY, ..Conditions::default() })?;
         setup::make(&server.target)?;
         server.memory.take_peak();
         let (first, mut checked) = (next, next);
