@@ -65,7 +65,9 @@ pub(crate) enum After {
     Replaced,
     /// Writes and flushes succeed again. The next attack gets another server.
     Flushes,
-    /// Without clients the server uses no CPU, and it stops in time.
+    /// Without clients the server uses no CPU.
+    Rests,
+    /// The same, and it stops in time.
     Stops,
     /// The server stops in time while the attack goes on.
     StopsBeside,

@@ -130,7 +130,7 @@ fn pass(
         };
         entry.name += mark;
         println!("{}", report::line(&entry));
-        let is_reused = attack.after == After::Nothing && attack.files_max.is_none();
+        let is_reused = matches!(attack.after, After::Nothing | After::Rests) && attack.files_max.is_none();
         if options.short && entry.reasons.is_empty() && is_reused {
             server = Some(current);
         }
@@ -188,6 +188,7 @@ fn check_after(server: &mut Server, attack: &Attack, outcome: &mut Outcome) {
         After::Flushes => {
             outcome.admin = outcome.admin.take().or_else(|| admin::flush(&server.target).err());
         }
+        After::Rests => outcome.stop = server.rests().err(),
         After::Stops => outcome.stop = server.rests().and_then(|()| server.stop()).err(),
     }
 }

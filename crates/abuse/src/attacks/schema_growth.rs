@@ -140,13 +140,15 @@ pub(crate) fn many_roles(run: &Run) -> Result<(), Answer> {
         IN_FLIGHT,
         |native, stream| {
             n += 1;
-            let (role, level) = (long(n / 6, ROLE_BYTES), long(n / 6, ROLE_BYTES));
+            // Roles and levels that were requested this many rounds before exist by now.
+            let (made, old) = (long(n / 6, ROLE_BYTES), long((n / 6).saturating_sub(30), ROLE_BYTES));
+            let older = long((n / 6).saturating_sub(60), ROLE_BYTES);
             let text = match n % 6 {
-                0 => format!("CREATE ROLE IF NOT EXISTS {role} WITH LOGIN = false"),
-                1 => format!("CREATE SERVICE LEVEL IF NOT EXISTS {level} WITH shares = 10"),
-                2 => format!("GRANT SELECT ON KEYSPACE yard TO {role}"),
-                3 => format!("GRANT {role} TO {}", long(n / 6 + 1, ROLE_BYTES)),
-                4 => format!("ATTACH SERVICE LEVEL {level} TO {role}"),
+                0 => format!("CREATE ROLE IF NOT EXISTS {made} WITH LOGIN = false"),
+                1 => format!("CREATE SERVICE LEVEL IF NOT EXISTS {made} WITH shares = 10"),
+                2 => format!("GRANT SELECT ON KEYSPACE yard TO {old}"),
+                3 => format!("GRANT {older} TO {old}"),
+                4 => format!("ATTACH SERVICE LEVEL {old} TO {old}"),
                 _ => ["LIST ROLES", "LIST ALL SERVICE LEVELS", "LIST ALL PERMISSIONS"][n / 6 % 3].to_owned(),
             };
             run.round().then(|| native.encode(stream, &query(&text)))

@@ -74,6 +74,38 @@ pub(crate) fn substitution(run: &Run) -> Result<(), Answer> {
     spread(run, CLIENTS, &chains.chain(nests).collect::<Vec<_>>())
 }
 
+/// Expressions that mention the value below once, until a rule of the planner repeats it.
+const EXPANDED: [&str; 20] = [
+    "coalesce(a, 1)",
+    "nullif(a, 1)",
+    "nvl(a, 2)",
+    "nvl2(a, 1, 2)",
+    "(a BETWEEN 1 AND 5)::int",
+    "(a IN (1, 2, 3))::int",
+    "(a NOT IN (1, 2))::int",
+    "CASE a WHEN 1 THEN 2 WHEN 3 THEN 4 WHEN 5 THEN 6 ELSE 7 END",
+    "greatest(a, 1)",
+    "(a IS DISTINCT FROM 1)::int",
+    "(NOT (a BETWEEN SYMMETRIC 5 AND 1))::int",
+    "a / 2",
+    "a::smallint",
+    "round(a::numeric, 1)::int",
+    "(a::text || 'x' LIKE '1%')::int",
+    "((a > 1) = true)::int",
+    "(a = ANY (ARRAY[1, 2, 3]))::int",
+    "date_part('day', to_timestamp(a))::int",
+    "length(overlay(a::text PLACING 'x' FROM 1))",
+    "((a, 1) IN ((1, 1), (2, 2)))::int",
+];
+
+/// Chains each of these expressions, which are merged into one before they are repeated.
+pub(crate) fn expansion(run: &Run) -> Result<(), Answer> {
+    let forms = [(30, ""), (24, "WHERE a IS NOT NULL"), (45, "")];
+    let texts =
+        EXPANDED.iter().zip(forms.iter().cycle()).map(|(item, (depth, rest))| chained(*depth, item, rest));
+    spread(run, CLIENTS, &texts.collect::<Vec<_>>())
+}
+
 /// Pushes filters, orders, groups and windows through projections that double.
 pub(crate) fn pushed_filters(run: &Run) -> Result<(), Answer> {
     let chain = |depth: usize, name: &str| {
@@ -120,6 +152,33 @@ pub(crate) fn doubled_tables(run: &Run) -> Result<(), Answer> {
         }),
         tree,
     ];
+    spread(run, CLIENTS, &texts)
+}
+
+/// Runs plans that are deep rather than wide: chains of tables, joins, set operations and operators
+/// that no rule flattens. They end the stack if nothing bounds their depth.
+pub(crate) fn deep(run: &Run) -> Result<(), Answer> {
+    let cycle = |count: usize, links: &[&str]| {
+        (0..count).map(|n| links[n % links.len()].replace('$', &n.to_string())).collect::<String>()
+    };
+    let mut texts = Vec::new();
+    for n in [45, 400, 3_000] {
+        texts.push(chained(n, "a + 1", ""));
+        texts.push(chained(n, "a + 1", "ORDER BY a LIMIT 5"));
+        texts.push(chained(n, "sum(a) OVER (ORDER BY a)", ""));
+        let sets = [" UNION SELECT $", " EXCEPT SELECT $", " INTERSECT SELECT $"];
+        texts.push(format!("SELECT 1{}", cycle(n, &sets)));
+        let joins =
+            [" LEFT JOIN generate_series(1, 2) AS t$(a) ON t$.a = t.a", " CROSS JOIN (SELECT $) AS t$"];
+        texts.push(format!("SELECT 1 FROM generate_series(1, 2) AS t(a){}", cycle(n, &joins)));
+        let operators =
+            [" + a", " * 2", " - a", " || 'x'", " = a", " AND a > 1", " OR a IS NULL", " IS TRUE"];
+        texts.push(format!("SELECT a{} FROM ({ROW}) AS t", cycle(2 * n, &operators)));
+        texts.push(format!(
+            "SELECT a FROM ({ROW}) AS t WHERE a > 1{}",
+            cycle(2 * n, &[" AND a > $", " OR a < $"])
+        ));
+    }
     spread(run, CLIENTS, &texts)
 }
 
