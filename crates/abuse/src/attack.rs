@@ -46,7 +46,7 @@ pub(crate) struct Attack {
     pub(crate) sends: &'static str,
     /// Accepted labels: the answers of a hardened server. Any other label fails the attack.
     pub(crate) expected: &'static [&'static str],
-    /// Rounds of the short form. Each attack defines its round.
+    /// Rounds of the short form. Each attack defines its round. 0: only the long form has it.
     pub(crate) rounds: u64,
     /// True if the attack holds sockets, frames or answers instead of sending continuously.
     pub(crate) holds: bool,

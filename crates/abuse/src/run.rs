@@ -85,7 +85,8 @@ pub(crate) const OFF_MARK: &str = ", off";
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let chosen =
         |attack: &&Attack| options.only.as_ref().is_none_or(|only| attack.name.contains(only.as_str()));
-    let attacks: Vec<&'static Attack> = ATTACKS.iter().filter(chosen).collect();
+    let is_run = |attack: &&Attack| attack.rounds > 0 || !options.short;
+    let attacks: Vec<&'static Attack> = ATTACKS.iter().filter(chosen).filter(is_run).collect();
     if attacks.is_empty() {
         return Err("no attack has such a name; `abuse list` prints all".to_owned());
     }

@@ -9,6 +9,8 @@ use crate::postgres::{Postgres, bind, execute, framed, parse};
 
 /// Sessions that run such statements at once.
 const CLIENTS: usize = 3;
+/// Time limit of the sessions. Long enough to gather gigabytes.
+const TIMEOUT: &str = "SET statement_timeout = 2000";
 /// Sessions that hold suspended portals, and the portals of each.
 const SESSIONS: usize = 24;
 const PORTALS: usize = 12;
@@ -46,7 +48,7 @@ pub(crate) fn aggregates(run: &Run) -> Result<(), Answer> {
         "SELECT bit_xor(DISTINCT x), count(DISTINCT (x, x + 1)) FROM LONG",
         "SELECT array_agg(x), string_agg(w, '') FROM WIDE GROUP BY CUBE (x, w)",
     ]);
-    spread(run, CLIENTS, &all)
+    spread(run, CLIENTS, TIMEOUT, &all)
 }
 
 /// Runs windows over everything, and windows whose frames hold everything.
@@ -67,7 +69,7 @@ pub(crate) fn windows(run: &Run) -> Result<(), Answer> {
         "SELECT max(w) OVER (), min(w) OVER (ORDER BY x DESC) FROM WIDE",
         "SELECT count(n) FROM (SELECT nth_value(w, 1000000) OVER (ORDER BY x RANGE BETWEEN 2000000 PRECEDING AND 2000000 FOLLOWING) AS n FROM WIDE) AS u",
     ]);
-    spread(run, CLIENTS, &all)
+    spread(run, CLIENTS, TIMEOUT, &all)
 }
 
 /// Runs functions and operators whose results are a megabyte in each row of a batch.
@@ -98,7 +100,7 @@ pub(crate) fn growing_rows(run: &Run) -> Result<(), Answer> {
     all.push(format!("SELECT count(row({})) FROM {WIDE}", many("w", 1_000)));
     all.push(format!("SELECT max(cardinality(array_concat({}))) FROM {WIDE}", many("ARRAY[w, w]", 300)));
     all.push(format!("SELECT greatest({}) FROM {WIDE}", many("w || 'a'", 500)));
-    spread(run, CLIENTS, &all)
+    spread(run, CLIENTS, TIMEOUT, &all)
 }
 
 /// Gathers wide values by joins, subqueries, sets and recursion.
@@ -131,7 +133,7 @@ pub(crate) fn joins(run: &Run) -> Result<(), Answer> {
             .replace(&format!("{WIDE}_R"), &format!("{source} AS r"))
     };
     let all: Vec<String> = all.into_iter().map(named).map(|text| text.replace("AS t(x) AS", "AS")).collect();
-    spread(run, CLIENTS, &all)
+    spread(run, CLIENTS, TIMEOUT, &all)
 }
 
 /// Fetches one row of each of 288 portals, whose batches have megabytes, and leaves them suspended.

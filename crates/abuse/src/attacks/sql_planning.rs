@@ -25,11 +25,11 @@ const CANCELLED_MAX: Duration = Duration::from_secs(1);
 const ROW: &str = "SELECT value AS a FROM generate_series(1, 1)";
 
 /// Runs the texts in turn on `clients` sessions, each beginning with another one.
-pub(super) fn spread(run: &Run, clients: usize, texts: &[String]) -> Result<(), Answer> {
+pub(super) fn spread(run: &Run, clients: usize, limit: &str, texts: &[String]) -> Result<(), Answer> {
     on_threads(clients, |thread| {
         let mut own = texts.to_vec();
         own.rotate_left(thread * texts.len() / clients);
-        sql_rounds(run, &[TIMEOUT], &own)
+        sql_rounds(run, &[limit], &own)
     })
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn substitution(run: &Run) -> Result<(), Answer> {
     let depths = [22, 55, 30, 16, 40];
     let chains = DOUBLING.iter().zip(depths.iter().cycle()).map(|(item, depth)| chained(*depth, item, ""));
     let nests = DOUBLING.iter().step_by(4).map(|item| nested(10, item, ""));
-    spread(run, CLIENTS, &chains.chain(nests).collect::<Vec<_>>())
+    spread(run, CLIENTS, TIMEOUT, &chains.chain(nests).collect::<Vec<_>>())
 }
 
 /// Expressions that mention the value below once, until a rule of the planner repeats it.
@@ -103,7 +103,7 @@ pub(crate) fn expansion(run: &Run) -> Result<(), Answer> {
     let forms = [(30, ""), (24, "WHERE a IS NOT NULL"), (45, "")];
     let texts =
         EXPANDED.iter().zip(forms.iter().cycle()).map(|(item, (depth, rest))| chained(*depth, item, rest));
-    spread(run, CLIENTS, &texts.collect::<Vec<_>>())
+    spread(run, CLIENTS, TIMEOUT, &texts.collect::<Vec<_>>())
 }
 
 /// Pushes filters, orders, groups and windows through projections that double.
@@ -129,7 +129,7 @@ pub(crate) fn pushed_filters(run: &Run) -> Result<(), Answer> {
             "WITH {l} SELECT x FROM generate_series(1, 9) AS t(x) WHERE x IN (SELECT a FROM l26 WHERE a < x)"
         ),
     ];
-    spread(run, CLIENTS, &texts)
+    spread(run, CLIENTS, TIMEOUT, &texts)
 }
 
 /// Uses each of 40 common table expressions twice in the next.
@@ -152,7 +152,7 @@ pub(crate) fn doubled_tables(run: &Run) -> Result<(), Answer> {
         }),
         tree,
     ];
-    spread(run, CLIENTS, &texts)
+    spread(run, CLIENTS, TIMEOUT, &texts)
 }
 
 /// Runs plans that are deep rather than wide: chains of tables, joins, set operations and operators
@@ -179,7 +179,7 @@ pub(crate) fn deep(run: &Run) -> Result<(), Answer> {
             cycle(2 * n, &[" AND a > $", " OR a < $"])
         ));
     }
-    spread(run, CLIENTS, &texts)
+    spread(run, CLIENTS, TIMEOUT, &texts)
 }
 
 /// Groups by CUBE, ROLLUP and GROUPING SETS of up to 2^60 sets.
@@ -197,7 +197,7 @@ pub(crate) fn grouping_sets(run: &Run) -> Result<(), Answer> {
         format!("SELECT {0}, grouping(c0) {from} GROUP BY CUBE ({0})", columns(13)),
         format!("SELECT count(DISTINCT c0), count(DISTINCT c1) {from} GROUP BY CUBE ({})", columns(11)),
     ];
-    spread(run, CLIENTS, &texts)
+    spread(run, CLIENTS, TIMEOUT, &texts)
 }
 
 /// Joins 30 to 120 tables, in chains and each with each, and selects wildcards over them.
@@ -223,7 +223,7 @@ pub(crate) fn many_joins(run: &Run) -> Result<(), Answer> {
         format!("SELECT {}t0.* FROM yard.t AS t0, yard.w AS t1 LIMIT 1", "t0.*, t1.*, ".repeat(2_000)),
         format!("SELECT 1 FROM {} WHERE t0.k IN (SELECT k FROM yard.t) LIMIT 1", tables(40).join(", ")),
     ];
-    spread(run, CLIENTS, &texts)
+    spread(run, CLIENTS, TIMEOUT, &texts)
 }
 
 /// Lets the planner compute large constants, compile large patterns, and combine long conditions.
@@ -259,7 +259,7 @@ pub(crate) fn constants(run: &Run) -> Result<(), Answer> {
         ),
         format!("SELECT x{} {from}", " + 1 - x".repeat(7_000)),
     ];
-    spread(run, CLIENTS, &texts)
+    spread(run, CLIENTS, TIMEOUT, &texts)
 }
 
 /// Explains plans that double, at every step of the planner.
@@ -278,7 +278,7 @@ pub(crate) fn explained(run: &Run) -> Result<(), Answer> {
             ]
         })
         .collect();
-    spread(run, CLIENTS, &texts)
+    spread(run, CLIENTS, TIMEOUT, &texts)
 }
 
 /// Parses statements that double, and describes them, and never executes them.
