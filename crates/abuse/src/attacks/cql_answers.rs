@@ -53,7 +53,7 @@ pub(super) fn spread(run: &Run, forms: &[Form]) -> Result<(), Answer> {
     on_threads(CLIENTS, |thread| {
         let compression = if thread % 2 == 0 { Compression::Lz4 } else { Compression::None };
         let mut native = Native::login(&run.target, run.role, compression)?;
-        for (text, prepared, page_size) in forms.iter().cycle().skip(thread * forms.len() / CLIENTS) {
+        for (text, prepared, page_size) in forms.iter().cycle().skip(thread).step_by(CLIENTS) {
             if !run.round() {
                 break;
             }
