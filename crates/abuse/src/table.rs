@@ -39,6 +39,8 @@ const CQL_RUNS_OR_IS_REJECTED: &[&str] = &[
     "error 0x2000",
     "error 0x2400",
     "error 0x1100",
+    // A prepared statement that is too large to keep.
+    "error 0x2500",
 ];
 
 /// Answers to such a statement of SQL that plans or gathers much: as [`RUNS_OR_IS_REJECTED`], or
@@ -261,7 +263,10 @@ pub(crate) const ATTACKS: &[Attack] = &[
         &["rows", "error 0x000A", "closed"], (7, SENDS), cql_pieces::small_segments),
     attack("cql-option-maps", (Listener::Cql, Role::Rude),
         "maps of 60,000 options, and payloads of 60,000 entries",
-        &["rows", "schema changed", "void", "error 0x2200", "error 0x2300", "error 0x2000", "error 0x2100", "error 0x1001"],
+        &[
+            "rows", "schema changed", "void", "error 0x2200", "error 0x2300", "error 0x2000", "error 0x2100",
+            "error 0x1001",
+        ],
         (10, SENDS), cql_pieces::options),
     attack("cql-many-columns", (Listener::Cql, Role::Rude),
         "tables with 2,000 and 20,000 columns, all of them named",

@@ -253,7 +253,8 @@ const SHAPES: [&str; 30] = [
     "SELECT count(*) FROM A JOIN B USING (x) JOIN C USING (x)",
     "SELECT unnest(ARRAY[x, NULL]) FROM A LIMIT 3",
     "WITH RECURSIVE r(x) AS (SELECT x FROM A UNION SELECT r.x FROM r, B WHERE r.x = b.x) SELECT count(*) FROM r",
-    "SELECT count(*) FROM (SELECT x FROM A ORDER BY x) AS o JOIN (SELECT x, row_number() OVER () AS n FROM B) AS p ON o.x = p.n",
+    "SELECT count(*) FROM (SELECT x FROM A ORDER BY x) AS o JOIN (SELECT x, row_number() OVER () AS n FROM \
+     B) AS p ON o.x = p.n",
     "SELECT count(*) FROM A JOIN B ON a.x = b.x AND a.x > b.x OR a.x IS NULL",
     "SELECT max(x) FROM A HAVING count(*) > 5",
     "SELECT count(*) FROM A AS one, A AS two WHERE one.x = two.x AND one.x = ANY (ARRAY[1, NULL])",

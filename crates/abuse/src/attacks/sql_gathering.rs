@@ -43,7 +43,8 @@ pub(crate) fn aggregates(run: &Run) -> Result<(), Answer> {
         "SELECT count(DISTINCT x), count(DISTINCT x + 1), count(DISTINCT x * 2) FROM LONG",
         "SELECT count(DISTINCT w), sum(DISTINCT x) FROM WIDE",
         "SELECT max(cardinality(a)) FROM (SELECT x % 1000000 AS g, array_agg(x) AS a FROM LONG GROUP BY g) AS u",
-        "SELECT count(*) FROM (SELECT x % 3000000 AS g, median(x), max(w), first_value(w ORDER BY x) FROM WIDE GROUP BY g) AS u",
+        "SELECT count(*) FROM (SELECT x % 3000000 AS g, median(x), max(w), first_value(w ORDER BY x) FROM \
+         WIDE GROUP BY g) AS u",
         "SELECT max(w), min(w), last_value(w ORDER BY w) FROM WIDE",
         "SELECT count(*) FROM (SELECT w, count(*) FROM WIDE GROUP BY w) AS u",
         "SELECT array_agg(x), string_agg(w, '') FROM WIDE GROUP BY CUBE (x, w)",
@@ -56,16 +57,21 @@ pub(crate) fn windows(run: &Run) -> Result<(), Answer> {
     let all = texts(&[
         "SELECT count(n) FROM (SELECT lead(w, 2000000) OVER (ORDER BY x) AS n FROM WIDE) AS u",
         "SELECT max(length(a)) FROM (SELECT string_agg(w, ',') OVER (ORDER BY x) AS a FROM WIDE) AS u",
-        "SELECT max(cardinality(a)) FROM (SELECT array_agg(x) OVER (ORDER BY x ROWS BETWEEN 100000 PRECEDING AND 100000 FOLLOWING) AS a FROM LONG) AS u",
-        "SELECT count(n) FROM (SELECT nth_value(w, 1000000) OVER (ORDER BY x RANGE BETWEEN 2000000 PRECEDING AND 2000000 FOLLOWING) AS n FROM WIDE) AS u",
+        "SELECT max(cardinality(a)) FROM (SELECT array_agg(x) OVER (ORDER BY x ROWS BETWEEN 100000 \
+         PRECEDING AND 100000 FOLLOWING) AS a FROM LONG) AS u",
+        "SELECT count(n) FROM (SELECT nth_value(w, 1000000) OVER (ORDER BY x RANGE BETWEEN 2000000 \
+         PRECEDING AND 2000000 FOLLOWING) AS n FROM WIDE) AS u",
         "SELECT max(cardinality(a)) FROM (SELECT array_agg(x) OVER (ORDER BY x) AS a FROM LONG) AS u",
         "SELECT count(n) FROM (SELECT sum(x) OVER () AS n FROM LONG) AS u",
         "SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY w) AS n FROM WIDE) AS u",
         "SELECT max(n) FROM (SELECT rank() OVER (PARTITION BY x % 2 ORDER BY w DESC) AS n FROM WIDE) AS u",
-        "SELECT count(n) FROM (SELECT first_value(w) OVER (ORDER BY x ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS n FROM WIDE) AS u",
+        "SELECT count(n) FROM (SELECT first_value(w) OVER (ORDER BY x ROWS BETWEEN UNBOUNDED PRECEDING AND \
+         UNBOUNDED FOLLOWING) AS n FROM WIDE) AS u",
         "SELECT count(n) FROM (SELECT lag(w, 2147483647) OVER (ORDER BY x) AS n FROM WIDE) AS u",
-        "SELECT count(n) FROM (SELECT ntile(7) OVER (ORDER BY w) AS n, percent_rank() OVER (ORDER BY x) FROM WIDE) AS u",
-        "SELECT count(n) FROM (SELECT median(x) OVER (ORDER BY x ROWS BETWEEN 1000000 PRECEDING AND CURRENT ROW) AS n FROM LONG) AS u",
+        "SELECT count(n) FROM (SELECT ntile(7) OVER (ORDER BY w) AS n, percent_rank() OVER (ORDER BY x) \
+         FROM WIDE) AS u",
+        "SELECT count(n) FROM (SELECT median(x) OVER (ORDER BY x ROWS BETWEEN 1000000 PRECEDING AND CURRENT \
+         ROW) AS n FROM LONG) AS u",
         "SELECT count(n) FROM (SELECT count(*) OVER (PARTITION BY w) AS n FROM WIDE) AS u",
         "SELECT max(w) OVER (), min(w) OVER (ORDER BY x DESC) FROM WIDE",
     ]);
@@ -77,7 +83,8 @@ pub(crate) fn growing_rows(run: &Run) -> Result<(), Answer> {
     let many = |item: &str, count: usize| vec![item; count].join(", ");
     let mut all = texts(&[
         "SELECT max(length(repeat(x::text, 200000))) FROM LONG",
-        "SELECT max(length(regexp_replace(w, 'x', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx', 'g'))) FROM WIDE",
+        "SELECT max(length(regexp_replace(w, 'x', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx', \
+         'g'))) FROM WIDE",
         "SELECT max(length(array_to_string(array_repeat(w, 1000), ','))) FROM WIDE",
         "SELECT max(cardinality(regexp_split_to_array(w, ''))) FROM WIDE",
         "SELECT max(cardinality(string_to_array(w, NULL))), max(cardinality(string_to_array(w, 'x'))) FROM WIDE",
@@ -120,10 +127,14 @@ pub(crate) fn joins(run: &Run) -> Result<(), Answer> {
         "SELECT count(*) FROM (SELECT w FROM WIDE ORDER BY w LIMIT 2000000) AS u",
         "SELECT x, (SELECT max(w) FROM WIDE) FROM LONG WHERE x IN (SELECT x FROM WIDE)",
         "SELECT count(*) FROM LONG AS a JOIN LONG AS b ON a.x = b.x",
-        "WITH RECURSIVE r(a) AS (SELECT repeat('x', 1000) UNION ALL SELECT a || a FROM r) SELECT max(length(a)) FROM r",
-        "WITH RECURSIVE r(a) AS (SELECT 1 UNION ALL SELECT a + v FROM r, (VALUES (1), (2), (3)) AS v(v)) SELECT count(*) FROM r",
-        "WITH RECURSIVE r(a) AS (SELECT 1 UNION SELECT a + v FROM r, generate_series(1, 1000) AS v(v)) SELECT count(*) FROM r",
-        "WITH RECURSIVE r(a) AS (SELECT ARRAY[1] UNION ALL SELECT array_concat(a, a) FROM r) SELECT max(cardinality(a)) FROM r",
+        "WITH RECURSIVE r(a) AS (SELECT repeat('x', 1000) UNION ALL SELECT a || a FROM r) SELECT \
+         max(length(a)) FROM r",
+        "WITH RECURSIVE r(a) AS (SELECT 1 UNION ALL SELECT a + v FROM r, (VALUES (1), (2), (3)) AS v(v)) \
+         SELECT count(*) FROM r",
+        "WITH RECURSIVE r(a) AS (SELECT 1 UNION SELECT a + v FROM r, generate_series(1, 1000) AS v(v)) \
+         SELECT count(*) FROM r",
+        "WITH RECURSIVE r(a) AS (SELECT ARRAY[1] UNION ALL SELECT array_concat(a, a) FROM r) SELECT \
+         max(cardinality(a)) FROM r",
         "WITH big AS (SELECT w FROM WIDE) SELECT count(*) FROM big AS l, big AS r WHERE l.w = r.w || 'a'",
     ]);
     let named = |text: String| {
