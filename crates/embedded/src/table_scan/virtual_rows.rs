@@ -26,7 +26,8 @@ struct VirtualBatches {
     stream: Option<(RowChunks, Vec<VirtualRow>)>,
     /// Rows to return, at most.
     limit: usize,
-    /// Range of rows still to return; `None` until the rows are built.
+    /// Range of rows still to return; `None` until the rows are built. Of streamed rows it is known
+    /// at their end only.
     left: Option<Range<usize>>,
     batch_rows: usize,
 }
@@ -117,6 +118,9 @@ impl VirtualBatches {
         lanes::heavy_yield().await;
         if self.stream.is_some() {
             let rows = self.streamed_rows().await;
+            if rows.is_empty() {
+                self.left = Some(0..0);
+            }
             return self.batch_of(&rows);
         }
         let all = self.rows.get().await?;
