@@ -10,7 +10,8 @@
 //!    record that is not flushed and the last one that was durable (`replay.rs`).
 //! 5. Remove log segments and table files that nothing names, left by a crash, if they are proven to
 //!    be superseded. Move others aside (`leftovers.rs`). Nothing is removed before all of the above
-//!    is known to be intact. On a full disk this frees space for the rest.
+//!    is known to be intact. On a full disk this frees space for the rest. Then write the mark if a
+//!    crash came between the first edit of the manifest and the mark.
 //! 6. Create a new segment, and name it in the manifest (`shard/open.rs`).
 //!
 //! Steps 1 to 5 need no disk space, so a shard on a full disk can be read.
@@ -91,6 +92,9 @@ pub(crate) async fn recover(
     if let Some(files) = &files {
         let above = clear(&**env, &dir, files, options).await?;
         manifest.next_file = manifest.next_file.max(above);
+        if let Some(versions) = versions.as_ref().filter(|_| files.awaits_mark()) {
+            write_first_mark(&mark.0, manifest.stamp, versions).await?;
+        }
     }
     state.counts.replayed = recovery.records;
     let manifest = (manifest, versions, Some(mark));
@@ -143,6 +147,15 @@ async fn resume_manifest(
     let facts = known.unwrap_or(Facts { shard, stamp, edit: last, chain, durable });
     let mark = Mark::new(env.clone(), dir.to_owned(), files.mark_count(), facts);
     Ok(Resumed { manifest, versions, mark: (mark, last) })
+}
+
+/// Writes the mark of a shard that crashed before it had one. Otherwise a crash between the next edit
+/// and the mark would look like the loss of the mark. Does nothing on a full disk.
+async fn write_first_mark(mark: &Mark, stamp: u64, versions: &Versions) -> Result<(), StorageError> {
+    match mark.state_edit(stamp, versions.last, versions.chain).await {
+        Err(error) if !error.is_full() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Removes or moves aside table files that nothing names, and a mark that is not valid. Returns a

@@ -130,6 +130,11 @@ impl ShardFiles {
         self.mark.facts().copied().filter(|facts| facts.stamp == self.history.manifest.stamp)
     }
 
+    /// Returns true if a crash came between the first edit and the mark.
+    pub(crate) fn awaits_mark(&self) -> bool {
+        matches!(self.mark, MarkRead::Missing) && self.mark_damage.is_none() && self.history.last().is_some()
+    }
+
     /// Returns the count of the mark. `None`: there is no intact one of this shard.
     pub(crate) fn mark_count(&self) -> Option<u64> {
         match self.mark {
