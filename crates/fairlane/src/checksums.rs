@@ -58,6 +58,16 @@ pub(crate) fn write(snapshot: &Path) -> Result<(), String> {
 /// A file is missing, has changed, or cannot be read. Without a full stop.
 pub(crate) fn verify(snapshot: &Path) -> Result<(), String> {
     let Some(sums) = read(snapshot) else { return Ok(()) };
+    // A check of the snapshot leaves lock files.
+    let is_listed = |path: &PathBuf| path.ends_with("LOCK") || sums.contains_key(path);
+    if let Some(path) = files(snapshot)?.iter().find(|path| !is_listed(path)) {
+        let path = path.display();
+        return Err(format!(
+            "{} has no sum of {path}: it was cut, or is an older copy; make another snapshot, or remove {NAME} to \
+             restore without it",
+            snapshot.join(NAME).display()
+        ));
+    }
     for (path, sum) in &sums {
         let file = snapshot.join(path);
         if sum_of(&file)? != *sum {
@@ -146,6 +156,11 @@ mod tests {
         assert!(text.contains(&format!("{abc}  shard-0/tables/1.table\n")), "{text}");
         assert!(text.contains("  shards\n"));
         verify(&one).expect("nothing changed");
+        for end in 0..text.len() - 1 {
+            fs::write(one.join(NAME), &text[..end]).expect("written");
+            assert!(verify(&one).is_err(), "the sums were cut at {end}");
+        }
+        fs::write(one.join(NAME), &text).expect("written");
         // A link gets the old sum without a read, so that the damage is found.
         fs::hard_link(one.join(table), two.join(table)).expect("linked");
         fs::write(one.join(table), "abd").expect("written");

@@ -17,7 +17,7 @@ use lanes::{Group, Lanes};
 use storage::{EventSink, Options, PaceOptions};
 use workload::Levels;
 
-use crate::folder::{self, Password};
+use crate::folder::{self, Password, Prepared};
 use crate::machine;
 use crate::settings::Settings;
 
@@ -55,7 +55,7 @@ pub(crate) struct Cores {
 
 impl Cores {
     /// Opens the shard of every core, core 0 first, because it locks the data folder. Creates the
-    /// first superuser if there is none.
+    /// first superuser if there is none, with the given password or a generated one.
     ///
     /// # Errors
     /// One sentence with the remedy. Nothing is open then.
@@ -63,7 +63,7 @@ impl Cores {
         lanes: &Lanes,
         settings: &Settings,
         memory_bytes: u64,
-        given_password: Option<String>,
+        given_password: (Option<String>, Prepared),
         event_sink: &EventSink,
     ) -> Result<Cores, String> {
         let mut opened = Cores { lanes: lanes.clone(), password_file: None };
@@ -81,7 +81,7 @@ impl Cores {
         &mut self,
         settings: &Settings,
         memory_bytes: u64,
-        given_password: Option<String>,
+        (given_password, prepared): (Option<String>, Prepared),
         event_sink: &EventSink,
     ) -> Result<(), String> {
         let cores = u32::try_from(self.lanes.cores()).expect("fewer cores than 2^32");
@@ -104,8 +104,10 @@ impl Cores {
         engine_opened.map_err(cannot_open)?;
         // The engine of core 0 holds the lock of the folder, so that no other server writes the
         // password.
-        let password = folder::password(&settings.data_dir, given_password)?;
-        let admin = Admin { name: settings.admin_user.clone(), password: password.text().to_owned() };
+        let password = folder::password(&settings.data_dir, given_password, prepared)?;
+        let name = &settings.admin_user;
+        let admin =
+            password.text().map(|password| Admin { name: name.clone(), password: password.to_owned() });
         let levels = Levels::new(self.lanes.clone());
         levels.set_default_limit(settings.concurrency_limit);
         let query_memory = settings.query_memory_bytes;
@@ -237,10 +239,10 @@ fn flush_when_idle() {
 /// Opens roles and levels on core 0. Returns the part that the other cores attach to.
 async fn open_access(
     levels: Arc<Levels>,
-    admin: Admin,
+    admin: Option<Admin>,
     bytes_max: u64,
 ) -> Result<Arc<access::Shared>, engine::Error> {
-    let access = Access::open(engine(), levels, Some(admin)).await?;
+    let access = Access::open(engine(), levels, admin).await?;
     access.set_bytes_max(bytes_max);
     let shared = access.shared();
     ACCESS.set(Some(access));

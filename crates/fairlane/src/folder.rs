@@ -70,16 +70,29 @@ pub(crate) fn judge_key(key: &Path) -> Option<String> {
     })
 }
 
+/// State of the data folder before the server opens it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Prepared {
+    /// It can be written to.
+    Writable,
+    /// A server has run in it, and its disk is full. Reads need no space, and writes are refused until there
+    /// is some.
+    Full,
+}
+
+/// Returns true if the error ends once the disk has free space.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
 /// Creates the folder if it is missing, and tests that it can be written to.
 ///
 /// # Errors
-/// One sentence with the remedy.
-pub(crate) fn prepare(folder: &Path) -> Result<(), String> {
+/// One sentence with the remedy. A full disk is no error if a server has run in the folder.
+pub(crate) fn prepare(folder: &Path) -> Result<Prepared, String> {
     let refused = |error: std::io::Error| {
         let what = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                "free some space on its disk, or choose another"
-            }
+            _ if is_full(&error) => "free some space on its disk, or choose another",
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => "a file has that name: choose another",
             _ => "make it writable for this user, or choose another",
         };
@@ -89,7 +102,15 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), String> {
     let probe = folder.join(format!(".probe-{}", std::process::id()));
     let written = fs::write(&probe, b"a test of write access\n");
     let _ = fs::remove_file(&probe);
-    written.map_err(refused)
+    match written {
+        // The first start that succeeded wrote the id.
+        Err(error) if is_full(&error) && host_id_file(folder).exists() => Ok(Prepared::Full),
+        written => written.map_err(refused).map(|()| Prepared::Writable),
+    }
+}
+
+fn host_id_file(folder: &Path) -> PathBuf {
+    folder.join("host-id")
 }
 
 /// Returns the id of this server, generated once for each data folder.
@@ -97,7 +118,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), String> {
 /// # Errors
 /// One sentence: the file cannot be read or written, or has no id.
 pub(crate) fn host_id(folder: &Path) -> Result<Uuid, String> {
-    let path = folder.join("host-id");
+    let path = host_id_file(folder);
     match fs::read_to_string(&path) {
         Ok(text) => Uuid::parse_str(text.trim()).map_err(|_| {
             format!("{} contains no id: remove it, and the server generates a new one.", path.display())
@@ -117,13 +138,16 @@ pub(crate) enum Password {
     Given(String),
     /// Generated. A file with a temporary name has it until [`keep_password`].
     Generated(String),
+    /// None was generated, because the full disk has no space for its file.
+    Unwritten,
 }
 
 impl Password {
-    /// Returns the password.
-    pub(crate) fn text(&self) -> &str {
+    /// Returns the password, if there is one.
+    pub(crate) fn text(&self) -> Option<&str> {
         match self {
-            Password::Given(text) | Password::Generated(text) => text,
+            Password::Given(text) | Password::Generated(text) => Some(text),
+            Password::Unwritten => None,
         }
     }
 }
@@ -137,11 +161,12 @@ fn candidate_file(folder: &Path) -> PathBuf {
 }
 
 /// Returns the password for a superuser that may have to be created. A generated password is
-/// written to a file before it is used, so that no crash loses it.
+/// written to a file before it is used, so that no crash loses it. On a full disk with data there is
+/// no password: the superuser exists, or the next start with free space creates it.
 ///
 /// # Errors
 /// One sentence: the file cannot be written.
-pub(crate) fn password(folder: &Path, given: Option<String>) -> Result<Password, String> {
+pub(crate) fn password(folder: &Path, given: Option<String>, on: Prepared) -> Result<Password, String> {
     if let Some(given) = given {
         return Ok(Password::Given(given));
     }
@@ -154,8 +179,10 @@ pub(crate) fn password(folder: &Path, given: Option<String>) -> Result<Password,
     }
     // 122 random bits, in characters that no shell and no driver interprets.
     let text = Uuid::new_v4().simple().to_string();
-    replace(&path, &format!("{text}\n"), FILE_MODE)?;
-    Ok(Password::Generated(text))
+    match replace_file(&path, &format!("{text}\n"), FILE_MODE) {
+        Err(error) if is_full(&error) && on == Prepared::Full => Ok(Password::Unwritten),
+        written => written.map_err(|error| unwritten(&path, &error)).map(|()| Password::Generated(text)),
+    }
 }
 
 /// Renames the file of a generated password to its final name if the password is in use, and
@@ -180,20 +207,28 @@ pub(crate) fn keep_password(
 /// # Errors
 /// One sentence: the file cannot be written.
 pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+    replace_file(path, text, mode).map_err(|error| unwritten(path, &error))
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> String {
+    format!("{} cannot be written: {error}.", path.display())
+}
+
+fn replace_file(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     let temporary = path.with_extension("tmp");
-    let write = || -> std::io::Result<()> {
-        // A file of an interrupted call would keep its permissions.
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
-    };
-    write().map_err(|error| format!("{} cannot be written: {error}.", path.display()))
+    // A file of an interrupted call would keep its permissions.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
+    fs::rename(&temporary, path)?;
+    fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]
@@ -220,18 +255,19 @@ mod tests {
     #[test]
     fn generated_password_survives_a_crash_and_is_private() {
         let folder = prepared("password");
-        let first = password(&folder, None).expect("made");
-        let second = password(&folder, None).expect("found after a crash");
+        let first = password(&folder, None, Prepared::Writable).expect("made");
+        let second = password(&folder, None, Prepared::Writable).expect("found after a crash");
         assert_eq!(first.text(), second.text());
+        let first = first.text().expect("generated");
         let path = keep_password(&folder, &second, true).expect("moved").expect("in use");
-        assert_eq!(fs::read_to_string(&path).expect("there").trim(), first.text());
+        assert_eq!(fs::read_to_string(&path).expect("there").trim(), first);
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
-        let unused = password(&folder, None).expect("made");
-        assert_ne!(unused.text(), first.text());
+        let unused = password(&folder, None, Prepared::Writable).expect("made");
+        assert_ne!(unused.text(), Some(first));
         assert_eq!(keep_password(&folder, &unused, false), Ok(None));
         assert!(!candidate_file(&folder).exists());
-        let given = password(&folder, Some("given".into())).expect("given");
-        assert_eq!(given.text(), "given");
+        let given = password(&folder, Some("given".into()), Prepared::Writable).expect("given");
+        assert_eq!(given.text(), Some("given"));
         assert!(!candidate_file(&folder).exists());
     }
 

@@ -25,6 +25,7 @@ use storage::{Event, EventSink};
 use crate::audit::Audit;
 use crate::certificates::Certificates;
 use crate::cores::Cores;
+use crate::folder::Prepared;
 use crate::listeners::Listeners;
 use crate::requests::Watch;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
@@ -92,7 +93,12 @@ fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
 fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), String> {
     let mut signals = catch_signals().map_err(|error| format!("signals cannot be caught: {error}."))?;
     folder::keep_files_private();
-    folder::prepare(&settings.data_dir)?;
+    let prepared = folder::prepare(&settings.data_dir)?;
+    if prepared == Prepared::Full {
+        let text = "the disk of the data folder is full: reads are served, and writes are refused until it has \
+                    space; free some";
+        logger.log(Level::Warn, text, &[("folder", &settings.data_dir.display())]);
+    }
     let open =
         [folder::make_private(&settings.data_dir), settings.tls_key.as_deref().and_then(folder::judge_key)];
     for warning in open.into_iter().flatten().chain(unauthenticated(settings)) {
@@ -122,7 +128,8 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     probe::set_disk_model(&lanes, settings, logger);
     let audit = Audit::start(settings, logger)?;
     let audit_log = audit.as_ref().map(|audit| audit.log.clone());
-    let result = open_and_wait(settings, logger, &lanes, memory_bytes, audit_log, &mut signals);
+    let found = (memory_bytes, prepared);
+    let result = open_and_wait(settings, logger, &lanes, found, audit_log, &mut signals);
     lanes.shutdown();
     drop(lanes);
     audit.into_iter().for_each(Audit::end);
@@ -156,7 +163,7 @@ fn open_and_wait(
     settings: &Settings,
     logger: &Logger,
     lanes: &Lanes,
-    memory_bytes: u64,
+    (memory_bytes, prepared): (u64, Prepared),
     audit: Option<Arc<AuditLog>>,
     signals: &mut Signals,
 ) -> Result<(), String> {
@@ -179,7 +186,7 @@ fn open_and_wait(
     let frame_bytes = ServerConfig::default().frame_bytes_max;
     let accounts = Accounts::new(request_bytes, server::largest_request_bytes(frame_bytes));
     let mut sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
-    let cores = Cores::open(lanes, settings, memory_bytes, given, &event_sink)?;
+    let cores = Cores::open(lanes, settings, memory_bytes, (given, prepared), &event_sink)?;
     if let Some(path) = cores.password_file() {
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("role", &settings.admin_user), ("file", &path.display())];

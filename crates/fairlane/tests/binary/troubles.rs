@@ -153,18 +153,21 @@ fn full_disk_refuses_writes_and_keeps_acknowledged_rows() {
     let folder = Folder::new("filling");
     let Some(disk) = Mounted::new(&folder, "200m") else { return };
     let log = folder.path().join("log");
-    let start = || {
+    let command = || {
         let mut command = Server::command(&folder);
-        command.arg("--data-dir").arg(disk.path()).env("FAIRLANE_ADMIN_PASSWORD", "secret");
+        command.arg("--data-dir").arg(disk.path());
         command.stderr(std::fs::File::create(&log).expect("made"));
-        Server::ready(&mut command)
+        command
     };
+    let start = || Server::ready(command().env("FAIRLANE_ADMIN_PASSWORD", "secret"));
+    // The server generates a password then, in case that it has to create the administrator.
+    let start_without_password = || Server::ready(&mut command());
     let server = start();
     let mut session = server.session("admin", "secret");
     let keyspace =
         "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
     run(&mut session, &[keyspace, "CREATE TABLE k.t (id int PRIMARY KEY, text text)"]);
-    let filler = fill(disk.path());
+    fill(disk.path());
     let (acknowledged, why) = rows_until_refused(&mut session);
     assert!(why.contains("No space left on device") && why.contains("free some space"), "{why}");
     let all_there = |session: &mut Session| {
@@ -178,11 +181,26 @@ fn full_disk_refuses_writes_and_keeps_acknowledged_rows() {
     let log = std::fs::read_to_string(&log).expect("a log");
     let is_reported = |line: &str| line.contains(" error ") && line.contains("No space left on device");
     assert!(log.lines().any(is_reported), "expected an error in the log: {log}");
-    std::fs::remove_file(filler).expect("removed");
+    // Nothing of what the stop has freed is left.
+    let again = fill(disk.path());
+    std::fs::rename(&again, again.with_extension("too")).expect("renamed");
+    let server = start_without_password();
+    let mut session = server.session("admin", "secret");
+    all_there(&mut session);
+    let (_, why) = rows_until_refused(&mut session);
+    assert!(why.contains("No space left on device") && why.contains("free some space"), "{why}");
+    all_there(&mut session);
+    std::fs::remove_file(again.with_extension("too")).expect("removed");
+    let written = (0..60).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        session.query("INSERT INTO k.t (id, text) VALUES (-1, 'there is room again')").is_ok()
+    });
+    assert!(written, "writes are refused for ever");
+    assert_eq!(server.stop().code(), Some(0));
     let server = start();
     let mut session = server.session("admin", "secret");
     all_there(&mut session);
-    run(&mut session, &["INSERT INTO k.t (id, text) VALUES (-1, 'there is room again')"]);
+    run(&mut session, &["INSERT INTO k.t (id, text) VALUES (-2, 'there is room again')"]);
     assert_eq!(server.stop().code(), Some(0));
 }
 
