@@ -356,10 +356,14 @@ fn push_simple(column: u32, given: Given<'_>, at: &Moment, row: &mut RowBuilder)
     }
 }
 
+/// Elements sorted in one work unit.
+const SORTED_PER_UNIT: u32 = 2;
+
 fn push_elements(column: u32, mut effect: Effect, at: &Moment, row: &mut RowBuilder) {
     if let Some(timestamp) = effect.dead_at {
         row.push(CellRef::dead(column, timestamp, at.now_s));
     }
+    lanes::count(effect.elements.len() as u32 / SORTED_PER_UNIT);
     // The sort is stable: if several operations set one element, the last one wins.
     effect.elements.sort_by(|a, b| a.0.cmp(&b.0));
     for (place, (path, value)) in effect.elements.iter().enumerate() {
@@ -470,6 +474,7 @@ impl ColumnOp {
                     let element = ty.inner().first().copied().unwrap_or(ty);
                     let gone = schema::value::elements(&bytes).flatten().map(<[u8]>::to_vec).collect();
                     let gone = values_in_order(element, gone);
+                    lanes::count((before.len() + gone.len()) as u32);
                     let gone = before.iter().filter(|seen| is_among(element, &gone, &seen.value));
                     out.elements.extend(gone.map(|seen| (seen.path.clone(), None)));
                 }

@@ -102,31 +102,46 @@ impl Conditions {
         }
     }
 
-    /// Returns true if all conditions hold. Yields between tests, because each may walk all
-    /// elements of a collection.
-    async fn hold(&self, source: &Source<'_>, values: &[Value<'_>]) -> Result<bool, Error> {
-        match &self.what {
-            Requirement::NotExists => Ok(!self.finds(source)),
-            Requirement::Exists => Ok(self.finds(source)),
-            Requirement::Columns(tests) => {
-                // Assemble a collection once, even if several tests use it.
-                let mut wholes: HashMap<usize, Option<Cow<'_, [u8]>>> = HashMap::new();
-                for test in tests {
-                    let whole = match wholes.entry(test.column) {
-                        Entry::Occupied(known) => known.into_mut(),
-                        Entry::Vacant(place) => place.insert(source.column(test.column)?),
-                    };
-                    if !test.holds(whole.as_deref(), values)? {
-                        return Ok(false);
-                    }
-                    let bytes = whole.as_deref().map_or(0, <[u8]>::len);
-                    if lanes::spend_bytes(bytes.max(1)) {
-                        lanes::yield_now().await;
-                    }
-                }
-                Ok(true)
+    /// Returns the estimated work units of checking them against a row of `row_bytes`. Each test may
+    /// walk all elements of a collection.
+    pub(crate) fn units(&self, values: &[Value<'_>], row_bytes: usize) -> u64 {
+        let Requirement::Columns(tests) = &self.what else { return 1 };
+        let of_test = |test: &ColumnTest| 1 + (row_bytes as u64 + test.size(values)) / BYTES_PER_UNIT;
+        tests.iter().map(of_test).sum()
+    }
+
+    /// Returns what the conditions test of a row.
+    fn tested(&self, source: &Source<'_>) -> Result<Tested, Error> {
+        let Requirement::Columns(tests) = &self.what else { return Ok(Tested::Row(self.finds(source))) };
+        // Assemble a collection once, even if several tests use it.
+        let mut wholes = HashMap::new();
+        for test in tests {
+            if let Entry::Vacant(place) = wholes.entry(test.column) {
+                place.insert(source.column(test.column)?.map(Cow::into_owned));
             }
         }
+        Ok(Tested::Columns(wholes))
+    }
+
+    /// Returns true if all conditions hold. Yields between tests, because each may walk all
+    /// elements of a collection.
+    async fn hold(&self, tested: Tested, values: &[Value<'_>]) -> Result<bool, Error> {
+        let (tests, wholes) = match (&self.what, tested) {
+            (Requirement::NotExists, Tested::Row(found)) => return Ok(!found),
+            (Requirement::Columns(tests), Tested::Columns(wholes)) => (tests, wholes),
+            (_, Tested::Row(found)) => return Ok(found),
+            (_, Tested::Columns(_)) => unreachable!("made of the same requirement"),
+        };
+        for test in tests {
+            let whole = wholes.get(&test.column).and_then(Option::as_deref);
+            if !test.holds(whole, values)? {
+                return Ok(false);
+            }
+            if lanes::spend_bytes(whole.map_or(1, |whole| whole.len().max(1))) {
+                lanes::yield_now().await;
+            }
+        }
+        Ok(true)
     }
 
     fn finds(&self, source: &Source<'_>) -> bool {
@@ -134,7 +149,32 @@ impl Conditions {
     }
 }
 
+/// Tested parts of a row.
+enum Tested {
+    /// True if the row exists.
+    Row(bool),
+    /// Values of the tested columns.
+    Columns(HashMap<usize, Option<Vec<u8>>>),
+}
+
+/// Bytes of values that a test compares in one work unit.
+const BYTES_PER_UNIT: u64 = 64;
+
 impl ColumnTest {
+    /// Returns the size of its values in one execution, in bytes as given by the client.
+    fn size(&self, values: &[Value<'_>]) -> u64 {
+        let of_part = match &self.part {
+            Part::Key(bind) | Part::Index(bind) => bind.size(values),
+            Part::Whole | Part::Field(_) => 0,
+        };
+        of_part
+            + match &self.test {
+                Test::In(binds) => binds.iter().map(|bind| BYTES_PER_UNIT + bind.size(values)).sum(),
+                Test::Compare(_, bind) | Test::Listed(bind) => bind.size(values),
+                Test::Contains(bind) | Test::ContainsKey(bind) => bind.size(values),
+            }
+    }
+
     fn of(names: &Names, condition: &ast::Condition, binder: &mut Binder) -> Result<ColumnTest, Error> {
         let name = condition.target.column();
         let (column, found) = names.find(name)?;
@@ -268,14 +308,25 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Checks the conditions of one statement.
-    pub(crate) async fn check(
-        &mut self,
-        conditions: &Conditions,
+    /// Checks the conditions of one statement against a row. The future does not hold the row, so
+    /// that a heavy lane may run it.
+    pub(crate) fn check<'c>(
+        &'c mut self,
+        conditions: &'c Conditions,
         row: Vec<u8>,
         source: &Source<'_>,
-        values: &[Value<'_>],
-    ) -> Result<(), Error> {
+        values: &'c [Value<'c>],
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<'c> {
+        self.note(conditions, row);
+        let tested = conditions.tested(source);
+        async move {
+            self.refused |= !conditions.hold(tested?, values).await?;
+            Ok(())
+        }
+    }
+
+    /// Notes the row and the columns of a statement's conditions.
+    fn note(&mut self, conditions: &Conditions, row: Vec<u8>) {
         self.rows.insert(row);
         let columns = self.columns.get_or_insert_default();
         match &conditions.what {
@@ -285,8 +336,6 @@ impl Verdict {
             }
             _ => self.whole = true,
         }
-        self.refused |= !conditions.hold(source, values).await?;
-        Ok(())
     }
 
     /// Returns true if a statement had conditions.
@@ -294,20 +343,10 @@ impl Verdict {
         self.columns.is_some()
     }
 
-    /// Returns the result of a failed condition: the checked columns of the rows as they are.
-    /// `None` if all conditions hold. Each row repeats the static columns.
-    ///
-    /// # Errors
-    /// Returns an error if there is no memory for the result, or if it is too large.
-    pub(crate) async fn refusal<'v>(
-        &self,
-        def: &TableDef,
-        in_batch: bool,
-        grants: Grants,
-        source: impl Fn(&[u8]) -> Source<'v>,
-    ) -> Result<Option<Rows>, Error> {
+    /// Returns the result of a failed condition, without its rows. `None` if all conditions hold.
+    pub(crate) fn refusal(&mut self, def: &TableDef, in_batch: bool, grants: Grants) -> Option<Refusal> {
         if !self.refused {
-            return Ok(None);
+            return None;
         }
         let keys = def.partition_key().count() + def.clustering().count();
         let shown: Vec<usize> = match &self.columns {
@@ -321,27 +360,48 @@ impl Verdict {
         specs.extend(shown.iter().map(|at| spec(def, &def.columns[*at].name, def.columns[*at].ty.clone())));
         let shows = shown.iter().map(|at| Show::column(*at, &def.columns[*at])).collect();
         let projection = Projection::Rows(Shows::new(def, shows));
-        let of_row = units_of_row(shown.len());
         let mut chunk = Chunk::new(Rows::new(specs.into()), u32::MAX, usize::MAX, Ends::Whole);
         chunk.grants = grants;
-        for row in &self.rows {
-            if lanes::spend(of_row) {
-                lanes::yield_now().await;
-            }
-            let source = source(row);
-            if !(source.has_statics() || source.row.is_some() && source.exists()) {
-                continue;
-            }
-            chunk.rows.push(Some(&[0]));
-            row_answer::add(&projection, &source, &mut chunk).await?;
+        Some(Refusal { keys: std::mem::take(&mut self.rows), projection, chunk })
+    }
+}
+
+/// Result of a failed condition: the checked columns of the rows as they are. Each row repeats the
+/// static columns.
+pub(crate) struct Refusal {
+    /// Rows that were checked.
+    pub(crate) keys: BTreeSet<Vec<u8>>,
+    projection: Projection,
+    chunk: Chunk,
+}
+
+impl Refusal {
+    /// Returns the work units of adding a small row.
+    pub(crate) fn row_units(&self) -> u32 {
+        units_of_row(self.projection.width())
+    }
+
+    /// Adds a row, if it exists.
+    ///
+    /// # Errors
+    /// Returns an error if there is no memory for the result, or if it is too large.
+    pub(crate) fn add(&mut self, source: &Source<'_>) -> Result<(), Error> {
+        if !(source.has_statics() || source.row.is_some() && source.exists()) {
+            return Ok(());
         }
-        let mut rows = chunk.rows;
-        if rows.count == 0 {
-            rows = Rows::new(vec![applied_column(def)].into());
-            rows.push(Some(&[0]));
-            rows.count = 1;
+        self.chunk.rows.push(Some(&[0]));
+        row_answer::add(&self.projection, source, &mut self.chunk).map(drop)
+    }
+
+    /// Returns the rows.
+    pub(crate) fn finish(self, def: &TableDef) -> Rows {
+        if self.chunk.rows.count > 0 {
+            return self.chunk.rows;
         }
-        Ok(Some(rows))
+        let mut rows = Rows::new(vec![applied_column(def)].into());
+        rows.push(Some(&[0]));
+        rows.count = 1;
+        rows
     }
 }
 

@@ -31,6 +31,9 @@ const PATH_VALUE_BYTES_MAX: usize = u16::MAX as usize;
 /// 2010-01-01, before every write.
 const MIRROR_US: i64 = 1_262_304_000_000_000;
 
+/// Elements assembled in one work unit, at about 50 ns each.
+const SHOWN_PER_UNIT: u32 = 2;
+
 /// Element: its path, and its value or `None` if it is deleted.
 pub(crate) type Element = (Vec<u8>, Option<Vec<u8>>);
 
@@ -113,18 +116,21 @@ pub(crate) fn of_value(ty: &CqlType, bytes: &[u8], paths: &ListPaths) -> Result<
             }
         }
     }
+    lanes::count(out.len() as u32);
     Ok(out)
 }
 
 /// Splits a list value into elements with paths at the front of a list, in their order.
 pub(crate) fn prepended(bytes: &[u8], paths: &ListPaths) -> Result<Vec<Element>, Error> {
     let elements = value::elements(bytes);
+    lanes::count(elements.count_left().min(bytes.len() as u64 / 4) as u32);
     elements.map(|element| Ok((paths.front(), Some(element.map_err(damaged)?.to_vec())))).collect()
 }
 
 /// Returns deletions of the members of a set, or of the map entries with these keys; `bytes` are a
 /// set.
 pub(crate) fn without(ty: &CqlType, bytes: &[u8]) -> Result<Vec<Element>, Error> {
+    lanes::count(value::elements(bytes).count_left().min(bytes.len() as u64 / 4) as u32);
     value::elements(bytes).map(|part| Ok((path_of(ty, part.map_err(damaged)?)?, None))).collect()
 }
 
@@ -134,11 +140,12 @@ pub(crate) fn to_value<'e>(
     elements: impl Iterator<Item = (&'e [u8], &'e [u8])>,
 ) -> Result<Option<Vec<u8>>, Error> {
     let mut out = Vec::new();
-    let mut count = 0_u32;
+    let (mut count, mut walked) = (0_u32, 0);
     if !matches!(ty, CqlType::Udt(_)) {
         out.extend_from_slice(&[0; 4]);
     }
     for (path, value) in elements {
+        walked += 1;
         match ty {
             CqlType::List(_) => push(&mut out, value),
             CqlType::Set(member) => push_key(&mut out, member, path)?,
@@ -156,6 +163,7 @@ pub(crate) fn to_value<'e>(
         }
         count += 1;
     }
+    lanes::count(walked / SHOWN_PER_UNIT);
     if count == 0 {
         return Ok(None);
     }

@@ -15,16 +15,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use engine::{Error, Outcome, Request, Value};
+use engine::{Error, Outcome, Request, Rows, Value};
 use schema::TableDef;
 use storage::{Change, Commit, Mutation, PartitionView, RowView, TableId};
 
 use crate::batch_log::Spread;
 use crate::conditions::{self, Verdict};
 use crate::heavy_lane::{heavy, run_to_completion};
-use crate::owned::OwnedRequest;
+use crate::owned::{InTurn, OwnedRequest};
+use crate::read::STATIC_BYTES_MAX;
 use crate::show::Source;
-use crate::write::Times;
+use crate::write::{Times, WritePlan};
 use crate::writing::{Job, Part, by_partition};
 use crate::{Embedded, storage_error};
 
@@ -48,9 +49,99 @@ impl Step {
         if self.parts.iter().any(own) { engine.times_of(self.parts.len()) } else { self.times }
     }
 
-    fn values(&self, part: &Part) -> Vec<Value<'_>> {
-        self.request.values.borrowed(part.places.clone())
+    /// Returns true if the effect of some statement takes longer than a task poll may, on rows of at
+    /// most `row_bytes`.
+    async fn is_large(&self, row_bytes: usize) -> Result<bool, Error> {
+        let mut in_turn = InTurn::of(&self.request.values);
+        for part in &self.parts {
+            if part.plan().units(in_turn.at(&part.places), row_bytes)? > UNITS_AT_ONCE {
+                return Ok(true);
+            }
+            if lanes::spend(1) {
+                lanes::yield_now().await;
+            }
+        }
+        Ok(false)
     }
+}
+
+/// Work units of one statement that the fast lane binds and checks.
+const UNITS_AT_ONCE: u64 = 250;
+
+/// Effect of a step.
+enum Decision {
+    /// Some condition does not hold. With the rows that were checked.
+    Refused(Rows),
+    Write { changes: Vec<Change>, is_conditional: bool },
+}
+
+/// A step with what it has read. Either lane decides it, with yields between statements.
+struct Deciding {
+    step: Step,
+    read: Read,
+    times: Times,
+    now_s: u32,
+}
+
+impl Deciding {
+    async fn run(self) -> Result<(Step, Decision), Error> {
+        let Deciding { step, read, times, now_s } = self;
+        let (def, all) = (step.parts[0].plan().def.clone(), step.request.values.clone());
+        let mut verdict = Verdict::default();
+        let mut in_turn = InTurn::of(&all);
+        for part in &step.parts {
+            let (plan, values) = (part.plan(), in_turn.at(&part.places));
+            if let Some(conditions) = plan.conditions() {
+                let row = plan.row(values)?;
+                let checked =
+                    verdict.check(conditions, row.clone(), &read.source(&step, &def, &row, now_s), values);
+                checked.await?;
+            }
+            if lanes::spend(STATEMENT_UNITS) {
+                lanes::yield_now().await;
+            }
+        }
+        // The rows that were read stay in memory beside the answer.
+        let grants = step.request.grants().beside(read.bytes);
+        if let Some(mut refusal) = verdict.refusal(&def, step.parts.len() > 1, grants) {
+            for row in std::mem::take(&mut refusal.keys) {
+                refusal.add(&read.source(&step, &def, &row, now_s))?;
+                if lanes::spend(refusal.row_units()) {
+                    lanes::yield_now().await;
+                }
+            }
+            return Ok((step, Decision::Refused(refusal.finish(&def))));
+        }
+        let is_conditional = verdict.is_conditional();
+        let mut changes = Vec::new();
+        for (at, part) in step.parts.iter().enumerate() {
+            let (plan, values) = (part.plan(), in_turn.at(&part.places));
+            let own_time = plan.is_conditional() || is_conditional || plan.counts();
+            let timestamp_us = if own_time { None } else { step.request.timestamp_us };
+            let now_us = if own_time { later_than(read.newest, times.now_us)? } else { times.now_us };
+            let times = Times { now_us, list_us: times.list_us + at as i64, ..times };
+            changes.extend(changes_of(plan, values, (timestamp_us, times), (&step, &read, now_s))?);
+            if lanes::spend(STATEMENT_UNITS) {
+                lanes::yield_now().await;
+            }
+        }
+        Ok((step, Decision::Write { changes, is_conditional }))
+    }
+}
+
+/// Computes the changes of one statement from the rows that its step has read.
+fn changes_of(
+    plan: &WritePlan,
+    values: &[Value<'_>],
+    (timestamp_us, times): (Option<i64>, Times),
+    (step, read, now_s): (&Step, &Read, u32),
+) -> Result<Vec<Change>, Error> {
+    let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
+    let before = |row: Option<&[u8]>| {
+        let source = read.source(step, &plan.def, row.unwrap_or_default(), now_s);
+        plan.before(&source, row.is_none())
+    };
+    plan.changes(values, &request, times, &step.key, &before)
 }
 
 /// Data of a partition that a step has read.
@@ -65,6 +156,18 @@ struct Read {
 }
 
 impl Read {
+    /// Returns true if some row takes longer to show than a task poll may.
+    fn is_large(&self) -> bool {
+        let statics = self.view.as_ref().map_or(0, PartitionView::static_bytes);
+        statics > STATIC_BYTES_MAX || self.rows.values().flatten().any(|row| !row.is_small())
+    }
+
+    /// Returns the bytes of the largest row.
+    fn largest_row(&self) -> usize {
+        let statics = self.view.as_ref().map_or(0, PartitionView::static_bytes);
+        self.rows.values().flatten().map(RowView::bytes).max().unwrap_or(0).max(statics)
+    }
+
     /// Returns a row of the partition as it was read.
     fn source<'a>(&'a self, step: &'a Step, def: &'a TableDef, row: &[u8], now_s: u32) -> Source<'a> {
         Source {
@@ -106,7 +209,7 @@ impl Embedded {
             let core = self.owner(step.token);
             return lanes::call(core, move || async move {
                 let engine = Embedded::local();
-                let (commit, outcome) = engine.step(&step).await?;
+                let (commit, outcome) = engine.step(step).await?;
                 match commit {
                     Some(commit) => commit.await,
                     // A rejection shows rows that were read. They must be durable, so that no crash
@@ -139,10 +242,12 @@ impl Embedded {
     async fn steps(&self, job: Job, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
         let cores = self.sharding.shards as usize;
         let (mut steps, mut plain) = (vec![Vec::new(); cores], vec![Vec::new(); cores]);
+        let mut in_turn = InTurn::of(&job.request.values);
         for (at, part) in job.parts.into_iter().enumerate() {
             let times = Times { list_us: times.list_us + at as i64, ..times };
+            let values = in_turn.at(&part.places);
             if part.plan().reads_first() {
-                for (token, key) in keys(&part, &job.request).await? {
+                for (token, key) in keys(&part, values, &job.request).await? {
                     let (parts, request) = (vec![part.clone()], job.request.clone());
                     steps[self.owner(token)].push(Step { token, key, parts, request, times });
                     if lanes::spend(1) {
@@ -150,7 +255,7 @@ impl Embedded {
                     }
                 }
             } else {
-                for mutation in effect(part, &job.request, times).await? {
+                for mutation in effect(part, values, &job.request, times).await? {
                     plain[self.owner(mutation.token)].push(mutation);
                     if lanes::spend(1) {
                         lanes::yield_now().await;
@@ -172,7 +277,7 @@ impl Embedded {
             let run = move || async move {
                 let engine = Embedded::local();
                 let mut commits = Vec::with_capacity(steps.len());
-                for (at, step) in steps.iter().enumerate() {
+                for (at, step) in steps.into_iter().enumerate() {
                     let made = engine.step(step).await;
                     commits.extend(made.map_err(|error| forbid_retry(error, earlier || at > 0))?.0);
                 }
@@ -189,69 +294,34 @@ impl Embedded {
     }
 
     /// Runs one step on the core that owns the partition.
-    async fn step(&self, step: &Step) -> Result<(Option<Commit>, Outcome), Error> {
+    async fn step(&self, step: Step) -> Result<(Option<Commit>, Outcome), Error> {
         let _guard = self.partition_locks.lock(step.token).await;
-        let times = step.times_under_lock(self);
-        let now_s = step.request.now_s.unwrap_or(times.now_s);
-        let read = self.read_before(step, now_s).await?;
+        let (step, decision) = self.decide(step).await?;
+        let (changes, is_conditional) = match decision {
+            Decision::Refused(rows) => return Ok((None, Outcome::Rows(rows))),
+            Decision::Write { changes, is_conditional } => (changes, is_conditional),
+        };
         let def = &step.parts[0].plan().def;
-        let of_row = |row: &[u8]| read.source(step, def, row, now_s);
-        let mut verdict = Verdict::default();
-        for part in &step.parts {
-            let (plan, values) = (part.plan(), step.values(part));
-            if let Some(conditions) = plan.conditions() {
-                let row = plan.row(&values)?;
-                verdict.check(conditions, row.clone(), &of_row(&row), &values).await?;
-            }
-            if lanes::spend(STATEMENT_UNITS) {
-                lanes::yield_now().await;
-            }
-        }
-        // The rows that were read stay in memory beside the answer.
-        let grants = step.request.grants().beside(read.bytes);
-        if let Some(refused) = verdict.refusal(def, step.parts.len() > 1, grants, of_row).await? {
-            return Ok((None, Outcome::Rows(refused)));
-        }
-        let changes = self.changes(step, &read, verdict.is_conditional(), times, now_s).await?;
         let table = TableId(def.data_id().as_u128());
         let mutation = Mutation { table, token: step.token, key: step.key.clone(), changes };
         self.keep_floor().map_err(storage_error)?;
         let commit = self.shard.apply_yielding(vec![mutation]).await.map_err(storage_error)?;
-        let outcome = match verdict.is_conditional() {
+        let outcome = match is_conditional {
             true => Outcome::Rows(conditions::applied(def)),
             false => Outcome::Void,
         };
         Ok((Some(commit), outcome))
     }
 
-    /// Computes the changes of a step from the rows that it has read.
-    async fn changes(
-        &self,
-        step: &Step,
-        read: &Read,
-        is_conditional: bool,
-        times: Times,
-        now_s: u32,
-    ) -> Result<Vec<Change>, Error> {
-        let def = &step.parts[0].plan().def;
-        let mut changes = Vec::new();
-        for (at, part) in step.parts.iter().enumerate() {
-            let (plan, values) = (part.plan(), step.values(part));
-            let own_time = plan.is_conditional() || is_conditional || plan.counts();
-            let timestamp_us = if own_time { None } else { step.request.timestamp_us };
-            let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
-            let now_us = if own_time { later_than(read.newest, times.now_us)? } else { times.now_us };
-            let times = Times { now_us, list_us: times.list_us + at as i64, ..times };
-            let before = |row: Option<&[u8]>| {
-                let source = read.source(step, def, row.unwrap_or_default(), now_s);
-                plan.before(&source, row.is_none())
-            };
-            changes.extend(plan.changes(&values, &request, times, &step.key, &before)?);
-            if lanes::spend(STATEMENT_UNITS) {
-                lanes::yield_now().await;
-            }
-        }
-        Ok(changes)
+    /// Reads what a step depends on, and decides its effect, under the partition's lock. A heavy
+    /// lane decides if values or rows are large.
+    async fn decide(&self, step: Step) -> Result<(Step, Decision), Error> {
+        let times = step.times_under_lock(self);
+        let now_s = step.request.now_s.unwrap_or(times.now_s);
+        let read = self.read_before(&step, now_s).await?;
+        let is_large = read.is_large() || step.is_large(read.largest_row()).await?;
+        let deciding = Deciding { step, read, times, now_s };
+        if is_large { heavy(deciding.run()).await } else { deciding.run().await }
     }
 
     /// Runs steps and applies mutations together; all or none if `is_atomic`. Every statement reads
@@ -294,13 +364,13 @@ impl Embedded {
             }
         }
         let mut mutations = Vec::with_capacity(steps.len());
-        for step in &steps {
-            let times = step.times_under_lock(self);
-            let now_s = step.request.now_s.unwrap_or(times.now_s);
-            let read = self.read_before(step, now_s).await?;
-            let changes = self.changes(step, &read, false, times, now_s).await?;
+        for step in steps {
+            let (step, decision) = self.decide(step).await?;
+            let Decision::Write { changes, .. } = decision else {
+                unreachable!("statements with conditions are one step")
+            };
             let table = TableId(step.parts[0].plan().def.data_id().as_u128());
-            mutations.push(Mutation { table, token: step.token, key: step.key.clone(), changes });
+            mutations.push(Mutation { table, token: step.token, key: step.key, changes });
         }
         let number = self.next_guards.replace(self.next_guards.get() + 1);
         self.held_guards.borrow_mut().insert(number, guards);
@@ -319,13 +389,26 @@ impl Embedded {
             let found = self.shard.read_statics_before(table, step.token, &step.key, now_s);
             let found = found.wait().await.map_err(storage_error)?;
             (read.view, read.newest) = (found.view, read.newest.max(found.newest));
-            read.bytes += read.view.as_ref().map_or(0, PartitionView::statics_bytes);
+            read.bytes += read.view.as_ref().map_or(0, PartitionView::static_bytes);
         }
         // The timestamp of a conditional batch also exceeds the data that its other statements
         // overwrite.
         let is_conditional = step.parts.iter().any(|part| part.plan().is_conditional());
+        let mut in_turn = InTurn::of(&step.request.values);
         for part in &step.parts {
-            for row in part.plan().rows(&step.values(part), is_conditional)? {
+            let values = in_turn.at(&part.places);
+            let rows = match part.plan().has_in {
+                false => part.plan().rows(values, is_conditional)?,
+                // An IN may name thousands.
+                true => {
+                    let (part, request) = (part.clone(), step.request.clone());
+                    let rows = async move {
+                        part.plan().rows(&request.values.borrowed(part.places.clone()), is_conditional)
+                    };
+                    heavy(rows).await?
+                }
+            };
+            for row in rows {
                 if lanes::spend(STATEMENT_UNITS) {
                     lanes::yield_now().await;
                 }
@@ -346,28 +429,34 @@ impl Embedded {
 }
 
 /// Returns the partitions of a statement. An IN may name thousands, so a heavy lane builds their
-/// keys.
-async fn keys(part: &Part, request: &OwnedRequest) -> Result<Vec<(i64, Bytes)>, Error> {
-    if !part.plan().has_in {
-        return part.plan().keys(&request.values.borrowed(part.places.clone()));
+/// keys, and those of large values.
+async fn keys(part: &Part, values: &[Value<'_>], request: &OwnedRequest) -> Result<Vec<(i64, Bytes)>, Error> {
+    if !part.plan().has_in && part.plan().units(values, 0)? <= UNITS_AT_ONCE {
+        return part.plan().keys(values);
     }
     let (part, request) = (part.clone(), request.clone());
     let keys = async move { part.plan().keys(&request.values.borrowed(part.places.clone())) };
     heavy(keys).await
 }
 
-/// Returns the mutations of a statement that reads nothing. A heavy lane builds those of an IN.
-async fn effect(part: Part, request: &OwnedRequest, times: Times) -> Result<Vec<Mutation>, Error> {
-    let bind = move |part: &Part, request: &OwnedRequest| {
-        let (values, mut all) = (request.values.borrowed(part.places.clone()), Vec::new());
-        crate::write::mutations(part.plan(), &values, &request.borrowed(&values), times, &mut all)?;
+/// Returns the mutations of a statement that reads nothing. A heavy lane builds those of an IN, and
+/// those of large values.
+async fn effect(
+    part: Part,
+    values: &[Value<'_>],
+    request: &OwnedRequest,
+    times: Times,
+) -> Result<Vec<Mutation>, Error> {
+    let bind = move |part: &Part, values: &[Value<'_>], request: &OwnedRequest| {
+        let mut all = Vec::new();
+        crate::write::mutations(part.plan(), values, &request.borrowed(values), times, &mut all)?;
         Ok(all)
     };
-    if !part.plan().has_in {
-        return bind(&part, request);
+    if !part.plan().has_in && part.plan().units(values, 0)? <= UNITS_AT_ONCE {
+        return bind(&part, values, request);
     }
     let request = request.clone();
-    heavy(async move { bind(&part, &request) }).await
+    heavy(async move { bind(&part, &request.values.borrowed(part.places.clone()), &request) }).await
 }
 
 /// Replaces `Error::Stale` after earlier steps were applied. The statement must not be retried
@@ -389,11 +478,12 @@ async fn one_step(job: Job, times: Times) -> Result<Option<Step>, Error> {
     let Some(table) = job.parts.first().map(|part| part.plan().def.id) else { return Ok(None) };
     let Job { parts: given, request, .. } = job;
     let mut parts = Vec::with_capacity(given.len());
+    let mut in_turn = InTurn::of(&request.values);
     for part in given {
         if part.plan().def.id != table {
             return Err(Error::Invalid("Batch with conditions cannot span multiple tables".into()));
         }
-        let keys = keys(&part, &request).await?;
+        let keys = keys(&part, in_turn.at(&part.places), &request).await?;
         for key in &keys {
             if found.get_or_insert_with(|| key.clone()) != key {
                 return Err(Error::Invalid("Batch with conditions cannot span multiple partitions".into()));
@@ -407,6 +497,7 @@ async fn one_step(job: Job, times: Times) -> Result<Option<Step>, Error> {
             lanes::yield_now().await;
         }
     }
+    drop(in_turn);
     Ok(found.map(|(token, key)| Step { token, key, parts, request, times }))
 }
 

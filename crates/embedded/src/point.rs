@@ -9,6 +9,7 @@ use engine::{AnswerMemory, Error, Execution, Outcome, Request};
 use storage::{Read, RowView, TableId};
 
 use crate::choice::{Choice, single};
+use crate::heavy_lane::heavy;
 use crate::read::{Chunk, Ends, Grants};
 use crate::row_answer;
 use crate::select::SelectPlan;
@@ -32,24 +33,17 @@ impl Embedded {
         let table = TableId(plan.def.data_id().as_u128());
         let core = self.owner(token);
         if core == lanes::current_core() && !request.serial {
-            match self.shard.read_row(table, token, &key, &row, plan.pick(), now_s) {
-                Read::Ready(found) => match answer_small(plan, token, &key, found.as_ref(), now_s) {
-                    Some(answer) => Execution::Ready(answer),
-                    None => {
-                        let (plan, key, grants) = (plan.clone(), key.into_owned(), grants_of(request));
-                        Execution::Pending(Box::pin(async move {
-                            answer(&plan, token, &key, found.as_ref(), now_s, grants).await
-                        }))
-                    }
-                },
-                Read::Pending(read) => {
-                    let (plan, key, grants) = (plan.clone(), key.into_owned(), grants_of(request));
-                    Execution::Pending(Box::pin(async move {
-                        let row = read.await.map_err(storage_error)?;
-                        answer(&plan, token, &key, row.as_ref(), now_s, grants).await
-                    }))
-                }
+            let read = self.shard.read_row(table, token, &key, &row, plan.pick(), now_s);
+            if let Read::Ready(found) = &read
+                && let Some(answer) = answer_small(plan, token, &key, found.as_ref(), now_s)
+            {
+                return Execution::Ready(answer);
             }
+            let (plan, key, grants) = (plan.clone(), key.into_owned().into(), grants_of(request));
+            Execution::Pending(Box::pin(async move {
+                let row = read.wait().await.map_err(storage_error)?;
+                answer(plan, token, key, row, now_s, grants).await
+            }))
         } else {
             let (plan, key, row) = (plan.clone(), Bytes::from(key.into_owned()), Bytes::from(row));
             let serial = request.serial;
@@ -61,7 +55,7 @@ impl Embedded {
                 if serial {
                     shard.settled().await.map_err(storage_error)?;
                 }
-                answer(&plan, token, &key, row.as_ref(), now_s, grants).await
+                answer(plan, token, key, row, now_s, grants).await
             })))
         }
     }
@@ -120,7 +114,10 @@ fn chunk_of(plan: &SelectPlan) -> Chunk {
     Chunk::new(plan.rows(), 1, usize::MAX, Ends::Page)
 }
 
-/// Returns the answer, if its row is small.
+/// Columns that are shown at once, at about 20 ns each.
+const COLUMNS_AT_ONCE: usize = 2_000;
+
+/// Returns the answer, if its row may be shown within a task poll.
 #[inline]
 fn answer_small(
     plan: &SelectPlan,
@@ -129,32 +126,39 @@ fn answer_small(
     row: Option<&RowView>,
     now_s: u32,
 ) -> Option<Result<Outcome, Error>> {
-    let mut chunk = chunk_of(plan);
-    if let Some(source) = source_of(plan, token, key, row, now_s) {
-        if !row_answer::is_small(&plan.projection, &source) {
-            return None;
-        }
-        if let Err(error) = row_answer::add_small(&plan.projection, &source, &mut chunk) {
-            return Some(Err(error));
-        }
+    if row.is_some_and(|row| !row.is_small() || plan.columns.len() > COLUMNS_AT_ONCE) {
+        return None;
     }
-    plan.measure(&chunk.rows);
-    Some(Ok(Outcome::Rows(chunk.rows)))
+    let source = source_of(plan, token, key, row, now_s);
+    if source.is_some_and(|source| !row_answer::is_small(&plan.projection, &source)) {
+        return None;
+    }
+    Some(answer_of(plan, source.as_ref(), chunk_of(plan)))
 }
 
-/// Returns the answer with a row of any size.
+/// Returns the answer with a row of any size. A heavy lane shows a large one.
 async fn answer(
-    plan: &SelectPlan,
+    plan: Arc<SelectPlan>,
     token: i64,
-    key: &[u8],
-    row: Option<&RowView>,
+    key: Bytes,
+    row: Option<RowView>,
     now_s: u32,
     grants: Grants,
 ) -> Result<Outcome, Error> {
-    let mut chunk = chunk_of(plan);
-    chunk.grants = grants;
-    if let Some(source) = source_of(plan, token, key, row, now_s) {
-        row_answer::add(&plan.projection, &source, &mut chunk).await?;
+    if let Some(answer) = answer_small(&plan, token, &key, row.as_ref(), now_s) {
+        return answer;
+    }
+    heavy(async move {
+        let mut chunk = chunk_of(&plan);
+        chunk.grants = grants;
+        answer_of(&plan, source_of(&plan, token, &key, row.as_ref(), now_s).as_ref(), chunk)
+    })
+    .await
+}
+
+fn answer_of(plan: &SelectPlan, source: Option<&Source<'_>>, mut chunk: Chunk) -> Result<Outcome, Error> {
+    if let Some(source) = source {
+        row_answer::add(&plan.projection, source, &mut chunk)?;
     }
     plan.measure(&chunk.rows);
     Ok(Outcome::Rows(chunk.rows))

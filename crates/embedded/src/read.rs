@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Guardrail, ROW_BYTES_MAX, Rows};
-use schema::TableDef;
-use storage::{PartitionView, ScanPiece, Shard, TableId};
+use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Guardrail, Guardrails, ROW_BYTES_MAX, Rows};
+use schema::{ColumnKind, TableDef};
+use storage::{PartitionView, ScanPiece, Shard, StoredRow, TableId};
 
 use crate::definition::is_server_keyspace;
 use crate::filter::BoundFilter;
+use crate::heavy_lane::heavy;
 use crate::paging::Position;
 use crate::row_answer::{self, units_of_row};
 use crate::select::Projection;
@@ -25,8 +26,11 @@ const CHUNK_ROWS_MAX: usize = 256;
 /// Work units of requesting a chunk of a partition from storage.
 const CHUNK_UNITS: u32 = 5;
 
-/// Bytes of cells that cost one work unit to copy.
-const BYTES_PER_UNIT: usize = 1 << 10;
+/// Work units of a row beyond which a heavy lane shows the rows: 50 µs.
+const ROW_UNITS_MAX: u32 = lanes::UNITS_PER_POLL;
+
+/// Bytes of static cells beyond which a heavy lane shows rows with them.
+pub(crate) const STATIC_BYTES_MAX: usize = 8 << 10;
 
 /// Lower and upper bound on clustering keys.
 type Between<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
@@ -69,6 +73,8 @@ pub(crate) struct Chunk {
     /// Clustering key of each row and the end of its cells, if a merge needs them.
     pub(crate) places: Option<Vec<(Bytes, usize)>>,
     pub(crate) grants: Grants,
+    /// Limits of an answer without pages. A heavy lane has no engine to get them from.
+    pub(crate) guardrails: Option<Arc<Guardrails>>,
     /// Bytes to reserve when the first row arrives. A read that still waits for its rows reserves
     /// nothing.
     pub(crate) room: usize,
@@ -136,6 +142,20 @@ pub(crate) struct PartitionRead {
     found: bool,
 }
 
+/// Result of adding one stored row.
+enum Shown {
+    /// It is dead.
+    Dead,
+    /// It has nothing but cells of dropped columns.
+    Hidden,
+    /// It was added, or did not pass a filter.
+    Next,
+    /// It is for a heavy lane.
+    Large,
+    /// No more rows of the partition are wanted. True if all requested rows of it were taken.
+    End(bool),
+}
+
 impl Chunk {
     /// Returns a chunk without rows, for at most `left` rows.
     pub(crate) fn new(rows: Rows, left: u32, bytes_max: usize, ends: Ends) -> Chunk {
@@ -150,6 +170,7 @@ impl Chunk {
             dead: 0,
             places: None,
             grants: Grants::of(None),
+            guardrails: None,
             room: 0,
         }
     }
@@ -217,7 +238,8 @@ impl Chunk {
                 Ends::Page => self.rows.count > 0,
                 Ends::Portion => true,
                 Ends::Whole => {
-                    Embedded::local().guardrails().check(Guardrail::UnpagedBytes, after as u64)?;
+                    let check = |limits: &Arc<Guardrails>| limits.check(Guardrail::UnpagedBytes, after as u64);
+                    self.guardrails.as_ref().map_or(Ok(()), check)?;
                     false
                 }
             };
@@ -387,49 +409,148 @@ impl Slice {
         found: &mut bool,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
-        let of_row = units_of_row(self.projection.width() + self.filters.len());
-        while let Some(row) = rows.next_stored() {
+        let of_row = self.row_units();
+        let is_heavy = of_row > ROW_UNITS_MAX || self.shows_large_statics(view);
+        while let Some(row) = rows.next_unopened() {
             // A dead row costs as much as a live one.
             if lanes::spend(of_row) {
                 lanes::yield_now().await;
             }
-            let Some(row) = row else {
-                chunk.count_dead(&self.def, 1)?;
-                continue;
+            let shown = match is_heavy || !row.is_small() {
+                true => Shown::Large,
+                false => self.row((token, key), view, &row, chunk, false)?,
             };
-            let (row, view) = (Some(&row), Some(view));
-            let source = Source { def: &self.def, token, key, row, view, now_s: self.now_s };
-            if !source.exists() {
-                continue;
-            }
-            *found = true;
-            if !self.passes(&source)? {
-                continue;
-            }
-            if chunk.left == 0 {
-                return Ok(Some(false));
-            }
-            if chunk.of_partition >= self.per_partition {
-                return Ok(Some(true));
-            }
-            if row_answer::is_small(&self.projection, &source) {
-                let bytes = chunk.rows.cells.len();
-                row_answer::add_small(&self.projection, &source, chunk)?;
-                let _ = lanes::spend((chunk.rows.cells.len().saturating_sub(bytes) / BYTES_PER_UNIT) as u32);
-            } else if !row_answer::add(&self.projection, &source, chunk).await? {
-                return Ok(Some(false));
-            }
-            chunk.last = row.map(|row| Bytes::copy_from_slice(row.clustering()));
-            chunk.place();
-            if self.distinct {
-                return Ok(Some(true));
+            match shown {
+                Shown::Dead => chunk.count_dead(&self.def, 1)?,
+                Shown::Large => {
+                    let rest = std::iter::once(row).chain(std::iter::from_fn(|| rows.next_unopened())).collect();
+                    return self.rows_on_heavy_lane((token, key), view, rest, found, chunk).await;
+                }
+                Shown::Hidden => {}
+                Shown::Next => *found = true,
+                Shown::End(whole) => {
+                    *found = true;
+                    return Ok(Some(whole));
+                }
             }
         }
         Ok(None)
     }
 
-    /// Shows a partition without rows as one row if it has static cells.
+    /// Returns the work units of showing one small row.
+    fn row_units(&self) -> u32 {
+        units_of_row(self.projection.width() + self.filters.len())
+    }
+
+    /// Returns true if rows show or test static cells that take long to walk or to copy.
+    fn shows_large_statics(&self, view: &PartitionView) -> bool {
+        let is_static = |filter: &BoundFilter| self.def.columns[filter.column].kind == ColumnKind::Static;
+        view.static_bytes() > STATIC_BYTES_MAX
+            && (self.projection.shows_statics(&self.def) || self.filters.iter().any(is_static))
+    }
+
+    /// Adds rows as [`Slice::rows`] does, on a heavy lane: some are large.
+    async fn rows_on_heavy_lane(
+        &self,
+        (token, key): (i64, &[u8]),
+        view: &PartitionView,
+        rows: Vec<StoredRow>,
+        found: &mut bool,
+        chunk: &mut Chunk,
+    ) -> Result<Option<bool>, Error> {
+        let (slice, key, view) = (self.clone(), Bytes::copy_from_slice(key), view.clone());
+        let mut away = chunk.take();
+        let show = async move {
+            let (mut dead, mut found, mut ended) = (0, false, Ok(None));
+            let of_row = slice.row_units();
+            for row in rows {
+                match slice.row((token, &key), &view, &row, &mut away, true) {
+                    Ok(Shown::Dead) => dead += 1,
+                    Ok(Shown::Hidden | Shown::Large) => {}
+                    Ok(Shown::Next) => found = true,
+                    Ok(Shown::End(whole)) => {
+                        (found, ended) = (true, Ok(Some(whole)));
+                        break;
+                    }
+                    Err(error) => {
+                        ended = Err(error);
+                        break;
+                    }
+                }
+                if lanes::spend(of_row) {
+                    lanes::yield_now().await;
+                }
+            }
+            (away, dead, found, ended)
+        };
+        let (back, dead, any, ended) = heavy(show).await;
+        *chunk = back;
+        *found |= any;
+        chunk.count_dead(&self.def, dead)?;
+        ended
+    }
+
+    /// Adds one row to the chunk if it is alive, passes the filters, and fits. Adds large ones only on
+    /// a heavy lane.
+    fn row(
+        &self,
+        (token, key): (i64, &[u8]),
+        view: &PartitionView,
+        row: &StoredRow,
+        chunk: &mut Chunk,
+        is_heavy: bool,
+    ) -> Result<Shown, Error> {
+        let Some(row) = row.open() else { return Ok(Shown::Dead) };
+        let (row, view) = (Some(&row), Some(view));
+        let source = Source { def: &self.def, token, key, row, view, now_s: self.now_s };
+        if !source.exists() {
+            return Ok(Shown::Hidden);
+        }
+        if !self.passes(&source)? {
+            return Ok(Shown::Next);
+        }
+        if chunk.left == 0 {
+            return Ok(Shown::End(false));
+        }
+        if chunk.of_partition >= self.per_partition {
+            return Ok(Shown::End(true));
+        }
+        if !is_heavy && !row_answer::is_small(&self.projection, &source) {
+            return Ok(Shown::Large);
+        }
+        if !row_answer::add(&self.projection, &source, chunk)? {
+            return Ok(Shown::End(false));
+        }
+        chunk.last = row.map(|row| Bytes::copy_from_slice(row.clustering()));
+        chunk.place();
+        Ok(if self.distinct { Shown::End(true) } else { Shown::Next })
+    }
+
+    /// Shows a partition without rows as one row if it has static cells. Shows large ones on a heavy
+    /// lane.
     async fn statics_alone(
+        &self,
+        (token, key): (i64, &[u8]),
+        view: &PartitionView,
+        chunk: &mut Chunk,
+    ) -> Result<bool, Error> {
+        let source = Source { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
+        let is_short = view.static_bytes() <= STATIC_BYTES_MAX && self.row_units() <= ROW_UNITS_MAX;
+        if is_short && row_answer::is_small(&self.projection, &source) {
+            return self.statics((token, key), view, chunk);
+        }
+        let (slice, key, view) = (self.clone(), Bytes::copy_from_slice(key), view.clone());
+        let mut away = chunk.take();
+        let show = async move {
+            let shown = slice.statics((token, &key), &view, &mut away);
+            (away, shown)
+        };
+        let (back, shown) = heavy(show).await;
+        *chunk = back;
+        shown
+    }
+
+    fn statics(
         &self,
         (token, key): (i64, &[u8]),
         view: &PartitionView,
@@ -440,7 +561,7 @@ impl Slice {
             if chunk.left == 0 {
                 return Ok(false);
             }
-            if !row_answer::add(&self.projection, &source, chunk).await? {
+            if !row_answer::add(&self.projection, &source, chunk)? {
                 return Ok(false);
             }
             chunk.last = None;

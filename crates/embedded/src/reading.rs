@@ -40,7 +40,7 @@ impl Embedded {
             };
         }
         let now_s = request.now_s.unwrap_or_else(|| (lanes::time::unix_micros() / 1_000_000) as u32);
-        if plan.point {
+        if plan.point && !plan.is_large(request.values) {
             return self.point_read(plan, request, now_s);
         }
         if let Err(error) = self.check_product(plan, request.values) {
@@ -48,7 +48,7 @@ impl Embedded {
         }
         if plan.is_large(request.values) {
             let (engine, plan) = (self.rc(), plan.clone());
-            let request = OwnedRequest::of(request, OwnedValues::of(request.values));
+            let request = OwnedRequest::of(request, OwnedValues::of(request));
             return Execution::Pending(Box::pin(async move {
                 let bind = async move { Reading::of(&plan, &request.borrowed(&request.values.all()), now_s) };
                 heavy(bind).await?.run(engine).await
@@ -202,6 +202,7 @@ impl Reading {
         let mut chunk = Chunk::new(Rows::new(self.plan.columns.clone()), page, bytes_max, ends);
         chunk.room = self.plan.room();
         chunk.grants = Grants::of(self.grant.take());
+        chunk.guardrails = Some(guardrails.clone());
         let read_cores: Option<BTreeSet<usize>> = match &self.keys {
             Some(keys) if self.serial => Some(keys.iter().map(|(token, _)| engine.owner(*token)).collect()),
             None if self.serial => Some((0..lanes::cores()).collect()),

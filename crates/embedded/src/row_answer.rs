@@ -4,7 +4,9 @@
 //! 1. If the stored row is so small that its answer is small too, the answer is built at once.
 //! 2. Otherwise collections are assembled, each once, and the bytes of the answer are counted.
 //! 3. A row over [`ROW_BYTES_MAX`] is refused. A page ends before a row that does not fit.
-//! 4. The bytes are charged, and then copied, with yields.
+//! 4. The bytes are charged, and then copied.
+//!
+//! A heavy lane does all but the first.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,23 +17,18 @@ use crate::read::Chunk;
 use crate::select::Projection;
 use crate::show::{Show, Shows, Source, inside};
 
-/// Largest row of an answer that is built without a yield, bytes.
-const INLINE_ROW_BYTES: usize = 128 << 10;
-
-/// Bytes of one value that are copied without a yield.
-const BYTES_AT_ONCE: usize = 64 << 10;
-
-/// Bytes of cells that cost one work unit to copy.
-const BYTES_PER_UNIT: usize = 1 << 10;
+/// Largest row of an answer that is built without counting its bytes first, on the fast lane.
+const SMALL_BYTES: usize = 128 << 10;
 
 /// Columns of a row that cost one work unit to find.
 const COLUMNS_PER_UNIT: usize = 4;
 
-/// Returns true if the answer of a row is small, judging by the stored row alone.
+/// Returns true if the answer of a row is small, judging by the stored row alone. Otherwise a heavy
+/// lane adds it.
 #[inline]
 pub(crate) fn is_small(projection: &Projection, source: &Source<'_>) -> bool {
     match projection {
-        Projection::Rows(shows) => shows.bytes_max(source) <= INLINE_ROW_BYTES,
+        Projection::Rows(shows) => shows.bytes_max(source) <= SMALL_BYTES,
         Projection::Count(_) => true,
     }
 }
@@ -40,23 +37,18 @@ pub(crate) fn is_small(projection: &Projection, source: &Source<'_>) -> bool {
 ///
 /// # Errors
 /// Returns an error if the row is too large for any answer, or if there is no memory for it.
-pub(crate) async fn add(
-    projection: &Projection,
-    source: &Source<'_>,
-    chunk: &mut Chunk,
-) -> Result<bool, Error> {
-    match projection {
-        Projection::Rows(shows) if !is_small(projection, source) => add_large(shows, source, chunk).await,
-        projection => add_small(projection, source, chunk).map(|()| true),
-    }
+pub(crate) fn add(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
+    let before = chunk.rows.cells.len();
+    let is_added = match projection {
+        Projection::Rows(shows) if !is_small(projection, source) => add_large(shows, source, chunk)?,
+        projection => add_small(projection, source, chunk).map(|()| true)?,
+    };
+    lanes::count_copied(chunk.rows.cells.len().saturating_sub(before));
+    Ok(is_added)
 }
 
 /// Adds a small row to the chunk, or counts it.
-pub(crate) fn add_small(
-    projection: &Projection,
-    source: &Source<'_>,
-    chunk: &mut Chunk,
-) -> Result<(), Error> {
+fn add_small(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) -> Result<(), Error> {
     match projection {
         Projection::Rows(shows) => {
             chunk.begin_row();
@@ -85,7 +77,7 @@ pub(crate) fn add_small(
 }
 
 /// Adds a row of any size, as [`add`] does.
-async fn add_large(shows: &Shows, source: &Source<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
+fn add_large(shows: &Shows, source: &Source<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
     let (mut scratch, mut wholes) = (Vec::new(), Wholes::default());
     let mut bytes = 0;
     for show in shows.iter() {
@@ -98,44 +90,19 @@ async fn add_large(shows: &Shows, source: &Source<'_>, chunk: &mut Chunk) -> Res
             return Err(too_large(bytes));
         }
         chunk.grants.cover(chunk.rows.cells.len() + wholes.bytes)?;
-        if lanes::spend(units(0)) {
-            lanes::yield_now().await;
-        }
     }
     if !chunk.admits(bytes, wholes.bytes)? {
         return Ok(false);
     }
     chunk.begin_row();
     for show in shows.iter() {
-        let value = match assembled(show) {
-            None => source.simple(show, &mut scratch)?,
-            Some(_) => wholes.value(source, show)?,
-        };
-        match value {
-            Some(value) if value.len() > BYTES_AT_ONCE => {
-                chunk.rows.cells.begin_cell(value.len());
-                for part in value.chunks(BYTES_AT_ONCE) {
-                    chunk.rows.cells.extend_cell(part);
-                    if lanes::spend(units(part.len())) {
-                        lanes::yield_now().await;
-                    }
-                }
-            }
-            value => {
-                chunk.rows.push(value);
-                if lanes::spend(units(value.map_or(0, <[u8]>::len))) {
-                    lanes::yield_now().await;
-                }
-            }
+        match assembled(show) {
+            None => chunk.rows.push(source.simple(show, &mut scratch)?),
+            Some(_) => chunk.rows.push(wholes.value(source, show)?),
         }
     }
     chunk.bound()?;
     Ok(true)
-}
-
-/// Returns the work units of copying a value.
-pub(crate) fn units(bytes: usize) -> u32 {
-    (1 + bytes / BYTES_PER_UNIT).try_into().unwrap_or(u32::MAX)
 }
 
 /// Returns the work units of the columns of a row, and of its filters.

@@ -32,6 +32,14 @@ impl Projection {
             Projection::Count(_) => 1,
         }
     }
+
+    /// Returns true if it shows static columns.
+    pub(crate) fn shows_statics(&self, def: &TableDef) -> bool {
+        match self {
+            Projection::Rows(shows) => shows.iter().any(|show| show.is_static(def)),
+            Projection::Count(show) => show.iter().any(|show| show.is_static(def)),
+        }
+    }
 }
 
 /// Prepared SELECT. Parts that are sent to other cores are behind [`Arc`].
@@ -75,6 +83,9 @@ const LIST_BYTES_AT_ONCE: usize = TERMS_AT_ONCE * 8;
 
 /// Columns of fixed lengths whose row is small in any case.
 const FIXED_COLUMNS: usize = 1_000;
+/// Bytes of other values bound in one task poll. They may have elements, at about 20 ns for eight
+/// bytes.
+const BYTES_AT_ONCE: usize = 16 << 10;
 
 /// Bytes reserved ahead of the rows, at most.
 const ROOM_MAX: usize = 64 << 10;
@@ -108,7 +119,8 @@ impl SelectPlan {
             });
             bytes.sum::<usize>()
         };
-        terms > TERMS_AT_ONCE || has_lists && bytes() > LIST_BYTES_AT_ONCE
+        let bytes_max = if has_lists { LIST_BYTES_AT_ONCE } else { BYTES_AT_ONCE };
+        terms > TERMS_AT_ONCE || bytes() > bytes_max
     }
 
     /// Returns the columns that a point read requests from storage.

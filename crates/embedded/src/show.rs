@@ -74,10 +74,11 @@ impl Shows {
     /// of the static cells.
     #[inline]
     pub(crate) fn bytes_max(&self, source: &Source<'_>) -> usize {
-        let stored = source.row.map_or(0, RowView::bytes) + source.key.len();
-        let statics = source.view.map_or(0, PartitionView::statics_bytes);
         // An element has at least 3 bytes in the directory of its row, and up to 8 in the result.
-        (stored + statics).saturating_mul(4).saturating_mul(self.repeats).saturating_add(self.null_bytes)
+        let of_row = |row: &RowView| row.bytes() * if row.has_elements() { 4 } else { 1 };
+        let statics = source.view.map_or(0, PartitionView::static_bytes) * 4;
+        let stored = source.row.map_or(0, of_row) + source.key.len() + statics;
+        stored.saturating_mul(self.repeats).saturating_add(self.null_bytes)
     }
 
     /// Binds the values of an execution.
@@ -258,6 +259,7 @@ impl<'v> Source<'v> {
             (false, _, Some(row)) => all.extend(row.elements(id).filter_map(seen)),
             _ => {}
         }
+        lanes::count(all.len() as u32);
         all
     }
 

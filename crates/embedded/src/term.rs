@@ -10,6 +10,14 @@ use cql::ast;
 use engine::{ColumnSpec, Columns, Error, Guardrail, Guardrails, METADATA_BYTES_MAX, Value};
 use schema::{CqlType, ValueError, value};
 
+/// Bytes of a text that are checked in one work unit: UTF-8 of several bytes a character takes about
+/// 1 ns a byte.
+const TEXT_BYTES_PER_UNIT: usize = 128;
+
+/// Bytes of a value with elements that are checked in one work unit, at about 20 ns an element of
+/// eight bytes.
+const ELEMENT_BYTES_PER_UNIT: usize = 32;
+
 /// Source of a value.
 #[derive(Clone, Debug)]
 enum Input {
@@ -79,6 +87,7 @@ impl Bind {
             Input::Uuid => return Ok(Given::Bytes(Cow::Owned(random_uuid().as_bytes().to_vec()))),
             Input::Parts(parts) => {
                 let bytes = literal::assemble(&self.ty, parts, values)?;
+                self.count(&bytes);
                 value::check(&self.ty, &bytes).map_err(|e| self.refuse(&e))?;
                 let canonical = value::canonical(&self.ty, &bytes).map_err(|e| self.refuse(&e))?;
                 return Ok(Given::Bytes(Cow::Owned(canonical.into_owned())));
@@ -89,6 +98,7 @@ impl Bind {
                 Value::Bytes(bytes) => bytes,
             },
         };
+        self.count(bytes);
         value::check(&self.ty, bytes).map_err(|e| self.refuse(&e))?;
         match self.nested {
             true => value::canonical(&self.ty, bytes).map(Given::Bytes).map_err(|e| self.refuse(&e)),
@@ -119,6 +129,15 @@ impl Bind {
         };
         let (ty, name) = (self.ty.clone(), self.name.clone());
         Ok(Bind { input: Input::Constant(bytes), ty, nested: self.nested, name })
+    }
+
+    /// Counts the work of checking a value: its elements, or its characters.
+    #[inline]
+    fn count(&self, bytes: &[u8]) {
+        let per_unit = if self.nested { ELEMENT_BYTES_PER_UNIT } else { TEXT_BYTES_PER_UNIT };
+        if bytes.len() >= per_unit && *self.ty != CqlType::Blob {
+            lanes::count((bytes.len() / per_unit) as u32);
+        }
     }
 
     fn refuse(&self, error: &ValueError) -> Error {

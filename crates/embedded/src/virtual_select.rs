@@ -55,7 +55,7 @@ struct PendingSelect {
 pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {
     if plan.is_large(request.values) {
         let (table, plan) = (table.clone(), plan.clone());
-        let request = OwnedRequest::of(request, OwnedValues::of(request.values));
+        let request = OwnedRequest::of(request, OwnedValues::of(request));
         return Execution::Pending(Box::pin(async move {
             let subject = table.subject;
             let bind =
@@ -302,7 +302,8 @@ impl Answer {
             return Ok(false);
         }
         self.grants.cover(after)?;
-        let _ = lanes::spend(row_answer::units(bytes));
+        lanes::count(1);
+        lanes::count_copied(bytes);
         for show in shows.iter() {
             self.out.push(self.select.value(show, row)?);
         }

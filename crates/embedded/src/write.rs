@@ -66,6 +66,12 @@ pub(crate) struct WriteCost {
     pub(crate) bytes: u64,
 }
 
+/// Bytes of values that are checked and copied in one work unit.
+const BYTES_PER_UNIT: u64 = 128;
+
+/// The same for values with elements, of about eight bytes each.
+const ELEMENT_BYTES_PER_UNIT: u64 = 16;
+
 /// Bytes of a row or partition in the log beside its values: lengths, timestamps and the table.
 /// They charge for rows of empty values.
 const ROW_BYTES: u64 = 16;
@@ -99,6 +105,20 @@ impl WritePlan {
         let of_rows = plus(rows.bytes, times(rows.count, of_row)?)?;
         let bytes = plus(partitions.bytes, times(partitions.count, plus(of_partition, of_rows)?)?)?;
         Ok(WriteCost { rows: times(partitions.count, rows.count)?, bytes })
+    }
+
+    /// Returns the estimated work units of computing its changes, with its conditions, on rows of at
+    /// most `row_bytes`.
+    ///
+    /// # Errors
+    /// Returns an error if a count overflows.
+    pub(crate) fn units(&self, values: &[Value<'_>], row_bytes: usize) -> Result<u64, Error> {
+        let cost = self.cost(values)?;
+        let per_unit = if self.has_elements() { ELEMENT_BYTES_PER_UNIT } else { BYTES_PER_UNIT };
+        let conditions = self.conditions.as_ref().map_or(0, |conditions| conditions.units(values, row_bytes));
+        // Reading a list first compares its elements with the values.
+        let of_row = if self.facts.reads_first { 1 + row_bytes as u64 / per_unit } else { 1 };
+        Ok(plus(times(cost.rows, of_row)?, cost.bytes / per_unit)?.saturating_add(conditions))
     }
 
     fn facts(&self) -> Facts {

@@ -104,6 +104,9 @@ pub trait AnswerGrant: std::fmt::Debug + Send + Sync {
 pub struct Request<'a> {
     /// Values of the bind markers in order. The caller resolves named values.
     pub values: &'a [Value<'a>],
+    /// Memory in which large values are, so that an engine can keep them without a copy. `None`:
+    /// they are copied.
+    pub body: Option<&'a bytes::Bytes>,
     /// Rows per page, at least 1. `None`: all rows, without pages.
     pub page_size: Option<u32>,
     /// A page ends after this many bytes of cells, but has at least one row. No effect without
@@ -129,6 +132,7 @@ impl Request<'_> {
     /// A request without values and pages.
     pub const EMPTY: Request<'static> = Request {
         values: &[],
+        body: None,
         page_size: None,
         page_bytes_max: PAGE_BYTES_MAX,
         room: None,

@@ -202,6 +202,11 @@ impl Lanes {
         self.core(core).most_units.load(Relaxed)
     }
 
+    /// Returns [`Lanes::most_units`] since the last call, for tests that compare kinds of work.
+    pub fn take_most_units(&self, core: usize) -> u32 {
+        self.core(core).most_units.swap(0, Relaxed)
+    }
+
     /// Returns how often a core's heavy lane had the core for 50 ms and got nearly no CPU: another
     /// busy process is on that CPU.
     #[must_use]

@@ -22,6 +22,9 @@ const UNITS_PER_CLOCK: u32 = 16;
 /// Bytes of text or of values that count as one unit.
 const BYTES_PER_UNIT: usize = 64;
 
+/// Bytes that count as one unit when they are only copied or checksummed.
+const COPIED_PER_UNIT: usize = 1 << 10;
+
 thread_local! {
     /// Time at which this thread, a heavy worker, last offered its CPU, ns.
     static YIELDED: Cell<u64> = const { Cell::new(0) };
@@ -89,6 +92,22 @@ pub fn spend(units: u32) -> bool {
         return true;
     }
     spent / UNITS_PER_CLOCK != before / UNITS_PER_CLOCK && slice_is_over()
+}
+
+/// Counts `units` of work that the caller cannot divide, for the running task poll. The caller's own
+/// caller yields at its next [`spend`]. Takes about 1 ns, and may be called from any thread.
+#[inline]
+pub fn count(units: u32) {
+    let _ = units::add(units);
+}
+
+/// Counts bytes that are copied or checksummed, as [`count`] does: one unit for each 1 KiB, at
+/// about 10 GB/s.
+#[inline]
+pub fn count_copied(bytes: usize) {
+    if bytes >= COPIED_PER_UNIT {
+        count(u32::try_from(bytes / COPIED_PER_UNIT).unwrap_or(u32::MAX));
+    }
 }
 
 /// Counts the work of processing `bytes` bytes, as [`spend`] does: one unit for each 64 of them.

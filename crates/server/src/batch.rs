@@ -13,7 +13,7 @@ use crate::bind;
 use crate::execute::check_age;
 use crate::failure;
 use crate::pending::{PendingResult, Step, Wait};
-use crate::request::{CqlRequest, PendingAnswer, detached};
+use crate::request::{CqlRequest, PendingAnswer, detached, own_body};
 use crate::session::Session;
 use crate::slots::take_slot;
 use crate::statement::{Bound, INLINE_TEXT_BYTES, Kind, Parsed, Statement, Timeout, Work};
@@ -170,7 +170,7 @@ fn run(
     parts: Parts<'_>,
     request: CqlRequest,
 ) -> Step {
-    let wait = match call_engine(session, batch, parts) {
+    let wait = match call_engine(session, envelope, batch, parts) {
         Execution::Ready(result) => {
             let result = result.map_err(|error| request.failure(error));
             return Step::Answered(answer(session, request, result));
@@ -182,7 +182,7 @@ fn run(
     Step::Later(PendingAnswer { request, warnings: Warnings::take(), rerun }, wait)
 }
 
-fn call_engine(session: &Session, batch: &Batch<'_>, parts: Parts<'_>) -> Execution {
+fn call_engine(session: &Session, envelope: &Envelope, batch: &Batch<'_>, parts: Parts<'_>) -> Execution {
     let mut from = 0;
     let values = &parts.values;
     let parts: Vec<(Rc<dyn Plan>, &[Value<'_>])> = parts
@@ -198,6 +198,7 @@ fn call_engine(session: &Session, batch: &Batch<'_>, parts: Parts<'_>) -> Execut
     let shows_rows = parts.iter().any(|(plan, _)| plan.shows_rows());
     let call = engine::Request {
         room: shows_rows.then_some(session as &dyn AnswerMemory),
+        body: own_body(envelope),
         timestamp_us: batch.params.timestamp,
         now_s: batch.params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
         ..engine::Request::EMPTY

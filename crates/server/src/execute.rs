@@ -14,7 +14,7 @@ use crate::describe;
 use crate::failure;
 use crate::options::use_keyspace;
 use crate::pending::{Later, PendingResult, Step, Wait};
-use crate::request::{CqlRequest, PendingAnswer, Times, detached};
+use crate::request::{CqlRequest, PendingAnswer, Times, detached, own_body};
 use crate::session::Session;
 use crate::slots::{needs_slot, take_slot};
 use crate::statement::{Kind, Statement, Timeout, Work};
@@ -90,7 +90,7 @@ pub(crate) fn execute(
         Work::Access => Wait::Result(PendingResult::of(execute_access(session, request.statement()))),
         Work::Engine(_) => {
             let page_bytes = session.page_bytes();
-            match call_engine(session, params, &request, page_bytes) {
+            match call_engine(session, (envelope, params), &request, page_bytes) {
                 Execution::Ready(Ok(Outcome::SchemaChange(change))) => {
                     let ready = std::future::ready(Ok(Outcome::SchemaChange(change)));
                     Wait::Result(PendingResult::of(Box::pin(ready)))
@@ -173,7 +173,7 @@ fn execute_access(session: &Rc<Session>, statement: &Statement) -> Later {
 /// is long.
 fn call_engine(
     session: &Session,
-    params: &QueryParams<'_>,
+    (envelope, params): (&Envelope, &QueryParams<'_>),
     request: &CqlRequest,
     page_bytes_max: usize,
 ) -> Execution {
@@ -189,6 +189,7 @@ fn call_engine(
     let call = engine::Request {
         viewer: viewer.as_ref(),
         values: &values,
+        body: own_body(envelope),
         page_size: page_rows(params),
         page_bytes_max,
         room: shows_rows.then_some(session as &dyn AnswerMemory),

@@ -167,10 +167,14 @@ impl Frame {
     }
 }
 
+/// Returns the body of a large request, which has memory of its own. Others share a read buffer.
+pub(crate) fn own_body(envelope: &Envelope) -> Option<&bytes::Bytes> {
+    (envelope.body.len() > INLINE_BYTES).then_some(&envelope.body)
+}
+
 /// Copies a request that is stored for long, so that it does not keep a whole read buffer alive.
 pub(crate) fn detached(envelope: &Envelope) -> Envelope {
-    if envelope.body.len() > INLINE_BYTES {
-        // A body of this size was assembled in its own memory.
+    if own_body(envelope).is_some() {
         return envelope.clone();
     }
     Envelope { body: bytes::Bytes::copy_from_slice(&envelope.body), ..*envelope }

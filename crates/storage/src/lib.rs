@@ -39,7 +39,7 @@ pub use event::{Event, EventSink, FlushReason, Named, Recovery};
 pub use manifest::layout::IGNORE_MSB;
 pub use model::encoded::{decode_mutations, encode_mutations};
 pub use model::row::{Cells, Draft, Row, RowBuilder};
-pub use model::view::{PartitionView, RowView, Rows};
+pub use model::view::{PartitionView, RowView, Rows, StoredRow};
 pub use model::{CellRef, CellValue, Change, Deletion, Expiry, Liveness, Mutation, TableId};
 pub use options::{CommitMode, Compression, Groups, Options, PaceOptions, Strategy, TableOptions};
 pub use read::before::{RowBefore, StaticsBefore};

@@ -51,6 +51,38 @@ fn large_batch_is_applied_in_bounded_polls() {
     server.end_with_bounded_polls();
 }
 
+/// Other clients write rows of the partition meanwhile.
+#[test]
+fn contended_batch_is_applied_in_bounded_polls() {
+    let server = Server::with(&["CREATE TABLE w (k int, c int, PRIMARY KEY (k, c))"]);
+    server.run(async |session| {
+        let others = lanes::spawn(lanes::current_group(), {
+            let session = session.clone();
+            async move {
+                for n in 20_000..21_000_u32 {
+                    let text = format!("INSERT INTO w (k, c) VALUES (1, {n})");
+                    session.run(&text, &[]).await.expect("written");
+                    lanes::yield_now().await;
+                }
+            }
+        });
+        let text = "INSERT INTO w (k, c) VALUES (1, ?)";
+        let first = batch(&session, BatchKind::Unlogged, text, (0..10_000).map(number));
+        let second = {
+            let session = session.clone();
+            lanes::spawn(lanes::current_group(), async move {
+                let numbers = (10_000..20_000).map(number);
+                batch(&session, BatchKind::Unlogged, text, numbers).await
+            })
+        };
+        first.await.expect("applied");
+        second.await.expect("applied");
+        others.await;
+        assert_eq!(session.run("SELECT c FROM w WHERE k = 1", &[]).await, Ok(21_000));
+    });
+    server.end_with_bounded_polls();
+}
+
 #[test]
 fn large_textual_batch_is_applied_in_bounded_polls() {
     let server = Server::with(&["CREATE TABLE t (k int PRIMARY KEY, v int)"]);

@@ -5,6 +5,7 @@ mod answers;
 mod batches;
 mod bindings;
 mod definitions;
+mod large;
 mod reads;
 mod sizes;
 
@@ -41,6 +42,21 @@ impl Server {
     /// Runs a task with the engine.
     pub(crate) fn run<T: Send + 'static>(&self, task: impl AsyncFnOnce(Session) -> T + Send + 'static) -> T {
         self.0.block_on(0, Group::DEFAULT, move || async move { task(Session(testkit::engine())).await })
+    }
+
+    /// Runs a task with the engine. Returns the most work units of its task polls.
+    pub(crate) fn units(&self, task: impl AsyncFnOnce(Session) + Send + 'static) -> u32 {
+        // A poll is counted when it ends. Run another one, so that the last one is counted.
+        self.0.block_on(0, Group::CONTROL, || async {});
+        self.0.take_most_units(0);
+        self.run(task);
+        self.0.block_on(0, Group::CONTROL, || async {});
+        self.0.take_most_units(0)
+    }
+
+    /// Stops the server.
+    pub(crate) fn end(self) {
+        self.0.shutdown();
     }
 
     /// Stops the server. Checks that no task poll spent more work units than the maximum.

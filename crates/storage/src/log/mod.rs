@@ -262,6 +262,7 @@ impl Log {
         put_u32(&mut state.pending, 0);
         put(&mut state.pending);
         let bytes = state.pending.len() - start - 4;
+        lanes::count_copied(bytes);
         let limit = self.record_bytes_max();
         // The pending bytes are at most the larger of a segment and the largest record, plus one
         // record.

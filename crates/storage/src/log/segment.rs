@@ -137,6 +137,7 @@ pub(crate) fn seal_batch(batch: &mut Vec<u8>, header: &SegmentHeader, first_reco
     batch[8..16].copy_from_slice(&header.segment.to_le_bytes());
     batch[16..24].copy_from_slice(&first_record.to_le_bytes());
     batch[24..28].copy_from_slice(&records.to_le_bytes());
+    lanes::count_copied(batch.len());
     let crc = batch_crc(header.salt, &batch[..28], &batch[BATCH_HEADER..]);
     batch[28..32].copy_from_slice(&crc.to_le_bytes());
     let head = crc32c::crc32c_append(header.salt, &batch[..HEAD]);

@@ -15,6 +15,7 @@ use imbl::OrdMap;
 
 use crate::memtable::token_map::{FreeInChunks, TokenMap};
 use crate::model::Change;
+use crate::model::layers::Placed;
 use crate::model::partition::{Growth, Partition};
 use crate::model::row::{Draft, Row};
 
@@ -175,17 +176,18 @@ impl Memtable {
     /// Returns a stored row, and the timestamp up to which deletions of the partition or a range
     /// shadow it. This is the fast path of point reads.
     #[inline]
-    pub(crate) fn row(&self, token: i64, key: &[u8], clustering: &[u8]) -> Option<(Row, i64)> {
+    pub(crate) fn row(&self, token: i64, key: &[u8], clustering: &[u8]) -> Option<(Placed, i64)> {
         let partition = match self.buckets.get(token)? {
             Bucket::Row(row) => {
-                return (row.key() == key && clustering.is_empty()).then(|| (row.clone(), i64::MIN));
+                let is_here = row.key() == key && clustering.is_empty();
+                return is_here.then(|| (Placed::Row(row.clone()), i64::MIN));
             }
             Bucket::Other(other) => match &**other {
                 Other::One(own, partition) => (own == key).then_some(partition)?,
                 Other::Many(partitions) => partitions.get(key)?,
             },
         };
-        Some((partition.row(clustering)?.clone(), partition.floor(clustering)))
+        partition.placed(clustering)
     }
 
     /// Prefetches the slot of a partition, for [`Memtable::prefetch_row`], [`Memtable::row`] or

@@ -151,6 +151,27 @@ impl Rows {
         self.0.insert(Placed::Row(row));
     }
 
+    /// Adds a row at a new position, with its layers.
+    pub(crate) fn push_placed(&mut self, placed: Placed) {
+        self.0.insert(placed);
+    }
+
+    /// Merges a row with the stored one, without a merge of large layers.
+    fn merge_placed(&mut self, placed: &Placed) -> Growth {
+        if let Placed::Row(row) = placed {
+            return self.merge(row);
+        }
+        match self.0.insert(placed.clone()) {
+            None => Growth { bytes: placed.bytes() + ROW_OVERHEAD, row: placed.bytes() },
+            Some(old) => {
+                let (before, now) = (old.bytes(), old.with_all(placed));
+                let bytes = now.bytes();
+                self.0.insert(now);
+                Growth { bytes: bytes.saturating_sub(before), row: bytes }
+            }
+        }
+    }
+
     /// Merges a row with the stored one.
     pub(crate) fn merge(&mut self, row: &Row) -> Growth {
         // Most rows are new, and one search is cheaper than two.
@@ -207,7 +228,7 @@ impl Partition {
     pub(crate) fn apply(&mut self, change: &Change) -> Growth {
         if let (Partition::Single(own), Change::Row(row)) = (&mut *self, change)
             && row.clustering().is_empty()
-            && (own.bytes() < LAYERED_BYTES || row.supersedes(own))
+            && (own.bytes().max(row.bytes()) < LAYERED_BYTES || row.supersedes(own))
         {
             let before = own.bytes();
             *own = merge_rows(own, row);
@@ -254,13 +275,25 @@ impl Partition {
         }
     }
 
-    /// Returns true if both are the same version, by pointer.
-    pub(crate) fn is_same(&self, other: &Partition) -> bool {
-        match (self, other) {
-            (Partition::Single(own), Partition::Single(other)) => own.is_same(other),
-            (Partition::Full(own), Partition::Full(other)) => Arc::ptr_eq(own, other),
-            _ => false,
+    /// Returns true if readers may open the static cells and the only row within a task poll.
+    pub(crate) fn opens_at_once(&self) -> bool {
+        match self {
+            Partition::Single(row) => Placed::Row(row.clone()).opens_at_once(),
+            Partition::Full(full) => {
+                full.statics.iter().chain(full.rows.0.iter().take(2)).all(Placed::opens_at_once)
+            }
         }
+    }
+
+    /// Returns the row with this clustering, with its layers, and the timestamp up to which
+    /// deletions of the partition or a range shadow it.
+    #[inline]
+    pub(crate) fn placed(&self, clustering: &[u8]) -> Option<(Placed, i64)> {
+        let placed = match self {
+            Partition::Single(row) => clustering.is_empty().then(|| Placed::Row(row.clone())),
+            Partition::Full(full) => full.rows.0.get(clustering).cloned(),
+        };
+        Some((placed?, self.floor(clustering)))
     }
 
     /// Returns the number of stored rows, live or not.
@@ -325,7 +358,7 @@ impl Partition {
             Partition::Single(_) => Partition::empty(),
             Partition::Full(full) => {
                 let mut rows = Rows::default();
-                full.rows.get(clustering).into_iter().for_each(|row| rows.push(row.clone()));
+                full.rows.0.get(clustering).into_iter().for_each(|row| rows.push_placed(row.clone()));
                 let deletion = merge_deletion(full.deletion, full.ranges.covering(clustering));
                 Partition::Full(Arc::new(Full { deletion, rows, ..Full::default() }))
             }
@@ -344,20 +377,24 @@ impl Partition {
         let (mut large, small) =
             if self.row_count() >= other.row_count() { (self, other) } else { (other, self) };
         let largest = match (&mut large, &small) {
-            (Partition::Single(into), Partition::Single(from)) => {
+            (Partition::Single(into), Partition::Single(from))
+                if into.bytes().max(from.bytes()) < LAYERED_BYTES =>
+            {
                 *into = merge_rows(into, from);
                 into.bytes()
             }
+            (Partition::Single(_), Partition::Single(row)) => large.make_full().rows.merge(row).row,
             (Partition::Full(_), Partition::Full(from)) => {
                 let full = large.make_full();
                 full.deletion = merge_deletion(full.deletion, from.deletion);
                 full.statics = match (full.statics.take(), &from.statics) {
-                    (Some(ours), Some(theirs)) => Some(ours.with(theirs.row())),
+                    (Some(ours), Some(theirs)) => Some(ours.with_all(theirs)),
                     (ours, theirs) => ours.or_else(|| theirs.clone()),
                 };
                 full.ranges.merge(&from.ranges);
                 let statics = full.statics.as_ref().map_or(0, Placed::bytes);
-                from.rows.iter().fold(statics, |largest, row| largest.max(full.rows.merge(row).row))
+                let rows = &from.rows.0;
+                rows.iter().fold(statics, |largest, row| largest.max(full.rows.merge_placed(row).row))
             }
             (Partition::Full(_), Partition::Single(row)) => large.make_full().rows.merge(row).row,
             (Partition::Single(_), Partition::Full(from)) => {

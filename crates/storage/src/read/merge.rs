@@ -155,7 +155,7 @@ impl Source {
         }
         let start = self.given.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut rows = full.rows.range(start, Bound::Unbounded);
-        let last = rows.nth(STRETCH_ROWS - 1)?.row();
+        let last = rows.nth(STRETCH_ROWS - 1)?;
         rows.next().map(|_| Bytes::copy_from_slice(last.clustering()))
     }
 

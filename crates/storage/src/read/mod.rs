@@ -61,6 +61,8 @@ pub(crate) struct Gather {
     pub(crate) found: Option<Partition>,
     /// True if a row was decoded without some of its columns.
     pub(crate) partial: bool,
+    /// True for a read of a slice that may have rows.
+    is_slice: bool,
     /// The last rows of sources that have more of a slice.
     pub(crate) frontiers: Vec<Bytes>,
     pub(crate) lookups: Vec<Lookup>,
@@ -75,7 +77,14 @@ impl Gather {
         request: PartRequest,
         row_bytes_max: usize,
     ) -> Result<(Gather, Option<usize>), StorageError> {
-        let mut gather = Gather { token: target.token, row_bytes_max, ..Gather::default() };
+        let is_slice = match &request {
+            // Of a slice without rows, readers want the static cells at once.
+            PartRequest::Slice(slice) => !slice.is_empty(),
+            // A whole partition is read of small tables of the server only.
+            PartRequest::All => true,
+            PartRequest::Row { .. } => false,
+        };
+        let mut gather = Gather { token: target.token, row_bytes_max, is_slice, ..Gather::default() };
         let newest_first = table.memtables_newest_first();
         for partition in newest_first.filter_map(|memtable| memtable.get(target.token, &target.key)) {
             let known = match &request {
@@ -95,6 +104,12 @@ impl Gather {
         table.searched.count(gather.lookups.len());
         let missing = gather.advance(cache, None)?;
         Ok((gather, missing))
+    }
+
+    /// Returns true if what was found may be opened within a task poll. Rows of a slice are opened
+    /// one by one, as readers come to them.
+    pub(crate) fn opens_at_once(&self) -> bool {
+        self.is_slice || self.found.as_ref().is_none_or(Partition::opens_at_once)
     }
 
     /// Adds a version. Newer ones should come first: a deletion shadows older versions, and a row

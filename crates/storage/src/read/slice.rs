@@ -88,10 +88,9 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
         && bytes < SLICE_BYTES
         && let Some(placed) = next()
     {
-        let row = placed.row();
-        taken.rows.push(row.clone());
-        last = Some(row);
-        bytes += row.bytes();
+        taken.rows.push_placed(placed.clone());
+        last = Some(placed);
+        bytes += placed.bytes();
         count += 1;
     }
     let last = last.map(|row| Bytes::copy_from_slice(row.clustering()));
@@ -186,7 +185,7 @@ impl Sliced {
                     true => (Bound::Included(next), Bound::Unbounded),
                 };
                 let mut rows = Rows::default();
-                full.rows.range(start, end).for_each(|placed| rows.push(placed.row().clone()));
+                full.rows.range(start, end).for_each(|placed| rows.push_placed(placed.clone()));
                 Arc::make_mut(&mut full).rows = rows;
                 Partition::Full(full)
             }

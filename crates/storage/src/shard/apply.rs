@@ -7,29 +7,34 @@
 //! 3. Until the last partition is changed, a memtable that is frozen counts as flushed only up to
 //!    the record before. So the record is replayed after a crash (`State::freeze`).
 //!
-//! A partition with many changes is changed in a copy. The copy replaces it unless another write
-//! changed the partition meanwhile.
+//! A partition with many changes is changed in a copy. What other writes change meanwhile is
+//! recorded, and applied to the copy too, before it replaces the partition.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::env::Work;
 use crate::error::StorageError;
-use crate::model::Mutation;
+use crate::model::{Change, Mutation};
 use crate::model::codec::put_varint;
 use crate::model::encoded::{put_change, put_mutation_head};
 use crate::model::partition::{Growth, Partition};
 use crate::shard::commit::Commit;
 use crate::shard::{Shard, WriteKind};
+use crate::signal::Signal;
+use crate::state::{Recorded, State};
 
 /// Work units of a change: a search for the row, and a merge.
 const CHANGE_UNITS: u32 = 4;
 
-/// Changes of one partition that are applied without a yield: about 50 µs.
-const CHANGES_AT_ONCE: usize = 100;
+/// Changes of one partition that are applied without a yield. Each may merge a row of 4 KiB, in
+/// about 2.5 µs.
+const CHANGES_AT_ONCE: usize = 64;
 
-/// Attempts to change a copy, before the partition itself is changed without yields.
-const COPIES_MAX: usize = 3;
+/// Times that recorded changes are applied with yields. Each time there are fewer, unless other
+/// writers get far more of the core.
+const ROUNDS_MAX: usize = 16;
 
 /// Mutations that are applied without a yield.
 const MUTATIONS_AT_ONCE: usize = 16;
@@ -169,46 +174,110 @@ impl Shard {
         let state = &mut *self.state.borrow_mut();
         let table = state.tables.entry(mutation.table).or_default();
         state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
+        state.record(mutation);
         self.background.applied(state, record);
     }
 
-    /// Applies many changes of one partition, with yields.
-    async fn apply_wide(&self, mutation: &Mutation, record: u64) {
+    /// Applies many changes of one partition, with yields. Changes that other writes make meanwhile
+    /// are recorded, and applied to the copy as well. Changes commute, so their order is no matter.
+    async fn apply_wide(self: &Rc<Self>, mutation: &Mutation, record: u64) {
         let Mutation { table, token, key, changes } = mutation;
-        let active = || {
-            let state = self.state.borrow();
-            state.tables.get(table).and_then(|table| table.active.get(*token, key))
-        };
-        for _ in 0..COPIES_MAX {
-            let base = active();
-            let (mut copy, mut growth) = (base.clone(), Growth::default());
-            for changes in changes.chunks(CHANGES_AT_ONCE) {
-                growth = growth
-                    + match &mut copy {
-                        Some(copy) => changes.iter().map(|change| copy.apply(change)).sum(),
-                        None => {
-                            let (first, growth) = Partition::from_changes(changes);
-                            copy = Some(first);
-                            growth
-                        }
-                    };
-                if let Some(yield_now) = self.env.spend(CHANGE_UNITS * changes.len() as u32) {
-                    yield_now.await;
-                }
+        // One copy of a partition at a time: of two, the second would replace the first.
+        let is_free = || (!self.state.borrow().is_recorded(mutation)).then_some(());
+        self.background.progress.wait(is_free).await;
+        let recording = Recording::begin(self, mutation);
+        let mut copy = Copy::of(self, mutation);
+        self.change_copy(&mut copy, changes).await;
+        let mut growth = copy.growth;
+        for round in 0.. {
+            if copy.generation != self.state.borrow().next_generation {
+                // The copied partition was frozen. What was recorded is in the frozen one, or in
+                // the new one, which is copied next.
+                copy = Copy::of(self, mutation);
+                drop(recording.take());
+                self.change_copy(&mut copy, changes).await;
+                growth = copy.growth;
             }
-            let is_same = match (&base, &active()) {
-                (None, None) => true,
-                (Some(base), Some(now)) => base.is_same(now),
-                _ => false,
-            };
-            if let Some(copy) = copy.filter(|_| is_same) {
-                let state = &mut *self.state.borrow_mut();
-                let active = &mut state.tables.entry(*table).or_default().active;
-                state.bytes += growth.bytes + active.replace(*token, key, copy, growth.row);
-                self.background.applied(state, record);
-                return;
+            let others = recording.take();
+            if others.len() <= CHANGES_AT_ONCE || round == ROUNDS_MAX {
+                others.iter().for_each(|change| _ = copy.apply(change));
+                break;
+            }
+            self.change_copy(&mut copy, &others).await;
+        }
+        let Some(partition) = copy.partition else { return };
+        let state = &mut *self.state.borrow_mut();
+        let active = &mut state.tables.entry(*table).or_default().active;
+        // The growth by other writes is counted already.
+        state.bytes += growth.bytes + active.replace(*token, key, partition, copy.growth.row);
+        self.background.applied(state, record);
+    }
+
+    async fn change_copy(&self, copy: &mut Copy, changes: &[Change]) {
+        for change in changes {
+            copy.growth = copy.growth + copy.apply(change);
+            if let Some(yield_now) = self.env.spend(CHANGE_UNITS) {
+                yield_now.await;
             }
         }
-        self.apply_one(mutation, record);
+    }
+}
+
+/// Copy of a partition that is being changed.
+struct Copy {
+    partition: Option<Partition>,
+    growth: Growth,
+    /// Number of freezes when it was made.
+    generation: u64,
+}
+
+impl Copy {
+    /// Copies the active partition of a mutation. The copy shares its nodes.
+    fn of(shard: &Shard, mutation: &Mutation) -> Copy {
+        let state = shard.state.borrow();
+        let table = state.tables.get(&mutation.table);
+        let partition = table.and_then(|table| table.active.get(mutation.token, &mutation.key));
+        Copy { partition, growth: Growth::default(), generation: state.next_generation }
+    }
+
+    fn apply(&mut self, change: &Change) -> Growth {
+        if let Some(partition) = &mut self.partition {
+            return partition.apply(change);
+        }
+        let (first, growth) = Partition::from_changes(std::slice::from_ref(change));
+        self.partition = Some(first);
+        growth
+    }
+}
+
+/// Records what other writes change in a partition, until it is dropped.
+struct Recording {
+    state: Rc<RefCell<State>>,
+    ended: Rc<Signal>,
+    number: u64,
+}
+
+impl Recording {
+    fn begin(shard: &Shard, mutation: &Mutation) -> Recording {
+        let mut state = shard.state.borrow_mut();
+        let number = state.recorded.last().map_or(1, |last| last.number + 1);
+        let Mutation { table, token, ref key, .. } = *mutation;
+        state.recorded.push(Recorded { number, table, token, key: key.clone(), changes: Vec::new() });
+        drop(state);
+        Recording { state: shard.state.clone(), ended: shard.background.progress.clone(), number }
+    }
+
+    /// Takes the changes recorded so far.
+    fn take(&self) -> Vec<Change> {
+        let recorded = &mut self.state.borrow_mut().recorded;
+        let own = recorded.iter_mut().find(|recorded| recorded.number == self.number);
+        own.map(|own| std::mem::take(&mut own.changes)).unwrap_or_default()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.state.borrow_mut().recorded.retain(|recorded| recorded.number != self.number);
+        self.ended.wake();
     }
 }

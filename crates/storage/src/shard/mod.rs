@@ -14,6 +14,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::background::Background;
 use crate::env::Env;
 use crate::error::StorageError;
@@ -92,6 +94,7 @@ impl Shard {
         for mutation in &mutations {
             let table = state.tables.entry(mutation.table).or_default();
             state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
+            state.record(mutation);
         }
         self.background.applied(state, record);
         Ok(Commit::new(self.background.clone(), record).wait_while_full(kind == WriteKind::Vital))
@@ -137,6 +140,10 @@ impl Shard {
         })?;
         let state = &mut *self.state.borrow_mut();
         state.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
+        if !state.recorded.is_empty() {
+            let (key, changes) = (Bytes::copy_from_slice(key), vec![Change::Row(row.row())]);
+            state.record(&Mutation { table, token, key, changes });
+        }
         self.background.applied(state, record);
         Ok(Commit::new(self.background.clone(), record))
     }

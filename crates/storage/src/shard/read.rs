@@ -8,6 +8,7 @@ use std::task::ready;
 
 use bytes::Bytes;
 
+use crate::env::{Work, run_heavy};
 use crate::error::StorageError;
 use crate::memtable::ScanFrom;
 use crate::model::TableId;
@@ -39,23 +40,36 @@ impl Shard {
     }
 
     /// Reads a partition, from memory at once or with the disk. `see` converts the result.
-    pub(crate) fn gather_and<T: 'static>(
+    pub(crate) fn gather_and<T: Send + 'static>(
         self: &Rc<Self>,
         target: &Target,
         request: PartRequest,
-        see: impl FnOnce(Gather) -> T + 'static,
+        see: impl FnOnce(Gather) -> T + Send + 'static,
     ) -> Read<T> {
         match self.gather(target, request) {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
-            Ok((gather, None)) => Read::Ready(see(gather)),
+            Ok((gather, None)) if gather.opens_at_once() => Read::Ready(see(gather)),
+            Ok((gather, None)) => self.on_heavy_lane(async move { see(gather) }),
             Ok((mut gather, Some(missing))) => {
-                let store = self.store.clone();
+                let shard = self.clone();
                 Read::Pending(Box::pin(async move {
-                    gather.finish(&store.cache, missing).await?;
-                    Ok(see(gather))
+                    gather.finish(&shard.store.cache, missing).await?;
+                    if gather.opens_at_once() {
+                        return Ok(see(gather));
+                    }
+                    shard.on_heavy_lane(async move { see(gather) }).wait().await
                 }))
             }
         }
+    }
+
+    /// Opens a large row on the heavy lane, in the group of the reader.
+    fn on_heavy_lane<T: Send + 'static>(
+        self: &Rc<Self>,
+        open: impl Future<Output = T> + Send + 'static,
+    ) -> Read<T> {
+        let (env, work) = (self.env.clone(), Work::Requested(lanes::current_group()));
+        Read::Pending(Box::pin(async move { Ok(run_heavy(&*env, work, open).await) }))
     }
 
     /// Reads one live row: the fast path of point reads. A row exists independently of the picked
@@ -74,8 +88,14 @@ impl Shard {
             let Some(table) = state.tables.get(&table) else { return Read::Ready(None) };
             if table.frozen.is_empty() && table.files.holding(token).next().is_none() {
                 table.searched.count(0);
-                let found = table.active.row(token, key, clustering);
-                return Read::Ready(found.and_then(|(row, floor)| RowView::new(row, floor, now_s)));
+                let Some((placed, floor)) = table.active.row(token, key, clustering) else {
+                    return Read::Ready(None);
+                };
+                if placed.opens_at_once() {
+                    return Read::Ready(RowView::new(placed.row().clone(), floor, now_s));
+                }
+                let open = async move { RowView::new(placed.row().clone(), floor, now_s) };
+                return self.on_heavy_lane(open);
             }
         }
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
@@ -86,20 +106,24 @@ impl Shard {
             PartRequest::Row { clustering: clustering.clone(), columns: columns.clone(), bypass_cache };
         match self.gather(&target, request) {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
-            Ok((gather, None)) => match see_row(&gather, &clustering, columns.as_deref(), now_s) {
-                Some(seen) => Read::Ready(seen),
-                None => {
-                    let shard = self.clone();
-                    Read::Pending(Box::pin(async move {
-                        shard.read_whole_row(target, clustering, bypass_cache).await
-                    }))
+            Ok((gather, None)) if gather.opens_at_once() => {
+                match see_row(&gather, &clustering, columns.as_deref(), now_s) {
+                    Some(seen) => Read::Ready(seen),
+                    None => {
+                        let shard = self.clone();
+                        Read::Pending(Box::pin(async move {
+                            shard.read_whole_row(target, clustering, bypass_cache).await
+                        }))
+                    }
                 }
-            },
-            Ok((mut gather, Some(missing))) => {
+            }
+            Ok((mut gather, missing)) => {
                 let shard = self.clone();
                 Read::Pending(Box::pin(async move {
-                    gather.finish(&shard.store.cache, missing).await?;
-                    match see_row(&gather, &clustering, columns.as_deref(), now_s) {
+                    if let Some(missing) = missing {
+                        gather.finish(&shard.store.cache, missing).await?;
+                    }
+                    match shard.see(gather, clustering.clone(), columns, now_s).await? {
                         Some(seen) => Ok(seen),
                         None => shard.read_whole_row(target, clustering, bypass_cache).await,
                     }
@@ -120,7 +144,23 @@ impl Shard {
         if let Some(missing) = missing {
             gather.finish(&self.store.cache, missing).await?;
         }
-        Ok(see_row(&gather, &clustering, None, target.now_s).expect("nothing was left out"))
+        let seen = self.see(gather, clustering, None, target.now_s).await?;
+        Ok(seen.expect("nothing was left out"))
+    }
+
+    /// Returns the row as [`see_row`] does. Opens a large one on the heavy lane.
+    async fn see(
+        self: &Rc<Self>,
+        gather: Gather,
+        clustering: Bytes,
+        columns: Option<Arc<[u32]>>,
+        now_s: u32,
+    ) -> Result<Option<Option<RowView>>, StorageError> {
+        if gather.opens_at_once() {
+            return Ok(see_row(&gather, &clustering, columns.as_deref(), now_s));
+        }
+        let see = async move { see_row(&gather, &clustering, columns.as_deref(), now_s) };
+        self.on_heavy_lane(see).wait().await
     }
 
     pub(crate) fn gather(

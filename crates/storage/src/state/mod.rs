@@ -10,6 +10,7 @@ pub(crate) mod stats;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
 use crate::background::retry::Failures;
@@ -17,7 +18,7 @@ use crate::compaction::batches::BatchesInFlight;
 use crate::compaction::needs::Needs;
 use crate::event::{FlushReason, Named};
 use crate::memtable::Memtable;
-use crate::model::TableId;
+use crate::model::{Change, Mutation, TableId};
 use crate::options::{Options, TableOptions};
 use crate::state::dropped::Dropped;
 use crate::state::stats::Stats;
@@ -59,6 +60,8 @@ pub(crate) struct State {
     /// Records of the log that are not completely applied yet, see
     /// [`crate::Shard::apply_yielding`].
     pub(crate) applying: Vec<u64>,
+    /// Changes by other writes to partitions that are being changed in a copy.
+    pub(crate) recorded: Vec<Recorded>,
     /// Memtables that are no longer live, until their last reader is done and they are freed.
     pub(crate) flushed: Vec<Memtable>,
     /// Tables that were dropped since the shard was opened.
@@ -96,6 +99,22 @@ pub(crate) struct Frozen {
     pub(crate) reason: FlushReason,
 }
 
+/// What other writes change in a partition, while a copy of it is changed.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) number: u64,
+    pub(crate) table: TableId,
+    pub(crate) token: i64,
+    pub(crate) key: Bytes,
+    pub(crate) changes: Vec<Change>,
+}
+
+impl Recorded {
+    fn is_of(&self, mutation: &Mutation) -> bool {
+        self.token == mutation.token && self.table == mutation.table && self.key == mutation.key
+    }
+}
+
 impl Table {
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Memtable> {
         self.frozen.iter().map(|(_, memtable)| memtable).chain([&self.active])
@@ -114,6 +133,19 @@ impl Table {
 impl State {
     pub(crate) fn new(options: &Options) -> State {
         State { options: options.table, batches: options.batches.clone(), ..State::default() }
+    }
+
+    /// Records a write for those who change a copy of its partition.
+    #[inline]
+    pub(crate) fn record(&mut self, mutation: &Mutation) {
+        for recorded in self.recorded.iter_mut().filter(|recorded| recorded.is_of(mutation)) {
+            recorded.changes.extend_from_slice(&mutation.changes);
+        }
+    }
+
+    /// Returns true if a copy of the partition is being changed.
+    pub(crate) fn is_recorded(&self, mutation: &Mutation) -> bool {
+        self.recorded.iter().any(|recorded| recorded.is_of(mutation))
     }
 
     /// Returns the options of a table: its own, or the shard's.
