@@ -102,6 +102,15 @@ impl ColumnOp {
 
     /// Returns the size of its values in one execution, in bytes as given by the client.
     pub(crate) fn size(&self, values: &[Value<'_>]) -> u64 {
+        self.binds().map(|bind| bind.size(values)).sum()
+    }
+
+    /// Returns the bytes of constants in it.
+    pub(crate) fn constant_bytes(&self) -> u64 {
+        self.binds().map(Bind::constant_bytes).sum()
+    }
+
+    fn binds(&self) -> impl Iterator<Item = &Bind> {
         use Op as O;
         let (first, second) = match &self.op {
             O::Delete | O::RemoveField(_) => (None, None),
@@ -112,7 +121,7 @@ impl ColumnOp {
             O::SetField(_, a) | O::DiscardValues(a) | O::RemoveAt(a) => (Some(a), None),
             O::Increment(a) | O::Decrement(a) => (Some(a), None),
         };
-        first.into_iter().chain(second).map(|bind| bind.size(values)).sum()
+        first.into_iter().chain(second)
     }
 
     /// Returns true if its values have elements or fields.

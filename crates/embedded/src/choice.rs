@@ -51,7 +51,7 @@ impl Choice {
 
     /// Returns the number of values and their bytes, as given by the client. Nothing is checked or
     /// copied.
-    fn size(&self, values: &[Value<'_>]) -> (u64, u64) {
+    pub(crate) fn size(&self, values: &[Value<'_>]) -> (u64, u64) {
         match self {
             Choice::One(bind) => (1, bind.size(values)),
             Choice::Some(binds) => (binds.len() as u64, binds.iter().map(|bind| bind.size(values)).sum()),

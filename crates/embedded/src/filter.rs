@@ -53,6 +53,15 @@ enum BoundTest {
 }
 
 impl Filter {
+    /// Returns the size of its values in one execution, in bytes as given by the client.
+    pub(crate) fn size(&self, values: &[Value<'_>]) -> u64 {
+        match &self.test {
+            Test::Compare(_, bind) | Test::Contains(bind) | Test::ContainsKey(bind) => bind.size(values),
+            Test::In(choice) => choice.size(values).1,
+            Test::Entry(key, bind) => key.size(values) + bind.size(values),
+        }
+    }
+
     /// Binds the values of one execution.
     pub(crate) fn bound(&self, def: &TableDef, values: &[Value<'_>]) -> Result<BoundFilter, Error> {
         let one = |bind: &Bind| Ok::<_, Error>(bind.required(values)?.into_owned());

@@ -72,7 +72,10 @@ const UNITS_AT_ONCE: u64 = 250;
 enum Decision {
     /// Some condition does not hold. With the rows that were checked.
     Refused(Rows),
-    Write { changes: Vec<Change>, is_conditional: bool },
+    Write {
+        changes: Vec<Change>,
+        is_conditional: bool,
+    },
 }
 
 /// A step with what it has read. Either lane decides it, with yields between statements.

@@ -14,7 +14,7 @@ use crate::read::{Chunk, Ends, Grants};
 use crate::row_answer;
 use crate::select::SelectPlan;
 use crate::show::Source;
-use crate::slice::encode;
+use crate::slice::{check_key, encode};
 use crate::{Embedded, storage_error};
 
 impl Embedded {
@@ -87,6 +87,7 @@ fn keys<'a>(plan: &'a SelectPlan, request: &Request<'a>) -> Result<(Cow<'a, [u8]
     if key.is_empty() {
         return Err(Error::Invalid("Key may not be empty".into()));
     }
+    check_key(&plan.def, &key)?;
     let mut row = Vec::new();
     for (column, choice) in plan.def.clustering().zip(&plan.restrictions.clustering) {
         encode(column, &one(choice)?, &mut row);

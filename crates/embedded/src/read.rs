@@ -238,7 +238,8 @@ impl Chunk {
                 Ends::Page => self.rows.count > 0,
                 Ends::Portion => true,
                 Ends::Whole => {
-                    let check = |limits: &Arc<Guardrails>| limits.check(Guardrail::UnpagedBytes, after as u64);
+                    let check =
+                        |limits: &Arc<Guardrails>| limits.check(Guardrail::UnpagedBytes, after as u64);
                     self.guardrails.as_ref().map_or(Ok(()), check)?;
                     false
                 }
@@ -423,7 +424,8 @@ impl Slice {
             match shown {
                 Shown::Dead => chunk.count_dead(&self.def, 1)?,
                 Shown::Large => {
-                    let rest = std::iter::once(row).chain(std::iter::from_fn(|| rows.next_unopened())).collect();
+                    let rest =
+                        std::iter::once(row).chain(std::iter::from_fn(|| rows.next_unopened())).collect();
                     return self.rows_on_heavy_lane((token, key), view, rest, found, chunk).await;
                 }
                 Shown::Hidden => {}

@@ -120,7 +120,8 @@ impl SelectPlan {
             bytes.sum::<usize>()
         };
         let bytes_max = if has_lists { LIST_BYTES_AT_ONCE } else { BYTES_AT_ONCE };
-        terms > TERMS_AT_ONCE || bytes() > bytes_max
+        let of_filters = || self.restrictions.filters.iter().map(|filter| filter.size(values)).sum::<u64>();
+        terms > TERMS_AT_ONCE || bytes() > bytes_max || of_filters() > BYTES_AT_ONCE as u64
     }
 
     /// Returns the columns that a point read requests from storage.

@@ -116,6 +116,15 @@ impl Bind {
         }
     }
 
+    /// Returns the bytes of constants in it, which each execution copies.
+    pub(crate) fn constant_bytes(&self) -> u64 {
+        match &self.input {
+            Input::Constant(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
+            Input::Parts(parts) => parts.iter().map(Bind::constant_bytes).sum(),
+            Input::Marker(_) | Input::Now | Input::Uuid => 0,
+        }
+    }
+
     /// Returns true if it is the same for every execution.
     pub(crate) fn is_constant(&self) -> bool {
         matches!(self.input, Input::Constant(_))

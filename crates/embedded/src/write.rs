@@ -55,6 +55,8 @@ struct Facts {
     reads_statics: bool,
     /// True if it has values with elements or fields, each of which is checked.
     has_elements: bool,
+    /// Bytes of constants that each execution copies.
+    constant_bytes: u64,
 }
 
 /// Cost of one execution of a write, computed from the lengths of its values alone.
@@ -132,6 +134,7 @@ impl WritePlan {
             appends: self.ops().any(ColumnOp::appends),
             reads_first: self.conditions.is_some() || self.ops().any(ColumnOp::reads_first),
             has_elements: self.ops().any(ColumnOp::has_elements),
+            constant_bytes: self.ops().map(ColumnOp::constant_bytes).sum(),
             reads_statics: has_statics && (self.conditions.is_some() || statics_read),
         }
     }

@@ -379,7 +379,7 @@ impl Embedded {
     /// Applies a write of one row that this core owns.
     fn write_one(&self, plan: &WritePlan, request: &Request<'_>) -> Option<Execution> {
         let bytes_max = if plan.has_elements() { ELEMENT_BYTES_AT_ONCE } else { BYTES_AT_ONCE };
-        if bytes_of(request.values) > bytes_max {
+        if bytes_of(request.values) + plan.constant_bytes() > bytes_max {
             return None;
         }
         let key = match plan.one_key(request.values)? {

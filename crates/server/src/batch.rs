@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use engine::{AnswerMemory, BatchKind, Error, Execution, Plan, Value, Warnings};
-use wire::{Batch, BatchEntry, Envelope, Failure, Request};
+use wire::{Batch, BatchPlace, CheckedStatement, Envelope, Failure, Values};
 use workload::Waiting;
 
 use crate::answers::answer;
@@ -16,7 +16,7 @@ use crate::pending::{PendingResult, Step, Wait};
 use crate::request::{CqlRequest, PendingAnswer, detached, own_body};
 use crate::session::Session;
 use crate::slots::take_slot;
-use crate::statement::{Bound, INLINE_TEXT_BYTES, Kind, Parsed, Statement, Timeout, Work};
+use crate::statement::{INLINE_TEXT_BYTES, Kind, Parsed, Statement, Timeout, Work};
 use crate::values::{BoundValues, check_count, value};
 
 /// Work units of one statement of a batch: the cache lookup, its rights and its values.
@@ -45,8 +45,8 @@ pub(crate) fn execute_batch(
     let mut parts = Parts::default();
     for entry in batch.iter() {
         lanes::spend(STATEMENT_UNITS);
-        let added = part(session, batch, entry.statement, keyspace.as_ref(), None)
-            .and_then(|statement| add_part(session, &mut parts, &request, entry, &statement));
+        let added = part(session, batch, entry.statement, keyspace.as_ref())
+            .and_then(|statement| add_part(session, &mut parts, &request, entry.values, &statement));
         if let Err(failure) = added {
             return refused(session, request, &failure);
         }
@@ -58,13 +58,11 @@ pub(crate) fn execute_batch(
 /// statements.
 pub(crate) async fn execute_long_batch(
     session: &Rc<Session>,
-    envelope: &Envelope,
+    (envelope, place): (&Envelope, &BatchPlace),
     mut texts: Vec<Option<Parsed>>,
     mut request: CqlRequest,
 ) -> Step {
-    let Ok(Request::Batch(batch)) = envelope.request() else {
-        unreachable!("the envelope was read as a batch before")
-    };
+    let batch = envelope.checked_batch(place).expect("the envelope was read as a batch before");
     match begin(session, envelope, &batch, &mut request) {
         Ok(None) => {}
         Ok(Some(waiting)) => return Step::Slot(waiting, request),
@@ -73,20 +71,10 @@ pub(crate) async fn execute_long_batch(
     let keyspace = request.keyspace_of(batch.params.keyspace);
     let mut parts = Parts::default();
     texts.resize_with(batch.len(), || None);
-    for (entry, parsed) in batch.iter().zip(texts) {
-        let bound = match (entry.statement, parsed) {
-            (wire::Statement::Text(text), Some(parsed)) => match text.len() > INLINE_TEXT_BYTES {
-                true => bind::bind_long(session, keyspace.as_ref(), parsed).await.map(Some),
-                false => bind::bind_parsed(session, keyspace.as_ref(), parsed).map(Some),
-            },
-            (wire::Statement::Prepared(id), _) => {
-                bind::renew(&session.core, id, batch.params.consistency).await.map(|()| None)
-            }
-            _ => Ok(None),
-        };
-        let added = bound
-            .and_then(|bound| part(session, &batch, entry.statement, keyspace.as_ref(), bound))
-            .and_then(|statement| add_part(session, &mut parts, &request, entry, &statement));
+    for ((statement, values), parsed) in batch.iter_checked().zip(texts) {
+        let statement = long_part(session, &batch, statement, keyspace.as_ref(), parsed).await;
+        let added =
+            statement.and_then(|statement| add_part(session, &mut parts, &request, values, &statement));
         if let Err(failure) = added {
             return refused(session, request, &failure);
         }
@@ -128,10 +116,9 @@ fn part(
     batch: &Batch<'_>,
     statement: wire::Statement<'_>,
     keyspace: Option<&Rc<str>>,
-    bound: Option<Bound>,
 ) -> Result<Rc<Statement>, Failure> {
     match statement {
-        wire::Statement::Text(text) => bind::statement(session, text, keyspace, bound),
+        wire::Statement::Text(text) => bind::statement(session, text, keyspace, None),
         wire::Statement::Prepared(id) => {
             let core = &session.core;
             let found = core.plans.prepared(id).ok_or_else(|| failure::unprepared(id))?;
@@ -141,12 +128,37 @@ fn part(
     }
 }
 
+/// Returns the statement of an entry of a long batch, whose text the heavy lane has parsed.
+async fn long_part(
+    session: &Session,
+    batch: &Batch<'_>,
+    statement: CheckedStatement<'_>,
+    keyspace: Option<&Rc<str>>,
+    parsed: Option<Parsed>,
+) -> Result<Rc<Statement>, Failure> {
+    match (statement, parsed) {
+        (CheckedStatement::Text(text), Some(parsed)) if text.len() > INLINE_TEXT_BYTES => {
+            let bound = bind::bind_long(session, keyspace, parsed).await?;
+            bind::long_statement(text, keyspace, bound)
+        }
+        (CheckedStatement::Text(text), parsed) => {
+            let text = std::str::from_utf8(text).expect("checked before");
+            let bound = parsed.map(|parsed| bind::bind_parsed(session, keyspace, parsed)).transpose()?;
+            bind::statement(session, text, keyspace, bound)
+        }
+        (CheckedStatement::Prepared(id), _) => {
+            bind::renew(&session.core, id, batch.params.consistency).await?;
+            part(session, batch, wire::Statement::Prepared(id), keyspace)
+        }
+    }
+}
+
 /// Adds a statement and its values to the batch.
 fn add_part<'a>(
     session: &Session,
     parts: &mut Parts<'a>,
     request: &CqlRequest,
-    entry: BatchEntry<'a>,
+    values: Values<'a>,
     statement: &Statement,
 ) -> Result<(), Failure> {
     let refused = |error: Error| request.failure(error);
@@ -155,9 +167,9 @@ fn add_part<'a>(
     }
     authorize(session, statement).map_err(refused)?;
     audit::begin(session, statement);
-    check_count(statement.binds().len(), entry.values.len()).map_err(refused)?;
+    check_count(statement.binds().len(), values.len()).map_err(refused)?;
     parts.plans.push(write_plan(statement).map_err(refused)?);
-    parts.values.extend(entry.values.iter().map(value));
+    parts.values.extend(values.iter().map(value));
     parts.ends.push(parts.values.len());
     Ok(())
 }

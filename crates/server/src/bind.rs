@@ -19,6 +19,35 @@ use crate::statement::{
 /// 0.2 µs.
 const REBIND_BYTES_PER_UNIT: usize = 2;
 
+/// Bytes of a text that is checked to be UTF-8 and copied in one work unit.
+const CHECKED_BYTES_PER_UNIT: usize = 128;
+
+/// Bytes of a long text that its statement keeps, for logs and lists of running statements.
+const KEPT_BYTES: usize = 8 << 10;
+
+const _: () = assert!(KEPT_BYTES > INLINE_TEXT_BYTES, "a statement with a part of its text is long too");
+
+/// Counts the work of checking a text that a message contains, and of copying it.
+pub(crate) fn count_text(text: &[u8]) {
+    lanes::count((text.len() / CHECKED_BYTES_PER_UNIT) as u32);
+}
+
+/// Returns the statement of a long text that the heavy lane has checked and bound. It keeps the
+/// beginning of the text only: copying 16 MiB takes several milliseconds.
+pub(crate) fn long_statement(
+    text: &[u8],
+    keyspace: Option<&Rc<str>>,
+    bound: Bound,
+) -> Result<Rc<Statement>, Failure> {
+    let kept = &text[..text.len().min(KEPT_BYTES)];
+    count_text(kept);
+    // The last character may be cut.
+    let kept = std::str::from_utf8(kept).unwrap_or_else(|error| {
+        std::str::from_utf8(&kept[..error.valid_up_to()]).expect("checked up to here")
+    });
+    Statement::of(UNPREPARED, kept, keyspace, bound).map(Rc::new).map_err(failure::unbound)
+}
+
 /// Returns true if the plan cache has the text.
 pub(crate) fn has_plan(core: &Core, text: &str, keyspace: Option<&Rc<str>>) -> bool {
     core.plans.text(keyspace.map(|k| &**k), text).is_some()
@@ -35,6 +64,7 @@ pub(crate) fn statement(
     if let Some(found) = plans.text(keyspace.map(|k| &**k), text) {
         return Ok(found);
     }
+    count_text(text.as_bytes());
     let bound = bound.map_or_else(|| bind(session, text, keyspace), Ok)?;
     let statement = Rc::new(Statement::of(UNPREPARED, text, keyspace, bound).map_err(failure::unbound)?);
     if matches!(statement.work, Work::Engine(_)) && statement.kind != Kind::Other {
@@ -85,10 +115,15 @@ pub(crate) async fn bind_envelope(
     request: &CqlRequest,
     parsed: Parsed,
 ) -> Result<Bound, Failure> {
-    let keyspace = match envelope.request() {
-        Ok(Request::Query(query)) => request.keyspace_of(query.params.keyspace),
-        Ok(Request::Prepare(prepare)) => request.keyspace_of(prepare.keyspace),
-        _ => unreachable!("the envelope was read as one of these before"),
+    let keyspace = match envelope.checked_query() {
+        Ok((_, params)) => request.keyspace_of(params.keyspace),
+        Err(_) => match envelope.request() {
+            Ok(Request::Prepare(prepare)) => {
+                count_text(prepare.text.as_bytes());
+                request.keyspace_of(prepare.keyspace)
+            }
+            _ => unreachable!("the envelope was read as one of these before"),
+        },
     };
     bind_long(session, keyspace.as_ref(), parsed).await
 }

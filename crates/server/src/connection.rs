@@ -62,6 +62,8 @@ pub(crate) struct Connection {
     arrivals: Arrivals,
     /// Time since which the last decoded request waits, ns of the monotonic clock.
     pub(crate) since_ns: u64,
+    /// Bytes of input that the last step of the decoder took.
+    pub(crate) taken_bytes: u32,
     /// True if no bytes were left in the socket when the last read was tried.
     waits_for_socket: bool,
     /// True if bytes were left in the socket after the last read.
@@ -115,6 +117,7 @@ impl Connection {
             input: BytesMut::new(),
             arrivals: Arrivals::new(lanes::time::monotonic_ns()),
             since_ns: 0,
+            taken_bytes: 0,
             waits_for_socket: false,
             has_more: false,
             blocked: false,
@@ -219,6 +222,7 @@ impl Connection {
         let unread = self.input.len();
         let decoded = self.decoder.step(&mut self.input);
         let left = self.input.len();
+        self.taken_bytes = unread.saturating_sub(left) as u32;
         // Later messages of a segment of protocol v5 take no input. They have the segment's time.
         if left < unread && matches!(decoded, Ok(Decoded::Envelope(_) | Decoded::Large(_))) {
             self.since_ns = self.arrivals.since_ns(unread, left);

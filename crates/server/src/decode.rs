@@ -3,14 +3,15 @@
 
 use engine::Guardrail;
 use wire::{
-    Batch, BatchEntry, Envelope, Failure, Prepare, QueryParams, Request, Statement as BatchStatement, Version,
+    Batch, BatchEntry, Envelope, Failure, Opcode, Prepare, QueryParams, Request, Statement as BatchStatement,
+    Version,
 };
 
-use crate::bind::{current, has_plan, has_stale_long, statement};
+use crate::bind::{count_text, current, has_plan, has_stale_long, long_statement, statement};
 use crate::core::Core;
 use crate::failure;
 use crate::reply::MetadataRequest;
-use crate::request::CqlRequest;
+use crate::request::{CqlRequest, own_body};
 use crate::session::Session;
 use crate::statement::{Bound, INLINE_TEXT_BYTES, Kind, Statement};
 
@@ -38,6 +39,16 @@ pub(crate) fn decode<'a>(
     request: &mut CqlRequest,
     bound: Option<Bound>,
 ) -> Result<Decoded<'a>, Failure> {
+    let bound = match (bound, envelope.opcode) {
+        (Some(bound), Opcode::Query) if own_body(envelope).is_some() => {
+            let (text, params) = envelope.checked_query().map_err(|error| Failure::from(&error))?;
+            let keyspace = request.keyspace_of(params.keyspace);
+            let statement = long_statement(text, keyspace.as_ref(), bound)?;
+            request.decoded(statement, params.consistency, false, MetadataRequest::default());
+            return Ok(Decoded::Statement(params));
+        }
+        (bound, _) => bound,
+    };
     match envelope.request().map_err(|error| Failure::from(&error))? {
         Request::Execute(execute) => {
             let plans = &session.core.plans;
@@ -72,7 +83,10 @@ pub(crate) fn decode<'a>(
         Request::Prepare(prepare) if bound.is_none() && prepare.text.len() > INLINE_TEXT_BYTES => {
             Ok(Decoded::Long)
         }
-        Request::Prepare(prepare) => Ok(Decoded::Prepare(prepare, bound)),
+        Request::Prepare(prepare) => {
+            count_text(prepare.text.as_bytes());
+            Ok(Decoded::Prepare(prepare, bound))
+        }
         Request::Register(types) => Ok(Decoded::Register(types)),
         Request::Options => Ok(Decoded::Options),
         Request::Startup(_) => {

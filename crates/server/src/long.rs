@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use engine::{Guardrail, Guardrails};
 use frontdoor::{Account, Charge};
-use wire::{Envelope, Failure, Request, Statement as BatchStatement};
+use wire::{BatchPlace, Envelope, Failure, Request, Statement as BatchStatement};
 
 use crate::failure;
 use crate::request::{CqlRequest, Frame};
@@ -41,6 +41,8 @@ pub(crate) struct Opened {
     pub(crate) trees: Option<Charge>,
     /// Id of the statement, for PREPARE only.
     pub(crate) id: Option<Id>,
+    /// Place of a BATCH in the body.
+    pub(crate) batch: Option<BatchPlace>,
 }
 
 /// Assembles a frame and parses its texts. Runs on the heavy lane.
@@ -50,7 +52,7 @@ pub(crate) async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure
         Frame::Parts(large) => large.assemble().map_err(|error| Failure::from(&error))?,
     };
     lanes::heavy_yield().await;
-    let mut id = None;
+    let (mut id, mut place) = (None, None);
     let (texts, trees) = match envelope.request().map_err(|error| Failure::from(&error))? {
         Request::Query(query) => one(query.text, &limits)?,
         Request::Prepare(prepare) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
@@ -63,6 +65,7 @@ pub(crate) async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure
             one(prepare.text, &limits)?
         }
         Request::Batch(batch) => {
+            place = Some(batch.place(&envelope.body));
             let mut texts = Vec::with_capacity(batch.len());
             // Grow the charge with each text: all trees of a batch exist before any of them is
             // bound.
@@ -79,9 +82,9 @@ pub(crate) async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure
             }
             (Texts::Batch(texts), trees)
         }
-        _ => return Ok(Opened { envelope, texts: Texts::None, trees: None, id }),
+        _ => return Ok(Opened { envelope, texts: Texts::None, trees: None, id, batch: None }),
     };
-    Ok(Opened { envelope, texts, trees: Some(trees), id })
+    Ok(Opened { envelope, texts, trees: Some(trees), id, batch: place })
 }
 
 fn one(text: &str, limits: &Limits) -> Result<(Texts, Charge), Failure> {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use wire::{Envelope, Request};
 
 use crate::logging::Level;
-use crate::request::{CqlRequest, Times};
+use crate::request::{CqlRequest, Times, own_body};
 use crate::session::Session;
 use crate::statement::{INLINE_TEXT_BYTES, Kind, Statement};
 
@@ -41,6 +41,11 @@ pub(crate) fn record_envelope(session: &Session, request: CqlRequest, envelope: 
 
 #[cold]
 fn log_slow_envelope(session: &Session, service_ns: u64, envelope: &Envelope) {
+    if own_body(envelope).is_some()
+        && let Ok((text, _)) = envelope.checked_query()
+    {
+        return log_slow(session, service_ns, &format!("a statement of {} bytes", text.len()));
+    }
     let plans = &session.core.plans;
     let statement = match envelope.request() {
         Ok(Request::Execute(execute)) => match plans.prepared(execute.id) {

@@ -127,13 +127,14 @@ pub(crate) fn run_long(session: &Rc<Session>, frame: Frame, mut request: CqlRequ
 
 /// Runs a long request that the heavy lane has opened, and records it.
 async fn run_opened(session: &Rc<Session>, opened: Opened, mut request: CqlRequest) {
-    let Opened { envelope, texts, trees, id } = opened;
+    let Opened { envelope, texts, trees, id, batch } = opened;
     request.charges.extend(trees);
     session.warm_output();
     request.times.began_ns = lanes::time::monotonic_ns();
     let bound = match texts {
         Texts::Batch(texts) => {
-            let step = execute_long_batch(session, &envelope, texts, request).await;
+            let place = batch.expect("a BATCH has its place");
+            let step = execute_long_batch(session, (&envelope, &place), texts, request).await;
             if let Some(request) = proceed(session, &envelope, step) {
                 record_envelope(session, request, &envelope, lanes::time::monotonic_ns());
             }

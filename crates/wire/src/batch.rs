@@ -2,6 +2,8 @@
 //! encoded and an iterator walks them. Decoding a batch of thousands of statements therefore
 //! allocates nothing.
 
+use std::ops::Range;
+
 use crate::body::Body;
 use crate::params::BatchParams;
 use crate::read::{Reader, out_of_range};
@@ -59,7 +61,56 @@ impl<'a> BatchEntry<'a> {
     }
 }
 
+/// The statement of an element whose text was checked before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckedStatement<'a> {
+    /// As text, in bytes.
+    Text(&'a [u8]),
+    /// By the id of a prepared statement.
+    Prepared(&'a [u8]),
+}
+
+/// Place of a checked BATCH in its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchPlace {
+    kind: BatchKind,
+    entries: Range<usize>,
+    count: u16,
+}
+
 impl<'a> Batch<'a> {
+    /// Returns the place of this batch in `body`, from which it was read.
+    ///
+    /// # Panics
+    /// Panics if it was read from another body.
+    pub fn place(&self, body: &[u8]) -> BatchPlace {
+        let start = self.entries.as_ptr() as usize - body.as_ptr() as usize;
+        let entries = start..start + self.entries.len();
+        assert!(entries.end <= body.len(), "the batch was read from this body");
+        BatchPlace { kind: self.kind, entries, count: self.count }
+    }
+
+    pub(crate) fn at(body: &'a [u8], place: &BatchPlace, version: Version) -> Result<Batch<'a>, Error> {
+        let BatchPlace { kind, ref entries, count } = *place;
+        let mut reader = Reader::new(&body[entries.end..]);
+        let params = BatchParams::read(&mut reader, version)?;
+        Ok(Batch { kind, entries: &body[entries.clone()], count, params })
+    }
+
+    /// Returns the statements and their values in order, of a batch that was checked before. Takes
+    /// no time for texts.
+    pub fn iter_checked(&self) -> impl Iterator<Item = (CheckedStatement<'a>, Values<'a>)> + use<'a> {
+        let mut reader = Reader::new(self.entries);
+        // These reads cannot fail, as those of `iter`.
+        (0..self.count).map_while(move |_| {
+            let statement = match reader.byte("statement kind").ok()? {
+                0 => CheckedStatement::Text(reader.long_text("query").ok()?),
+                _ => CheckedStatement::Prepared(reader.short_bytes("statement id").ok()?),
+            };
+            Some((statement, Values::read(&mut reader, false).ok()?))
+        })
+    }
+
     pub(crate) fn read(reader: &mut Reader<'a>, version: Version) -> Result<Batch<'a>, Error> {
         let kind = match reader.byte("batch type")? {
             0 => BatchKind::Logged,

@@ -70,7 +70,7 @@ mod segment;
 mod types;
 mod values;
 
-pub use batch::{Batch, BatchBuf, BatchEntry, BatchKind, Statement};
+pub use batch::{Batch, BatchBuf, BatchEntry, BatchKind, BatchPlace, CheckedStatement, Statement};
 pub use body::Body;
 pub use columns::{ColumnSpec, Columns, ColumnsRef};
 pub use compress::{Compression, Framing};

@@ -101,6 +101,12 @@ impl<'a> Reader<'a> {
         self.utf8(count, field)
     }
 
+    /// Reads the bytes of a `[long string]`, unchecked.
+    pub(crate) fn long_text(&mut self, field: &'static str) -> Result<&'a [u8], Error> {
+        let count = self.int(field)?;
+        self.take(usize::try_from(count).map_err(|_| out_of_range(field, count))?, field)
+    }
+
     /// Reads a `[long string]`.
     pub(crate) fn long_string(&mut self, field: &'static str) -> Result<&'a str, Error> {
         let count = self.int(field)?;

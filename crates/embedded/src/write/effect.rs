@@ -166,6 +166,11 @@ impl WritePlan {
         self.facts.has_elements
     }
 
+    /// Returns the bytes of constants that each execution copies.
+    pub(crate) fn constant_bytes(&self) -> u64 {
+        self.facts.constant_bytes
+    }
+
     /// Returns true if its table holds counters.
     pub(crate) fn counts(&self) -> bool {
         self.facts.counts

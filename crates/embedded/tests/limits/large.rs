@@ -39,7 +39,9 @@ fn large(random: &mut Random, ty: &CqlType, size: u64) -> Vec<u8> {
     let count = size / 2 + random.below(size / 2 + 1);
     let few = |ty: &CqlType| if ty.is_collection() { 20 } else { 8 };
     match ty.thawed() {
-        CqlType::Text => "\u{20ac}".repeat(if size == MANY { TEXT_BYTES as usize / 3 } else { size as usize }).into(),
+        CqlType::Text => {
+            "\u{20ac}".repeat(if size == MANY { TEXT_BYTES as usize / 3 } else { size as usize }).into()
+        }
         CqlType::Blob => vec![7; if size == MANY { TEXT_BYTES as usize } else { size as usize }],
         CqlType::Int => (random.below(1 << 30) as u32).to_be_bytes().to_vec(),
         CqlType::List(of) | CqlType::Set(of) => {
@@ -108,7 +110,16 @@ impl Case {
         let units = self.server.units(async move |session: Session| {
             let mut random = Random::new(seed);
             let count = text.matches('#').count();
-            let ty = session.0.schema().table("ks", "t").expect("created").column("v").expect("there").1.ty.clone();
+            let ty = session
+                .0
+                .schema()
+                .table("ks", "t")
+                .expect("created")
+                .column("v")
+                .expect("there")
+                .1
+                .ty
+                .clone();
             let values: Vec<Vec<u8>> = (0..count).map(|_| large(&mut random, &ty, size)).collect();
             let plan = match session.prepare(&text.replace('#', "?")) {
                 Ok(plan) => plan,

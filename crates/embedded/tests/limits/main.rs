@@ -11,6 +11,7 @@ mod sizes;
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use embedded::Embedded;
 use engine::{Engine, Error, Guardrail, Outcome, Plan, Request, Value};
 use lanes::{Group, Lanes};
@@ -73,11 +74,18 @@ impl Session {
         self.0.prepare(Rc::new(statement), Some("ks"))
     }
 
-    /// Runs a text with values. Returns the number of rows.
+    /// Runs a text with values, which are in one body as those of a client are. Yields before it as a
+    /// connection does. Returns the number of rows.
     pub(crate) async fn run(&self, text: &str, values: &[&[u8]]) -> Result<u32, Error> {
+        if lanes::spend(1) {
+            lanes::yield_now().await;
+        }
         let plan = self.prepare(text)?;
-        let values: Vec<Value<'_>> = values.iter().map(|value| Value::Bytes(value)).collect();
-        let request = Request { values: &values, ..Request::EMPTY };
+        let body = Bytes::from(values.concat());
+        let mut left = &body[..];
+        let in_body = |value: &&[u8]| Value::Bytes(left.split_off(..value.len()).expect("it is in the body"));
+        let values: Vec<Value<'_>> = values.iter().map(in_body).collect();
+        let request = Request { values: &values, body: Some(&body), ..Request::EMPTY };
         self.counted(self.0.execute(&plan, &request)).await
     }
 

@@ -134,3 +134,93 @@ fn batch_of_stale_statements_yields_between_bindings() {
     assert_eq!(count(&mut client, "a.t"), 20);
     assert_short_polls(&server);
 }
+
+/// Returns a server without guardrails, and a client of protocol `version`.
+fn unguarded(version: Version) -> (TestServer, Client) {
+    let (server, _) = start();
+    engine::GUARDRAILS.iter().for_each(|spec| server.limit(spec.guardrail, 0));
+    let mut client = server.client(version, ADMIN);
+    client.run("CREATE TABLE a.w (k int PRIMARY KEY, v text)");
+    (server, client)
+}
+
+fn lengths(client: &mut Client) -> Vec<usize> {
+    let rows = client.run("SELECT v FROM a.w").texts();
+    let mut lengths: Vec<usize> = rows.iter().map(|row| row[0].len()).collect();
+    lengths.sort_unstable();
+    lengths
+}
+
+#[test]
+fn texts_of_many_megabytes_are_run_in_bounded_polls() {
+    for version in [Version::V4, Version::V5] {
+        let (server, mut client) = unguarded(version);
+        // Characters of three bytes: the slowest to check.
+        let wide = |bytes: usize| "\u{20ac}".repeat(bytes / 3);
+        let write = |key: u32, bytes| format!("INSERT INTO a.w (k, v) VALUES ({key}, '{}')", wide(bytes));
+        client.run(&write(1, 4 << 20));
+        let (id, result_id) = client.prepare(&write(2, 120 << 10));
+        let params = QueryParams::default();
+        let execute = Execute { id: &id, result_metadata_id: &result_id, params };
+        assert_eq!(client.ask(&Request::Execute(execute)), Answer::Void);
+        let (mut entries, texts) = (BatchBuf::new(), [write(3, 3 << 20), write(4, 300), write(5, 20_000)]);
+        let mut add = |statement| {
+            entries.push(BatchEntry { statement, values: values(&[]).values() }).expect("fits");
+        };
+        texts.iter().for_each(|text| add(Statement::Text(text)));
+        add(Statement::Prepared(&id));
+        let batch = Batch::new(BatchKind::Unlogged, &entries, BatchParams::default());
+        assert_eq!(client.ask(&Request::Batch(batch)), Answer::Void);
+        let expected = [300, 20_000, 120 << 10, 3 << 20, 4 << 20].map(|bytes| wide(bytes).len());
+        assert_eq!(lengths(&mut client), expected);
+        assert_short_polls(&server);
+    }
+}
+
+#[test]
+fn large_bound_values_are_run_in_bounded_polls() {
+    let (server, mut client) = unguarded(Version::V5);
+    let (id, result_id) = client.prepare("INSERT INTO a.w (k, v) VALUES (?, ?)");
+    let (key, large) = (1_i32.to_be_bytes(), "\u{20ac}".repeat(1 << 20));
+    let values = values(&[&key, large.as_bytes()]);
+    let params = QueryParams { values: values.values(), ..QueryParams::default() };
+    let execute = Execute { id: &id, result_metadata_id: &result_id, params };
+    assert_eq!(client.ask(&Request::Execute(execute)), Answer::Void);
+    assert_eq!(lengths(&mut client), [3 << 20]);
+    assert_short_polls(&server);
+}
+
+/// Returns a segment of protocol v5 with one part of an envelope.
+fn segment(part: &[u8]) -> Vec<u8> {
+    let fields = (part.len() as u32).to_le_bytes();
+    let (mut crc24, mut crc32) = (0x87_5060_u32, !0_u32);
+    for byte in &fields[..3] {
+        crc24 ^= u32::from(*byte) << 16;
+        for _ in 0..8 {
+            crc24 = crc24 << 1 ^ if crc24 & 0x80_0000 != 0 { 0x197_4F0B } else { 0 };
+        }
+    }
+    for byte in [0xFA, 0x2D, 0x55, 0xCA].iter().chain(part) {
+        crc32 ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc32 = crc32 >> 1 ^ if crc32 & 1 != 0 { 0xEDB8_8320 } else { 0 };
+        }
+    }
+    let crc24 = crc24.to_le_bytes();
+    [&fields[..3], &crc24[..3], part, &(!crc32).to_le_bytes()].concat()
+}
+
+#[test]
+fn segments_of_one_byte_are_joined_in_bounded_polls() {
+    let (server, mut client) = unguarded(Version::V5);
+    let text = format!("INSERT INTO a.w (k, v) VALUES (1, '{}')", "x".repeat(100_000));
+    let mut encoder = Encoder::new(Direction::Request, Version::V5);
+    let query = Request::Query(Query { text: &text, params: QueryParams::default() });
+    encoder.request(7, &query).expect("fits");
+    let whole = encoder.finish().split();
+    let segments: Vec<u8> = whole.iter().flat_map(|byte| segment(&[*byte])).collect();
+    client.send_raw(&segments);
+    assert_eq!(client.receive(), Some((7, Answer::Void)));
+    assert_eq!(lengths(&mut client), [100_000]);
+    assert_short_polls(&server);
+}

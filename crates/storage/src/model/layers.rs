@@ -92,7 +92,7 @@ impl Placed {
         match self {
             Placed::Row(row) => opens_at_once(row),
             Placed::Layered(layered) => {
-                layered.merged.get().map_or_else(|| self.bytes() <= READ_BYTES, |row| opens_at_once(row))
+                layered.merged.get().map_or_else(|| self.bytes() <= READ_BYTES, opens_at_once)
             }
         }
     }

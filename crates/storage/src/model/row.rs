@@ -577,7 +577,16 @@ impl RowBuilder {
         parts.payload.clear();
         put_bytes(&mut parts.out, key);
         put_bytes(&mut parts.out, clustering);
-        RowBuilder { parts, pushed: 0, timestamp, flags: 0, marker: None, deletion: None, last: None, dead: None }
+        RowBuilder {
+            parts,
+            pushed: 0,
+            timestamp,
+            flags: 0,
+            marker: None,
+            deletion: None,
+            last: None,
+            dead: None,
+        }
     }
 
     /// Deletes the row: later calls drop cells and markers that it shadows. Call this before adding

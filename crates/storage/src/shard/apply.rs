@@ -16,10 +16,10 @@ use std::rc::Rc;
 
 use crate::env::Work;
 use crate::error::StorageError;
-use crate::model::{Change, Mutation};
 use crate::model::codec::put_varint;
 use crate::model::encoded::{put_change, put_mutation_head};
 use crate::model::partition::{Growth, Partition};
+use crate::model::{Change, Mutation};
 use crate::shard::commit::Commit;
 use crate::shard::{Shard, WriteKind};
 use crate::signal::Signal;
