@@ -54,7 +54,9 @@ impl Passage for LaneExchange {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let (run, input, schema) = (Run::of(&context), input.clone(), input.schema());
-        let make = move |handles| on_core(handles, partition, pump(input, partition, context));
+        let feed = pump(input, partition, context);
+        let of = run.clone();
+        let make = move |handles| on_core(handles, partition, of, feed);
         Ok(elsewhere(schema, run, make))
     }
 }
@@ -71,11 +73,13 @@ fn pump(
             let run = Run::of(&context);
             let mut stream = match input.execute(partition, context) {
                 Ok(stream) => stream,
-                Err(error) => return drop(sender.send(Err(error)).await),
+                Err(error) => {
+                    sender.send(Err(error)).await;
+                    return;
+                }
             };
             while let Some(batch) = stream.next().await {
-                let failed = batch.is_err();
-                if sender.send(batch).await.is_err() || failed {
+                if !sender.send(batch).await {
                     return;
                 }
                 if let Some(run) = &run {
@@ -88,11 +92,16 @@ fn pump(
 }
 
 /// Starts a producer on the heavy lane of the partition's core, in the group of the caller.
-async fn on_core<F>(handles: &'static Handles, partition: usize, feed: F) -> Result<Started>
+async fn on_core<F>(
+    handles: &'static Handles,
+    partition: usize,
+    run: Option<Arc<Run>>,
+    feed: F,
+) -> Result<Started>
 where
     F: FnOnce(Sender) -> futures::future::BoxFuture<'static, ()> + Send + 'static,
 {
-    let (sender, receiver) = channel();
+    let (sender, receiver) = channel(run.as_ref());
     let core = partition % lanes::cores();
     let task = tasks::heavy_on(core, handles, lanes::current_group(), feed(sender)).await;
     Ok((receiver, task))

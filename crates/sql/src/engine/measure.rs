@@ -19,7 +19,11 @@ use futures::StreamExt;
 use crate::engine::passage::{Passage, PassageExec};
 use crate::engine::run::Run;
 use crate::engine::scan::ScanExec;
+use crate::engine::sizes::batch_bytes;
 use crate::engine::wide::{TooWide, joined, unnested};
+
+/// Copies of the value of a subquery: the batch, and the value.
+const VALUE_COPIES: u64 = 2;
 
 /// Returns the inputs of a join or an UNNEST, each under a node that measures it.
 pub(crate) fn measured(node: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
@@ -40,7 +44,7 @@ pub(crate) fn makes_any_size(node: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Puts a node that splits batches above one that makes them of any number of rows.
 pub(crate) fn split(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    if makes_any_size(&node) { PassageExec::<Split>::over(node) } else { node }
+    PassageExec::<Split>::over(node)
 }
 
 /// Measures the inputs of a kind of node.
@@ -72,6 +76,46 @@ impl Check for Unnest {
 #[derive(Debug)]
 struct Split;
 
+/// Measures the value of a subquery.
+#[derive(Debug)]
+struct Value;
+
+/// Puts a node above a subquery with one value that charges it, and a batch that has the value in
+/// each row, until the run ends.
+pub(crate) fn value(subquery: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    PassageExec::<Value>::over(subquery)
+}
+
+impl Passage for Value {
+    const NAME: &'static str = "ValueExec";
+
+    fn run(
+        input: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let rows = context.session_config().batch_size();
+        let run = Run::of(&context);
+        let input = input.execute(partition, context)?;
+        let schema = input.schema();
+        let batches = input.map(move |batch| {
+            let batch = batch?;
+            let Some(run) = &run else { return Ok(batch) };
+            run.keep(batch_bytes(&batch).saturating_mul(VALUE_COPIES))?;
+            let Err(wide) = joined(&batch, rows) else { return Ok(batch) };
+            if wide.exceeds_offsets() {
+                return Err(DataFusionError::External(Box::new(wide)));
+            }
+            match run.keep(wide.batch_bytes) {
+                Ok(()) => Ok(batch),
+                Err(error) if run.has_given() => Err(error),
+                Err(_) => Err(DataFusionError::External(Box::new(wide))),
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+}
+
 impl<C: Check> Passage for Measured<C> {
     const NAME: &'static str = "MeasureExec";
 
@@ -99,7 +143,8 @@ impl Passage for Split {
 }
 
 /// Runs a partition of the input and checks each batch. Charges the full batch that a wide one may
-/// grow to, until the next one comes. If there is no memory for it, the run ends.
+/// grow to, until the next one comes. If there is no memory for it, or Arrow cannot build it, the
+/// run ends.
 fn checked(
     input: &Arc<dyn ExecutionPlan>,
     partition: usize,
@@ -116,6 +161,9 @@ fn checked(
             memory.free();
             return Ok(batch);
         };
+        if wide.exceeds_offsets() {
+            return Err(DataFusionError::External(Box::new(wide)));
+        }
         match memory.try_resize(usize::try_from(wide.batch_bytes).unwrap_or(usize::MAX)) {
             Ok(()) => Ok(batch),
             Err(error) if run.as_ref().is_some_and(|run| run.has_given()) => Err(error),

@@ -9,7 +9,9 @@
 //!    operators that cannot spill have left.
 //! 3. Below [`FLOOR_BYTES`], an operator gets memory even if its level refuses: without memory it
 //!    would have nothing to spill either. All operators of a statement together get at most
-//!    [`OVERDRAFT_BYTES_MAX`] in this way.
+//!    [`OVERDRAFT_BYTES_MAX`] in this way, and so do all statements together.
+//!
+//! Memory that no operator of DataFusion reserves is charged as [`Held`]. `charges` lists both.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
@@ -97,12 +99,38 @@ impl StatementMemory {
     }
 
     /// Takes `more` bytes beyond the level's limits. `None` if that exceeds
-    /// [`OVERDRAFT_BYTES_MAX`].
+    /// [`OVERDRAFT_BYTES_MAX`], for this statement or for all of them.
     fn overdraw(&self, more: u64) -> Option<()> {
         let after = |overdraft: u64| Some(overdraft + more).filter(|after| *after <= OVERDRAFT_BYTES_MAX);
         self.overdraft_bytes.fetch_update(Relaxed, Relaxed, after).ok()?;
-        self.account.grow(more);
-        Some(())
+        if self.account.overdraw(more, OVERDRAFT_BYTES_MAX) {
+            return Some(());
+        }
+        self.repay(more);
+        None
+    }
+
+    /// Reduces the overdraft by freed memory.
+    fn repay(&self, bytes: u64) {
+        let less = |overdraft: u64| Some(overdraft.saturating_sub(bytes));
+        let _ = self.overdraft_bytes.fetch_update(Relaxed, Relaxed, less);
+    }
+
+    /// Takes `more` bytes for a holder that has `after` bytes then, and cannot spill.
+    fn take(&self, after: u64, more: u64) -> Result<()> {
+        if let Err(why) = self.account.try_grow_unspillable(more)
+            && (after > FLOOR_BYTES || self.overdraw(more).is_none())
+        {
+            return Err(self.refused(why));
+        }
+        self.unspillable_bytes.fetch_add(more, Relaxed);
+        Ok(())
+    }
+
+    fn give(&self, bytes: u64) {
+        self.account.shrink(bytes);
+        self.repay(bytes);
+        self.unspillable_bytes.fetch_sub(bytes, Relaxed);
     }
 
     fn count(&self, reservation: &MemoryReservation, more: u64) {
@@ -137,8 +165,7 @@ impl MemoryPool for StatementMemory {
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.account.shrink(shrink as u64);
         // Freed memory reduces the overdraft first.
-        let less = |overdraft: u64| Some(overdraft.saturating_sub(shrink as u64));
-        let _ = self.overdraft_bytes.fetch_update(Relaxed, Relaxed, less);
+        self.repay(shrink as u64);
         if !reservation.consumer().can_spill() {
             self.unspillable_bytes.fetch_sub(shrink as u64, Relaxed);
         }
@@ -166,6 +193,73 @@ impl MemoryPool for StatementMemory {
 
     fn reserved(&self) -> usize {
         usize::try_from(self.account.used()).unwrap_or(usize::MAX)
+    }
+}
+
+/// Memory of a statement that no operator of DataFusion reserves. Cannot spill. Dropping it
+/// releases the memory.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// `None` outside of statements, and while a statement is planned: nothing is charged.
+    memory: Option<Arc<StatementMemory>>,
+    bytes: u64,
+}
+
+impl Held {
+    /// Holds nothing yet, of a statement's memory.
+    pub(crate) fn of(memory: Option<Arc<StatementMemory>>) -> Held {
+        Held { memory, bytes: 0 }
+    }
+
+    /// Returns the bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Holds `more` bytes in addition.
+    ///
+    /// # Errors
+    /// The level refuses them. The bytes held before stay.
+    pub(crate) fn grow(&mut self, more: u64) -> Result<()> {
+        let after = self.bytes.saturating_add(more);
+        if more > 0
+            && let Some(memory) = &self.memory
+        {
+            memory.take(after, more)?;
+        }
+        self.bytes = after;
+        Ok(())
+    }
+
+    /// Releases up to `bytes`.
+    pub(crate) fn shrink(&mut self, bytes: u64) {
+        let less = bytes.min(self.bytes);
+        self.bytes -= less;
+        if less > 0
+            && let Some(memory) = &self.memory
+        {
+            memory.give(less);
+        }
+    }
+
+    /// Holds `bytes` in all.
+    ///
+    /// # Errors
+    /// The level refuses them. The bytes held before stay.
+    pub(crate) fn resize(&mut self, bytes: u64) -> Result<()> {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.grow(more),
+            None => {
+                self.shrink(self.bytes - bytes);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
     }
 }
 

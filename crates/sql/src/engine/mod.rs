@@ -3,6 +3,9 @@
 
 pub(crate) mod bounded;
 pub(crate) mod call_names;
+pub(crate) mod charges;
+pub(crate) mod coalesce;
+pub(crate) mod collect;
 pub(crate) mod column_names;
 pub(crate) mod dialect;
 pub(crate) mod dynamic_filters;
@@ -24,6 +27,7 @@ pub(crate) mod planning;
 pub(crate) mod producer;
 pub(crate) mod run;
 pub(crate) mod scan;
+pub(crate) mod sizes;
 pub(crate) mod snapshots;
 pub(crate) mod spill;
 pub(crate) mod table;
@@ -35,4 +39,6 @@ pub(crate) mod translate;
 pub(crate) mod tree;
 pub(crate) mod walk;
 pub(crate) mod wide;
+pub(crate) mod window;
+pub(crate) mod window_memory;
 pub(crate) mod yields;

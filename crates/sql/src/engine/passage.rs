@@ -1,6 +1,7 @@
 //! Plan nodes with one input that pass all rows on unchanged. They only decide how a partition of
 //! the input is executed.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::execution_plan::{
+    CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
+};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
 };
@@ -47,6 +50,36 @@ impl<P: Passage> PassageExec<P> {
     pub(crate) fn over(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         Arc::new(PassageExec::<P> { input, how: PhantomData })
     }
+}
+
+/// Returns the node over other inputs with the same properties.
+///
+/// # Errors
+/// Errors of DataFusion.
+pub(crate) fn with_inputs(
+    node: Arc<dyn ExecutionPlan>,
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    node.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
+}
+
+/// Returns the context with an extension, which nodes below find. It has no functions: plans
+/// contain theirs.
+pub(crate) fn with_extension<T: Send + Sync + 'static>(
+    context: &TaskContext,
+    extension: Arc<T>,
+) -> Arc<TaskContext> {
+    let config = context.session_config().clone().with_extension(extension);
+    Arc::new(TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        config,
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        context.runtime_env(),
+    ))
 }
 
 impl<P: Passage> DisplayAs for PassageExec<P> {

@@ -34,7 +34,7 @@ use crate::engine::exchange::PlaceOnLanes;
 use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
 use crate::engine::run::Physical;
 use crate::engine::table::{CqlTable, ScanOptions};
-use crate::engine::{bounded, exact, functions, planning, wide};
+use crate::engine::{bounded, collect, exact, functions, planning, wide, window};
 use crate::failure::{Failure, state as class};
 
 /// Version of Postgres whose dialect and catalog statements are planned for.
@@ -370,6 +370,8 @@ impl Planner {
         functions::register(&context);
         exact::register(&context);
         bounded::register(&context, guardrails);
+        collect::register(&context);
+        window::register(&context);
         Ok((context, catalog))
     }
 }

@@ -1,5 +1,6 @@
 //! Producers of batches on another lane: a bounded channel, and the stream that a consumer reads.
-//! Scans and lane exchanges are producers.
+//! Scans and lane exchanges are producers. A batch is charged from when it is made until its
+//! consumer asks for the next one.
 
 use std::sync::Arc;
 
@@ -10,22 +11,45 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use tokio::sync::mpsc;
 
+use crate::engine::memory::{Held, StatementMemory};
 use crate::engine::run::Run;
+use crate::engine::sizes::batch_bytes;
 use crate::engine::tasks::{self, Handles};
 
 /// Maximum number of batches in a channel between two lanes: one in use, one ready. The channel's
 /// short lock is shared by heavy lanes only.
 const BATCHES_MAX: usize = 2;
 
+/// A batch in a channel, with its charge.
+type Sent = Result<(RecordBatch, Held)>;
+
 /// Producer's end of a channel of batches.
-pub(crate) type Sender = mpsc::Sender<Result<RecordBatch>>;
+pub(crate) struct Sender {
+    sender: mpsc::Sender<Sent>,
+    memory: Option<Arc<StatementMemory>>,
+}
+
+impl Sender {
+    /// Charges a batch, and waits for a place in the channel. Returns false if the producer must
+    /// end: the consumer is gone, or this was an error.
+    pub(crate) async fn send(&self, batch: Result<RecordBatch>) -> bool {
+        let sent = batch.and_then(|batch| {
+            let mut held = Held::of(self.memory.clone());
+            held.grow(batch_bytes(&batch))?;
+            Ok((batch, held))
+        });
+        let failed = sent.is_err();
+        self.sender.send(sent).await.is_ok() && !failed
+    }
+}
 
 /// A started producer: the consumer's end of its channel, and its task.
-pub(crate) type Started = (mpsc::Receiver<Result<RecordBatch>>, lanes::Task<Result<(), tasks::Panicked>>);
+pub(crate) type Started = (mpsc::Receiver<Sent>, lanes::Task<Result<(), tasks::Panicked>>);
 
-/// Returns a channel of [`BATCHES_MAX`] batches between lanes.
-pub(crate) fn channel() -> (Sender, mpsc::Receiver<Result<RecordBatch>>) {
-    mpsc::channel(BATCHES_MAX)
+/// Returns a channel of [`BATCHES_MAX`] batches of a run between lanes.
+pub(crate) fn channel(run: Option<&Arc<Run>>) -> (Sender, mpsc::Receiver<Sent>) {
+    let (sender, receiver) = mpsc::channel(BATCHES_MAX);
+    (Sender { sender, memory: run.map(|run| run.statement_memory()) }, receiver)
 }
 
 /// Returns the batches of a producer. `make` starts it, on any lane, when the stream is first
@@ -41,7 +65,8 @@ where
 {
     enum State<M> {
         New(M),
-        Running(Started),
+        /// The charge is that of the batch that the consumer has.
+        Running(Started, #[expect(dead_code, reason = "released when dropped")] Held),
         Ended,
     }
     let batches = futures::stream::unfold((State::New(make), run), |(state, run)| async move {
@@ -59,11 +84,11 @@ where
                     Err(error) => return Some((Err(error), (State::Ended, run))),
                 }
             }
-            State::Running(started) => started,
+            State::Running(started, _) => started,
             State::Ended => return None,
         };
         match receiver.recv().await {
-            Some(Ok(batch)) => Some((Ok(batch), (State::Running((receiver, task)), run))),
+            Some(Ok((batch, held))) => Some((Ok(batch), (State::Running((receiver, task), held), run))),
             Some(Err(error)) => Some((Err(error), (State::Ended, run))),
             None => match task.await {
                 Ok(()) => None,

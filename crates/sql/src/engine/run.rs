@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use datafusion::common::config::SpillCompression;
@@ -18,7 +18,7 @@ use lanes::Group;
 use uuid::Uuid;
 use workload::{Account, Effective};
 
-use crate::engine::memory::StatementMemory;
+use crate::engine::memory::{Held, StatementMemory};
 use crate::engine::snapshots::Snapshots;
 use crate::engine::spill::{Files, SpillSpace, Spills};
 
@@ -39,6 +39,8 @@ pub(crate) struct Physical {
 pub(crate) struct Run {
     account: Arc<Account>,
     memory: Arc<StatementMemory>,
+    /// Values that its plan keeps, such as those of subqueries.
+    kept: Mutex<Held>,
     /// `None` if the level did not allow spilling when the query began.
     spills: Option<Arc<Spills>>,
     rows: AtomicU64,
@@ -63,6 +65,7 @@ impl Run {
         let memory = Arc::new(StatementMemory::new(account.clone()));
         let run = Run {
             account,
+            kept: Mutex::new(Held::of(Some(memory.clone()))),
             memory,
             spills,
             rows: AtomicU64::new(0),
@@ -144,8 +147,21 @@ impl Run {
         self.expected_rows.fetch_add(rows, Relaxed);
     }
 
-    /// Resets the counters, for another attempt.
+    fn kept(&self) -> MutexGuard<'_, Held> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Charges a value of `bytes` until the run ends.
+    ///
+    /// # Errors
+    /// The level refuses it.
+    pub(crate) fn keep(&self, bytes: u64) -> Result<()> {
+        self.kept().grow(bytes)
+    }
+
+    /// Resets the counters, and releases what a failed attempt kept, for another attempt.
     pub(crate) fn reset_counts(&self) {
+        self.kept().shrink(u64::MAX);
         for count in [&self.rows, &self.bytes, &self.expected_rows] {
             count.store(0, Relaxed);
         }
@@ -184,6 +200,11 @@ impl Run {
     /// Returns the account that its memory is charged to.
     pub(crate) fn account(&self) -> &Arc<Account> {
         &self.account
+    }
+
+    /// Returns the memory that its operators share.
+    pub(crate) fn statement_memory(&self) -> Arc<StatementMemory> {
+        self.memory.clone()
     }
 
     /// Returns the memory in use, bytes.

@@ -182,7 +182,8 @@ impl ExecutionPlan for ScanExec {
             let _snapshots = snapshots;
             making.run(source, sender).await;
         };
-        Ok(elsewhere(self.schema.clone(), run, move |handles| start(handles, partition, snapshot, work)))
+        let of = run.clone();
+        Ok(elsewhere(self.schema.clone(), run, move |handles| start(handles, partition, of, snapshot, work)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -210,6 +211,7 @@ fn share(statistics: &Statistics, parts: usize) -> Statistics {
 async fn start<S, W, Fut>(
     handles: &'static Handles,
     partition: usize,
+    run: Option<Arc<Run>>,
     snapshot: impl FnOnce() -> Result<S, Error> + Send + 'static,
     work: W,
 ) -> Result<Started>
@@ -218,7 +220,7 @@ where
     W: FnOnce(S, Sender) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,
 {
-    let (sender, receiver) = channel();
+    let (sender, receiver) = channel(run.as_ref());
     let begin = move || async move {
         let source = snapshot()?;
         Ok(tasks::heavy(handles, lanes::current_group(), work(source, sender)))
@@ -241,15 +243,16 @@ impl Making {
             let batch = match self.next(&mut source).await {
                 Ok(Some(batch)) => batch,
                 Ok(None) => return,
-                Err(error) => return drop(sender.send(Err(external(error))).await),
+                Err(error) => {
+                    sender.send(Err(external(error))).await;
+                    return;
+                }
             };
             self.metrics.record_output(batch.num_rows());
             if let Some(run) = &self.run {
                 run.has_read(batch.num_rows(), batch.get_array_memory_size()).await;
             }
-            let batch = fitted(&batch, &self.schema);
-            let failed = batch.is_err();
-            if sender.send(batch).await.is_err() || failed {
+            if !sender.send(fitted(&batch, &self.schema)).await {
                 return;
             }
             lanes::heavy_yield().await;

@@ -11,11 +11,13 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
+use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use datafusion::error::DataFusionError;
 use engine::Viewer;
@@ -25,6 +27,9 @@ pub(crate) use lanes::Panicked;
 use lanes::{Group, Task};
 use tokio::runtime::Handle;
 use workload::{Account, Level};
+
+use crate::engine::memory::{Held, StatementMemory};
+use crate::engine::wide::BATCH_BYTES;
 
 /// Hidden tables recorded for the audit log, for each statement.
 const HIDDEN_MAX: usize = 16;
@@ -43,6 +48,34 @@ thread_local! {
     /// Statement of the current task poll: for slow functions, for the catalog, and for tasks that
     /// it spawns.
     static STATEMENT: RefCell<Option<Arc<Polled>>> = const { RefCell::new(None) };
+    /// Memory of values that the current task poll has made, until it ends.
+    static MADE: RefCell<Option<Made>> = const { RefCell::new(None) };
+}
+
+/// Memory of values that a task poll has made.
+#[derive(Debug)]
+struct Made {
+    held: Held,
+    /// Bytes of the last result of each call in the plan.
+    results: HashMap<CallPlace, u64>,
+}
+
+impl Made {
+    fn new() -> Made {
+        Made { held: Held::of(memory()), results: HashMap::new() }
+    }
+}
+
+/// Identifies a call of a function in a plan: the address of its field.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct CallPlace(usize);
+
+impl CallPlace {
+    /// Returns the place of the call that returns `field`. An address that is used again makes at
+    /// most the release of one charge early.
+    pub(crate) fn of(field: &FieldRef) -> CallPlace {
+        CallPlace(Arc::as_ptr(field) as usize)
+    }
 }
 
 /// State of a statement for code that DataFusion calls.
@@ -54,6 +87,8 @@ struct Polled {
     hidden: Mutex<Vec<(String, String)>>,
     /// Memory of its planning.
     planning: Mutex<Option<Charged>>,
+    /// Memory of its values. Set when it is executed.
+    memory: OnceLock<Arc<StatementMemory>>,
 }
 
 /// Memory of planning, charged to a statement's account and released when dropped.
@@ -97,8 +132,8 @@ pub(crate) struct End(Arc<Polled>);
 impl End {
     /// Creates the guard of a statement that sees what `viewer` allows.
     pub(crate) fn of(viewer: Arc<dyn Viewer>) -> End {
-        let (hidden, planning) = (Mutex::default(), Mutex::default());
-        End(Arc::new(Polled { has_ended: AtomicBool::new(false), viewer, hidden, planning }))
+        let (hidden, planning, memory) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        End(Arc::new(Polled { has_ended: AtomicBool::new(false), viewer, hidden, planning, memory }))
     }
 
     /// Charges the memory of planning to `level` from now on: to `account`, if the statement has one
@@ -106,6 +141,12 @@ impl End {
     pub(crate) fn charge_to(&self, level: Arc<Level>, account: Option<Arc<Account>>) {
         let charged = Charged { level, account, bytes: 0 };
         *self.0.planning.lock().unwrap_or_else(PoisonError::into_inner) = Some(charged);
+    }
+
+    /// Charges the values of the statement's functions and aggregates to `memory` from now on.
+    pub(crate) fn charge_values_to(&self, memory: Arc<StatementMemory>) {
+        // A statement is executed once.
+        let _ = self.0.memory.set(memory);
     }
 
     /// Returns the hidden tables that the statement named, by keyspace and name.
@@ -127,6 +168,51 @@ fn polled() -> Option<Arc<Polled>> {
 /// Returns the viewer of the statement of the current task poll. `None` outside of statements.
 pub(crate) fn viewer() -> Option<Arc<dyn Viewer>> {
     polled().map(|polled| polled.viewer.clone())
+}
+
+/// Returns the memory of the statement of the current task poll. `None` outside of statements, and
+/// while one is planned.
+pub(crate) fn memory() -> Option<Arc<StatementMemory>> {
+    STATEMENT.with_borrow(|polled| polled.as_ref()?.memory.get().cloned())
+}
+
+/// Charges `bytes` of a value until the current task poll ends. After that, those charge it that
+/// keep it: channels between lanes, operators, and the statement's answer.
+///
+/// # Errors
+/// The level refuses them.
+pub(crate) fn charge_poll(bytes: u64) -> Result<(), DataFusionError> {
+    MADE.with_borrow_mut(|made| made.get_or_insert_with(Made::new).held.grow(bytes))
+}
+
+/// Charges `bytes` of a function's result until its call is evaluated again, for the next batch, or
+/// the current task poll ends. A poll may take many batches from nodes that do not yield.
+///
+/// # Errors
+/// The level refuses them.
+pub(crate) fn charge_result(place: CallPlace, bytes: u64) -> Result<(), DataFusionError> {
+    MADE.with_borrow_mut(|made| {
+        let made = made.get_or_insert_with(Made::new);
+        made.held.grow(bytes)?;
+        *made.results.entry(place).or_default() += bytes;
+        Ok(())
+    })
+}
+
+/// Releases the result of the last batch of a call, which is evaluated again.
+pub(crate) fn release_result(place: CallPlace) {
+    MADE.with_borrow_mut(|made| {
+        let Some(made) = made else { return };
+        if let Some(bytes) = made.results.remove(&place) {
+            made.held.shrink(bytes);
+        }
+    });
+}
+
+/// Returns true if the current task poll has made values of a large batch. It should end, as the
+/// values of earlier batches are gone by then, but charged.
+pub(crate) fn has_made_much() -> bool {
+    MADE.with_borrow(|made| made.as_ref().is_some_and(|made| made.held.bytes() >= BATCH_BYTES))
 }
 
 /// Records that the statement of the current task poll named a hidden table.
@@ -224,6 +310,7 @@ impl<F: Future> Future for Entered<F> {
         let outer = RUNTIME.replace(Some(self.handles));
         let outer_statement = STATEMENT.replace(self.statement.clone());
         let result = self.inner.as_mut().poll(cx);
+        drop(MADE.take());
         RUNTIME.set(outer);
         STATEMENT.set(outer_statement);
         result

@@ -7,8 +7,8 @@
 //!    ([`rows_for`]).
 //! 2. While it runs, the inputs of joins and of UNNEST are measured (`measure`). Values too
 //!    wide for the rows of a batch are charged as a full batch of them. If there is no memory for
-//!    it, the run ends. A query that has returned no rows yet is restarted with fewer rows in a
-//!    batch (`query`). Others run out of memory.
+//!    it, or it has more bytes than Arrow's offsets reach, the run ends. A query that has returned
+//!    no rows yet is restarted with fewer rows in a batch (`query`). Others run out of memory.
 
 use std::fmt;
 
@@ -22,11 +22,14 @@ use crate::engine::bounded::{BATCH_BYTES_MAX, widest};
 
 /// Bytes of constants and wide values in a batch that the rows are computed for. An operator holds
 /// a few such batches at a time.
-const BATCH_BYTES: u64 = 16 << 20;
+pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 /// Bytes of a batch in one input of a join, beyond which it is charged, or the run ends. Half of
 /// the bound on functions, since a join has two inputs. Well above [`BATCH_BYTES`], so that a
 /// restarted run does not end for values that are a little wider.
 const INPUT_BYTES_MAX: u64 = BATCH_BYTES_MAX / 2;
+/// Bytes of a batch that no memory suffices for: Arrow's offsets of 32 bits end there. Joins panic
+/// where they repeat texts beyond that.
+const OFFSETS_MAX: u64 = i32::MAX as u64;
 /// Largest constant that is ignored, bytes.
 const SMALL_BYTES: usize = 64;
 
@@ -81,6 +84,14 @@ fn literal_bytes(expr: &Expr) -> u64 {
     counted.map_or(u64::MAX, |_| bytes)
 }
 
+/// Returns the error of a function without memory for its results for `rows` rows, of which the
+/// widest has `row_bytes`. Other functions may have as wide ones: a restarted run has a quarter of
+/// the rows, or fewer.
+pub(crate) fn too_wide(row_bytes: u64, rows: usize) -> TooWide {
+    let row_bytes = row_bytes.max(BATCH_BYTES * 4 / rows.max(1) as u64);
+    TooWide { row_bytes, rows, batch_bytes: row_bytes.saturating_mul(rows as u64) }
+}
+
 /// Error of a run with values too wide for the rows of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooWide {
@@ -111,6 +122,11 @@ impl TooWide {
             DataFusionError::External(inner) => inner.downcast_ref().copied(),
             _ => None,
         }
+    }
+
+    /// Returns true if a batch may be too large for Arrow, however much memory there is.
+    pub(crate) fn exceeds_offsets(self) -> bool {
+        self.batch_bytes > OFFSETS_MAX
     }
 
     /// Returns the rows of a batch for a restart of the query. `None`: a restart would not make
@@ -193,6 +209,7 @@ mod tests {
         let columns: Vec<ArrayRef> = vec![Arc::new(texts), Arc::new(Int64Array::from(vec![1, 2, 3]))];
         let wide = joined(&batch(columns.clone()), 8192).expect_err("8 GiB");
         assert_eq!(wide.fewer_rows(), Some(16));
+        assert!(wide.exceeds_offsets());
         assert_eq!(joined(&batch(columns.clone()), 16), Ok(()));
         let narrow: Vec<ArrayRef> = columns.iter().map(|column| column.slice(1, 2)).collect();
         assert_eq!(joined(&batch(narrow), 8192), Ok(()));

@@ -23,17 +23,19 @@ use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::Stream;
 use futures::future::BoxFuture;
 
+use crate::engine::charges::charged;
 use crate::engine::measure;
 use crate::engine::passage::{Passage, PassageExec};
 use crate::engine::run::Run;
+use crate::engine::tasks;
 
 /// Yields between batches of its input.
 #[derive(Debug)]
 struct Yielding;
 
 /// Puts a node that yields above one that may make many batches at once. Under joins and UNNEST it
-/// puts nodes that measure. `is_narrowed`: batches have few rows, so larger ones are split, under
-/// the node that yields.
+/// puts nodes that measure, around other nodes those that charge (`charges`). `is_narrowed`:
+/// batches have few rows, so larger ones are split, under the node that yields.
 ///
 /// # Errors
 /// Errors of DataFusion.
@@ -49,7 +51,9 @@ pub(crate) fn yielding(node: Arc<dyn ExecutionPlan>, is_narrowed: bool) -> Resul
         return Ok(PassageExec::<Yielding>::over(node.replace_children(inputs, options)?));
     }
     let makes_many = makes_many(&node);
-    let node = if is_narrowed { measure::split(node) } else { node };
+    let splits = is_narrowed && measure::makes_any_size(&node);
+    let node = charged(node)?;
+    let node = if splits { measure::split(node) } else { node };
     Ok(if makes_many { PassageExec::<Yielding>::over(node) } else { node })
 }
 
@@ -100,7 +104,9 @@ impl Stream for YieldingStream {
         }
         // Yield once only: if no other task wants the lane, the next time slice is this one's
         // again.
-        if lanes::slice_is_over() && !std::mem::replace(&mut self.has_yielded, true) {
+        if (lanes::slice_is_over() || tasks::has_made_much())
+            && !std::mem::replace(&mut self.has_yielded, true)
+        {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

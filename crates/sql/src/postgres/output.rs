@@ -148,17 +148,24 @@ impl Shape {
         RowDescription::new(self.fields.iter().map(Into::into).collect())
     }
 
-    /// Returns an encoder of a batch's rows, one at a time.
-    ///
-    /// # Errors
-    /// A value cannot be written as JSON.
-    pub(crate) fn rows(&self, batch: RecordBatch) -> Result<Rows, Failure> {
-        let batch = if self.converted.is_empty() { batch } else { self.convert(&batch)? };
-        Ok(Rows(encode_recordbatch(self.encoded.clone(), batch)))
+    /// Returns an encoder of a converted batch's rows, one at a time.
+    pub(crate) fn rows(&self, batch: RecordBatch) -> Rows {
+        Rows(encode_recordbatch(self.encoded.clone(), batch))
+    }
+
+    /// Returns true if some columns are converted.
+    pub(crate) fn converts(&self) -> bool {
+        !self.converted.is_empty()
     }
 
     /// Replaces converted columns by their texts or binary values.
-    fn convert(&self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
+    ///
+    /// # Errors
+    /// A value cannot be written as JSON.
+    pub(crate) fn convert(&self, batch: RecordBatch) -> Result<RecordBatch, Failure> {
+        if !self.converts() {
+            return Ok(batch);
+        }
         let mut columns = batch.columns().to_vec();
         for (place, to) in &self.converted {
             let (column, format) = (&columns[*place], self.fields[*place].format());

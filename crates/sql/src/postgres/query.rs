@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::common::ParamValues;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, SendableRecordBatchStream};
 use futures::StreamExt;
 
+use crate::engine::bounded::widest;
+use crate::engine::memory::Held;
 use crate::engine::plan::{Joins, Planned};
 use crate::engine::run::Run;
+use crate::engine::sizes::batch_bytes;
 use crate::engine::wide::TooWide;
 use crate::failure::{Failure, state};
 use crate::postgres::output::{OUTPUT_BYTES, Rows, Shape};
@@ -18,12 +22,20 @@ use crate::postgres::output::{OUTPUT_BYTES, Rows, Shape};
 /// Rows encoded between checks for a yield: some tens of microseconds.
 const ROWS_PER_CHECK: u64 = 128;
 
+/// Bytes of text for a byte of an array, at most: a number of 8 bytes has up to 20 digits.
+const TEXT_BYTES_PER_BYTE: u64 = 3;
+/// Copies of a row in encoding: the message, twice while it grows, and the output buffer.
+const ROW_COPIES: u64 = 3;
+
 /// A query that was started.
 pub(crate) struct Running {
     batches: SendableRecordBatchStream,
     shape: Shape,
     /// Rows of the last batch that are not encoded yet.
     rows: Option<Rows>,
+    /// Memory of those rows, and of the copies that encoding one of them makes. Kept while the
+    /// client does not ask for more.
+    answer: Held,
     pub(crate) run: Arc<Run>,
     restart: Option<Restart>,
 }
@@ -80,7 +92,8 @@ pub(crate) async fn start(
     let can_sort = run.can_spill() && has_hash_join(&physical.plan);
     let batches = run.execute(&physical)?;
     let restart = Some(Restart { planned, values, joins, can_sort, rows_max });
-    Ok(Running { batches, shape, rows: None, run, restart })
+    let answer = Held::of(Some(run.statement_memory()));
+    Ok(Running { batches, shape, rows: None, answer, run, restart })
 }
 
 fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -109,6 +122,7 @@ impl Running {
                 }
                 if !rows.encode_next(out)? {
                     self.rows = None;
+                    self.answer.shrink(u64::MAX);
                     break;
                 }
                 count += 1;
@@ -128,7 +142,8 @@ impl Running {
     /// Converts an error for the client. If an operator has no memory, reports why the level
     /// refused it.
     fn failure(&self, error: DataFusionError) -> Failure {
-        match self.run.refusal().filter(|_| is_out_of_memory(&error)) {
+        let is_out = is_out_of_memory(&error) || TooWide::of(&error).is_some();
+        match self.run.refusal().filter(|_| is_out) {
             Some(refusal) => Failure::new(state::MEMORY, refusal),
             None => error.into(),
         }
@@ -151,8 +166,23 @@ impl Running {
             }
         }
         self.run.give();
-        let batch = next.transpose().map_err(|error| self.failure(error))?;
-        batch.map(|batch| self.shape.rows(batch)).transpose()
+        let Some(batch) = next.transpose().map_err(|error| self.failure(error))? else { return Ok(None) };
+        self.rows_of(batch).map(Some)
+    }
+
+    /// Prepares a batch for encoding, and charges it.
+    fn rows_of(&mut self, batch: RecordBatch) -> Result<Rows, Failure> {
+        let bytes = batch_bytes(&batch);
+        // Converting makes texts of numbers and of lists.
+        let texts = if self.shape.converts() { bytes.saturating_mul(TEXT_BYTES_PER_BYTE) } else { 0 };
+        let charged = self.answer.resize(bytes.saturating_add(texts));
+        charged.map_err(|error| self.failure(error))?;
+        let batch = self.shape.convert(batch)?;
+        let row_bytes = batch.columns().iter().fold(0_u64, |sum, column| sum.saturating_add(widest(column)));
+        let one = row_bytes.saturating_mul(ROW_COPIES);
+        let charged = self.answer.resize(batch_bytes(&batch).saturating_add(one));
+        charged.map_err(|error| self.failure(error))?;
+        Ok(self.shape.rows(batch))
     }
 }
 

@@ -100,7 +100,7 @@ impl Session {
         shape: &Shape,
         batch: RecordBatch,
     ) -> Result<(), RequestError> {
-        let mut rows = shape.rows(batch)?;
+        let mut rows = shape.rows(shape.convert(batch)?);
         let mut output = connection.take_output();
         let mut encoded = Ok(true);
         while let Ok(true) = encoded {

@@ -346,6 +346,7 @@ impl StatementContext {
         self.shown.iter().for_each(|query| query.borrow_mut().run = Some(run.clone()));
         self.run = Some(run.clone());
         self.end.charge_to(self.effective().level.clone(), Some(run.account().clone()));
+        self.end.charge_values_to(run.statement_memory());
         let starting = query::start(planned.clone(), values, shape, run);
         let running = self.on_heavy_lane(session, connection, starting).await??;
         Ok(HeavyDrop::new(running, session.sql.handles(), self.group.get()))

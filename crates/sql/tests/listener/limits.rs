@@ -220,6 +220,19 @@ fn throttled_logins_fail_with_the_usual_code() {
 
 /// Each of these would need gigabytes in a batch of 8192 rows, or exceed an array's size.
 #[test]
+fn join_of_wide_values_with_much_memory_has_few_rows() {
+    // A batch of 8192 such rows has more bytes than Arrow's offsets reach.
+    let listener = TestListener::start_with(2, 64 << 30, SqlConfig::default());
+    listener.client(async {
+        let admin = listener.admin().await;
+        let wide = "(SELECT repeat('x', CAST(value * 300000 AS int)) AS w FROM generate_series(1, 1))";
+        let text =
+            format!("SELECT count(l.w) FROM {wide} l, generate_series(1, 8192) r WHERE l.w > r.value::text");
+        assert_eq!(rows(&admin, &text).await, ["8192"]);
+    });
+}
+
+#[test]
 fn wide_values_get_batches_of_few_rows() {
     let listener = TestListener::start_with(2, 64 << 20, SqlConfig::default());
     listener.client(async {

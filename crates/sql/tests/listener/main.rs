@@ -6,6 +6,7 @@ mod concurrency;
 mod ended_sessions;
 mod functions;
 mod limits;
+mod memory;
 mod overload;
 mod planning;
 mod queries;

@@ -7,7 +7,9 @@
 //!    most [`ROW_STEPS_MAX`] steps.
 //! 2. The function is called with chunks of rows of at most [`CHUNK_BYTES`] and [`CHUNK_STEPS`]. A
 //!    canceled statement stops between chunks.
-//! 3. The result for a batch has at most [`BATCH_BYTES_MAX`].
+//! 3. The result for a batch has at most [`BATCH_BYTES_MAX`], and is charged to the statement until
+//!    the call is evaluated for the next batch, or the task poll ends. So are the results of all
+//!    functions of a row together.
 
 mod cost;
 mod string_concat;
@@ -34,7 +36,9 @@ use engine::{Guardrail, Guardrails};
 pub(crate) use crate::engine::bounded::cost::widest;
 use crate::engine::bounded::cost::{Cost, Estimate};
 use crate::engine::call_names::CallKey;
-use crate::engine::tasks;
+use crate::engine::sizes::array_bytes;
+use crate::engine::tasks::{self, CallPlace};
+use crate::engine::wide::too_wide;
 
 /// Maximum work for one row, in steps of about 1 ns. A statement can be canceled only between
 /// rows.
@@ -46,6 +50,8 @@ const CHUNK_STEPS: u64 = 1 << 24;
 const CHUNK_BYTES: u64 = 32 << 20;
 /// Maximum result of a call for a batch, bytes: 16 KiB a row on average.
 pub(crate) const BATCH_BYTES_MAX: u64 = 128 << 20;
+/// Smallest result that is charged, bytes: the numbers of a full batch.
+const CHARGED_BYTES_MIN: u64 = 64 << 10;
 /// Maximum size of values of a fixed size, bytes: a batch of 8192 rows then has at most
 /// [`BATCH_BYTES_MAX`]. Nulls occupy the same size.
 const FIXED_BYTES_MAX: u64 = BATCH_BYTES_MAX / 8192;
@@ -163,6 +169,20 @@ impl Bounded {
         ))
     }
 
+    /// Charges the result for some of `rows` rows until the call is evaluated again. If there is no
+    /// memory for it, the query may be restarted with fewer rows in a batch.
+    fn charge(place: CallPlace, result: &ColumnarValue, rows: usize) -> Result<()> {
+        let ColumnarValue::Array(column) = result else { return Ok(()) };
+        let bytes = array_bytes(column.as_ref());
+        if bytes < CHARGED_BYTES_MIN {
+            return Ok(());
+        }
+        tasks::charge_result(place, bytes).map_err(|error| {
+            let wide = too_wide(widest(column), rows);
+            if wide.fewer_rows().is_some() { DataFusionError::External(Box::new(wide)) } else { error }
+        })
+    }
+
     /// Calls the function for the rows from `from` to `to`.
     fn chunk(&self, call: &ScalarFunctionArgs, from: usize, to: usize) -> Result<ColumnarValue> {
         let slice = |value: &ColumnarValue| match value {
@@ -224,6 +244,8 @@ fn bytes_of(array: &ArrayRef) -> u64 {
 impl ScalarUDFImpl for Bounded {
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         tasks::check_end()?;
+        let place = CallPlace::of(&call.return_field);
+        tasks::release_result(place);
         let is_constant = call.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { call.number_rows };
         let costs = self.cost.of_rows(&call.args, rows)?;
@@ -240,13 +262,16 @@ impl ScalarUDFImpl for Bounded {
             }
         }
         if bounds.is_empty() {
-            return self.inner.invoke_with_args(call);
+            let result = self.inner.invoke_with_args(call)?;
+            Bounded::charge(place, &result, rows)?;
+            return Ok(result);
         }
         bounds.push((begun, rows));
         let (mut results, mut bytes) = (Vec::with_capacity(bounds.len()), 0_u64);
         for (from, to) in bounds {
             tasks::check_end()?;
             let result = self.chunk(&call, from, to)?.into_array(to - from)?;
+            Bounded::charge(place, &ColumnarValue::Array(result.clone()), rows)?;
             bytes = bytes.saturating_add(bytes_of(&result));
             self.check_batch(bytes, rows)?;
             results.push(result);
@@ -298,7 +323,8 @@ impl ScalarUDFImpl for Bounded {
     fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
         let field = self.inner.inner().return_field_from_args(arguments)?;
         check_type(self.name(), field.data_type())?;
-        Ok(field)
+        // A field of its own: its address is the place of the call.
+        Ok(Arc::new(field.as_ref().clone()))
     }
 
     fn is_strict(&self) -> bool {

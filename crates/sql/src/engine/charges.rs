@@ -1,0 +1,46 @@
+//! Charges of operators for which DataFusion reserves no memory. The last optimizer rule puts them
+//! into a plan. Every operator and expression that allocates by data:
+//!
+//! | allocates | charged |
+//! |---|---|
+//! | sorts, TopK, groups, build sides of joins, repartitions, merges, work tables of recursion | DataFusion's reservations in `memory` |
+//! | states of aggregates: growth and results | `collect`, before they are made; the size by DataFusion |
+//! | windows: rows, states, results | `window_memory` |
+//! | filters: rows they put together | `coalesce`; a batch ends at 16 MiB |
+//! | joins, UNNEST: rows they repeat | `measure`, for the batch that a row may grow to |
+//! | subqueries with one value | `measure`, until the run ends; the batch that the value may grow to |
+//! | constants in each row | no charge: `wide` makes batches shorter |
+//! | functions: results for a batch | `bounded`, until the next batch or the end of the task poll |
+//! | scans, exchanges: batches in channels | `producer`, until their consumer asks for more |
+//! | answers: the batch, its texts, the row in encoding | `postgres::query`, while a portal waits too |
+//! | spilled data that is not on the disk | `spill` |
+//! | nodes that pass batches on (unions, limits, projections of columns) | with the batch: one for each partition |
+//!
+//! Not charged: batches between two nodes of one partition, of 16 MiB or less, and trees
+//! of a plan, which `plan` charges.
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
+
+use crate::engine::passage::with_inputs;
+use crate::engine::{coalesce, measure, window_memory};
+
+/// Puts the nodes above and below an operator that charge its memory.
+///
+/// # Errors
+/// Errors of DataFusion.
+pub(crate) fn charged(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(filter) = node.downcast_ref::<FilterExec>() {
+        return coalesce::filtered(filter);
+    }
+    if let Some(subqueries) = node.downcast_ref::<ScalarSubqueryExec>() {
+        let values = subqueries.subqueries().iter().map(|link| measure::value(link.plan.clone()));
+        let inputs = [subqueries.input().clone()].into_iter().chain(values).collect();
+        return with_inputs(node, inputs);
+    }
+    window_memory::charged(node)
+}
