@@ -17,7 +17,8 @@ use crate::target::{PASSWORD, Target};
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest orderly stop. Then the server is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time in which the server lets statements finish when it stops, as `docs/operations.md` specifies.
+/// Time in which the server lets statements finish when it stops, as `docs/operations.md`
+/// specifies.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Time after the last client has left in which all its work must end. Twice what a client sees, as
 /// the machine may be busy.

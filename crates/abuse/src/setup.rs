@@ -67,7 +67,8 @@ pub(crate) fn make(target: &Target) -> Result<(), String> {
     fill(target, "INSERT INTO yard.big (k, v) VALUES (?, ?)", None, BIG_ROWS, 64_000)
 }
 
-/// Returns the setting `--guardrails` without any threshold, for the guardrails that the server has.
+/// Returns the setting `--guardrails` without any threshold, for the guardrails that the server
+/// has.
 pub(crate) fn no_guardrails(program: &Path) -> Result<String, String> {
     let server = Server::start(program, &Conditions::default())?;
     let text = "SELECT name FROM system.guardrails";

@@ -42,6 +42,9 @@ impl fmt::Debug for Admin {
     }
 }
 
+/// Check of a listener's running statements after a change that takes rights.
+pub(crate) type RightsCheck = Rc<dyn Fn()>;
+
 /// State that all cores share.
 pub struct Shared {
     pub(crate) levels: Arc<Levels>,
@@ -58,7 +61,7 @@ pub struct Shared {
     /// Listeners that cancel statements and sessions, on each core.
     pub(crate) listeners: PerCore<RefCell<Vec<Rc<CancelFn>>>>,
     /// Checks of running statements after a change that takes rights, on each core.
-    pub(crate) rights_checks: PerCore<RefCell<Vec<Rc<dyn Fn()>>>>,
+    pub(crate) rights_checks: PerCore<RefCell<Vec<RightsCheck>>>,
 }
 
 impl fmt::Debug for Shared {

@@ -62,8 +62,8 @@ fn check(
     }
 }
 
-/// Checks the memory of all definitions, with or without guardrails. `known` is the weight of `now`.
-/// Returns that of `after`, bytes.
+/// Checks the memory of all definitions, with or without guardrails. `known` is the weight of
+/// `now`. Returns that of `after`, bytes.
 ///
 /// # Errors
 /// Returns an error if it is over `bytes_max` and grows.

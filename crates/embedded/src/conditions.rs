@@ -102,8 +102,8 @@ impl Conditions {
         }
     }
 
-    /// Returns the estimated work units of checking them against a row of `row_bytes`. Each test may
-    /// walk all elements of a collection.
+    /// Returns the estimated work units of checking them against a row of `row_bytes`. Each test
+    /// may walk all elements of a collection.
     pub(crate) fn units(&self, values: &[Value<'_>], row_bytes: usize) -> u64 {
         let Requirement::Columns(tests) = &self.what else { return 1 };
         let of_test = |test: &ColumnTest| 1 + (row_bytes as u64 + test.size(values)) / BYTES_PER_UNIT;

@@ -97,7 +97,8 @@ pub struct Embedded {
     /// Source of write timestamps, shared by all cores.
     clock: Arc<Clock>,
     floor: Floor,
-    /// Most bytes of all definitions, and those of the current ones if they are known (core 0 only).
+    /// Most bytes of all definitions, and those of the current ones if they are known (core 0
+    /// only).
     schema_bytes_max: Cell<u64>,
     schema_bytes: Cell<Option<u64>>,
     /// Serializes definition statements (core 0 only).

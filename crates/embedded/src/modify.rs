@@ -49,8 +49,8 @@ impl Step {
         if self.parts.iter().any(own) { engine.times_of(self.parts.len()) } else { self.times }
     }
 
-    /// Returns true if the effect of some statement takes longer than a task poll may, on rows of at
-    /// most `row_bytes`.
+    /// Returns true if the effect of some statement takes longer than a task poll may, on rows of
+    /// at most `row_bytes`.
     async fn is_large(&self, row_bytes: usize) -> Result<bool, Error> {
         let mut in_turn = InTurn::of(&self.request.values);
         for part in &self.parts {

@@ -492,8 +492,8 @@ impl Slice {
         ended
     }
 
-    /// Adds one row to the chunk if it is alive, passes the filters, and fits. Adds large ones only on
-    /// a heavy lane.
+    /// Adds one row to the chunk if it is alive, passes the filters, and fits. Adds large ones only
+    /// on a heavy lane.
     fn row(
         &self,
         (token, key): (i64, &[u8]),
@@ -528,8 +528,8 @@ impl Slice {
         Ok(if self.distinct { Shown::End(true) } else { Shown::Next })
     }
 
-    /// Shows a partition without rows as one row if it has static cells. Shows large ones on a heavy
-    /// lane.
+    /// Shows a partition without rows as one row if it has static cells. Shows large ones on a
+    /// heavy lane.
     async fn statics_alone(
         &self,
         (token, key): (i64, &[u8]),

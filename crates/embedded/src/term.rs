@@ -10,8 +10,8 @@ use cql::ast;
 use engine::{ColumnSpec, Columns, Error, Guardrail, Guardrails, METADATA_BYTES_MAX, Value};
 use schema::{CqlType, ValueError, value};
 
-/// Bytes of a text that are checked in one work unit: UTF-8 of several bytes a character takes about
-/// 1 ns a byte.
+/// Bytes of a text that are checked in one work unit: UTF-8 of several bytes a character takes
+/// about 1 ns a byte.
 const TEXT_BYTES_PER_UNIT: usize = 128;
 
 /// Bytes of a value with elements that are checked in one work unit, at about 20 ns an element of

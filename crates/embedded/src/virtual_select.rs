@@ -1,6 +1,6 @@
 //! SELECT over virtual tables: rows are built, sorted by key, filtered by every relation, and split
-//! into pages. Tables as large as the schema stream their rows in the order of the key: a read holds
-//! a few rows beside its page.
+//! into pages. Tables as large as the schema stream their rows in the order of the key: a read
+//! holds a few rows beside its page.
 
 use std::sync::Arc;
 
@@ -173,8 +173,8 @@ impl PendingSelect {
         lanes::heavy(lanes::current_group(), async move { self.answer(rows) }).await
     }
 
-    /// Builds the result of rows in the order of the key. Reads no more of them than the page needs.
-    /// A client thus reads a small schema without a lane switch.
+    /// Builds the result of rows in the order of the key. Reads no more of them than the page
+    /// needs. A client thus reads a small schema without a lane switch.
     async fn answer_stream(self, mut chunks: RowChunks) -> Result<Outcome, Error> {
         let mut answer = Answer::new(self);
         let (mut made, mut next) = (0, Vec::new());
@@ -253,8 +253,8 @@ impl Answer {
         Answer { select, out, grants, at: 0, has_more: false }
     }
 
-    /// Adds the rows that are visible and pass the filters, in their order. Returns false if no more
-    /// rows are needed.
+    /// Adds the rows that are visible and pass the filters, in their order. Returns false if no
+    /// more rows are needed.
     fn add(&mut self, mut rows: Vec<VirtualRow>) -> Result<bool, Error> {
         let PendingSelect { subject, viewer, plan, projection, filters, limit, start, page, .. } =
             &self.select;

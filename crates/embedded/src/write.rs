@@ -109,8 +109,8 @@ impl WritePlan {
         Ok(WriteCost { rows: times(partitions.count, rows.count)?, bytes })
     }
 
-    /// Returns the estimated work units of computing its changes, with its conditions, on rows of at
-    /// most `row_bytes`.
+    /// Returns the estimated work units of computing its changes, with its conditions, on rows of
+    /// at most `row_bytes`.
     ///
     /// # Errors
     /// Returns an error if a count overflows.

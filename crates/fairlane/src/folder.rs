@@ -75,8 +75,8 @@ pub(crate) fn judge_key(key: &Path) -> Option<String> {
 pub(crate) enum Prepared {
     /// It can be written to.
     Writable,
-    /// A server has run in it, and its disk is full. Reads need no space, and writes are refused until there
-    /// is some.
+    /// A server has run in it, and its disk is full. Reads need no space, and writes are refused
+    /// until there is some.
     Full,
 }
 
@@ -161,8 +161,8 @@ fn candidate_file(folder: &Path) -> PathBuf {
 }
 
 /// Returns the password for a superuser that may have to be created. A generated password is
-/// written to a file before it is used, so that no crash loses it. On a full disk with data there is
-/// no password: the superuser exists, or the next start with free space creates it.
+/// written to a file before it is used, so that no crash loses it. On a full disk with data there
+/// is no password: the superuser exists, or the next start with free space creates it.
 ///
 /// # Errors
 /// One sentence: the file cannot be written.

@@ -143,7 +143,7 @@ impl Drop for Sent {
     }
 }
 
-/// Returns true if a file exists whose lock nobody holds.
+/// Returns true if a file exists whose lock no process holds.
 fn is_abandoned(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| file.try_lock_shared().is_ok())
 }
@@ -160,7 +160,7 @@ impl Alive<'_> {
         Alive { folder, began: Instant::now(), checked: Instant::now() }
     }
 
-    /// Returns true if the server has ended: nobody holds the lock of the folder.
+    /// Returns true if the server has ended: no process holds the lock of the folder.
     fn is_gone(&mut self) -> bool {
         if self.checked.elapsed() < ALIVE_INTERVAL {
             return false;

@@ -41,8 +41,8 @@ impl Limits {
         }
     }
 
-    /// Returns these limits, reduced to at most `sockets_max` sockets: all reserved sessions, and of
-    /// the rest a quarter for connections that have not logged in.
+    /// Returns these limits, reduced to at most `sockets_max` sockets: all reserved sessions, and
+    /// of the rest a quarter for connections that have not logged in.
     #[must_use]
     pub fn within(self, sockets_max: usize) -> Limits {
         if self.sockets_max() <= sockets_max {

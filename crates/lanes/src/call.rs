@@ -1,6 +1,6 @@
-//! Calls from one core to another. A call is a message with a closure, and the caller's group and flow. The
-//! answer comes back through a lock-free cell, whose waker puts the caller's task into the inbox of
-//! its own lane.
+//! Calls from one core to another. A call is a message with a closure, and the caller's group and
+//! flow. The answer comes back through a lock-free cell, whose waker puts the caller's task into
+//! the inbox of its own lane.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,5 @@
-//! Group, flow and task poll of the running code, in thread-local cells of every thread of the lanes.
+//! Group, flow and task poll of the running code, in thread-local cells of every thread of the
+//! lanes.
 
 use std::cell::Cell;
 

@@ -1,6 +1,6 @@
-//! Flow: a source of work within a group, such as a connection of a level. A group's turn goes round
-//! its flows ([`sched::Rounds`]), so that a connection with thousands of requests delays another one
-//! no more than a connection with one request does.
+//! Flow: a source of work within a group, such as a connection of a level. A group's turn goes
+//! round its flows ([`sched::Rounds`]), so that a connection with thousands of requests delays
+//! another one no more than a connection with one request does.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

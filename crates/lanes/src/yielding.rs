@@ -94,8 +94,8 @@ pub fn spend(units: u32) -> bool {
     spent / UNITS_PER_CLOCK != before / UNITS_PER_CLOCK && slice_is_over()
 }
 
-/// Counts `units` of work that the caller cannot divide, for the running task poll. The caller's own
-/// caller yields at its next [`spend`]. Takes about 1 ns, and may be called from any thread.
+/// Counts `units` of work that the caller cannot divide, for the running task poll. The caller's
+/// own caller yields at its next [`spend`]. Takes about 1 ns, and may be called from any thread.
 #[inline]
 pub fn count(units: u32) {
     let _ = units::add(units);

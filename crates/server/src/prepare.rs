@@ -138,7 +138,8 @@ fn answer(session: &Session, envelope: &Envelope, statement: &Statement) -> Resu
     written.map_err(|error| unencodable(&error))
 }
 
-/// Answers with columns that the heavy lane encodes and copies. Charges the answer until it is sent.
+/// Answers with columns that the heavy lane encodes and copies. Charges the answer until it is
+/// sent.
 async fn answer_wide(
     session: &Rc<Session>,
     envelope: &Envelope,

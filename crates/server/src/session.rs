@@ -330,9 +330,9 @@ impl Session {
         true
     }
 
-    /// Ends the session. Cancels its reads and the statements that wait for a slot, and answers them
-    /// with `failure`. Writes continue to their end. Their answers are sent if they are ready within
-    /// [`END_WITHIN`].
+    /// Ends the session. Cancels its reads and the statements that wait for a slot, and answers
+    /// them with `failure`. Writes continue to their end. Their answers are sent if they are ready
+    /// within [`END_WITHIN`].
     pub(crate) fn end_with(self: &Rc<Self>, failure: &Failure) {
         let running = |tasks: &CancellableTasks| tasks.running().map(|(_, task)| task.stream).collect();
         let streams: Vec<i16> = running(&self.cancellable_tasks.borrow());

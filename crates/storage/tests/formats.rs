@@ -1,6 +1,6 @@
-//! Data folders of earlier versions (see `fixtures/README.md`) are opened, with all that is in them,
-//! and continued in the present formats. A folder with another layout version is refused and stays
-//! as it is. A table file format that changes without a new version number fails here.
+//! Data folders of earlier versions (see `fixtures/README.md`) are opened, with all that is in
+//! them, and continued in the present formats. A folder with another layout version is refused and
+//! stays as it is. A table file format that changes without a new version number fails here.
 #![expect(clippy::disallowed_methods, reason = "copies folders, outside the lanes")]
 
 use std::fs;

@@ -458,8 +458,8 @@ impl Account {
         self.memory.force(&self.level, pages(before + bytes) - pages(before));
     }
 
-    /// Adds `bytes` beyond the limits, as long as all levels together are at most `beyond_max` bytes
-    /// above the total. Returns false if they are not added.
+    /// Adds `bytes` beyond the limits, as long as all levels together are at most `beyond_max`
+    /// bytes above the total. Returns false if they are not added.
     pub fn overdraw(&self, bytes: u64, beyond_max: u64) -> bool {
         let after = self.memory.committed.load(SeqCst).saturating_add(pages(bytes));
         let is_within = after <= self.memory.total.load(SeqCst).saturating_add(pages(beyond_max));

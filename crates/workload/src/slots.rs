@@ -4,8 +4,8 @@
 //! 1. An arriving statement starts at once if the queue is empty and a slot is free.
 //! 2. Otherwise it joins the end of the queue. It is refused if `max_queue_size` statements wait.
 //! 3. A released slot goes to the next statement in the queue. Turn goes round the connections: a
-//!    statement waits for at most one of each other connection that was in the queue before it. Those
-//!    of one connection are first in, first out.
+//!    statement waits for at most one of each other connection that was in the queue before it.
+//!    Those of one connection are first in, first out.
 //! 4. A statement is refused after it has waited for `queue_timeout`. Without that option, the
 //!    caller's timeout applies.
 //!
@@ -139,8 +139,8 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Wait queue of a level. [`Occupancy::arrive`] bounds its length. Every operation takes logarithmic
-/// time.
+/// Wait queue of a level. [`Occupancy::arrive`] bounds its length. Every operation takes
+/// logarithmic time.
 ///
 /// Each waiter has a round. The first of a flow joins the present round, each further one the round
 /// after that of the one before. Waiters are admitted by round, those of a round by number.

@@ -25,8 +25,8 @@ const RUNNING: Duration = Duration::from_millis(300);
 const ENDS_MAX: Duration = Duration::from_secs(1);
 const ENDS_LATE: Duration = Duration::from_secs(4);
 
-/// Changes, each as statements in which `$R` is the role and `$G` the role granted to it. The last one
-/// must end the streams.
+/// Changes, each as statements in which `$R` is the role and `$G` the role granted to it. The last
+/// one must end the streams.
 const CHANGES: [(&str, &[&str]); 6] = [
     ("DROP ROLE", &["DROP ROLE $R"]),
     (
@@ -118,7 +118,8 @@ fn case(run: &Run, n: usize, stream: Stream, change: usize) -> Result<Answer, An
     })
 }
 
-/// Returns true for an answer that does not end a stream: a result, or a rejection of a busy server.
+/// Returns true for an answer that does not end a stream: a result, or a rejection of a busy
+/// server.
 fn goes_on(answer: &Answer) -> bool {
     !answer.is_error() || ["error 0x1001", "error 0x1200"].contains(&answer.label.as_str())
 }

@@ -1,6 +1,6 @@
 //! SQL whose operators gather data: aggregates that collect, windows over everything, portals that
-//! wait with a batch in hand, values that grow with each row, and joins of wide values. Every one of
-//! them asks for tens of gigabytes.
+//! wait with a batch in hand, values that grow with each row, and joins of wide values. Every one
+//! of them asks for tens of gigabytes.
 
 use super::sql_planning::spread;
 use crate::answers::Answer;

@@ -40,7 +40,7 @@ fn roles_grants_and_levels_are_refused_beyond_their_weight() {
         server.on(0, |access| async move { access.set_bytes_max(64 << 10) });
         let run = until_refused(&server, form);
         assert!(run > 5, "{name}: {run} statements are permitted");
-        // What exists stays usable, and may shrink.
+        // Existing roles stay usable, and may shrink.
         assert_eq!(server.run(0, "admin", "ALTER ROLE admin WITH LOGIN = true"), "ok", "{name}");
         if name == "roles" {
             assert_eq!(server.run(0, "admin", &format!("DROP ROLE \"{:0200}\"", 0)), "ok");

@@ -1,5 +1,5 @@
-//! The schema has a weight: names, columns, types and options of all definitions are bounded, with or
-//! without guardrails.
+//! The schema has a weight: names, columns, types and options of all definitions are bounded, with
+//! or without guardrails.
 
 use engine::{Engine, GUARDRAILS, Outcome, Request, Rows};
 

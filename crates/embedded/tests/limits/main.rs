@@ -74,8 +74,8 @@ impl Session {
         self.0.prepare(Rc::new(statement), Some("ks"))
     }
 
-    /// Runs a text with values, which are in one body as those of a client are. Yields before it as a
-    /// connection does. Returns the number of rows.
+    /// Runs a text with values, which are in one body as those of a client are. Yields before it as
+    /// a connection does. Returns the number of rows.
     pub(crate) async fn run(&self, text: &str, values: &[&[u8]]) -> Result<u32, Error> {
         if lanes::spend(1) {
             lanes::yield_now().await;

@@ -3,18 +3,19 @@
 //!
 //! | allocates | charged |
 //! |---|---|
-//! | sorts, TopK, groups, build sides of joins, repartitions, merges, work tables of recursion | DataFusion's reservations in `memory` |
-//! | states of aggregates: growth and results | `collect`, before they are made; the size by DataFusion |
+//! | sorts, TopK, groups, build sides of joins, work tables | DataFusion's reservations |
+//! | repartitions, merges | DataFusion's reservations |
+//! | states of aggregates | DataFusion; growth and results `collect`, before they are made |
 //! | windows: rows, states, results | `window_memory` |
 //! | filters: rows they put together | `coalesce`; a batch ends at 16 MiB |
 //! | joins, UNNEST: rows they repeat | `measure`, for the batch that a row may grow to |
-//! | subqueries with one value | `measure`, until the run ends; the batch that the value may grow to |
+//! | subqueries with one value | `measure`, until the run ends; the batch it may grow to |
 //! | constants in each row | no charge: `wide` makes batches shorter |
 //! | functions: results for a batch | `bounded`, until the next batch or the end of the task poll |
 //! | scans, exchanges: batches in channels | `producer`, until their consumer asks for more |
-//! | answers: the batch, its texts, the row in encoding | `postgres::query`, while a portal waits too |
+//! | answers: batch, texts, the row in encoding | `postgres::query`, while a portal waits too |
 //! | spilled data that is not on the disk | `spill` |
-//! | nodes that pass batches on (unions, limits, projections of columns) | with the batch: one for each partition |
+//! | nodes that pass batches on (unions, limits) | with the batch: one for each partition |
 //!
 //! Not charged: batches between two nodes of one partition, of 16 MiB or less, and trees
 //! of a plan, which `plan` charges.

@@ -1,7 +1,7 @@
 //! Aggregate functions whose state grows with their input: lists, texts, sets of distinct values,
-//! medians. DataFusion's operators reserve the size of a state after it has grown, by the next power
-//! of two, while the old and the new state are both in memory. A result is another copy, which no
-//! operator reserves. Wrappers charge both beforehand:
+//! medians. DataFusion's operators reserve the size of a state after it has grown, by the next
+//! power of two, while the old and the new state are both in memory. A result is another copy,
+//! which no operator reserves. Wrappers charge both beforehand:
 //!
 //! 1. Before a batch is added: the batch, and the state once more. Released afterwards, when the
 //!    operator reserves what the state has become.

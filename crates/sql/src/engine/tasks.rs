@@ -136,8 +136,8 @@ impl End {
         End(Arc::new(Polled { has_ended: AtomicBool::new(false), viewer, hidden, planning, memory }))
     }
 
-    /// Charges the memory of planning to `level` from now on: to `account`, if the statement has one
-    /// already.
+    /// Charges the memory of planning to `level` from now on: to `account`, if the statement has
+    /// one already.
     pub(crate) fn charge_to(&self, level: Arc<Level>, account: Option<Arc<Account>>) {
         let charged = Charged { level, account, bytes: 0 };
         *self.0.planning.lock().unwrap_or_else(PoisonError::into_inner) = Some(charged);

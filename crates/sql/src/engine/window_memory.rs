@@ -1,7 +1,7 @@
 //! Memory of window nodes, for which DataFusion reserves none. They keep the rows of a partition,
 //! or of its frames, twice: as they came, and in order. The functions over them keep a state for
-//! each partition, and a result for each row. A result may be as long as all rows together, so it is
-//! charged when it is made, not when the column of all results is there.
+//! each partition, and a result for each row. A result may be as long as all rows together, so it
+//! is charged when it is made, not when the column of all results is there.
 //!
 //! ```text
 //!   WindowMemoryExec     sets the ledger for functions; releases rows that come out

@@ -119,8 +119,8 @@ fn connection_before_login_gets_the_reason_of_its_end() {
     assert!(rest.contains("FATAL") && rest.contains(SHUTDOWN.0) && rest.contains(SHUTDOWN.1), "{rest:?}");
 }
 
-/// Starts a query of `user` whose answer the client does not read. Returns its connection and the id
-/// of its session.
+/// Starts a query of `user` whose answer the client does not read. Returns its connection and the
+/// id of its session.
 async fn unread(listener: &TestListener, admin: &Client, user: &str, text: &str) -> (TcpStream, String) {
     let mut client = TcpStream::connect(listener.at).expect("connects");
     client.write_all(&startup(user)).expect("sent");

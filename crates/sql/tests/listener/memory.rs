@@ -82,7 +82,6 @@ fn windows_are_refused() {
         "count(*) OVER ()",
         "max(t) OVER ()",
         "first_value(t) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)",
-        "lag(t, 150000) OVER (ORDER BY n)",
         "lead(t, 150000) OVER (ORDER BY n)",
         "ntile(4) OVER (ORDER BY n)",
         "sum(n) OVER (ORDER BY n ROWS BETWEEN 150000 PRECEDING AND CURRENT ROW)",
@@ -96,7 +95,6 @@ fn windows_are_refused() {
         "array_agg(value) OVER (ORDER BY value)",
         "string_agg(value::text, ',') OVER (ORDER BY value)",
         "string_agg(value::text, ',') OVER ()",
-        "lag(value::text, 20000, repeat('y', 100000)) OVER (ORDER BY value)",
         "max(repeat('y', 100000)) OVER (ORDER BY value)",
     ] {
         queries.push(format!("SELECT count(w) FROM (SELECT {window} AS w {small}) AS b WHERE w IS NOT NULL"));
@@ -131,10 +129,17 @@ fn wide_values_of_subqueries_and_functions_fit_or_are_refused() {
     let listener = start();
     let one = "(SELECT repeat('x', CAST(max(value) AS int) * 1000000) FROM generate_series(1, 4))";
     let queries = [
-        (format!("SELECT max(length(w)) FROM (SELECT {one} AS w, value FROM generate_series(1, 500)) AS a WHERE value > 0"), "4000000"),
+        (
+            format!(
+                "SELECT max(length(w)) FROM (SELECT {one} AS w, value FROM generate_series(1, 500)) AS a \
+                 WHERE value > 0"
+            ),
+            "4000000",
+        ),
         (format!("SELECT count({one} || value) FROM generate_series(1, 300)"), "300"),
         (
-            "SELECT max(length(a) + length(b) + length(c) + length(d)) FROM (SELECT repeat('a', CAST(value % 2 + 10000 AS int)) AS a, \
+            "SELECT max(length(a) + length(b) + length(c) + length(d)) \
+             FROM (SELECT repeat('a', CAST(value % 2 + 10000 AS int)) AS a, \
              repeat('b', CAST(value % 2 + 10000 AS int)) AS b, repeat('c', CAST(value % 2 + 10000 AS int)) AS c, \
              repeat('d', CAST(value % 2 + 10000 AS int)) AS d FROM generate_series(1, 20000)) AS t WHERE length(a) > 1"
                 .to_owned(),

@@ -47,8 +47,8 @@ impl Log {
         (live, state.durable)
     }
 
-    /// Returns the segments with records above `flushed`, each with the header that fits its durable
-    /// bytes.
+    /// Returns the segments with records above `flushed`, each with the header that fits its
+    /// durable bytes.
     pub(crate) fn tail(&self, flushed: u64) -> Vec<(PathBuf, SegmentHeader)> {
         let state = self.state.borrow();
         let part =

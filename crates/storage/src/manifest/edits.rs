@@ -43,8 +43,8 @@ const HEADER_UNNUMBERED: usize = 28;
 const HEAD: usize = 20;
 
 /// Encodes a new file: the header, and a snapshot as the first edit, which has this number.
-/// `removed` are files that earlier edits removed and that may still be on the disk, by number, with
-/// their seals. Returns the file and its chain.
+/// `removed` are files that earlier edits removed and that may still be on the disk, by number,
+/// with their seals. Returns the file and its chain.
 pub(crate) fn begin(manifest: &Manifest, salt: u32, number: u64, removed: &[(u64, u64)]) -> (Vec<u8>, u32) {
     let mut out = Vec::new();
     put_u64(&mut out, MAGIC);

@@ -204,8 +204,8 @@ impl Drop for Turn<'_> {
 }
 
 impl Mark {
-    /// Returns the mark of the shard with the folder `dir`. `count` is that of the file; with `None`
-    /// the next write creates the file.
+    /// Returns the mark of the shard with the folder `dir`. `count` is that of the file; with
+    /// `None` the next write creates the file.
     pub(crate) fn new(env: Arc<dyn Env>, dir: PathBuf, count: Option<u64>, facts: Facts) -> Mark {
         let (file, is_busy, turn) = Default::default();
         let count = Cell::new(count.unwrap_or(0));

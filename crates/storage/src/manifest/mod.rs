@@ -25,8 +25,8 @@
 //! The log continues in segments after the last one named (point 6 of `segment.rs`). If none is
 //! named the log is empty: the server was shut down in order, and the next start reads no log.
 //!
-//! `edits.rs` describes the layout of edits in the file, and `mark.rs` a file outside of the shard's
-//! folder that tells how far the manifest goes.
+//! `edits.rs` describes the layout of edits in the file, and `mark.rs` a file outside of the
+//! shard's folder that tells how far the manifest goes.
 
 pub(crate) mod edits;
 pub(crate) mod layout;
@@ -112,7 +112,7 @@ pub(crate) struct FileEntry {
     pub(crate) identity: Option<Identity>,
 }
 
-/// What tells a file from an older copy and from any other file. The checksum of the footer covers
+/// Properties that tell a file from an older copy and from any other file. The checksum of the footer covers
 /// the checksums of everything in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
@@ -121,8 +121,8 @@ pub(crate) struct Identity {
 }
 
 /// Returns the seal of a file that the shard with this stamp writes. Different numbers of one shard
-/// have different seals, and seals of two shards are equal by chance only. Without a stamp it is the
-/// number.
+/// have different seals, and seals of two shards are equal by chance only. Without a stamp it is
+/// the number.
 pub(crate) fn seal_of(stamp: u64, file: u64) -> u64 {
     if stamp == 0 {
         return file;

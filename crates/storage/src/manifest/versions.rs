@@ -37,8 +37,8 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Writes a new file and replaces the old one. `number` is that of its first edit. `removed` are
-    /// files that earlier edits removed and that may still be on the disk, with their seals.
+    /// Writes a new file and replaces the old one. `number` is that of its first edit. `removed`
+    /// are files that earlier edits removed and that may still be on the disk, with their seals.
     pub(crate) async fn begin(
         env: &dyn Env,
         dir: &Path,

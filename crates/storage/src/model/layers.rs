@@ -86,7 +86,8 @@ impl Placed {
         }
     }
 
-    /// Returns true if readers may open the row within a task poll. Otherwise a heavy lane opens it.
+    /// Returns true if readers may open the row within a task poll. Otherwise a heavy lane opens
+    /// it.
     #[inline]
     pub(crate) fn opens_at_once(&self) -> bool {
         match self {

@@ -78,7 +78,7 @@ impl Gather {
         row_bytes_max: usize,
     ) -> Result<(Gather, Option<usize>), StorageError> {
         let is_slice = match &request {
-            // Of a slice without rows, readers want the static cells at once.
+            // Readers of a slice without rows want its static cells at once.
             PartRequest::Slice(slice) => !slice.is_empty(),
             // A whole partition is read of small tables of the server only.
             PartRequest::All => true,

@@ -8,10 +8,10 @@
 //! 3. Open the table files that it names.
 //! 4. Read the log segments that it names, one by one. Check that there is no gap between the first
 //!    record that is not flushed and the last one that was durable (`replay.rs`).
-//! 5. Remove log segments and table files that nothing names, left by a crash, if they are proven to
-//!    be superseded. Move others aside (`leftovers.rs`). Nothing is removed before all of the above
-//!    is known to be intact. On a full disk this frees space for the rest. Then write the mark if a
-//!    crash came between the first edit of the manifest and the mark.
+//! 5. Remove log segments and table files that nothing names, left by a crash, if they are proven
+//!    to be superseded. Move others aside (`leftovers.rs`). Nothing is removed before all of the
+//!    above is known to be intact. On a full disk this frees space for the rest. Then write the
+//!    mark if a crash came between the first edit of the manifest and the mark.
 //! 6. Create a new segment, and name it in the manifest (`shard/open.rs`).
 //!
 //! Steps 1 to 5 need no disk space, so a shard on a full disk can be read.
@@ -149,8 +149,8 @@ async fn resume_manifest(
     Ok(Resumed { manifest, versions, mark: (mark, last) })
 }
 
-/// Writes the mark of a shard that crashed before it had one. Otherwise a crash between the next edit
-/// and the mark would look like the loss of the mark. Does nothing on a full disk.
+/// Writes the mark of a shard that crashed before it had one. Otherwise a crash between the next
+/// edit and the mark would look like the loss of the mark. Does nothing on a full disk.
 async fn write_first_mark(mark: &Mark, stamp: u64, versions: &Versions) -> Result<(), StorageError> {
     match mark.state_edit(stamp, versions.last, versions.chain).await {
         Err(error) if !error.is_full() => Err(error),

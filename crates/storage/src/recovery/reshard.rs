@@ -12,8 +12,8 @@
 //!    Check first that the process may open that many, with a margin for clients. Damaged files are
 //!    contained as at any start (`damage.rs`).
 //! 5. Replace `shards`: from then on the new generation is the current one.
-//! 6. Remove the old generation. Files in it that cannot be proven to be superseded were moved aside
-//!    before step 5.
+//! 6. Remove the old generation. Files in it that cannot be proven to be superseded were moved
+//!    aside before step 5.
 //!
 //! After a crash or an error the old generation is current up to step 5, and the new one later. The
 //! next start removes the other. The old generation is never written to.

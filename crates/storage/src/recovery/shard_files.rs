@@ -87,8 +87,8 @@ impl ShardFiles {
             };
         };
         let facts = match &self.mark {
-            // The first edit is durable before the mark is written, and nothing relies on it before.
-            // A new shard has no files then. One of an earlier version may have.
+            // The first edit is durable before the mark is written, and nothing relies on it
+            // before. A new shard has no files then. One of an earlier version may have.
             MarkRead::Missing if last == 1 => {
                 self.is_proven = manifest.next_file == 1 && manifest.log.is_empty();
                 return Ok(());

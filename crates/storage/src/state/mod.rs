@@ -99,7 +99,7 @@ pub(crate) struct Frozen {
     pub(crate) reason: FlushReason,
 }
 
-/// What other writes change in a partition, while a copy of it is changed.
+/// Changes by other writes of a partition, while a copy of it is changed.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) number: u64,

@@ -14,8 +14,8 @@ pub(crate) const NODES_MAX: u64 = 250_000;
 /// above, where it computes each column once.
 pub(super) const MOVED_NODES_MAX: u64 = 2_000;
 /// Memory of a node while it is planned, bytes: about 200 (the size of `Expr` and of its text,
-/// 2026-11-24) in the syntax tree, the plan as converted, as optimized, a copy during a rewrite, and
-/// the physical plan.
+/// 2026-11-24) in the syntax tree, the plan as converted, as optimized, a copy during a rewrite,
+/// and the physical plan.
 pub(crate) const NODE_BYTES: u64 = 1_000;
 /// Maximum depth of a syntax tree, in levels: the default of the guardrail `sql_depth`. Dropping a
 /// plan recurses on a lane's stack of 2 MiB.
