@@ -112,8 +112,8 @@ pub(crate) struct FileEntry {
     pub(crate) identity: Option<Identity>,
 }
 
-/// Properties that tell a file from an older copy and from any other file. The checksum of the footer covers
-/// the checksums of everything in the file.
+/// Properties that tell a file from an older copy and from any other file. The checksum of the
+/// footer covers the checksums of everything in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub(crate) bytes: u64,
