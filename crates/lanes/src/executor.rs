@@ -424,6 +424,10 @@ impl Core {
             in_group(group, flow, || task::run(runnable));
             let after_ns = sys::monotonic_ns();
             let spent = units::of_poll();
+            if spent > self.shared.most_units_in_all.load(Relaxed) {
+                self.shared.most_units_in_all.store(spent, Relaxed);
+            }
+            let spent = spent - units::undivided_of_poll();
             if spent > self.shared.most_units.load(Relaxed) {
                 self.most_units(slot, spawned_at, spent);
             }

@@ -202,9 +202,11 @@ impl Lanes {
         self.core(core).most_units.load(Relaxed)
     }
 
-    /// Returns [`Lanes::most_units`] since the last call, for tests that compare kinds of work.
+    /// Returns the most work units of a task poll since the last call, for tests that compare kinds
+    /// of work. Unlike [`Lanes::most_units`] it includes work that code cannot divide
+    /// ([`crate::count`]).
     pub fn take_most_units(&self, core: usize) -> u32 {
-        self.core(core).most_units.swap(0, Relaxed)
+        self.core(core).most_units_in_all.swap(0, Relaxed)
     }
 
     /// Returns how often a core's heavy lane had the core for 50 ms and got nearly no CPU: another

@@ -59,6 +59,8 @@ pub(crate) struct CoreShared {
     pub(crate) stalls: AtomicU64,
     /// Most work units that one fast-lane task poll spent. Written by the fast lane alone.
     pub(crate) most_units: AtomicU32,
+    /// The same with undivided work.
+    pub(crate) most_units_in_all: AtomicU32,
     /// Number of times that heavy work had the core for long and got nearly no CPU.
     pub(crate) starved: AtomicU64,
     /// Number of heavy slices that overran so far that a spare was started.
@@ -85,6 +87,7 @@ impl CoreShared {
             permits: (0..cores).map(|_| Permits::new()).collect(),
             stalls: AtomicU64::new(0),
             most_units: AtomicU32::new(0),
+            most_units_in_all: AtomicU32::new(0),
             starved: AtomicU64::new(0),
             overruns: AtomicU64::new(0),
             promotions: AtomicU64::new(0),

@@ -98,7 +98,7 @@ pub fn spend(units: u32) -> bool {
 /// own caller yields at its next [`spend`]. Takes about 1 ns, and may be called from any thread.
 #[inline]
 pub fn count(units: u32) {
-    let _ = units::add(units);
+    units::add_undivided(units);
 }
 
 /// Counts bytes that are copied or checksummed, as [`count`] does: one unit for each 1 KiB, at
