@@ -63,23 +63,6 @@ impl Cells {
         self.last.extend_from_slice(value);
     }
 
-    /// Begins a cell of `len` bytes, which [`Cells::extend_cell`] appends. For values that take too
-    /// long to copy at once.
-    ///
-    /// # Panics
-    /// Panics if the value has 2 GiB or more.
-    pub fn begin_cell(&mut self, len: usize) {
-        let encoded = i32::try_from(len).expect("a value is bounded by the frame it came in");
-        self.make_room(4 + len);
-        self.last.reserve(4 + len);
-        self.last.extend_from_slice(&encoded.to_be_bytes());
-    }
-
-    /// Appends a part of the cell that was begun last.
-    pub fn extend_cell(&mut self, part: &[u8]) {
-        self.last.extend_from_slice(part);
-    }
-
     /// Appends whole cells.
     pub fn extend(&mut self, cells: &[u8]) {
         self.make_room(cells.len());
@@ -194,17 +177,6 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(all.len(), sizes.iter().sum::<usize>() + 4 * expected.len());
         assert!(all.chunks().count() >= 4);
-    }
-
-    #[test]
-    fn cell_in_parts_equals_a_whole_one() {
-        let value: Vec<u8> = (0..3 * CHUNK_BYTES).map(|n| n as u8).collect();
-        let (mut whole, mut parts) = (cells(&[9]), cells(&[9]));
-        whole.push(Some(&value));
-        parts.begin_cell(value.len());
-        value.chunks(1000).for_each(|part| parts.extend_cell(part));
-        assert_eq!(whole, parts);
-        assert_eq!(parts.iter().nth(1), Some(Some(&value[..])), "the cell is in one chunk");
     }
 
     #[test]

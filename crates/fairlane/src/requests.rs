@@ -112,7 +112,7 @@ pub(crate) enum Asked {
 /// A request that waits for the server. Its lock says that the command lives.
 struct Sent {
     path: PathBuf,
-    _locked: Option<File>,
+    _locked: File,
 }
 
 impl Sent {
@@ -132,7 +132,7 @@ impl Sent {
         };
         let linked = link();
         let _ = fs::remove_file(&unsent);
-        linked.map(|()| Sent { path: path.to_owned(), _locked: Some(file) })
+        linked.map(|()| Sent { path: path.to_owned(), _locked: file })
     }
 }
 

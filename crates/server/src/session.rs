@@ -334,8 +334,8 @@ impl Session {
     /// them with `failure`. Writes continue to their end. Their answers are sent if they are ready
     /// within [`END_WITHIN`].
     pub(crate) fn end_with(self: &Rc<Self>, failure: &Failure) {
-        let running = |tasks: &CancellableTasks| tasks.running().map(|(_, task)| task.stream).collect();
-        let streams: Vec<i16> = running(&self.cancellable_tasks.borrow());
+        let streams: Vec<i16> =
+            self.cancellable_tasks.borrow().running().map(|(_, task)| task.stream).collect();
         self.cancel_tasks();
         streams.iter().for_each(|stream| self.refuse(*stream, failure));
         self.draining.set(true);
