@@ -48,15 +48,15 @@ enum Op {
 }
 
 /// Live cell read before the write: its path (empty for a cell without one), value and timestamp.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) path: Vec<u8>,
-    pub(crate) value: Vec<u8>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'v> {
+    pub(crate) path: &'v [u8],
+    pub(crate) value: &'v [u8],
     pub(crate) timestamp: i64,
 }
 
 /// Cells read before the write, by column number.
-pub(crate) type Before = BTreeMap<u32, Vec<Seen>>;
+pub(crate) type Before<'v> = BTreeMap<u32, Vec<Seen<'v>>>;
 
 /// Operation on one column.
 #[derive(Clone, Debug)]
@@ -320,7 +320,7 @@ pub(crate) fn push_all(
     mut ops: &[ColumnOp],
     values: &[Value<'_>],
     at: &Moment,
-    before: &Before,
+    before: &Before<'_>,
     row: &mut RowBuilder,
 ) -> Result<(), Error> {
     while let [first, rest @ ..] = ops {
@@ -392,13 +392,13 @@ fn push_counter(
     ops: &[ColumnOp],
     values: &[Value<'_>],
     at: &Moment,
-    before: &[Seen],
+    before: &[Seen<'_>],
     row: &mut RowBuilder,
 ) -> Result<(), Error> {
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, i64::from_be_bytes);
     let (mut total, mut timestamp) = (0_i64, at.timestamp);
     if let Some(old) = before.first() {
-        (total, timestamp) = (number(&old.value), timestamp.max(old.timestamp.saturating_add(1)));
+        (total, timestamp) = (number(old.value), timestamp.max(old.timestamp.saturating_add(1)));
     }
     let mut counted = false;
     for op in ops {
@@ -436,7 +436,7 @@ impl ColumnOp {
         &self,
         values: &[Value<'_>],
         at: &Moment,
-        before: &[Seen],
+        before: &[Seen<'_>],
         out: &mut Effect,
     ) -> Result<(), Error> {
         let ty = &self.ty;
@@ -484,8 +484,8 @@ impl ColumnOp {
                     let gone = schema::value::elements(&bytes).flatten().map(<[u8]>::to_vec).collect();
                     let gone = values_in_order(element, gone);
                     lanes::count((before.len() + gone.len()) as u32);
-                    let gone = before.iter().filter(|seen| is_among(element, &gone, &seen.value));
-                    out.elements.extend(gone.map(|seen| (seen.path.clone(), None)));
+                    let gone = before.iter().filter(|seen| is_among(element, &gone, seen.value));
+                    out.elements.extend(gone.map(|seen| (seen.path.to_vec(), None)));
                 }
             }
             Op::PutAt(index, bind) => {
@@ -504,13 +504,13 @@ impl ColumnOp {
 }
 
 /// Returns the path of a list element.
-fn at_index(before: &[Seen], index: Option<i64>, to: &str) -> Result<Vec<u8>, Error> {
+fn at_index(before: &[Seen<'_>], index: Option<i64>, to: &str) -> Result<Vec<u8>, Error> {
     let Some(index) = index else { return invalid("Invalid unset value for list index".into()) };
     if before.is_empty() {
         return invalid(format!("Attempted to {to} a list which is null"));
     }
     match usize::try_from(index).ok().and_then(|at| before.get(at)) {
-        Some(seen) => Ok(seen.path.clone()),
+        Some(seen) => Ok(seen.path.to_vec()),
         None => invalid(format!("List index {index} out of bound, list has size {}", before.len())),
     }
 }

@@ -11,7 +11,7 @@
 //! The log records the outcome, such as the new total of a counter, so that a replay may apply it
 //! twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -46,7 +46,8 @@ impl Step {
     /// conditions have the same ones.
     fn times_under_lock(&self, engine: &Embedded) -> Times {
         let own = |part: &Part| part.plan().is_conditional() || part.plan().counts();
-        if self.parts.iter().any(own) { engine.times_of(self.parts.len()) } else { self.times }
+        let count = self.parts.last().map_or(0, |part| part.number + 1);
+        if self.parts.iter().any(own) { engine.times_of(count) } else { self.times }
     }
 
     /// Returns true if the effect of some statement takes longer than a task poll may, on rows of
@@ -117,12 +118,12 @@ impl Deciding {
         }
         let is_conditional = verdict.is_conditional();
         let mut changes = Vec::new();
-        for (at, part) in step.parts.iter().enumerate() {
+        for part in &step.parts {
             let (plan, values) = (part.plan(), in_turn.at(&part.places));
             let own_time = plan.is_conditional() || is_conditional || plan.counts();
             let timestamp_us = if own_time { None } else { step.request.timestamp_us };
             let now_us = if own_time { later_than(read.newest, times.now_us)? } else { times.now_us };
-            let times = Times { now_us, list_us: times.list_us + at as i64, ..times };
+            let times = Times { now_us, ..times.of_statement(part.number) };
             changes.extend(changes_of(plan, values, (timestamp_us, times), (&step, &read, now_s))?);
             if lanes::spend(STATEMENT_UNITS) {
                 lanes::yield_now().await;
@@ -241,23 +242,34 @@ impl Embedded {
     }
 
     /// Splits statements into steps for the cores that own their partitions, and mutations of
-    /// statements that read nothing. Without conditions every statement has its own step.
+    /// statements that read nothing. Statements on one partition share a step, which reads it once;
+    /// but each counter has its own, which sees the ones before.
     async fn steps(&self, job: Job, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
         let cores = self.sharding.shards as usize;
-        let (mut steps, mut plain) = (vec![Vec::new(); cores], vec![Vec::new(); cores]);
+        let (mut steps, mut plain) = (vec![Vec::<Step>::new(); cores], vec![Vec::new(); cores]);
+        let mut places: HashMap<_, usize> = HashMap::new();
         let mut in_turn = InTurn::of(&job.request.values);
-        for (at, part) in job.parts.into_iter().enumerate() {
-            let times = Times { list_us: times.list_us + at as i64, ..times };
+        for part in job.parts {
             let values = in_turn.at(&part.places);
             if part.plan().reads_first() {
                 for (token, key) in keys(&part, values, &job.request).await? {
-                    let (parts, request) = (vec![part.clone()], job.request.clone());
-                    steps[self.owner(token)].push(Step { token, key, parts, request, times });
+                    let of_core = &mut steps[self.owner(token)];
+                    let partition = (part.plan().def.id, token, key.clone());
+                    let known = if part.plan().counts() { None } else { places.get(&partition) };
+                    match known {
+                        Some(&place) => of_core[place].parts.push(part.clone()),
+                        None => {
+                            places.insert(partition, of_core.len());
+                            let (parts, request) = (vec![part.clone()], job.request.clone());
+                            of_core.push(Step { token, key, parts, request, times });
+                        }
+                    }
                     if lanes::spend(1) {
                         lanes::yield_now().await;
                     }
                 }
             } else {
+                let times = times.of_statement(part.number);
                 for mutation in effect(part, values, &job.request, times).await? {
                     plain[self.owner(mutation.token)].push(mutation);
                     if lanes::spend(1) {

@@ -248,12 +248,12 @@ impl<'v> Source<'v> {
     }
 
     /// Returns the live cells of a column, by number.
-    pub(crate) fn seen(&self, id: u32, is_static: bool) -> Vec<Seen> {
-        let seen = |cell: CellRef<'_>| {
-            let path = cell.path.unwrap_or_default().to_vec();
-            Some(Seen { path, value: cell.value()?.to_vec(), timestamp: cell.timestamp })
+    pub(crate) fn seen(&self, id: u32, is_static: bool) -> Vec<Seen<'v>> {
+        let seen = |cell: CellRef<'v>| {
+            let path = cell.path.unwrap_or_default();
+            Some(Seen { path, value: cell.value()?, timestamp: cell.timestamp })
         };
-        let mut all: Vec<Seen> = self.cell(id, is_static).and_then(seen).into_iter().collect();
+        let mut all: Vec<Seen<'v>> = self.cell(id, is_static).and_then(seen).into_iter().collect();
         match (is_static, self.view, self.row) {
             (true, Some(view), _) => all.extend(view.static_elements(id).filter_map(seen)),
             (false, _, Some(row)) => all.extend(row.elements(id).filter_map(seen)),

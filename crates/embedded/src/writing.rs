@@ -44,6 +44,8 @@ pub(crate) struct Part {
     plans: Arc<[WritePlan]>,
     at: usize,
     pub(crate) places: Range<usize>,
+    /// Number of the statement within the batch. Later ones append behind earlier ones.
+    pub(crate) number: usize,
 }
 
 impl Part {
@@ -68,7 +70,7 @@ impl Job {
     /// Returns the statements of a textual BATCH, which share the values of the request.
     fn of(writes: &Arc<[WritePlan]>, is_atomic: bool, request: OwnedRequest) -> Job {
         let places = 0..request.values.len();
-        let part = |at| Part { plans: writes.clone(), at, places: places.clone() };
+        let part = |at| Part { plans: writes.clone(), at, places: places.clone(), number: at };
         Job { parts: (0..writes.len()).map(part).collect(), request, is_atomic }
     }
 }
@@ -197,12 +199,13 @@ impl Embedded {
             return self.write(parts, kind == BatchKind::Logged, request);
         }
         let mut owned = OwnedValues::within(request);
-        let part = |(plans, at, values): BorrowedPart<'_>| Part {
+        let part = |(number, (plans, at, values)): (usize, BorrowedPart<'_>)| Part {
             plans: plans.clone(),
             at,
             places: owned.add(values),
+            number,
         };
-        let parts = writes.into_iter().map(part).collect();
+        let parts = writes.into_iter().enumerate().map(part).collect();
         let request = OwnedRequest::of(request, owned);
         let is_atomic = kind == BatchKind::Logged;
         self.run_job(Job { parts, request, is_atomic }, counted.reads_first)
@@ -226,7 +229,8 @@ impl Embedded {
             for (at, write) in plans.iter().enumerate() {
                 self.count(write, &values, statements, &mut counted)?;
                 kinds.add(write);
-                parts.push(Part { plans: plans.clone(), at, places: places.clone() });
+                let number = parts.len();
+                parts.push(Part { plans: plans.clone(), at, places: places.clone(), number });
             }
             if lanes::spend(2) {
                 lanes::yield_now().await;
@@ -294,9 +298,9 @@ impl Embedded {
                 let mut all = Vec::new();
                 let mut left = ROWS_PER_YIELD;
                 let mut in_turn = InTurn::of(&job.request.values);
-                for (at, part) in job.parts.iter().enumerate() {
+                for part in &job.parts {
                     let values = in_turn.at(&part.places);
-                    let times = Times { list_us: times.list_us + at as i64, ..times };
+                    let times = times.of_statement(part.number);
                     mutations(part.plan(), values, &job.request.borrowed(values), times, &mut all)?;
                     left = left.saturating_sub(all.len().max(1) as u64);
                     for mutation in all.drain(..) {

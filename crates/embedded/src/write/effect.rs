@@ -29,6 +29,14 @@ pub(crate) struct Times {
     pub(crate) now_s: u32,
 }
 
+impl Times {
+    /// Returns those of the statement with this number in a batch, which has a timestamp for list
+    /// elements for each.
+    pub(crate) fn of_statement(self, number: usize) -> Times {
+        Times { list_us: self.list_us + number as i64, ..self }
+    }
+}
+
 fn moment(
     plan: &WritePlan,
     values: &[Value<'_>],
@@ -114,13 +122,13 @@ impl WritePlan {
 
     /// Returns its changes to one partition. `before` returns the stored cells of a row, or those
     /// of the static columns for `None`.
-    pub(crate) fn changes(
+    pub(crate) fn changes<'v>(
         &self,
         values: &[Value<'_>],
         request: &Request<'_>,
         times: Times,
         key: &Bytes,
-        before: &dyn Fn(Option<&[u8]>) -> Before,
+        before: &dyn Fn(Option<&[u8]>) -> Before<'v>,
     ) -> Result<Vec<Change>, Error> {
         let at = moment(self, values, request, times)?;
         let mut changes = Vec::with_capacity(1);
@@ -219,11 +227,15 @@ impl WritePlan {
     }
 
     /// Returns the stored cells of the columns that it reads before it writes.
-    pub(crate) fn before(&self, source: &Source<'_>, is_static: bool) -> Before {
-        let Act::Columns { statics, regulars, .. } = &self.act else { return Before::new() };
+    pub(crate) fn before<'v>(&self, source: &Source<'v>, is_static: bool) -> Before<'v> {
+        let mut before = Before::new();
+        let Act::Columns { statics, regulars, .. } = &self.act else { return before };
         let ops = if is_static { statics } else { regulars };
-        let reading = ops.iter().filter(|op| op.reads_first());
-        reading.map(|op| (op.column, source.seen(op.column, is_static))).collect()
+        for op in ops.iter().filter(|op| op.reads_first()) {
+            // Thousands of elements of one list may be set.
+            before.entry(op.column).or_insert_with(|| source.seen(op.column, is_static));
+        }
+        before
     }
 
     pub(super) fn ops(&self) -> impl Iterator<Item = &ColumnOp> {
@@ -316,7 +328,7 @@ fn row_of(
     ops: &[ColumnOp],
     values: &[Value<'_>],
     at: &Moment,
-    before: &Before,
+    before: &Before<'_>,
 ) -> Result<RowBuilder, Error> {
     let mut cells = RowBuilder::new(key, row, at.timestamp);
     cells.marker(marker.then_some(Liveness { timestamp: at.timestamp, expiry: at.expiry }));

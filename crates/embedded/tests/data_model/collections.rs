@@ -53,6 +53,22 @@ fn statements_of_a_batch_read_the_list_before_it() {
 }
 
 #[test]
+fn statements_of_a_batch_append_in_their_order() {
+    let batch = "BEGIN BATCH UPDATE t SET l = l + ['a'], m[0] = 'w' WHERE k = 1; \
+                 UPDATE t SET l = l + ['b'] WHERE k = 1; UPDATE t SET l = l + ['c'] WHERE k = 2; \
+                 UPDATE t SET l = l + ['d'], m[1] = 'x' WHERE k = 1; UPDATE t SET l = l + ['e'] WHERE k = 1; \
+                 UPDATE t SET l = l + ['f'], m[0] = 'y' WHERE k = 2 APPLY BATCH";
+    check(&[
+        ("CREATE TABLE t (k int PRIMARY KEY, l list<text>, m list<text>)", "CREATED t"),
+        ("INSERT INTO t (k, m) VALUES (1, ['m', 'n'])", "void"),
+        ("INSERT INTO t (k, m) VALUES (2, ['o'])", "void"),
+        (batch, "void"),
+        ("SELECT l, m FROM t WHERE k = 1", "['a', 'b', 'd', 'e'],['w', 'x']"),
+        ("SELECT l, m FROM t WHERE k = 2", "['c', 'f'],['y']"),
+    ]);
+}
+
+#[test]
 fn each_element_has_a_timestamp_and_may_expire() {
     check(&[
         TABLE,
