@@ -94,7 +94,7 @@ pub(crate) enum Ends {
 
 /// Bytes of a result that are granted at a time. The first ones need no grant, so that short
 /// results cost no accounting.
-const GRANT_BYTES: usize = 64 << 10;
+pub(crate) const GRANT_BYTES: usize = 64 << 10;
 
 /// Memory granted to a result as it grows.
 #[derive(Debug)]

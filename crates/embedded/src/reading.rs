@@ -13,15 +13,16 @@ use cql::ast::CompareOp;
 use engine::{
     AnswerGrant, AnswerMemory, Error, Execution, Guardrail, Outcome, PAGE_BYTES_MAX, Request, Rows, Value,
 };
+use storage::SLICE_BYTES;
 
 use crate::choice::{Cost, plus, times};
 use crate::definition::is_server_keyspace;
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
 use crate::paging::Position;
-use crate::read::{Chunk, Ends, Grants, Slice};
+use crate::read::{Chunk, Ends, GRANT_BYTES, Grants, Slice};
 use crate::restrict::{TokenBound, is_lower};
-use crate::scan::Scan;
+use crate::scan::{PORTION_BYTES_MAX, Scan};
 use crate::select::{Projection, SelectPlan};
 use crate::slice::{clustering_ranges, partition_keys};
 use crate::{Embedded, storage_error, virtual_select};
@@ -49,13 +50,17 @@ impl Embedded {
         if plan.is_large(request.values) {
             let (engine, plan) = (self.rc(), plan.clone());
             let request = OwnedRequest::of(request, OwnedValues::of(request));
-            return Execution::Pending(Box::pin(async move {
+            let bytes = bytes_in_hand(&plan);
+            let later = Box::pin(async move {
                 let bind = async move { Reading::of(&plan, &request.borrowed(&request.values.all()), now_s) };
                 heavy(bind).await?.run(engine).await
-            }));
+            });
+            return Execution::Reading { later, bytes };
         }
         match Reading::of(plan, request, now_s) {
-            Ok(reading) => Execution::Pending(Box::pin(reading.run(self.rc()))),
+            Ok(reading) => {
+                Execution::Reading { later: Box::pin(reading.run(self.rc())), bytes: bytes_in_hand(plan) }
+            }
             Err(error) => Execution::Ready(Err(error)),
         }
     }
@@ -72,6 +77,13 @@ impl Embedded {
         guardrails.check(Guardrail::InProduct, times(partitions.count, slices.count)?)?;
         guardrails.check(Guardrail::InProductBytes, plus(partitions.bytes, slices.bytes)?)
     }
+}
+
+/// Returns the bytes of rows that a read may hold at a time: a chunk of a partition, the part of the
+/// answer that needs no grant, and for a scan a portion of each core.
+fn bytes_in_hand(plan: &SelectPlan) -> usize {
+    let portions = if plan.restrictions.partition.is_empty() { lanes::cores() } else { 0 };
+    SLICE_BYTES + GRANT_BYTES + portions * PORTION_BYTES_MAX
 }
 
 /// Cassandra's text for a result that must be sorted and might not fit a page.

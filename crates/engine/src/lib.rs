@@ -211,8 +211,20 @@ pub enum Execution {
     Written(u64),
     /// Result that needs the disk, another core, or several task polls. Dropping it abandons the
     /// wait. A write that was applied stays applied.
-    Pending(Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>),
+    Pending(Later),
+    /// As [`Execution::Pending`], for a read of several rows. Does nothing before its first poll.
+    /// From then on it holds up to `bytes` of rows beside those that its answer's grant counts. The
+    /// caller bounds the sum.
+    Reading {
+        /// The result.
+        later: Later,
+        /// Most bytes of rows in hand.
+        bytes: usize,
+    },
 }
+
+/// Result of an [`Execution`] that comes later.
+pub type Later = Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>;
 
 impl Execution {
     /// Waits for the outcome. `engine` must be the engine that executed the statement.
@@ -224,7 +236,7 @@ impl Execution {
                 poll_fn(|cx| acks.poll_acked(write, cx)).await?;
                 Ok(Outcome::Void)
             }
-            Execution::Pending(future) => future.await,
+            Execution::Pending(later) | Execution::Reading { later, .. } => later.await,
         }
     }
 }

@@ -104,6 +104,12 @@ pub(crate) fn request_memory(memory_bytes: u64) -> u64 {
     (memory_bytes / 16).max(REQUEST_MEMORY_BYTES_MIN)
 }
 
+/// Returns the most rows in hand of the reads of several rows on one core, bytes: 1/16 of the
+/// server's memory for all cores.
+pub(crate) fn read_memory(memory_bytes: u64, cores: usize) -> usize {
+    (memory_bytes / 16) as usize / cores
+}
+
 /// Returns the most memory that the definitions of all keyspaces, tables and types may take, bytes.
 pub(crate) fn schema_memory(memory_bytes: u64) -> u64 {
     (memory_bytes / 16).max(DEFINITION_BYTES_MIN)

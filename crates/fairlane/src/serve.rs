@@ -197,7 +197,7 @@ fn open_and_wait(
             audit,
             tls: tls.clone(),
             accounts,
-            ..server_config(settings, memory_bytes, host_id)
+            ..server_config(settings, lanes.cores(), memory_bytes, host_id)
         };
         bound_sockets(lanes.cores(), &mut config, sql.as_mut(), logger);
         Listeners::open(lanes, config, sql, logger.clone())
@@ -271,7 +271,7 @@ fn catch_signals() -> std::io::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP])
 }
 
-fn server_config(settings: &Settings, memory_bytes: u64, host_id: uuid::Uuid) -> ServerConfig {
+fn server_config(settings: &Settings, cores: usize, memory_bytes: u64, host_id: uuid::Uuid) -> ServerConfig {
     ServerConfig {
         listen: settings.listen,
         shard_aware_port: settings.shard_aware_port,
@@ -287,6 +287,7 @@ fn server_config(settings: &Settings, memory_bytes: u64, host_id: uuid::Uuid) ->
         request_timeout: settings.request_timeout,
         slow_statement: settings.slow_statement,
         prepared_bytes_max: machine::prepared_memory(memory_bytes),
+        read_bytes_max: machine::read_memory(memory_bytes, cores),
         ..ServerConfig::default()
     }
 }

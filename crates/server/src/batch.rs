@@ -188,7 +188,9 @@ fn run(
             return Step::Answered(answer(session, request, result));
         }
         Execution::Written(write) => Wait::Ack(write),
-        Execution::Pending(later) => Wait::Result(PendingResult::of(later)),
+        Execution::Pending(later) | Execution::Reading { later, .. } => {
+            Wait::Result(PendingResult::of(later))
+        }
     };
     let rerun = matches!(wait, Wait::Result(_)).then(|| detached(envelope));
     Step::Later(PendingAnswer { request, warnings: Warnings::take(), rerun }, wait)

@@ -48,6 +48,9 @@ pub struct ServerConfig {
     /// Maximum number of unread answer bytes of one connection. At the limit the socket is not
     /// read.
     pub output_bytes_max: usize,
+    /// Bytes of rows that the reads of several rows hold on each core, at most, beside their
+    /// answers. Further reads wait.
+    pub read_bytes_max: usize,
     /// Time limit from accepting a connection to its authentication.
     pub handshake_timeout: Duration,
     /// Number of refused credentials after which a connection is closed.
@@ -103,6 +106,7 @@ impl Default for ServerConfig {
             handshake_frame_bytes_max: 16 << 10,
             in_flight_max: 2048,
             output_bytes_max: 1 << 20,
+            read_bytes_max: 64 << 20,
             handshake_timeout: Duration::from_secs(10),
             auth_failures_max: 3,
             auth_failure_delay: Duration::from_millis(200),

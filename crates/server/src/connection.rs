@@ -235,6 +235,7 @@ impl Connection {
         let session = &self.session;
         let config = &session.core.shared.config;
         session.in_flight.get() >= config.in_flight_max
+            || session.held.is_full(|| session.account.borrow().clone())
             || session.is_output_full()
             || session.draining.get()
             || session.killed.get()

@@ -20,6 +20,7 @@ use crate::config::ServerConfig;
 use crate::counters::Counters;
 use crate::logging::{Level, Logger};
 use crate::plans::Plans;
+use crate::read_permits::ReadPermits;
 
 /// State shared by all cores. Written at start and at stop, otherwise only read.
 pub(crate) struct Shared {
@@ -56,6 +57,7 @@ pub(crate) struct Core {
     pub(crate) access: Rc<Access>,
     pub(crate) admission: Rc<Admission>,
     pub(crate) plans: Plans,
+    pub(crate) read_permits: ReadPermits,
     /// Second of the monotonic clock in which a server failure was last logged.
     failure_logged_s: Cell<u64>,
     pub(crate) buffers: Buffers,
@@ -71,6 +73,7 @@ impl Core {
         let config = &shared.config;
         let (prepared_max, unprepared_max) = (config.prepared_max, config.unprepared_max);
         let plans = Plans::new(prepared_max, config.prepared_bytes_max, unprepared_max, counters.clone());
+        let read_permits = ReadPermits::new(config.read_bytes_max);
         Core {
             shared,
             index,
@@ -78,6 +81,7 @@ impl Core {
             access,
             admission: Admission::new(index),
             plans,
+            read_permits,
             failure_logged_s: Cell::new(u64::MAX),
             buffers: Buffers::default(),
             counters,

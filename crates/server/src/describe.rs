@@ -13,12 +13,11 @@ use std::sync::Arc;
 
 use access::Login;
 use cql::ast::{DescribeTarget, QualifiedName, Statement as Tree};
-use engine::{About, ColumnSpec, Columns, Error, Keyspace, Outcome, Rows, Schema, Viewer};
+use engine::{About, ColumnSpec, Columns, Error, Keyspace, Later, Outcome, Rows, Schema, Viewer};
 use schema::{CqlType, TableDef, UdtType, Weight};
 
 use crate::core::{Core, Shared};
 use crate::options::PARTITIONER;
-use crate::pending::Later;
 
 pub(crate) use rows::Part;
 use rows::{Element, PagedRows, Text};

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use engine::{AnswerMemory, Error, Execution, Outcome, Warnings};
+use engine::{AnswerMemory, Error, Execution, Later, Outcome, Warnings};
 use wire::{Envelope, Failure, QueryParams};
 
 use crate::answers::answer;
@@ -13,7 +13,7 @@ use crate::bind::rebind;
 use crate::describe;
 use crate::failure;
 use crate::options::use_keyspace;
-use crate::pending::{Later, PendingResult, Step, Wait};
+use crate::pending::{PendingResult, Step, Wait};
 use crate::request::{CqlRequest, PendingAnswer, Times, detached, own_body};
 use crate::session::Session;
 use crate::slots::{needs_slot, take_slot};
@@ -104,8 +104,11 @@ pub(crate) fn execute(
                     return answered(session, request, result);
                 }
                 Execution::Written(write) => Wait::Ack(write),
+                Execution::Reading { later, bytes } => {
+                    Wait::Result(PendingResult::of_read(session, later, bytes, page_bytes))
+                }
                 Execution::Pending(later) if request.kind() == Kind::Read => {
-                    Wait::Result(PendingResult::of_read(session, later, page_bytes))
+                    Wait::Result(PendingResult::of_read(session, later, 0, page_bytes))
                 }
                 Execution::Pending(later) => Wait::Result(PendingResult::of(later)),
             }

@@ -1,18 +1,19 @@
 //! Outcome of the stages of a request on one task poll, and pending results of engine calls.
 //!
-//! Pending reads are not polled while the client does not read its answers, so that a client that
-//! reads nothing holds a bounded amount of memory.
+//! Pending reads do not begin while the client does not read its answers, and those of several rows
+//! not without a permit, so that clients hold a bounded amount of memory whatever they ask for.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
-use engine::{Error, Outcome};
+use engine::Later;
 use lanes::CatchPanic;
 use workload::Waiting;
 
 use crate::panics;
+use crate::read_permits::WaitingRead;
 use crate::request::{CqlRequest, PendingAnswer};
 use crate::session::Session;
 
@@ -40,9 +41,6 @@ pub(crate) enum Wait {
     Result(PendingResult),
 }
 
-/// Result that an engine or another component returns later.
-pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>;
-
 /// Pending result of an engine call. A panic becomes an error to the client. A read also passes a
 /// [`Gate`]. Allocates nothing beyond the engine's box, because every read that waits for another
 /// core or the disk creates one.
@@ -57,9 +55,18 @@ impl PendingResult {
         PendingResult { gate: None, later: lanes::catch_panic(later) }
     }
 
-    /// Creates the pending result of a read with pages of at most `page_bytes`.
-    pub(crate) fn of_read(session: &Rc<Session>, later: Later, page_bytes: usize) -> PendingResult {
-        PendingResult { gate: Some(Gate::new(session.clone(), page_bytes)), ..PendingResult::of(later) }
+    /// Creates the pending result of a read with pages of at most `page_bytes`, which holds up to
+    /// `bytes` of rows beside its answer.
+    pub(crate) fn of_read(
+        session: &Rc<Session>,
+        later: Later,
+        bytes: usize,
+        page_bytes: usize,
+    ) -> PendingResult {
+        PendingResult {
+            gate: Some(Gate::new(session.clone(), bytes, page_bytes)),
+            ..PendingResult::of(later)
+        }
     }
 }
 
@@ -67,7 +74,7 @@ impl Future for PendingResult {
     type Output = <Later as Future>::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.gate.as_ref().is_some_and(|gate| !gate.is_open(cx)) {
+        if self.gate.as_mut().is_some_and(|gate| !gate.is_open(cx)) {
             return Poll::Pending;
         }
         // No part of the statement is used after a panic. Its guards have already released its
@@ -77,32 +84,69 @@ impl Future for PendingResult {
     }
 }
 
-/// Backpressure for a read: closed while the client leaves its answers unread. Counts the read's
-/// page until it is dropped.
+/// Backpressure for a read. Closed while the client leaves its answers unread; for a read of
+/// several rows, until it has its permit. With it the gate stays open: the permit is for others,
+/// too. Counts the read's page until it is dropped.
 struct Gate {
     session: Rc<Session>,
     page_bytes: usize,
+    /// Bytes of the permit that the read needs; 0: none.
+    bytes: usize,
+    permit: Permit,
+}
+
+enum Permit {
+    None,
+    Waits(Rc<WaitingRead>),
+    Held,
 }
 
 impl Gate {
-    fn new(session: Rc<Session>, page_bytes: usize) -> Gate {
+    fn new(session: Rc<Session>, bytes: usize, page_bytes: usize) -> Gate {
         session.paged_bytes.set(session.paged_bytes.get() + page_bytes);
-        Gate { session, page_bytes }
+        Gate { session, page_bytes, bytes, permit: Permit::None }
     }
 
-    /// Returns true if the read may be polled. A closed gate wakes the read's task when the client
-    /// reads.
-    fn is_open(&self, cx: &Context<'_>) -> bool {
-        let is_open = !self.session.is_output_full() || self.session.killed.get();
-        if !is_open {
-            self.session.paused_reads.borrow_mut().push(cx.waker().clone());
+    /// Returns true if the read may be polled. A closed gate wakes the read's task when it opens.
+    fn is_open(&mut self, cx: &Context<'_>) -> bool {
+        if matches!(self.permit, Permit::Held) {
+            return true;
         }
-        is_open
+        if self.session.is_output_full() && !self.session.killed.get() {
+            self.release();
+            self.session.paused_reads.borrow_mut().push(cx.waker().clone());
+            return false;
+        }
+        let permits = &self.session.core.read_permits;
+        let has_permit = match &self.permit {
+            _ if self.bytes == 0 => return true,
+            Permit::Waits(read) => read.has_permit(cx.waker()),
+            _ => permits.try_take(self.bytes),
+        };
+        if has_permit {
+            self.permit = Permit::Held;
+        } else if matches!(self.permit, Permit::None) {
+            self.permit = Permit::Waits(permits.wait(self.session.id, self.bytes, cx.waker()));
+        }
+        has_permit
+    }
+
+    /// Gives back the permit, or waits for none any more.
+    fn release(&mut self) {
+        let has_permit = match std::mem::replace(&mut self.permit, Permit::None) {
+            Permit::None => false,
+            Permit::Waits(read) => read.has_permit(Waker::noop()),
+            Permit::Held => true,
+        };
+        if has_permit {
+            self.session.core.read_permits.give_back(self.bytes);
+        }
     }
 }
 
 impl Drop for Gate {
     fn drop(&mut self) {
+        self.release();
         self.session.paged_bytes.set(self.session.paged_bytes.get() - self.page_bytes);
     }
 }

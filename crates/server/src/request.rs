@@ -11,7 +11,9 @@ use wire::{Consistency, Envelope, Failure, LargeEnvelope};
 use workload::{Effective, InFlight, Ticket, Watch};
 
 use crate::failure;
+use crate::held::{Holding, REQUEST_BYTES};
 use crate::reply::MetadataRequest;
+use crate::session::Session;
 use crate::statement::{Kind, Statement};
 
 /// Maximum size of a body decoded on the fast lane, bytes. Inflating 32 KiB takes about 15 µs.
@@ -44,6 +46,8 @@ pub(crate) struct CqlRequest {
     pub(crate) keyspace: Option<Rc<str>>,
     /// Charges for the request's memory, kept until it has been answered.
     pub(crate) charges: Vec<Charge>,
+    /// Counts the memory of a request whose answer comes later, until it is answered.
+    pub(crate) held: Option<Holding>,
     /// Statement to run. `None` for a batch, and before decoding.
     pub(crate) statement: Option<Rc<Statement>>,
     pub(crate) consistency: Consistency,
@@ -75,6 +79,7 @@ impl CqlRequest {
             admitted: Some(admitted),
             keyspace,
             charges: Vec::new(),
+            held: None,
             statement: None,
             consistency: Consistency::One,
             is_prepared: false,
@@ -115,6 +120,12 @@ impl CqlRequest {
         self.statement.as_ref().map_or(Kind::Batch, |statement| statement.kind)
     }
 
+    /// Counts its memory among that of the requests in flight. A large body is charged already.
+    pub(crate) fn hold(&mut self, session: &Session, envelope: &Envelope) {
+        let body = if own_body(envelope).is_some() { 0 } else { envelope.body.len() };
+        self.held = Some(session.held.hold(REQUEST_BYTES + body));
+    }
+
     /// Returns the keyspace specified with a statement, or else the session's.
     pub(crate) fn keyspace_of(&self, specified: Option<&str>) -> Option<Rc<str>> {
         match specified {
@@ -147,7 +158,7 @@ pub(crate) struct PendingAnswer {
 
 // Each read that waits for another core or the disk holds one in its task, and each write that
 // waits for the disk holds one in its session.
-const _: () = assert!(size_of::<PendingAnswer>() <= 224, "more bytes for each request in flight");
+const _: () = assert!(size_of::<PendingAnswer>() <= 240, "more bytes for each request in flight");
 
 /// A request as it arrives.
 pub(crate) enum Frame {

@@ -77,10 +77,18 @@ fn proceed(session: &Rc<Session>, envelope: &Envelope, step: Step) -> Option<Cql
         Step::Answered(request) => return Some(request),
         Step::Unrecorded => {}
         Step::Long(request) => run_long(session, Frame::Whole(detached(envelope)), request),
-        Step::OtherLevel(request) => run_in_other_level(session, detached(envelope), request),
+        Step::OtherLevel(mut request) => {
+            request.hold(session, envelope);
+            run_in_other_level(session, detached(envelope), request);
+        }
         Step::Slot(waiting, request) => run_with_slot(session, waiting, detached(envelope), request),
-        Step::Later(pending, Wait::Ack(write)) => answer_when_acked(session, pending, write),
-        Step::Later(pending, Wait::Result(later)) => answer_later(session, pending, later),
+        Step::Later(mut pending, wait) => {
+            pending.request.hold(session, envelope);
+            match wait {
+                Wait::Ack(write) => answer_when_acked(session, pending, write),
+                Wait::Result(later) => answer_later(session, pending, later),
+            }
+        }
     }
     None
 }

@@ -25,6 +25,7 @@ use crate::client_facts::ClientFacts;
 use crate::core::{BUFFER_BYTES, Core};
 use crate::counters::bump;
 use crate::failure;
+use crate::held::Held;
 use crate::panics;
 use crate::tasks::CancellableTasks;
 use crate::unacked::{Unacked, nanoseconds};
@@ -90,6 +91,8 @@ pub(crate) struct Session {
     /// True if the connection must close at once.
     pub(crate) killed: Cell<bool>,
     pub(crate) unacked: RefCell<Unacked>,
+    /// Memory of the requests in flight.
+    pub(crate) held: Rc<Held>,
     /// Tasks that are cancelled when the connection ends.
     pub(crate) cancellable_tasks: RefCell<CancellableTasks>,
     /// Memory account of the session's requests.
@@ -134,6 +137,7 @@ impl Session {
             draining: Cell::new(false),
             killed: Cell::new(false),
             unacked: RefCell::default(),
+            held: Rc::default(),
             cancellable_tasks: RefCell::default(),
             outbox: RefCell::default(),
             answered: RefCell::default(),

@@ -43,7 +43,7 @@ pub use model::view::{PartitionView, RowView, Rows, StoredRow};
 pub use model::{CellRef, CellValue, Change, Deletion, Expiry, Liveness, Mutation, TableId};
 pub use options::{CommitMode, Compression, Groups, Options, PaceOptions, Strategy, TableOptions};
 pub use read::before::{RowBefore, StaticsBefore};
-pub use read::slice::Sliced;
+pub use read::slice::{SLICE_BYTES, Sliced};
 pub use read::{Pick, Read};
 pub use recovery::check::{Checked, check};
 pub use recovery::snapshot::{Cut, snapshot};

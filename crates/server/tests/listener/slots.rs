@@ -1,15 +1,17 @@
-//! `max_concurrency`, `max_queue_size` and `queue_timeout`, from a client's view.
+//! `max_concurrency`, `max_queue_size` and `queue_timeout`, and the bounds of what requests in flight
+//! hold, from a client's view.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-use crate::common::{ADMIN, Answer, Client, TestServer, settings};
+use crate::common::{ADMIN, Answer, Client, TestServer, settings, values};
 use embedded::Embedded;
 use engine::{
     Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request as EngineRequest, Schema,
     SchemaListener, Value,
 };
+use frontdoor::Accounts;
 use server::ServerConfig;
 use testkit::until;
 use wire::*;
@@ -42,7 +44,7 @@ impl Drop for RunningOne {
 }
 
 /// An engine in memory. Its reads of the table `counted` take a few task polls and are counted
-/// meanwhile.
+/// meanwhile. Those without a key are reads of several rows, which hold [`HELD_BYTES`].
 struct Counting {
     engine: Rc<Embedded>,
     running: Arc<Running>,
@@ -56,8 +58,9 @@ impl Engine for Counting {
         if plan.result().is_none() || plan.targets().iter().all(|t| t.table.as_deref() != Some("counted")) {
             return self.engine.execute(plan, request);
         }
-        let one = RunningOne::begin(&self.running);
-        Execution::Pending(Box::pin(async move {
+        let running = self.running.clone();
+        let later = Box::pin(async move {
+            let one = RunningOne::begin(&running);
             for _ in 0..3 {
                 lanes::yield_now().await;
             }
@@ -65,7 +68,11 @@ impl Engine for Counting {
                 lanes::time::sleep(std::time::Duration::from_millis(1)).await;
             }
             Ok(Outcome::Void)
-        }))
+        });
+        match request.values {
+            [] => Execution::Pending(later),
+            _ => Execution::Reading { later, bytes: HELD_BYTES },
+        }
     }
     fn execute_batch(
         &self,
@@ -90,6 +97,8 @@ impl Engine for Counting {
 }
 
 const READ: &str = "SELECT v FROM ks.counted WHERE k = 1";
+/// Bytes that a read with a value holds.
+const HELD_BYTES: usize = 1 << 20;
 
 /// Starts a server of two cores with a level `few` of these options. Returns it with its
 /// administrator.
@@ -127,6 +136,77 @@ fn few(server: &TestServer) -> Client {
 
 fn queue(client: &mut Client, text: &str) {
     client.queue(&Request::Query(Query { text, params: QueryParams::default() }));
+}
+
+/// Reads of several rows run while what they hold fits. Turn goes round the connections, and a
+/// client that reads no answers keeps no permit.
+#[test]
+fn reads_of_several_rows_wait_for_memory_in_turn() {
+    const MANY: usize = 500;
+    let running = Arc::new(Running::default());
+    let engine_running = running.clone();
+    let wrap = move |engine| Rc::new(Counting { engine, running: engine_running.clone() }) as Rc<dyn Engine>;
+    let config = ServerConfig { read_bytes_max: 3 * HELD_BYTES + 1, ..settings() };
+    let server = TestServer::start_with(1, config, Arc::new(wrap));
+    let mut admin = server.client(Version::V4, ADMIN);
+    admin.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
+    admin.run("CREATE TABLE ks.counted (k int PRIMARY KEY, v text)");
+    running.stuck.store(true, SeqCst);
+    let key = values(&[&1i32.to_be_bytes()]);
+    let params = QueryParams { values: key.values(), ..QueryParams::default() };
+    let text = "SELECT v FROM ks.counted WHERE k = ?";
+    let read = Request::Query(Query { text, params });
+    let (mut many, mut one) = (server.client(Version::V4, ADMIN), server.client(Version::V4, ADMIN));
+    for _ in 0..MANY {
+        many.queue(&read);
+    }
+    many.flush();
+    until("three run", || running.now.load(SeqCst) == 3);
+    one.queue(&read);
+    one.flush();
+    until("it waits", || {
+        let running = "SELECT id FROM system.running_statements WHERE service_level = 'default'";
+        admin.query(running).texts().len() >= MANY + 1
+    });
+    assert_eq!(running.all.load(SeqCst), 3);
+    // A read by key needs no permit.
+    queue(&mut admin, READ);
+    admin.flush();
+    until("four run", || running.now.load(SeqCst) == 4);
+    running.stuck.store(false, SeqCst);
+    assert_eq!(one.receive().expect("an answer").1, Answer::Void);
+    let before = running.all.load(SeqCst);
+    assert!(before < MANY / 2, "{before} reads of another connection came first");
+    (0..MANY).for_each(|_| assert_eq!(many.receive().expect("an answer").1, Answer::Void));
+    assert_eq!(admin.receive().expect("an answer").1, Answer::Void);
+    assert_eq!((running.most.load(SeqCst), running.all.load(SeqCst)), (4, MANY + 2));
+}
+
+/// Requests in flight are charged, and a connection without free memory reads no more of them.
+#[test]
+fn requests_in_flight_are_charged_and_wait_in_the_socket() {
+    const SENT: usize = 2_000;
+    let running = Arc::new(Running::default());
+    let engine_running = running.clone();
+    let wrap = move |engine| Rc::new(Counting { engine, running: engine_running.clone() }) as Rc<dyn Engine>;
+    let accounts = Accounts::new(4 << 20, 1 << 20);
+    let config = ServerConfig { accounts: accounts.clone(), ..settings() };
+    let server = TestServer::start_with(1, config, Arc::new(wrap));
+    let mut admin = server.client(Version::V4, ADMIN);
+    admin.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
+    admin.run("CREATE TABLE ks.counted (k int PRIMARY KEY, v text)");
+    running.stuck.store(true, SeqCst);
+    let mut client = server.client(Version::V4, ADMIN);
+    (0..SENT).for_each(|_| queue(&mut client, READ));
+    client.flush();
+    until("the account is full", || accounts.all().used_bytes() > 1_000_000);
+    admin.run("SELECT * FROM system.local");
+    let begun = running.all.load(SeqCst);
+    assert!((200..600).contains(&begun), "{begun} requests of 2 KiB in 1 MiB");
+    assert!(accounts.all().used_bytes() <= 1 << 20);
+    running.stuck.store(false, SeqCst);
+    (0..SENT).for_each(|_| assert_eq!(client.receive().expect("an answer").1, Answer::Void));
+    until("all is released", || accounts.all().used_bytes() == 0);
 }
 
 #[test]

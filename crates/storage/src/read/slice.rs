@@ -29,7 +29,7 @@ use crate::table::part::{Block, Slice, head};
 
 /// Bytes of rows at which a source stops early. A chunk of rows is then about as long as a page of
 /// a client, however large its rows are.
-pub(crate) const SLICE_BYTES: usize = 1 << 20;
+pub const SLICE_BYTES: usize = 1 << 20;
 
 /// The answer of one read of a slice.
 #[derive(Clone, Debug)]
