@@ -413,8 +413,8 @@ impl Slice {
         let of_row = self.row_units();
         let is_heavy = of_row > ROW_UNITS_MAX || self.shows_large_statics(view);
         while let Some(row) = rows.next_unopened() {
-            // A dead row costs as much as a live one.
-            if lanes::spend(of_row) {
+            // A dead row costs as much as a live one. What a heavy lane shows is counted there.
+            if lanes::spend(if is_heavy { 1 } else { of_row }) {
                 lanes::yield_now().await;
             }
             let shown = match is_heavy || !row.is_small() {

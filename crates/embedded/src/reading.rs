@@ -31,6 +31,9 @@ use crate::{Embedded, storage_error, virtual_select};
 /// each file.
 const KEY_UNITS: u32 = 5;
 
+/// Partitions and slices that the fast lane builds: 50 µs. A heavy lane builds more.
+const COMBINATIONS_AT_ONCE: u64 = lanes::UNITS_PER_POLL as u64;
+
 impl Embedded {
     pub(crate) fn select(&self, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {
         if plan.is_virtual {
@@ -44,10 +47,11 @@ impl Embedded {
         if plan.point && !plan.is_large(request.values) {
             return self.point_read(plan, request, now_s);
         }
-        if let Err(error) = self.check_product(plan, request.values) {
-            return Execution::Ready(Err(error));
-        }
-        if plan.is_large(request.values) {
+        let combinations = match self.check_product(plan, request.values) {
+            Ok(combinations) => combinations,
+            Err(error) => return Execution::Ready(Err(error)),
+        };
+        if combinations > COMBINATIONS_AT_ONCE || plan.is_large(request.values) {
             let (engine, plan) = (self.rc(), plan.clone());
             let request = OwnedRequest::of(request, OwnedValues::of(request));
             let bytes = bytes_in_hand(&plan);
@@ -66,16 +70,17 @@ impl Embedded {
     }
 
     /// Checks the number of rows and slices that the INs of a SELECT name, before any value is
-    /// copied.
-    fn check_product(&self, plan: &SelectPlan, values: &[Value<'_>]) -> Result<(), Error> {
+    /// copied. Returns how many of both are to be built.
+    fn check_product(&self, plan: &SelectPlan, values: &[Value<'_>]) -> Result<u64, Error> {
         if !plan.has_in {
-            return Ok(());
+            return Ok(0);
         }
         let partitions = Cost::of(&plan.restrictions.partition, values)?;
         let slices = Cost::of(&plan.restrictions.clustering, values)?;
         let guardrails = self.registry.guardrails();
         guardrails.check(Guardrail::InProduct, times(partitions.count, slices.count)?)?;
-        guardrails.check(Guardrail::InProductBytes, plus(partitions.bytes, slices.bytes)?)
+        guardrails.check(Guardrail::InProductBytes, plus(partitions.bytes, slices.bytes)?)?;
+        plus(partitions.count, slices.count)
     }
 }
 

@@ -47,6 +47,38 @@ fn bytes_of_combinations_are_counted() {
     server.end_with_bounded_polls();
 }
 
+/// Short lists of several columns name thousands of rows.
+#[test]
+fn products_of_short_lists_are_read_in_bounded_polls() {
+    let server = Server::with(&["CREATE TABLE t (k int, c int, d int, PRIMARY KEY (k, c, d))"]);
+    server.run(async |session| {
+        let list = ints(100);
+        for text in [
+            "SELECT d FROM t WHERE k = 1 AND c IN ? AND d IN ?",
+            "SELECT d FROM t WHERE k IN ? AND c = 1 AND d IN ?",
+            "SELECT count(*) FROM t WHERE k = 1 AND c IN ? AND d IN ?",
+        ] {
+            session.run(text, &[&list, &list]).await.expect("is read");
+        }
+    });
+    server.end_with_bounded_polls();
+}
+
+#[test]
+fn rows_of_very_many_columns_are_shown_in_bounded_polls() {
+    let server = Server::with(&["CREATE TABLE t (k int, c int, s int static, v int, PRIMARY KEY (k, c))"]);
+    server.run(async |session| {
+        session.limit(Guardrail::StatementTerms, 0);
+        session.run("INSERT INTO t (k, s) VALUES (1, 1)", &[]).await.expect("is written");
+        session.run("INSERT INTO t (k, c, v) VALUES (2, 1, 1)", &[]).await.expect("is written");
+        let shown = vec!["v"; 60_000].join(", ");
+        for rest in ["k IN (1, 2)", "k = 2", "k = 2 AND c = 1", "k = 2 ORDER BY c DESC"] {
+            session.run(&format!("SELECT {shown} FROM t WHERE {rest}"), &[]).await.expect("is read");
+        }
+    });
+    server.end_with_bounded_polls();
+}
+
 #[test]
 fn value_for_many_rows_is_counted_for_each() {
     let server = Server::with(&["CREATE TABLE t (k int, c int, v blob, PRIMARY KEY (k, c))"]);
