@@ -173,7 +173,7 @@ impl Access {
             && !self.snapshot().roles.is_superuser(&actor.role);
         let _slot = self.writer().jobs.count(is_bounded.then_some(&actor.role))?;
         let guard = self.writer().lock.take().await;
-        let edits = self.plan(actor, job)?;
+        let edits = self.plan(actor, job).await?;
         if edits.is_empty() {
             return Ok(());
         }
@@ -273,25 +273,26 @@ impl Access {
         of_role.push(Rc::downgrade(&login.identity));
     }
 
-    fn plan(&self, actor: &Actor, job: &Job) -> Result<Vec<Edit>, Error> {
+    async fn plan(&self, actor: &Actor, job: &Job) -> Result<Vec<Edit>, Error> {
         let (keyspace, verifier) = match job {
             Job::Statement { keyspace, verifier, .. } => (keyspace.as_deref(), verifier.as_ref()),
             Job::SchemaChange(_) => (None, None),
         };
-        self.with_planner(actor, keyspace, verifier, |planner| match job {
+        let planned = self.with_planner(actor, keyspace, verifier, async |planner| match job {
             Job::Statement { .. } if !planner.has_actor() => Err(ended(&actor.role)),
             Job::Statement { statement, .. } => planner.plan(statement),
             Job::SchemaChange(change) => Ok(planner.after_schema_change(change)),
-        })
+        });
+        planned.await
     }
 
     /// Calls `f` with the current roles, levels and schema.
-    pub(crate) fn with_planner<T>(
+    pub(crate) async fn with_planner<T>(
         &self,
         actor: &Actor,
         keyspace: Option<&str>,
         verifier: Option<&Arc<Verifier>>,
-        f: impl FnOnce(&Planner<'_>) -> T,
+        f: impl AsyncFnOnce(&Planner<'_>) -> T,
     ) -> T {
         let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalog());
         f(&Planner {
@@ -303,6 +304,7 @@ impl Access {
             keyspace,
             verifier,
         })
+        .await
     }
 
     fn writer(&self) -> &Writer {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Error, Outcome, SchemaChange};
+use engine::{AnswerMemory, Error, Outcome, SchemaChange};
 
 use crate::access::Access;
 use crate::cancel::Target;
@@ -42,8 +42,9 @@ impl Access {
         )
     }
 
-    /// Runs a statement about roles, grants or levels. `keyspace` is that of the session. When this
-    /// returns, changes are in the tables and visible on all cores.
+    /// Runs a statement about roles, grants or levels. `keyspace` is that of the session. The rows of
+    /// an answer are charged to `memory`. When this returns, changes are in the tables and visible
+    /// on all cores.
     ///
     /// # Errors
     /// Returns the errors of the statement, which then changes nothing. Also returns the errors of
@@ -54,6 +55,7 @@ impl Access {
         login: &'a Login,
         statement: &'a cql::Statement,
         keyspace: Option<&'a str>,
+        memory: &'a dyn AnswerMemory,
     ) -> lanes::LocalBoxFuture<'a, Result<Outcome, Error>> {
         Box::pin(async move {
             if !login.is_current() {
@@ -69,10 +71,12 @@ impl Access {
             let actor = login.actor();
             // Plan with a placeholder verifier first. Statements that are forbidden or invalid then
             // cause no hashing.
-            let answer = self.with_planner(actor, keyspace, Some(&self.shared.placeholder), |planner| {
-                planner.list(statement).or_else(|| planner.plan(statement).err().map(Err))
+            let placeholder = Some(&self.shared.placeholder);
+            let answer = self.with_planner(actor, keyspace, placeholder, async |planner| {
+                let listed = planner.list(statement, memory).await;
+                listed.or_else(|| planner.plan(statement).err().map(Err))
             });
-            if let Some(answer) = answer {
+            if let Some(answer) = answer.await {
                 return answer;
             }
             let verifier = match password_of(statement) {
@@ -91,19 +95,24 @@ impl Access {
         })
     }
 
-    /// Parses and runs a statement about roles, grants or levels. For listeners with a language
-    /// other than CQL. Names without a keyspace have none.
+    /// Parses and runs a statement about roles, grants or levels, as [`Access::execute`] does. For
+    /// listeners with a language other than CQL. Names without a keyspace have none.
     ///
     /// # Errors
     /// Returns the errors of [`Access::execute`], and [`Error::Invalid`] for any other text.
-    pub async fn execute_text(&self, login: &Login, text: &str) -> Result<Outcome, Error> {
+    pub async fn execute_text(
+        &self,
+        login: &Login,
+        text: &str,
+        memory: &dyn AnswerMemory,
+    ) -> Result<Outcome, Error> {
         let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
         if !Access::handles(&statement) {
             return Err(Error::Invalid(
                 "expected a statement about roles, grants or service levels".to_owned(),
             ));
         }
-        self.execute(login, &statement, None).await
+        self.execute(login, &statement, None, memory).await
     }
 
     /// Follows a schema change of a session. The creator of a keyspace or table gets all

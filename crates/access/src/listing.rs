@@ -1,11 +1,12 @@
 //! LIST statements: roles, users, permissions and service levels as rows. They read the state in
-//! memory only.
+//! memory only. There may be tens of thousands of roles, each with thousands of grants: the rows are
+//! charged as they grow, and made with yields.
 
 use std::sync::Arc;
 
 use cql::Statement;
 use cql::ast::{ListPermissions, ListRoles, ListServiceLevels, Permission, Permissions};
-use engine::{ColumnSpec, Error, Outcome, Rows};
+use engine::{AnswerGrant, AnswerMemory, ColumnSpec, Error, Outcome, Rows};
 use schema::CqlType;
 use workload::Entry;
 
@@ -14,11 +15,26 @@ use crate::plan::{Planner, missing_level};
 use crate::resource::{PermissionSet, Resource};
 use crate::roles::{Role, RoleName};
 
-/// Builder of rows.
-struct Table(Rows);
+/// Work units of a row: its cells are copied.
+const ROW_UNITS: u32 = 2;
+/// Bytes of rows that are granted at a time.
+const GRANT_BYTES: usize = 64 << 10;
 
-impl Table {
-    fn new(keyspace: &str, table: &str, columns: &[(&str, CqlType)]) -> Table {
+/// Builder of rows.
+struct Table<'a> {
+    rows: Rows,
+    memory: &'a dyn AnswerMemory,
+    grant: Option<Arc<dyn AnswerGrant>>,
+    granted: usize,
+}
+
+impl<'a> Table<'a> {
+    fn new(
+        memory: &'a dyn AnswerMemory,
+        keyspace: &str,
+        table: &str,
+        columns: &[(&str, CqlType)],
+    ) -> Table<'a> {
         let (keyspace, table): (Arc<str>, Arc<str>) = (keyspace.into(), table.into());
         let column = |(name, ty): &(&str, CqlType)| ColumnSpec {
             keyspace: keyspace.clone(),
@@ -26,17 +42,33 @@ impl Table {
             name: (*name).to_owned(),
             ty: ty.clone(),
         };
-        Table(Rows::new(columns.iter().map(column).collect()))
+        let rows = Rows::new(columns.iter().map(column).collect());
+        Table { rows, memory, grant: None, granted: GRANT_BYTES }
     }
 
-    fn row(&mut self, cells: &[Option<&[u8]>]) {
-        assert_eq!(cells.len(), self.0.columns.len(), "one cell per column");
-        cells.iter().for_each(|cell| self.0.push(*cell));
-        self.0.count += 1;
+    /// Adds a row. Yields every few dozen microseconds.
+    async fn row(&mut self, cells: &[Option<&[u8]>]) -> Result<(), Error> {
+        assert_eq!(cells.len(), self.rows.columns.len(), "one cell per column");
+        cells.iter().for_each(|cell| self.rows.push(*cell));
+        self.rows.count += 1;
+        let bytes = self.rows.cells.len();
+        if bytes > self.granted {
+            self.granted = bytes.next_multiple_of(GRANT_BYTES);
+            self.grant.get_or_insert_with(|| self.memory.open()).grow(self.granted as u64)?;
+        }
+        skip(ROW_UNITS).await;
+        Ok(())
     }
 
     fn finish(self) -> Result<Outcome, Error> {
-        Ok(Outcome::Rows(self.0))
+        Ok(Outcome::Rows(self.rows))
+    }
+}
+
+/// Counts what is looked at, and yields every few dozen microseconds.
+async fn skip(units: u32) {
+    if lanes::spend(units) {
+        lanes::yield_now().await;
     }
 }
 
@@ -45,15 +77,24 @@ fn truth(truth: bool) -> &'static [u8] {
 }
 
 impl Planner<'_> {
-    /// Runs a LIST statement. Returns `None` for any other statement.
-    pub(crate) fn list(&self, statement: &Statement) -> Option<Result<Outcome, Error>> {
-        match statement {
-            Statement::ListRoles(s) => Some(self.list_roles(s, self.check(statement).is_ok())),
-            Statement::ListUsers => Some(self.list_users()),
-            Statement::ListPermissions(s) => Some(self.list_permissions(s, self.check(statement).is_ok())),
-            Statement::ListServiceLevels(s) => Some(self.check(statement).and_then(|()| self.list_levels(s))),
-            _ => None,
-        }
+    /// Runs a LIST statement, with rows in `memory`. Returns `None` for any other statement.
+    pub(crate) async fn list(
+        &self,
+        statement: &Statement,
+        memory: &dyn AnswerMemory,
+    ) -> Option<Result<Outcome, Error>> {
+        Some(match statement {
+            Statement::ListRoles(s) => self.list_roles(s, self.check(statement).is_ok(), memory).await,
+            Statement::ListUsers => self.list_users(memory).await,
+            Statement::ListPermissions(s) => {
+                self.list_permissions(s, self.check(statement).is_ok(), memory).await
+            }
+            Statement::ListServiceLevels(s) => match self.check(statement) {
+                Ok(()) => self.list_levels(s, memory).await,
+                Err(error) => Err(error),
+            },
+            _ => return None,
+        })
     }
 
     /// Returns the roles to list: all, or one role and those granted to it.
@@ -67,7 +108,12 @@ impl Planner<'_> {
         roles
     }
 
-    fn list_roles(&self, statement: &ListRoles, may: bool) -> Result<Outcome, Error> {
+    async fn list_roles(
+        &self,
+        statement: &ListRoles,
+        may: bool,
+        memory: &dyn AnswerMemory,
+    ) -> Result<Outcome, Error> {
         let sees_all = self.may(Permission::Describe, &Resource::AllRoles);
         let own = self.actor.role.to_string();
         let of = match &statement.of {
@@ -84,6 +130,7 @@ impl Planner<'_> {
         };
         let options = CqlType::Map(Box::new(CqlType::Text), Box::new(CqlType::Text));
         let mut table = Table::new(
+            memory,
             "system_auth",
             "roles",
             &[
@@ -97,24 +144,33 @@ impl Planner<'_> {
         for (name, role) in self.listed(of, statement.recursive) {
             let (superuser, login) = (truth(role.is_superuser), truth(role.can_login));
             // An empty map is serialized as its length, 0.
-            table.row(&[Some(name.as_bytes()), Some(superuser), Some(login), Some(&[0; 4]), Some(b"ALL")]);
+            table
+                .row(&[Some(name.as_bytes()), Some(superuser), Some(login), Some(&[0; 4]), Some(b"ALL")])
+                .await?;
         }
         table.finish()
     }
 
-    fn list_users(&self) -> Result<Outcome, Error> {
+    async fn list_users(&self, memory: &dyn AnswerMemory) -> Result<Outcome, Error> {
         let columns = [("name", CqlType::Text), ("super", CqlType::Boolean), ("datacenters", CqlType::Text)];
-        let mut table = Table::new("system_auth", "users", &columns);
+        let mut table = Table::new(memory, "system_auth", "users", &columns);
         let own = self.actor.role.to_string();
         let sees_all = self.may(Permission::Describe, &Resource::AllRoles);
         let users = self.listed((!sees_all).then_some(own.as_str()), true);
         for (name, _) in users.into_iter().filter(|(_, role)| role.can_login) {
-            table.row(&[Some(name.as_bytes()), Some(truth(self.roles.is_superuser(name))), Some(b"ALL")]);
+            table
+                .row(&[Some(name.as_bytes()), Some(truth(self.roles.is_superuser(name))), Some(b"ALL")])
+                .await?;
         }
         table.finish()
     }
 
-    fn list_permissions(&self, statement: &ListPermissions, may: bool) -> Result<Outcome, Error> {
+    async fn list_permissions(
+        &self,
+        statement: &ListPermissions,
+        may: bool,
+        memory: &dyn AnswerMemory,
+    ) -> Result<Outcome, Error> {
         if !may {
             let subject = statement.of.as_deref().unwrap_or("everyone");
             return Err(Error::Unauthorized(format!(
@@ -140,56 +196,69 @@ impl Planner<'_> {
             (Some(resource), false) => Some(vec![resource]),
         };
         let columns = ["role", "username", "resource", "permission"].map(|name| (name, CqlType::Text));
-        let mut table = Table::new("system_auth", "permissions", &columns);
+        let mut table = Table::new(memory, "system_auth", "permissions", &columns);
         let mut roles = self.listed(statement.of.as_deref(), true);
         roles.retain(|(name, _)| {
             statement.recursive || statement.of.as_ref().is_none_or(|of| ***name == **of)
         });
         for (name, role) in roles {
-            let grants =
-                role.grants.iter().filter(|(on, _)| above.as_ref().is_none_or(|all| all.contains(on)));
-            for (on, granted) in grants {
+            for (on, granted) in &role.grants {
+                skip(1).await;
+                if above.as_ref().is_some_and(|all| !all.contains(on)) {
+                    continue;
+                }
                 let on = on.to_string();
                 for permission in granted.iter().filter(|&permission| wanted.contains(permission)) {
                     let permission = permission.name().as_bytes();
-                    table.row(&[
-                        Some(name.as_bytes()),
-                        Some(name.as_bytes()),
-                        Some(on.as_bytes()),
-                        Some(permission),
-                    ]);
+                    table
+                        .row(&[
+                            Some(name.as_bytes()),
+                            Some(name.as_bytes()),
+                            Some(on.as_bytes()),
+                            Some(permission),
+                        ])
+                        .await?;
                 }
             }
         }
         table.finish()
     }
 
-    fn list_levels(&self, statement: &ListServiceLevels) -> Result<Outcome, Error> {
+    async fn list_levels(
+        &self,
+        statement: &ListServiceLevels,
+        memory: &dyn AnswerMemory,
+    ) -> Result<Outcome, Error> {
         match statement {
             ListServiceLevels::One(level) => {
                 let entry = self.levels.get(level).ok_or_else(|| missing_level(level))?;
-                self.level_table(&[entry], None)
+                self.level_table(&[entry], None, memory).await
             }
             ListServiceLevels::All => {
                 let entries: Vec<&Arc<Entry>> = self.levels.entries().collect();
                 let total = entries.iter().map(|entry| u32::from(entry.spec.shares)).sum();
-                self.level_table(&entries, Some(total))
+                self.level_table(&entries, Some(total), memory).await
             }
             ListServiceLevels::AttachedTo(role) => {
                 self.require_role(role)?;
-                self.attached_table(self.roles.get_key_value(role))
+                self.attached_table(self.roles.get_key_value(role), memory).await
             }
-            ListServiceLevels::AllAttached => self.attached_table(self.roles.iter()),
-            ListServiceLevels::EffectiveOf(role) => self.effective_table(role),
+            ListServiceLevels::AllAttached => self.attached_table(self.roles.iter(), memory).await,
+            ListServiceLevels::EffectiveOf(role) => self.effective_table(role, memory).await,
         }
     }
 
     /// Lists one level per row. `total` is the sum of all shares, for the column with percentages.
-    fn level_table(&self, entries: &[&Arc<Entry>], total: Option<u32>) -> Result<Outcome, Error> {
+    async fn level_table(
+        &self,
+        entries: &[&Arc<Entry>],
+        total: Option<u32>,
+        memory: &dyn AnswerMemory,
+    ) -> Result<Outcome, Error> {
         let mut columns = vec![("service_level", CqlType::Text)];
         columns.extend(OPTIONS.iter().map(|option| (option.name, (option.ty)())));
         columns.extend(total.map(|_| ("percentage of all service level shares", CqlType::Text)));
-        let mut table = Table::new("system_distributed", "service_levels", &columns);
+        let mut table = Table::new(memory, "system_distributed", "service_levels", &columns);
         for Entry { spec, .. } in entries.iter().map(|entry| &***entry) {
             let mut cells = vec![Some(spec.name.as_bytes().to_vec())];
             cells.extend(OPTIONS.iter().map(|option| option.cell(spec)));
@@ -197,38 +266,40 @@ impl Planner<'_> {
                 let percentage = f64::from(spec.shares) * 100.0 / f64::from(total);
                 Some(format!("{percentage:.2}%").into_bytes())
             }));
-            table.row(&cells.iter().map(Option::as_deref).collect::<Vec<_>>());
+            table.row(&cells.iter().map(Option::as_deref).collect::<Vec<_>>()).await?;
         }
         table.finish()
     }
 
-    fn attached_table<'a>(
+    async fn attached_table<'a>(
         &self,
         roles: impl IntoIterator<Item = (&'a RoleName, &'a Arc<Role>)>,
+        memory: &dyn AnswerMemory,
     ) -> Result<Outcome, Error> {
         let columns = ["role", "service_level"].map(|name| (name, CqlType::Text));
-        let mut table = Table::new("system_distributed", "service_levels", &columns);
+        let mut table = Table::new(memory, "system_distributed", "service_levels", &columns);
         for (name, role) in roles {
+            skip(1).await;
             if let Some(level) = &role.level {
-                table.row(&[Some(name.as_bytes()), Some(level.as_bytes())]);
+                table.row(&[Some(name.as_bytes()), Some(level.as_bytes())]).await?;
             }
         }
         table.finish()
     }
 
-    fn effective_table(&self, role: &str) -> Result<Outcome, Error> {
+    async fn effective_table(&self, role: &str, memory: &dyn AnswerMemory) -> Result<Outcome, Error> {
         self.require_role(role)?;
         let Some(effective) = self.roles.effective(role, self.levels) else {
             return Err(Error::Invalid(format!("Role {role} doesn't have assigned any service level")));
         };
         let columns =
             ["service_level_option", "effective_service_level", "value"].map(|name| (name, CqlType::Text));
-        let mut table = Table::new("system_distributed", "service_levels", &columns);
+        let mut table = Table::new(memory, "system_distributed", "service_levels", &columns);
         for option in &OPTIONS {
             let set = option.effective(&effective);
             let (level, value) = set.map_or((None, None), |(level, value)| (Some(level), Some(value)));
             let (level, value) = (level.map(str::as_bytes), value.as_deref().map(str::as_bytes));
-            table.row(&[Some(option.name.as_bytes()), level, value]);
+            table.row(&[Some(option.name.as_bytes()), level, value]).await?;
         }
         table.finish()
     }

@@ -6,10 +6,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use access::{Access, AuthError, Login};
 use embedded::WallClock;
-use engine::{Engine, Error, Outcome, Request};
+use engine::{AnswerGrant, AnswerMemory, Engine, Error, Outcome, Request};
 use lanes::{Group, Lanes};
 use testkit::{Setup, close_engines, open_roles, run, texts};
 use workload::Levels;
@@ -97,11 +98,20 @@ pub(crate) async fn engine_alone(text: &str) -> Result<Outcome, Error> {
     run(&testkit::engine(), text).await
 }
 
+/// Memory for any answer.
+struct Unlimited;
+
+impl AnswerMemory for Unlimited {
+    fn open(&self) -> Arc<dyn AnswerGrant> {
+        unimplemented!("answers of these tests are short")
+    }
+}
+
 /// Runs a statement like the server: checks the rights, then dispatches it.
 pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) -> Result<Outcome, Error> {
     let statement = cql::parse(text).map_err(|error| Error::Invalid(format!("syntax: {error}")))?;
     if Access::handles(&statement) {
-        return access.execute(login, &statement, Some("ks")).await;
+        return access.execute(login, &statement, Some("ks"), &Unlimited).await;
     }
     let engine = testkit::engine();
     access.authorize_statement(login, &statement, Some("ks"))?;

@@ -207,3 +207,29 @@ fn refused_batch_conditions_are_charged() {
     until("all is released", || accounts.all().used_bytes() == 0);
     assert_short_polls(&server);
 }
+
+/// A list of all roles or permissions is charged as it grows, and made with yields.
+#[test]
+fn lists_of_many_roles_are_charged() {
+    for (bytes, is_listed) in [(128 << 10, false), (64 << 20, true)] {
+        let accounts = Accounts::new(bytes, bytes);
+        let server = TestServer::start(1, ServerConfig { accounts, ..settings() });
+        let mut admin = server.client(Version::V4, ADMIN);
+        for n in 0..1_200 {
+            admin.run(&format!("CREATE ROLE \"{n:_>100}\""));
+        }
+        admin.run(&format!("GRANT ALL ON ALL KEYSPACES TO \"{:_>100}\"", 7));
+        assert!(matches!(admin.query(&format!("LIST ROLES OF \"{:_>100}\"", 7)), Answer::Rows { .. }));
+        for text in ["LIST ROLES", "LIST ROLES NORECURSIVE"] {
+            match admin.query(text) {
+                Answer::Rows { rows, .. } => assert!(is_listed && rows.len() > 1_200),
+                Answer::Error(failure) => {
+                    assert!(!is_listed && failure.kind.code() == 0x2200, "{failure:?}");
+                    assert!(failure.message.contains("select fewer columns, or read smaller pages"));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_short_polls(&server);
+    }
+}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::common::ParamValues;
-use engine::{About, Action, Outcome, StatementState, Target};
+use engine::{About, Action, AnswerGrant, AnswerMemory, Outcome, StatementState, Target};
 use lanes::Group;
 use workload::{Action as Consequence, Arrived, Effective, InFlight, Kind, Level, Refused, Ticket, Watch};
 
@@ -243,7 +243,7 @@ impl Session {
         let mut context = self.new_statement().await?;
         // Operators must be able to change the level that is overloaded.
         context.in_flight = Some(self.here.admission.admit_always(&context.effective()));
-        let outcome = self.here.access.execute_text(&self.login, text).await;
+        let outcome = self.here.access.execute_text(&self.login, text, &Listed).await;
         self.permits.keep_unsent(context.end(&self.live, outcome.is_err()));
         self.sql.audit_access(self.live.peer, self.login.role(), text, outcome.as_ref().err());
         Ok(outcome?)
@@ -570,4 +570,29 @@ fn read_by(planned: &Planned) -> Vec<Target> {
 /// Returns the read of a table, for a check of rights.
 fn selected((keyspace, table): &(String, String)) -> Target {
     Target { keyspace: keyspace.clone(), table: Some(table.clone()), action: Action::Select }
+}
+
+/// Most bytes of the rows of a LIST, which are converted and sent in one piece.
+const LISTED_BYTES_MAX: u64 = 1 << 20;
+
+/// Memory of the rows of a LIST.
+#[derive(Debug)]
+struct Listed;
+
+impl AnswerMemory for Listed {
+    fn open(&self) -> Arc<dyn AnswerGrant> {
+        Arc::new(Listed)
+    }
+}
+
+impl AnswerGrant for Listed {
+    fn grow(&self, bytes: u64) -> Result<(), engine::Error> {
+        if bytes <= LISTED_BYTES_MAX {
+            return Ok(());
+        }
+        Err(engine::Error::Invalid(format!(
+            "expected at most {LISTED_BYTES_MAX} bytes of rows of a LIST over SQL, got {bytes} or more: \
+             list one role, or use CQL"
+        )))
+    }
 }
