@@ -41,7 +41,7 @@ pub use levels::{Catalog, LEVELS_MAX, LevelError, Levels};
 pub use limiter::limit_levels;
 pub use limits::{DefaultLimit, LatencyUse, LimitUse};
 pub use memory::{
-    Account, LevelMemory, Memory, MemoryLimits, MemoryRequest, MemoryUse, PAGE_BYTES, entitlement,
+    Account, Claim, LevelMemory, Memory, MemoryLimits, MemoryRequest, MemoryUse, PAGE_BYTES, entitlement,
 };
 pub use query_limit::{Action, Exceeded, QueryLimit};
 pub use refusal::{Refusal, RefusalReason};

@@ -10,9 +10,10 @@
 //! 1. The unused part of a level's `memory_min` is reserved for that level. Add up, over all
 //!    levels, the larger of use and guarantee: this sum never exceeds the total. A growth below
 //!    `memory_min` is therefore always granted.
-//! 2. The *entitlement* of a level is its part of the total by shares, among the levels that use
-//!    memory now. It is at least `memory_min` and at most `memory_limit`. Alone, a level is
-//!    entitled to all that its limit permits.
+//! 2. The *entitlement* of a level is its part by shares, among the levels that use memory now, of
+//!    the total without the guarantees of the others. It is at least `memory_min` and at most
+//!    `memory_limit`. Alone, a level is entitled to all that its limit and idle guarantees permit.
+//!    All entitlements together are at most the total.
 //! 3. A level *lags* once it finds memory full below its entitlement. From then on, levels above
 //!    their entitlement are refused at their next growth, so that they spill. This ends when the
 //!    lagging level is granted memory or its statements end.
@@ -111,12 +112,36 @@ impl MemoryRequest {
     }
 }
 
-/// Returns the entitlement of a level in pages: its part by shares among the levels that use
-/// memory, within its bounds.
+/// Claim of a level that uses memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// Pages guaranteed to the level.
+    pub min: u64,
+    /// Its shares.
+    pub shares: u32,
+}
+
+/// Returns the entitlement of a level in pages: its part of `total` by shares beside the `others`
+/// that use memory, at least its guarantee and at most `limit`. A level whose guarantee exceeds its
+/// part has the guarantee, and the rest is divided among the others.
 #[must_use]
-pub fn entitlement(total: u64, min: u64, limit: u64, shares: u32, active_shares: u64) -> u64 {
-    let part = u128::from(total) * u128::from(shares) / u128::from(active_shares.max(1));
-    u64::try_from(part).unwrap_or(total).min(limit).max(min)
+pub fn entitlement(total: u64, limit: u64, own: Claim, others: &[Claim]) -> u64 {
+    let mut others = others.to_vec();
+    // By guarantee for each share: if one is within its part, so are those after it.
+    others.sort_unstable_by_key(|one| std::cmp::Reverse((one.min << 32) / u64::from(one.shares.max(1))));
+    let mut shares = others.iter().map(|one| u64::from(one.shares)).sum::<u64>() + u64::from(own.shares);
+    let mut left = total;
+    let part_of = |left: u64, shares: u64, of: Claim| {
+        (u128::from(left) * u128::from(of.shares) / u128::from(shares.max(1))) as u64
+    };
+    // If the level itself is one of those with the guarantee, it does not matter what is left.
+    for one in others {
+        if one.min <= part_of(left, shares, one) {
+            break;
+        }
+        (left, shares) = (left.saturating_sub(one.min), shares - u64::from(one.shares));
+    }
+    part_of(left, shares, own).min(limit).max(own.min)
 }
 
 /// All query memory of the server.
@@ -137,6 +162,7 @@ pub struct LevelMemory {
     shares: AtomicU32,
     is_lagging: AtomicBool,
     refused: AtomicU64,
+    short: AtomicU64,
     peak: AtomicU64,
     /// Number of statements with an account.
     accounts: AtomicU32,
@@ -153,6 +179,9 @@ pub struct MemoryUse {
     pub min: u64,
     /// Number of refused requests for more.
     pub refused: u64,
+    /// Those of them that ended a statement because other levels held the memory. An operator that
+    /// spills instead lacks nothing, and neither does a level at its own limit.
+    pub short: u64,
     /// True if the level was refused part of its entitlement, and waits for other levels to release
     /// memory.
     pub is_lagging: bool,
@@ -222,6 +251,7 @@ impl Memory {
             shares: AtomicU32::new(shares.into()),
             is_lagging: AtomicBool::new(false),
             refused: AtomicU64::new(0),
+            short: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             accounts: AtomicU32::new(0),
         });
@@ -289,12 +319,15 @@ impl Memory {
         // If memory is plentiful, the entitlement does not matter.
         let plenty = request.extra() + total / RESERVED_PART <= total.saturating_sub(request.committed);
         if !plenty || !can_spill || request.others_lag {
-            let is_other =
-                |one: &&Arc<LevelMemory>| !std::ptr::eq(Arc::as_ptr(one), level) && one.pages_used() > 0;
-            let levels = self.levels.load();
-            let others = levels.iter().filter(is_other).map(|one| u64::from(one.shares.load(Relaxed)));
-            request.entitlement =
-                entitlement(total, min, limit, own_shares, others.sum::<u64>() + u64::from(own_shares));
+            let (mut others, mut idle) = (Vec::new(), 0);
+            for one in self.levels.load().iter().filter(|one| !std::ptr::eq(Arc::as_ptr(one), level)) {
+                match split(one.word.load(SeqCst)) {
+                    (min, 0) => idle += min,
+                    (min, _) => others.push(Claim { min, shares: one.shares.load(Relaxed) }),
+                }
+            }
+            let own = Claim { min, shares: own_shares };
+            request.entitlement = entitlement(total.saturating_sub(idle), limit, own, &others);
         }
         request
     }
@@ -354,6 +387,9 @@ impl Memory {
     #[cold]
     fn refuse(&self, level: &LevelMemory, request: &MemoryRequest, why: RefusalReason) -> Refusal {
         level.refused.fetch_add(1, Relaxed);
+        if !request.can_spill && matches!(why, RefusalReason::Full | RefusalReason::Lag) {
+            level.short.fetch_add(1, Relaxed);
+        }
         if why == RefusalReason::Full
             && request.used + request.more <= request.entitlement
             && !level.is_lagging.swap(true, SeqCst)
@@ -399,6 +435,7 @@ impl LevelMemory {
             peak: self.peak.load(Relaxed) * PAGE_BYTES,
             min: min * PAGE_BYTES,
             refused: self.refused.load(Relaxed),
+            short: self.short.load(Relaxed),
             is_lagging: self.is_lagging.load(Relaxed),
         }
     }

@@ -1,7 +1,8 @@
 //! Overload of the server, and the statement that is asked for an action. Once a second:
 //!
-//! 1. The server is overloaded if a level lacks memory that it is entitled to, if a request for
-//!    memory was refused, or if the limiter refused statements, since the last look.
+//! 1. The server is overloaded if a level lacks memory that it is entitled to, if a statement that
+//!    cannot spill was refused memory that others hold, or if the limiter refused statements, since
+//!    the last look.
 //! 2. Of the levels with candidates, the one that uses most beside its shares is the least
 //!    entitled. Its heaviest statement is asked for its next action: by memory if memory is short,
 //!    otherwise by the bytes that it has read. A statement that holds borrowed memory without
@@ -54,7 +55,7 @@ impl Overload {
         let (mut refused, mut lagging) = ((0, 0), None);
         for entry in catalog.entries() {
             let memory = entry.level.memory().usage();
-            refused.0 += memory.refused;
+            refused.0 += memory.short;
             refused.1 += entry.level.shed();
             lagging = lagging.or_else(|| memory.is_lagging.then(|| entry.spec.name.clone()));
         }
@@ -107,6 +108,7 @@ fn heaviest(running: &[Arc<Candidate>], lack: Lack, shares: impl Fn(u64) -> u64)
 mod tests {
     use super::*;
     use crate::candidates::Candidates;
+    use crate::{Level, MemoryLimits};
 
     #[test]
     fn heaviest_statement_of_the_least_entitled_level_gives_way() {
@@ -131,11 +133,43 @@ mod tests {
         assert_eq!(next(Lack::Memory), None);
     }
 
+    fn start() -> lanes::Lanes {
+        let config = lanes::Config { cores: vec![0], pin: false, ..lanes::Config::detect() };
+        lanes::Lanes::start(config).expect("lanes start")
+    }
+
+    /// A level at its own limit, and operators that spill, lack nothing that others could give.
+    #[test]
+    fn refusals_that_others_cannot_help_are_no_overload() {
+        let lanes = start();
+        let levels = Levels::new(lanes.clone());
+        levels.memory().set_total(160 << 20);
+        let catalog = levels.catalog();
+        let [narrow, wide] = ["driver", "default"].map(|name| &catalog.get(name).expect("it exists").level);
+        let limits = MemoryLimits { min_ppm: 0, limit_ppm: Some(50_000), overcommit: false };
+        levels.memory().alter(narrow.memory(), 100, &limits);
+        let candidate = wide.candidate(1);
+        let mut overload = Overload::default();
+        let mut is_asked = |second: u64| {
+            overload.decide(&levels, second * EVERY_NS);
+            !candidate.can_be_asked()
+        };
+        assert!(!is_asked(1));
+        let account = |level: &Level| levels.memory().account(level.memory());
+        let (small, spills) = (account(narrow), account(wide));
+        assert!(small.try_grow(9 << 20).is_err() && small.try_grow_unspillable(9 << 20).is_err());
+        assert!(spills.try_grow(150 << 20).is_ok() && spills.try_grow(20 << 20).is_err());
+        assert!(!is_asked(2));
+        assert!(small.try_grow_unspillable(6 << 20).is_ok());
+        assert!(spills.try_grow_unspillable(6 << 20).is_err());
+        assert!(is_asked(3), "it holds what a statement lacks");
+        drop((candidate, small, spills, catalog, levels));
+        lanes.shutdown();
+    }
+
     #[test]
     fn statement_is_not_asked_for_refusals_before_it_began() {
-        let lanes =
-            lanes::Lanes::start(lanes::Config { cores: vec![0], pin: false, ..lanes::Config::detect() });
-        let lanes = lanes.expect("lanes start");
+        let lanes = start();
         let levels = Levels::new(lanes.clone());
         let level = levels.catalog().default_level().level.clone();
         let mut overload = Overload::default();

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use testkit::Random;
-use workload::{Account, LevelMemory, Memory, MemoryLimits, PAGE_BYTES, RefusalReason, entitlement};
+use workload::{Account, Claim, LevelMemory, Memory, MemoryLimits, PAGE_BYTES, RefusalReason, entitlement};
 
 const MIB: u64 = 1 << 20;
 
@@ -155,10 +155,58 @@ fn idle_memory_is_lent_until_its_owner_needs_it() {
 
 #[test]
 fn entitlement_follows_shares_within_bounds() {
-    assert_eq!(entitlement(900, 0, 900, 100, 300), 300);
-    assert_eq!(entitlement(900, 0, 200, 100, 300), 200);
-    assert_eq!(entitlement(900, 400, 900, 100, 300), 400);
-    assert_eq!(entitlement(900, 0, 900, 100, 100), 900);
+    let claim = |min, shares| Claim { min, shares };
+    let two = [claim(0, 200)];
+    assert_eq!(entitlement(900, 900, claim(0, 100), &two), 300);
+    assert_eq!(entitlement(900, 200, claim(0, 100), &two), 200);
+    assert_eq!(entitlement(900, 900, claim(400, 100), &two), 400);
+    assert_eq!(entitlement(900, 900, claim(0, 100), &[]), 900);
+    // What guarantees take from the parts by shares is taken from all others.
+    assert_eq!(entitlement(900, 900, claim(0, 100), &[claim(600, 100), claim(0, 100)]), 150);
+    assert_eq!(entitlement(900, 900, claim(0, 100), &[claim(600, 100), claim(140, 100)]), 150);
+    assert_eq!(entitlement(900, 900, claim(0, 100), &[claim(600, 100), claim(160, 100)]), 140);
+}
+
+/// Entitlements that cannot be had at the same time would make levels lag, and others pay.
+#[test]
+fn entitlements_add_up_to_at_most_the_total() {
+    for seed in 0..1_000 {
+        let mut random = Random::new(seed);
+        let total = 1_000 + random.below(1_000_000);
+        let mut left = total;
+        let claims: Vec<Claim> = (0..1 + random.below(8))
+            .map(|_| {
+                let min = if random.below(2) == 0 { 0 } else { random.below(left + 1) };
+                left -= min;
+                Claim { min, shares: 1 + random.below(1_000) as u32 }
+            })
+            .collect();
+        let of = |at: usize| {
+            let others: Vec<Claim> = (0..claims.len()).filter(|i| *i != at).map(|i| claims[i]).collect();
+            entitlement(total, total, claims[at], &others)
+        };
+        let all: Vec<u64> = (0..claims.len()).map(of).collect();
+        let sum: u64 = all.iter().sum();
+        assert!(sum <= total && sum + claims.len() as u64 >= total, "seed {seed}: {all:?} of {total}");
+        assert!(all.iter().zip(&claims).all(|(all, claim)| *all >= claim.min), "seed {seed}");
+    }
+}
+
+/// Idle guarantees are not lent: a level that is refused them does not lag.
+#[test]
+fn level_is_not_entitled_to_idle_guarantees() {
+    let memory = Memory::new(160 * MIB);
+    let idle = memory.add(&"idle".into(), 1000, &limits(50, None, true));
+    let alone = memory.add(&"alone".into(), 1000, &limits(0, None, true));
+    let account = memory.account(&alone);
+    assert_eq!(account.try_grow(80 * MIB), Ok(()), "all that is not guaranteed");
+    assert_eq!(account.try_grow(MIB).unwrap_err().why, RefusalReason::Full);
+    assert!(!alone.usage().is_lagging && !idle.usage().is_lagging);
+    // Another level uses its guarantee: the rest goes by shares.
+    let own = memory.account(&idle);
+    assert_eq!(own.try_grow(80 * MIB), Ok(()));
+    assert_eq!(account.try_grow(MIB).unwrap_err().why, RefusalReason::Full);
+    assert!(!alone.usage().is_lagging, "the guarantee is more than half");
 }
 
 #[test]
