@@ -18,9 +18,60 @@ pub(crate) fn keep_files_private() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Makes `folder` and all files and folders below it private to their user. Does not follow links.
-/// Returns a warning that names the first entry whose permissions cannot be changed.
+/// Files and folders that a server creates in its data folder. Beside them there are shards, whose
+/// names have a number, and temporary files.
+const OWN: [&str; 10] = [
+    "LOCK",
+    "admin-password",
+    "admin-password.new",
+    "aside",
+    "disk-speed",
+    "host-id",
+    "marks",
+    "shards",
+    "snapshots",
+    "spill",
+];
+
+/// Returns true for the name of an entry of a data folder that a server creates.
+fn is_own(name: &str) -> bool {
+    let name = name.strip_suffix(".tmp").unwrap_or(name);
+    let numbered = ["shard-", "shards.", ".probe-"].iter().find_map(|prefix| name.strip_prefix(prefix));
+    OWN.contains(&name) || numbered.is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))
+}
+
+/// Checks that a server may use a folder: it is new, or a server has run in it, or the first start
+/// of one was interrupted. Changes nothing.
+///
+/// # Errors
+/// One sentence that names a file of someone else.
+fn check_owned(folder: &Path) -> Result<(), String> {
+    // A folder that cannot be read is reported by the code that needs its files.
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    let has = |name: &str, is_ours: &dyn Fn(&str) -> bool| {
+        fs::read_to_string(folder.join(name)).is_ok_and(|text| is_ours(text.trim()))
+    };
+    if has("host-id", &|id| Uuid::parse_str(id).is_ok()) || has("shards", &|text| text.starts_with("layout "))
+    {
+        return Ok(());
+    }
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    // File systems have a folder of lost files.
+    match names.filter(|name| !is_own(name) && name != "lost+found").min() {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "the data folder {} has files of others ({name}), and no server has run in it: choose a new or empty \
+             folder with --data-dir.",
+            folder.display()
+        )),
+    }
+}
+
+/// Makes `folder`, and the files and folders that a server has created in it, private to their
+/// user. Follows no links below it. Returns a warning that names the first entry whose permissions
+/// cannot be changed.
 pub(crate) fn make_private(folder: &Path) -> Option<String> {
+    let data_folder = folder;
     // The data folder itself may be a link.
     let mut failed = set_mode(folder, FOLDER_MODE).err().map(|error| (folder.to_owned(), error));
     let mut folders = vec![folder.to_owned()];
@@ -29,6 +80,10 @@ pub(crate) fn make_private(folder: &Path) -> Option<String> {
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         for entry in entries.flatten() {
             let Ok(kind) = entry.file_type() else { continue };
+            // Others may have put a key or a note beside the server's files.
+            if folder == data_folder && !is_own(&entry.file_name().to_string_lossy()) {
+                continue;
+            }
             let mode = match kind {
                 kind if kind.is_dir() => FOLDER_MODE,
                 kind if kind.is_file() => FILE_MODE,
@@ -85,11 +140,13 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Creates the folder if it is missing, and tests that it can be written to.
+/// Creates the folder if it is missing, and tests that it can be written to. Touches no folder
+/// with files of others in which no server has run.
 ///
 /// # Errors
 /// One sentence with the remedy. A full disk is no error if a server has run in the folder.
 pub(crate) fn prepare(folder: &Path) -> Result<Prepared, String> {
+    check_owned(folder)?;
     let refused = |error: std::io::Error| {
         let what = match error.kind() {
             _ if is_full(&error) => "free some space on its disk, or choose another",
@@ -282,10 +339,11 @@ mod tests {
     #[test]
     fn permissions_of_other_users_are_removed() {
         let folder = prepared("private");
-        let inner = folder.join("inner");
+        let inner = folder.join("shard-0000");
         fs::create_dir_all(&inner).expect("made");
         let (file, outside) = (inner.join("a-file"), folder.with_extension("outside"));
-        for path in [&file, &outside] {
+        let certificate = folder.join("certificate.pem");
+        for path in [&file, &outside, &certificate] {
             fs::write(path, "x").expect("written");
             set_mode(path, 0o644).expect("set");
         }
@@ -296,7 +354,46 @@ mod tests {
         assert_eq!(make_private(&folder), None);
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!([mode(&folder), mode(&inner), mode(&file), mode(&outside)], [0o700, 0o700, 0o600, 0o644]);
+        assert_eq!(mode(&certificate), 0o644, "a file of someone else");
         fs::remove_file(&outside).expect("removed");
+    }
+
+    /// A slip of the hand: `--data-dir /etc`.
+    #[test]
+    fn folder_of_others_is_refused_and_stays_as_it_is() {
+        let folder = Folder::new("others");
+        let inner = folder.join("ssl");
+        fs::create_dir_all(&inner).expect("made");
+        let file = inner.join("a-file");
+        for path in [&file, &folder.join("hosts"), &folder.join("marks")] {
+            fs::write(path, "x").expect("written");
+            set_mode(path, 0o644).expect("set");
+        }
+        set_mode(&folder, 0o755).expect("set");
+        let text = prepare(&folder).expect_err("refused");
+        assert!(text.contains("has files of others (hosts)") && text.contains("--data-dir"), "{text}");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!([mode(&folder), mode(&file)], [0o755, 0o644]);
+        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 3);
+    }
+
+    #[test]
+    fn folders_of_servers_are_accepted() {
+        let folder = Folder::new("servers");
+        let accepts = || prepare(&folder) == Ok(Prepared::Writable);
+        fs::create_dir_all(folder.join("lost+found")).expect("made");
+        assert!(accepts(), "the root of a file system");
+        for name in ["LOCK", "shard-0003.2", "shards.1", "host-id.tmp", ".probe-77", "marks", "aside"] {
+            fs::write(folder.join(name), "x").expect("written");
+        }
+        assert!(accepts(), "a first start was interrupted");
+        fs::write(folder.join("notes"), "x").expect("written");
+        assert!(!accepts());
+        host_id(&folder).expect("made");
+        assert!(accepts(), "a server has run here");
+        fs::remove_file(folder.join("host-id")).expect("removed");
+        fs::write(folder.join("shards"), "layout 2\nshards 1\n").expect("written");
+        assert!(accepts(), "a snapshot");
     }
 
     #[test]
