@@ -16,7 +16,7 @@ use crate::pending::{PendingResult, Step, Wait};
 use crate::request::{CqlRequest, PendingAnswer, detached, own_body};
 use crate::session::Session;
 use crate::slots::take_slot;
-use crate::statement::{INLINE_TEXT_BYTES, Kind, Parsed, Statement, Timeout, Work};
+use crate::statement::{INLINE_TEXT_BYTES, Kind, Parsed, RunsIn, Statement, Timeout, Work};
 use crate::values::{BoundValues, check_count, value};
 
 /// Work units of one statement of a batch: the cache lookup, its rights and its values.
@@ -162,7 +162,7 @@ fn add_part<'a>(
     statement: &Statement,
 ) -> Result<(), Failure> {
     let refused = |error: Error| request.failure(error);
-    if statement.timeout != Timeout::Unspecified || statement.level.is_some() {
+    if statement.timeout != Timeout::Unspecified || matches!(statement.level, RunsIn::Named(_)) {
         return Err(refused(Error::Invalid(PER_STATEMENT_OPTION.to_owned())));
     }
     authorize(session, statement).map_err(refused)?;

@@ -17,19 +17,25 @@ use crate::pending::{PendingResult, Step, Wait};
 use crate::request::{CqlRequest, PendingAnswer, Times, detached, own_body};
 use crate::session::Session;
 use crate::slots::{needs_slot, take_slot};
-use crate::statement::{Kind, Statement, Timeout, Work};
+use crate::statement::{Kind, RunsIn, Statement, Timeout, Work};
 use crate::values::{bound_timeout, bound_values};
 
-/// Runs a decoded statement. Its text may specify another level than the session's.
+/// Runs a decoded statement. It may be for another level than the session's.
 pub(crate) fn execute_in_level(
     session: &Rc<Session>,
     envelope: &Envelope,
     params: &QueryParams<'_>,
     mut request: CqlRequest,
 ) -> Step {
-    let Some(name) = &request.statement().level else { return execute(session, envelope, params, request) };
-    let login = session.login().expect("requests come after authentication");
-    match session.core.access.effective_using(&login, name) {
+    let effective = match &request.statement().level {
+        RunsIn::Session => return execute(session, envelope, params, request),
+        RunsIn::Driver => Ok(session.core.access.handshake()),
+        RunsIn::Named(name) => {
+            let login = session.login().expect("requests come after authentication");
+            session.core.access.effective_using(&login, name)
+        }
+    };
+    match effective {
         Ok(effective) if effective.group() == lanes::current_group() => {
             execute(session, envelope, params, request)
         }
@@ -145,7 +151,12 @@ fn begin(session: &Session, params: &QueryParams<'_>, request: &mut CqlRequest) 
         Timeout::Bound(marker) => bound_timeout(params, statement, marker)?,
     };
     let config = &session.core.shared.config;
-    let limit = specified.unwrap_or_else(|| session.time_limit(&request.effective));
+    let limit = match (specified, &statement.work) {
+        (Some(limit), _) => limit,
+        // Drivers choose the keyspace when they connect.
+        (None, Work::Use(_)) => config.request_timeout,
+        (None, _) => session.time_limit(&request.effective),
+    };
     request.limit = limit.min(config.statement_timeout_max);
     check_age(request)
 }

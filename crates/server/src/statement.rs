@@ -63,6 +63,35 @@ pub(crate) enum Timeout {
     Bound(u16),
 }
 
+/// Level in which a statement runs.
+#[derive(Debug)]
+pub(crate) enum RunsIn {
+    /// That of its session.
+    Session,
+    /// The level `driver`: drivers read these tables whenever they connect. A user whose level has
+    /// a time limit of a millisecond could not connect otherwise.
+    Driver,
+    /// The level specified with `USING SERVICE LEVEL`.
+    Named(String),
+}
+
+impl RunsIn {
+    fn of(kind: Kind, work: &Work, specified: Option<&String>) -> RunsIn {
+        let of_driver = |target: &engine::Target| match &*target.keyspace {
+            "system_schema" | "system_virtual_schema" => true,
+            "system" => matches!(target.table.as_deref(), Some("local" | "peers" | "peers_v2")),
+            _ => false,
+        };
+        match (specified, work) {
+            (Some(level), _) => RunsIn::Named(level.clone()),
+            (None, Work::Engine(plan)) if kind == Kind::Read && plan.targets().iter().all(of_driver) => {
+                RunsIn::Driver
+            }
+            _ => RunsIn::Session,
+        }
+    }
+}
+
 /// A statement that is ready to run.
 pub(crate) struct Statement {
     pub(crate) id: Id,
@@ -72,8 +101,7 @@ pub(crate) struct Statement {
     pub(crate) work: Work,
     pub(crate) kind: Kind,
     pub(crate) timeout: Timeout,
-    /// Level specified with `USING SERVICE LEVEL`.
-    pub(crate) level: Option<String>,
+    pub(crate) level: RunsIn,
     /// Encoded columns, by protocol version.
     encoded: [OnceCell<Encoded>; 2],
     /// True if the result columns have changed since the statement was first prepared on this core.
@@ -302,7 +330,7 @@ impl Statement {
         let Bound { tree, work, .. } = bound;
         let (kind, using) = kind_of(&tree);
         let timeout = using.map_or(Ok(Timeout::Unspecified), timeout)?;
-        let level = using.and_then(|using| using.service_level.clone());
+        let level = RunsIn::of(kind, &work, using.and_then(|using| using.service_level.as_ref()));
         Ok(Statement {
             id,
             text,
@@ -376,7 +404,7 @@ impl Statement {
             work: Work::Use("ks".to_owned()),
             kind: Kind::Other,
             timeout: Timeout::Unspecified,
-            level: None,
+            level: RunsIn::Session,
             tree,
             encoded: Default::default(),
             result_changed: false,
