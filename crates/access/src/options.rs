@@ -7,7 +7,10 @@ use cql::ast::OptionValue;
 use engine::Error;
 use schema::CqlType;
 use units::{bytes_text, parse_percent, percent_text};
-use workload::{Action, Effective, LevelSpec, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QueryLimit, WorkloadType};
+use workload::{
+    Action, Effective, LevelSpec, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QueryLimit, SHARES_DEFAULT,
+    WorkloadType,
+};
 
 /// An option.
 pub(crate) struct LevelOption {
@@ -460,7 +463,7 @@ fn set_workload_type(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Er
 }
 
 fn set_shares(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
-    spec.shares = shares("SHARES", value)?.ok_or_else(|| not_shares("SHARES", value))?;
+    spec.shares = shares("SHARES", value)?.unwrap_or(SHARES_DEFAULT);
     Ok(())
 }
 
@@ -540,6 +543,24 @@ mod tests {
     }
 
     #[test]
+    fn null_restores_the_default_of_each_option() {
+        let given = "shares = 7 AND shares_min = 1 AND shares_max = 900 AND timeout = 1s AND workload_type = 'batch' \
+                     AND cpu_min = '1%' AND cpu_limit = '9%' AND io_limit = '1MB/s' AND max_concurrency = 3 AND \
+                     max_queue_size = 5 AND queue_timeout = 1s AND memory_min = '1%' AND memory_limit = '2%' AND \
+                     memory_overcommit = false AND spill = false AND query_limit = {'rows': 9} AND latency_target = \
+                     'p99 < 5ms'";
+        let statement = cql::parse(&format!("CREATE SERVICE LEVEL x WITH {given}")).expect("parses");
+        let cql::Statement::CreateServiceLevel(create) = statement else { panic!("{given}") };
+        let (mut spec, fresh) = (LevelSpec::new("x"), LevelSpec::new("x"));
+        set_all(&mut spec, &create.options).expect("valid");
+        for option in &OPTIONS {
+            assert_ne!((option.get)(&spec), (option.get)(&fresh), "{} is given", option.name);
+            (option.set)(&mut spec, &OptionValue::Null).expect(option.name);
+            assert_eq!((option.get)(&spec), (option.get)(&fresh), "{}", option.name);
+        }
+    }
+
+    #[test]
     fn values_out_of_bounds_return_the_documented_message() {
         let shares = |given: &str| format!("'SHARES' can only take values of 1-1000 (given {given})");
         check("shares = 1", Ok("1 None None None"));
@@ -548,7 +569,7 @@ mod tests {
         check("shares = 1001", Err(&shares("1001")));
         check("shares = -5", Err(&shares("-5")));
         check("shares = 10.5", Err(&shares("10.5")));
-        check("shares = null", Err(&shares("null")));
+        check("shares = null", Ok("1000 None None None"));
         check("timeout = 50ms", Ok("1000 Some(50) None None"));
         check("timeout = 1m30s", Ok("1000 Some(90000) None None"));
         check("timeout = '50ms'", Ok("1000 Some(50) None None"));

@@ -46,7 +46,7 @@ pub use memory::{
 pub use query_limit::{Action, Exceeded, QueryLimit};
 pub use refusal::{Refusal, RefusalReason};
 pub use slots::{Arrival, Occupancy, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
-pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, LevelSpec, WorkloadType};
+pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, LevelSpec, SHARES_DEFAULT, WorkloadType};
 pub use usage::LevelUsage;
 pub use wait_queue::{Overloaded, SlotRequest, Ticket, Waiting, admit, enter};
 pub use watch::{Progress, Watch};

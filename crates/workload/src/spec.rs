@@ -9,6 +9,9 @@ use sched::Class;
 
 use crate::{MemoryLimits, QueryLimit, SlotLimits};
 
+/// Shares of a level that specifies none.
+pub const SHARES_DEFAULT: u16 = 1000;
+
 /// Name of the level of roles without any other.
 pub const DEFAULT_LEVEL: &str = "default";
 /// Name of the level of handshakes, authentication and the internal queries of drivers.
@@ -94,7 +97,7 @@ impl LevelSpec {
     pub fn new(name: &str) -> LevelSpec {
         LevelSpec {
             name: name.into(),
-            shares: 1000,
+            shares: SHARES_DEFAULT,
             timeout: None,
             workload_type: None,
             cpu_min_ppm: 0,
