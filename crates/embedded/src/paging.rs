@@ -2,7 +2,8 @@
 //! Format, big-endian:
 //!
 //! ```text
-//! version u8 = 2 │ rows left under LIMIT u32 │ rows taken of the partition u32 │ token i64
+//! version u8 = 3 │ rows left under LIMIT u32 │ rows taken of the partition u32 │ token i64
+//! rows read by earlier pages u64 │ their bytes u64
 //! flags u8 (1: inside the partition) │ key length u32 │ key │ clustering length u32 │ clustering
 //! ```
 
@@ -18,6 +19,9 @@ pub(crate) struct Position {
     pub(crate) of_partition: u32,
     /// Token of the partition.
     pub(crate) token: i64,
+    /// Rows that the pages so far have read, and their bytes.
+    pub(crate) rows_read: u64,
+    pub(crate) bytes_read: u64,
     /// Key of the partition. `None`: the start.
     pub(crate) key: Option<Bytes>,
     /// Clustering key of the last row taken. `None`: the partition is finished.
@@ -32,10 +36,12 @@ impl Position {
 
     /// Encodes the position.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![2];
+        let mut out = vec![3];
         out.extend(self.left.to_be_bytes());
         out.extend(self.of_partition.to_be_bytes());
         out.extend(self.token.to_be_bytes());
+        out.extend(self.rows_read.to_be_bytes());
+        out.extend(self.bytes_read.to_be_bytes());
         out.push(u8::from(self.key.is_some()) | u8::from(self.row.is_some()) << 1);
         for part in [&self.key, &self.row] {
             let part = part.as_deref().unwrap_or_default();
@@ -50,18 +56,25 @@ impl Position {
         Position::parse(bytes).ok_or_else(|| Error::Invalid("Invalid value for the paging state".into()))
     }
 
+    /// Returns the rows that the pages so far have read, and their bytes.
+    pub(crate) fn read_before(bytes: &[u8]) -> Result<(u64, u64), Error> {
+        Position::decode(bytes).map(|position| (position.rows_read, position.bytes_read))
+    }
+
     fn parse(mut bytes: &[u8]) -> Option<Position> {
         let mut take = |n: usize| {
             let (head, tail) = bytes.split_at_checked(n)?;
             bytes = tail;
             Some(head)
         };
-        if take(1)? != [2] {
+        if take(1)? != [3] {
             return None;
         }
         let left = u32::from_be_bytes(take(4)?.try_into().ok()?);
         let of_partition = u32::from_be_bytes(take(4)?.try_into().ok()?);
         let token = i64::from_be_bytes(take(8)?.try_into().ok()?);
+        let rows_read = u64::from_be_bytes(take(8)?.try_into().ok()?);
+        let bytes_read = u64::from_be_bytes(take(8)?.try_into().ok()?);
         let flags = take(1)?[0];
         let mut part = || {
             let len = u32::from_be_bytes(take(4)?.try_into().ok()?) as usize;
@@ -72,6 +85,8 @@ impl Position {
             left,
             of_partition,
             token,
+            rows_read,
+            bytes_read,
             key: (flags & 1 != 0).then_some(key),
             row: (flags & 2 != 0).then_some(row),
         };
@@ -89,6 +104,8 @@ mod tests {
             left: 7,
             of_partition: 2,
             token: -5,
+            rows_read: 1 << 40,
+            bytes_read: 9,
             key: Some(Bytes::from_static(b"key")),
             row: Some(Bytes::new()),
         };

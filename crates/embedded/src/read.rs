@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Guardrail, Guardrails, ROW_BYTES_MAX, Rows};
+use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Guardrail, Guardrails, ROW_BYTES_MAX, Reads, Rows};
 use schema::{ColumnKind, TableDef};
 use storage::{PartitionView, ScanPiece, Shard, StoredRow, TableId};
 
@@ -51,6 +51,8 @@ pub(crate) struct Slice {
     pub(crate) now_s: u32,
     /// Blocks that are not in the cache are read without inserting them.
     pub(crate) bypass_cache: bool,
+    /// Count of the rows that it reads.
+    pub(crate) reads: Arc<Reads>,
 }
 
 /// Progress of a read.
@@ -70,6 +72,8 @@ pub(crate) struct Chunk {
     pub(crate) ends: Ends,
     /// Dead rows and partitions skipped for this page, or for this part of a scan.
     pub(crate) dead: u64,
+    /// Rows looked at that are not in the count of the statement yet, and their bytes.
+    looked_at: (u64, u64),
     /// Clustering key of each row and the end of its cells, if a merge needs them.
     pub(crate) places: Option<Vec<(Bytes, usize)>>,
     pub(crate) grants: Grants,
@@ -168,6 +172,7 @@ impl Chunk {
             bytes_max,
             ends,
             dead: 0,
+            looked_at: (0, 0),
             places: None,
             grants: Grants::of(None),
             guardrails: None,
@@ -400,9 +405,23 @@ impl Slice {
         left
     }
 
-    /// Adds rows to the chunk. Returns `Some` at the end of the partition: true if it was read to
-    /// its end.
+    /// Adds rows to the chunk, and counts them. Returns `Some` at the end of the partition: true if
+    /// it was read to its end.
     async fn rows(
+        &self,
+        place: (i64, &[u8]),
+        view: &PartitionView,
+        rows: storage::Rows<'_>,
+        found: &mut bool,
+        chunk: &mut Chunk,
+    ) -> Result<Option<bool>, Error> {
+        let added = self.add_rows(place, view, rows, found, chunk).await;
+        let (rows, bytes) = std::mem::take(&mut chunk.looked_at);
+        self.reads.add(rows, bytes);
+        added
+    }
+
+    async fn add_rows(
         &self,
         (token, key): (i64, &[u8]),
         view: &PartitionView,
@@ -502,7 +521,9 @@ impl Slice {
         chunk: &mut Chunk,
         is_heavy: bool,
     ) -> Result<Shown, Error> {
+        chunk.looked_at.0 += 1;
         let Some(row) = row.open() else { return Ok(Shown::Dead) };
+        chunk.looked_at.1 += row.bytes() as u64;
         let (row, view) = (Some(&row), Some(view));
         let source = Source { def: &self.def, token, key, row, view, now_s: self.now_s };
         if !source.exists() {

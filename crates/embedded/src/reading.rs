@@ -11,7 +11,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cql::ast::CompareOp;
 use engine::{
-    AnswerGrant, AnswerMemory, Error, Execution, Guardrail, Outcome, PAGE_BYTES_MAX, Request, Rows, Value,
+    AnswerGrant, AnswerMemory, Error, Execution, Guardrail, Outcome, PAGE_BYTES_MAX, Reads, Request, Rows,
+    Value,
 };
 use storage::SLICE_BYTES;
 
@@ -51,19 +52,28 @@ impl Embedded {
             Ok(combinations) => combinations,
             Err(error) => return Execution::Ready(Err(error)),
         };
+        let reads = match request.paging_state.map(Position::read_before).transpose() {
+            Ok(before) => {
+                Arc::new(before.map_or_else(Reads::default, |(rows, bytes)| Reads::after(rows, bytes)))
+            }
+            Err(error) => return Execution::Ready(Err(error)),
+        };
         if combinations > COMBINATIONS_AT_ONCE || plan.is_large(request.values) {
-            let (engine, plan) = (self.rc(), plan.clone());
+            let (engine, plan, counted) = (self.rc(), plan.clone(), reads.clone());
             let request = OwnedRequest::of(request, OwnedValues::of(request));
             let bytes = bytes_in_hand(&plan);
             let later = Box::pin(async move {
-                let bind = async move { Reading::of(&plan, &request.borrowed(&request.values.all()), now_s) };
+                let reads = counted.clone();
+                let bind =
+                    async move { Reading::of(&plan, &request.borrowed(&request.values.all()), now_s, reads) };
                 heavy(bind).await?.run(engine).await
             });
-            return Execution::Reading { later, bytes };
+            return Execution::Reading { later, bytes, reads };
         }
-        match Reading::of(plan, request, now_s) {
+        match Reading::of(plan, request, now_s, reads.clone()) {
             Ok(reading) => {
-                Execution::Reading { later: Box::pin(reading.run(self.rc())), bytes: bytes_in_hand(plan) }
+                let bytes = bytes_in_hand(plan);
+                Execution::Reading { later: Box::pin(reading.run(self.rc())), bytes, reads }
             }
             Err(error) => Execution::Ready(Err(error)),
         }
@@ -140,7 +150,12 @@ struct Reading {
 
 impl Reading {
     /// Binds the values of a request.
-    fn of(plan: &Arc<SelectPlan>, request: &Request<'_>, now_s: u32) -> Result<Reading, Error> {
+    fn of(
+        plan: &Arc<SelectPlan>,
+        request: &Request<'_>,
+        now_s: u32,
+        reads: Arc<Reads>,
+    ) -> Result<Reading, Error> {
         let values = request.values;
         let whole = plan.restrictions.clustering.is_empty() && plan.restrictions.range.is_empty();
         let ranges = match plan.restrictions.partition.is_empty() {
@@ -171,6 +186,7 @@ impl Reading {
             per_partition,
             now_s,
             bypass_cache: plan.bypass_cache,
+            reads,
         };
         let tokens = tokens(&plan.restrictions.tokens, values)?;
         let keys = match plan.restrictions.partition.is_empty() {
@@ -251,6 +267,8 @@ impl Reading {
         let left = self.position.left.saturating_sub(chunk.rows.count);
         if let Some(mut next) = next.filter(|_| left > 0) {
             next.left = if self.position.left == u32::MAX { u32::MAX } else { left };
+            let reads = &self.scan.slice.reads;
+            (next.rows_read, next.bytes_read) = (reads.rows(), reads.bytes());
             chunk.rows.paging_state = Some(next.encode());
         }
         Ok(Outcome::Rows(chunk.rows))

@@ -46,6 +46,9 @@ struct PartitionRows {
     /// True if the portion has all of its rows. Otherwise this value only marks the position of the
     /// partition.
     whole: bool,
+    /// Rows looked at for them, and their bytes. They count when the rows are taken: others are
+    /// read again.
+    looked_at: (u64, u64),
 }
 
 /// Rows that one core has read at a time.
@@ -108,6 +111,7 @@ impl Scan {
                 chunk.rows.cells.extend_from(&source.portion.cells, from..piece.end);
                 chunk.rows.count += piece.rows;
                 chunk.left -= piece.rows;
+                self.slice.reads.add(piece.looked_at.0, piece.looked_at.1);
                 chunk.bound()?;
                 reached = Position::after(piece.token, piece.key);
                 continue;
@@ -169,6 +173,7 @@ impl Scan {
         let mut partitions = VecDeque::new();
         let table = TableId(self.slice.def.data_id().as_u128());
         let after = start.key.clone().map(|key| (start.token, key));
+        let slice = Slice { reads: Arc::default(), ..self.slice.clone() };
         let mut scan = shard.scan(table, self.tokens.clone(), after, self.slice.now_s);
         let mut next = start;
         for _ in 0..PORTION_PARTITIONS_MAX {
@@ -185,7 +190,7 @@ impl Scan {
                 if lanes::spend(PARTITION_UNITS + merged) {
                     lanes::yield_now().await;
                 }
-                if let Some(whole) = self.slice.piece(&piece, &mut partition, &mut chunk).await? {
+                if let Some(whole) = slice.piece(&piece, &mut partition, &mut chunk).await? {
                     scan.skip_rest();
                     break (piece.token, piece.key, whole);
                 }
@@ -195,9 +200,13 @@ impl Scan {
                 chunk.rows.cells.truncate(cells);
             }
             let (rows, end) = (chunk.rows.count - rows, chunk.rows.cells.len());
+            let looked_at = slice.reads.take();
+            if rows == 0 && whole {
+                self.slice.reads.add(looked_at.0, looked_at.1);
+            }
             // A first row that did not fit marks its partition.
             if rows > 0 || !whole && partitions.is_empty() {
-                partitions.push_back(PartitionRows { token, key: key.clone(), rows, end, whole });
+                partitions.push_back(PartitionRows { token, key: key.clone(), rows, end, whole, looked_at });
             }
             if !whole {
                 break;

@@ -31,6 +31,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 pub use cells::Cells;
@@ -220,7 +221,49 @@ pub enum Execution {
         later: Later,
         /// Most bytes of rows in hand.
         bytes: usize,
+        /// What it has read so far.
+        reads: Arc<Reads>,
     },
+}
+
+/// Rows that a statement has read so far on all cores, whether they are part of its answer or not.
+/// The pages of a statement are counted together.
+#[derive(Debug, Default)]
+pub struct Reads {
+    rows: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Reads {
+    /// Creates the count of a statement whose earlier pages have read so much.
+    #[must_use]
+    pub fn after(rows: u64, bytes: u64) -> Reads {
+        Reads { rows: AtomicU64::new(rows), bytes: AtomicU64::new(bytes) }
+    }
+
+    /// Adds rows that were read.
+    pub fn add(&self, rows: u64, bytes: u64) {
+        self.rows.fetch_add(rows, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Returns the rows and bytes so far, and counts from zero again.
+    #[must_use]
+    pub fn take(&self) -> (u64, u64) {
+        (self.rows.swap(0, Relaxed), self.bytes.swap(0, Relaxed))
+    }
+
+    /// Returns the number of rows.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows.load(Relaxed)
+    }
+
+    /// Returns the bytes of the rows.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
 }
 
 /// Result of an [`Execution`] that comes later.

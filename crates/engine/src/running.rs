@@ -40,7 +40,9 @@ pub struct RunningStatement {
     pub elapsed_us: u64,
     /// Kind and tables of the statement.
     pub statement: String,
-    /// Progress. `None`: statements of this kind do not report it.
+    /// Rows that it has read so far. `None`: statements of this kind do not report it.
+    pub rows_read: Option<u64>,
+    /// Progress of a query. `None`: statements of this kind do not report it.
     pub progress: Option<Progress>,
 }
 
@@ -51,8 +53,6 @@ pub struct Progress {
     pub memory_bytes: u64,
     /// Bytes spilled to disk so far.
     pub spilled_bytes: u64,
-    /// Rows returned by its scans so far.
-    pub rows_read: u64,
     /// Estimate of the rows that its scans return in total.
     pub rows_expected: u64,
 }
@@ -107,7 +107,7 @@ impl RunningStatement {
             text(&self.statement),
             progress(|it| it.memory_bytes),
             progress(|it| it.spilled_bytes),
-            progress(|it| it.rows_read),
+            self.rows_read.and_then(number),
             progress(|it| it.rows_expected),
         ]
     }

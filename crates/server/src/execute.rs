@@ -110,8 +110,8 @@ pub(crate) fn execute(
                     return answered(session, request, result);
                 }
                 Execution::Written(write) => Wait::Ack(write),
-                Execution::Reading { later, bytes } => {
-                    Wait::Result(PendingResult::of_read(session, later, bytes, page_bytes))
+                Execution::Reading { later, bytes, reads } => {
+                    Wait::Result(PendingResult::of_read(session, later, bytes, page_bytes).counted(reads))
                 }
                 Execution::Pending(later) if request.kind() == Kind::Read => {
                     Wait::Result(PendingResult::of_read(session, later, 0, page_bytes))

@@ -6,9 +6,10 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use engine::Later;
+use engine::{Later, Reads};
 use lanes::CatchPanic;
 use workload::Waiting;
 
@@ -47,12 +48,13 @@ pub(crate) enum Wait {
 pub(crate) struct PendingResult {
     gate: Option<Gate>,
     later: CatchPanic<Later>,
+    reads: Option<Arc<Reads>>,
 }
 
 impl PendingResult {
     /// Creates the pending result of a call that returns few rows or none.
     pub(crate) fn of(later: Later) -> PendingResult {
-        PendingResult { gate: None, later: lanes::catch_panic(later) }
+        PendingResult { gate: None, later: lanes::catch_panic(later), reads: None }
     }
 
     /// Creates the pending result of a read with pages of at most `page_bytes`, which holds up to
@@ -67,6 +69,16 @@ impl PendingResult {
             gate: Some(Gate::new(session.clone(), bytes, page_bytes)),
             ..PendingResult::of(later)
         }
+    }
+
+    /// Adds the count of the rows that it reads.
+    pub(crate) fn counted(self, reads: Arc<Reads>) -> PendingResult {
+        PendingResult { reads: Some(reads), ..self }
+    }
+
+    /// Returns the count of the rows that it reads. `None`: it reads few.
+    pub(crate) fn reads(&self) -> Option<&Arc<Reads>> {
+        self.reads.as_ref()
     }
 }
 

@@ -110,6 +110,7 @@ pub(crate) fn run_long(session: &Rc<Session>, frame: Frame, mut request: CqlRequ
         effective: request.effective.clone(),
         since_ns: request.times.arrived_ns,
         waits: false,
+        reads: None,
     };
     let key = session.cancellable_tasks.borrow_mut().reserve();
     session.begin();
@@ -217,6 +218,7 @@ fn run_with_slot(session: &Rc<Session>, waiting: Waiting, envelope: Envelope, mu
         effective: request.effective.clone(),
         since_ns: request.times.arrived_ns,
         waits: true,
+        reads: None,
     };
     let key = session.cancellable_tasks.borrow_mut().reserve();
     session.begin();
@@ -254,6 +256,7 @@ fn answer_later(session: &Rc<Session>, mut pending: PendingAnswer, mut later: Pe
         effective: request.effective.clone(),
         since_ns: request.times.began_ns,
         waits: false,
+        reads: later.reads().cloned(),
     };
     let work = async move {
         let watch = pending.request.watch().filter(|_| is_read);

@@ -113,6 +113,7 @@ fn table(sessions: Weak<Sessions>) -> VirtualTable {
                 state: if running.waits { StatementState::Queued } else { StatementState::Running },
                 elapsed_us: now_ns.saturating_sub(running.since_ns) / 1000,
                 statement: description(running),
+                rows_read: running.reads.as_ref().map(|reads| reads.rows()),
                 progress: None,
             };
             session.cancellable_tasks.borrow().running().map(one).collect::<Vec<_>>()

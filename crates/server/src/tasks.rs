@@ -2,7 +2,9 @@
 //! being opened, and requests that wait for a slot.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
+use engine::Reads;
 use workload::Effective;
 
 use crate::statement::Statement;
@@ -15,6 +17,8 @@ pub(crate) struct Running {
     pub(crate) since_ns: u64,
     /// True if the statement waits for a slot.
     pub(crate) waits: bool,
+    /// Count of the rows that it reads.
+    pub(crate) reads: Option<Arc<Reads>>,
 }
 
 impl Running {

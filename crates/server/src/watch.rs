@@ -1,5 +1,5 @@
-//! Enforcement of a level's `query_limit` for CQL reads: their running time, and the size of their
-//! pages.
+//! Enforcement of a level's `query_limit` for CQL reads: their running time, and the rows that they
+//! read, over all pages. Of a read by its full key, the answer counts.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::logging::Level;
 use crate::pending::PendingResult;
 use crate::session::Session;
 
-/// Interval of checks for the overload of the server.
-const OVERLOAD_EVERY: Duration = Duration::from_millis(100);
+/// Interval of checks of the rows that a statement has read, and for the overload of the server.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// Waits for a read for at most `limit` and enforces the level's limits. The read's own task
 /// must await it, because that task may have to continue in another level.
@@ -27,7 +27,7 @@ pub(crate) async fn watched(
         let left = limit.saturating_sub(elapsed());
         // Until its time limit, the limit of its level, or the next check for overload.
         let level_left = watch.elapsed_max().map(|longest| longest.saturating_sub(elapsed()));
-        let check = watch.heeds_overload().then_some(OVERLOAD_EVERY);
+        let check = (watch.heeds_overload() || watch.limits_reads()).then_some(CHECK_EVERY);
         let next = [Some(left), level_left, check].into_iter().flatten().min().unwrap_or(left);
         if watch.is_suspended() && next < left {
             lanes::time::sleep(next).await;
@@ -38,7 +38,8 @@ pub(crate) async fn watched(
                 Err(_) => {}
             }
         }
-        let progress = Progress { elapsed: elapsed(), ..Progress::default() };
+        let (rows, bytes) = later.reads().map_or((0, 0), |reads| (reads.rows(), reads.bytes()));
+        let progress = Progress { elapsed: elapsed(), rows, bytes, memory: 0 };
         if let Some(exceeded) = watch.check(progress)
             && let Err(error) = act(session, exceeded).await
         {
@@ -46,7 +47,10 @@ pub(crate) async fn watched(
         }
     };
     let Ok(Outcome::Rows(rows)) = &result else { return Ok(result) };
-    let (rows, bytes) = (rows.count.into(), rows.cells.len() as u64);
+    let (rows, bytes) = match later.reads() {
+        Some(reads) => (reads.rows(), reads.bytes()),
+        None => (rows.count.into(), rows.cells.len() as u64),
+    };
     if let Some(exceeded) = watch.check(Progress { elapsed: elapsed(), rows, bytes, memory: 0 })
         && let Err(error) = act(session, exceeded).await
     {

@@ -54,6 +54,12 @@ impl Watch {
         self.candidate.is_some()
     }
 
+    /// Returns true if the rows or bytes that the statement reads are limited.
+    #[must_use]
+    pub fn limits_reads(&self) -> bool {
+        !self.reported && (self.limit.rows.is_some() || self.limit.bytes.is_some())
+    }
+
     /// Returns true while the statement must not go on.
     #[must_use]
     pub fn is_suspended(&self) -> bool {

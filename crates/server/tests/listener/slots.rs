@@ -77,7 +77,7 @@ impl Engine for Counting {
         });
         match request.values {
             [] => Execution::Pending(later),
-            _ => Execution::Reading { later, bytes: HELD_BYTES },
+            _ => Execution::Reading { later, bytes: HELD_BYTES, reads: Arc::default() },
         }
     }
     fn execute_batch(
@@ -565,6 +565,51 @@ fn full_queue_and_queue_timeout_reject_the_statement() {
     let batch = "BEGIN BATCH INSERT INTO ks.counted (k, v) VALUES (1, 'a'); APPLY BATCH";
     assert_eq!(first.query(batch), Answer::Void);
     assert!(running.most.load(SeqCst) <= 2);
+}
+
+/// A statement reads more than it answers, and its pages are one statement.
+#[test]
+fn query_limit_counts_what_a_statement_reads_over_all_pages() {
+    let (server, mut admin, _) = start("query_limit = {'rows': 1000}");
+    admin.run("CREATE TABLE ks.wide (k int, c int, v blob, PRIMARY KEY (k, c))");
+    for k in 0..3 {
+        for c in 0..500 {
+            admin.run(&format!("INSERT INTO ks.wide (k, c, v) VALUES ({k}, {c}, 0x{})", "ab".repeat(100)));
+        }
+    }
+    let mut client = server.client(Version::V4, ("few", "pw"));
+    let refused = |answer: Answer, what: &str| {
+        let Answer::Error(error) = answer else { panic!("{what}: {answer:?}") };
+        let expected = format!("The statement went beyond the query_limit of service level 'few': {what}.");
+        assert_eq!(&*error.message, format!("{expected} It was cancelled."));
+    };
+    let is_read = |answer: Answer| assert!(matches!(answer, Answer::Rows { .. }), "{answer:?}");
+    let filtered = "SELECT c FROM ks.wide WHERE v = 0x00 ALLOW FILTERING";
+    for text in ["SELECT count(*) FROM ks.wide", filtered, "SELECT c FROM ks.wide WHERE k IN (0, 1, 2)"] {
+        refused(client.query(text), "rows 1000");
+    }
+    is_read(client.query("SELECT count(*) FROM ks.wide WHERE k = 1"));
+    is_read(client.query("SELECT c FROM ks.wide LIMIT 100"));
+    let mut page = |paging_state: Option<&[u8]>| {
+        let params = QueryParams { page_size: Some(300), paging_state, ..QueryParams::default() };
+        client.ask(&Request::Query(Query { text: "SELECT c FROM ks.wide", params }))
+    };
+    let mut state = None;
+    for _ in 0..2 {
+        let Answer::Rows { rows, paging, .. } = page(state.as_deref()) else { panic!("a page") };
+        assert_eq!(rows.len(), 300);
+        state = paging;
+    }
+    let last = (0..2).map(|_| match page(state.as_deref()) {
+        Answer::Rows { paging, .. } => {
+            state = paging;
+            None
+        }
+        answer => Some(answer),
+    });
+    refused(last.flatten().next().expect("the third or fourth page is refused"), "rows 1000");
+    admin.run("ALTER SERVICE LEVEL few WITH query_limit = {'bytes': '50KB'}");
+    refused(client.query("SELECT count(*) FROM ks.wide"), "bytes 50000");
 }
 
 #[test]

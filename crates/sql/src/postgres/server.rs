@@ -315,7 +315,6 @@ impl Here {
             let progress = query.run.as_ref().map(|run| Progress {
                 memory_bytes: run.memory(),
                 spilled_bytes: run.spilled(),
-                rows_read: run.rows(),
                 rows_expected: run.expected_rows(),
             });
             Some(RunningStatement {
@@ -327,6 +326,7 @@ impl Here {
                 state: query.state,
                 elapsed_us: u64::try_from(query.began.elapsed().as_micros()).unwrap_or(u64::MAX),
                 statement: query.what.clone(),
+                rows_read: query.run.as_ref().map(|run| run.rows()),
                 progress,
             })
         };
