@@ -42,9 +42,9 @@ impl Access {
         )
     }
 
-    /// Runs a statement about roles, grants or levels. `keyspace` is that of the session. The rows of
-    /// an answer are charged to `memory`. When this returns, changes are in the tables and visible
-    /// on all cores.
+    /// Runs a statement about roles, grants or levels. `keyspace` is that of the session. The rows
+    /// of an answer are charged to `memory`. When this returns, changes are in the tables and
+    /// visible on all cores.
     ///
     /// # Errors
     /// Returns the errors of the statement, which then changes nothing. Also returns the errors of

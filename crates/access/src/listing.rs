@@ -1,6 +1,6 @@
 //! LIST statements: roles, users, permissions and service levels as rows. They read the state in
-//! memory only. There may be tens of thousands of roles, each with thousands of grants: the rows are
-//! charged as they grow, and made with yields.
+//! memory only. There may be tens of thousands of roles, each with thousands of grants: the rows
+//! are charged as they grow, and made with yields.
 
 use std::sync::Arc;
 

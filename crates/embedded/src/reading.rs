@@ -94,8 +94,8 @@ impl Embedded {
     }
 }
 
-/// Returns the bytes of rows that a read may hold at a time: a chunk of a partition, the part of the
-/// answer that needs no grant, and for a scan a portion of each core.
+/// Returns the bytes of rows that a read may hold at a time: a chunk of a partition, the part of
+/// the answer that needs no grant, and for a scan a portion of each core.
 fn bytes_in_hand(plan: &SelectPlan) -> usize {
     let portions = if plan.restrictions.partition.is_empty() { lanes::cores() } else { 0 };
     SLICE_BYTES + GRANT_BYTES + portions * PORTION_BYTES_MAX

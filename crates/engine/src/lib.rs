@@ -221,7 +221,7 @@ pub enum Execution {
         later: Later,
         /// Most bytes of rows in hand.
         bytes: usize,
-        /// What it has read so far.
+        /// Rows that it has read so far.
         reads: Arc<Reads>,
     },
 }
@@ -235,7 +235,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Creates the count of a statement whose earlier pages have read so much.
+    /// Creates the count of a statement whose earlier pages have read these rows and bytes.
     #[must_use]
     pub fn after(rows: u64, bytes: u64) -> Reads {
         Reads { rows: AtomicU64::new(rows), bytes: AtomicU64::new(bytes) }

@@ -40,8 +40,8 @@ impl ReadPermits {
         ReadPermits { bytes_max, free_bytes: Cell::new(bytes_max), waiting: RefCell::default() }
     }
 
-    /// Takes a permit of `bytes`, if nobody waits for one. A read of more than all bytes takes them
-    /// all.
+    /// Takes a permit of `bytes`, if no read waits for one. A read of more than all bytes takes
+    /// them all.
     pub(crate) fn try_take(&self, bytes: usize) -> bool {
         let bytes = bytes.min(self.bytes_max);
         let fits = bytes <= self.free_bytes.get() && self.waiting.borrow().turns.is_empty();

@@ -66,7 +66,7 @@ pub(crate) enum Timeout {
 /// Level in which a statement runs.
 #[derive(Debug)]
 pub(crate) enum RunsIn {
-    /// That of its session.
+    /// Level of its session.
     Session,
     /// The level `driver`: drivers read these tables whenever they connect. A user whose level has
     /// a time limit of a millisecond could not connect otherwise.

@@ -161,7 +161,7 @@ fn entitlement_follows_shares_within_bounds() {
     assert_eq!(entitlement(900, 200, claim(0, 100), &two), 200);
     assert_eq!(entitlement(900, 900, claim(400, 100), &two), 400);
     assert_eq!(entitlement(900, 900, claim(0, 100), &[]), 900);
-    // What guarantees take from the parts by shares is taken from all others.
+    // A guarantee beyond its part by shares takes from all others.
     assert_eq!(entitlement(900, 900, claim(0, 100), &[claim(600, 100), claim(0, 100)]), 150);
     assert_eq!(entitlement(900, 900, claim(0, 100), &[claim(600, 100), claim(140, 100)]), 150);
     assert_eq!(entitlement(900, 900, claim(0, 100), &[claim(600, 100), claim(160, 100)]), 140);

@@ -1,5 +1,5 @@
-//! `max_concurrency`, `max_queue_size` and `queue_timeout`, and the bounds of what requests in flight
-//! hold, from a client's view.
+//! `max_concurrency`, `max_queue_size` and `queue_timeout`, and the bounds of what requests in
+//! flight hold, from a client's view.
 
 use std::rc::Rc;
 use std::sync::Arc;
