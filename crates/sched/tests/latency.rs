@@ -201,6 +201,7 @@ fn shares_stay_within_their_bounds() {
                 p99_ns: any(),
                 ended: any(),
                 alone_ns: any(),
+                slot_wait_ns: 0,
                 cpu_wait_ns: any(),
                 disk_wait_ns: any(),
                 others_ppm: any() as u32,
@@ -243,6 +244,9 @@ fn decision_names_its_reason() {
     check(180, idle, 1000, "not limited by the CPU time of other levels");
     let disk = LatencyInput { disk_wait_ns: 2 * MS, ..contended };
     check(180, disk, 1000, "not limited by the CPU time of other levels");
+    let slots = LatencyInput { slot_wait_ns: 2 * MS, ..contended };
+    check(180, slots, 1000, "waits for its own slots (max_concurrency)");
+    check(45, slots, 950, "lowered shares from 1000 to 950");
     let most = LatencyInput { shares_max: 1000, ..contended };
     check(99, most, 1000, "met");
     check(101, most, 1000, "at its upper bound of shares: cannot be met");

@@ -28,6 +28,8 @@ struct Known {
     /// Response times.
     response: Merged,
     queue: (u64, u64),
+    /// Total wait for slots, ns.
+    slot_wait_ns: u64,
     /// CPU time of all levels, ns.
     all_cpu_ns: u64,
 }
@@ -73,6 +75,7 @@ impl Latencies {
                 usage: levels.lanes.usage(level.group()),
                 response: level.response(),
                 queue: (totals.queue.sum_ns, totals.queue.count),
+                slot_wait_ns: level.slot_use().waited_ns,
                 all_cpu_ns,
             }
         };
@@ -104,7 +107,9 @@ impl Latencies {
             .saturating_sub(own_cpu_ns)
             .saturating_mul(1_000_000);
         let capacity_ns = elapsed_ns.saturating_mul(levels.lanes.cores() as u64).max(1);
-        let queue_ns = now.queue.0.saturating_sub(known.queue.0);
+        let slot_wait_ns = now.slot_wait_ns.saturating_sub(known.slot_wait_ns);
+        // The queue delay of a statement includes its wait for a slot.
+        let queue_ns = now.queue.0.saturating_sub(known.queue.0).saturating_sub(slot_wait_ns);
         let disk_queue_ns = now.usage.disk_queue_ns.saturating_sub(known.usage.disk_queue_ns);
         let input = LatencyInput {
             target_ns,
@@ -112,6 +117,7 @@ impl Latencies {
             ended: response.count,
             alone_ns: each(own_cpu_ns.saturating_add(device_ns(&now.usage, &known.usage))),
             cpu_wait_ns: queue_ns / now.queue.1.saturating_sub(known.queue.1).max(1),
+            slot_wait_ns: each(slot_wait_ns),
             disk_wait_ns: each(disk_queue_ns),
             others_ppm: u32::try_from(others_ns / capacity_ns).unwrap_or(u32::MAX),
             shares_min: bounds.shares_min.unwrap_or(spec.shares).into(),

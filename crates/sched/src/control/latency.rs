@@ -4,7 +4,7 @@
 //!    divide only what minimums leave, so no other level loses its `cpu_min`.
 //! 2. *Cause.* More shares shorten only the wait for a core that other levels use. The controller
 //!    reports another cause, and keeps the shares: statements whose work alone exceeds the target,
-//!    a wait for the disk, or a queue of the level's own statements.
+//!    a wait for a slot of the level, or for the disk.
 //! 3. *Step.* The shares grow or fall by a tenth of the relative distance from 90 % of the target,
 //!    by 30 % at most. Under contention a level gives back what it does not need. A level without
 //!    contention keeps its shares: low latency then proves nothing about them.
@@ -48,6 +48,8 @@ pub struct LatencyInput {
     pub alone_ns: u64,
     /// Mean wait of a statement for the core, ns.
     pub cpu_wait_ns: u64,
+    /// Mean wait of a statement for a slot of its level, ns.
+    pub slot_wait_ns: u64,
     /// Mean wait of a statement for the disk, ns.
     pub disk_wait_ns: u64,
     /// Part of the core that other levels used, in millionths.
@@ -81,6 +83,9 @@ pub enum LatencyReason {
     UpperBound,
     /// The work of a statement takes as long as the target.
     WorkAlone,
+    /// Latency is above the target, and statements wait longer for slots of their own level than
+    /// for the core.
+    OwnSlots,
     /// Latency is above the target, and other levels do not cause it by their CPU time.
     NotCpu,
     /// Too few statements ended.
@@ -95,6 +100,7 @@ impl fmt::Display for LatencyReason {
             Self::Lowered { from, to } => write!(f, "lowered shares from {from} to {to}"),
             Self::UpperBound => f.write_str("at its upper bound of shares: cannot be met"),
             Self::WorkAlone => f.write_str("a statement alone takes longer: cannot be met"),
+            Self::OwnSlots => f.write_str("waits for its own slots (max_concurrency)"),
             Self::NotCpu => f.write_str("not limited by the CPU time of other levels"),
             Self::FewStatements => f.write_str("too few statements to measure"),
         }
@@ -132,6 +138,7 @@ impl Latency {
             _ if error_ppm <= MET_WITHIN_PPM => LatencyReason::Met,
             true if !late && (self.shares_milli == most || !contended) => LatencyReason::Met,
             true if input.alone_ns >= input.target_ns => LatencyReason::WorkAlone,
+            true if input.slot_wait_ns > input.cpu_wait_ns => LatencyReason::OwnSlots,
             true if !contended || input.cpu_wait_ns < input.disk_wait_ns => LatencyReason::NotCpu,
             true if self.shares_milli == most => LatencyReason::UpperBound,
             true => {
