@@ -75,6 +75,12 @@ mod tests {
         assert_eq!(process(stat), Some(2.0));
         assert_eq!(machine("cpu  100 200 300 9 9 50 50 70 0 0\ncpu0 1"), Some((7.0, 0.7)));
         assert_eq!(machine("cpu  1 2"), None);
-        assert!(of_process(std::process::id()) >= 0.0);
+        let (own, before) = (std::process::id(), of_process(std::process::id()));
+        let used = (0..100_000_000_u64).any(|n| {
+            std::hint::black_box(n);
+            n % 100_000 == 0 && of_process(own) > before
+        });
+        assert!(used, "the CPU time of this process grows while it computes");
+        assert_eq!(of_process(0), 0.0, "no such process");
     }
 }

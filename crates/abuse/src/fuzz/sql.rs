@@ -154,5 +154,11 @@ mod tests {
     fn statements_depend_on_the_seed_and_are_finite() {
         let text = |seed| statement(&mut Random::new(seed));
         assert!((0..500).all(|seed| text(seed) == text(seed) && text(seed).len() < 1 << 20));
+        let all: std::collections::BTreeSet<String> = (0..500).map(text).collect();
+        assert!(all.len() > 400, "{} different statements", all.len());
+        let begins = |word: &str| all.iter().any(|text| text.starts_with(word));
+        let has = |word: &str| all.iter().any(|text| text.contains(word));
+        assert!(["SELECT", "EXPLAIN", "WITH", "SHOW", "SET", "INSERT", "BEGIN"].into_iter().all(begins));
+        assert!([" JOIN ", " WHERE ", " GROUP BY ", " ORDER BY ", " LIMIT "].into_iter().all(has));
     }
 }

@@ -380,10 +380,16 @@ mod tests {
     }
 
     #[test]
-    fn extreme_numbers_do_not_panic() {
+    fn extreme_numbers_keep_the_cost_in_bounds() {
         let mut cost = Cost::default();
-        for (bytes, used_ns) in [(u64::MAX, (u64::MAX, 0)), (0, (0, 0)), (u64::MAX, (u64::MAX, u64::MAX))] {
-            cost.measure(bytes, used_ns);
-        }
+        let settled = (COST_NS_PER_MIB * 3 + MIB) / 4;
+        assert_eq!(cost.measure(u64::MAX, (u64::MAX, 0)), settled, "a ns for each byte");
+        assert_eq!(cost.measure(0, (0, 0)), settled, "totals that fall measure nothing");
+        assert_eq!(cost.measure(u64::MAX, (u64::MAX, u64::MAX)), settled);
+        let mut slow = Cost::default();
+        assert_eq!(
+            slow.measure(MEASURED_BYTES_MIN, (u64::MAX, 0)),
+            (COST_NS_PER_MIB * 3).div_euclid(4) + (u64::MAX >> 6)
+        );
     }
 }
