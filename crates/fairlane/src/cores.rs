@@ -19,7 +19,7 @@ use workload::Levels;
 
 use crate::folder::{self, Password, Prepared};
 use crate::machine;
-use crate::settings::Settings;
+use crate::settings::{PASSWORD_VARIABLE, Settings};
 
 /// Interval of the checks for idle memtables. One with almost no writes in this time is flushed.
 const IDLE_CHECK: Duration = Duration::from_secs(5);
@@ -143,17 +143,27 @@ impl Cores {
 
     /// Keeps a generated password if it is the administrator's, and removes it otherwise: the
     /// superuser existed before. Returns its file.
+    ///
+    /// # Errors
+    /// One sentence: the file cannot be moved, or the password that the operator gave is not the
+    /// administrator's. Nobody would know which one holds.
     fn keep_password(
         &self,
         folder: &Path,
         user: &str,
         password: &Password,
     ) -> Result<Option<PathBuf>, String> {
-        let Password::Generated(text) = password else { return Ok(None) };
-        let (user, text) = (user.to_owned(), text.clone());
+        let Some(text) = password.text() else { return Ok(None) };
+        let (name, text) = (user.to_owned(), text.to_owned());
         let in_use = self.lanes.block_on(0, Group::CONTROL, move || async move {
-            access().authenticate(&user, &text).await.is_ok()
+            access().authenticate(&name, &text).await.is_ok()
         });
+        if matches!(password, Password::Given(_)) && !in_use {
+            return Err(format!(
+                "{PASSWORD_VARIABLE} is not the password of the role {user}, and sets one only at the first start: \
+                 leave it out, and change the password with ALTER ROLE {user} WITH PASSWORD."
+            ));
+        }
         folder::keep_password(folder, password, in_use)
     }
 

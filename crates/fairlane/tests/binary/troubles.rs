@@ -35,6 +35,21 @@ fn folder_in_use_or_invalid_is_refused() {
     assert_eq!(server.stop().code(), Some(0));
 }
 
+/// The variable sets a password at the first start only.
+#[test]
+fn password_that_is_not_the_present_one_is_refused() {
+    let folder = Folder::new("password");
+    assert_eq!(Server::start(&folder).stop().code(), Some(0));
+    let with = |password: &str| {
+        let mut command = Server::command(&folder);
+        command.env("FAIRLANE_ADMIN_PASSWORD", password);
+        command
+    };
+    refused(&mut with("other"), 1, &["FAIRLANE_ADMIN_PASSWORD", "the role admin", "ALTER ROLE admin"]);
+    assert_eq!(Server::ready(&mut with("secret")).stop().code(), Some(0), "the present one");
+    assert_eq!(Server::ready(&mut Server::command(&folder)).stop().code(), Some(0), "none");
+}
+
 #[test]
 fn port_in_use_or_without_encryption_is_refused() {
     let folder = Folder::new("ports");
@@ -52,8 +67,8 @@ fn port_in_use_or_without_encryption_is_refused() {
     for flag in ["--listen", "--http-listen", "--sql-listen"] {
         refused(Server::command(&folder).args([flag, "0.0.0.0:0"]), 1, &["plain text", "--allow-plaintext"]);
     }
-    // The failed starts closed the folder.
-    assert_eq!(Server::start(&folder).stop().code(), Some(0));
+    // The failed starts closed the folder. The first of them has generated the password.
+    assert_eq!(Server::ready(&mut Server::command(&folder)).stop().code(), Some(0));
 }
 
 #[test]
