@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{AnswerMemory, Error, Execution, Outcome, Request};
+use engine::{AnswerMemory, Error, Execution, Outcome, Request, Rows};
 use storage::{Read, RowView, TableId};
 
 use crate::choice::{Choice, single};
 use crate::heavy_lane::heavy;
 use crate::read::{Chunk, Ends, Grants};
 use crate::row_answer;
-use crate::select::SelectPlan;
+use crate::select::{Projection, SelectPlan};
 use crate::show::Source;
 use crate::slice::{check_key, encode};
 use crate::{Embedded, storage_error};
@@ -111,14 +111,11 @@ fn source_of<'v>(
     source.exists().then_some(source)
 }
 
-fn chunk_of(plan: &SelectPlan) -> Chunk {
-    Chunk::new(plan.rows(), 1, usize::MAX, Ends::Page)
-}
-
 /// Columns that are shown at once, at about 20 ns each.
 const COLUMNS_AT_ONCE: usize = 2_000;
 
-/// Returns the answer, if its row may be shown within a task poll.
+/// Returns the answer, if its row may be shown within a task poll. It needs neither a chunk nor
+/// grants, unlike a large one.
 #[inline]
 fn answer_small(
     plan: &SelectPlan,
@@ -130,11 +127,21 @@ fn answer_small(
     if row.is_some_and(|row| !row.is_small() || plan.columns.len() > COLUMNS_AT_ONCE) {
         return None;
     }
-    let source = source_of(plan, token, key, row, now_s);
-    if source.is_some_and(|source| !row_answer::is_small(&plan.projection, &source)) {
+    let Some(source) = source_of(plan, token, key, row, now_s) else {
+        return Some(Ok(Outcome::Rows(Rows::new(plan.columns.clone()))));
+    };
+    if !row_answer::is_small(&plan.projection, &source) {
         return None;
     }
-    Some(answer_of(plan, source.as_ref(), chunk_of(plan)))
+    let Projection::Rows(shows) = &*plan.projection else { unreachable!("a point read shows its row") };
+    let mut rows = plan.rows();
+    rows.count = 1;
+    if let Err(error) = row_answer::push_small(shows, &source, &mut rows) {
+        return Some(Err(error));
+    }
+    lanes::count_copied(rows.cells.len());
+    plan.measure(&rows);
+    Some(Ok(Outcome::Rows(rows)))
 }
 
 /// Returns the answer with a row of any size. A heavy lane shows a large one.
@@ -150,17 +157,13 @@ async fn answer(
         return answer;
     }
     heavy(async move {
-        let mut chunk = chunk_of(&plan);
+        let mut chunk = Chunk::new(plan.rows(), 1, usize::MAX, Ends::Page);
         chunk.grants = grants;
-        answer_of(&plan, source_of(&plan, token, &key, row.as_ref(), now_s).as_ref(), chunk)
+        if let Some(source) = source_of(&plan, token, &key, row.as_ref(), now_s) {
+            row_answer::add(&plan.projection, &source, &mut chunk)?;
+        }
+        plan.measure(&chunk.rows);
+        Ok(Outcome::Rows(chunk.rows))
     })
     .await
-}
-
-fn answer_of(plan: &SelectPlan, source: Option<&Source<'_>>, mut chunk: Chunk) -> Result<Outcome, Error> {
-    if let Some(source) = source {
-        row_answer::add(&plan.projection, source, &mut chunk)?;
-    }
-    plan.measure(&chunk.rows);
-    Ok(Outcome::Rows(chunk.rows))
 }

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use engine::{Error, ROW_BYTES_MAX};
+use engine::{Error, ROW_BYTES_MAX, Rows};
 
 use crate::read::Chunk;
 use crate::select::Projection;
@@ -28,7 +28,7 @@ const COLUMNS_PER_UNIT: usize = 4;
 #[inline]
 pub(crate) fn is_small(projection: &Projection, source: &Source<'_>) -> bool {
     match projection {
-        Projection::Rows(shows) => shows.bytes_max(source) <= SMALL_BYTES,
+        Projection::Rows(shows) => shows.fits(source, SMALL_BYTES),
         Projection::Count(_) => true,
     }
 }
@@ -52,13 +52,7 @@ fn add_small(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) ->
     match projection {
         Projection::Rows(shows) => {
             chunk.begin_row();
-            let (mut scratch, mut wholes) = (Vec::new(), Wholes::default());
-            for show in shows.iter() {
-                match assembled(show) {
-                    None => chunk.rows.push(source.simple(show, &mut scratch)?),
-                    Some(_) => chunk.rows.push(wholes.value(source, show)?),
-                }
-            }
+            push_small(shows, source, &mut chunk.rows)?;
             chunk.bound()
         }
         Projection::Count(counted) => {
@@ -74,6 +68,35 @@ fn add_small(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) ->
             Ok(())
         }
     }
+}
+
+/// Appends the cells of a row that [`is_small`].
+#[inline]
+pub(crate) fn push_small(shows: &Shows, source: &Source<'_>, rows: &mut Rows) -> Result<(), Error> {
+    if !shows.are_simple() {
+        return push_assembled(shows, source, rows);
+    }
+    let mut scratch = Vec::new();
+    for show in shows.iter() {
+        rows.push(match show {
+            // Most columns, without the way through a result.
+            Show::Regular(id) => source.cell(*id, false).and_then(|cell| cell.value()),
+            show => source.simple(show, &mut scratch)?,
+        });
+    }
+    Ok(())
+}
+
+/// Appends the cells of a row with columns that are assembled.
+fn push_assembled(shows: &Shows, source: &Source<'_>, rows: &mut Rows) -> Result<(), Error> {
+    let (mut scratch, mut wholes) = (Vec::new(), Wholes::default());
+    for show in shows.iter() {
+        match assembled(show) {
+            None => rows.push(source.simple(show, &mut scratch)?),
+            Some(_) => rows.push(wholes.value(source, show)?),
+        }
+    }
+    Ok(())
 }
 
 /// Adds a row of any size, as [`add`] does.

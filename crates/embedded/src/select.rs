@@ -110,18 +110,21 @@ impl SelectPlan {
     }
 
     /// Returns true if binding the values takes longer than a task poll may.
+    #[inline]
     pub(crate) fn is_large(&self, values: &[Value<'_>]) -> bool {
         let (terms, has_lists) = self.listed;
-        let bytes = || {
-            let bytes = values.iter().map(|value| match value {
-                Value::Bytes(bytes) => bytes.len(),
-                Value::Null | Value::Unset => 0,
-            });
-            bytes.sum::<usize>()
-        };
+        let mut bytes = 0;
+        for value in values {
+            if let Value::Bytes(value) = value {
+                bytes += value.len();
+            }
+        }
         let bytes_max = if has_lists { LIST_BYTES_AT_ONCE } else { BYTES_AT_ONCE };
-        let of_filters = || self.restrictions.filters.iter().map(|filter| filter.size(values)).sum::<u64>();
-        terms > TERMS_AT_ONCE || bytes() > bytes_max || of_filters() > BYTES_AT_ONCE as u64
+        let filters = &self.restrictions.filters;
+        let of_filters = || filters.iter().map(|filter| filter.size(values)).sum::<u64>();
+        terms > TERMS_AT_ONCE
+            || bytes > bytes_max
+            || !filters.is_empty() && of_filters() > BYTES_AT_ONCE as u64
     }
 
     /// Returns the columns that a point read requests from storage.

@@ -45,6 +45,7 @@ pub(crate) struct Shows {
     repeats: usize,
     /// Bytes of a row of nulls, with the fields of user types.
     null_bytes: usize,
+    are_simple: bool,
 }
 
 impl Shows {
@@ -62,7 +63,8 @@ impl Shows {
             };
             null_bytes += FIXED_BYTES + NULL_BYTES * fields;
         }
-        Shows { all: all.into(), repeats: shown.into_values().max().unwrap_or(0), null_bytes }
+        let are_simple = !all.iter().any(|show| matches!(show, Show::Elements(_) | Show::Inside(_)));
+        Shows { all: all.into(), repeats: shown.into_values().max().unwrap_or(0), null_bytes, are_simple }
     }
 
     /// Returns how often one column of the table is shown, at most.
@@ -70,15 +72,25 @@ impl Shows {
         self.repeats
     }
 
-    /// Returns an upper bound of the bytes of a row of the result, from the sizes of the row and
-    /// of the static cells.
+    /// Returns true if a row of the result has at most `limit` bytes, judging by the sizes of the
+    /// row and of the static cells.
     #[inline]
-    pub(crate) fn bytes_max(&self, source: &Source<'_>) -> usize {
+    pub(crate) fn fits(&self, source: &Source<'_>, limit: usize) -> bool {
         // An element has at least 3 bytes in the directory of its row, and up to 8 in the result.
-        let of_row = |row: &RowView| row.bytes() * if row.has_elements() { 4 } else { 1 };
-        let statics = source.view.map_or(0, PartitionView::static_bytes) * 4;
-        let stored = source.row.map_or(0, of_row) + source.key.len() + statics;
-        stored.saturating_mul(self.repeats).saturating_add(self.null_bytes)
+        let with_elements = |times: usize| {
+            let row = source.row.map_or(0, RowView::bytes) * times;
+            let statics = source.view.map_or(0, PartitionView::static_bytes) * 4;
+            let stored = row + source.key.len() + statics;
+            stored.saturating_mul(self.repeats).saturating_add(self.null_bytes)
+        };
+        // Most rows are so small that it need not be known if they have elements.
+        with_elements(4) <= limit
+            || source.row.is_some_and(|row| !row.has_elements()) && with_elements(1) <= limit
+    }
+
+    /// Returns true if no column is assembled from elements or shown in parts.
+    pub(crate) fn are_simple(&self) -> bool {
+        self.are_simple
     }
 
     /// Binds the values of an execution.

@@ -24,6 +24,7 @@ impl PartialEq for Cells {
 impl Cells {
     /// Creates an empty value with capacity for `bytes`, up to one chunk.
     #[must_use]
+    #[inline]
     pub fn with_capacity(bytes: usize) -> Cells {
         Cells { last: Vec::with_capacity(bytes.min(CHUNK_BYTES)), ..Cells::default() }
     }
@@ -35,6 +36,7 @@ impl Cells {
         self.full_bytes() + self.last.len()
     }
 
+    #[inline]
     fn full_bytes(&self) -> usize {
         self.full.last().map_or(0, |(end, _)| *end)
     }
@@ -56,10 +58,10 @@ impl Cells {
     /// Panics if the value has 2 GiB or more.
     #[inline]
     pub fn push(&mut self, cell: Option<&[u8]>) {
-        let value = cell.unwrap_or_default();
+        let Some(value) = cell else { return self.extend(&(-1i32).to_be_bytes()) };
         let len = i32::try_from(value.len()).expect("a value is bounded by the frame it came in");
         self.make_room(4 + value.len());
-        self.last.extend_from_slice(&cell.map_or(-1, |_| len).to_be_bytes());
+        self.last.extend_from_slice(&len.to_be_bytes());
         self.last.extend_from_slice(value);
     }
 
@@ -110,6 +112,13 @@ impl Cells {
         self.last.truncate(len - self.full_bytes());
     }
 
+    /// Returns all cells, if they are in one chunk.
+    #[must_use]
+    #[inline]
+    pub fn as_one(&self) -> Option<&[u8]> {
+        self.full.is_empty().then_some(&self.last)
+    }
+
     /// Iterates over the chunks in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         self.full
@@ -142,7 +151,14 @@ impl Cells {
     /// Begins a chunk unless `bytes` more fit into the last one.
     #[inline]
     fn make_room(&mut self, bytes: usize) {
-        if self.last.len() + bytes > CHUNK_BYTES && !self.last.is_empty() {
+        if self.last.len() + bytes > CHUNK_BYTES {
+            self.begin_chunk(bytes);
+        }
+    }
+
+    #[cold]
+    fn begin_chunk(&mut self, bytes: usize) {
+        if !self.last.is_empty() {
             self.seal();
             self.last.reserve_exact(bytes);
         }

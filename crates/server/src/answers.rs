@@ -66,18 +66,19 @@ pub(crate) fn answer_and_record(
 fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, Failure>) -> bool {
     session.warm_output();
     let (stream, metadata, core) = (request.stream, request.metadata, &session.core);
-    let statement = request.statement.as_deref();
+    let mut statement = request.statement.as_deref();
     let mut warnings = Warnings::take().texts(core.engine.registry().guardrails());
-    let result = match result {
-        Ok(Outcome::Rows(rows)) if is_large(&rows, statement, metadata) => {
-            let large =
-                LargeAnswer { stream, rows, statement: request.statement.clone(), metadata, warnings };
+    if let Ok(Outcome::Rows(rows)) = &result {
+        statement = statement.filter(|statement| reply::is_result_of(statement, rows));
+        if is_large(rows, statement, metadata) {
+            let Ok(Outcome::Rows(rows)) = result else { unreachable!("matched above") };
+            let statement = request.statement.clone();
+            let large = LargeAnswer { stream, rows, statement, metadata, warnings };
             let Err(full) = encode_large(session, large) else { return false };
             session.refuse(stream, &failure::out_of_memory(full));
             return true;
         }
-        result => result,
-    };
+    }
     if let Ok(Outcome::SchemaChange(change)) = &result {
         warnings.extend(reply::copies_warning(change, &core.engine.schema()));
     }
@@ -95,12 +96,13 @@ fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, F
     code.is_some()
 }
 
-/// Returns true if encoding an answer takes too long for the fast lane.
+/// Returns true if encoding an answer takes too long for the fast lane. `statement` is the one that
+/// has the columns of the rows.
 fn is_large(rows: &engine::Rows, statement: Option<&Statement>, metadata: MetadataRequest) -> bool {
     if rows.cells.len() > INLINE_ANSWER_BYTES {
         return true;
     }
-    match statement.filter(|statement| reply::is_result_of(statement, rows)) {
+    match statement {
         Some(statement) => statement.is_wide() && (!metadata.skip_metadata || metadata.metadata_is_old),
         None => reply::metadata_bytes(rows, INLINE_METADATA_BYTES) > INLINE_METADATA_BYTES,
     }

@@ -14,7 +14,8 @@ pub(crate) struct MetadataRequest {
     pub(crate) metadata_is_old: bool,
 }
 
-/// Appends the answer. Returns the code of the error if the answer is one.
+/// Appends the answer. `statement` is the one that has the columns of the rows. Returns the code of
+/// the error if the answer is one.
 pub(crate) fn answer(
     encoder: &mut Encoder,
     stream: i16,
@@ -69,7 +70,8 @@ pub(crate) fn plan_rows(
     warnings: Vec<String>,
 ) -> Result<RowsPlan, wire::Error> {
     let prelude = Prelude::with_warnings(warnings);
-    match of_statement(version, rows, statement)? {
+    let statement = statement.filter(|statement| is_result_of(statement, rows));
+    match statement.map(|statement| statement.encoded(version)).transpose()? {
         Some(encoded) => Ok(RowsPlan {
             columns: Some(encoded.result.clone()),
             skip_metadata: metadata.skip_metadata,
@@ -96,15 +98,6 @@ pub(crate) fn metadata_bytes(rows: &engine::Rows, limit: usize) -> usize {
         sum += column.ty.description_bytes(limit - sum);
     }
     sum
-}
-
-/// Returns the statement's encoded columns if the rows have those columns.
-fn of_statement<'a>(
-    version: wire::Version,
-    rows: &engine::Rows,
-    statement: Option<&'a Statement>,
-) -> Result<Option<&'a statement::Encoded>, wire::Error> {
-    statement.filter(|statement| is_result_of(statement, rows)).map(|s| s.encoded(version)).transpose()
 }
 
 /// Writes rows as prepared by [`plan_rows`], on the heavy lane. Frees cells that are written.
@@ -144,8 +137,13 @@ fn write(
     prelude: &Prelude,
 ) -> Result<(), wire::Error> {
     let mut writer = encoder.rows(stream, head, columns, prelude);
-    writer.encoded(rows.count as usize, &[]);
-    rows.cells.chunks().for_each(|chunk| writer.encoded(0, chunk));
+    match rows.cells.as_one() {
+        Some(cells) => writer.encoded(rows.count as usize, cells),
+        None => {
+            writer.encoded(rows.count as usize, &[]);
+            rows.cells.chunks().for_each(|chunk| writer.encoded(0, chunk));
+        }
+    }
     writer.end()
 }
 
@@ -158,7 +156,7 @@ fn rows(
     prelude: &Prelude,
 ) -> Result<(), wire::Error> {
     let mut head = RowsHead { paging_state: rows.paging_state.as_deref(), ..RowsHead::default() };
-    match of_statement(encoder.version(), rows, statement)? {
+    match statement.map(|statement| statement.encoded(encoder.version())).transpose()? {
         Some(encoded) => {
             head.skip_metadata = metadata.skip_metadata;
             head.new_metadata_id = metadata.metadata_is_old.then_some(&encoded.result_id[..]);

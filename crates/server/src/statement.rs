@@ -102,6 +102,8 @@ pub(crate) struct Statement {
     pub(crate) kind: Kind,
     pub(crate) timeout: Timeout,
     pub(crate) level: RunsIn,
+    /// Bytes of names and types of bind markers and result columns.
+    metadata_bytes: usize,
     /// Encoded columns, by protocol version.
     encoded: [OnceCell<Encoded>; 2],
     /// True if the result columns have changed since the statement was first prepared on this core.
@@ -331,6 +333,10 @@ impl Statement {
         let (kind, using) = kind_of(&tree);
         let timeout = using.map_or(Ok(Timeout::Unspecified), timeout)?;
         let level = RunsIn::of(kind, &work, using.and_then(|using| using.service_level.as_ref()));
+        let metadata_bytes = match &work {
+            Work::Engine(plan) => plan.metadata_bytes(),
+            _ => 0,
+        };
         Ok(Statement {
             id,
             text,
@@ -340,6 +346,7 @@ impl Statement {
             timeout,
             level,
             tree,
+            metadata_bytes,
             encoded: Default::default(),
             result_changed: false,
             used: Cell::new(true),
@@ -406,6 +413,7 @@ impl Statement {
             timeout: Timeout::Unspecified,
             level: RunsIn::Session,
             tree,
+            metadata_bytes: 0,
             encoded: Default::default(),
             result_changed: false,
             used: Cell::new(true),
@@ -452,13 +460,11 @@ impl Statement {
 
     /// Returns the bytes of names and types of bind markers and result columns.
     pub(crate) fn metadata_bytes(&self) -> usize {
-        match &self.work {
-            Work::Engine(plan) => plan.metadata_bytes(),
-            _ => 0,
-        }
+        self.metadata_bytes
     }
 
     /// Returns true if encoding or copying the columns takes too long for the fast lane.
+    #[inline]
     pub(crate) fn is_wide(&self) -> bool {
         self.metadata_bytes() > INLINE_METADATA_BYTES
     }
