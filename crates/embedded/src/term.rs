@@ -143,6 +143,13 @@ impl Bind {
     /// Counts the work of checking a value: its elements, or its characters.
     #[inline]
     fn count(&self, bytes: &[u8]) {
+        if self.nested || bytes.len() >= TEXT_BYTES_PER_UNIT {
+            self.count_large(bytes);
+        }
+    }
+
+    #[cold]
+    fn count_large(&self, bytes: &[u8]) {
         let per_unit = if self.nested { ELEMENT_BYTES_PER_UNIT } else { TEXT_BYTES_PER_UNIT };
         if bytes.len() >= per_unit && *self.ty != CqlType::Blob {
             lanes::count((bytes.len() / per_unit) as u32);

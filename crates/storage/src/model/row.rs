@@ -615,7 +615,8 @@ impl RowBuilder {
             None => true,
         };
         assert!(ascends, "cells of a row ascend by column and path");
-        self.pushed += 1;
+        // One instruction, unlike a checked addition. A row has fewer cells than 2^32.
+        self.pushed = self.pushed.wrapping_add(1);
         if self.shadows(cell.timestamp) {
             return;
         }
