@@ -11,7 +11,7 @@
 //!    due. If heavy work is first, yield the core to the heavy lane. If nothing is ready, sleep in
 //!    the poller.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll, Waker};
@@ -152,8 +152,9 @@ impl Core {
     /// Queues a task of this core that is ready.
     pub(crate) fn enqueue(&self, runnable: Runnable) {
         runnable.metadata().queued_ns.store(coarse_now_ns(), Relaxed);
-        let slot = self.groups.borrow_mut().queue_task(runnable);
-        self.ready(slot);
+        let mut groups = self.groups.borrow_mut();
+        let slot = groups.queue_task(runnable);
+        self.ready(groups, slot);
     }
 
     /// Checks the heavy work of a group after it began or ended.
@@ -163,15 +164,13 @@ impl Core {
     }
 
     fn check_slot(&self, slot: usize) {
-        let heavy = {
-            let mut groups = self.groups.borrow_mut();
-            groups.check_heavy(slot);
-            groups.local(slot).heavy
-        };
-        if heavy {
-            self.ready(slot);
+        let mut groups = self.groups.borrow_mut();
+        groups.check_heavy(slot);
+        if groups.local(slot).heavy {
+            self.ready(groups, slot);
         } else {
-            self.groups.borrow_mut().idle_if_empty(slot);
+            groups.idle_if_empty(slot);
+            drop(groups);
             if self.core_yield.get().is_some() {
                 self.wake();
             }
@@ -180,8 +179,8 @@ impl Core {
 
     /// Marks a group as ready. Wakes the loop, unless the core was yielded to a group that comes
     /// first.
-    fn ready(&self, slot: usize) {
-        let mut groups = self.groups.borrow_mut();
+    #[inline]
+    fn ready(&self, mut groups: RefMut<'_, Groups>, slot: usize) {
         let node = groups.local(slot).node;
         let was_idle = !groups.scheduler.is_awake(node);
         if was_idle {
@@ -406,16 +405,15 @@ impl Core {
     /// Runs tasks of a group for a slice. Returns the time at its end, ns.
     fn run_slice(&self, slot: usize, slice_ns: u64, began_ns: u64) -> u64 {
         let mut now_ns = began_ns;
+        let mut next = self.groups.borrow_mut().first_task(slot);
         loop {
-            let next = self.groups.borrow_mut().local(slot).queue.pop();
             let Some(runnable) = next else {
-                if self.deferred.run() {
-                    now_ns = sys::monotonic_ns();
-                    if self.groups.borrow().has(slot) {
-                        continue;
-                    }
+                if !self.deferred.run() {
+                    break;
                 }
-                break;
+                now_ns = sys::monotonic_ns();
+                next = self.groups.borrow_mut().first_task(slot);
+                continue;
             };
             let header = runnable.metadata();
             let (group, flow, spawned_at) =
@@ -423,27 +421,27 @@ impl Core {
             poll_begins(now_ns);
             in_group(group, flow, || task::run(runnable));
             let after_ns = sys::monotonic_ns();
-            let spent = units::of_poll();
+            let (spent, undivided) = units::of_poll();
             if spent > self.shared.most_units_in_all.load(Relaxed) {
                 self.shared.most_units_in_all.store(spent, Relaxed);
             }
-            let spent = spent - units::undivided_of_poll();
-            if spent > self.shared.most_units.load(Relaxed) {
-                self.most_units(slot, spawned_at, spent);
+            if spent - undivided > self.shared.most_units.load(Relaxed) {
+                self.most_units(slot, spawned_at, spent - undivided);
             }
-            if after_ns.saturating_sub(now_ns) > STALL_NS {
-                self.maybe_stalled(slot, spawned_at, after_ns - now_ns, now_ns - began_ns, after_ns);
+            let poll_ns = after_ns.saturating_sub(now_ns);
+            if poll_ns > STALL_NS {
+                self.maybe_stalled(slot, spawned_at, poll_ns, now_ns - began_ns, after_ns);
             }
-            self.groups.borrow_mut().charge_turn(slot, after_ns.saturating_sub(now_ns));
             now_ns = after_ns;
             clock_read(now_ns);
             if self.deferred.is_due(now_ns) {
                 self.deferred.run();
                 now_ns = sys::monotonic_ns();
             }
-            if now_ns.saturating_sub(began_ns) >= slice_ns || !self.groups.borrow().has(slot) {
-                break;
-            }
+            let is_over = now_ns.saturating_sub(began_ns) >= slice_ns;
+            let found = self.groups.borrow_mut().next_task(slot, poll_ns, is_over);
+            let Some(found) = found else { break };
+            next = found;
         }
         self.charge(slot, began_ns, now_ns);
         now_ns

@@ -10,12 +10,12 @@ use sched::{
     Starving, Yielded, cap,
 };
 
-use crate::Group;
 use crate::counters::{Counters, count};
 use crate::group::NO_GROUP;
 use crate::registry::{Registry, Slot, slot_of};
 use crate::task::Runnable;
 use crate::waits::{Timeline, Waits, weighted};
+use crate::{Flow, Group};
 
 /// CPU time of one turn of a flow, ns: a task poll of the longest permitted length. A connection
 /// with one request at a time waits for at most about this for each other busy connection of its
@@ -217,18 +217,30 @@ impl Groups {
 
     /// Queues a task without waking its group. Returns the slot of the group.
     pub(crate) fn queue_task(&mut self, runnable: Runnable) -> usize {
-        let slot = self.slot(Group(runnable.metadata().group.load(Relaxed)));
-        let flow = runnable.metadata().flow;
-        self.local(slot).queue.push(flow.0, runnable);
+        let header = runnable.metadata();
+        let slot = self.slot(Group(header.group.load(Relaxed)));
+        let queue = &mut self.local(slot).queue;
+        if header.flow == Flow::NONE {
+            queue.push(header.flow.0, runnable);
+        } else {
+            let place = queue.place_of(header.flow.0, header.place.load(Relaxed));
+            header.place.store(place, Relaxed);
+            queue.push_to(place, runnable);
+        }
         slot
     }
 
-    /// Charges the task poll that has ended to the turn of its flow. The poll may have ended the
-    /// group.
-    pub(crate) fn charge_turn(&mut self, slot: usize, poll_ns: u64) {
-        if let Some(Some(local)) = self.locals.get_mut(slot) {
-            local.queue.charge(poll_ns);
-        }
+    /// Charges the task poll that has ended to the turn of its flow. Returns the next task, or
+    /// `None` if the slice `is_over` or the poll has ended the group.
+    pub(crate) fn next_task(&mut self, slot: usize, poll_ns: u64, is_over: bool) -> Option<Option<Runnable>> {
+        let local = self.locals.get_mut(slot)?.as_mut()?;
+        local.queue.charge(poll_ns);
+        (!is_over).then(|| local.queue.pop())
+    }
+
+    /// Takes the next task of a group. There is none if the group has ended.
+    pub(crate) fn first_task(&mut self, slot: usize) -> Option<Runnable> {
+        self.locals.get_mut(slot)?.as_mut()?.queue.pop()
     }
 
     /// Marks a group as having work. Returns true if it was idle.

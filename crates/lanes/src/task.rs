@@ -18,6 +18,8 @@ pub(crate) struct Header {
     pub(crate) group: AtomicU32,
     /// Flow of the task that spawned it.
     pub(crate) flow: Flow,
+    /// Fast-lane tasks: place of the flow in the run queue where it was queued last.
+    pub(crate) place: AtomicU32,
     /// Fast-lane tasks: time when it was queued last, ns of the monotonic clock.
     pub(crate) queued_ns: AtomicU64,
     /// Heavy tasks: the group in whose count of ready tasks it is.
@@ -35,6 +37,7 @@ impl Header {
         Header {
             group: AtomicU32::new(group),
             flow,
+            place: AtomicU32::new(0),
             queued_ns: AtomicU64::new(0),
             queued_as: AtomicU32::new(group),
             urgent,

@@ -17,39 +17,34 @@ pub const UNITS_PER_POLL: u32 = 500;
 pub const UNITS_MAX: u32 = 4 * UNITS_PER_POLL;
 
 thread_local! {
-    /// Units spent by the running task poll.
-    static SPENT: Cell<u32> = const { Cell::new(0) };
-    /// Those of them that its code could not divide ([`crate::count`]).
-    static UNDIVIDED: Cell<u32> = const { Cell::new(0) };
+    /// Units spent by the running task poll, and those of them that its code could not divide
+    /// ([`crate::count`]).
+    static SPENT: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
 }
 
 /// Begins the count of a task poll.
 pub(crate) fn begin_poll() {
-    SPENT.set(0);
-    UNDIVIDED.set(0);
+    SPENT.set((0, 0));
 }
 
 /// Adds units to the running task poll. Returns its units before and after.
 pub(crate) fn add(units: u32) -> (u32, u32) {
-    let before = SPENT.get();
+    let (before, undivided) = SPENT.get();
     let after = before.saturating_add(units);
-    SPENT.set(after);
+    SPENT.set((after, undivided));
     (before, after)
 }
 
 /// Adds units that the code of the running task poll cannot divide.
+#[inline]
 pub(crate) fn add_undivided(units: u32) {
-    let _ = add(units);
-    UNDIVIDED.set(UNDIVIDED.get().saturating_add(units));
+    let (spent, undivided) = SPENT.get();
+    SPENT.set((spent.saturating_add(units), undivided.saturating_add(units)));
 }
 
-/// Returns the undivided units of the task poll that runs or has just ended.
-pub(crate) fn undivided_of_poll() -> u32 {
-    UNDIVIDED.get()
-}
-
-/// Returns the units of the task poll that runs or has just ended.
-pub(crate) fn of_poll() -> u32 {
+/// Returns the units of the task poll that runs or has just ended, and those of them that its code
+/// could not divide.
+pub(crate) fn of_poll() -> (u32, u32) {
     SPENT.get()
 }
 

@@ -361,6 +361,7 @@ impl CoreScheduler {
 
     /// Returns true if the leaf has work, throttled or not.
     #[must_use]
+    #[inline]
     pub fn is_awake(&self, leaf: NodeId) -> bool {
         self.tree.is_awake(leaf)
     }

@@ -63,6 +63,8 @@ enum Turn<T> {
 
 #[derive(Debug)]
 struct Flow<T> {
+    /// Its number, or [`NO_FLOW`] if it was forgotten.
+    id: u64,
     /// True if it has its turn or is in `turns`.
     in_turn: bool,
     /// Work left of its turn; below zero a debt.
@@ -73,8 +75,8 @@ struct Flow<T> {
 }
 
 impl<T> Flow<T> {
-    fn new() -> Flow<T> {
-        Flow { in_turn: false, balance: 0, first: None, rest: VecDeque::new() }
+    fn new(id: u64) -> Flow<T> {
+        Flow { id, in_turn: false, balance: 0, first: None, rest: VecDeque::new() }
     }
 
     fn push(&mut self, item: T) {
@@ -85,12 +87,25 @@ impl<T> Flow<T> {
         }
     }
 
-    fn pop(&mut self) -> Option<T> {
-        let next = self.rest.pop_front();
+    /// Takes its first item if it has work left of its turn.
+    #[inline]
+    fn take(&mut self) -> Option<T> {
+        if !self.may_run() {
+            return None;
+        }
+        // Most flows have one item.
+        let next = if self.rest.is_empty() { None } else { self.rest.pop_front() };
         std::mem::replace(&mut self.first, next)
     }
 
+    /// Returns true if it has an item and work left of its turn.
+    #[inline]
+    fn may_run(&self) -> bool {
+        self.first.is_some() && self.balance > 0
+    }
+
     /// Leaves the round, without items.
+    #[inline]
     fn leave(&mut self) {
         (self.in_turn, self.balance) = (false, 0);
         if self.rest.capacity() > KEPT_ITEMS {
@@ -123,19 +138,42 @@ impl<T> Rounds<T> {
 
     /// Adds an item of a flow.
     pub fn push(&mut self, flow: u64, item: T) {
-        self.len += 1;
         if flow == NO_FLOW {
+            self.len += 1;
             return self.turns.push_back(Turn::Item(item));
         }
-        let place = match self.places.get(&flow) {
-            Some(&place) => place,
-            None => self.place(flow),
-        };
+        let place = self.place_of(flow, 0);
+        self.push_to(place, item);
+    }
+
+    /// Returns the place of a flow, for [`Rounds::push_to`]. `before` is any number. If it is what
+    /// this returned for the flow before, the flow is mostly found without a search.
+    #[inline]
+    pub fn place_of(&mut self, flow: u64, before: u32) -> u32 {
+        match self.flows.get(before as usize) {
+            Some(found) if found.id == flow => before,
+            _ => self.search(flow),
+        }
+    }
+
+    /// Adds an item of the flow in `place`, which [`Rounds::place_of`] has just returned.
+    #[inline]
+    pub fn push_to(&mut self, place: u32, item: T) {
+        self.len += 1;
         let flow = &mut self.flows[place as usize];
         flow.push(item);
         if !flow.in_turn {
             flow.in_turn = true;
             self.turns.push_back(Turn::Flow(place));
+        }
+    }
+
+    /// Returns the place of a flow.
+    fn search(&mut self, flow: u64) -> u32 {
+        debug_assert!(flow != NO_FLOW, "an item of no flow has no place");
+        match self.places.get(&flow) {
+            Some(&place) => place,
+            None => self.place(flow),
         }
     }
 
@@ -147,11 +185,11 @@ impl<T> Rounds<T> {
         }
         let place = match self.free.pop() {
             Some(place) => {
-                self.flows[place as usize] = Flow::new();
+                self.flows[place as usize] = Flow::new(id);
                 place
             }
             None => {
-                self.flows.push(Flow::new());
+                self.flows.push(Flow::new(id));
                 u32::try_from(self.flows.len() - 1).expect("fewer flows than 2^32")
             }
         };
@@ -164,11 +202,12 @@ impl<T> Rounds<T> {
     fn forget(&mut self) {
         let Rounds { flows, places, free, .. } = self;
         places.retain(|_, place| {
-            let stays = flows[*place as usize].in_turn;
-            if !stays {
+            let flow = &mut flows[*place as usize];
+            if !flow.in_turn {
+                flow.id = NO_FLOW;
                 free.push(*place);
             }
-            stays
+            flow.in_turn
         });
         self.forget_at = (2 * self.places.len()).max(FLOWS_MIN);
     }
@@ -184,17 +223,44 @@ impl<T> Rounds<T> {
     }
 
     /// Takes the next item. [`Rounds::charge`] then charges its cost.
+    #[inline]
     pub fn pop(&mut self) -> Option<T> {
-        self.advance();
-        let item = match self.current {
-            Some(place) => self.flows[place as usize].pop(),
-            None => match self.turns.pop_front() {
-                Some(Turn::Item(item)) => Some(item),
-                _ => None,
-            },
-        };
-        self.len -= usize::from(item.is_some());
-        item
+        if let Some(place) = self.current
+            && let Some(item) = self.flows[place as usize].take()
+        {
+            self.len -= 1;
+            return Some(item);
+        }
+        self.pop_of_next()
+    }
+
+    /// Takes the first item of the next turn, as [`Rounds::advance`] finds it.
+    fn pop_of_next(&mut self) -> Option<T> {
+        if self.len == 0 {
+            self.forgive();
+            return None;
+        }
+        if let Some(place) = self.current.take() {
+            self.end_turn(place);
+        }
+        loop {
+            match self.turns.pop_front()? {
+                Turn::Item(item) => {
+                    self.len -= 1;
+                    return Some(item);
+                }
+                Turn::Flow(place) => {
+                    let flow = &mut self.flows[place as usize];
+                    flow.balance += self.quantum;
+                    if let Some(item) = flow.take() {
+                        self.current = Some(place);
+                        self.len -= 1;
+                        return Some(item);
+                    }
+                    self.end_turn(place);
+                }
+            }
+        }
     }
 
     /// Charges the cost of the item that was taken last to its flow.
@@ -220,26 +286,40 @@ impl<T> Rounds<T> {
         if self.len == 0 {
             return self.forgive();
         }
-        loop {
-            if let Some(place) = self.current {
-                let flow = &mut self.flows[place as usize];
-                if flow.first.is_some() && flow.balance > 0 {
-                    return;
-                }
-                self.current = None;
-                // Behind the others if it has items or a debt.
-                if flow.first.is_none() && flow.balance >= 0 {
-                    flow.leave();
-                } else {
-                    flow.balance = flow.balance.min(0);
-                    self.turns.push_back(Turn::Flow(place));
-                }
+        if let Some(place) = self.current {
+            if self.flows[place as usize].may_run() {
+                return;
             }
-            let Some(&Turn::Flow(place)) = self.turns.front() else { return };
-            self.turns.pop_front();
-            self.flows[place as usize].balance += self.quantum;
-            self.current = Some(place);
+            self.current = None;
+            self.end_turn(place);
         }
+        while let Some(&Turn::Flow(place)) = self.turns.front() {
+            self.turns.pop_front();
+            let flow = &mut self.flows[place as usize];
+            flow.balance += self.quantum;
+            if flow.may_run() {
+                self.current = Some(place);
+                return;
+            }
+            self.end_turn(place);
+        }
+    }
+
+    /// Ends the turn of a flow. It goes behind the others if it has items or a debt.
+    #[inline]
+    fn end_turn(&mut self, place: u32) {
+        let flow = &mut self.flows[place as usize];
+        if flow.first.is_none() && flow.balance >= 0 {
+            return flow.leave();
+        }
+        self.wait_for_turn(place);
+    }
+
+    /// Puts a flow that has had its turn behind the others.
+    fn wait_for_turn(&mut self, place: u32) {
+        let flow = &mut self.flows[place as usize];
+        flow.balance = flow.balance.min(0);
+        self.turns.push_back(Turn::Flow(place));
     }
 
     /// Ends all turns and forgives all debts, when no flow has an item.

@@ -118,6 +118,32 @@ proptest! {
         }
     }
 
+    /// Flows come and go, so that some are forgotten and others get their places.
+    #[test]
+    fn any_number_finds_the_place_of_a_flow(seed: u64) {
+        let mut random = Random::new(seed);
+        let (mut found, mut searched) = (Rounds::new(QUANTUM as u32), Rounds::new(QUANTUM as u32));
+        let mut places: HashMap<u64, u32> = HashMap::new();
+        for step in 0..5000 {
+            let flow = 1 + step / 20 + random.below(100);
+            let before = match random.below(3) {
+                0 => random.below(300) as u32,
+                _ => places.get(&flow).copied().unwrap_or(0),
+            };
+            let place = found.place_of(flow, before);
+            places.insert(flow, place);
+            found.push_to(place, (flow, step));
+            searched.push(flow, (flow, step));
+            let cost = random.below(2 * QUANTUM);
+            for _ in 0..random.below(3) {
+                prop_assert_eq!(found.pop(), searched.pop());
+                found.charge(cost);
+                searched.charge(cost);
+            }
+        }
+        prop_assert_eq!(found.take_all(), searched.take_all());
+    }
+
     #[test]
     fn every_item_is_taken_once(seed: u64) {
         let mut random = Random::new(seed);
