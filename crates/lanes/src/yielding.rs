@@ -73,7 +73,14 @@ pub fn yield_now() -> impl Future<Output = ()> {
 /// Takes about 25 ns.
 #[must_use]
 pub fn should_yield() -> bool {
-    poll_ns(sys::monotonic_ns()) >= POLL_NS_MAX
+    should_yield_at(sys::monotonic_ns())
+}
+
+/// Does the same as [`should_yield`] with a reading of the monotonic clock that the caller has
+/// anyway, ns.
+#[must_use]
+pub fn should_yield_at(now_ns: u64) -> bool {
+    poll_ns(now_ns) >= POLL_NS_MAX
 }
 
 /// Returns to the scheduler if [`slice_is_over`].

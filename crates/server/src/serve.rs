@@ -108,8 +108,8 @@ pub(crate) async fn serve(sessions: Rc<Sessions>, stream: TcpStream, peer: Socke
 /// Works on requests until the connection ends.
 async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended> {
     let mut group = lanes::current_group();
+    let mut round_ns = lanes::time::monotonic_ns();
     loop {
-        let round_ns = lanes::time::monotonic_ns();
         let mut now_ns = round_ns;
         let mut starved = false;
         while !connection.is_blocked() {
@@ -179,12 +179,14 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
             }
             connection.wait_for_news().await?;
             // The socket may have bytes at every poll, so that this wait returns at once each time.
-            if !lanes::should_yield() {
+            round_ns = lanes::time::monotonic_ns();
+            if !lanes::should_yield_at(round_ns) {
                 continue;
             }
         }
         poll_fn(|cx| Poll::Ready(connection.answer_and_send(cx))).await?;
         lanes::yield_now().await;
+        round_ns = lanes::time::monotonic_ns();
     }
 }
 
