@@ -6,7 +6,7 @@
 //! | sorts, TopK, groups, build sides of joins, work tables | DataFusion's reservations |
 //! | repartitions, merges | DataFusion's reservations |
 //! | states of aggregates | DataFusion; growth and results `collect`, before they are made |
-//! | windows: rows, states, results | `window_memory` |
+//! | windows: rows, states, results; all texts of views | `window_memory` |
 //! | filters: rows they put together | `coalesce`; a batch ends at 16 MiB |
 //! | joins, UNNEST: rows they repeat | `measure`, for the batch that a row may grow to |
 //! | subqueries with one value | `measure`, until the run ends; the batch it may grow to |

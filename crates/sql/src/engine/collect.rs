@@ -29,7 +29,7 @@ use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
 use crate::engine::memory::{Held, StatementMemory};
-use crate::engine::sizes::{array_bytes, scalar_bytes};
+use crate::engine::sizes::{array_bytes, scalar_bytes, shared_scalar_bytes};
 use crate::engine::tasks;
 use crate::engine::window_memory::{Ledger, StateCharge, ledger};
 
@@ -239,12 +239,12 @@ impl Accumulator for Windowed {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         if self.collects {
             // The result of a list is made before its size is known.
-            self.ledger().add_result(self.collected / 2, 1)?;
+            self.ledger().add_result(self.collected / 2, 1, 0)?;
         }
         let value = self.inner.evaluate()?;
         // A filter of the function may have left rows out, which get the result too.
         let rows = if self.is_constant { self.rows.max(self.ledger().rows_inside()) } else { 1 };
-        self.ledger().add_result(scalar_bytes(&value), rows)?;
+        self.ledger().add_result(scalar_bytes(&value), rows, shared_scalar_bytes(&value))?;
         Ok(value)
     }
 

@@ -347,6 +347,9 @@ impl Planner {
         let options = config.options_mut();
         options.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
         options.sql_parser.parse_float_as_decimal = true;
+        // A window that joins views keeps all texts that it ever had (`window_memory`). Texts of
+        // tables are no views either.
+        options.sql_parser.map_string_types_to_utf8view = false;
         // For planning only. Each run has a runtime of its own (`run`).
         let runtime = RuntimeEnvBuilder::new()
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))

@@ -2,7 +2,11 @@
 //! slices may share, or leave out the texts that an array of views refers to. These count the rows
 //! of an array, as if it owned them.
 
-use datafusion::arrow::array::{Array, AsArray, GenericListArray, OffsetSizeTrait, RecordBatch};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, GenericByteViewArray, GenericListArray, OffsetSizeTrait, RecordBatch,
+};
 use datafusion::arrow::datatypes::{ArrowNativeType, ByteViewType, DataType};
 use datafusion::scalar::ScalarValue;
 
@@ -13,40 +17,75 @@ const INLINE_BYTES: u64 = 12;
 pub(crate) fn array_bytes(array: &dyn Array) -> u64 {
     let nulls = if array.nulls().is_some() { array.len() as u64 / 8 } else { 0 };
     let own = match array.data_type() {
-        DataType::Utf8View => view_bytes(array.as_string_view()),
-        DataType::BinaryView => view_bytes(array.as_binary_view()),
-        DataType::List(_) => list_bytes(array.as_list::<i32>()),
-        DataType::LargeList(_) => list_bytes(array.as_list::<i64>()),
+        DataType::Utf8View => views_bytes(array).saturating_add(text_bytes(array.as_string_view())),
+        DataType::BinaryView => views_bytes(array).saturating_add(text_bytes(array.as_binary_view())),
+        DataType::List(_) | DataType::Map(..) => offset_bytes(array.len(), 4),
+        DataType::LargeList(_) => offset_bytes(array.len(), 8),
+        DataType::FixedSizeList(..) | DataType::Struct(_) => 0,
+        _ => array.to_data().get_slice_memory_size().map_or(0, |bytes| bytes as u64),
+    };
+    elements(array)
+        .iter()
+        .fold(own.saturating_add(nulls), |sum, part| sum.saturating_add(array_bytes(part.as_ref())))
+}
+
+/// Returns the bytes of texts outside of the views of an array, also in nested ones. Arrays that
+/// are joined share these texts with the parts, and slices keep all of them.
+pub(crate) fn shared_bytes(array: &dyn Array) -> u64 {
+    match array.data_type() {
+        DataType::Utf8View => text_bytes(array.as_string_view()),
+        DataType::BinaryView => text_bytes(array.as_binary_view()),
+        _ => elements(array).iter().fold(0, |sum, part| sum.saturating_add(shared_bytes(part.as_ref()))),
+    }
+}
+
+/// Returns the elements of the rows of nested arrays.
+fn elements(array: &dyn Array) -> Vec<ArrayRef> {
+    match array.data_type() {
+        DataType::List(_) => vec![elements_of(array.as_list::<i32>())],
+        DataType::LargeList(_) => vec![elements_of(array.as_list::<i64>())],
         DataType::Map(..) => {
             let map = array.as_map();
             let offsets = map.value_offsets();
             let (first, last) = (offsets[0].as_usize(), offsets[map.len()].as_usize());
-            array_bytes(&map.entries().slice(first, last - first)).saturating_add(offset_bytes(map.len(), 4))
+            vec![Arc::new(map.entries().slice(first, last - first))]
         }
-        DataType::FixedSizeList(..) => array_bytes(array.as_fixed_size_list().values().as_ref()),
-        DataType::Struct(_) => {
-            array.as_struct().columns().iter().fold(0, |sum, column| sum + array_bytes(column.as_ref()))
-        }
-        _ => array.to_data().get_slice_memory_size().map_or(0, |bytes| bytes as u64),
-    };
-    own.saturating_add(nulls)
+        DataType::FixedSizeList(..) => vec![array.as_fixed_size_list().values().clone()],
+        DataType::Struct(_) => array.as_struct().columns().to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the bytes of texts outside of the views of a value.
+pub(crate) fn shared_scalar_bytes(value: &ScalarValue) -> u64 {
+    match value {
+        ScalarValue::Utf8View(_) | ScalarValue::BinaryView(_) => heap_bytes(value),
+        ScalarValue::List(list) => shared_bytes(list.as_ref()),
+        ScalarValue::LargeList(list) => shared_bytes(list.as_ref()),
+        ScalarValue::FixedSizeList(list) => shared_bytes(list.as_ref()),
+        ScalarValue::Struct(row) => shared_bytes(row.as_ref()),
+        ScalarValue::Map(map) => shared_bytes(map.as_ref()),
+        _ => 0,
+    }
 }
 
 fn offset_bytes(rows: usize, width: u64) -> u64 {
     (rows as u64 + 1) * width
 }
 
-fn view_bytes<T: ByteViewType + ?Sized>(views: &datafusion::arrow::array::GenericByteViewArray<T>) -> u64 {
-    let outside = |view: &u128| u64::from(*view as u32);
-    let texts = views.views().iter().map(outside).filter(|bytes| *bytes > INLINE_BYTES);
-    texts.fold(offset_bytes(views.len(), 16), u64::saturating_add)
+fn views_bytes(array: &dyn Array) -> u64 {
+    offset_bytes(array.len(), 16)
 }
 
-fn list_bytes<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> u64 {
+fn text_bytes<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>) -> u64 {
+    let outside = |view: &u128| u64::from(*view as u32);
+    views.views().iter().map(outside).filter(|bytes| *bytes > INLINE_BYTES).fold(0, u64::saturating_add)
+}
+
+fn elements_of<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> ArrayRef {
     let offsets = lists.value_offsets();
     let (first, last) = (offsets[0].as_usize(), offsets[lists.len()].as_usize());
-    let elements = lists.values().slice(first, last - first);
-    array_bytes(elements.as_ref()).saturating_add(offset_bytes(lists.len(), size_of::<O>() as u64))
+    lists.values().slice(first, last - first)
 }
 
 /// Returns the bytes of a batch's rows.
@@ -67,9 +106,8 @@ pub(crate) fn heap_bytes(value: &ScalarValue) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
-    use datafusion::arrow::array::{ArrayRef, Int64Array, ListArray, StringArray, StringViewArray};
+    use datafusion::arrow::array::{Int64Array, ListArray, StringArray, StringViewArray};
     use datafusion::arrow::datatypes::Int64Type;
 
     #[test]

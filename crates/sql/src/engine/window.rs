@@ -17,7 +17,7 @@ use datafusion::physical_expr::expressions::Literal;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::sizes::{array_bytes, heap_bytes, scalar_bytes};
+use crate::engine::sizes::{array_bytes, heap_bytes, scalar_bytes, shared_bytes, shared_scalar_bytes};
 use crate::engine::window_memory::{StateCharge, ledger};
 
 /// A window function that charges its results.
@@ -56,12 +56,7 @@ impl WindowUDFImpl for Charged {
             expr.downcast_ref::<Literal>().map_or(0, |literal| heap_bytes(literal.value()))
         };
         let literal_bytes = args.input_exprs().iter().map(literal).sum();
-        // The offset of `lag` and `lead`.
-        let offset = |expr: &Arc<dyn PhysicalExpr>| match expr.downcast_ref::<Literal>()?.value() {
-            ScalarValue::Int64(offset) => offset.map(i64::unsigned_abs),
-            _ => None,
-        };
-        let rows = args.input_exprs().iter().filter_map(offset).max().unwrap_or(0);
+        let rows = rows_referred_to(&args);
         let inner = self.0.inner().partition_evaluator(args)?;
         // Without a ledger it is made to ask for its properties only.
         let Some(ledger) = ledger() else { return Ok(inner) };
@@ -103,6 +98,24 @@ impl WindowUDFImpl for Charged {
     }
 }
 
+/// Returns the rows before the current one that a function may refer to: the offset of `lag` and
+/// `lead`, the number of `nth_value`.
+fn rows_referred_to(args: &PartitionEvaluatorArgs) -> u64 {
+    // Any number of nulls may be among them.
+    if args.ignore_nulls() {
+        return u64::MAX;
+    }
+    // A literal has the type that the statement gave it.
+    let offset = |expr: &Arc<dyn PhysicalExpr>| match expr.downcast_ref::<Literal>()?.value() {
+        value if !value.data_type().is_integer() => None,
+        value => match value.cast_to(&DataType::Int64) {
+            Ok(ScalarValue::Int64(offset)) => offset.map(i64::unsigned_abs),
+            _ => Some(u64::MAX),
+        },
+    };
+    args.input_exprs().iter().skip(1).filter_map(offset).max().unwrap_or(0)
+}
+
 #[derive(Debug)]
 struct ChargedEvaluator {
     inner: Box<dyn PartitionEvaluator>,
@@ -113,7 +126,8 @@ struct ChargedEvaluator {
 
 impl ChargedEvaluator {
     fn charge(&self, column: &ArrayRef) -> Result<()> {
-        self.charge.ledger.add_result(array_bytes(column.as_ref()), 1)
+        let shared = shared_bytes(column.as_ref());
+        self.charge.ledger.add_result(array_bytes(column.as_ref()), 1, shared)
     }
 }
 
@@ -131,7 +145,7 @@ impl PartitionEvaluator for ChargedEvaluator {
     }
 
     fn evaluate_all(&mut self, values: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
-        self.charge.ledger.add_result(self.literal_bytes, rows as u64)?;
+        self.charge.ledger.add_result(self.literal_bytes, rows as u64, 0)?;
         let column = self.inner.evaluate_all(values, rows)?;
         self.charge(&column)?;
         Ok(column)
@@ -139,7 +153,7 @@ impl PartitionEvaluator for ChargedEvaluator {
 
     fn evaluate(&mut self, values: &[ArrayRef], range: &Range<usize>) -> Result<ScalarValue> {
         let value = self.inner.evaluate(values, range)?;
-        self.charge.ledger.add_result(scalar_bytes(&value), 1)?;
+        self.charge.ledger.add_result(scalar_bytes(&value), 1, shared_scalar_bytes(&value))?;
         Ok(value)
     }
 

@@ -31,7 +31,7 @@ use futures::Stream;
 use crate::engine::memory::Held;
 use crate::engine::passage::{Passage, PassageExec};
 use crate::engine::run::Run;
-use crate::engine::sizes::{batch_bytes, heap_bytes};
+use crate::engine::sizes::{batch_bytes, heap_bytes, shared_bytes};
 
 /// Copies of its input that a window node holds.
 const INPUT_COPIES: u64 = 2;
@@ -59,6 +59,8 @@ pub(crate) struct Ledger {
     literal_bytes: u64,
     /// Names of functions with one result for all rows of a partition.
     constant: HashSet<String>,
+    /// Results of one function may wait for those of another.
+    has_several: bool,
 }
 
 #[derive(Debug)]
@@ -72,6 +74,9 @@ struct Book {
     kept: Option<u64>,
     results: Held,
     states: Held,
+    /// Texts of views, of rows and of results, which arrays share. Joining arrays keeps all of them,
+    /// and a slice does not release any. So they are held until the node ends.
+    shared: Held,
 }
 
 impl Ledger {
@@ -94,7 +99,9 @@ impl Ledger {
                 kept: kept_rows,
                 results: held(),
                 states: held(),
+                shared: held(),
             }),
+            has_several: exprs.len() > 1,
             literal_bytes: exprs.iter().flat_map(|expr| expr.expressions()).map(|expr| literals(&expr)).sum(),
             constant: constant.map(|expr| expr.name().to_owned()).collect(),
         }
@@ -118,9 +125,11 @@ impl Ledger {
     fn enter(&self, batch: &RecordBatch) -> Result<()> {
         let rows = batch.num_rows() as u64;
         let literals = rows.saturating_mul(self.literal_bytes);
-        let bytes = batch_bytes(batch).saturating_mul(INPUT_COPIES).saturating_add(literals);
+        let shared = batch.columns().iter().fold(0, |sum: u64, column| sum + shared_bytes(column.as_ref()));
+        let copied = batch_bytes(batch).saturating_sub(shared);
         let mut book = self.book();
-        book.input.grow(bytes)?;
+        book.shared.grow(shared)?;
+        book.input.grow(copied.saturating_mul(INPUT_COPIES).saturating_add(literals))?;
         (book.rows, book.inside) = (book.rows + rows, book.inside + rows);
         Ok(())
     }
@@ -158,12 +167,16 @@ impl Ledger {
         self.book().states.shrink(bytes);
     }
 
-    /// Charges a result of `bytes`, for `rows` rows each.
+    /// Charges a result of `bytes`, for `rows` rows each. `shared` of them are texts of views.
     ///
     /// # Errors
     /// The level refuses it.
-    pub(crate) fn add_result(&self, bytes: u64, rows: u64) -> Result<()> {
-        self.book().results.grow(bytes.saturating_mul(rows).saturating_mul(RESULT_COPIES))
+    pub(crate) fn add_result(&self, bytes: u64, rows: u64, shared: u64) -> Result<()> {
+        let mut book = self.book();
+        if self.has_several {
+            book.shared.grow(shared.saturating_mul(rows))?;
+        }
+        book.results.grow(bytes.saturating_mul(rows).saturating_mul(RESULT_COPIES))
     }
 }
 
