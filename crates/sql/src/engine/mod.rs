@@ -37,6 +37,7 @@ pub(crate) mod text_form;
 pub(crate) mod to_char;
 pub(crate) mod translate;
 pub(crate) mod tree;
+pub(crate) mod values;
 pub(crate) mod walk;
 pub(crate) mod wide;
 pub(crate) mod window;

@@ -34,7 +34,7 @@ use crate::engine::exchange::PlaceOnLanes;
 use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
 use crate::engine::run::Physical;
 use crate::engine::table::{CqlTable, ScanOptions};
-use crate::engine::{bounded, collect, exact, functions, planning, wide, window};
+use crate::engine::{bounded, collect, exact, functions, planning, values, wide, window};
 use crate::failure::{Failure, state as class};
 
 /// Version of Postgres whose dialect and catalog statements are planned for.
@@ -305,7 +305,7 @@ impl Planner {
         } else {
             "SELECT"
         };
-        let plan = exact::exact(plan, &options.time_zone)?;
+        let plan = exact::exact(values::projected(plan)?, &options.time_zone)?;
         let nodes = planning::step_with(&plan)?;
         let plan = bounded::bound(plan, guardrails)?;
         let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);

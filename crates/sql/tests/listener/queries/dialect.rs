@@ -65,6 +65,39 @@ fn correlated_subqueries_run_for_each_row() {
 }
 
 #[test]
+fn scalar_subqueries_run_in_values() {
+    let listener = TestListener::start(2);
+    listener.client(async {
+        let admin = listener.admin().await;
+        let series = "(SELECT x FROM generate_series(1, 3) AS s(x)) AS t";
+        for (text, expected) in [
+            ("VALUES ((SELECT 2)), (3), (NULL)", &["2", "3", "-"][..]),
+            ("VALUES ('a', (SELECT 2)), ('b', 3), ('c', (SELECT 1) + 3)", &["a|2", "b|3", "c|4"]),
+            ("VALUES ((SELECT max(x) FROM t)), ((SELECT x FROM t WHERE x > 9))", &["3", "-"]),
+            ("VALUES ((SELECT (SELECT 4)), (SELECT ARRAY[1, 2]), (SELECT 'a') || 'b')", &["4|{1,2}|ab"]),
+            ("SELECT b FROM (VALUES ((SELECT 1), 'a'), (2, 'b')) AS v(a, b) WHERE a = 1", &["a"]),
+            ("SELECT x FROM t WHERE x IN (VALUES ((SELECT 2)), (3)) ORDER BY x", &["2", "3"]),
+            ("SELECT (SELECT a FROM (VALUES ((SELECT 5))) AS v(a))", &["5"]),
+            ("SELECT sum(a) FROM (VALUES ((SELECT 1.5)), (2)) AS v(a)", &["3.5"]),
+            (
+                "WITH RECURSIVE r(a) AS (VALUES ((SELECT 2)) UNION ALL SELECT a + (SELECT 1) FROM r WHERE a < 4) \
+                 SELECT a FROM r",
+                &["2", "3", "4"],
+            ),
+        ] {
+            let text = text.replace("FROM t", &format!("FROM {series}"));
+            assert_eq!(rows(&admin, &text).await, expected, "{text}");
+        }
+        // More than one row, and conditions, which run in WHERE only.
+        let several = format!("VALUES ((SELECT x FROM {series}))");
+        assert_eq!(refused(&admin, &several).await.0, "21000");
+        for text in ["VALUES (EXISTS (SELECT 1)), (false)", "VALUES (1 IN (SELECT 1))"] {
+            assert_eq!(refused(&admin, text).await.0, "0A000", "{text}");
+        }
+    });
+}
+
+#[test]
 fn subqueries_of_catalog_queries_are_right_or_refused() {
     let listener = filled(1);
     listener.client(async {
