@@ -10,8 +10,11 @@ use std::time::Duration;
 use libmimalloc_sys::{mi_option_get, mi_option_set, mi_option_t};
 
 /// `mi_option_purge_delay` of mimalloc 2, which its binding does not name: the time in ms after
-/// which freed memory goes back to the kernel; never, if negative.
+/// which freed memory goes back to the kernel.
 const PURGE_DELAY: mi_option_t = 15;
+/// Delay that keeps freed memory: a day. Never (-1) is not an option: a segment that mimalloc makes
+/// meanwhile never returns memory, not even after a change of the option.
+const PURGE_DELAY_KEEP_MS: std::ffi::c_long = 24 * 3600 * 1000;
 /// Default of that option, unless `MIMALLOC_PURGE_DELAY` is set in the environment.
 const PURGE_DELAY_DEFAULT_MS: std::ffi::c_long = 10;
 
@@ -25,9 +28,9 @@ pub fn keep_freed_memory() -> bool {
     // while no other thread does.
     unsafe {
         if mi_option_get(PURGE_DELAY) == PURGE_DELAY_DEFAULT_MS {
-            mi_option_set(PURGE_DELAY, -1);
+            mi_option_set(PURGE_DELAY, PURGE_DELAY_KEEP_MS);
         }
-        mi_option_get(PURGE_DELAY) < 0
+        mi_option_get(PURGE_DELAY) == PURGE_DELAY_KEEP_MS
     }
 }
 
@@ -76,7 +79,7 @@ impl FreedMemory {
         if self.returns.replace(returns) != returns {
             // SAFETY: writing an option that other threads only read, a word that the processor
             // writes at once: they see one value or the other.
-            unsafe { mi_option_set(PURGE_DELAY, if returns { 0 } else { -1 }) };
+            unsafe { mi_option_set(PURGE_DELAY, if returns { 0 } else { PURGE_DELAY_KEEP_MS }) };
         }
         Ok(())
     }
@@ -120,6 +123,51 @@ mod tests {
             freed.check().expect("procfs");
             assert_eq!((freed.returns(), keep_freed_memory()), (returns, !returns));
         }
+        memory_taken_while_it_is_kept_goes_back();
+    }
+
+    fn memory_taken_while_it_is_kept_goes_back() {
+        const BLOCK: usize = 1 << 20;
+        const BLOCKS: usize = 256;
+        let mut freed = FreedMemory::new(u64::MAX).expect("procfs");
+        let resident = |freed: &FreedMemory| {
+            let mut text = [0; 128];
+            let length = freed.statm.read_at(&mut text, 0).expect("procfs");
+            resident_pages(&text[..length]).expect("two numbers") * freed.page_bytes
+        };
+        freed.check().expect("procfs");
+        let take = || {
+            // SAFETY: the allocator's own functions. Each block is written within its bounds.
+            let block = unsafe { libmimalloc_sys::mi_malloc(BLOCK) }.cast::<u8>();
+            // SAFETY: as above.
+            unsafe { block.write_bytes(1, BLOCK) };
+            block
+        };
+        let blocks: Vec<*mut u8> = (0..BLOCKS).map(|_| take()).collect();
+        // A block of each eight stays, so that no segment gets empty.
+        let (some, rest): (Vec<_>, Vec<_>) = blocks.into_iter().enumerate().partition(|(n, _)| n % 8 == 0);
+        let only = |blocks: Vec<(usize, *mut u8)>| blocks.into_iter().map(|(_, block)| block).collect();
+        let (some, rest): (Vec<*mut u8>, Vec<*mut u8>) = (only(some), only(rest));
+        let (kept, returned) = rest.split_at(rest.len() / 2);
+        let free = |blocks: &[*mut u8]| {
+            // SAFETY: each block comes from `mi_malloc`, and is freed once.
+            blocks.iter().for_each(|block| unsafe { libmimalloc_sys::mi_free(block.cast()) });
+        };
+        let taken = resident(&freed);
+        free(kept);
+        let after_kept = resident(&freed);
+        freed.limit = 1 << 20;
+        freed.check().expect("procfs");
+        free(returned);
+        let after_returned = resident(&freed);
+        free(&some);
+        freed.limit = u64::MAX;
+        freed.check().expect("procfs");
+        // Other tests of this process take and free memory meanwhile.
+        let slack = (BLOCK * BLOCKS / 8) as u64;
+        assert!(after_kept + slack > taken, "{taken} bytes before, {after_kept} after");
+        let expected = (BLOCK * BLOCKS / 4) as u64;
+        assert!(after_returned + expected < after_kept, "{after_kept} bytes before, {after_returned} after");
     }
 
     #[test]
