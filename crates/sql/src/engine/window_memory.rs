@@ -1,7 +1,7 @@
 //! Memory of window nodes, for which DataFusion reserves none. They keep the rows of a partition,
-//! or of its frames, twice: as they came, and in order. The functions over them keep a state for
-//! each partition, and a result for each row. A result may be as long as all rows together, so it
-//! is charged when it is made, not when the column of all results is there.
+//! or of its frames, two or three times. The functions over them keep a state for each partition,
+//! and a result for each row. A result may be as long as all rows together, so it is charged when
+//! it is made, not when the column of all results is there.
 //!
 //! ```text
 //!   WindowMemoryExec     sets the ledger for functions; releases rows that come out
@@ -33,8 +33,12 @@ use crate::engine::passage::{Passage, PassageExec};
 use crate::engine::run::Run;
 use crate::engine::sizes::{batch_bytes, heap_bytes, shared_bytes};
 
-/// Copies of its input that a window node holds.
+/// Copies of its input that a window node over whole partitions holds: batches, and one that they
+/// are joined to.
 const INPUT_COPIES: u64 = 2;
+/// Copies that other window nodes hold: rows in order, rows by partition, and either of them once
+/// more, joined to the next batch.
+const BOUNDED_INPUT_COPIES: u64 = 3;
 /// Copies of a result: the value, and its row of the column.
 const RESULT_COPIES: u64 = 2;
 /// State of a window function for one partition, beside what it collects: entries of tables, the
@@ -55,6 +59,7 @@ pub(crate) fn ledger() -> Option<Arc<Ledger>> {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     book: Mutex<Book>,
+    input_copies: u64,
     /// Bytes of literals, which are copied into each row.
     literal_bytes: u64,
     /// Names of functions with one result for all rows of a partition.
@@ -102,6 +107,7 @@ impl Ledger {
                 shared: held(),
             }),
             has_several: exprs.len() > 1,
+            input_copies: if node.is::<WindowAggExec>() { INPUT_COPIES } else { BOUNDED_INPUT_COPIES },
             literal_bytes: exprs.iter().flat_map(|expr| expr.expressions()).map(|expr| literals(&expr)).sum(),
             constant: constant.map(|expr| expr.name().to_owned()).collect(),
         }
@@ -129,7 +135,7 @@ impl Ledger {
         let copied = batch_bytes(batch).saturating_sub(shared);
         let mut book = self.book();
         book.shared.grow(shared)?;
-        book.input.grow(copied.saturating_mul(INPUT_COPIES).saturating_add(literals))?;
+        book.input.grow(copied.saturating_mul(self.input_copies).saturating_add(literals))?;
         (book.rows, book.inside) = (book.rows + rows, book.inside + rows);
         Ok(())
     }
