@@ -13,6 +13,7 @@ mod virtual_rows;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema as ArrowSchema, SchemaRef};
@@ -189,6 +190,10 @@ impl BatchSource for ShardBatches {
         self.scan.restrict(self.ownership.own(tokens, self.scan.snapshot()));
         self.scan.narrow(conditions, clustering);
         Ok(())
+    }
+
+    fn in_making(&self) -> Option<Arc<AtomicU64>> {
+        Some(self.scan.in_making())
     }
 
     fn progress(&self) -> f64 {

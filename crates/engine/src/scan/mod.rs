@@ -13,6 +13,7 @@ use std::future::Future;
 use std::ops::{Bound, RangeInclusive};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use ::arrow_schema::{Field, Schema as ArrowSchema, SchemaRef};
 use ::schema::{ColumnDef, CqlType, TableDef, value};
@@ -144,6 +145,12 @@ pub trait BatchSource: Send {
     /// Returned if a bound is not a value of its column.
     fn push_down(&mut self, _filters: &[Filter]) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Returns the bytes of the batch that [`BatchSource::next`] is making, which it updates while
+    /// it runs. 0 between batches. `None`: batches are small.
+    fn in_making(&self) -> Option<Arc<AtomicU64>> {
+        None
     }
 
     /// Returns the estimated progress, from 0 to 1.

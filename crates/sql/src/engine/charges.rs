@@ -12,6 +12,7 @@
 //! | subqueries with one value | `measure`, until the run ends; the batch it may grow to |
 //! | constants in each row | no charge: `wide` makes batches shorter |
 //! | functions: results for a batch | `bounded`, until the next batch or the end of the task poll |
+//! | scans: the batch being made | `scan`, whenever it yields |
 //! | scans, exchanges: batches in channels | `producer`, until their consumer asks for more |
 //! | answers: batch, texts, the row in encoding | `postgres::query`, while a portal waits too |
 //! | spilled data that is not on the disk | `spill` |

@@ -3,7 +3,10 @@
 //! one batch ahead of the consumer.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 
 use ::schema::TableDef;
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
@@ -30,10 +33,14 @@ use engine::scan::{BatchSource, TableScan};
 
 use crate::engine::dynamic_filters::DynamicFilters;
 use crate::engine::engines::Engines;
+use crate::engine::memory::Held;
 use crate::engine::producer::{Sender, Started, channel, elsewhere};
 use crate::engine::run::Run;
 use crate::engine::snapshots::Snapshots;
 use crate::engine::tasks::{self, Handles};
+
+/// Copies of a batch in making: a buffer has up to as much free space again.
+const MAKING_COPIES: u64 = 2;
 
 /// Plan node that scans a table.
 #[derive(Clone, Debug)]
@@ -239,12 +246,16 @@ struct Making {
 
 impl Making {
     async fn run(mut self, mut source: Box<dyn BatchSource>, sender: Sender) {
+        let mut held = Held::of(self.run.as_ref().map(|run| run.statement_memory()));
         loop {
-            let batch = match self.next(&mut source).await {
+            let next = self.next(&mut source, &mut held).await;
+            // The sender charges the finished batch.
+            held.shrink(u64::MAX);
+            let batch = match next {
                 Ok(Some(batch)) => batch,
                 Ok(None) => return,
                 Err(error) => {
-                    sender.send(Err(external(error))).await;
+                    sender.send(Err(error)).await;
                     return;
                 }
             };
@@ -259,12 +270,30 @@ impl Making {
         }
     }
 
-    async fn next(&mut self, source: &mut Box<dyn BatchSource>) -> Result<Option<RecordBatch>, Error> {
+    /// Returns the next batch. Charges it while it is made, whenever it yields: many statements may
+    /// be in the middle of one.
+    async fn next(
+        &mut self,
+        source: &mut Box<dyn BatchSource>,
+        held: &mut Held,
+    ) -> Result<Option<RecordBatch>> {
         let timer = self.metrics.elapsed_compute().timer();
         if let Some(filters) = self.filters.changed() {
-            source.push_down(&filters)?;
+            source.push_down(&filters).map_err(external)?;
         }
-        let next = source.next().await;
+        let in_making = source.in_making();
+        let mut next = source.next();
+        let next = poll_fn(|cx| {
+            let polled = next.as_mut().poll(cx);
+            let bytes = in_making.as_ref().map_or(0, |bytes| bytes.load(Relaxed));
+            if polled.is_pending()
+                && let Err(error) = held.resize(bytes.saturating_mul(MAKING_COPIES))
+            {
+                return Poll::Ready(Err(error));
+            }
+            polled.map_err(external)
+        });
+        let next = next.await;
         timer.done();
         next
     }

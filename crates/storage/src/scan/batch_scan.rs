@@ -32,6 +32,7 @@
 
 use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -88,6 +89,7 @@ pub struct BatchScan {
     pub(crate) since_yield: (u32, u32),
     /// The token reached in the range; `None` before the first.
     reached: Option<i64>,
+    in_making: Arc<AtomicU64>,
 }
 
 /// The approximate cost of looking up a partition in files, in blocks scanned.
@@ -127,6 +129,7 @@ impl BatchSnapshot {
             to_merge,
             since_yield,
             reached,
+            in_making: Arc::default(),
         };
         scan.open();
         scan
@@ -172,6 +175,13 @@ impl BatchScan {
         self.range().map_or(i64::MIN, |(_, last)| last)
     }
 
+    /// Returns the bytes of the batch that [`BatchScan::next`] is making, as of its last yield. 0
+    /// between batches.
+    #[must_use]
+    pub fn in_making(&self) -> Arc<AtomicU64> {
+        self.in_making.clone()
+    }
+
     /// Returns the snapshot that this scan reads.
     pub fn snapshot(&self) -> &BatchSnapshot {
         &self.snapshot
@@ -206,6 +216,7 @@ impl BatchScan {
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, StorageError> {
         self.has_begun = true;
         let next = self.next_batch().await;
+        self.in_making.store(0, Relaxed);
         if next.is_err() {
             self.files.iter().for_each(FileSource::forget_cached);
         }
@@ -249,6 +260,7 @@ impl BatchScan {
     pub(crate) async fn yield_if_due(&mut self) {
         if self.since_yield.0 >= BLOCKS_BETWEEN_YIELDS || self.since_yield.1 >= PARTITIONS_BETWEEN_YIELDS {
             self.since_yield = (0, 0);
+            self.in_making.store(self.gather.bytes() as u64, Relaxed);
             self.snapshot.env.heavy_yield().await;
         }
     }

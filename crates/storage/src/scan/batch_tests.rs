@@ -435,6 +435,57 @@ fn clustering_bounds_keep_all_rows_within() {
 }
 
 #[test]
+fn batches_of_many_columns_have_bounded_bytes() {
+    const MAX: usize = 40 << 20;
+    let shard = open();
+    let value = vec![b'v'; 50_000];
+    for number in 0..64i64 {
+        let mut row = RowBuilder::new(&[], &[0], 1);
+        (0..40).for_each(|column| row.push(CellRef::live(column, 1, &value)));
+        block_on(shard.put(TABLE, number, &number.to_be_bytes(), &row.draft()).unwrap()).unwrap();
+    }
+    let cells = |columns: std::ops::Range<u32>, kind| -> Vec<ScanColumn> {
+        columns.map(|column| ScanColumn::Cell(column, kind)).collect()
+    };
+    for flushed in [false, true] {
+        if flushed {
+            block_on(shard.flush_all()).unwrap();
+        }
+        for columns in [cells(0..40, ColumnType::Binary), cells(40..3040, ColumnType::Int64)] {
+            let mut scan = shard.batch_snapshot(TABLE, 0).scan(BatchRequest::all(columns, 8192));
+            let mut rows = 0;
+            while let Some(batch) = block_on(scan.next()).unwrap() {
+                let bytes = batch.get_array_memory_size();
+                assert!(bytes <= MAX, "{bytes} bytes of {} rows", batch.num_rows());
+                rows += batch.num_rows();
+            }
+            assert_eq!(rows, 64);
+        }
+    }
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn scan_reports_the_bytes_that_it_is_making() {
+    let shard = open();
+    write(&shard, 0..2000, &mut Random::new(6), 1);
+    block_on(shard.flush_all()).unwrap();
+    let mut scan = shard.batch_snapshot(TABLE, 0).scan(request(3, 5000));
+    let in_making = scan.in_making();
+    let mut most = 0;
+    let mut next = Box::pin(scan.next());
+    let batch = block_on(std::future::poll_fn(|cx| {
+        most = most.max(in_making.load(std::sync::atomic::Ordering::Relaxed));
+        next.as_mut().poll(cx)
+    }));
+    drop(next);
+    assert!(batch.unwrap().is_some_and(|batch| batch.num_rows() >= 5000));
+    assert!(most > 50_000, "{most} bytes");
+    assert_eq!(scan.in_making().load(std::sync::atomic::Ordering::Relaxed), 0);
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
 fn table_size_is_approximate() {
     let shard = open();
     assert_eq!(shard.table_size(TABLE), TableSize::default());

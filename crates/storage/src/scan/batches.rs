@@ -104,9 +104,9 @@ impl ColumnOut {
         }
     }
 
-    /// Returns the bytes of values so far.
+    /// Returns the bytes of values and of their ends so far.
     pub(crate) fn bytes(&self) -> usize {
-        self.data.len()
+        self.data.len() + size_of_val(self.ends.as_slice())
     }
 
     /// Adds a slot. A value of another width than the type's is damage, which [`ColumnOut::finish`]
@@ -294,7 +294,7 @@ impl ElementsOut {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.paths.bytes() + self.values.bytes()
+        self.paths.bytes() + self.values.bytes() + size_of_val(self.ends.as_slice())
     }
 
     /// Adds an element to the current row.

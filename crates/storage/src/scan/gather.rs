@@ -15,9 +15,12 @@ use crate::scan::batches::{ColumnOut, ColumnType, ElementsOut};
 use crate::scan::file_source::Position;
 use crate::table::columnar::Block;
 
-/// A batch is closed when one column has this many bytes, whatever number of rows was requested. A
-/// query has about ten batches of a core in flight, which no account counts.
-const COLUMN_BYTES_MAX: usize = 16 << 20;
+/// A batch is closed when its columns have this many bytes together, whatever number of rows was
+/// requested. A query has about ten batches of a core in flight, which no account counts.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes that a column reserves for a row, at most, without texts: a number, or its end.
+const ROW_BYTES_RESERVED: usize = 8;
 
 /// Rows appended one by one between checks of the batch's bytes.
 const ROWS_BETWEEN_CHECKS: usize = 16;
@@ -122,7 +125,12 @@ impl Gather {
 
     /// Returns true if the batch is full.
     pub(crate) fn is_full(&self) -> bool {
-        self.rows >= self.request.rows.max(1) || self.out.iter().any(|out| out.bytes() >= COLUMN_BYTES_MAX)
+        self.rows >= self.request.rows.max(1) || self.bytes() >= BATCH_BYTES_MAX
+    }
+
+    /// Returns the bytes of the batch so far, without those that were reserved for more rows.
+    pub(crate) fn bytes(&self) -> usize {
+        self.out.iter().map(Out::bytes).sum()
     }
 
     /// Appends the rows of these parts of a plain block.
@@ -273,7 +281,9 @@ impl Gather {
 
     fn start(&mut self) {
         if self.out.is_empty() {
-            let rows = self.request.rows;
+            // Thousands of columns would reserve hundreds of megabytes for a full batch of rows.
+            let each = BATCH_BYTES_MAX / (ROW_BYTES_RESERVED * self.request.columns.len().max(1));
+            let rows = self.request.rows.min(each);
             self.out = self.request.columns.iter().map(|column| Out::new(*column, rows)).collect();
         }
     }
