@@ -26,10 +26,11 @@ use std::sync::Arc;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 
 use crate::engine::passage::with_inputs;
-use crate::engine::{coalesce, measure, window_memory};
+use crate::engine::{coalesce, measure, nested_loops, window_memory};
 
 /// Puts the nodes above and below an operator that charge its memory.
 ///
@@ -38,6 +39,9 @@ use crate::engine::{coalesce, measure, window_memory};
 pub(crate) fn charged(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(filter) = node.downcast_ref::<FilterExec>() {
         return coalesce::filtered(filter);
+    }
+    if node.is::<NestedLoopJoinExec>() {
+        return nested_loops::in_memory(node);
     }
     if let Some(subqueries) = node.downcast_ref::<ScalarSubqueryExec>() {
         let values = subqueries.subqueries().iter().map(|link| measure::value(link.plan.clone()));

@@ -20,6 +20,7 @@ pub(crate) mod interval;
 pub(crate) mod measure;
 pub(crate) mod memory;
 pub(crate) mod misfits;
+pub(crate) mod nested_loops;
 pub(crate) mod passage;
 pub(crate) mod plan;
 pub(crate) mod plan_cache;

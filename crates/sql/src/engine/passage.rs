@@ -10,6 +10,7 @@ use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{
     CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
@@ -17,6 +18,7 @@ use datafusion::physical_plan::execution_plan::{
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
 };
+use datafusion::prelude::SessionConfig;
 
 /// Execution of a partition of the input.
 pub(crate) trait Passage: fmt::Debug + Send + Sync + 'static {
@@ -63,13 +65,22 @@ pub(crate) fn with_inputs(
     node.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
 }
 
-/// Returns the context with an extension, which nodes below find. It has no functions: plans
-/// contain theirs.
+/// Returns the context with an extension, which nodes below find.
 pub(crate) fn with_extension<T: Send + Sync + 'static>(
     context: &TaskContext,
     extension: Arc<T>,
 ) -> Arc<TaskContext> {
     let config = context.session_config().clone().with_extension(extension);
+    changed(context, config, context.runtime_env())
+}
+
+/// Returns the context with another environment for nodes below.
+pub(crate) fn with_runtime(context: &TaskContext, runtime: Arc<RuntimeEnv>) -> Arc<TaskContext> {
+    changed(context, context.session_config().clone(), runtime)
+}
+
+/// The new context has no functions: plans contain theirs.
+fn changed(context: &TaskContext, config: SessionConfig, runtime: Arc<RuntimeEnv>) -> Arc<TaskContext> {
     Arc::new(TaskContext::new(
         context.task_id(),
         context.session_id(),
@@ -78,7 +89,7 @@ pub(crate) fn with_extension<T: Send + Sync + 'static>(
         HashMap::new(),
         HashMap::new(),
         HashMap::new(),
-        context.runtime_env(),
+        runtime,
     ))
 }
 

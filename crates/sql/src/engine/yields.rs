@@ -48,7 +48,7 @@ pub(crate) fn yielding(node: Arc<dyn ExecutionPlan>, is_narrowed: bool) -> Resul
     if multiplies {
         let inputs = measure::measured(&node);
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
-        return Ok(PassageExec::<Yielding>::over(node.replace_children(inputs, options)?));
+        return Ok(PassageExec::<Yielding>::over(charged(node.replace_children(inputs, options)?)?));
     }
     let makes_many = makes_many(&node);
     let splits = is_narrowed && measure::makes_any_size(&node);

@@ -78,6 +78,36 @@ fn query_of_five_times_its_memory_spills() {
     until("files are gone", || files(&folder) == 0);
 }
 
+/// Joins without an equality keep one side in memory, also where other nodes spill.
+#[test]
+fn joins_without_equality_are_refused_beyond_their_memory() {
+    let folder = Folder::empty("loops");
+    let listener = limited(&folder);
+    listener.client(async {
+        let admin = listener.admin().await;
+        rows(&admin, "SET service_level = narrow").await;
+        let few = "(SELECT value AS n FROM generate_series(1, 3)) ";
+        let placed = format!("(SELECT row_number() OVER (ORDER BY k, t) AS p FROM {WIDE} AS w)");
+        for query in [
+            format!("SELECT count(a.t) FROM {WIDE} AS a JOIN {WIDE} AS b ON a.t < b.t"),
+            format!("SELECT count(a.t) FROM {WIDE} AS a LEFT JOIN {WIDE} AS b ON a.t < b.t"),
+            format!("SELECT count(a.t) FROM {WIDE} AS a FULL JOIN {WIDE} AS b ON a.t < b.t"),
+            format!(
+                "SELECT count(a.t) FROM {WIDE} AS a WHERE EXISTS (SELECT 1 FROM {WIDE} AS b WHERE a.t < b.t)"
+            ),
+        ] {
+            let (code, message) = refused(&admin, &query).await;
+            assert_eq!(code, "53200", "{query}: {message}");
+        }
+        // Nodes below still spill.
+        let before = listener.written_bytes("narrow");
+        let query = format!("SELECT count(*) FROM {few} AS a JOIN {placed} AS b ON b.p < a.n");
+        assert_eq!(rows(&admin, &query).await, ["3"]);
+        assert!(listener.written_bytes("narrow") > before, "the sort below spills");
+    });
+    until("files are gone", || files(&folder) == 0);
+}
+
 #[test]
 fn level_without_spilling_fails_with_its_name() {
     let folder = Folder::empty("refused");
