@@ -24,7 +24,8 @@ const ROWS_PER_CHECK: u64 = 128;
 
 /// Bytes of text for a byte of an array, at most: a number of 8 bytes has up to 20 digits.
 const TEXT_BYTES_PER_BYTE: u64 = 3;
-/// Copies of a row in encoding: the message, twice while it grows, and the output buffer.
+/// Copies of a row in encoding: the message, which has up to three while it grows, or two and the
+/// output buffer.
 const ROW_COPIES: u64 = 3;
 
 /// A query that was started.
@@ -33,6 +34,8 @@ pub(crate) struct Running {
     shape: Shape,
     /// Rows of the last batch that are not encoded yet.
     rows: Option<Rows>,
+    /// Bytes of the longest of those rows, at most.
+    row_bytes: usize,
     /// Memory of those rows, and of the copies that encoding one of them makes. Kept while the
     /// client does not ask for more.
     answer: Held,
@@ -93,7 +96,7 @@ pub(crate) async fn start(
     let batches = run.execute(&physical)?;
     let restart = Some(Restart { planned, values, joins, can_sort, rows_max });
     let answer = Held::of(Some(run.statement_memory()));
-    Ok(Running { batches, shape, rows: None, answer, run, restart })
+    Ok(Running { batches, shape, rows: None, row_bytes: 0, answer, run, restart })
 }
 
 fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -119,6 +122,10 @@ impl Running {
                 }
                 if out.len() >= OUTPUT_BYTES {
                     return Ok((count, Progress::More));
+                }
+                if self.row_bytes > OUTPUT_BYTES {
+                    // A buffer that grows by itself takes up to three times the row.
+                    out.reserve(self.row_bytes);
                 }
                 if !rows.encode_next(out)? {
                     self.rows = None;
@@ -182,6 +189,7 @@ impl Running {
         let one = row_bytes.saturating_mul(ROW_COPIES);
         let charged = self.answer.resize(batch_bytes(&batch).saturating_add(one));
         charged.map_err(|error| self.failure(error))?;
+        self.row_bytes = usize::try_from(row_bytes).unwrap_or(usize::MAX);
         Ok(self.shape.rows(batch))
     }
 }
