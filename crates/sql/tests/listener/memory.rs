@@ -179,6 +179,17 @@ fn long_rows_are_charged_while_they_are_encoded() {
     all_refused(&answers.map(str::to_owned));
 }
 
+/// One rule of the optimizer computes all of them, before the plan is counted.
+#[test]
+fn constants_are_charged_while_they_are_computed() {
+    let many = |one: &str| format!("SELECT {}", vec![one; 20].join(", "));
+    all_refused(&[
+        many("repeat('x', 15000000)"),
+        many("length(repeat('x', 15000000))"),
+        many("length(repeat('x', 7000000) || repeat('y', 7000000))"),
+    ]);
+}
+
 #[test]
 fn portals_that_wait_are_charged() {
     let listener = start();

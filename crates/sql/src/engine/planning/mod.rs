@@ -7,10 +7,12 @@
 //! 3. After each rewrite, the plan is counted. It has at most [`NODES_MAX`] nodes.
 //! 4. Before each step, the memory of a plan of this size is charged to the statement's account,
 //!    and the statement is checked for its end: cancel, time limit, disconnect and shutdown.
+//! 5. Constants that a rewrite computes are charged when they are made (`constants`).
 //!
 //! The bounds hold without guardrails.
 
 mod budget;
+mod constants;
 mod physical;
 mod rules;
 mod size;
@@ -25,6 +27,7 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Explain, Expr, LogicalPlan};
 
 pub(crate) use crate::engine::planning::budget::{DEPTH_MAX, NODES_MAX, step, step_parsing, step_with};
+pub(crate) use crate::engine::planning::constants::computed;
 pub(crate) use crate::engine::planning::size::of_expr as expr_nodes;
 pub(crate) use crate::engine::planning::written::{nodes_of as written_nodes, of_value, step_converting};
 use crate::failure::{refusal, state};
@@ -66,6 +69,10 @@ pub(crate) fn step_binding(plan: &LogicalPlan, values: &ParamValues) -> Result<(
 /// # Errors
 /// As [`step`], and errors of DataFusion.
 pub(crate) fn optimized(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
+    constants::computing(|| optimize(state, plan))
+}
+
+fn optimize(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Explain(explain) = plan else { return state.optimize(plan) };
     if explain.verbose {
         let nodes = size::of_plan(plan, VERBOSE_NODES_MAX)?;
