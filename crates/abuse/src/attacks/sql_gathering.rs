@@ -55,6 +55,7 @@ pub(crate) fn aggregates(run: &Run) -> Result<(), Answer> {
 /// Runs windows over everything, and windows whose frames hold everything.
 pub(crate) fn windows(run: &Run) -> Result<(), Answer> {
     let all = texts(&[
+        "SELECT count(n) FROM (SELECT lag(w, 2147483647) OVER (ORDER BY x) AS n FROM WIDE) AS u",
         "SELECT count(n) FROM (SELECT lead(w, 2000000) OVER (ORDER BY x) AS n FROM WIDE) AS u",
         "SELECT max(length(a)) FROM (SELECT string_agg(w, ',') OVER (ORDER BY x) AS a FROM WIDE) AS u",
         "SELECT max(cardinality(a)) FROM (SELECT array_agg(x) OVER (ORDER BY x ROWS BETWEEN 100000 \
@@ -67,7 +68,6 @@ pub(crate) fn windows(run: &Run) -> Result<(), Answer> {
         "SELECT max(n) FROM (SELECT rank() OVER (PARTITION BY x % 2 ORDER BY w DESC) AS n FROM WIDE) AS u",
         "SELECT count(n) FROM (SELECT first_value(w) OVER (ORDER BY x ROWS BETWEEN UNBOUNDED PRECEDING AND \
          UNBOUNDED FOLLOWING) AS n FROM WIDE) AS u",
-        "SELECT count(n) FROM (SELECT lag(w, 2147483647) OVER (ORDER BY x) AS n FROM WIDE) AS u",
         "SELECT count(n) FROM (SELECT ntile(7) OVER (ORDER BY w) AS n, percent_rank() OVER (ORDER BY x) \
          FROM WIDE) AS u",
         "SELECT count(n) FROM (SELECT median(x) OVER (ORDER BY x ROWS BETWEEN 1000000 PRECEDING AND CURRENT \
