@@ -35,6 +35,11 @@ const BYTES_AT_ONCE: u64 = 256 << 10;
 /// The same for values with elements: about 500 of eight bytes, at 100 ns each.
 const ELEMENT_BYTES_AT_ONCE: u64 = 4 << 10;
 
+/// Most bytes of keys and values that a statement or batch may write, with guardrails and without.
+/// Four times the longest message: only values that are written to many rows have more. All of them
+/// are copied before the first row is applied.
+const WRITE_BYTES_MAX: u64 = 64 << 20;
+
 /// Rows bound on a heavy lane between two yields.
 const ROWS_PER_YIELD: u64 = 256;
 
@@ -277,6 +282,13 @@ impl Embedded {
             guardrails.check(Guardrail::InProduct, cost.rows)?;
         }
         guardrails.check(Guardrail::WriteBytes, cost.bytes)?;
+        if counted.cost.bytes > WRITE_BYTES_MAX {
+            return Err(Error::Invalid(format!(
+                "expected at most {WRITE_BYTES_MAX} bytes written by one statement or batch, got {}: \
+                 send several statements",
+                counted.cost.bytes
+            )));
+        }
         if statements > 1 {
             guardrails.check(Guardrail::BatchBytes, counted.cost.bytes)?;
         }

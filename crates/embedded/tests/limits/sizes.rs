@@ -92,6 +92,10 @@ fn value_for_many_rows_is_counted_for_each() {
             ),
             "{error}"
         );
+        session.limit(Guardrail::WriteBytes, 0);
+        let error = session.refused(text, &[&value, &list]).await;
+        let expected = "expected at most 67108864 bytes written by one statement or batch, got 10486";
+        assert!(error.starts_with(expected), "{error}");
         assert_eq!(session.refused("SELECT * FROM t", &[]).await, "0 rows");
     });
     server.end_with_bounded_polls();
