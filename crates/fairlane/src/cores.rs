@@ -146,7 +146,7 @@ impl Cores {
     ///
     /// # Errors
     /// One sentence: the file cannot be moved, or the password that the operator gave is not the
-    /// administrator's. Nobody would know which one holds.
+    /// administrator's. An operator would not know which one holds.
     fn keep_password(
         &self,
         folder: &Path,

@@ -16,8 +16,7 @@ use futures::StreamExt;
 use crate::engine::memory::Held;
 use crate::engine::passage::{Passage, PassageExec};
 use crate::engine::run::Run;
-use crate::engine::sizes::batch_bytes;
-use crate::engine::wide::BATCH_BYTES;
+use crate::engine::sizes::{BATCH_BYTES, batch_bytes};
 
 /// See the head of this file.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ pub(crate) mod charges;
 pub(crate) mod coalesce;
 pub(crate) mod collect;
 pub(crate) mod column_names;
+pub(crate) mod constants;
 pub(crate) mod dialect;
 pub(crate) mod dynamic_filters;
 pub(crate) mod engines;

@@ -10,6 +10,10 @@ use datafusion::arrow::array::{
 use datafusion::arrow::datatypes::{ArrowNativeType, ByteViewType, DataType};
 use datafusion::scalar::ScalarValue;
 
+/// Bytes of constants and wide values in a batch that the rows are computed for. An operator holds
+/// a few such batches at a time.
+pub(crate) const BATCH_BYTES: u64 = 16 << 20;
+
 /// Longest value that a view contains, bytes.
 const INLINE_BYTES: u64 = 12;
 

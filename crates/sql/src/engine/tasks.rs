@@ -29,7 +29,7 @@ use tokio::runtime::Handle;
 use workload::{Account, Level};
 
 use crate::engine::memory::{Held, StatementMemory};
-use crate::engine::wide::BATCH_BYTES;
+use crate::engine::sizes::BATCH_BYTES;
 
 /// Hidden tables recorded for the audit log, for each statement.
 const HIDDEN_MAX: usize = 16;

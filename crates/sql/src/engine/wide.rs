@@ -19,10 +19,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use crate::engine::bounded::{BATCH_BYTES_MAX, widest};
+use crate::engine::sizes::BATCH_BYTES;
 
-/// Bytes of constants and wide values in a batch that the rows are computed for. An operator holds
-/// a few such batches at a time.
-pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 /// Bytes of a batch in one input of a join, beyond which it is charged, or the run ends. Half of
 /// the bound on functions, since a join has two inputs. Well above [`BATCH_BYTES`], so that a
 /// restarted run does not end for values that are a little wider.

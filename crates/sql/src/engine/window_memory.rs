@@ -79,8 +79,8 @@ struct Book {
     kept: Option<u64>,
     results: Held,
     states: Held,
-    /// Texts of views, of rows and of results, which arrays share. Joining arrays keeps all of them,
-    /// and a slice does not release any. So they are held until the node ends.
+    /// Texts of views, of rows and of results, which arrays share. Joining arrays keeps all of
+    /// them, and a slice does not release any. So they are held until the node ends.
     shared: Held,
 }
 

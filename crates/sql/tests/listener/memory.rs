@@ -87,7 +87,7 @@ fn windows_are_refused() {
         "lag(t, 2147483647) OVER ()",
         "lag(t, 3) IGNORE NULLS OVER ()",
         "nth_value(t, 150000) OVER ()",
-        // Without ORDER BY no sort is refused before. A buffer of views keeps all texts that it ever had.
+        // Without ORDER BY no sort is refused before. A buffer of views keeps all its former texts.
         "lag(arrow_cast(t, 'Utf8View'), 3) OVER ()",
         "lag(arrow_cast(t, 'BinaryView'), 3) OVER ()",
         "lag(ARRAY[arrow_cast(t, 'Utf8View')], 3) OVER ()",

@@ -36,7 +36,7 @@ use engine::{Guardrail, Guardrails};
 pub(crate) use crate::engine::bounded::cost::widest;
 use crate::engine::bounded::cost::{Cost, Estimate};
 use crate::engine::call_names::CallKey;
-use crate::engine::planning;
+use crate::engine::constants;
 use crate::engine::sizes::{array_bytes, heap_bytes};
 use crate::engine::tasks::{self, CallPlace};
 use crate::engine::wide::too_wide;
@@ -250,7 +250,7 @@ impl ScalarUDFImpl for Bounded {
         let is_constant = call.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { call.number_rows };
         if is_constant {
-            planning::computed(0)?;
+            constants::computed(0)?;
         }
         let costs = self.cost.of_rows(&call.args, rows)?;
         let (mut begun, mut chunk, mut bounds) = (0, Estimate::default(), Vec::new());
@@ -268,7 +268,7 @@ impl ScalarUDFImpl for Bounded {
         if bounds.is_empty() {
             let result = self.inner.invoke_with_args(call)?;
             if is_constant {
-                planning::computed(match &result {
+                constants::computed(match &result {
                     ColumnarValue::Array(column) => array_bytes(column.as_ref()),
                     ColumnarValue::Scalar(value) => heap_bytes(value),
                 })?;

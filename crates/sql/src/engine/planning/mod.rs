@@ -7,12 +7,12 @@
 //! 3. After each rewrite, the plan is counted. It has at most [`NODES_MAX`] nodes.
 //! 4. Before each step, the memory of a plan of this size is charged to the statement's account,
 //!    and the statement is checked for its end: cancel, time limit, disconnect and shutdown.
-//! 5. Constants that a rewrite computes are charged when they are made (`constants`).
+//! 5. Constants that a rewrite computes are charged when they are made
+//!    (`engine/constants.rs`).
 //!
 //! The bounds hold without guardrails.
 
 mod budget;
-mod constants;
 mod physical;
 mod rules;
 mod size;
@@ -26,8 +26,8 @@ use datafusion::error::Result;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Explain, Expr, LogicalPlan};
 
+use crate::engine::constants;
 pub(crate) use crate::engine::planning::budget::{DEPTH_MAX, NODES_MAX, step, step_parsing, step_with};
-pub(crate) use crate::engine::planning::constants::computed;
 pub(crate) use crate::engine::planning::size::of_expr as expr_nodes;
 pub(crate) use crate::engine::planning::written::{nodes_of as written_nodes, of_value, step_converting};
 use crate::failure::{refusal, state};

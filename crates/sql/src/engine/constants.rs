@@ -27,7 +27,7 @@ struct Computed {
 /// # Errors
 /// The level refused memory for its constants. DataFusion leaves a call whose evaluation fails in
 /// the plan, where it would be evaluated for whole batches of rows.
-pub(super) fn computing<T>(optimize: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn computing<T>(optimize: impl FnOnce() -> Result<T>) -> Result<T> {
     let outer = COMPUTED.replace(Some(Computed::default()));
     let result = optimize();
     let computed = COMPUTED.replace(outer);
