@@ -62,6 +62,8 @@ pub(crate) struct Connection {
     arrivals: Arrivals,
     /// Time since which the last decoded request waits, ns of the monotonic clock.
     pub(crate) since_ns: u64,
+    /// Time at which [`Connection::wait_for_news`] ended, ns of the monotonic clock.
+    pub(crate) news_ns: u64,
     /// Bytes of input that the last step of the decoder took.
     pub(crate) taken_bytes: u32,
     /// True if no bytes were left in the socket when the last read was tried.
@@ -117,6 +119,7 @@ impl Connection {
             input: BytesMut::new(),
             arrivals: Arrivals::new(lanes::time::monotonic_ns()),
             since_ns: 0,
+            news_ns: 0,
             taken_bytes: 0,
             waits_for_socket: false,
             has_more: false,
@@ -297,6 +300,7 @@ impl Connection {
             return Poll::Pending;
         }
         if std::mem::take(&mut self.blocked) {
+            self.news_ns = lanes::time::monotonic_ns();
             return Poll::Ready(Ok(()));
         }
         self.poll_read(cx)
@@ -346,6 +350,7 @@ impl Connection {
                 self.end_wait();
                 self.arrivals.read(Read { bytes: n, waiting, unread }, now_ns);
                 self.session.active_ns.set(now_ns);
+                self.news_ns = now_ns;
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(_)) => Poll::Ready(Err(Ended::Gone)),

@@ -179,7 +179,7 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
             }
             connection.wait_for_news().await?;
             // The socket may have bytes at every poll, so that this wait returns at once each time.
-            round_ns = lanes::time::monotonic_ns();
+            round_ns = connection.news_ns;
             if !lanes::should_yield_at(round_ns) {
                 continue;
             }
