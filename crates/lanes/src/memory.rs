@@ -113,9 +113,10 @@ pub fn prefetch<T>(place: &T) {
 mod tests {
     use super::*;
 
-    /// One test for both, as the option belongs to the process.
+    /// One test for all that follows, as the allocator belongs to the process.
     #[test]
     fn freed_memory_goes_back_only_beyond_the_limit() {
+        crate::memory_ahead::tests::blocks_are_prefaulted_before_they_are_taken();
         assert!(keep_freed_memory(), "the option has this number in the library that is linked");
         let mut freed = FreedMemory::new(u64::MAX).expect("procfs");
         for (limit, returns) in [(u64::MAX, false), (1 << 20, true), (u64::MAX, false)] {

@@ -164,7 +164,7 @@ fn advise(block: NonNull<c_void>, bytes: Range<usize>, advice: c_int) -> io::Res
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Returns true if the last page of a block is mapped.
@@ -173,8 +173,8 @@ mod tests {
         is_mapped(unsafe { block.byte_add(BLOCK - sys::page_bytes() as usize) })
     }
 
-    #[test]
-    fn blocks_are_prefaulted_before_they_are_taken() {
+    /// Called by the test of freed memory, before it takes blocks of the same allocator.
+    pub(crate) fn blocks_are_prefaulted_before_they_are_taken() {
         let never = AtomicBool::new(false);
         // Allocates enough for blocks to be taken. As in a real program, whole pages of them are
         // never touched.
