@@ -234,11 +234,12 @@ impl Connection {
     }
 
     /// Returns true if no further request may begin.
+    #[inline(always)]
     pub(crate) fn is_blocked(&self) -> bool {
         let session = &self.session;
         let config = &session.core.shared.config;
         session.in_flight.get() >= config.in_flight_max
-            || session.held.is_full(|| session.account.borrow().clone())
+            || session.held.is_full(&session.account)
             || session.is_output_full()
             || session.draining.get()
             || session.killed.get()

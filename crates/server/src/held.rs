@@ -16,13 +16,24 @@ const UNCHARGED_BYTES: usize = 32 << 10;
 pub(crate) const REQUEST_BYTES: usize = 2 << 10;
 
 /// The requests in flight of a connection.
-#[derive(Default)]
 pub(crate) struct Held {
     bytes: Cell<usize>,
+    /// Bytes that need no further charge.
+    room_bytes: Cell<usize>,
     charge: RefCell<Option<Charge>>,
-    charged_bytes: Cell<usize>,
     /// True from a refused charge until the requests fit again.
     is_refused: Cell<bool>,
+}
+
+impl Default for Held {
+    fn default() -> Held {
+        Held {
+            bytes: Cell::new(0),
+            room_bytes: Cell::new(UNCHARGED_BYTES),
+            charge: RefCell::default(),
+            is_refused: Cell::new(false),
+        }
+    }
 }
 
 impl Held {
@@ -33,30 +44,29 @@ impl Held {
     }
 
     /// Returns true if the requests exceed what is charged, and the account has no more.
-    pub(crate) fn is_full(&self, account: impl FnOnce() -> Arc<Account>) -> bool {
-        if self.bytes.get() <= UNCHARGED_BYTES + self.charged_bytes.get() {
-            return false;
-        }
-        if !self.is_refused.get() {
-            self.is_refused.set(!self.grow(account));
-        }
-        self.is_refused.get()
+    #[inline(always)]
+    pub(crate) fn is_full(&self, account: &RefCell<Arc<Account>>) -> bool {
+        self.bytes.get() > self.room_bytes.get() && !self.grow(account)
     }
 
     /// Charges as much as is held, a step of [`UNCHARGED_BYTES`] or more.
     #[cold]
-    fn grow(&self, account: impl FnOnce() -> Arc<Account>) -> bool {
-        let step = self.bytes.get() - self.charged_bytes.get();
+    fn grow(&self, account: &RefCell<Arc<Account>>) -> bool {
+        if self.is_refused.get() {
+            return false;
+        }
+        let step = self.bytes.get() + UNCHARGED_BYTES - self.room_bytes.get();
         let mut charge = self.charge.borrow_mut();
         let grown = match &*charge {
             Some(charge) => charge.grow(step as u64).is_ok(),
             None => {
-                *charge = account().charge(step as u64).ok();
+                *charge = account.borrow().charge(step as u64).ok();
                 charge.is_some()
             }
         };
-        if grown {
-            self.charged_bytes.set(self.charged_bytes.get() + step);
+        match grown {
+            true => self.room_bytes.set(self.room_bytes.get() + step),
+            false => self.is_refused.set(true),
         }
         grown
     }
@@ -64,12 +74,19 @@ impl Held {
     fn release(&self, bytes: usize) {
         let left = self.bytes.get() - bytes;
         self.bytes.set(left);
-        let charged = self.charged_bytes.get();
-        if left <= UNCHARGED_BYTES + charged {
-            self.is_refused.set(false);
+        let room = self.room_bytes.get();
+        if left <= room && (room > UNCHARGED_BYTES || self.is_refused.get()) {
+            self.released(left);
         }
-        if left == 0 && charged > 0 {
-            self.charged_bytes.set(0);
+    }
+
+    /// Lets a refused charge be tried again, and gives back the charge once no request is in
+    /// flight.
+    #[cold]
+    fn released(&self, left: usize) {
+        self.is_refused.set(false);
+        if left == 0 {
+            self.room_bytes.set(UNCHARGED_BYTES);
             self.charge.take();
         }
     }
@@ -96,9 +113,10 @@ mod tests {
     #[test]
     fn requests_beyond_the_account_wait_for_earlier_ones() {
         let accounts = Accounts::new(4 * 100_000, 0);
-        let account = accounts.connection("ann");
+        let account = RefCell::new(accounts.connection("ann"));
         let held = Rc::new(Held::default());
-        let is_full = || held.is_full(|| account.clone());
+        let is_full = || held.is_full(&account);
+        let account = account.borrow().clone();
         let mut holding = Vec::new();
         while !is_full() {
             holding.push(held.hold(1_000));
@@ -114,10 +132,25 @@ mod tests {
     }
 
     #[test]
+    fn refused_charge_is_tried_again() {
+        let accounts = Accounts::new(100_000, 100_000);
+        let other = accounts.connection("bob").charge(100_000).expect("all of it");
+        let account = RefCell::new(accounts.connection("ann"));
+        let held = Rc::new(Held::default());
+        let mut holding: Vec<_> = (0..40).map(|_| held.hold(1_000)).collect();
+        assert!(held.is_full(&account));
+        drop(other);
+        assert!(held.is_full(&account), "until some are answered");
+        holding.truncate(30);
+        holding.extend((0..40).map(|_| held.hold(1_000)));
+        assert!(!held.is_full(&account));
+    }
+
+    #[test]
     fn few_requests_are_not_charged() {
         let accounts = Accounts::new(100, 0);
         let held = Rc::new(Held::default());
         let _holding: Vec<_> = (0..16).map(|_| held.hold(REQUEST_BYTES)).collect();
-        assert!(!held.is_full(|| accounts.connection("ann")));
+        assert!(!held.is_full(&RefCell::new(accounts.connection("ann"))));
     }
 }
