@@ -25,7 +25,7 @@ use crate::late::{Late, LateMonitor};
 use crate::probe::Probe;
 use crate::report;
 use crate::results::{Cpu, Entry, Phases, Reads, Results, Timing};
-use crate::server::{Conditions, Server};
+use crate::server::{Conditions, REST_BEGINS, Server};
 use crate::setup::{self, NEIGHBOUR, WATCHER};
 use crate::table::ATTACKS;
 use crate::verdict::{Bounds, Outcome, with_clock, without_clock};
@@ -174,13 +174,14 @@ fn short(
         outcome.panicked = new_panic(server, &panics);
     } else {
         check_server(server, &mut outcome, &panics);
-        check_after(server, attack, &mut outcome);
+        check_after(server, attack, SHORT, &mut outcome);
     }
     Ok(outcome)
 }
 
-/// Makes the further checks of an attack.
-fn check_after(server: &mut Server, attack: &Attack, outcome: &mut Outcome) {
+/// Makes the further checks of an attack. Without clients the server must rest after
+/// `rests_within`.
+fn check_after(server: &mut Server, attack: &Attack, rests_within: Duration, outcome: &mut Outcome) {
     if outcome.died.is_some() {
         return;
     }
@@ -189,8 +190,8 @@ fn check_after(server: &mut Server, attack: &Attack, outcome: &mut Outcome) {
         After::Flushes => {
             outcome.admin = outcome.admin.take().or_else(|| admin::flush(&server.target).err());
         }
-        After::Rests => outcome.stop = server.rests().err(),
-        After::Stops => outcome.stop = server.rests().and_then(|()| server.stop()).err(),
+        After::Rests => outcome.stop = server.rests(rests_within).err(),
+        After::Stops => outcome.stop = server.rests(rests_within).and_then(|()| server.stop()).err(),
     }
 }
 
@@ -217,7 +218,7 @@ fn long(
     })?;
     let mut outcome = Outcome { answers, ..Outcome::default() };
     check_server(server, &mut outcome, &panics);
-    check_after(server, attack, &mut outcome);
+    check_after(server, attack, REST_BEGINS, &mut outcome);
     let failures = visits.iter().filter(|(_, visits)| !visits.failures.is_empty());
     let mut failures: Vec<String> = failures
         .map(|(way, visits)| format!("administrator over {way}: {}", visits.failures.summary()))

@@ -22,7 +22,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const DRAIN: Duration = Duration::from_secs(10);
 /// Time after the last client has left in which all its work must end. Twice what a client sees, as
 /// the machine may be busy.
-const REST_BEGINS: Duration = Duration::from_secs(2);
+pub(crate) const REST_BEGINS: Duration = Duration::from_secs(2);
 /// Time in which the server must do nothing.
 const REST: Duration = Duration::from_millis(200);
 /// Most CPU in that time, as a part of a core: timers and background work.
@@ -110,8 +110,8 @@ impl Server {
     }
 
     /// Waits until the server does nothing, as it has no clients. The error is its CPU time after
-    /// [`REST_BEGINS`].
-    pub(crate) fn rests(&self) -> Result<(), String> {
+    /// `within`.
+    pub(crate) fn rests(&self, within: Duration) -> Result<(), String> {
         let began = Instant::now();
         loop {
             let before = cpu::of_process(self.pid());
@@ -120,8 +120,8 @@ impl Server {
             if part <= REST_CPU_MAX {
                 return Ok(());
             }
-            if began.elapsed() > REST_BEGINS {
-                let (percent, after) = (part * 100.0, REST_BEGINS.as_secs());
+            if began.elapsed() > within {
+                let (percent, after) = (part * 100.0, within.as_secs());
                 return Err(format!("{percent:.0} % of a core in use {after} s after the last client left"));
             }
         }

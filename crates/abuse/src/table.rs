@@ -471,7 +471,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         &["ran", "refused"], (300, SENDS), extremes::operators),
     attack("sql-rights", (Listener::Sql, Role::Superuser),
         "rows, portals and statements of roles that are dropped or lose login, password or permission",
-        &["ended"], (12, SENDS), rights::sql_streams),
+        &["ended"], (0, SENDS), rights::sql_streams),
     attack("http-slow-header", (Listener::Http, Role::Stranger),
         "64 requests whose header never ends",
         &["closed"], (64, HOLDS), http::slow_header),
