@@ -153,6 +153,18 @@ impl Account {
         Ok(Charge { account: self.clone(), bytes: AtomicU64::new(bytes) })
     }
 
+    /// Charges `bytes` as [`Account::charge`] does, if a quarter of this account and of each above
+    /// it stays free: for what may wait, so that others need not.
+    #[must_use]
+    pub fn charge_spare(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
+        self.has_spare(bytes).then(|| self.charge(bytes).ok())?
+    }
+
+    fn has_spare(&self, bytes: u64) -> bool {
+        self.used_bytes().saturating_add(bytes) <= self.limit_bytes / 4 * 3
+            && self.above.as_ref().is_none_or(|above| above.has_spare(bytes))
+    }
+
     /// Counts `bytes` in this account and those above it, or in none.
     fn add(&self, bytes: u64) -> Result<(), Full> {
         if bytes == 0 {
@@ -193,6 +205,11 @@ impl Charge {
         self.account.add(bytes)?;
         self.bytes.fetch_add(bytes, Relaxed);
         Ok(())
+    }
+
+    /// Charges `bytes` more, as [`Account::charge_spare`] does. Returns false if it does not.
+    pub fn grow_spare(&self, bytes: u64) -> bool {
+        self.account.has_spare(bytes) && self.grow(bytes).is_ok()
     }
 
     /// Returns the bytes of the charge.
@@ -237,6 +254,21 @@ mod tests {
         assert_eq!(used(), [0, 0, 0, 0]);
         assert!(a.charge(u64::MAX).is_err(), "no overflow");
         assert_eq!([accounts.all().refused(), a.refused(), b.refused()], [1, 2, 0]);
+    }
+
+    #[test]
+    fn spare_charges_leave_a_quarter_of_each_account() {
+        let accounts = Accounts::new(400, 0);
+        let [a, b] = ["ann", "bob"].map(|role| accounts.connection(role));
+        let first = a.charge_spare(70).expect("of 100");
+        assert!(!first.grow_spare(6) && first.grow_spare(5));
+        assert!(a.charge_spare(1).is_none() && a.charge(25).is_ok());
+        let others: Vec<_> = ["bob", "bob", "cid"].map(|role| accounts.connection(role).charge(75)).into();
+        assert!(others.iter().all(Result::is_ok));
+        assert!(b.charge_spare(1).is_none(), "a role has three quarters of its half");
+        assert_eq!(accounts.all().used_bytes(), 300);
+        assert!(accounts.connection("dan").charge_spare(1).is_none(), "and all have of the whole");
+        assert!(accounts.connection("dan").charge(75).is_ok());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Memory of a connection's requests in flight: their tasks, and their bodies and values. It is
-//! charged in steps, so that a request costs an addition. Without free memory the connection reads
-//! no further request until some are answered.
+//! charged in steps, so that a request costs an addition. Where less than a quarter of the
+//! account's memory would stay free, the connection reads no further request until some are
+//! answered: requests in flight may wait, and those of an administrator need not.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -58,9 +59,9 @@ impl Held {
         let step = self.bytes.get() + UNCHARGED_BYTES - self.room_bytes.get();
         let mut charge = self.charge.borrow_mut();
         let grown = match &*charge {
-            Some(charge) => charge.grow(step as u64).is_ok(),
+            Some(charge) => charge.grow_spare(step as u64),
             None => {
-                *charge = account.borrow().charge(step as u64).ok();
+                *charge = account.borrow().charge_spare(step as u64);
                 charge.is_some()
             }
         };
@@ -122,9 +123,9 @@ mod tests {
             holding.push(held.hold(1_000));
         }
         let most = holding.len();
-        assert!((90..=140).contains(&most), "{most} requests");
-        assert!(account.used_bytes() > 60_000 && account.refused() == 1);
-        assert!(is_full() && account.refused() == 1, "it is asked once");
+        assert!((60..=110).contains(&most), "{most} requests");
+        assert!(account.used_bytes() > 40_000 && account.used_bytes() <= 75_000);
+        assert!(is_full(), "until some are answered");
         holding.truncate(most / 2);
         assert!(!is_full());
         holding.clear();

@@ -234,7 +234,7 @@ fn requests_in_flight_are_charged_and_wait_in_the_socket() {
     let mut client = server.client(Version::V4, ADMIN);
     (0..SENT).for_each(|_| queue(&mut client, READ));
     client.flush();
-    until("the account is full", || accounts.all().used_bytes() > 1_000_000);
+    until("the account is full", || accounts.all().used_bytes() > 700_000);
     admin.run("SELECT * FROM system.local");
     let begun = running.all.load(SeqCst);
     assert!((200..600).contains(&begun), "{begun} requests of 2 KiB in 1 MiB");

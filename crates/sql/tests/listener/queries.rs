@@ -539,6 +539,10 @@ fn suspended_query_keeps_its_slot_and_its_limits() {
             assert_eq!(transaction.query_portal(portal, 10).await.expect("rows").len(), 10);
         }
         transaction.cancel_token().cancel_query(tokio_postgres::NoTls).await.expect("asked");
+        // The request is sent, and may not have arrived yet.
+        for _ in 0..50 {
+            assert_eq!(shown(&admin, "few").await, ["suspended"]);
+        }
         let found = transaction.query_portal(&one, 0).await.expect("the rest");
         assert_eq!((found.len(), shown(&admin, "few").await), (280, vec!["suspended".to_owned()]));
         // The end of the transaction closes its portals.
