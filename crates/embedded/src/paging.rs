@@ -56,11 +56,6 @@ impl Position {
         Position::parse(bytes).ok_or_else(|| Error::Invalid("Invalid value for the paging state".into()))
     }
 
-    /// Returns the rows that the pages so far have read, and their bytes.
-    pub(crate) fn read_before(bytes: &[u8]) -> Result<(u64, u64), Error> {
-        Position::decode(bytes).map(|position| (position.rows_read, position.bytes_read))
-    }
-
     fn parse(mut bytes: &[u8]) -> Option<Position> {
         let mut take = |n: usize| {
             let (head, tail) = bytes.split_at_checked(n)?;

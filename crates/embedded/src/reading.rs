@@ -52,25 +52,25 @@ impl Embedded {
             Ok(combinations) => combinations,
             Err(error) => return Execution::Ready(Err(error)),
         };
-        let reads = match request.paging_state.map(Position::read_before).transpose() {
-            Ok(before) => {
-                Arc::new(before.map_or_else(Reads::default, |(rows, bytes)| Reads::after(rows, bytes)))
-            }
+        let start = match request.paging_state.map(Position::decode).transpose() {
+            Ok(start) => start,
             Err(error) => return Execution::Ready(Err(error)),
         };
+        let (rows, bytes) = start.as_ref().map_or((0, 0), |start| (start.rows_read, start.bytes_read));
+        let reads = Arc::new(Reads::after(rows, bytes));
         if combinations > COMBINATIONS_AT_ONCE || plan.is_large(request.values) {
             let (engine, plan, counted) = (self.rc(), plan.clone(), reads.clone());
             let request = OwnedRequest::of(request, OwnedValues::of(request));
             let bytes = bytes_in_hand(&plan);
             let later = Box::pin(async move {
-                let reads = counted.clone();
-                let bind =
-                    async move { Reading::of(&plan, &request.borrowed(&request.values.all()), now_s, reads) };
+                let bind = async move {
+                    Reading::of(&plan, &request.borrowed(&request.values.all()), now_s, start, counted)
+                };
                 heavy(bind).await?.run(engine).await
             });
             return Execution::Reading { later, bytes, reads };
         }
-        match Reading::of(plan, request, now_s, reads.clone()) {
+        match Reading::of(plan, request, now_s, start, reads.clone()) {
             Ok(reading) => {
                 let bytes = bytes_in_hand(plan);
                 Execution::Reading { later: Box::pin(reading.run(self.rc())), bytes, reads }
@@ -149,11 +149,12 @@ struct Reading {
 }
 
 impl Reading {
-    /// Binds the values of a request.
+    /// Binds the values of a request, to read on from `start`.
     fn of(
         plan: &Arc<SelectPlan>,
         request: &Request<'_>,
         now_s: u32,
+        start: Option<Position>,
         reads: Arc<Reads>,
     ) -> Result<Reading, Error> {
         let values = request.values;
@@ -202,10 +203,7 @@ impl Reading {
         {
             return Err(Error::Invalid(CANNOT_PAGE.into()));
         }
-        let position = match request.paging_state {
-            Some(state) => Position::decode(state)?,
-            None => Position { left: rows_max, ..Position::default() },
-        };
+        let position = start.unwrap_or_else(|| Position { left: rows_max, ..Position::default() });
         Ok(Reading {
             scan: Scan { slice, tokens },
             merged,
