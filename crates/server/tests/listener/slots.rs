@@ -108,18 +108,24 @@ const MARKED: i32 = 7;
 /// Bytes that a read with a value holds.
 const HELD_BYTES: usize = 1 << 20;
 
-/// Starts a server of two cores with a level `few` of these options. Returns it with its
-/// administrator.
-fn start(options: &str) -> (TestServer, Client, Arc<Running>) {
+/// Starts a server that counts reads of its table `counted`. Returns it with its administrator.
+fn counting(cores: usize, config: ServerConfig) -> (TestServer, Client, Arc<Running>) {
     let running = Arc::new(Running::default());
     let engine_running = running.clone();
     let wrap = move |engine| Rc::new(Counting { engine, running: engine_running.clone() }) as Rc<dyn Engine>;
-    let server = TestServer::start_with(2, settings(), Arc::new(wrap));
+    let server = TestServer::start_with(cores, config, Arc::new(wrap));
     let mut admin = server.client(Version::V4, ADMIN);
+    admin.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
+    admin.run("CREATE TABLE ks.counted (k int PRIMARY KEY, v text)");
+    (server, admin, running)
+}
+
+/// Starts a server of two cores with a level `few` of these options. Returns it with its
+/// administrator.
+fn start(options: &str) -> (TestServer, Client, Arc<Running>) {
+    let (server, mut admin, running) = counting(2, settings());
     for text in [
-        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-        "CREATE TABLE ks.counted (k int PRIMARY KEY, v text)",
-        &format!("CREATE SERVICE LEVEL few WITH {options}"),
+        &*format!("CREATE SERVICE LEVEL few WITH {options}"),
         "CREATE ROLE few WITH PASSWORD = 'pw' AND LOGIN = true AND SUPERUSER = true",
         "ATTACH SERVICE LEVEL few TO few",
     ] {
@@ -177,14 +183,8 @@ fn driver_connects_to_a_level_with_short_limits() {
 #[test]
 fn reads_of_several_rows_wait_for_memory_in_turn() {
     const MANY: usize = 500;
-    let running = Arc::new(Running::default());
-    let engine_running = running.clone();
-    let wrap = move |engine| Rc::new(Counting { engine, running: engine_running.clone() }) as Rc<dyn Engine>;
     let config = ServerConfig { read_bytes_max: 3 * HELD_BYTES + 1, ..settings() };
-    let server = TestServer::start_with(1, config, Arc::new(wrap));
-    let mut admin = server.client(Version::V4, ADMIN);
-    admin.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
-    admin.run("CREATE TABLE ks.counted (k int PRIMARY KEY, v text)");
+    let (server, mut admin, running) = counting(1, config);
     running.stuck.store(true, SeqCst);
     let keys = [1, MARKED].map(|key| values(&[&key.to_be_bytes()]));
     let read = |at: usize| {
@@ -221,15 +221,9 @@ fn reads_of_several_rows_wait_for_memory_in_turn() {
 #[test]
 fn requests_in_flight_are_charged_and_wait_in_the_socket() {
     const SENT: usize = 2_000;
-    let running = Arc::new(Running::default());
-    let engine_running = running.clone();
-    let wrap = move |engine| Rc::new(Counting { engine, running: engine_running.clone() }) as Rc<dyn Engine>;
     let accounts = Accounts::new(4 << 20, 1 << 20);
     let config = ServerConfig { accounts: accounts.clone(), ..settings() };
-    let server = TestServer::start_with(1, config, Arc::new(wrap));
-    let mut admin = server.client(Version::V4, ADMIN);
-    admin.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
-    admin.run("CREATE TABLE ks.counted (k int PRIMARY KEY, v text)");
+    let (server, mut admin, running) = counting(1, config);
     running.stuck.store(true, SeqCst);
     let mut client = server.client(Version::V4, ADMIN);
     (0..SENT).for_each(|_| queue(&mut client, READ));
@@ -341,14 +335,8 @@ fn statements_that_waited_in_the_socket_are_refused_by_age() {
 #[test]
 fn statement_whose_time_limit_passed_before_its_work_times_out() {
     const SENT: usize = 10;
-    let running = Arc::new(Running::default());
-    let engine_running = running.clone();
-    let wrap = move |engine| Rc::new(Counting { engine, running: engine_running.clone() }) as Rc<dyn Engine>;
     let config = ServerConfig { in_flight_max: 1, ..settings() };
-    let server = TestServer::start_with(1, config, Arc::new(wrap));
-    let mut admin = server.client(Version::V4, ADMIN);
-    admin.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
-    admin.run("CREATE TABLE ks.counted (k int PRIMARY KEY, v text)");
+    let (server, _admin, running) = counting(1, config);
     running.stuck.store(true, SeqCst);
     let mut client = server.client(Version::V4, ADMIN);
     queue(&mut client, READ);
