@@ -95,8 +95,12 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         pass(options, &attacks, &guardrails, mark, &mut results)?;
     }
     let entries = &results.entries;
-    let failed: Vec<&str> =
-        entries.iter().filter(|entry| !entry.reasons.is_empty()).map(|entry| entry.name.as_str()).collect();
+    // Repeat the reasons: the end of a log may be all that is kept of it.
+    let failed: Vec<String> = entries
+        .iter()
+        .filter(|entry| !entry.reasons.is_empty())
+        .map(|entry| format!("{} ({})", entry.name, entry.reasons.join("; ")))
+        .collect();
     let unclear = entries.iter().filter(|entry| entry.verdict() == "unclear").count();
     if failed.is_empty() {
         println!("{} attacks withstood, {unclear} unclear", entries.len() - unclear);

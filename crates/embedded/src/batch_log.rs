@@ -21,7 +21,6 @@ mod entry;
 mod unfinished;
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use bytes::Bytes;
 use engine::Error;
@@ -34,9 +33,6 @@ use crate::{Embedded, storage_error};
 use entry::{deletion, entry_of, rows_of, stored_entry};
 
 pub(crate) use entry::{BatchLog, mutations_of};
-
-/// First and longest pause before retrying a part on an overloaded core.
-const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// Entries with more bytes are split into rows on a heavy lane.
 const BYTES_AT_ONCE: usize = 256 << 10;
@@ -80,7 +76,7 @@ impl Embedded {
         if let Err(error) = self.write_entry(&key, &entry, None).await {
             // The entry may become durable after all, as any write that failed halfway. Delete it,
             // so that no start applies it much later.
-            drop(self.shard.apply_few_vital(vec![deletion(&key, self.times().now_us)]));
+            drop(self.shard.apply_few_vital(&[deletion(&key, self.times().now_us)]));
             self.batch_log.release(number);
             return Err(error);
         }
@@ -229,15 +225,14 @@ async fn apply_parts(
     failed
 }
 
-/// Applies the part of one core. Retries while the core is overloaded, and skips tables whose data
-/// is dropped meanwhile.
+/// Applies the part of one core. Skips tables whose data is dropped meanwhile.
 async fn apply_part(
     core: usize,
     mut part: Vec<Mutation>,
     entry: Bytes,
     sharding: Sharding,
 ) -> Result<(), StorageError> {
-    let (mut pause, mut gone) = (RETRY_PAUSES[0], Vec::new());
+    let mut gone = Vec::new();
     loop {
         let apply = move || async move {
             let engine = Embedded::local();
@@ -245,10 +240,6 @@ async fn apply_part(
             engine.shard.apply_part(part).await?.await
         };
         match lanes::call(core, apply).await {
-            Err(StorageError::Overloaded) => {
-                lanes::time::sleep(pause).await;
-                pause = (pause * 2).min(RETRY_PAUSES[1]);
-            }
             // If these rows had been written before the drop or truncation, they would be gone too.
             Err(StorageError::Dropped { table }) => gone.push(table),
             other => return other,

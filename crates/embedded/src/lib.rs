@@ -315,7 +315,7 @@ impl Embedded {
 /// Converts a storage error into the error that clients get.
 fn storage_error(error: StorageError) -> Error {
     match error {
-        StorageError::Overloaded => Error::Overloaded(error.to_string()),
+        StorageError::Overloaded { .. } => Error::Overloaded(error.to_string()),
         // The statement is bound again, and then does not find its table.
         StorageError::Dropped { .. } => Error::Stale,
         StorageError::TooLarge { .. } | StorageError::RowTooLarge { .. } => Error::Invalid(error.to_string()),

@@ -29,7 +29,7 @@ impl Embedded {
     pub(crate) fn keep_floor(&self) -> Result<(), StorageError> {
         if let Some((floor_us, mutation)) = self.floor.needed(self.clock.last_us()) {
             // Do not wait for its commit: it is durable before the write that follows.
-            drop(self.shard.apply_few_vital(vec![mutation])?);
+            drop(self.shard.apply_few_vital(&[mutation])?);
             self.floor.set(floor_us);
         }
         Ok(())

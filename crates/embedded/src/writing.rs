@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use engine::{BatchKind, Error, Execution, Guardrail, Outcome, Plan, Request, Value};
 use schema::TableDef;
-use storage::{Mutation, TableId};
+use storage::{Commit, Mutation, Shard, StorageError, TableId};
 use uuid::Uuid;
 
 use crate::batch_log::{Spread, by_core};
@@ -365,10 +365,8 @@ impl Embedded {
         let core = self.owner(all[0].token);
         let alone = all.iter().all(|mutation| self.owner(mutation.token) == core);
         if alone && core == lanes::current_core() {
-            return match self.keep_floor().and_then(|()| self.shard.apply(all)) {
-                Ok(commit) => Execution::Written(commit.number()),
-                Err(error) => Execution::Ready(Err(storage_error(error))),
-            };
+            let applied = self.keep_floor().and_then(|()| self.shard.apply(&all));
+            return self.written(applied, move |shard| async move { shard.apply_in_turn(&all).await?.await });
         }
         let engine = self.rc();
         let spread =
@@ -377,6 +375,25 @@ impl Embedded {
             engine.apply_spread(spread).await?;
             Ok(Outcome::Void)
         }))
+    }
+
+    /// Returns the result of a write to this core. If the log had no room, calls `again`, which
+    /// waits for it.
+    fn written<F: Future<Output = Result<(), StorageError>> + 'static>(
+        &self,
+        applied: Result<Commit, StorageError>,
+        again: impl FnOnce(Rc<Shard>) -> F,
+    ) -> Execution {
+        match applied {
+            Ok(commit) => Execution::Written(commit.number()),
+            Err(StorageError::Overloaded { .. }) => {
+                let again = again(self.shard.clone());
+                Execution::Pending(Box::pin(async move {
+                    again.await.map(|()| Outcome::Void).map_err(storage_error)
+                }))
+            }
+            Err(error) => Execution::Ready(Err(storage_error(error))),
+        }
     }
 
     /// Applies mutations on the cores that own them, one core after the other.
@@ -413,16 +430,17 @@ impl Embedded {
             Err(error) => return Some(Execution::Ready(Err(error))),
         };
         if core == lanes::current_core() {
-            return Some(match self.keep_floor().and_then(|()| self.shard.put(table, token, &key, &row)) {
-                Ok(commit) => Execution::Written(commit.number()),
-                Err(error) => Execution::Ready(Err(storage_error(error))),
-            });
+            let put = self.keep_floor().and_then(|()| self.shard.put(table, token, &key, &row));
+            return Some(self.written(put, |shard| {
+                let key = key.into_owned();
+                async move { shard.put_in_turn(table, token, &key, &row).await?.await }
+            }));
         }
         let key = key.into_owned();
         let put = move || async move {
             let engine = Embedded::local();
             engine.keep_floor()?;
-            engine.shard.put(table, token, &key, &row)?.await
+            engine.shard.put_in_turn(table, token, &key, &row).await?.await
         };
         Some(Execution::Pending(Box::pin(async move {
             lanes::call(core, put).await.map(|()| Outcome::Void).map_err(storage_error)

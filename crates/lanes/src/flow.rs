@@ -23,6 +23,12 @@ impl Flow {
         Flow(NEXT.fetch_add(1, Relaxed))
     }
 
+    /// Returns its number; 0 for no flow.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// Calls `f`, and gives this flow to the tasks that it spawns.
     pub fn run<T>(self, f: impl FnOnce() -> T) -> T {
         in_group(current_group(), self, f)

@@ -62,11 +62,11 @@ async fn fill(shard: &Rc<Shard>) {
     shard.describe(SIMPLE, vec![ColumnLayout { column: 1, encoding: ColumnEncoding::Signed(8) }]);
     let rows = |number| (0..50).map(move |row| wide(number, row));
     let first = (0..30).map(simple).chain((0..3).map(statics)).chain((0..3).flat_map(rows));
-    shard.apply(first.collect()).expect("applies").await.expect("is durable");
+    shard.apply(first.collect::<Vec<_>>()).expect("applies").await.expect("is durable");
     shard.flush_all().await.expect("flushes");
     let rows = |number| (50..60).map(move |row| wide(number, row));
     let second = (30..40).map(simple).chain((0..3).map(range)).chain((0..3).flat_map(rows));
-    shard.apply(second.collect()).expect("applies").await.expect("is durable");
+    shard.apply(second.collect::<Vec<_>>()).expect("applies").await.expect("is durable");
 }
 
 fn main() {

@@ -77,8 +77,12 @@ pub enum StorageError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The memory for writes that wait for the log is full. The caller may retry.
-    Overloaded,
+    /// The log has no room for a record, or other writers of the same level wait for theirs. The
+    /// caller may wait for its turn.
+    Overloaded {
+        /// Bytes that the record takes in the log.
+        bytes: usize,
+    },
     /// An earlier write failed, and new writes are refused. They are accepted again after a restart
     /// or, if the disk was full, once it has free space. Reads continue.
     WritesRefused {
@@ -183,7 +187,7 @@ impl fmt::Display for StorageError {
                     "a mutation of {bytes} bytes is larger than the limit of {limit} bytes; split it up"
                 )
             }
-            StorageError::Overloaded => {
+            StorageError::Overloaded { .. } => {
                 f.write_str("too many writes wait for the commit log; try again later")
             }
             StorageError::WritesRefused { because } => {

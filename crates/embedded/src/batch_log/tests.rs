@@ -6,6 +6,8 @@ use engine::Outcome;
 use lanes::Group;
 use storage::{CellRef, Change, Liveness, RowBuilder};
 
+use std::time::Duration;
+
 use super::*;
 use crate::testing::{Folder, count, keys, make_table, run, session};
 

@@ -9,7 +9,7 @@
 //!  unit                the larger of a memtable and a segment
 //!  3/2 units           log of the active memtable at which it is full
 //!  3 units             live log above which acknowledgements wait for a flush
-//!  13/4 units          live log above which further writes are refused as overload
+//!  13/4 units          live log above which further writes wait for their turn (`turns.rs`)
 //! ```
 //!
 //! So the log occupies at most 13/4 units and four segments: the live part, the flushed front of
@@ -51,7 +51,7 @@ impl LogBound {
         self.unit.saturating_mul(3)
     }
 
-    /// Returns the live log bytes above which writes are refused.
+    /// Returns the live log bytes above which writes wait for their turn.
     pub(crate) fn refuse_at(&self) -> u64 {
         (self.unit / 4).saturating_mul(13)
     }

@@ -20,6 +20,7 @@ pub(crate) mod files;
 pub(crate) mod replay;
 pub(crate) mod reserve;
 pub(crate) mod segment;
+pub(crate) mod turns;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -35,6 +36,7 @@ use crate::error::StorageError;
 use crate::log::bound::LogBound;
 use crate::log::reserve::Reserve;
 use crate::log::segment::{BATCH_HEADER, BLOCK, SegmentHeader, seal_batch};
+use crate::log::turns::{Turn, Turns};
 use crate::manifest::mark::Mark;
 use crate::model::codec::put_u32;
 use crate::options::{CommitMode, Options};
@@ -48,6 +50,8 @@ const MARK_AFTER: Duration = Duration::from_secs(1);
 /// segment if that is less. It bounds the task poll that writes, and no caller depends on the
 /// interval.
 const GATHERED_BYTES: u64 = 256 << 10;
+/// Bytes before a record: its length.
+const RECORD_HEADER: usize = 4;
 /// Number of waiters that are searched for a task that polls again. A task that is not found among
 /// them waits twice and is woken twice.
 const SAME_WAITERS: usize = 8;
@@ -86,6 +90,7 @@ pub(crate) struct Log {
     pub(crate) state: RefCell<State>,
     work: Signal,
     done: Signal,
+    turns: Turns,
     pub(crate) prepared: Signal,
 }
 
@@ -107,7 +112,7 @@ pub(crate) struct State {
     /// The last record that the mark states, or that a write of it tried to.
     marked: u64,
     /// Length of the log in bytes since it was opened, including live segments of earlier
-    /// processes, and the length above which records are refused.
+    /// processes, and the length above which records wait.
     pub(crate) length: u64,
     limit: u64,
     /// Waiting tasks, ordered by the record they wait for.
@@ -209,6 +214,7 @@ impl Log {
             state,
             work,
             done,
+            turns: Turns::default(),
             prepared,
         });
         log.env.spawn(Work::Log, Box::pin(log.clone().run()));
@@ -229,26 +235,43 @@ impl Log {
         state.length + state.pending.len() as u64
     }
 
-    /// Sets the length above which records are refused. It never decreases.
+    /// Sets the length above which records wait. It never decreases.
     pub(crate) fn set_limit(&self, length: u64) {
-        let limit = &mut self.state.borrow_mut().limit;
-        *limit = length.max(*limit);
+        {
+            let limit = &mut self.state.borrow_mut().limit;
+            *limit = length.max(*limit);
+        }
+        self.call_waiting();
+    }
+
+    /// Returns the pending bytes from which on records wait. One record more is pending at most.
+    fn waits_max(&self) -> u64 {
+        self.segment_bytes.max(self.record_bytes_max as u64)
     }
 
     /// Appends a record, which `put` writes to the buffer, and returns its number. On error nothing
-    /// is appended.
-    pub(crate) fn append(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
-        self.append_if(State::refused, put)
+    /// is appended. A writer that finds no room may wait for its [`Log::turn`].
+    pub(crate) fn append(
+        &self,
+        turn: Option<&Turn<'_>>,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<u64, StorageError> {
+        self.append_if(State::refused, turn, put)
     }
 
     /// As [`Log::append`], also while writes are refused for lack of free space outside the log.
-    pub(crate) fn append_vital(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
-        self.append_if(State::broken, put)
+    pub(crate) fn append_vital(
+        &self,
+        turn: Option<&Turn<'_>>,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<u64, StorageError> {
+        self.append_if(State::broken, turn, put)
     }
 
     fn append_if(
         &self,
         refused: impl FnOnce(&State) -> Option<Arc<StorageError>>,
+        turn: Option<&Turn<'_>>,
         put: impl FnOnce(&mut Vec<u8>),
     ) -> Result<u64, StorageError> {
         let state = &mut *self.state.borrow_mut();
@@ -261,21 +284,18 @@ impl Log {
         let start = state.pending.len();
         put_u32(&mut state.pending, 0);
         put(&mut state.pending);
-        let bytes = state.pending.len() - start - 4;
+        let bytes = state.pending.len() - start - RECORD_HEADER;
         lanes::count_copied(bytes);
         let limit = self.record_bytes_max();
-        // The pending bytes are at most the larger of a segment and the largest record, plus one
-        // record.
-        let waits_max = self.segment_bytes.max(limit as u64);
-        let is_full = start as u64 >= waits_max || state.length + start as u64 > state.limit;
-        if bytes > limit || is_full {
+        let is_behind = turn.is_none() && self.turns.has_waiting();
+        if bytes > limit || is_behind || state.free_bytes(start, self.waits_max()) == 0 {
             state.pending.truncate(start);
             return Err(match bytes > limit {
                 true => StorageError::TooLarge { bytes, limit },
-                false => StorageError::Overloaded,
+                false => StorageError::Overloaded { bytes: bytes + RECORD_HEADER },
             });
         }
-        state.pending[start..start + 4].copy_from_slice(&(bytes as u32).to_le_bytes());
+        state.pending[start..start + RECORD_HEADER].copy_from_slice(&(bytes as u32).to_le_bytes());
         state.pending_records += 1;
         state.last += 1;
         if state.pending.len() >= state.wake_at {
@@ -342,11 +362,14 @@ impl Log {
 
     /// Refuses further writes, because of an error outside the log.
     pub(crate) fn fail(&self, error: Arc<StorageError>) {
-        let state = &mut *self.state.borrow_mut();
-        state.failed.get_or_insert(error);
-        state.waiters.drain(..).for_each(|(_, waker)| waker.wake());
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.failed.get_or_insert(error);
+            state.waiters.drain(..).for_each(|(_, waker)| waker.wake());
+        }
         self.work.wake();
         self.done.wake();
+        self.call_waiting();
     }
 
     /// Waits until all appended records are durable.
@@ -369,6 +392,7 @@ impl Log {
         self.state.borrow_mut().closing = true;
         self.work.wake();
         self.done.wake();
+        self.call_waiting();
         self.sync().await
     }
 
@@ -461,6 +485,7 @@ impl Log {
         };
         seal_batch(&mut batch, &segment.header, last + 1 - u64::from(records), records);
         self.state.borrow_mut().length += batch.len() as u64;
+        self.call_waiting();
         let io = |error| StorageError::io("write the commit log", &segment.path, error);
         self.retry_while_full(async || segment.file.write_durable(at, &batch).await.map_err(io)).await?;
         self.written(batch, last);
@@ -482,6 +507,7 @@ impl Log {
                         state.waiters.drain(..).for_each(|(_, waker)| waker.wake());
                         state.closing || state.failed.is_some()
                     };
+                    self.call_waiting();
                     if given_up {
                         return Err(error);
                     }
@@ -529,11 +555,14 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// Sets or clears the reason.
     pub(crate) fn set(&self, because: Option<Arc<StorageError>>) {
-        let refusals = &mut self.log.state.borrow_mut().refusals;
-        match because {
-            Some(because) => drop(refusals.insert(self.number, because)),
-            None => drop(refusals.remove(&self.number)),
+        {
+            let refusals = &mut self.log.state.borrow_mut().refusals;
+            match because {
+                Some(because) => drop(refusals.insert(self.number, because)),
+                None => drop(refusals.remove(&self.number)),
+            }
         }
+        self.log.call_waiting();
     }
 }
 
@@ -547,6 +576,20 @@ impl State {
     /// Returns the size that a segment needs for the pending records.
     pub(crate) fn needed_bytes(&self) -> u64 {
         (self.pending.len().next_multiple_of(BLOCK) + 2 * BLOCK) as u64
+    }
+
+    /// Returns the free bytes beside `pending` ones. One record may exceed them.
+    fn free_bytes(&self, pending: usize, waits_max: u64) -> usize {
+        let of_batch = waits_max.saturating_sub(pending as u64);
+        let of_log = self.limit.saturating_add(1).saturating_sub(self.length + pending as u64);
+        of_batch.min(of_log) as usize
+    }
+
+    /// Returns the bytes for which waiting writers are called.
+    fn room(&self, waits_max: u64) -> usize {
+        // If no record is accepted, none has to wait.
+        let is_open = !self.closing && self.refused().is_none();
+        if is_open { self.free_bytes(self.pending.len(), waits_max) } else { usize::MAX }
     }
 
     fn refused(&self) -> Option<Arc<StorageError>> {

@@ -16,6 +16,7 @@ use std::rc::Rc;
 
 use crate::env::Work;
 use crate::error::StorageError;
+use crate::log::turns::Turn;
 use crate::model::codec::put_varint;
 use crate::model::encoded::{put_change, put_mutation_head};
 use crate::model::partition::{Growth, Partition};
@@ -92,11 +93,12 @@ impl Applying {
 }
 
 impl Shard {
-    /// Applies mutations as [`Shard::apply`] does, with yields in between. After a crash either all
-    /// are present or none. Until this returns, readers may see those of some partitions.
+    /// Applies mutations as [`Shard::apply_in_turn`] does, with yields in between. After a crash
+    /// either all are present or none. Until this returns, readers may see those of some
+    /// partitions.
     ///
     /// # Errors
-    /// As [`Shard::apply`].
+    /// As [`Shard::apply_in_turn`].
     pub async fn apply_yielding(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
         self.apply_yielding_as(mutations, WriteKind::Plain).await
     }
@@ -105,7 +107,7 @@ impl Shard {
     /// changes that free space, such as those of the schema. Deletions are accepted without this.
     ///
     /// # Errors
-    /// As [`Shard::apply`].
+    /// As [`Shard::apply_in_turn`].
     pub async fn apply_vital(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
         self.apply_yielding_as(mutations, WriteKind::Vital).await
     }
@@ -114,7 +116,7 @@ impl Shard {
     /// rows refuses it: its other parts may have been applied.
     ///
     /// # Errors
-    /// As [`Shard::apply`].
+    /// As [`Shard::apply_in_turn`].
     pub async fn apply_part(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
         self.apply_yielding_as(mutations, WriteKind::Part).await
     }
@@ -126,7 +128,7 @@ impl Shard {
     ) -> Result<Commit, StorageError> {
         let changes: usize = mutations.iter().take(MUTATIONS_AT_ONCE + 1).map(|m| m.changes.len()).sum();
         if mutations.len() <= MUTATIONS_AT_ONCE && changes <= CHANGES_AT_ONCE {
-            return self.apply_as(mutations, kind);
+            return self.in_turn(|turn| self.apply_as(&mutations, kind, turn)).await;
         }
         for mutation in &mutations {
             for changes in mutation.changes.chunks(CHANGES_AT_ONCE) {
@@ -137,11 +139,12 @@ impl Shard {
             }
         }
         let record = self.write_record(&mutations).await?;
-        // A table may have been dropped during the yields.
-        self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
-        let put = |out: &mut Vec<u8>| out.extend_from_slice(&record);
-        let record =
-            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, kind), put))?;
+        let append = |turn: Option<&Turn<'_>>| {
+            // A table may have been dropped during the yields.
+            self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
+            self.append((&mutations, kind), turn, |out| out.extend_from_slice(&record))
+        };
+        let record = self.in_turn(append).await?;
         // Without a log there is no replay.
         if record > 0 {
             self.state.borrow_mut().applying.push(record);

@@ -24,7 +24,6 @@ use crate::model::{Mutation, TableId};
 use crate::recovery::reshard::{OldFile, link_or_copy};
 use crate::recovery::shard_files::read_manifest;
 use crate::shard::Shard;
-use crate::shard::commit::Commit;
 use crate::table::file::{TableFile, table_name, tokens_of};
 use crate::table::shared::folder_key;
 
@@ -145,7 +144,7 @@ impl Shard {
             let own = mutations.into_iter().filter(counts);
             let own: Vec<_> = own.map(|mutation| Mutation { table: into, ..mutation }).collect();
             if !own.is_empty() {
-                last = Some(self.import_record(own, last.take()).await?);
+                last = Some(self.apply_yielding(own).await?);
             }
             if let Some(yield_now) = env.spend(1) {
                 yield_now.await;
@@ -155,23 +154,6 @@ impl Shard {
         match last {
             Some(last) => last.await,
             None => Ok(()),
-        }
-    }
-
-    /// Writes a record. If too many records are pending, waits for the previous one and retries.
-    async fn import_record(
-        self: &Rc<Self>,
-        mutations: Vec<Mutation>,
-        before: Option<Commit>,
-    ) -> Result<Commit, StorageError> {
-        match self.apply_yielding(mutations.clone()).await {
-            Err(StorageError::Overloaded) => {
-                if let Some(before) = before {
-                    before.await?;
-                }
-                self.apply_yielding(mutations).await
-            }
-            applied => applied,
         }
     }
 }

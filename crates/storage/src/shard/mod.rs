@@ -20,6 +20,7 @@ use crate::background::Background;
 use crate::env::Env;
 use crate::error::StorageError;
 use crate::log::Log;
+use crate::log::turns::Turn;
 use crate::model::encoded::{put_mutations, put_one_row, put_row_of};
 use crate::model::row::Draft;
 use crate::model::{Change, Mutation, TableId};
@@ -61,37 +62,63 @@ impl Shard {
     /// [`StorageError::RowTooLarge`]: a row with collections has reached
     /// [`crate::Options::row_bytes_max`].
     /// [`StorageError::Overloaded`]: the bytes that wait for the disk exceed a segment or the
-    /// largest record, or the log has reached its bound. [`StorageError::WritesRefused`]: an
-    /// earlier write failed. [`StorageError::Closed`]: after shutdown. Nothing has been applied
-    /// then.
-    pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
-        self.apply_as(mutations, WriteKind::Plain)
+    /// largest record, the log has reached its bound, or other writers wait for that reason; see
+    /// [`Shard::apply_in_turn`]. [`StorageError::WritesRefused`]: an earlier write failed.
+    /// [`StorageError::Closed`]: after shutdown. Nothing has been applied then.
+    pub fn apply(self: &Rc<Self>, mutations: impl AsRef<[Mutation]>) -> Result<Commit, StorageError> {
+        self.apply_as(mutations.as_ref(), WriteKind::Plain, None)
+    }
+
+    /// As [`Shard::apply`]. Waits while the log has no room: the levels wait independently of each
+    /// other, and within a level turn goes round the flows.
+    ///
+    /// # Errors
+    /// As [`Shard::apply`], without [`StorageError::Overloaded`].
+    pub async fn apply_in_turn(self: &Rc<Self>, mutations: &[Mutation]) -> Result<Commit, StorageError> {
+        self.in_turn(|turn| self.apply_as(mutations, WriteKind::Plain, turn)).await
+    }
+
+    /// Calls `write` until it finds room in the log.
+    pub(crate) async fn in_turn<T>(
+        &self,
+        mut write: impl FnMut(Option<&Turn<'_>>) -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        let mut turn = None;
+        loop {
+            match (write(turn.as_ref()), &self.log) {
+                (Err(StorageError::Overloaded { bytes }), Some(log)) => {
+                    // End the turn before the next one begins.
+                    drop(turn.take());
+                    turn = Some(log.turn(bytes).await);
+                }
+                (result, _) => return result,
+            }
+        }
     }
 
     /// As [`Shard::apply_vital`], for few mutations.
     ///
     /// # Errors
     /// As [`Shard::apply`].
-    pub fn apply_few_vital(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
-        self.apply_as(mutations, WriteKind::Vital)
+    pub fn apply_few_vital(self: &Rc<Self>, mutations: &[Mutation]) -> Result<Commit, StorageError> {
+        self.apply_as(mutations, WriteKind::Vital, None)
     }
 
     pub(crate) fn apply_as(
         self: &Rc<Self>,
-        mutations: Vec<Mutation>,
+        mutations: &[Mutation],
         kind: WriteKind,
+        turn: Option<&Turn<'_>>,
     ) -> Result<Commit, StorageError> {
         // Only counts: this cannot yield. Large batches use `apply_yielding`.
         drop(self.env.spend(mutations.len() as u32));
         self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
-        for mutation in &mutations {
+        for mutation in mutations {
             self.check_rows(mutation, &mutation.changes, kind)?;
         }
-        let put = |out: &mut Vec<u8>| put_mutations(out, &mutations);
-        let record =
-            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, kind), put))?;
+        let record = self.append((mutations, kind), turn, |out| put_mutations(out, mutations))?;
         let state = &mut *self.state.borrow_mut();
-        for mutation in &mutations {
+        for mutation in mutations {
             let table = state.tables.entry(mutation.table).or_default();
             state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
             state.record(mutation);
@@ -121,6 +148,31 @@ impl Shard {
         key: &[u8],
         row: &Draft,
     ) -> Result<Commit, StorageError> {
+        self.put_as((table, token), key, row, None)
+    }
+
+    /// As [`Shard::put`]. Waits as [`Shard::apply_in_turn`] does.
+    ///
+    /// # Errors
+    /// As [`Shard::apply_in_turn`].
+    pub async fn put_in_turn(
+        self: &Rc<Self>,
+        table: TableId,
+        token: i64,
+        key: &[u8],
+        row: &Draft,
+    ) -> Result<Commit, StorageError> {
+        self.in_turn(|turn| self.put_as((table, token), key, row, turn)).await
+    }
+
+    #[inline]
+    fn put_as(
+        self: &Rc<Self>,
+        (table, token): (TableId, i64),
+        key: &[u8],
+        row: &Draft,
+        turn: Option<&Turn<'_>>,
+    ) -> Result<Commit, StorageError> {
         {
             let state = self.state.borrow();
             state.dropped.check(std::iter::once(table))?;
@@ -134,10 +186,14 @@ impl Shard {
                 }
             }
         }
-        let record = self.append(|out| match row.key() == key {
+        if self.state.borrow().closed {
+            return Err(StorageError::Closed);
+        }
+        let put = |out: &mut Vec<u8>| match row.key() == key {
             true => put_one_row(out, table, token, row),
             false => put_row_of(out, table, token, key, row),
-        })?;
+        };
+        let record = self.log.as_ref().map_or(Ok(0), |log| log.append(turn, put))?;
         let state = &mut *self.state.borrow_mut();
         state.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
         if !state.recorded.is_empty() {
@@ -169,29 +225,26 @@ impl Shard {
         Ok(())
     }
 
-    /// Appends a record to the log and returns its number; 0 without a log.
-    pub(crate) fn append(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
+    /// Appends a record to the log and returns its number; 0 without a log. If it is refused for
+    /// lack of disk space, and frees space, it is appended nevertheless.
+    pub(crate) fn append(
+        &self,
+        (mutations, kind): (&[Mutation], WriteKind),
+        turn: Option<&Turn<'_>>,
+        put: impl Fn(&mut Vec<u8>),
+    ) -> Result<u64, StorageError> {
         if self.state.borrow().closed {
             return Err(StorageError::Closed);
         }
-        self.log.as_ref().map_or(Ok(0), |log| log.append(put))
-    }
-
-    /// Appends a record that was refused for lack of disk space, if it frees space.
-    pub(crate) fn append_vital(
-        &self,
-        refused: StorageError,
-        (mutations, kind): (&[Mutation], WriteKind),
-        put: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<u64, StorageError> {
+        let Some(log) = &self.log else { return Ok(0) };
         let deletes = |m: &Mutation| m.changes.iter().all(Change::is_deletion);
-        match (&refused, &self.log) {
-            (StorageError::WritesRefused { because }, Some(log))
+        match log.append(turn, &put) {
+            Err(StorageError::WritesRefused { because })
                 if because.is_full() && (kind == WriteKind::Vital || mutations.iter().all(deletes)) =>
             {
-                log.append_vital(put)
+                log.append_vital(turn, put)
             }
-            _ => Err(refused),
+            appended => appended,
         }
     }
 

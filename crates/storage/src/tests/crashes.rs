@@ -278,7 +278,7 @@ impl Trial {
                 self.commits.push((self.records.len(), commit));
             }
             Err(StorageError::WritesRefused { because }) if self.tight && because.is_full() => {}
-            Err(StorageError::Overloaded) => {}
+            Err(StorageError::Overloaded { .. }) => {}
             Err(error) => panic!("{error}"),
         }
     }

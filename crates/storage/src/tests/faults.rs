@@ -42,7 +42,7 @@ impl Setup {
             match self.write() {
                 Ok(commit) => commits.push(commit),
                 // The log has reached its limit. Retry.
-                Err(StorageError::Overloaded) => {}
+                Err(StorageError::Overloaded { .. }) => {}
                 Err(error) => return (commits, error),
             }
             step();
@@ -55,7 +55,7 @@ impl Setup {
         for _ in 0..10_000 {
             match self.write() {
                 Ok(commit) => return commit,
-                Err(StorageError::WritesRefused { .. } | StorageError::Overloaded) => {}
+                Err(StorageError::WritesRefused { .. } | StorageError::Overloaded { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
             step();
@@ -302,7 +302,7 @@ fn stalled_disk_bounds_the_waiting_writes() {
         for _ in 0..2000 {
             match setup.write() {
                 Ok(commit) => commits.push(commit),
-                Err(StorageError::Overloaded) => {}
+                Err(StorageError::Overloaded { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
             step();

@@ -91,7 +91,7 @@ fn full_disk_accepts_deletions_and_truncations() {
     sim.disk.set_capacity(sim.disk.used());
     let refused = (100..10_000).find_map(|number| {
         (0..4).for_each(|_| step());
-        put(&shard, number).err().filter(|error| !matches!(error, StorageError::Overloaded))
+        put(&shard, number).err().filter(|error| !matches!(error, StorageError::Overloaded { .. }))
     });
     let refused = refused.expect("the disk is full");
     assert!(matches!(&refused, StorageError::WritesRefused { because } if because.is_full()), "{refused}");
@@ -130,7 +130,7 @@ fn write_that_waits_for_space_gets_an_error() {
     sim.disk.set_capacity(sim.disk.used());
     sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
     let waiting = put(&shard, 1).expect("no write has failed yet");
-    let vital = shard.apply_few_vital(vec![]).expect("accepted");
+    let vital = shard.apply_few_vital(&[]).expect("accepted");
     let error = block_on(waiting).expect_err("the disk is full");
     assert!(matches!(error, StorageError::LogFull { .. }), "{error}");
     assert!(error.to_string().contains("a full disk, and may be applied later"), "{error}");

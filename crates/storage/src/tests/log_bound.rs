@@ -1,5 +1,7 @@
 //! The log is bounded under any load, and a start reads only the records that are not flushed.
 
+use std::task::Poll;
+
 use testkit::sim::{Effect, Fault, Kind};
 
 use super::*;
@@ -73,7 +75,7 @@ fn bound_of_the_log_refuses_writers_that_never_wait() {
                 last = timestamp;
                 commits.push(commit);
             }
-            Err(StorageError::Overloaded) => refused += 1,
+            Err(StorageError::Overloaded { .. }) => refused += 1,
             Err(error) => panic!("{error}"),
         }
         (0..4).for_each(|_| step());
@@ -86,6 +88,98 @@ fn bound_of_the_log_refuses_writers_that_never_wait() {
     assert_eq!(value(&shard), Some(last));
     block_on(overwrite(&shard, 9999).expect("the log has space again")).expect("durable");
     block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+/// A write that waits for its turn, with what it has returned.
+type Waiting = Pin<Box<dyn Future<Output = Result<Commit, StorageError>>>>;
+
+/// Overwrites the row once there is room.
+async fn overwrite_in_turn(shard: Rc<Shard>, timestamp: i64) -> Result<Commit, StorageError> {
+    let mut row = RowBuilder::new(b"key", &[], timestamp);
+    row.push(CellRef::live(0, timestamp, &timestamp.to_be_bytes()));
+    shard.put_in_turn(TABLE, 5, b"key", &row.draft()).await
+}
+
+fn waiting(shard: &Rc<Shard>, flow: lanes::Flow, timestamp: i64) -> Waiting {
+    let mut write: Waiting = Box::pin(overwrite_in_turn(shard.clone(), timestamp));
+    // The first poll takes its place in the queue.
+    let first = flow.run(|| write.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+    assert!(first.is_pending(), "the log is full");
+    write
+}
+
+/// Fills the log of a shard whose flushes stall, and returns the last timestamp.
+fn fill(sim: &Sim, shard: &Rc<Shard>) -> i64 {
+    let tables = "/tables".to_owned();
+    sim.disk.fault(Fault { path: tables, ..Fault::every(Kind::Write, Effect::Stalled(u64::MAX)) });
+    let mut timestamps = 1..;
+    loop {
+        let last = timestamps.next().expect("endless");
+        match overwrite(shard, last) {
+            Ok(commit) => drop(commit),
+            Err(StorageError::Overloaded { .. }) => return last,
+            Err(error) => panic!("{error}"),
+        }
+        (0..4).for_each(|_| step());
+    }
+}
+
+/// Polls the writes until the last one is done. Returns how many of the others were done by then.
+fn done_before_last(writes: &mut [Waiting]) -> usize {
+    let mut done = vec![false; writes.len()];
+    for _ in 0..100_000 {
+        step();
+        for (write, done) in writes.iter_mut().zip(&mut done).filter(|(_, done)| !**done) {
+            *done = match write.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(result) => result.is_ok(),
+                Poll::Pending => false,
+            };
+        }
+        if done.last().expect("there are writes") == &true {
+            return done.iter().filter(|done| **done).count() - 1;
+        }
+    }
+    panic!("the last write waits forever");
+}
+
+#[test]
+fn full_log_takes_writers_in_turn() {
+    let sim = Arc::new(Sim::new(8));
+    let shard = open(&sim, &sizes()).unwrap();
+    let last = fill(&sim, &shard);
+    let (pours, polite) = (lanes::Flow::new(), lanes::Flow::new());
+    let mut writes: Vec<_> = (0..20_000).map(|n| waiting(&shard, pours, last + n)).collect();
+    writes.push(waiting(&shard, polite, last + 20_000));
+    assert!(
+        matches!(overwrite(&shard, last), Err(StorageError::Overloaded { .. })),
+        "a writer that has just come does not overtake those that wait"
+    );
+    // Writers that give up make room for others.
+    writes.drain(..5_000).for_each(drop);
+    sim.disk.heal();
+    let before = done_before_last(&mut writes);
+    assert!(before < 2_000, "{before} writes of the other flow came first");
+    drop(writes);
+    // The queue still has those that gave up.
+    let commit = block_on(overwrite_in_turn(shard.clone(), last + 20_001)).expect("called");
+    block_on(commit).expect("durable");
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+#[test]
+fn writers_that_wait_learn_that_the_shard_closes() {
+    let sim = Arc::new(Sim::new(9));
+    let shard = open(&sim, &sizes()).unwrap();
+    let last = fill(&sim, &shard);
+    let writes: Vec<_> = (0..100).map(|n| waiting(&shard, lanes::Flow::NONE, last + n)).collect();
+    sim.disk.heal();
+    block_on(shard.shutdown()).expect("closed");
+    for write in writes {
+        let refused = matches!(block_on(write), Ok(_) | Err(StorageError::Closed));
+        assert!(refused, "it is told so, or was written before");
+    }
     drop_tasks();
 }
 

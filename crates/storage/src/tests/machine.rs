@@ -266,7 +266,7 @@ impl Machine {
         match applied {
             Some(Ok(commit)) => self.commits.push((shard, mark, commit)),
             None => {}
-            Some(Err(StorageError::Overloaded)) => return None,
+            Some(Err(StorageError::Overloaded { .. })) => return None,
             Some(Err(StorageError::WritesRefused { .. })) if self.tight => return None,
             Some(Err(error)) => panic!("{error}"),
         }
