@@ -408,7 +408,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         PLANS_OR_IS_REJECTED, (6, SENDS), sql_planning::substitution).then(After::Rests),
     attack("sql-expansion", (Listener::Sql, Role::LoginOnly),
         "chains of expressions that a rule of the planner repeats",
-        PLANS_OR_IS_REJECTED, (0, SENDS), sql_planning::expansion).then(After::Rests),
+        PLANS_OR_IS_REJECTED, (12, SENDS), sql_planning::expansion).then(After::Rests),
     attack("sql-pushed-filters", (Listener::Sql, Role::LoginOnly),
         "filters, orders, groups and windows pushed through projections that double",
         PLANS_OR_IS_REJECTED, (6, SENDS), sql_planning::pushed_filters).then(After::Rests),

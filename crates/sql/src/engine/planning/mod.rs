@@ -69,7 +69,7 @@ pub(crate) fn step_binding(plan: &LogicalPlan, values: &ParamValues) -> Result<(
 /// # Errors
 /// As [`step`], and errors of DataFusion.
 pub(crate) fn optimized(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
-    constants::computing(|| optimize(state, plan))
+    constants::computing(|| rules::of_statement(|| optimize(state, plan)))
 }
 
 fn optimize(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {

@@ -1,33 +1,43 @@
 //! DataFusion's rules for physical plans, with bounds around each. Physical expressions are shared,
 //! so that a rule may put one in place of many columns in no memory. The next rule that rewrites
-//! the result visits, and copies, each place of it.
+//! the result visits, and copies, each place of it. A rule that merges projections repeats nothing,
+//! but the merged expression may take exponential steps to compute its type ([`Size`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::Result;
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{CastExpr, Column, NegativeExpr, NotExpr, TryCastExpr};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::{PhysicalOptimizer, PhysicalOptimizerContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use crate::engine::planning::budget::{MOVED_NODES_MAX, step};
+use crate::engine::planning::budget::{MOVED_NODES_MAX, NODES_MAX, step};
+use crate::engine::planning::size::{Field, Size};
 
 /// Weight of an operator in nodes.
 const OPERATOR_NODES: u64 = 10;
-/// Rules that put the expressions of projections in place of columns. A plan is right without
-/// them.
-const REPLACE_COLUMNS: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "PushdownSort"];
+/// Rules that put the expressions of projections in place of columns, with the largest size of such
+/// an expression. A plan is right without them.
+const REPLACE_COLUMNS: [(&str, u64); 4] = [
+    ("FilterPushdown", MOVED_NODES_MAX),
+    ("FilterPushdown(Post)", MOVED_NODES_MAX),
+    ("PushdownSort", MOVED_NODES_MAX),
+    ("ProjectionPushdown", MERGED_NODES_MAX),
+];
+/// Maximum size of an expression that is made by merging projections, in nodes.
+const MERGED_NODES_MAX: u64 = NODES_MAX / 10;
 
 /// Returns the rules.
 pub(super) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let bounded = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| {
-        let replaces_columns = REPLACE_COLUMNS.contains(&rule.name());
-        Arc::new(Bounded { rule, replaces_columns }) as Arc<dyn PhysicalOptimizerRule + Send + Sync>
+        let found = REPLACE_COLUMNS.iter().find(|(name, _)| *name == rule.name());
+        Arc::new(Bounded { rule, heaviest_max: found.map(|(_, max)| *max) })
+            as Arc<dyn PhysicalOptimizerRule + Send + Sync>
     };
     PhysicalOptimizer::new().rules.into_iter().map(bounded).collect()
 }
@@ -35,14 +45,16 @@ pub(super) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
 #[derive(Debug)]
 struct Bounded {
     rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>,
-    replaces_columns: bool,
+    /// Maximum size of an expression after its columns were replaced. `None`: the rule replaces
+    /// none.
+    heaviest_max: Option<u64>,
 }
 
 impl Bounded {
     /// Checks a plan before the rule. Returns false if the rule is to be left out.
     fn permits(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         step(nodes_of(plan))?;
-        Ok(!self.replaces_columns || Expanded::default().of_plan(plan).heaviest <= MOVED_NODES_MAX)
+        Ok(self.heaviest_max.is_none_or(|max| Expanded::default().of_plan(plan).heaviest <= max))
     }
 }
 
@@ -82,12 +94,12 @@ fn nodes_of(plan: &Arc<dyn ExecutionPlan>) -> u64 {
 #[derive(Default)]
 struct Expanded {
     /// Sizes of expressions of one projection, by address: they may share parts.
-    known: HashMap<*const (), u64>,
+    known: HashMap<*const (), Size>,
 }
 
 /// Sizes of the columns of a plan.
 struct Columns {
-    sizes: Vec<u64>,
+    sizes: Vec<Size>,
     /// The largest size within the plan.
     heaviest: u64,
 }
@@ -107,31 +119,43 @@ impl Expanded {
         };
         // The order of columns is known for operators of one input that keep all columns.
         if sizes.len() != width {
-            let largest = inputs.iter().flat_map(|input| &input.sizes).chain(&sizes).max().copied();
-            sizes = vec![largest.unwrap_or(1); width];
+            let largest = inputs.iter().flat_map(|input| &input.sizes).chain(&sizes);
+            let largest = largest.max_by_key(|size| size.whole()).copied();
+            sizes = vec![largest.unwrap_or(Size::of_leaf(1)); width];
         }
         if let (Some(filter), [input]) = (plan.downcast_ref::<FilterExec>(), &inputs[..]) {
             self.known.clear();
             let (predicate, before) = (filter.predicate(), heaviest);
-            let expanded = self.of_expr(predicate, &input.sizes);
+            let expanded = self.of_expr(predicate, &input.sizes).whole();
             self.known.clear();
-            heaviest = before.max(expanded.saturating_sub(self.of_expr(predicate, &[])));
+            heaviest = before.max(expanded.saturating_sub(self.of_expr(predicate, &[]).whole()));
         }
-        let heaviest = sizes.iter().copied().max().unwrap_or(1).max(heaviest);
+        let heaviest = sizes.iter().map(|size| size.whole()).max().unwrap_or(1).max(heaviest);
         Columns { sizes, heaviest }
     }
 
-    fn of_expr(&mut self, expr: &Arc<dyn PhysicalExpr>, sizes: &[u64]) -> u64 {
+    fn of_expr(&mut self, expr: &Arc<dyn PhysicalExpr>, sizes: &[Size]) -> Size {
         if let Some(column) = expr.downcast_ref::<Column>() {
-            return sizes.get(column.index()).copied().unwrap_or(1);
+            return sizes.get(column.index()).copied().unwrap_or(Size::of_leaf(1));
         }
         let place = Arc::as_ptr(expr).cast::<()>();
         if let Some(size) = self.known.get(&place) {
             return *size;
         }
-        let operands = expr.children().into_iter().map(|child| self.of_expr(child, sizes));
-        let size = operands.fold(1, u64::saturating_add);
+        let mut size = Size::of_leaf(1);
+        expr.children().into_iter().for_each(|child| size.add(self.of_expr(child, sizes)));
+        let size = size.with(field_of(expr));
         self.known.insert(place, size);
         size
+    }
+}
+
+fn field_of(expr: &Arc<dyn PhysicalExpr>) -> Field {
+    let forwards = expr.is::<TryCastExpr>() || expr.is::<NotExpr>() || expr.is::<NegativeExpr>();
+    match () {
+        () if expr.is::<CastExpr>() => Field::OfCast,
+        () if forwards => Field::OfOperand,
+        () if expr.is::<ScalarFunctionExpr>() => Field::Kept,
+        () => Field::Computed,
     }
 }

@@ -15,12 +15,18 @@ use crate::engine::planning::budget::{MOVED_NODES_MAX, NODES_MAX, step, step_wit
 use crate::engine::planning::size::{self, Weights};
 use crate::engine::tasks;
 
-/// Maximum growth of a plan by moving conditions, in nodes, for one run of the rule.
+/// Maximum growth of a plan by moving conditions, in nodes, for all runs of the rule.
 const COPIED_NODES_MAX: u64 = NODES_MAX / 4;
 
 thread_local! {
-    /// Growth by moving conditions since the plan was counted. A run of a rule is synchronous.
+    /// Growth by moving conditions in the statement that this thread optimizes.
     static COPIED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Runs the optimizer for a statement.
+pub(super) fn of_statement<T>(optimize: impl FnOnce() -> T) -> T {
+    COPIED.set(0);
+    optimize()
 }
 
 /// Returns the analyzer's rules.
@@ -137,7 +143,6 @@ impl OptimizerRule for Counted {
         let nodes = size::of_plan(&plan, NODES_MAX)?;
         #[cfg(test)]
         super::tests::observe(nodes);
-        COPIED.set(0);
         step(nodes)?;
         Ok(Transformed::no(plan))
     }
@@ -175,14 +180,15 @@ fn moved(plan: &LogicalPlan) -> Moved {
     }
     let before = predicates.iter().map(|predicate| size::of_expr(predicate)).fold(0, u64::saturating_add);
     let with = |weights: &Weights| {
-        let after = predicates.iter().map(|predicate| size::replaced(predicate, weights));
+        let after = predicates.iter().map(|predicate| size::replaced(predicate, weights).whole());
         let grown = after.fold(0, u64::saturating_add).saturating_sub(before);
         Moved { grown, copied: grown }
     };
     match at {
         LogicalPlan::Projection(_) => with(&size::of_projection(at, &Weights::new())),
         LogicalPlan::Aggregate(aggregate) => {
-            let weight = |expr: &Expr| (expr.schema_name().to_string(), size::of_expr(expr));
+            let weight =
+                |expr: &Expr| (expr.schema_name().to_string(), size::replaced(expr, &Weights::new()));
             with(&aggregate.group_expr.iter().map(weight).collect())
         }
         LogicalPlan::Union(union) => {
@@ -203,5 +209,5 @@ fn seen_through(plan: &LogicalPlan) -> u64 {
         at = &projection.input;
     }
     let weights = chain.into_iter().rev().fold(Weights::new(), |below, at| size::of_projection(at, &below));
-    size::replaced(&filter.predicate, &weights).saturating_sub(size::of_expr(&filter.predicate))
+    size::replaced(&filter.predicate, &weights).whole().saturating_sub(size::of_expr(&filter.predicate))
 }

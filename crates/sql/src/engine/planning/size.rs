@@ -16,14 +16,85 @@ const OPERATOR_NODES: u64 = 10;
 /// Number of `WHEN`s below which DataFusion turns a CASE of conditions into a chain of OR.
 const WHENS_TO_CHAIN: usize = 3;
 
-/// Returns the nodes of an expression, without the plans of its subqueries.
+/// Returns the size of an expression, without the plans of its subqueries.
 pub(crate) fn of_expr(expr: &Expr) -> u64 {
-    let mut nodes = 0_u64;
-    let _ = expr.apply(|expr| {
-        nodes = nodes.saturating_add(of_node(expr));
+    replaced(expr, &Weights::new()).whole()
+}
+
+/// Returns the size of `expr` after its columns were replaced.
+pub(super) fn replaced(expr: &Expr, weights: &Weights) -> Size {
+    if let Expr::Column(column) = expr
+        && let Some(size) = weights.get(&column.flat_name())
+    {
+        return *size;
+    }
+    let mut size = Size::of_leaf(of_node(expr));
+    let _ = expr.apply_children(|child| {
+        size.add(replaced(child, weights));
         Ok(TreeNodeRecursion::Continue)
     });
-    nodes
+    size.with(match expr {
+        Expr::Cast(_) => Field::OfCast,
+        Expr::TryCast(_) | Expr::Not(_) | Expr::Negative(_) => Field::OfOperand,
+        Expr::ScalarFunction(_) => Field::Kept,
+        _ => Field::Computed,
+    })
+}
+
+/// Nodes of an expression, and the steps of computing its type in a physical plan.
+///
+/// DataFusion 55.2 asks the operand of a cast twice whether it may be null: for itself, and for the
+/// field of the operand. So a chain of casts of operators takes steps exponential in its length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    nodes: u64,
+    /// Steps of `PhysicalExpr::nullable`.
+    null_steps: u64,
+    /// Steps of `PhysicalExpr::return_field`.
+    field_steps: u64,
+}
+
+/// Computation of an expression's field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Field {
+    /// From its type, and whether it may be null.
+    Computed,
+    /// From the field of its operand.
+    OfOperand,
+    /// As [`Field::OfOperand`], also to find out whether it may be null.
+    OfCast,
+    /// Once.
+    Kept,
+}
+
+impl Size {
+    /// Returns the size of an expression without operands.
+    pub(super) fn of_leaf(nodes: u64) -> Size {
+        Size { nodes, null_steps: 1, field_steps: 1 }
+    }
+
+    /// Adds an operand.
+    pub(super) fn add(&mut self, operand: Size) {
+        self.nodes = self.nodes.saturating_add(operand.nodes);
+        self.null_steps = self.null_steps.saturating_add(operand.null_steps);
+        self.field_steps = self.field_steps.saturating_add(operand.field_steps);
+    }
+
+    /// Returns the size of an expression whose operands were added.
+    pub(super) fn with(mut self, field: Field) -> Size {
+        match field {
+            Field::Computed => self.field_steps = self.null_steps,
+            Field::OfOperand => {}
+            Field::OfCast => self.null_steps = self.null_steps.saturating_add(self.field_steps),
+            Field::Kept => (self.null_steps, self.field_steps) = (1, 1),
+        }
+        self
+    }
+
+    /// Returns the nodes, or the steps if they are more.
+    pub(super) fn whole(self) -> u64 {
+        self.nodes.max(self.null_steps)
+    }
 }
 
 /// Returns the weight of an expression without its operands.
@@ -158,25 +229,11 @@ fn of_case(case: &Case) -> u64 {
     nodes.saturating_add(case.else_expr.as_deref().map_or(0, simplified))
 }
 
-/// Weights of the columns of a plan: the nodes of what a rewrite would put in place of a column.
-pub(super) type Weights = HashMap<String, u64>;
+/// Sizes of the columns of a plan: of what a rewrite would put in place of a column.
+pub(super) type Weights = HashMap<String, Size>;
 
-/// Returns the nodes of `expr` after its columns were replaced.
-pub(super) fn replaced(expr: &Expr, weights: &Weights) -> u64 {
-    let mut nodes = 0_u64;
-    let _ = expr.apply(|expr| {
-        let weight = match expr {
-            Expr::Column(column) => weights.get(&column.flat_name()).copied(),
-            _ => None,
-        };
-        nodes = nodes.saturating_add(weight.unwrap_or_else(|| of_node(expr)));
-        Ok(TreeNodeRecursion::Continue)
-    });
-    nodes
-}
-
-/// Returns the weights of a projection's columns for an expression above it, which a rewrite
-/// moves below it. `below` has the weights of its input's columns.
+/// Returns the sizes of a projection's columns for an expression above it, which a rewrite moves
+/// below it. `below` has those of its input's columns.
 pub(super) fn of_projection(plan: &LogicalPlan, below: &Weights) -> Weights {
     let LogicalPlan::Projection(projection) = plan else { return Weights::new() };
     let columns = projection.schema.columns().into_iter();

@@ -122,6 +122,41 @@ fn repeated_operands_are_refused_before_they_are_repeated() {
     }
 }
 
+/// DataFusion computes the type of the innermost operand once for each path to it. Without bounds,
+/// this takes 2^60 steps.
+#[test]
+fn chains_of_casts_of_operators_are_not_merged() {
+    let state = bounded_state();
+    for level in ["(a > 1 = true)::int", "(a IS DISTINCT FROM 1)::int", "(-(a + 1)::smallint)::int + 1"] {
+        let level = format!("SELECT {level} AS a FROM BELOW");
+        plan(&state, &chained(60, ONE, &level, "SELECT a FROM BELOW")).expect(&level);
+    }
+}
+
+/// Each filter triples where it moves below a projection, and there are as many as levels.
+#[test]
+fn moved_filters_grow_a_plan_by_a_part_of_the_budget() {
+    let level = "SELECT (a = ANY (ARRAY[1, 2, 3]))::int AS a FROM BELOW WHERE a IS NOT NULL";
+    for levels in [6, 24, 60] {
+        let text = chained(levels, ONE, level, "SELECT a FROM BELOW");
+        let largest = plan(&bounded_state(), &text).unwrap_or_else(|error| panic!("{levels}: {error}"));
+        assert!(largest <= 500 * levels as u64, "{levels} levels: {largest} nodes");
+    }
+}
+
+#[test]
+fn casts_of_operators_within_one_expression_are_refused() {
+    let state = bounded_state();
+    let cast = |levels| {
+        let text = nested(levels, "a", |below| format!("({below} + 1)::smallint"));
+        plan(&state, &format!("SELECT {text} FROM (VALUES (1), (2)) t(a)"))
+    };
+    cast(8).expect("about 10,000 steps");
+    assert_eq!(Failure::from(cast(14).expect_err("too many")).code, class::COMPLEX);
+    let casts = "::text::int".repeat(100);
+    plan(&state, &format!("SELECT a{casts} FROM (VALUES (1), (2)) t(a)")).expect("a chain of casts alone");
+}
+
 #[test]
 fn predictions_bound_what_simplification_makes() {
     let state = bounded_state();
