@@ -7,6 +7,7 @@ use crate::context::{WorkerContext, set_worker};
 use crate::current::{in_group, poll_begins};
 use crate::heavy::{Grant, NORMAL_WORKER};
 use crate::lanes::Lanes;
+use crate::memory::KeptMemory;
 use crate::registry::slot_of;
 use crate::shared::{CoreShared, Message};
 use crate::sys::{self, ThreadClock};
@@ -22,7 +23,9 @@ pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
     }
     let class = if index == NORMAL_WORKER { Ok(()) } else { sys::become_idle_class() };
     worker.attach_thread(class.and_then(|()| ThreadClock::of_this_thread()).ok());
+    let mut memory = KeptMemory::of_this_thread();
     while !shared.stop.load(SeqCst) {
+        memory.return_if_asked();
         let grant = worker.grant();
         if worker.is_done(grant) {
             std::thread::park();
@@ -34,7 +37,7 @@ pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
             worker: index,
             grant,
         }));
-        if run_slice(&shared, index, grant) {
+        if run_slice(&shared, index, grant, &mut memory) {
             drop(shared.send(Message::CheckHeavy(Group(grant.group()))));
         }
     }
@@ -43,7 +46,7 @@ pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
 
 /// Runs tasks of the granted group until the grant changes or none are left. Returns true in the
 /// latter case.
-fn run_slice(shared: &CoreShared, index: usize, grant: Grant) -> bool {
+fn run_slice(shared: &CoreShared, index: usize, grant: Grant, memory: &mut KeptMemory) -> bool {
     let worker = &shared.heavy.workers[index];
     worker.begin_slice(grant, sys::thread_cpu_ns());
     // Use the slot, not the group: the group may have been dropped since, and its counts must fall
@@ -63,6 +66,7 @@ fn run_slice(shared: &CoreShared, index: usize, grant: Grant) -> bool {
         // Read the CPU clock, a system call, only while another flow waits for its turn.
         let is_charged = !urgent && flow != Flow::NONE && shared.heavy.is_contended(grant.group());
         let began_cpu_ns = if is_charged { sys::thread_cpu_ns() } else { 0 };
+        memory.return_if_asked();
         poll_begins(sys::monotonic_ns());
         in_group(group, flow, || task::run(runnable));
         if is_charged {

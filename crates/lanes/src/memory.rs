@@ -5,9 +5,12 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
-use libmimalloc_sys::{mi_option_get, mi_option_set, mi_option_t};
+use libmimalloc_sys::{mi_collect, mi_option_get, mi_option_set, mi_option_t};
 
 /// `mi_option_purge_delay` of mimalloc 2, which its binding does not name: the time in ms after
 /// which freed memory goes back to the kernel.
@@ -80,6 +83,9 @@ impl FreedMemory {
             // SAFETY: writing an option that other threads only read, a word that the processor
             // writes at once: they see one value or the other.
             unsafe { mi_option_set(PURGE_DELAY, if returns { 0 } else { PURGE_DELAY_KEEP_MS }) };
+            if returns {
+                ask_threads();
+            }
         }
         Ok(())
     }
@@ -87,6 +93,50 @@ impl FreedMemory {
     /// Returns true if freed memory goes back at once.
     pub fn returns(&self) -> bool {
         self.returns.get()
+    }
+}
+
+/// Times that the threads were asked to return memory.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+/// Threads that return memory when asked. They may be parked.
+static THREADS: Mutex<Vec<Thread>> = Mutex::new(Vec::new());
+
+/// Asks the threads with a [`KeptMemory`] to return memory that was freed before.
+fn ask_threads() {
+    ASKED.fetch_add(1, SeqCst);
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Thread::unpark);
+}
+
+/// Memory that the allocator keeps for a thread: what the thread freed since it was taken. No other
+/// thread can return it.
+pub(crate) struct KeptMemory {
+    /// [`ASKED`] at the last return.
+    asked: u32,
+}
+
+impl KeptMemory {
+    /// Creates the memory of the current thread. It is unparked when it is asked to return memory.
+    pub(crate) fn of_this_thread() -> KeptMemory {
+        THREADS.lock().unwrap_or_else(PoisonError::into_inner).push(std::thread::current());
+        KeptMemory { asked: ASKED.load(SeqCst) }
+    }
+
+    /// Returns it to the kernel, if that was asked for since the last call. Takes milliseconds.
+    #[inline]
+    pub(crate) fn return_if_asked(&mut self) {
+        let asked = ASKED.load(SeqCst);
+        if asked != self.asked {
+            self.asked = asked;
+            // SAFETY: a function of the library that any thread may call.
+            unsafe { mi_collect(true) };
+        }
+    }
+}
+
+impl Drop for KeptMemory {
+    fn drop(&mut self) {
+        let own = std::thread::current().id();
+        THREADS.lock().unwrap_or_else(PoisonError::into_inner).retain(|thread| thread.id() != own);
     }
 }
 
@@ -154,13 +204,17 @@ mod tests {
             // SAFETY: each block comes from `mi_malloc`, and is freed once.
             blocks.iter().for_each(|block| unsafe { libmimalloc_sys::mi_free(block.cast()) });
         };
+        let mut memory = KeptMemory::of_this_thread();
         let taken = resident(&freed);
         free(kept);
+        memory.return_if_asked();
         let after_kept = resident(&freed);
         freed.limit = 1 << 20;
         freed.check().expect("procfs");
         free(returned);
         let after_returned = resident(&freed);
+        memory.return_if_asked();
+        let after_collection = resident(&freed);
         free(&some);
         freed.limit = u64::MAX;
         freed.check().expect("procfs");
@@ -169,6 +223,8 @@ mod tests {
         assert!(after_kept + slack > taken, "{taken} bytes before, {after_kept} after");
         let expected = (BLOCK * BLOCKS / 4) as u64;
         assert!(after_returned + expected < after_kept, "{after_kept} bytes before, {after_returned} after");
+        let left = "bytes freed before were returned";
+        assert!(after_collection + expected < after_returned, "{after_returned}, {after_collection}: {left}");
     }
 
     #[test]

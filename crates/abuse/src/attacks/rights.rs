@@ -13,7 +13,7 @@ use crate::answers::Answer;
 use crate::attack::Run;
 use crate::dial::{FRIEND, RUDE};
 use crate::native::{Native, lost, on_stream, query as cql};
-use crate::postgres::{Postgres, bind, execute, framed, parse, query};
+use crate::postgres::{Postgres, bind, execute, framed, parse};
 use crate::setup;
 use crate::target::{PASSWORD, PATIENCE};
 
@@ -121,7 +121,7 @@ fn case(run: &Run, n: usize, stream: Stream, change: usize) -> Result<Answer, An
 /// Returns true for an answer that does not end a stream: a result, or a rejection of a busy
 /// server.
 fn goes_on(answer: &Answer) -> bool {
-    !answer.is_error() || ["error 0x1001", "error 0x1200"].contains(&answer.label.as_str())
+    !answer.is_error() || ["error 0x1001", "error 0x1200", "error 53200"].contains(&answer.label.as_str())
 }
 
 fn cql_login(run: &Run, role: &str) -> Result<(Native, TcpStream), Answer> {
@@ -179,19 +179,21 @@ fn cql_pipeline(run: &Run, role: &str) -> Result<Running, Answer> {
     Ok((socket, Box::new(reads)))
 }
 
+/// Runs a statement after another, or one that does not end.
+fn sql_runs(run: &Run, role: &str, text: &'static str) -> Result<Running, Answer> {
+    let (mut postgres, socket) = sql_login(run, role)?;
+    Ok((socket, Box::new(move || while postgres.query(text).is_ok_and(|answer| goes_on(&answer)) {})))
+}
+
 /// Reads the rows of a statement that does not end.
 fn sql_rows(run: &Run, role: &str) -> Result<Running, Answer> {
-    let (mut postgres, socket) = sql_login(run, role)?;
-    postgres.send(&query("SELECT l.v, r.v, m.v FROM yard.w AS l, yard.w AS r, yard.w AS m"))?;
-    Ok((socket, Box::new(move || drop(postgres.until_ready(drop)))))
+    sql_runs(run, role, "SELECT l.v, r.v, m.v FROM yard.w AS l, yard.w AS r, yard.w AS m")
 }
 
 /// Runs a statement that returns nothing for hours.
 fn sql_silent(run: &Run, role: &str) -> Result<Running, Answer> {
-    let (mut postgres, socket) = sql_login(run, role)?;
     let text = "SELECT count(*) FROM yard.w AS l, yard.w AS r, yard.w AS m WHERE l.c + r.c + m.c < 0";
-    postgres.send(&query(text))?;
-    Ok((socket, Box::new(move || drop(postgres.until_ready(drop)))))
+    sql_runs(run, role, text)
 }
 
 /// Fetches 10 rows of a portal at a time.
@@ -224,9 +226,5 @@ fn sql_portal(run: &Run, role: &str) -> Result<Running, Answer> {
 
 /// Runs a statement after another.
 fn sql_statements(run: &Run, role: &str) -> Result<Running, Answer> {
-    let (mut postgres, socket) = sql_login(run, role)?;
-    let runs = move || {
-        while postgres.query("SELECT v FROM yard.t WHERE k = 7").is_ok_and(|answer| !answer.is_error()) {}
-    };
-    Ok((socket, Box::new(runs)))
+    sql_runs(run, role, "SELECT v FROM yard.t WHERE k = 7")
 }

@@ -23,7 +23,7 @@ const STREAMS: i16 = 2_048;
 const STUCK: Duration = Duration::from_millis(200);
 /// Longest wait of the polite connection that a busy machine explains. The long form measures it
 /// exactly, by its probe in the same level.
-const WAIT_MAX: Duration = Duration::from_secs(2);
+const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A connection of either protocol that pours.
 trait Pour: Sized {
