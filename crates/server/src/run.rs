@@ -261,7 +261,7 @@ fn answer_later(session: &Rc<Session>, mut pending: PendingAnswer, mut later: Pe
     let work = async move {
         let watch = pending.request.watch().filter(|_| is_read);
         let waited = match watch {
-            Some(watch) => watched(&session, watch, pending.request.limit, &mut later).await,
+            Some(watch) => watched(&session, watch, (&mut pending.request, key), &mut later).await,
             None => lanes::time::timeout(pending.request.limit, &mut later).await,
         };
         match waited {

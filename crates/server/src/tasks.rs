@@ -59,6 +59,13 @@ impl CancellableTasks {
         self.tasks[key] = Some(StoredTask { task, running, number: self.numbers });
     }
 
+    /// Notes that the statement of a task runs in another level now.
+    pub(crate) fn move_to(&mut self, key: usize, effective: &Rc<Effective>) {
+        if let Some(stored) = self.tasks.get_mut(key).and_then(Option::as_mut) {
+            stored.running.effective = effective.clone();
+        }
+    }
+
     /// Returns the number of stored tasks.
     pub(crate) fn count(&self) -> usize {
         self.tasks.iter().flatten().count()

@@ -1,26 +1,31 @@
 //! Enforcement of a level's `query_limit` for CQL reads: their running time, and the rows that they
 //! read, over all pages. Of a read by its full key, the answer counts.
 
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Error, Outcome};
-use workload::{Action, Exceeded, Progress, Watch};
+use workload::{Action, Entry, Exceeded, Progress, Watch};
 
 use crate::logging::Level;
 use crate::pending::PendingResult;
+use crate::request::CqlRequest;
 use crate::session::Session;
 
 /// Interval of checks of the rows that a statement has read, and for the overload of the server.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// Waits for a read for at most `limit` and enforces the level's limits. The read's own task
-/// must await it, because that task may have to continue in another level.
+/// Waits for a read for at most its time limit and enforces the level's limits. The read's own task
+/// must await it, because that task may have to continue in another level. `key` is that of the
+/// task.
 pub(crate) async fn watched(
     session: &Session,
     mut watch: Watch,
-    limit: Duration,
+    (request, key): (&mut CqlRequest, Option<usize>),
     later: &mut PendingResult,
 ) -> Result<Result<Outcome, Error>, lanes::time::Elapsed> {
+    let limit = request.limit;
     let began_ns = lanes::time::monotonic_ns();
     let elapsed = || Duration::from_nanos(lanes::time::monotonic_ns().saturating_sub(began_ns));
     let result = loop {
@@ -40,10 +45,13 @@ pub(crate) async fn watched(
         }
         let (rows, bytes) = later.reads().map_or((0, 0), |reads| (reads.rows(), reads.bytes()));
         let progress = Progress { elapsed: elapsed(), rows, bytes, memory: 0 };
-        if let Some(exceeded) = watch.check(progress)
-            && let Err(error) = act(session, exceeded).await
-        {
-            return Ok(Err(error));
+        if let Some(exceeded) = watch.check(progress) {
+            if let Err(error) = act(session, &exceeded) {
+                return Ok(Err(error));
+            }
+            if let Action::Demote(level) = &exceeded.action {
+                demote(session, &mut watch, (&mut *request, key), level).await;
+            }
         }
     };
     let Ok(Outcome::Rows(rows)) = &result else { return Ok(result) };
@@ -52,32 +60,50 @@ pub(crate) async fn watched(
         None => (rows.count.into(), rows.cells.len() as u64),
     };
     if let Some(exceeded) = watch.check(Progress { elapsed: elapsed(), rows, bytes, memory: 0 })
-        && let Err(error) = act(session, exceeded).await
+        && let Err(error) = act(session, &exceeded)
     {
         return Ok(Err(error));
     }
     Ok(result)
 }
 
-/// Applies the configured action to a statement that exceeded a limit.
-async fn act(session: &Session, exceeded: Exceeded) -> Result<(), Error> {
+/// Logs the configured action for a statement that exceeded a limit. The error of a statement that
+/// it cancels.
+fn act(session: &Session, exceeded: &Exceeded) -> Result<(), Error> {
     let role = session.login().map_or_else(String::new, |login| login.role().to_string());
     let logger = &session.core.shared.logger;
     let action = exceeded.action.to_string();
     let fields: [(&str, &dyn std::fmt::Display); 4] =
-        [("level", &exceeded.level), ("role", &role), ("limit", &exceeded), ("action", &action)];
+        [("level", &exceeded.level), ("role", &role), ("limit", exceeded), ("action", &action)];
     logger.log(Level::Warn, "query_limit", &fields);
     match &exceeded.action {
         Action::Cancel => Err(Error::Invalid(format!("{exceeded}. It was cancelled."))),
         // The watch knows that it is suspended.
-        Action::Log | Action::Suspend => Ok(()),
-        Action::Demote(level) => {
-            // A dropped level has no group to move to: the statement stays in its own.
-            let entry = session.core.access.levels().catalog().get(level).cloned();
-            if let Some(entry) = entry {
-                lanes::switch_group(entry.level.group()).await;
-            }
-            Ok(())
-        }
+        Action::Log | Action::Suspend | Action::Demote(_) => Ok(()),
     }
+}
+
+/// Moves a statement to another level with everything that counts it: its watch, permit and slot.
+/// It keeps its time limit.
+async fn demote(
+    session: &Session,
+    watch: &mut Watch,
+    (request, key): (&mut CqlRequest, Option<usize>),
+    level: &str,
+) {
+    let is_other = |entry: &Arc<Entry>| !Arc::ptr_eq(&entry.level, &request.effective.level);
+    // A dropped level has no group to move to: the statement stays in its own.
+    let Some(entry) =
+        session.core.access.levels().catalog().get(level).filter(|entry| is_other(entry)).cloned()
+    else {
+        return;
+    };
+    watch.move_to(&entry);
+    let effective = Rc::new(request.effective.moved_to(&entry));
+    request.admitted.iter_mut().for_each(|admitted| admitted.move_to(&effective));
+    let takes_slot = effective.spec.slots.max_concurrency.is_some();
+    request.slot = takes_slot.then(|| workload::enter_running(&effective));
+    key.inspect(|key| session.cancellable_tasks.borrow_mut().move_to(*key, &effective));
+    request.effective = effective.clone();
+    lanes::switch_group(effective.group()).await;
 }

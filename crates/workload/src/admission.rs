@@ -435,6 +435,14 @@ impl Drop for InFlight {
     }
 }
 
+impl InFlight {
+    /// Moves a running request to another level, which is not asked. For the level before it has
+    /// ended: that level did work for it.
+    pub fn move_to(&mut self, effective: &Rc<Effective>) {
+        *self = self.admission.admit_always(effective);
+    }
+}
+
 /// Entry of a held request in its level's queue. Dropping it lets the next one be checked.
 struct HeldEntry {
     admission: Rc<Admission>,
@@ -710,6 +718,23 @@ mod tests {
             let admit = |age_ns: u64, now_ns: u64| admission.admit(&level, since(now_ns - age_ns), now_ns);
             let _inside = [admit(0, 1_000 * MS).ok(), admit(51 * MS, 1_050 * MS).ok()];
             assert_eq!(admit(107 * MS, 1_157 * MS).err(), Some(Refused::Hold));
+        });
+    }
+
+    #[test]
+    fn moved_request_ends_for_its_level_and_is_in_flight_in_the_other() {
+        on_core(async || {
+            let (admission, old, new) = (Admission::new(0), limited(None), effective("slow", None));
+            let mut inside: Vec<_> =
+                (0..2).map(|_| admission.admit(&old, since(0), 0).ok().unwrap()).collect();
+            let mut held = Box::pin(admission.hold(&old, since(lanes::time::monotonic_ns())));
+            assert!(!poll(&mut held));
+            let counts = |level: &Effective| (level.level.in_flight(0), level.level.ended(0));
+            inside[0].move_to(&new);
+            assert_eq!((counts(&old), counts(&new), admission.in_flight()), ((1, 1), (1, 0), 2));
+            assert!(poll(&mut held), "it took the permit of the one that moved");
+            drop((inside, held));
+            assert_eq!((counts(&old), counts(&new), admission.in_flight()), ((0, 3), (0, 1), 0));
         });
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 #[derive(Debug)]
 pub(crate) struct Candidate {
     /// Number of its level, as in [`crate::Level::id`].
-    pub(crate) level: u64,
+    level: AtomicU64,
     /// Number of its actions.
     actions: u32,
     asked: AtomicU32,
@@ -28,7 +28,7 @@ impl Candidates {
     /// Adds a statement of a level, with a number of actions. Dropping the result removes it.
     pub(crate) fn add(&self, level: u64, actions: usize) -> Arc<Candidate> {
         let candidate = Arc::new(Candidate {
-            level,
+            level: AtomicU64::new(level),
             actions: u32::try_from(actions).unwrap_or(u32::MAX),
             asked: AtomicU32::new(0),
             is_suspended: AtomicBool::new(false),
@@ -58,6 +58,16 @@ impl Candidates {
 }
 
 impl Candidate {
+    /// Returns the number of its level.
+    pub(crate) fn level(&self) -> u64 {
+        self.level.load(Relaxed)
+    }
+
+    /// Moves the statement to another level. It keeps the actions that it has left.
+    pub(crate) fn move_to(&self, level: u64) {
+        self.level.store(level, Relaxed);
+    }
+
     /// Reports the memory of the statement and the bytes that it has read.
     pub(crate) fn report(&self, memory: u64, read: u64) {
         self.memory.store(memory, Relaxed);

@@ -40,6 +40,15 @@ impl Effective {
         }
     }
 
+    /// Returns the options of a running statement that moves to another level: those of that level,
+    /// with the time limit that it began with.
+    #[must_use]
+    pub fn moved_to(&self, entry: &Entry) -> Effective {
+        let mut moved = Effective::of(entry);
+        (moved.spec.timeout, moved.timeout_from) = (self.spec.timeout, self.timeout_from.clone());
+        moved
+    }
+
     /// Returns the group of the statements in the lanes.
     #[must_use]
     pub fn group(&self) -> Group {

@@ -182,6 +182,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn moved_statement_has_a_slot_beyond_the_limit() {
+        let gate = Gate::new();
+        gate.set(&SlotLimits { max_concurrency: Some(1), ..SlotLimits::NONE });
+        assert_eq!((gate.arrive(), gate.arrive()), (Arrival::Enter, Arrival::Wait));
+        gate.change(|occupancy| Some(occupancy.enter_running()));
+        assert_eq!(gate.occupancy(), Occupancy { running: 2, waiting: 1 });
+        let release = |occupancy: Occupancy| Some(occupancy.release_slot());
+        gate.change(release);
+        assert_eq!(gate.change(|occupancy| occupancy.grant_slot(&gate.limits())), None, "one runs");
+        gate.change(release);
+        assert!(gate.change(|occupancy| occupancy.grant_slot(&gate.limits())).is_some());
+    }
+
+    #[test]
     fn wait_is_expected_from_the_time_in_a_slot() {
         const MS: u64 = 1_000_000;
         let gate = Gate::new();

@@ -48,5 +48,5 @@ pub use refusal::{Refusal, RefusalReason};
 pub use slots::{Arrival, Occupancy, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
 pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, LevelSpec, SHARES_DEFAULT, WorkloadType};
 pub use usage::LevelUsage;
-pub use wait_queue::{Overloaded, SlotRequest, Ticket, Waiting, admit, enter};
+pub use wait_queue::{Overloaded, SlotRequest, Ticket, Waiting, admit, enter, enter_running};
 pub use watch::{Progress, Watch};

@@ -190,8 +190,52 @@ pub struct MemoryUse {
 /// Memory of one statement, charged from any thread. Dropping it releases the memory.
 pub struct Account {
     memory: Arc<Memory>,
+    /// What is charged to its present level.
+    charges: ArcSwap<Charges>,
+}
+
+/// Memory of a statement that is charged to one level.
+struct Charges {
     level: Arc<LevelMemory>,
     bytes: AtomicU64,
+    /// Charges to the level before. They are empty, but for a growth that met the move.
+    before: Option<Arc<Charges>>,
+}
+
+impl Charges {
+    fn new(level: &Arc<LevelMemory>, before: Option<Arc<Charges>>) -> Arc<Charges> {
+        level.accounts.fetch_add(1, Relaxed);
+        Arc::new(Charges { level: level.clone(), bytes: AtomicU64::new(0), before })
+    }
+
+    /// Returns the charges to the present level, and to those before.
+    fn all(&self) -> impl Iterator<Item = &Charges> {
+        std::iter::successors(Some(self), |charges| charges.before.as_deref())
+    }
+
+    /// Releases up to `bytes`. Returns how many it released.
+    fn shrink(&self, memory: &Memory, bytes: u64) -> u64 {
+        let less = |before: u64| Some(before.saturating_sub(bytes));
+        let before =
+            self.bytes.fetch_update(SeqCst, SeqCst, less).expect("the closure always returns a value");
+        let after = before.saturating_sub(bytes);
+        memory.give(&self.level, pages(before) - pages(after));
+        before - after
+    }
+
+    /// Adds `bytes` regardless of limits.
+    fn grow(&self, memory: &Memory, bytes: u64) {
+        loop {
+            let before = self.bytes.load(SeqCst);
+            let more = pages(before + bytes) - pages(before);
+            // First the level, so that it never has less than is charged here.
+            memory.force(&self.level, more);
+            if self.bytes.compare_exchange(before, before + bytes, SeqCst, SeqCst).is_ok() {
+                return;
+            }
+            memory.give(&self.level, more);
+        }
+    }
 }
 
 /// Splits a word into `memory_min` and use.
@@ -278,8 +322,7 @@ impl Memory {
     /// Creates the account of a statement.
     #[must_use]
     pub fn account(self: &Arc<Self>, level: &Arc<LevelMemory>) -> Account {
-        level.accounts.fetch_add(1, Relaxed);
-        Account { memory: self.clone(), level: level.clone(), bytes: AtomicU64::new(0) }
+        Account { memory: self.clone(), charges: ArcSwap::new(Charges::new(level, None)) }
     }
 
     /// Updates the guarantee of the level after a change of its limits or of the total.
@@ -460,15 +503,16 @@ impl Account {
 
     fn grow_by(&self, bytes: u64, can_spill: bool) -> Result<(), Box<Refusal>> {
         loop {
-            let before = self.bytes.load(SeqCst);
+            let now = self.charges.load();
+            let before = now.bytes.load(SeqCst);
             // Saturate: more than can be counted exceeds the total.
             let after = before.saturating_add(bytes).min(u64::from(u32::MAX) * PAGE_BYTES);
             let more = pages(after) - pages(before);
-            self.memory.take(&self.level, more, can_spill)?;
-            if self.bytes.compare_exchange(before, after, SeqCst, SeqCst).is_ok() {
+            self.memory.take(&now.level, more, can_spill)?;
+            if now.bytes.compare_exchange(before, after, SeqCst, SeqCst).is_ok() {
                 return Ok(());
             }
-            self.memory.give(&self.level, more);
+            self.memory.give(&now.level, more);
         }
     }
 
@@ -476,23 +520,34 @@ impl Account {
     /// `operators` is the number of spillable operators of the statement, including this one.
     #[must_use]
     pub fn beyond_part(&self, bytes: u64, operators: u64) -> Refusal {
-        let request = self.memory.request(&self.level, self.level.word.load(SeqCst), pages(bytes), true);
+        let level = &self.charges.load().level;
+        let request = self.memory.request(level, level.word.load(SeqCst), pages(bytes), true);
         let why = RefusalReason::Part { bytes: self.entitlement(), operators };
-        let limit_ppm = self.level.limits.load().limit_ppm;
-        Refusal {
-            level: self.level.name.clone(),
-            request,
-            why,
-            limit_ppm,
-            lagging: None,
-            holders: Vec::new(),
-        }
+        let limit_ppm = level.limits.load().limit_ppm;
+        Refusal { level: level.name.clone(), request, why, limit_ppm, lagging: None, holders: Vec::new() }
     }
 
     /// Adds `bytes` that are allocated already. They are counted even above the limits.
     pub fn grow(&self, bytes: u64) {
-        let before = self.bytes.fetch_add(bytes, SeqCst);
-        self.memory.force(&self.level, pages(before + bytes) - pages(before));
+        self.charges.load().grow(&self.memory, bytes);
+    }
+
+    /// Moves the account to another level, which is charged regardless of its limits: the memory is
+    /// allocated already. Only the statement itself moves it, one move at a time.
+    pub fn move_to(&self, level: &Arc<LevelMemory>) {
+        let before = self.charges.load_full();
+        if Arc::ptr_eq(&before.level, level) {
+            return;
+        }
+        let now = Charges::new(level, Some(before.clone()));
+        self.charges.store(now.clone());
+        before.level.accounts.fetch_sub(1, Relaxed);
+        // What is released meanwhile comes from `now`, and then less of it is released here.
+        let bytes = before.bytes.load(SeqCst);
+        now.grow(&self.memory, bytes);
+        let moved = before.shrink(&self.memory, bytes);
+        now.shrink(&self.memory, bytes - moved);
+        self.memory.clear_lag(&before.level);
     }
 
     /// Adds `bytes` beyond the limits, as long as all levels together are at most `beyond_max`
@@ -508,16 +563,14 @@ impl Account {
 
     /// Releases `bytes`.
     pub fn shrink(&self, bytes: u64) {
-        let less = |before: u64| Some(before.saturating_sub(bytes));
-        let before =
-            self.bytes.fetch_update(SeqCst, SeqCst, less).expect("the closure always returns a value");
-        self.memory.give(&self.level, pages(before) - pages(before.saturating_sub(bytes)));
+        let now = self.charges.load();
+        now.all().fold(bytes, |left, charges| left - charges.shrink(&self.memory, left));
     }
 
     /// Returns the bytes in use by the statement.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.bytes.load(SeqCst)
+        self.charges.load().all().map(|charges| charges.bytes.load(SeqCst)).sum()
     }
 
     /// Returns the memory in bytes that the statement may rely on. This is its part, among the
@@ -525,8 +578,8 @@ impl Account {
     /// A statement that stays below it leaves memory for the others.
     #[must_use]
     pub fn entitlement(&self) -> u64 {
-        let word = self.level.word.load(SeqCst);
-        let request = self.memory.request(&self.level, word, 0, false);
+        let level = &self.charges.load().level;
+        let request = self.memory.request(level, level.word.load(SeqCst), 0, false);
         let free = request.total.saturating_sub(request.committed + request.total / RESERVED_PART);
         let available = if request.others_lag { 0 } else { request.used.max(request.min) + free };
         let most = if request.overcommit {
@@ -534,22 +587,17 @@ impl Account {
         } else {
             request.entitlement.max(available.min(request.limit))
         };
-        most * PAGE_BYTES / u64::from(self.level.accounts.load(Relaxed).max(1))
-    }
-
-    /// Returns the query memory of the level.
-    #[must_use]
-    pub fn level(&self) -> &Arc<LevelMemory> {
-        &self.level
+        most * PAGE_BYTES / u64::from(level.accounts.load(Relaxed).max(1))
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.memory.give(&self.level, pages(self.used()));
-        self.level.accounts.fetch_sub(1, Relaxed);
+        self.shrink(u64::MAX);
+        let now = self.charges.load();
+        now.level.accounts.fetch_sub(1, Relaxed);
         // A level that still needs the refused memory requests it again.
-        self.memory.clear_lag(&self.level);
+        self.memory.clear_lag(&now.level);
     }
 }
 
@@ -567,6 +615,6 @@ impl fmt::Debug for LevelMemory {
 
 impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Account({}, {} bytes)", self.level.name, self.used())
+        write!(f, "Account({}, {} bytes)", self.charges.load().level.name, self.used())
     }
 }

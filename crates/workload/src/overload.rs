@@ -91,7 +91,7 @@ fn heaviest(running: &[Arc<Candidate>], lack: Lack, shares: impl Fn(u64) -> u64)
     };
     let mut by_level = HashMap::<u64, u64>::new();
     for candidate in running {
-        *by_level.entry(candidate.level).or_default() += weight(candidate);
+        *by_level.entry(candidate.level()).or_default() += weight(candidate);
     }
     // Suspended statements read no more, but hold their memory.
     let can_give = |candidate: &&Arc<Candidate>| {
@@ -99,9 +99,9 @@ fn heaviest(running: &[Arc<Candidate>], lack: Lack, shares: impl Fn(u64) -> u64)
     };
     let able = || running.iter().filter(can_give);
     let beside_shares = |id: u64| by_level[&id].saturating_mul(1000) / shares(id).max(1);
-    let ids: BTreeSet<u64> = able().map(|candidate| candidate.level).collect();
+    let ids: BTreeSet<u64> = able().map(|candidate| candidate.level()).collect();
     let least_entitled = ids.into_iter().max_by_key(|id| beside_shares(*id))?;
-    able().filter(|candidate| candidate.level == least_entitled).max_by_key(|candidate| weight(candidate))
+    able().filter(|candidate| candidate.level() == least_entitled).max_by_key(|candidate| weight(candidate))
 }
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
             candidate
         };
         let (one, small, large) = (of(1, 900, 900), of(2, 100, 700), of(2, 200, 10));
-        let next = |lack| heaviest(&all.running(), lack, shares).map(|found| (found.level, found.memory()));
+        let next = |lack| heaviest(&all.running(), lack, shares).map(|found| (found.level(), found.memory()));
         assert_eq!((next(Lack::Memory), next(Lack::Cpu)), (Some((2, 200)), Some((2, 100))));
         (0..2).for_each(|_| large.ask("memory"));
         assert_eq!(next(Lack::Memory), Some((2, 100)), "it has no action left");

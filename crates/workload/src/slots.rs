@@ -87,6 +87,12 @@ impl Occupancy {
         (has_slot && waiting > 0).then(|| Occupancy { running: running + 1, waiting: waiting - 1 })
     }
 
+    /// Counts a statement that runs already, also beyond the limit.
+    #[must_use]
+    pub fn enter_running(self) -> Occupancy {
+        Occupancy { running: self.running.saturating_add(1), ..self }
+    }
+
     /// Counts the end of a running statement.
     #[must_use]
     pub fn release_slot(self) -> Occupancy {

@@ -128,6 +128,13 @@ impl Ticket {
     }
 }
 
+/// Takes a slot for a statement that runs already and moves to the level. It cannot wait: it holds
+/// memory and rows. So it has a slot beyond the limit if none is free.
+pub fn enter_running(effective: &Effective) -> Ticket {
+    effective.level.gate.change(|occupancy| Some(occupancy.enter_running()));
+    Ticket::new(effective.level.clone(), lanes::handle())
+}
+
 /// Requests a slot as [`enter`] does, and waits for it. Callable from either lane.
 ///
 /// # Errors

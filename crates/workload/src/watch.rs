@@ -5,7 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::candidates::Candidate;
-use crate::{Action, Effective, Exceeded, QueryLimit};
+use crate::{Action, Effective, Entry, Exceeded, QueryLimit};
+
+/// Levels whose `query_limit` a statement may take on by moving. Levels that demote to each other
+/// would otherwise move it at every check.
+const MOVES_MAX: u32 = 8;
 
 /// Monitor of one statement. Reports an exceeded limit once, and each action for overload once.
 #[derive(Clone, Debug)]
@@ -17,6 +21,8 @@ pub struct Watch {
     candidate: Option<Arc<Candidate>>,
     /// Actions for overload that were reported.
     acted: u32,
+    /// Number of levels that it has moved to.
+    moves: u32,
 }
 
 /// Progress of a statement.
@@ -39,7 +45,20 @@ impl Watch {
         let limit = effective.spec.query_limit.clone()?;
         let candidate = (!limit.overload.is_empty()).then(|| effective.level.candidate(limit.overload.len()));
         let level = effective.level.name().clone();
-        Some(Watch { level, limit, reported: false, candidate, acted: 0 })
+        Some(Watch { level, limit, reported: false, candidate, acted: 0, moves: 0 })
+    }
+
+    /// Moves the statement to another level. The `query_limit` of that level holds from now on. If
+    /// it has none, the statement keeps the limits and actions that are left of its own.
+    pub fn move_to(&mut self, entry: &Entry) {
+        self.moves += 1;
+        let moves = self.moves;
+        let other = Watch::of(&Effective::of(entry)).filter(|_| moves <= MOVES_MAX);
+        match (other, &self.candidate) {
+            (Some(other), _) => *self = Watch { moves, ..other },
+            (None, Some(candidate)) => candidate.move_to(entry.level.id()),
+            (None, None) => {}
+        }
     }
 
     /// Returns the longest execution time. `None`: no limit, or already reported.
@@ -140,6 +159,48 @@ mod tests {
         for bad in ["", "log", "cancel,suspend", "suspend,", "demote:"] {
             assert_eq!(Action::parse_all(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn moved_statement_has_the_limits_of_its_new_level_or_those_it_has_left() {
+        let demote = || Action::Demote("slow".into());
+        let limit = QueryLimit {
+            elapsed: None,
+            rows: Some(10),
+            bytes: None,
+            action: demote(),
+            overload: Action::parse_all("cancel").expect("in order"),
+        };
+        let entry = |query_limit| {
+            let spec = LevelSpec { query_limit, ..LevelSpec::new("slow") };
+            let memory = crate::Memory::new(0);
+            Entry { level: Arc::new(Level::new(spec.name.clone(), lanes::Group::DEFAULT, 1, &memory)), spec }
+        };
+        let progress = |rows| Progress { rows, ..Progress::default() };
+        let acts = |watch: &mut Watch, rows| watch.check(progress(rows)).map(|exceeded| exceeded.action);
+
+        let mut without = watch(&limit);
+        assert_eq!(acts(&mut without, 11), Some(demote()));
+        let to = entry(None);
+        without.move_to(&to);
+        assert_eq!(acts(&mut without, 1000), None, "its limit acts once");
+        let candidate = without.candidate.clone().expect("it has an action left");
+        assert_eq!(candidate.level(), to.level.id(), "its use counts for the new level");
+        candidate.ask("query memory is short");
+        assert_eq!(acts(&mut without, 1000), Some(Action::Cancel));
+
+        let second = QueryLimit { rows: Some(100), overload: Vec::new(), ..limit.clone() };
+        let mut with = watch(&limit);
+        let to = entry(Some(second));
+        with.move_to(&to);
+        assert_eq!((acts(&mut with, 100), acts(&mut with, 101)), (None, Some(demote())));
+        assert!(!with.heeds_overload(), "the new level has no actions for it");
+        // Two levels that demote to each other.
+        let moves = (0..1000).take_while(|_| {
+            with.move_to(&to);
+            acts(&mut with, 101).is_some()
+        });
+        assert_eq!(moves.count() as u32, MOVES_MAX - 1);
     }
 
     #[test]

@@ -239,3 +239,61 @@ fn concurrent_charges_lose_no_memory() {
     assert!(all.try_grow(8 * MIB).is_err(), "guarantees of other levels hold");
     assert_eq!(all.try_grow(8 * MIB * 5 / 10), Ok(()), "no byte of the rest is lost");
 }
+
+#[test]
+fn moved_account_is_charged_to_its_new_level() {
+    let memory = Memory::new(1000 * PAGE_BYTES);
+    let [old, new] = ["old", "new"].map(|name| memory.add(&name.into(), 100, &MemoryLimits::NONE));
+    let limits = MemoryLimits { min_ppm: 0, limit_ppm: Some(10_000), overcommit: false };
+    memory.alter(&new, 100, &limits);
+    let account = memory.account(&old);
+    let used = || [old.used(), new.used(), memory.used()].map(|bytes| bytes / PAGE_BYTES);
+    account.grow(50 * PAGE_BYTES + 1);
+    assert_eq!(used(), [51, 0, 51]);
+    account.move_to(&new);
+    assert_eq!((used(), account.used()), ([0, 51, 51], 50 * PAGE_BYTES + 1), "beyond the limit of 10 pages");
+    let refused = account.try_grow(PAGE_BYTES).expect_err("its new level is at its limit");
+    assert!(refused.to_string().contains("'new'"), "{refused}");
+    account.shrink(45 * PAGE_BYTES);
+    assert_eq!((used(), account.try_grow(PAGE_BYTES).is_ok()), ([0, 6, 6], true));
+    account.move_to(&old);
+    account.move_to(&new);
+    account.move_to(&new);
+    assert_eq!((used(), account.used()), ([0, 7, 7], 6 * PAGE_BYTES + 1));
+    account.shrink(u64::MAX);
+    assert_eq!((used(), account.used()), ([0; 3], 0));
+    account.grow(1);
+    drop(account);
+    assert_eq!(used(), [0; 3]);
+}
+
+/// Two threads charge and release while the statement moves back and forth.
+#[test]
+fn moves_lose_no_charge() {
+    let memory = Memory::new(1 << 30);
+    let [old, new] = ["old", "new"].map(|name| memory.add(&name.into(), 100, &MemoryLimits::NONE));
+    let account = memory.account(&old);
+    std::thread::scope(|scope| {
+        for seed in 1..=2 {
+            let account = &account;
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                for _ in 0..20_000 {
+                    let bytes = random.within(1, 5000);
+                    match random.within(0, 2) {
+                        0 => account.grow(bytes),
+                        _ => account.try_grow(bytes).expect("memory is plentiful"),
+                    }
+                    account.shrink(bytes);
+                }
+                account.grow(777);
+            });
+        }
+        for at in 0..2000 {
+            account.move_to([&new, &old][at % 2]);
+        }
+    });
+    assert_eq!(account.used(), 2 * 777);
+    drop(account);
+    assert_eq!((old.used(), new.used(), memory.used()), (0, 0, 0));
+}

@@ -610,8 +610,9 @@ fn read_over_its_query_limit_is_cancelled_or_demoted() {
         "The statement went beyond the query_limit of service level 'few': elapsed 20 ms. It was cancelled.";
     assert_eq!((failure.kind.code(), failure.message.as_str()), (0x2200, text));
     until("no statement runs", || running.now.load(SeqCst) == 0);
-    admin.run("CREATE SERVICE LEVEL slow WITH shares = 1");
-    admin.run("ALTER SERVICE LEVEL few WITH query_limit = {'elapsed': '20ms', 'action': 'demote:slow'}");
+    admin.run("CREATE SERVICE LEVEL slow WITH shares = 1 AND max_concurrency = 9");
+    let few_too = "max_concurrency = 2 AND query_limit = {'elapsed': '20ms', 'action': 'demote:slow'}";
+    admin.run(&format!("ALTER SERVICE LEVEL few WITH {few_too}"));
     queue(&mut client, READ);
     client.flush();
     // Its sleep of 1 ms wakes it again and again, so that it uses CPU in its new level.
@@ -622,6 +623,20 @@ fn read_over_its_query_limit_is_cancelled_or_demoted() {
         metrics.lines().find(|line| dispatches(line)).is_some_and(|line| !line.ends_with(" 0"))
     };
     until("work of the level is dispatched", used);
+    let mut held = |level: &str| {
+        let text = format!(
+            "SELECT running FROM system.level_usage WHERE service_level = '{level}' AND running = 1 \
+             ALLOW FILTERING"
+        );
+        admin.query(&text).texts().len()
+    };
+    assert_eq!((held("few"), held("slow")), (0, 1), "its permit moved with it");
+    let shown = "SELECT service_level FROM system.running_statements WHERE role = 'few' ALLOW FILTERING";
+    assert_eq!(admin.query(shown).texts(), [["slow"]]);
+    let slots = |level: &str| {
+        server.get("/metrics").1.contains(&format!("fairlane_slots_running{{level=\"{level}\"}} 1"))
+    };
+    assert_eq!((slots("few"), slots("slow")), (false, true), "and so did its slot");
     running.stuck.store(false, SeqCst);
     assert_eq!(client.receive().expect("an answer").1, Answer::Void);
     let refused =

@@ -217,9 +217,11 @@ impl Run {
         self.spills.as_ref().map_or(0, |spills| spills.written())
     }
 
-    /// Moves the remaining work to `group`.
-    pub(crate) fn move_to(&self, group: Group) {
-        *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Some(group);
+    /// Moves its memory and the remaining work to a level.
+    pub(crate) fn move_to(&self, effective: &Effective) {
+        self.account.move_to(effective.level.memory());
+        self.let_spill(effective.spec.spill);
+        *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Some(effective.group());
         self.has_moved.store(true, Release);
     }
 

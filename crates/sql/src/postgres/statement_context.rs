@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use datafusion::common::ParamValues;
 use engine::{About, Action, AnswerGrant, AnswerMemory, Outcome, StatementState, Target};
 use lanes::Group;
-use workload::{Action as Consequence, Arrived, Effective, InFlight, Kind, Level, Refused, Ticket, Watch};
+use workload::{
+    Action as Consequence, Arrived, Effective, Entry, InFlight, Kind, Level, Refused, Ticket, Watch,
+};
 
 use crate::catalog::no_table;
 use crate::config::SqlConfig;
@@ -61,9 +63,9 @@ pub(crate) struct StatementContext {
     /// Stops its functions when dropped.
     end: tasks::End,
     /// Counts it as in flight. `None` before its admission.
-    in_flight: Option<InFlight>,
+    in_flight: RefCell<Option<InFlight>>,
     /// Its slot, if it runs a query. CQL and SQL statements share the slots of a level.
-    slot: Option<Rc<Ticket>>,
+    slot: RefCell<Option<Rc<Ticket>>>,
 }
 
 /// Settings of the level that apply to a statement.
@@ -73,6 +75,8 @@ struct Rules {
     version: u64,
     /// Level chosen by the session when the statement began. `None`: the role's.
     chosen: Option<String>,
+    /// True once a `query_limit` has moved the statement to another level.
+    is_moved: bool,
     own_limit: Option<Duration>,
     /// Server limits: the default if neither session nor level sets one, and the maximum.
     default_limit: Duration,
@@ -88,7 +92,7 @@ impl Rules {
         let watch = Watch::of(&effective);
         let SqlConfig { statement_time_default: default_limit, statement_time_max: limit_max, .. } =
             *session.sql.config();
-        Rules { effective, version, chosen, own_limit, default_limit, limit_max, watch }
+        Rules { effective, version, chosen, is_moved: false, own_limit, default_limit, limit_max, watch }
     }
 
     /// Returns the time limit of the statement. The session's limit cannot exceed that of its
@@ -126,7 +130,7 @@ impl Session {
         let mut context = self.new_statement().await?;
         let (effective, admission) = (context.effective(), self.here.admission.clone());
         if let Some(permit) = self.permits.take_planned(&effective.level) {
-            context.in_flight = Some(permit.in_flight);
+            context.in_flight = RefCell::new(Some(permit.in_flight));
             (context.queue_ns, context.planned) = (permit.queue_ns, permit.planned);
             return Ok(context);
         }
@@ -145,12 +149,15 @@ impl Session {
                 admitted
             }
         };
-        let admitted = admitted.map_err(|rejected| {
+        let mut admitted = admitted.map_err(|rejected| {
             let (level, pause_ns) = (effective.level.clone(), rejected.pause_ns);
             self.permits.refuse(RefusedStatement { level, pause_ns, began_ns });
             Failure::new(state::OVERLOADED, rejected.text)
         })?;
-        context.in_flight = Some(admitted);
+        if context.has_left(&effective.level) {
+            admitted.move_to(&context.effective());
+        }
+        context.in_flight = RefCell::new(Some(admitted));
         context.queue_ns = began_ns.saturating_sub(arrived.since_ns);
         context.waited = context.began.elapsed();
         Ok(context)
@@ -176,8 +183,8 @@ impl Session {
             targets: Vec::new(),
             shown: None,
             end: tasks::End::of(self.here.access.viewer(&self.login)),
-            in_flight: None,
-            slot: None,
+            in_flight: RefCell::default(),
+            slot: RefCell::default(),
         })
     }
 
@@ -242,7 +249,7 @@ impl Session {
     pub(crate) async fn access(&self, text: &str) -> Result<Outcome, RequestError> {
         let mut context = self.new_statement().await?;
         // Operators must be able to change the level that is overloaded.
-        context.in_flight = Some(self.here.admission.admit_always(&context.effective()));
+        context.in_flight = RefCell::new(Some(self.here.admission.admit_always(&context.effective())));
         let outcome = self.here.access.execute_text(&self.login, text, &Listed).await;
         self.permits.keep_unsent(context.end(&self.live, outcome.is_err()));
         self.sql.audit_access(self.live.peer, self.login.role(), text, outcome.as_ref().err());
@@ -273,13 +280,14 @@ impl StatementContext {
         self.is(StatementState::Suspended);
         (self.ran, self.is_suspended) = (self.ran_for(), true);
         self.since = lanes::time::now();
-        self.in_flight.take()
+        self.in_flight.get_mut().take()
     }
 
     /// Resumes the statement: its client asks for more rows. It was admitted before.
     pub(crate) async fn resume(&mut self, session: &Session) {
         let live = &session.live;
-        self.in_flight = Some(session.here.admission.admit_always(&self.effective()));
+        let admitted = session.here.admission.admit_always(&self.effective());
+        *self.in_flight.get_mut() = Some(admitted);
         self.is(StatementState::Running);
         if let Some(own) = &self.shown {
             let mut queries = live.queries.borrow_mut();
@@ -299,7 +307,12 @@ impl StatementContext {
 
     /// Returns its slot, if that belongs to `level`.
     pub(crate) fn slot_of(&self, level: &Arc<Level>) -> Option<Rc<Ticket>> {
-        self.slot.clone().filter(|_| Arc::ptr_eq(&self.rules.borrow().effective.level, level))
+        self.slot.borrow().clone().filter(|_| !self.has_left(level))
+    }
+
+    /// Returns true if the statement is in another level than `level`.
+    fn has_left(&self, level: &Arc<Level>) -> bool {
+        !Arc::ptr_eq(&self.rules.borrow().effective.level, level)
     }
 
     fn effective(&self) -> Rc<Effective> {
@@ -313,19 +326,24 @@ impl StatementContext {
         connection: &Connection,
     ) -> Result<(), RequestError> {
         let effective = self.effective();
-        self.slot = session.lent_slot(&effective.level);
-        if self.slot.is_some() {
+        let lent = session.lent_slot(&effective.level);
+        if lent.is_some() {
+            *self.slot.get_mut() = lent;
             return Ok(());
         }
         let time_limit = self.rules.borrow().limit();
         let began = lanes::time::now();
+        let level = effective.level.clone();
         let admitting = Box::pin(async move { workload::admit(&effective, time_limit).await });
         let admitted = self.attend(session, connection, admitting).await?;
         let waited = began.elapsed();
         self.waited += waited;
         self.queue_ns = self.queue_ns.saturating_add(nanoseconds(waited));
-        let slot = admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?;
-        self.slot = Some(Rc::new(slot));
+        let mut slot = admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?;
+        if self.has_left(&level) {
+            slot = workload::enter_running(&self.effective());
+        }
+        *self.slot.get_mut() = Some(Rc::new(slot));
         self.core = lanes::least_loaded_core(); // waiting may have taken long
         Ok(())
     }
@@ -476,11 +494,14 @@ impl StatementContext {
     fn follow_level(&self, session: &Session) {
         let rules = &mut *self.rules.borrow_mut();
         let same = |now: &Rc<Effective>| Arc::ptr_eq(&now.level, &rules.effective.level);
-        let now = session.effective_with(rules.chosen.as_deref()).ok().filter(same).or_else(|| {
-            // The role or session has another level by now.
+        let of_session = || session.effective_with(rules.chosen.as_deref()).ok();
+        let now = (!rules.is_moved).then(of_session).flatten().filter(same).or_else(|| {
+            // The statement was moved, or its role or session has another level by now.
             let levels = session.here.access.levels().catalog();
             let entry = levels.get(rules.effective.level.name())?;
-            Some(Rc::new(Effective::of(entry))).filter(same)
+            let of_level =
+                if rules.is_moved { rules.effective.moved_to(entry) } else { Effective::of(entry) };
+            Some(Rc::new(of_level)).filter(same)
         });
         // After DROP, running statements keep the last settings of their level.
         let Some(effective) = now else { return };
@@ -523,24 +544,43 @@ impl StatementContext {
             Consequence::Demote(level) => {
                 // The target level may have been dropped: the statement then stays.
                 let entry = session.here.access.levels().catalog().get(level).cloned();
-                if let Some(entry) = entry {
-                    let group = entry.level.group();
-                    self.group.set(group);
-                    self.run.iter().for_each(|run| run.move_to(group));
-                    if let Some(query) = &self.shown {
-                        query.borrow_mut().level = entry.level.name().clone();
-                    }
-                    lanes::switch_group(group).await;
+                if let Some(entry) = entry.filter(|entry| self.has_left(&entry.level)) {
+                    self.move_to(&entry).await;
                 }
                 Ok(())
             }
         }
     }
 
+    /// Moves the statement to another level with everything that counts it: its watch, permit, slot
+    /// and memory. Otherwise its old level would keep them, and the new one would measure work of
+    /// which no statement ends.
+    async fn move_to(&self, entry: &Entry) {
+        let effective = {
+            let rules = &mut *self.rules.borrow_mut();
+            rules.effective = Rc::new(rules.effective.moved_to(entry));
+            rules.is_moved = true;
+            rules.watch.iter_mut().for_each(|watch| watch.move_to(entry));
+            rules.effective.clone()
+        };
+        self.in_flight.borrow_mut().iter_mut().for_each(|in_flight| in_flight.move_to(&effective));
+        self.slot
+            .borrow_mut()
+            .iter_mut()
+            .for_each(|slot| *slot = Rc::new(workload::enter_running(&effective)));
+        match &self.run {
+            Some(run) => run.move_to(&effective),
+            None => self.end.charge_to(effective.level.clone(), None),
+        }
+        self.shown.iter().for_each(|query| query.borrow_mut().level = effective.level.name().clone());
+        self.group.set(effective.group());
+        lanes::switch_group(effective.group()).await;
+    }
+
     /// Returns the permit of a statement that was planned, for its execution.
     fn into_permit(self) -> Permit {
         let (level, planned) = (self.effective().level.clone(), self.ran_for().saturating_sub(self.waited));
-        let in_flight = self.in_flight.expect("a statement is admitted before it is planned");
+        let in_flight = self.in_flight.into_inner().expect("a statement is admitted before it is planned");
         Permit { in_flight, level, queue_ns: self.queue_ns, planned }
     }
 
@@ -554,7 +594,7 @@ impl StatementContext {
         let service = self.planned + self.ran_for().saturating_sub(self.waited);
         let (core, service_ns) = (lanes::current_core(), nanoseconds(service));
         self.effective().level.record(core, Kind::Read, service_ns, self.queue_ns, failed);
-        self.in_flight
+        self.in_flight.into_inner()
     }
 }
 

@@ -483,6 +483,60 @@ fn demoted_statement_is_listed_in_its_new_level() {
     });
 }
 
+/// What a statement holds moves with its CPU time: otherwise its old level counts it for ever, and
+/// its new level measures work of which no statement ends.
+#[test]
+fn demoted_statement_takes_permit_slot_and_memory_along() {
+    // The build side of a join, which is held as long as the query runs.
+    const HOLDS: &str = "SELECT sum(length(a.t) + b.n % 3) FROM \
+                         (SELECT value AS n, repeat('x', 80) || value AS t FROM generate_series(1, 100000)) a \
+                         JOIN (SELECT value AS n FROM generate_series(1, 1000000000000)) b ON a.n = b.n % 100000";
+    let listener = filled(2);
+    listener.client(async {
+        let (admin, runner, next) = (listener.admin().await, listener.admin().await, listener.admin().await);
+        for text in [
+            "CREATE SERVICE LEVEL slow WITH shares = 10 AND max_concurrency = 3",
+            "CREATE SERVICE LEVEL moving WITH max_concurrency = 1 AND queue_timeout = 10s AND timeout = 1h \
+             AND query_limit = {'elapsed': '50ms', 'action': 'demote:slow'}",
+        ] {
+            rows(&admin, text).await;
+        }
+        for client in [&runner, &next] {
+            rows(client, "SET service_level = moving").await;
+        }
+        let moved = async {
+            let shown = "SELECT id FROM system.running_statements WHERE service_level = 'slow'";
+            let id = loop {
+                if let Some(id) = rows(&admin, shown).await.into_iter().next() {
+                    break id;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            };
+            // The only slot of the level is free again.
+            assert_eq!(rows(&next, "SELECT count(*) FROM shop.orders").await, ["300"]);
+            rows(&next, "RESET service_level").await;
+            while listener.level_usage("slow").memory.used < 1 << 20 {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            let [old, new] = ["moving", "slow"].map(|level| listener.level_usage(level));
+            assert_eq!((old.in_flight, old.slots.occupancy.running, old.memory.used), (0, 0, 0));
+            assert_eq!((new.in_flight, new.slots.occupancy.running), (1, 1));
+            rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
+        };
+        let ((code, _), ()) = tokio::join!(refused(&runner, HOLDS), moved);
+        assert_eq!(code, "57014");
+        rows(&runner, "RESET service_level").await;
+        for level in ["moving", "slow"] {
+            let left = || listener.level_usage(level);
+            assert_eq!((left().in_flight, left().slots.occupancy.running), (0, 0), "{level}");
+            // Its tasks free their memory where they yield next.
+            while left().memory.used > 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        }
+    });
+}
+
 /// Returns the states of a level's statements.
 async fn shown(client: &tokio_postgres::Client, level: &str) -> Vec<String> {
     let text = "SELECT state FROM system.running_statements WHERE service_level = ";
