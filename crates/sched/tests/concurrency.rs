@@ -23,15 +23,16 @@ use testkit::Random;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 const LIMIT_MAX: u32 = 16_384;
-/// CPU of a refusal, ns.
-const REFUSAL_NS: u64 = 1000;
+/// CPU of a refusal, ns: measured on a server, to read, decode and refuse a statement
+/// (docs/decisions/0022-rules-of-the-limiter.md).
+const REFUSAL_NS: u64 = 2500;
 /// Statements that wait in a socket. The client drops others.
 const SOCKET_MAX: usize = 64;
 /// Statements in one read of a connection.
 const READ_MAX: usize = 16;
 const ROUND_TRIP_NS: u64 = 100_000;
-/// Largest part of the core that refusals may take at ten times capacity.
-const REFUSALS_MAX: f64 = 0.35;
+/// Largest part of the core that refusals may take.
+const REFUSALS_MAX: f64 = 0.45;
 /// Overloads of the tests, as multiples of what one core can do.
 const OVERLOADS: [f64; 3] = [1.4, 2.0, 10.0];
 
@@ -84,6 +85,21 @@ fn load(overload: Overload, work_ns: &[u64], offered: f64) -> Load {
         time_limit_ns: 200 * MS,
         latency_target_ns: None,
         send_ns: 0,
+    }
+}
+
+impl Load {
+    /// Returns the mean work of a statement, ns.
+    fn mean_ns(&self) -> f64 {
+        self.work_ns.iter().sum::<u64>() as f64 / self.work_ns.len() as f64
+    }
+
+    /// Returns the part of the core that refusals take if a level with this part of it refuses
+    /// exactly what it cannot answer: `x` answers and `y` refusals with `x s + y c = part` and `x +
+    /// y` arrivals. More than the part: it cannot even refuse them.
+    fn refusals_needed(&self, part: f64) -> f64 {
+        let (work_ns, refusal_ns) = (self.mean_ns(), REFUSAL_NS as f64);
+        (self.offered - part).max(0.0) * refusal_ns / (work_ns - refusal_ns).max(1.0)
     }
 }
 
@@ -508,11 +524,22 @@ impl Level {
         }
     }
 
-    /// Checks that the mean queue delay of each interval is at most twice its target.
-    fn check_delay(&self, from_ns: u64, what: &str) {
+    /// Checks that statements begin in each interval, and that their mean queue delay is at most
+    /// twice the target, which follows from their work. If refusals cannot but take a third of the
+    /// core, the delay is at most a quarter of the time limit.
+    fn check_delay(&self, from_ns: u64, part: f64, what: &str) {
+        let Load { time_limit_ns, latency_target_ns, .. } = self.load;
+        let work_ns = (self.load.mean_ns() / part) as u64;
+        let target_ns = latency_target_ns.unwrap_or((8 * work_ns).max(5 * MS)).min(time_limit_ns / 4);
+        let most_ns = match self.load.refusals_needed(part) > part / 3.0 {
+            true => time_limit_ns / 4,
+            // A mean of mixed work is measured within some percent.
+            false => target_ns * 9 / 4,
+        };
         for (at, window) in self.since(from_ns).iter().enumerate() {
-            let mean_ns = window.age_ns / window.begun.max(1);
-            assert!(mean_ns <= 2 * window.target_ns, "{what}: interval {at}: {mean_ns} ns, {window:?}");
+            assert!(window.begun > 0, "{what}: interval {at}: nothing begins");
+            let mean_ns = window.age_ns / window.begun;
+            assert!(mean_ns <= most_ns, "{what}: interval {at}: {mean_ns} of {most_ns} ns, {window:?}");
         }
     }
 
@@ -561,19 +588,16 @@ fn check_overload(seed: u64, work_ns: &[u64], offered: f64, disk: bool) {
     core.run(800 * MS);
     let level = &core.levels[0];
     let from_ns = 2400 * MS;
-    level.check_delay(from_ns, &what);
+    level.check_delay(from_ns, 1.0, &what);
     // A core that always has a statement to run holds `1 + r ÷ s` of them.
     let held = 1.0 + if disk { core.disk_latency_ns as f64 / mean_ns as f64 } else { 0.0 };
     let (goodput, refusals) = (level.goodput(from_ns), level.refusals(from_ns));
-    let best = (1.0 - refusals) / (1.0 + kappa * held);
-    assert!(goodput >= 0.95 * best, "{what}: goodput {goodput}, best {best}, refusals {refusals}");
-    // Refusals of cheap statements, or at ten times capacity, cannot take less than 5 %.
-    if mean_ns >= 30_000 && offered < 1.5 {
-        let best = 1.0 / (1.0 + kappa * held);
-        assert!(goodput >= 0.95 * best, "{what}: goodput {goodput}, best without refusals {best}");
-    }
-    assert!(refusals <= REFUSALS_MAX, "{what}: refusals take {refusals} of the core");
-    println!("{what}: goodput {goodput:.3}, best {best:.3}, refusals {refusals:.3}");
+    // What the core cannot refuse at all stays in sockets, so that clients are blocked.
+    let needed = level.load.refusals_needed(1.0).min(REFUSALS_MAX);
+    assert!(refusals <= 1.1 * needed + 0.02, "{what}: refusals take {refusals} of the core, {needed} needed");
+    let best = (1.0 - needed) / (1.0 + kappa * held);
+    assert!(goodput >= 0.93 * best, "{what}: goodput {goodput}, best {best}, refusals {refusals}");
+    println!("{what}: goodput {goodput:.3}, best {best:.3}, refusals {refusals:.3}, {needed:.3} needed");
 }
 
 #[test]
@@ -596,6 +620,7 @@ fn l1_limit_is_at_least_one_and_at_most_the_constant() {
         };
         let mut control = Concurrency::default();
         for _ in 0..3 {
+            let limit_max = any() as u32;
             let limit = control.decide(ConcurrencyInput {
                 interval_ns: any(),
                 ended: any(),
@@ -604,12 +629,14 @@ fn l1_limit_is_at_least_one_and_at_most_the_constant() {
                 disk_ns: any(),
                 device_ns: any(),
                 running: any() as u32,
+                elsewhere: any() as u32,
+                busiest_ppm: any() as u32,
                 entitlement_ppm: any() as u32,
                 time_limit_ns: any(),
                 latency_target_ns: Some(any()).filter(|ns| ns % 2 == 0),
-                limit_max: any() as u32,
+                limit_max,
             });
-            assert!(limit.statements >= 1, "{limit:?}");
+            assert!(limit.statements >= 1 && limit.statements <= limit_max.max(1), "{limit_max}: {limit:?}");
         }
     }
     let huge = ConcurrencyInput { ended: 1_000_000, cpu_ns: 1, limit_max: LIMIT_MAX, ..of_level(1_000_000) };
@@ -643,14 +670,43 @@ fn l2_four_connections_keep_the_core_busy() {
 #[test]
 fn l2_refusals_alone_do_not_fill_the_core() {
     for seed in 0..seeds() {
-        // A refusal costs a tenth of a statement: ten times capacity are a core of refusals.
-        for (time_limit_ns, least) in [(200 * MS, 0.1), (10 * SECOND, 0.35)] {
+        // Ten times capacity are two cores of refusals. Full sockets hold 0.6 s of work, and 0.16 s
+        // of refusals: whatever a core reads is old.
+        for (time_limit_ns, least) in [(200 * MS, 0.15), (10 * SECOND, 0.55)] {
             let of_level = Load { connections: 1000, time_limit_ns, ..load(Refuse, &[10_000], 10.0) };
             let mut core = Core::new(seed, 0.0, &[of_level]);
             core.run(2 * SECOND);
             let goodput = core.levels[0].goodput(SECOND);
             println!("time limit {time_limit_ns} goodput {goodput}");
             assert!(goodput >= least, "seed {seed}: goodput {goodput}");
+        }
+    }
+}
+
+/// A target bounds the queue whatever a statement costs, as long as refusals take no more than a
+/// third of the core: at 1.2 times capacity they would fill it with statements of 3 µs.
+#[test]
+fn latency_target_bounds_the_queue_of_cheap_statements() {
+    for seed in 0..seeds() {
+        for (work_ns, offered, least) in
+            [(3_000, 1.05, 0.6), (9_000, 1.4, 0.8), (9_000, 1.8, 0.6), (30_000, 2.0, 0.85)]
+        {
+            let of_level = Load {
+                latency_target_ns: Some(5 * MS),
+                time_limit_ns: 10 * SECOND,
+                connections: 1000,
+                ..load(Refuse, &[work_ns], offered)
+            };
+            let mut core = Core::new(seed, 0.0, &[of_level]);
+            core.run(2 * SECOND);
+            let level = &core.levels[0];
+            let what = format!("seed {seed}, {work_ns} ns, offered {offered}");
+            let windows = level.since(SECOND);
+            let mean_ns = sum(windows, |window| window.age_ns) / sum(windows, |window| window.begun).max(1);
+            let goodput = level.goodput(SECOND);
+            println!("{what}: mean age {mean_ns} ns, goodput {goodput:.3}");
+            assert!(mean_ns <= 10 * MS, "{what}: {mean_ns} ns");
+            assert!(goodput >= least, "{what}: goodput {goodput}");
         }
     }
 }
@@ -703,17 +759,22 @@ fn l4_unused_limit_does_not_grow() {
     }
 }
 
-/// Runs a level alone, then beside one with nine times the shares. Returns the useful work and the
-/// refusals of both, as parts of the core.
-fn wake_a_larger_level(seed: u64, work_ns: u64, small: Load) -> [f64; 2] {
+/// Runs a level alone, then beside one with nine times the shares. Returns the useful work of both,
+/// as parts of the core, and the least of it if each refuses no more than it must.
+fn wake_a_larger_level(seed: u64, work_ns: u64, small: Load) -> [(f64, f64); 2] {
     let small = Load { disk: true, work_ns: vec![work_ns], ..small };
     let large = Load { shares: 900, ..load(Refuse, &[work_ns], 0.0) };
     let mut core = Core::new(seed, 0.0, &[small, large]);
     core.run(400 * MS);
     core.levels[1].load.offered = 1.4;
     core.run(2 * SECOND);
-    // Refusals are work that is done for a level within its part.
-    [0, 1].map(|at| core.levels[at].goodput(800 * MS) + core.levels[at].refusals(800 * MS))
+    [(0, 0.1), (1, 0.9)].map(|(at, part)| {
+        let level = &core.levels[at];
+        // Full sockets hold more than the time limit if the level cannot even refuse in time.
+        let needed = level.load.refusals_needed(part);
+        let least = if needed > part / 3.0 { 0.15 * part } else { 0.95 * (part - needed) };
+        (level.goodput(800 * MS), least)
+    })
 }
 
 #[test]
@@ -722,11 +783,13 @@ fn l5_level_gets_its_part_beside_nine_times_its_shares() {
         let what = format!("seed {seed}, {work_ns} ns");
         // Clients that wait for their answers, so that only the limit decides.
         let waiting = Load { clients: 100, time_limit_ns: 10 * SECOND, ..load(Queue, &[1], 0.0) };
-        let [small, large] = wake_a_larger_level(seed, work_ns, waiting);
-        assert!(small >= 0.095, "{what}: {small} of 0.1");
-        assert!(large >= 0.95 * 0.9, "{what}: {large} of 0.9");
-        let [small, _] = wake_a_larger_level(seed, work_ns, load(Refuse, &[1], 1.4));
-        assert!(small >= 0.095, "{what}: {small} of 0.1");
+        for small in [waiting, load(Refuse, &[1], 1.4)] {
+            let parts = wake_a_larger_level(seed, work_ns, small.clone());
+            println!("{what}, {:?}: {parts:.3?}", small.overload);
+            for (goodput, least) in parts {
+                assert!(goodput >= least, "{what}, {:?}: {parts:?}", small.overload);
+            }
+        }
     }
 }
 
@@ -742,6 +805,8 @@ fn l5_level_within_its_part_is_never_refused() {
         let [small, large] = &core.levels[..] else { unreachable!() };
         let measured = small.since(INTERVAL_NS);
         assert_eq!(sum(measured, |window| window.refused + window.expired), 0, "seed {seed}");
+        let goodput = small.goodput(SECOND);
+        assert!((0.03..0.05).contains(&goodput), "seed {seed}: {goodput} of 0.04 answered in time");
         assert!(large.goodput(SECOND) > 0.85, "seed {seed}: {}", large.goodput(SECOND));
     }
 }
@@ -766,12 +831,12 @@ fn l6_core_that_stood_still_refuses_nothing() {
         // An overload that has ended counts no longer.
         core.run(400 * MS);
         core.levels[0].load.offered = 0.4;
-        core.run(400 * MS);
+        core.run(800 * MS);
         for _ in 0..10 {
             core.run(200 * MS);
             core.now_ns += 50 * MS;
         }
-        core.levels[0].check_calm(800 * MS, &format!("seed {seed}, {work_ns} ns"));
+        core.levels[0].check_calm(1200 * MS, &format!("seed {seed}, {work_ns} ns"));
     }
 }
 
@@ -788,7 +853,7 @@ fn l7_disk_that_stood_still_is_normal_after_two_seconds() {
         let level = &core.levels[0];
         let what = format!("seed {seed}");
         let still = level.since(SECOND).iter().map(|window| window.in_flight_max).max().expect("a window");
-        level.check_delay(4 * SECOND, &what);
+        level.check_delay(4 * SECOND, 1.0, &what);
         let (goodput, limits) = (level.goodput(4 * SECOND), level.limits(4 * SECOND));
         assert!(goodput >= 0.95, "{what}: goodput {goodput}");
         assert!(limits.1 <= normal + normal / 10 + 1, "{what}: limit {normal}, now {limits:?}");
@@ -808,7 +873,7 @@ fn l8_late_inputs_cause_no_oscillation() {
         let level = &core.levels[0];
         let limits = level.limits(400 * MS);
         assert!(within(limits, 30), "seed {seed}, {work_ns} ns: limit {limits:?}");
-        level.check_delay(400 * MS, "late inputs");
+        level.check_delay(400 * MS, 1.0, "late inputs");
     }
 }
 

@@ -263,7 +263,7 @@ impl Admission {
             Verdict::Wait => match effective.spec.slots.queue_timeout {
                 Some(longest) if u128::from(age_ns) >= longest.as_nanos() => {
                     let why = format!("its statements wait longer than its queue_timeout of {longest:?}");
-                    (why, limit.drain_ns.saturating_mul(level_in_flight.into()))
+                    (why, limit.wait_ns(level_in_flight))
                 }
                 _ => return Err(Refused::Hold),
             },
@@ -276,7 +276,7 @@ impl Admission {
                 (why, retry_ns)
             }
             Verdict::Expired { retry_ns } => {
-                let wait_ns = limit.drain_ns.saturating_mul(level_in_flight.into());
+                let wait_ns = limit.wait_ns(level_in_flight);
                 let why = format!(
                     "a statement that waits {} cannot end within its time limit of {}",
                     Milliseconds(age_ns.saturating_add(wait_ns)),
@@ -675,6 +675,9 @@ mod tests {
             device_ns: 0,
             refusal_ppm: 0,
             drain_ns: 1_000_000,
+            busiest_ppm: 1_000_000,
+            elsewhere: 0,
+            has_target: false,
             time_limit_ns: 10_000_000_000,
         };
         limited.level.limit(0).set(&limit);

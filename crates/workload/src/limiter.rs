@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lanes::{Group, Usage};
-use sched::control::{Concurrency, ConcurrencyInput, INTERVAL_NS, entitlement_ppm};
+use sched::control::{Concurrency, ConcurrencyInput, INTERVAL_NS, Spread, entitlement_ppm};
 
 use crate::admission::{INTERACTIVE_IN_FLIGHT_MAX, LEVEL_IN_FLIGHT_MAX};
 use crate::latency::{Latencies, cpu_ns, device_ns};
@@ -50,6 +50,9 @@ struct Known {
     queue: (u64, u64),
     /// The state of each core.
     cores: Vec<Concurrency>,
+    /// CPU and disk time on each core, ns.
+    used_ns: Vec<u64>,
+    spread: Spread,
     /// Longest time limits of statements, ns: in this period and in the one before; its begin.
     time_limits_ns: (u64, u64),
     period_ns: u64,
@@ -177,6 +180,12 @@ impl Limiter {
         device_ns(&now, &before).checked_div(now.disk_write_ops - before.disk_write_ops).unwrap_or(0)
     }
 
+    /// Returns the CPU or disk time that a level has used on a core, whichever is more, ns.
+    fn used_ns(&self, core: usize, group: Group) -> u64 {
+        let usage = self.levels.lanes.core_usage(core, group);
+        cpu_ns(&usage).max(usage.disk_ns)
+    }
+
     fn limit(&mut self, entry: &Entry, (now_ns, interval_ns): (u64, u64), log_write_ns: u64) {
         let Entry { level, spec } = entry;
         let totals = level.totals();
@@ -185,6 +194,7 @@ impl Limiter {
         let sum = |of: &dyn Fn(usize) -> u64| (0..cores).map(of).sum::<u64>();
         let ended = sum(&|core| level.ended(core));
         let refusal_ns = sum(&|core| level.refusal_ns(core));
+        let used_ns: Vec<u64> = (0..cores).map(|core| self.used_ns(core, level.group())).collect();
         let writes = &totals.service[Kind::Write as usize];
         let known = self.known.entry(level.id()).or_insert_with(|| Known {
             usage,
@@ -193,25 +203,30 @@ impl Limiter {
             refusal_ns,
             queue: (totals.queue.sum_ns, totals.queue.count),
             cores: vec![Concurrency::default(); cores],
+            used_ns: used_ns.clone(),
+            spread: Spread::new(cores),
             time_limits_ns: (0, 0),
             period_ns: now_ns,
             seen: 0,
         });
         known.seen = self.decisions;
+        let busiest_ppm = known.busiest_ppm(used_ns, interval_ns);
         let refused_ns = refusal_ns - known.refusal_ns;
         let time_limit_ns = known.time_limit_ns(level.take_time_limit_ns(), now_ns);
-        let used_ns = cpu_ns(&usage).saturating_sub(cpu_ns(&known.usage)).saturating_sub(refused_ns);
+        let worked_ns = cpu_ns(&usage).saturating_sub(cpu_ns(&known.usage)).saturating_sub(refused_ns);
         let new_writes = writes.count - known.writes.0;
         let served_ns = writes.sum_ns.wrapping_sub(known.writes.1);
         let log_ns = served_ns.min(new_writes.saturating_mul(log_write_ns.saturating_mul(LOG_WRITES_MAX)));
         let of_all = ConcurrencyInput {
             interval_ns,
             ended: ended - known.ended,
-            cpu_ns: used_ns,
+            cpu_ns: worked_ns,
             refusal_ns: refused_ns,
             disk_ns: usage.disk_ns - known.usage.disk_ns,
             device_ns: device_ns(&usage, &known.usage).saturating_add(log_ns),
             running: u32::try_from(totals.in_flight).unwrap_or(u32::MAX),
+            elsewhere: 0,
+            busiest_ppm,
             entitlement_ppm: 0,
             time_limit_ns: time_limit_ns.unwrap_or(self.time_limit_ns),
             latency_target_ns: spec.latency.target.map(nanoseconds),
@@ -229,7 +244,8 @@ impl Limiter {
         }
         for (core, state) in known.cores.iter_mut().enumerate() {
             let entitlement_ppm = level.entitlement_ppm(core);
-            let limit = state.decide(ConcurrencyInput { entitlement_ppm, ..of_all });
+            let elsewhere = of_all.running.saturating_sub(level.in_flight(core));
+            let limit = state.decide(ConcurrencyInput { entitlement_ppm, elsewhere, ..of_all });
             let before = level.limit(core).get();
             let change = before.and_then(|before| limit.change_from(&before));
             change.into_iter().for_each(|change| level.count_limit_change(change));
@@ -239,6 +255,13 @@ impl Limiter {
 }
 
 impl Known {
+    /// Returns the part of the level's work that its busiest core did, in millionths.
+    fn busiest_ppm(&mut self, used_ns: Vec<u64>, interval_ns: u64) -> u32 {
+        let before = std::mem::replace(&mut self.used_ns, used_ns);
+        let new = self.used_ns.iter().zip(before).map(|(now, before)| now.saturating_sub(before));
+        self.spread.add(interval_ns, &new.collect::<Vec<_>>())
+    }
+
     /// Returns the longest time limit of the statements of the last one to two periods, ns, from
     /// that since the last decision. `None`: none arrived.
     fn time_limit_ns(&mut self, arrived_ns: u64, now_ns: u64) -> Option<u64> {

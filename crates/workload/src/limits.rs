@@ -29,6 +29,9 @@ pub(crate) struct LimitCell {
     device_ns: AtomicU64,
     refusal_ppm: AtomicU64,
     drain_ns: AtomicU64,
+    /// 1 with a `latency_target`, the part of the busiest core in millionths, and the statements on
+    /// other cores: 1, 31 and 32 bits.
+    others: AtomicU64,
     time_limit_ns: AtomicU64,
 }
 
@@ -53,12 +56,15 @@ impl LimitCell {
         self.device_ns.store(limit.device_ns, Relaxed);
         self.refusal_ppm.store(limit.refusal_ppm, Relaxed);
         self.drain_ns.store(limit.drain_ns, Relaxed);
+        let others = u64::from(limit.has_target) << 63 | u64::from(limit.busiest_ppm) << 32;
+        self.others.store(others | u64::from(limit.elsewhere), Relaxed);
         self.time_limit_ns.store(limit.time_limit_ns, Relaxed);
     }
 
     /// Returns the limit. `None`: there is no decision yet.
     pub(crate) fn get(&self) -> Option<ConcurrencyLimit> {
         let statements = self.statements.load(Relaxed);
+        let others = self.others.load(Relaxed);
         (statements > 0).then(|| ConcurrencyLimit {
             statements: u32::try_from(statements).unwrap_or(u32::MAX),
             target_ns: self.target_ns.load(Relaxed),
@@ -66,6 +72,9 @@ impl LimitCell {
             device_ns: self.device_ns.load(Relaxed),
             refusal_ppm: self.refusal_ppm.load(Relaxed),
             drain_ns: self.drain_ns.load(Relaxed),
+            busiest_ppm: (others >> 32) as u32 & (u32::MAX >> 1),
+            elsewhere: others as u32,
+            has_target: others >> 63 == 1,
             time_limit_ns: self.time_limit_ns.load(Relaxed),
         })
     }

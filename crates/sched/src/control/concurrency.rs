@@ -32,6 +32,9 @@ use crate::LATENCY_SLICE_NS;
 
 /// Time constant of the measurements, ns: ten decisions.
 const MEASURED_OVER_NS: u64 = 200_000_000;
+/// Statements over which work is measured at least, in thousandths. Long statements that run
+/// together end together: the first of them ends with the CPU time of all.
+const ENDED_MILLI_MIN: u64 = 8000;
 /// Work of a statement until one has ended, ns: a read from disk (19 µs).
 const WORK_NS_START: u64 = 20_000;
 /// Statements that may wait. Enough that random arrivals leave no gap, few beside a time limit.
@@ -59,9 +62,13 @@ const MEAN_AGE_NS_MAX: u64 = 1 << 36;
 const REFUSABLE_WORK_NS: u64 = 10_000;
 
 /// Part of the level's CPU time from which on refusals make statements late later, in millionths.
-/// At twice of it they are late after 1 ÷ [`TARGET_OF_TIME_LIMIT`] of their time limit. Sockets
-/// fill up then, so that clients are blocked and fewer statements are to be refused.
+/// At [`REFUSALS_FILL_PPM`] they are late after 1 ÷ [`TARGET_OF_TIME_LIMIT`] of their time limit.
+/// Sockets fill up then, so that clients are blocked and fewer statements are to be refused.
 const REFUSALS_COSTLY_PPM: u64 = PPM / 3;
+/// Part from which on refusals fill the core. At [`REFUSALS_MOST_PPM`] only what cannot end in time is
+/// refused. If all that full sockets hold is late at first sight, a core does nothing but refuse.
+const REFUSALS_FILL_PPM: u64 = PPM / 3 * 2;
+const REFUSALS_MOST_PPM: u64 = PPM / 6 * 5;
 
 /// A pause after a refusal doubles if refusals cost one part in this many of the other work.
 const REFUSALS_DOUBLE_AT: u64 = 16;
@@ -86,6 +93,11 @@ pub struct ConcurrencyInput {
     /// Statements that run now, at least 1. While none ends, each has used at least its part of
     /// the work since the last one ended, so that the longest of them has used no less.
     pub running: u32,
+    /// Its statements in flight on other cores.
+    pub elsewhere: u32,
+    /// Part of its work that the busiest core does, in millionths, from [`Spread`]. 0: not known,
+    /// so that it counts as all.
+    pub busiest_ppm: u32,
     /// Part of the core that is due to the level, from [`entitlement_ppm`].
     pub entitlement_ppm: u32,
     /// Longest time limit of its recent statements, ns.
@@ -103,6 +115,40 @@ pub struct Concurrency {
     /// Measurements since a statement ended last, and their time.
     pending: Sums,
     pending_ns: u64,
+    /// CPU time of refusals, and of other work, decayed, ns.
+    spent_ns: [u64; 2],
+}
+
+/// The part of a level's work that its busiest core does. The work of a parallel statement is on
+/// all cores, whichever core admitted it.
+#[derive(Clone, Debug)]
+pub struct Spread {
+    /// Work on each core, decayed, ns.
+    cores_ns: Vec<u64>,
+}
+
+impl Spread {
+    /// Creates the measurement of a level that has done nothing, for `cores` cores.
+    #[must_use]
+    pub fn new(cores: usize) -> Spread {
+        Spread { cores_ns: vec![0; cores] }
+    }
+
+    /// Adds the work on each core in the last interval, ns. Returns the part of the busiest core,
+    /// in millionths: all of it if the level has done nothing.
+    pub fn add(&mut self, interval_ns: u64, work_ns: &[u64]) -> u32 {
+        for (sum_ns, new_ns) in self.cores_ns.iter_mut().zip(work_ns) {
+            *sum_ns = decayed(*sum_ns, interval_ns).saturating_add(*new_ns);
+        }
+        let all_ns = self.cores_ns.iter().fold(0, |all: u64, one| all.saturating_add(*one));
+        let most_ns = self.cores_ns.iter().max().copied().unwrap_or(0);
+        if all_ns == 0 { PPM as u32 } else { scale(most_ns, PPM, all_ns).clamp(1, PPM) as u32 }
+    }
+}
+
+/// Returns what is left of a measurement after `interval_ns`.
+fn decayed(sum: u64, interval_ns: u64) -> u64 {
+    scale(sum, MEASURED_OVER_NS, MEASURED_OVER_NS.saturating_add(interval_ns))
 }
 
 /// Sums that decay. All of them decay alike, so that their ratios do not.
@@ -111,7 +157,6 @@ struct Sums {
     /// In thousandths, so that decay leaves a part of a single statement.
     ended_milli: u64,
     cpu_ns: u64,
-    refusal_ns: u64,
     disk_ns: u64,
     device_ns: u64,
 }
@@ -140,8 +185,15 @@ pub struct ConcurrencyLimit {
     pub device_ns: u64,
     /// Part of the level's CPU time that refusals cost, in millionths.
     pub refusal_ppm: u64,
-    /// Time in which the level gets the work of one statement done, ns: work ÷ entitlement.
+    /// Time in which the level gets the work of one statement done on its busiest core, ns: that
+    /// work ÷ entitlement.
     pub drain_ns: u64,
+    /// Part of the work of a statement that the busiest core does, in millionths.
+    pub busiest_ppm: u32,
+    /// Statements in flight on other cores at the decision.
+    pub elsewhere: u32,
+    /// True with a `latency_target`.
+    pub has_target: bool,
     /// Longest time limit of the level's recent statements, ns. It bounds the target and the
     /// pauses.
     pub time_limit_ns: u64,
@@ -290,16 +342,15 @@ impl Sums {
     fn add(&mut self, other: Sums) {
         self.ended_milli = self.ended_milli.saturating_add(other.ended_milli);
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
-        self.refusal_ns = self.refusal_ns.saturating_add(other.refusal_ns);
         self.disk_ns = self.disk_ns.saturating_add(other.disk_ns);
         self.device_ns = self.device_ns.saturating_add(other.device_ns);
     }
 
     fn decay(&mut self, interval_ns: u64) {
-        let left = |sum: u64| scale(sum, MEASURED_OVER_NS, MEASURED_OVER_NS.saturating_add(interval_ns));
+        let few = scale(PPM, ENDED_MILLI_MIN, self.ended_milli.max(ENDED_MILLI_MIN));
+        let left = |sum: u64| decayed(sum, interval_ns).max(scale(sum, few, PPM));
         self.ended_milli = left(self.ended_milli);
         self.cpu_ns = left(self.cpu_ns);
-        self.refusal_ns = left(self.refusal_ns);
         self.disk_ns = left(self.disk_ns);
         self.device_ns = left(self.device_ns);
     }
@@ -315,10 +366,14 @@ impl Concurrency {
     pub fn decide(&mut self, input: ConcurrencyInput) -> ConcurrencyLimit {
         let ConcurrencyInput { interval_ns, ended, cpu_ns, refusal_ns, disk_ns, device_ns, .. } = input;
         let ended_milli = ended.saturating_mul(1000);
-        self.pending.add(Sums { ended_milli, cpu_ns, refusal_ns, disk_ns, device_ns });
-        let refusal_ns = self.sums.refusal_ns.saturating_add(self.pending.refusal_ns);
-        let all_cpu_ns = refusal_ns.saturating_add(self.sums.cpu_ns).saturating_add(self.pending.cpu_ns);
-        let refusal_ppm = scale(refusal_ns, PPM, all_cpu_ns.max(1)).min(PPM - 1);
+        self.pending.add(Sums { ended_milli, cpu_ns, disk_ns, device_ns });
+        // Decays also while nothing ends: a core may do nothing but refuse.
+        for (spent_ns, new_ns) in self.spent_ns.iter_mut().zip([refusal_ns, cpu_ns]) {
+            *spent_ns = decayed(*spent_ns, interval_ns).saturating_add(new_ns);
+        }
+        let [spent_ns, worked_ns] = self.spent_ns;
+        let all_ns = spent_ns.saturating_add(worked_ns).max(1);
+        let refusal_ppm = scale(spent_ns, PPM, all_ns).min(PPM - 1);
         self.pending_ns = self.pending_ns.saturating_add(interval_ns);
         let running_ns = match ended {
             0 => self.pending.cpu_ns.max(self.pending.disk_ns) / u64::from(input.running.max(1)),
@@ -346,6 +401,7 @@ impl Concurrency {
         // limit needs no place.
         let device_ns = self.sums.each(self.sums.device_ns).min(longest_ns);
         let work_of_core_ns = work_ns.saturating_mul(PPM);
+        let busiest_ppm = if input.busiest_ppm == 0 { PPM as u32 } else { input.busiest_ppm.min(PPM as u32) };
         let overlap = scale(queue_ns.saturating_add(device_ns), part, work_of_core_ns);
         let statements = u32::try_from(overlap.saturating_add(1)).unwrap_or(u32::MAX).min(input.limit_max);
         ConcurrencyLimit {
@@ -354,10 +410,18 @@ impl Concurrency {
             work_ns,
             device_ns,
             refusal_ppm,
-            drain_ns: scale(work_ns, PPM, part),
+            drain_ns: scale(work_of_busiest_ns(work_ns, busiest_ppm), PPM, part),
+            busiest_ppm,
+            elsewhere: input.elsewhere,
+            has_target: input.latency_target_ns.is_some(),
             time_limit_ns: input.time_limit_ns,
         }
     }
+}
+
+/// Returns the work of a statement on the busiest core, ns; at least 1.
+fn work_of_busiest_ns(work_ns: u64, busiest_ppm: u32) -> u64 {
+    scale(work_ns, busiest_ppm.into(), PPM).max(1)
 }
 
 /// Returns the time for which statements may wait after their admission, without the bound by the
@@ -373,16 +437,27 @@ fn queue_ns(work_ns: u64, part_ppm: u64, latency_target_ns: Option<u64>) -> u64 
 
 impl ConcurrencyLimit {
     /// Returns the age above which a statement is late, ns: twice the target, and longer for
-    /// statements that cost little more than their refusal, or while refusals cost much.
+    /// statements that cost little more than their refusal, or while refusals cost much. With a
+    /// `latency_target` the cost of a statement alone makes none late later.
     #[must_use]
     pub fn late_ns(&self) -> u64 {
-        let late_ns = self.target_ns.saturating_mul(2);
-        let longer_ns = self.longest_ns().saturating_sub(late_ns);
-        if self.work_ns < REFUSABLE_WORK_NS {
-            return late_ns + longer_ns;
-        }
-        let costly_ppm = self.refusal_ppm.saturating_sub(REFUSALS_COSTLY_PPM).min(REFUSALS_COSTLY_PPM);
-        late_ns + scale(longer_ns, costly_ppm, REFUSALS_COSTLY_PPM)
+        let towards = |from_ns: u64, to_ns: u64, (from_ppm, to_ppm): (u64, u64)| {
+            let costly_ppm = self.refusal_ppm.clamp(from_ppm, to_ppm) - from_ppm;
+            from_ns + scale(to_ns.saturating_sub(from_ns), costly_ppm, to_ppm - from_ppm)
+        };
+        let (late_ns, longest_ns) = (self.target_ns.saturating_mul(2), self.longest_ns());
+        let late_ns = match self.work_ns < REFUSABLE_WORK_NS && !self.has_target {
+            true => late_ns.max(longest_ns),
+            false => towards(late_ns, longest_ns, (REFUSALS_COSTLY_PPM, REFUSALS_FILL_PPM)),
+        };
+        towards(late_ns, self.time_limit_ns, (REFUSALS_FILL_PPM, REFUSALS_MOST_PPM))
+    }
+
+    /// Returns the wait for the statements in flight, ns: for `level_in_flight` on this core, and
+    /// for those on other cores. The wait is at least for the busiest core.
+    #[must_use]
+    pub fn wait_ns(&self, level_in_flight: u32) -> u64 {
+        self.drain_ns.saturating_mul(u64::from(level_in_flight) + u64::from(self.elsewhere))
     }
 
     /// Returns the longest useful queue delay, and the longest pause, ns.
@@ -398,7 +473,9 @@ impl ConcurrencyLimit {
         }
         // In millionths of the smaller value. A device time of less than 1 ms hardly counts.
         let change = |a: u64, b: u64| scale(a.max(b), PPM, a.min(b).max(1)).saturating_sub(PPM);
-        let part = |limit: &ConcurrencyLimit| scale(limit.work_ns, PPM, limit.drain_ns.max(1));
+        let part = |limit: &ConcurrencyLimit| {
+            scale(work_of_busiest_ns(limit.work_ns, limit.busiest_ppm), PPM, limit.drain_ns.max(1))
+        };
         let device = |limit: &ConcurrencyLimit| limit.device_ns.saturating_add(QUEUE_NS_MIN);
         let changes = [
             (change(self.work_ns, before.work_ns), LimitChange::Work),
@@ -414,9 +491,11 @@ impl ConcurrencyLimit {
     #[must_use]
     pub fn admit(&self, arriving: Arriving) -> Verdict {
         let Arriving { age_ns, time_limit_ns, level_in_flight, queue_stands, overload, random } = arriving;
-        let wait_ns = self.drain_ns.saturating_mul(level_in_flight.into());
+        let wait_ns = self.wait_ns(level_in_flight);
         if age_ns.saturating_add(wait_ns).saturating_add(self.device_ns) >= time_limit_ns {
-            return Verdict::Expired { retry_ns: self.retry_ns(age_ns.max(wait_ns), random) };
+            return Verdict::Expired {
+                retry_ns: self.retry_ns(age_ns.max(wait_ns), self.longest_ns(), random),
+            };
         }
         let late = overload == Overload::Refuse && queue_stands && age_ns > self.late_ns();
         let full = level_in_flight >= self.statements;
@@ -426,17 +505,22 @@ impl ConcurrencyLimit {
             Overload::Queue => Verdict::Wait,
             // A young statement may still begin in time. Refusing it now would leave a gap.
             Overload::Refuse if !late => Verdict::Hold,
-            Overload::Refuse => Verdict::Refuse { retry_ns: self.retry_ns(age_ns.max(wait_ns), random) },
+            Overload::Refuse => {
+                // What arrives in the first half of a pause counts from then. A longer pause would
+                // make it late, and the next pause again: an overload that has ended would go on.
+                let most_ns = self.late_ns().min(self.longest_ns());
+                Verdict::Refuse { retry_ns: self.retry_ns(age_ns.max(wait_ns), most_ns, random) }
+            }
         }
     }
 
     /// Returns the time after which a client may come back, ns: until the queue is at its target,
-    /// and longer the more refusals cost. Otherwise refusals alone can fill the core.
-    fn retry_ns(&self, delay_ns: u64, random: u32) -> u64 {
+    /// and longer the more refusals cost, up to `most_ns`. Otherwise refusals alone can fill the core.
+    fn retry_ns(&self, delay_ns: u64, most_ns: u64, random: u32) -> u64 {
         let drained_ns = delay_ns.saturating_sub(self.target_ns).max(self.target_ns);
         let costs = scale(self.refusal_ppm, REFUSALS_DOUBLE_AT * 1000, PPM - self.refusal_ppm);
         let retry_ns = scale(drained_ns, costs.saturating_add(1000), 1000);
-        let retry_ns = retry_ns.min(self.longest_ns());
+        let retry_ns = retry_ns.min(most_ns);
         // Between half and one and a half of it.
         retry_ns / 2 + scale(retry_ns, random.into(), u64::from(u32::MAX))
     }
@@ -487,7 +571,7 @@ mod tests {
     #[test]
     fn state_size_matches_the_documentation() {
         let bytes = size_of::<Concurrency>() + size_of::<ConcurrencyLimit>() + size_of::<StandingQueue>();
-        assert_eq!(bytes, 176);
+        assert_eq!(bytes, 184);
     }
 
     #[test]
@@ -568,6 +652,9 @@ mod tests {
             device_ns: 5 * MS,
             refusal_ppm: 0,
             drain_ns: 10 * MS,
+            busiest_ppm: 1_000_000,
+            elsewhere: 0,
+            has_target: false,
             time_limit_ns: 20 * SECOND_NS,
         };
         let random = u32::MAX / 2;
@@ -593,9 +680,51 @@ mod tests {
     }
 
     #[test]
-    fn cheap_statements_are_late_after_a_quarter_of_the_time_limit() {
+    fn cheap_statements_are_late_after_a_quarter_of_the_time_limit_without_a_target() {
         let late_ms = |work_ns| limit(work_ns, 1_000_000, 0).late_ns() / MS;
         assert_eq!([3 * US, 9_999, 10 * US, 2 * MS].map(late_ms), [2500, 2500, 10, 32]);
+        let with_target = |work_ns| {
+            let latency_target_ns = Some(5 * MS);
+            let input = ConcurrencyInput {
+                ended: 1000,
+                cpu_ns: 1000 * work_ns,
+                latency_target_ns,
+                ..input(1_000_000)
+            };
+            Concurrency::default().decide(input).late_ns() / MS
+        };
+        assert_eq!([3 * US, 9_999, 10 * US, 2 * MS].map(with_target), [9, 9, 9, 6]);
+    }
+
+    #[test]
+    fn refusals_that_fill_the_core_make_statements_late_later() {
+        let late_ms = |refusal_ppm| {
+            let limit = ConcurrencyLimit { refusal_ppm, ..limit(100 * US, 1_000_000, 0) };
+            limit.late_ns() / MS
+        };
+        assert_eq!(
+            [0, 333_333, 500_000, 666_666, 750_000, 833_332, 999_999].map(late_ms),
+            [10, 10, 1255, 2500, 6250, 10_000, 10_000]
+        );
+    }
+
+    #[test]
+    fn wait_is_for_the_busiest_core() {
+        let wait_ms = |busiest_ppm, elsewhere| {
+            let input =
+                ConcurrencyInput { ended: 10, cpu_ns: 80 * MS, busiest_ppm, elsewhere, ..input(500_000) };
+            Concurrency::default().decide(input).wait_ns(3) / MS
+        };
+        // 8 ms of work each, for half of a core.
+        assert_eq!(wait_ms(0, 0), 48);
+        assert_eq!(wait_ms(1_000_000, 0), 48);
+        assert_eq!(wait_ms(125_000, 0), 6, "parallel on eight cores");
+        assert_eq!(wait_ms(125_000, 21), 48, "each core has three of them");
+        let mut spread = Spread::new(2);
+        assert_eq!(spread.add(INTERVAL_NS, &[0, 0]), 1_000_000, "nothing is known");
+        assert_eq!(spread.add(INTERVAL_NS, &[10 * MS, 10 * MS]), 500_000);
+        let busiest = (0..20).map(|_| spread.add(INTERVAL_NS, &[0, 10 * MS])).last();
+        assert!((800_000..1_000_000).contains(&busiest.unwrap_or(0)), "{busiest:?}");
     }
 
     #[test]
@@ -647,7 +776,7 @@ mod tests {
     fn pause_grows_with_the_cost_of_refusals() {
         let retry_ms = |refusal_ppm| {
             let limit = ConcurrencyLimit { refusal_ppm, ..limit(100 * US, 1_000_000, 0) };
-            (limit.retry_ns(15 * MS, u32::MAX / 2) + MS / 2) / MS
+            (limit.retry_ns(15 * MS, limit.longest_ns(), u32::MAX / 2) + MS / 2) / MS
         };
         assert_eq!([0, 58_824, 500_000, 999_999].map(retry_ms), [10, 20, 170, 2500]);
     }
