@@ -113,6 +113,8 @@ pub struct Admission {
     held: RefCell<Vec<(u64, VecDeque<Rc<Held>>)>>,
     /// Number of requests in `held`, and how many of these were given up.
     held_count: Cell<usize>,
+    /// Number of requests that were ever held.
+    numbers: Cell<u64>,
     gone_count: Cell<usize>,
     /// True while a task checks held requests every [`HELD`].
     is_watched: Cell<bool>,
@@ -121,6 +123,8 @@ pub struct Admission {
 /// A request that is held.
 #[derive(Default)]
 struct Held {
+    /// Its place in the order of arrival.
+    number: u64,
     /// True if it is the next to be checked.
     is_next: Cell<bool>,
     /// True once its session has given it up.
@@ -174,6 +178,7 @@ impl Admission {
             in_flight: Cell::new(0),
             held: RefCell::default(),
             held_count: Cell::new(0),
+            numbers: Cell::new(0),
             gone_count: Cell::new(0),
             is_watched: Cell::new(false),
         })
@@ -373,15 +378,14 @@ impl Admission {
         }
     }
 
-    /// Wakes a held request after one of `level` ended: one of the same level, or of another level
-    /// that waits for the bound of the core.
+    /// Wakes a held request after one of `level` ended: the first of the same level and, if the core
+    /// was at its bound, one of another level. Other levels wait for their own limits.
     #[cold]
     fn ended(&self, level: u64) {
-        let other = || self.held.borrow().first().map(|(id, _)| *id);
-        let has_own = self.held.borrow().iter().any(|(id, _)| *id == level);
-        match has_own {
-            true => self.wake_next(level),
-            false => other().into_iter().for_each(|id| self.wake_next(id)),
+        self.wake_next(level);
+        if self.in_flight.get() + 1 >= CORE_IN_FLIGHT_MAX {
+            let other = self.held.borrow().iter().map(|(id, _)| *id).find(|id| *id != level);
+            other.into_iter().for_each(|id| self.wake_next(id));
         }
     }
 
@@ -452,18 +456,24 @@ struct HeldEntry {
 
 impl HeldEntry {
     fn begin(admission: &Rc<Admission>, level: &Level) -> HeldEntry {
-        let entry = HeldEntry { admission: admission.clone(), level: level.id(), held: Rc::default() };
-        entry.queue(VecDeque::push_back);
+        let number = admission.numbers.get();
+        admission.numbers.set(number + 1);
+        let held = Rc::new(Held { number, ..Held::default() });
+        let entry = HeldEntry { admission: admission.clone(), level: level.id(), held };
+        entry.queue();
         entry
     }
 
-    fn queue(&self, push: impl FnOnce(&mut VecDeque<Rc<Held>>, Rc<Held>)) {
+    /// Takes its place in the queue. Others may have been checked in vain meanwhile and be back.
+    fn queue(&self) {
         let mut held = self.admission.held.borrow_mut();
         let at = held.iter().position(|(id, _)| *id == self.level).unwrap_or_else(|| {
             held.push((self.level, VecDeque::new()));
             held.len() - 1
         });
-        push(&mut held[at].1, self.held.clone());
+        let queue = &mut held[at].1;
+        let place = queue.partition_point(|other| other.number < self.held.number);
+        queue.insert(place, self.held.clone());
         self.admission.held_count.set(self.admission.held_count.get() + 1);
     }
 
@@ -479,10 +489,10 @@ impl HeldEntry {
         .await;
     }
 
-    /// Returns to the front of the queue.
+    /// Returns to its place in the queue.
     fn again(&mut self) {
         self.held.is_next.set(false);
-        self.queue(VecDeque::push_front);
+        self.queue();
     }
 }
 
@@ -640,6 +650,67 @@ mod tests {
             assert!(poll(&mut last), "the admitted request of the first one has ended");
             drop(last);
             assert_eq!((admission.held_count.get(), admission.gone_count.get()), (0, 0));
+        });
+    }
+
+    /// Counts the wake-ups of a task.
+    #[derive(Default)]
+    struct Wakes(std::sync::atomic::AtomicUsize);
+
+    impl std::task::Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn held_requests_that_are_checked_in_vain_keep_their_order() {
+        on_core(async || {
+            let (admission, level) = (Admission::new(0), limited(Some(WorkloadType::Batch)));
+            let now_ns = lanes::time::monotonic_ns();
+            let mut inside: Vec<_> =
+                (0..2).map(|_| admission.admit(&level, since(now_ns), now_ns).ok().unwrap()).collect();
+            let hold = || Box::pin(admission.hold(&level, since(now_ns)));
+            let mut held = [hold(), hold(), hold()];
+            assert!(held.iter_mut().all(|one| !poll(one)));
+            // Two are woken before the first of them is checked.
+            (0..2).for_each(|_| admission.wake_next(level.level.id()));
+            assert!(held[..2].iter_mut().all(|one| !poll(one)));
+            let [mut first, mut second, mut third] = held;
+            inside.pop();
+            assert!(!poll(&mut second) && !poll(&mut third) && poll(&mut first), "the first is the next");
+            drop(first);
+            assert!(poll(&mut second) && poll(&mut third));
+        });
+    }
+
+    #[test]
+    fn ended_request_wakes_only_those_that_wait_for_what_it_leaves() {
+        on_core(async || {
+            let admission = Admission::new(0);
+            let [own, other] = [(); 2].map(|()| limited(Some(WorkloadType::Batch)));
+            let now_ns = lanes::time::monotonic_ns();
+            let admit = |level| admission.admit(level, since(now_ns), now_ns).ok().unwrap();
+            let [mut of_own, mut of_other] = [&own, &other].map(|level| vec![admit(level), admit(level)]);
+            let wakes = Arc::new(Wakes::default());
+            let waker = Waker::from(wakes.clone());
+            let mut held = Box::pin(admission.hold(&other, since(now_ns)));
+            let mut check = || held.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_ready();
+            let woken = || wakes.0.load(std::sync::atomic::Ordering::Relaxed);
+            assert!(!check());
+            of_own.pop();
+            assert_eq!((woken(), check()), (0, false), "its own level is full");
+            // At the bound of the core it takes the place of any level.
+            admission.in_flight.set(admission.in_flight.get() + CORE_IN_FLIGHT_MAX);
+            let mut also = Box::pin(admission.hold(&own, since(now_ns)));
+            assert!(!poll(&mut also));
+            of_own.pop();
+            assert_eq!(woken(), 1);
+            assert!(!check());
+            admission.in_flight.set(admission.in_flight.get() - CORE_IN_FLIGHT_MAX);
+            of_other.pop();
+            assert_eq!((woken(), check()), (2, true));
+            drop((held, also, of_own, of_other));
         });
     }
 
