@@ -1,8 +1,8 @@
 //! `system.running_statements`: statements of all listeners that wait for a slot, or take longer
 //! than one task poll. Statements that are answered at once are never listed, nor are writes that
 //! only wait for the log. A role sees its own statements. A role that may DESCRIBE ALL ROLES sees
-//! all. The table shows the kind and the tables of a statement, but not its text, which may contain
-//! values.
+//! all. Of a CQL statement the table shows the text, with `?` for values, and of an SQL query its
+//! tables.
 
 use bytes::Bytes;
 use schema::CqlType;
@@ -38,7 +38,7 @@ pub struct RunningStatement {
     pub state: StatementState,
     /// Time since it was read from its connection, microseconds.
     pub elapsed_us: u64,
-    /// Kind and tables of the statement.
+    /// Text of the statement without its values, or its kind and tables.
     pub statement: String,
     /// Rows that it has read so far. `None`: statements of this kind do not report it.
     pub rows_read: Option<u64>,

@@ -4,7 +4,6 @@
 use std::rc::{Rc, Weak};
 
 use access::{CancelTarget, Cancelled};
-use cql::ast::Statement as Tree;
 use engine::{Error, RunningStatement, StatementState, VirtualTable};
 use lanes::Group;
 use wire::{Failure, FailureKind};
@@ -14,29 +13,18 @@ use crate::clients;
 use crate::failure;
 use crate::session::Session;
 use crate::sessions::Sessions;
-use crate::statement::{Kind, Work};
+use crate::statement::Statement;
 use crate::tasks::Running;
 
-/// Returns a description such as `read ks.t`, as far as it is known.
+/// Longest text of a statement that is shown, bytes.
+const TEXT_BYTES_MAX: usize = 1000;
+
+/// Returns the beginning of the statement's text, with `?` for its values. It is made from the
+/// syntax tree when the table is read, so that statements do not pay for it. `batch`: it is one, or
+/// it is not decoded yet.
 fn description(running: &Running) -> String {
-    let Some(statement) = &running.statement else { return "batch".to_owned() };
-    let kind = match statement.kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Batch => "batch",
-        Kind::Maintenance => match &*statement.tree {
-            Tree::Compact(_) => "compact",
-            Tree::Flush(_) => "flush",
-            _ => "scrub",
-        },
-        Kind::Other => "other",
-    };
-    let Work::Engine(plan) = &statement.work else { return kind.to_owned() };
-    let name = |target: &engine::Target| match &target.table {
-        Some(table) => format!(" {}.{table}", target.keyspace),
-        None => format!(" {}", target.keyspace),
-    };
-    plan.targets().iter().map(name).fold(kind.to_owned(), |all, one| all + &one)
+    let text = |statement: &Rc<Statement>| access::beginning(&cql::Masked(&statement.tree), TEXT_BYTES_MAX);
+    running.statement.as_ref().map_or_else(|| "batch".to_owned(), text)
 }
 
 /// Cancels a statement of the core, for `CANCEL STATEMENT`, and answers its client with an error.
