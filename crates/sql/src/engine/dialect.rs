@@ -156,6 +156,10 @@ pub(crate) fn reads_catalog(text: &str) -> bool {
 /// parsed on the fast lane, in about 50 µs.
 const OF_SERVER_BYTES_MAX: usize = 2 << 10;
 
+/// Longest text of a statement by which drivers read the catalog when they connect, bytes. That of
+/// Npgsql, which loads all types, has 4 KB.
+const OF_DRIVERS_BYTES_MAX: usize = 8 << 10;
+
 /// True if a short text is one statement that reads the server's own tables and no other ones:
 /// those of Postgres' catalog, and of the server's keyspaces.
 pub(crate) fn reads_server_only(text: &str) -> bool {
@@ -167,6 +171,22 @@ pub(crate) fn reads_server_only(text: &str) -> bool {
     }
     match Dialect::statements(text).as_deref() {
         Ok([statement]) => reads_only(statement, |schema| is_catalog(schema) || engine::is_of_server(schema)),
+        _ => false,
+    }
+}
+
+/// True if a short text is one statement as drivers run when they connect: it reads Postgres'
+/// catalog and no other table, or no table and calls only functions without arguments.
+pub(crate) fn is_of_drivers(text: &str) -> bool {
+    if text.len() > OF_DRIVERS_BYTES_MAX {
+        return false;
+    }
+    match Dialect::statements(text).as_deref() {
+        Ok([statement @ Statement::Query(_)]) => {
+            let reads_none = walk::relations(statement, &mut |_| ControlFlow::Break(())).is_continue();
+            let has_arguments = text.split('(').skip(1).any(|rest| !rest.trim_start().starts_with(')'));
+            if reads_none { !has_arguments } else { reads_catalog_only(statement) }
+        }
         _ => false,
     }
 }
@@ -427,6 +447,30 @@ mod tests {
             &format!("SELECT {} FROM system.local", "1, ".repeat(1000) + "1"),
         ] {
             assert!(!reads_server_only(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn statements_of_drivers_are_known_by_their_text() {
+        for text in [
+            "SELECT 1",
+            "select pg_catalog.version()",
+            "SELECT current_schema(), current_user",
+            "SELECT t.oid FROM pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace",
+        ] {
+            assert!(is_of_drivers(text), "{text}");
+        }
+        for text in [
+            "SELECT repeat('x', 1000000000)",
+            "SELECT generate_series(1, 1000000000)",
+            "SELECT * FROM generate_series(1, 1000000000)",
+            "SELECT * FROM k.t",
+            "SELECT * FROM system.level_usage",
+            "SELECT oid FROM pg_type, k.t",
+            "SELECT 1; SELECT 2",
+            "INSERT INTO k.t VALUES (1)",
+        ] {
+            assert!(!is_of_drivers(text), "{text}");
         }
     }
 

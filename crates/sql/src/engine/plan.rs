@@ -144,6 +144,13 @@ impl Planned {
         self.of_catalog || !self.tables.is_empty() && self.tables.iter().all(of_server)
     }
 
+    /// Returns true if it reads Postgres' catalog and no other table, or nothing at all.
+    pub(crate) fn is_of_drivers(&self) -> bool {
+        let mut reads = false;
+        let walked = each_scanned(&self.plan, |_| reads = true);
+        self.of_catalog || walked.is_ok() && !reads
+    }
+
     /// Returns true if it reads tables, and all of them are stored ones. The rows of virtual
     /// tables may be fixed by planning.
     fn reads_stored_tables(&self, tables: &Tables) -> Result<bool> {

@@ -7,6 +7,32 @@ use std::time::Duration;
 
 use workload::{InFlight, Level};
 
+/// Statements of a driver before its client's own that run in the level `driver`. Drivers run at
+/// most a dozen.
+const STARTING_MAX: u32 = 32;
+
+/// The statements by which a driver connects. They run in the level `driver`, so that no limit of a
+/// level locks its users out: up to the client's first statement, and [`STARTING_MAX`] of them.
+pub(crate) struct Starting(Cell<u32>);
+
+impl Default for Starting {
+    fn default() -> Starting {
+        Starting(Cell::new(STARTING_MAX))
+    }
+}
+
+impl Starting {
+    /// Counts a statement that is planned. One that is not of a driver is the first of the client.
+    pub(crate) fn count(&self, is_of_driver: bool) {
+        self.0.set(if is_of_driver { self.0.get().saturating_sub(1) } else { 0 });
+    }
+
+    /// Returns true if another one may follow.
+    pub(crate) fn is_any_left(&self) -> bool {
+        self.0.get() > 0
+    }
+}
+
 /// A statement that was admitted and planned.
 pub(crate) struct Permit {
     pub(crate) in_flight: InFlight,

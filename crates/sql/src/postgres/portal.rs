@@ -205,7 +205,8 @@ impl Session {
                 (context, Some(running))
             }
             None => {
-                let mut context = self.begin_statement(connection, || is_of_server).await?;
+                let is_starting = self.is_starting() && planned.is_of_drivers();
+                let mut context = self.begin_statement(connection, is_starting, || is_of_server).await?;
                 let reads = planned.tables.iter().map(|(keyspace, table)| format!(" {keyspace}.{table}"));
                 context.show(&self.live, reads.fold("read".to_owned(), |all, one| all + &one));
                 (context, None)

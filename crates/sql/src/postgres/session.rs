@@ -29,7 +29,7 @@ use crate::postgres::login::Client;
 use crate::postgres::message::{Frame, LARGE_BYTES};
 use crate::postgres::output::Shape;
 use crate::postgres::parameters;
-use crate::postgres::permits::Permits;
+use crate::postgres::permits::{Permits, Starting};
 use crate::postgres::portal::{Portal, no_portal};
 use crate::postgres::server::{Cancel, Here, Live, Sql};
 use crate::postgres::settings::Settings;
@@ -67,6 +67,8 @@ pub(crate) struct Session {
     skips: bool,
     /// Admission of its statement.
     pub(crate) permits: Permits,
+    /// Statements by which its driver connects.
+    pub(crate) starting: Starting,
     /// Account of memory held between statements.
     account: Arc<Account>,
 }
@@ -107,6 +109,7 @@ impl Session {
             portals: HashMap::new(),
             skips: false,
             permits: Permits::default(),
+            starting: Starting::default(),
             account,
         }
     }
@@ -129,7 +132,7 @@ impl Session {
         self.ready(connection).await?;
         // Leave the `driver` level, even if the level that the client wants is refused: the client
         // has authenticated.
-        let _ = self.enter_level().await;
+        let _ = self.enter_level(false).await;
         loop {
             let message = self.wait(connection).await?;
             self.live.seen.begin(&message);
@@ -294,7 +297,7 @@ impl Session {
         if !is_large {
             return Ok(f());
         }
-        let context = self.begin_statement(connection, || false).await?;
+        let context = self.begin_statement(connection, false, || false).await?;
         context.on_heavy_lane(self, connection, async move { f() }).await
     }
 
@@ -497,10 +500,16 @@ impl Session {
         self.settings.all().map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect()
     }
 
-    /// Moves the session's task to the group of its level. If the session may not use the level it
-    /// chose, moves to that of its role, which pays for the refusal.
-    pub(crate) async fn enter_level(&self) -> Result<(Rc<Effective>, Group), Failure> {
-        let effective = self.effective();
+    /// Returns true until the client's first statement, while it has chosen no level.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.starting.is_any_left() && self.settings.service_level().is_none()
+    }
+
+    /// Moves the session's task to the group of its level, or to that of `driver` for one of the
+    /// statements by which its driver connects. If the session may not use the level it chose, moves
+    /// to that of its role, which pays for the refusal.
+    pub(crate) async fn enter_level(&self, is_starting: bool) -> Result<(Rc<Effective>, Group), Failure> {
+        let effective = if is_starting { Ok(self.here.access.handshake()) } else { self.effective() };
         let group = match &effective {
             Ok(effective) => effective.group(),
             Err(_) => self.here.access.effective(&self.login).group(),

@@ -18,7 +18,7 @@ use workload::{
 
 use crate::catalog::no_table;
 use crate::config::SqlConfig;
-use crate::engine::dialect::reads_server_only;
+use crate::engine::dialect::{is_of_drivers, reads_server_only};
 use crate::engine::plan::{NotPlanned, PlanOptions, Planned};
 use crate::engine::run::Run;
 use crate::engine::tasks::{self, HeavyDrop, Panicked};
@@ -68,6 +68,9 @@ pub(crate) struct StatementContext {
     slot: RefCell<Option<Rc<Ticket>>>,
 }
 
+/// Longest time of a statement by which a driver connects: catalogs are small.
+const STARTING_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// Settings of the level that apply to a statement.
 struct Rules {
     effective: Rc<Effective>,
@@ -116,7 +119,8 @@ impl Rules {
 }
 
 impl Session {
-    /// Begins a statement in the session's current level. Waits while the level holds it.
+    /// Begins a statement in the session's current level, or in `driver` if `is_starting`: it is one
+    /// by which the session's driver connects. Waits while the level holds it.
     /// A statement for which `is_of_server` is true reads only the server's own tables, and is
     /// always admitted. That is asked only if the level does not admit it.
     ///
@@ -125,9 +129,10 @@ impl Session {
     pub(crate) async fn begin_statement(
         &self,
         connection: &Connection,
+        is_starting: bool,
         is_of_server: impl Fn() -> bool,
     ) -> Result<StatementContext, RequestError> {
-        let mut context = self.new_statement().await?;
+        let mut context = self.new_statement(is_starting).await?;
         let (effective, admission) = (context.effective(), self.here.admission.clone());
         if let Some(permit) = self.permits.take_planned(&effective.level) {
             context.in_flight = RefCell::new(Some(permit.in_flight));
@@ -163,13 +168,17 @@ impl Session {
         Ok(context)
     }
 
-    /// Creates a statement in the session's current level, before its admission.
-    async fn new_statement(&self) -> Result<StatementContext, Failure> {
+    /// Creates a statement in the session's current level, or in `driver`, before its admission.
+    async fn new_statement(&self, is_starting: bool) -> Result<StatementContext, Failure> {
         let version = self.here.access.version();
-        let (effective, group) = self.enter_level().await?;
+        let (effective, group) = self.enter_level(is_starting).await?;
         let now = lanes::time::now();
+        let mut rules = Rules::new(self, version, effective);
+        if is_starting {
+            rules.limit_max = rules.limit_max.min(STARTING_TIME_MAX);
+        }
         Ok(StatementContext {
-            rules: RefCell::new(Rules::new(self, version, effective)),
+            rules: RefCell::new(rules),
             group: Cell::new(group),
             core: lanes::least_loaded_core(),
             began: now,
@@ -195,7 +204,9 @@ impl Session {
         text: &str,
         asks_settings: bool,
     ) -> Result<HeavyDrop<Arc<Planned>>, RequestError> {
-        let context = self.begin_statement(connection, || reads_server_only(text)).await?;
+        let is_starting = self.is_starting() && is_of_drivers(text);
+        self.starting.count(is_starting);
+        let context = self.begin_statement(connection, is_starting, || reads_server_only(text)).await?;
         let options = PlanOptions {
             schema: self.settings.schema(),
             user: self.login.role().to_string(),
@@ -247,7 +258,7 @@ impl Session {
 
     /// Executes a statement about roles, grants or levels.
     pub(crate) async fn access(&self, text: &str) -> Result<Outcome, RequestError> {
-        let mut context = self.new_statement().await?;
+        let mut context = self.new_statement(false).await?;
         // Operators must be able to change the level that is overloaded.
         context.in_flight = RefCell::new(Some(self.here.admission.admit_always(&context.effective())));
         let outcome = self.here.access.execute_text(&self.login, text, &Listed).await;
