@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::engine::walk;
 
 /// Separates a column's name from a suffix that makes it unique.
-const MARK: char = '\u{1}';
+pub(crate) const MARK: char = '\u{1}';
 
 /// Returns a column's name as clients see it.
 pub(crate) fn shown(name: &str) -> &str {
@@ -280,7 +280,8 @@ mod tests {
     use engine::Guardrails;
 
     fn names(text: &str) -> Vec<String> {
-        let statements = Dialect::new().parse(text, &Guardrails::default()).expect(text).statements;
+        let statements =
+            Dialect::new().parse(text, &Guardrails::default(), &|_| None).expect(text).statements;
         let Statement::Query(query) = &statements[0] else { panic!("a query") };
         let select = query.body.as_select().expect("a SELECT");
         let name = |item: &SelectItem| match item {

@@ -2,7 +2,9 @@
 //! `datafusion-pg-catalog` has rewrite rules for statements of Postgres' clients. This file adds
 //! rules that it lacks, and replaces some:
 //!
-//! - Columns get Postgres' names ([`column_names`]).
+//! - Operators get Postgres' precedence ([`precedence`]).
+//! - Columns get Postgres' names ([`column_names`]), and names mean the columns that they mean there
+//!   ([`scopes`]).
 //! - `AT TIME ZONE` becomes Postgres' function `timezone`. It converts a point in time to local
 //!   time, and local time to a point in time.
 //! - `OPERATOR(pg_catalog.=)` becomes `=`. Types stored as text here (`uuid`, `json`, `inet`,
@@ -36,8 +38,9 @@ use engine::Guardrails;
 
 use crate::engine::column_names::{self, last_part};
 use crate::engine::extent::extent;
+use crate::engine::scopes::Columns;
 use crate::engine::tree::{self, Size};
-use crate::engine::{to_char, translate, walk};
+use crate::engine::{precedence, scopes, to_char, translate, walk};
 use crate::failure::{Failure, state};
 
 /// See the head of this file.
@@ -66,7 +69,8 @@ impl Dialect {
         }
     }
 
-    /// Returns the statements of a text, without rewriting.
+    /// Returns the statements of a text, with PostgreSQL's precedence of operators, and without
+    /// further rewriting.
     ///
     /// # Errors
     /// The text is not SQL, or too complex.
@@ -75,7 +79,9 @@ impl Dialect {
             return Err(Failure::new(state::COMPLEX, excess));
         }
         let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(text);
-        parsed.and_then(|mut parser| parser.parse_statements()).map_err(syntax)
+        let mut statements = parsed.and_then(|mut parser| parser.parse_statements()).map_err(syntax)?;
+        statements.iter_mut().for_each(precedence::correct);
+        Ok(statements)
     }
 
     /// Returns the statements of a text and their total size. Checks the bounds on their size
@@ -83,7 +89,12 @@ impl Dialect {
     ///
     /// # Errors
     /// The text is not SQL, or too complex.
-    pub(crate) fn parse(&self, text: &str, guardrails: &Guardrails) -> Result<Parsed, Failure> {
+    pub(crate) fn parse(
+        &self,
+        text: &str,
+        guardrails: &Guardrails,
+        columns: Columns,
+    ) -> Result<Parsed, Failure> {
         let (mut statements, mut size) = (Dialect::statements(text)?, Size::default());
         let of_catalog = statements.iter().any(reads_catalog_only);
         for statement in &mut statements {
@@ -110,7 +121,11 @@ impl Dialect {
             false => (statements, &self.of_tables[..]),
         };
         let rewritten = |mut statement: Statement| {
+            if of_catalog {
+                precedence::correct(&mut statement);
+            }
             column_names::name_columns(&mut statement);
+            scopes::resolve(&mut statement, columns)?;
             statement = rules.iter().fold(statement, |statement, rule| rule.rewrite(statement));
             translate::translate(&mut statement)?;
             let mut result = Ok(());
@@ -206,8 +221,7 @@ fn reads_catalog_only(statement: &Statement) -> bool {
 /// True if a statement reads tables, and all of them are in schemas for which `is_asked` is true.
 /// Names that begin with `pg_` are in Postgres' catalog.
 fn reads_only(statement: &Statement, is_asked: impl Fn(&str) -> bool) -> bool {
-    let mut with_names = WithNames::default();
-    let _ = walk::walk(statement, &mut with_names);
+    let with_names = with_names(statement);
     let mut any = false;
     let others = walk::relations(statement, &mut |name| {
         let parts: Vec<String> = name
@@ -223,10 +237,17 @@ fn reads_only(statement: &Statement, is_asked: impl Fn(&str) -> bool) -> bool {
         };
         any |= is_one;
         let is_neither =
-            schema.is_none() && (with_names.0.contains(&last) || FUNCTIONS.contains(&last.as_str()));
+            schema.is_none() && (with_names.contains(&last) || FUNCTIONS.contains(&last.as_str()));
         if is_one || is_neither { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     any && others.is_continue()
+}
+
+/// Returns the names of all `WITH` queries in a statement, in lower case.
+pub(crate) fn with_names(statement: &Statement) -> HashSet<String> {
+    let mut names = WithNames::default();
+    let _ = walk::walk(statement, &mut names);
+    names.0
 }
 
 /// Names of all `WITH` queries in a statement.
@@ -416,7 +437,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Vec<Statement>, Failure> {
-        Ok(Dialect::new().parse(text, &Guardrails::default())?.statements)
+        Ok(Dialect::new().parse(text, &Guardrails::default(), &|_| None)?.statements)
     }
 
     #[track_caller]

@@ -262,7 +262,7 @@ fn offset_at(zone: &Tz, utc: NaiveDateTime) -> i64 {
 
 /// Returns the offset of a zone from UTC at a local time, seconds. As in Postgres, an ambiguous
 /// time is the second one. A time skipped by daylight saving has the offset before the change.
-fn offset_of_local(zone: &Tz, local: NaiveDateTime) -> i64 {
+pub(crate) fn offset_of_local(zone: &Tz, local: NaiveDateTime) -> i64 {
     let offset = match zone.offset_from_local_datetime(&local) {
         MappedLocalTime::Single(offset) | MappedLocalTime::Ambiguous(_, offset) => offset,
         MappedLocalTime::None => return offset_at(zone, local - TimeDelta::days(1)),

@@ -20,6 +20,7 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Volatility};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::{ExplainStatement, Statement};
+use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::setup_pg_catalog;
 use engine::Guardrails;
@@ -34,7 +35,7 @@ use crate::engine::exchange::PlaceOnLanes;
 use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
 use crate::engine::run::Physical;
 use crate::engine::table::{CqlTable, ScanOptions};
-use crate::engine::{bounded, collect, exact, functions, planning, values, wide, window};
+use crate::engine::{bounded, collect, declared, exact, functions, planning, scopes, values, wide, window};
 use crate::failure::{Failure, state as class};
 
 /// Version of Postgres whose dialect and catalog statements are planned for.
@@ -51,6 +52,8 @@ pub(crate) struct PlanOptions {
     pub(crate) user: String,
     pub(crate) time_zone: String,
     pub(crate) scan: ScanOptions,
+    /// PostgreSQL's ids of the types that the client declared for `$1` and on. 0: none.
+    pub(crate) declared: Vec<u32>,
     /// All settings, if the statement reads them. Empty otherwise.
     pub(crate) settings: BTreeMap<String, String>,
 }
@@ -279,13 +282,15 @@ impl Planner {
         let replacement = replacement(text)?;
         let read = replacement.as_ref().map_or(text, |answer| &answer.text);
         planning::step_parsing(text.len())?;
-        let Parsed { mut statements, size, of_catalog } = dialect.parse(read, guardrails)?;
-        let (Some(statement), None) = (statements.pop(), statements.pop()) else {
+        let Parsed { mut statements, size, of_catalog } =
+            dialect.parse(read, guardrails, &|name| columns_of(name, &tables, &options.schema))?;
+        let (Some(mut statement), None) = (statements.pop(), statements.pop()) else {
             return Err(Failure::new(
                 class::SYNTAX,
                 "cannot insert multiple commands into a prepared statement",
             ));
         };
+        declared::cast(&mut statement, &options.declared);
         let sets = set_configs(&statement).map_err(|call| {
             Failure::new(
                 class::UNSUPPORTED,
@@ -354,6 +359,8 @@ impl Planner {
         let options = config.options_mut();
         options.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
         options.sql_parser.parse_float_as_decimal = true;
+        // As in PostgreSQL, rows of a subquery come in its order.
+        options.sql_parser.enable_subquery_sort_elimination = false;
         // A window that joins views keeps all texts that it ever had (`window_memory`). Texts of
         // tables are no views either.
         options.sql_parser.map_string_types_to_utf8view = false;
@@ -384,6 +391,18 @@ impl Planner {
         window::register(&context);
         Ok((context, catalog))
     }
+}
+
+/// Returns the columns of a table by its name in a statement.
+fn columns_of(name: &ObjectName, tables: &Tables, schema: &str) -> Option<Vec<String>> {
+    let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(scopes::folded)).collect();
+    let (keyspace, table) = match &parts?[..] {
+        [table] => (schema.to_owned(), table.clone()),
+        [.., keyspace, table] => (keyspace.clone(), table.clone()),
+        [] => return None,
+    };
+    let table = tables.table(&keyspace, &table)?;
+    Some(table.columns.iter().map(|column| column.name.clone()).collect())
 }
 
 /// Returns the replacement of a known client's statement over the catalog. All of these contain

@@ -13,12 +13,13 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Fetch, Function, FunctionArg,
-    FunctionArgExpr, FunctionArguments, LimitClause, NamedWindowExpr, Query, Select, SetExpr, SetOperator,
-    SetQuantifier, Statement, TableFactor, UnaryOperator, Value, ValueWithSpan, VisitorMut, WindowType,
+    FunctionArgExpr, FunctionArguments, Interval, LimitClause, NamedWindowExpr, Query, Select, SetExpr,
+    SetOperator, SetQuantifier, Statement, TableFactor, UnaryOperator, Value, ValueWithSpan, VisitorMut,
+    WindowType,
 };
 
 use crate::engine::dialect::{call, is_call_of, of_names};
-use crate::engine::exact::UNCONSTRAINED;
+use crate::engine::exact::{UNCONSTRAINED, plain_interval};
 use crate::engine::frames;
 use crate::engine::planning::{self, NODES_MAX};
 use crate::engine::walk;
@@ -266,6 +267,18 @@ fn expression(expr: &mut Expr) -> Result<(), Failure> {
         Expr::Extract { field, expr: inner, .. } => {
             *expr = call("extract", vec![text(field.to_string().to_lowercase()), (**inner).clone()]);
         }
+        Expr::Interval(interval) => {
+            if let Some(plain) = plain(interval, false) {
+                *interval = plain;
+            }
+        }
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => {
+            if let Expr::Interval(interval) = &**inner
+                && let Some(plain) = plain(interval, true)
+            {
+                *expr = Expr::Interval(plain);
+            }
+        }
         Expr::UnaryOp { op: UnaryOperator::PGAbs, expr: inner } => {
             *expr = call("abs", vec![(**inner).clone()]);
         }
@@ -288,6 +301,13 @@ fn expression(expr: &mut Expr) -> Result<(), Failure> {
         _ => {}
     }
     Ok(())
+}
+
+/// Returns an interval, or its negative, in a form that DataFusion reads as PostgreSQL does.
+fn plain(interval: &Interval, is_negative: bool) -> Option<Interval> {
+    let written = constant_text(&interval.value).filter(|_| interval.leading_field.is_none())?;
+    let plain = plain_interval(written, is_negative)?;
+    Some(Interval { value: Box::new(text(plain)), ..interval.clone() })
 }
 
 fn null_truth() -> Expr {

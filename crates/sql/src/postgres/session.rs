@@ -389,7 +389,7 @@ impl Session {
         self.may_run(&kind)?;
         prepared.charges.push(self.account.charge(prepared.text.len() as u64)?);
         if kind == Statement::Query {
-            let planned = self.plan(connection, &prepared.text, asks_settings).await?;
+            let planned = self.plan(connection, &prepared.text, asks_settings, specified).await?;
             prepared.charges.push(self.account.charge(planned.get().bytes)?);
             let specified = if specified.is_empty() { planned.get().required_types } else { specified };
             prepared.types = parameters::types(&planned.get().parameters, specified);

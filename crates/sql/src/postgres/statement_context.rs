@@ -197,12 +197,14 @@ impl Session {
         })
     }
 
-    /// Plans a query, and checks that the role may read its tables.
+    /// Plans a query with the parameter types that the client declared, and checks that the role may
+    /// read its tables.
     pub(crate) async fn plan(
         &self,
         connection: &mut Connection,
         text: &str,
         asks_settings: bool,
+        declared: &[u32],
     ) -> Result<HeavyDrop<Arc<Planned>>, RequestError> {
         let is_starting = self.is_starting() && is_of_drivers(text);
         self.starting.count(is_starting);
@@ -212,6 +214,7 @@ impl Session {
             user: self.login.role().to_string(),
             time_zone: self.settings.time_zone(),
             scan: self.scan_options(),
+            declared: declared.to_vec(),
             settings: if asks_settings { self.all_set() } else { BTreeMap::new() },
         };
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());

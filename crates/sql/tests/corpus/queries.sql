@@ -50,7 +50,6 @@ SELECT id FROM shop.items i WHERE NOT EXISTS (SELECT 1 FROM shop.sales s WHERE s
 SELECT id, (SELECT sum(amount) FROM shop.sales s WHERE s.item = i.id) FROM shop.items i WHERE id < 4 ORDER BY id
 SELECT id, (SELECT count(*) FROM shop.sales s WHERE s.item = i.id) FROM shop.items i WHERE id < 4 ORDER BY id
 SELECT id, (SELECT count(*) + 1 FROM shop.sales s WHERE s.item = i.id) FROM shop.items i WHERE id < 4 ORDER BY id
--- refused 22000
 SELECT id, (SELECT coalesce(sum(amount), 0) FROM shop.sales s WHERE s.item = i.id) FROM shop.items i WHERE id < 4 ORDER BY id
 -- refused 42000
 SELECT id, (SELECT amount FROM shop.sales s WHERE s.item = i.id) FROM shop.items i WHERE id = 4
@@ -58,7 +57,6 @@ SELECT id, (SELECT amount FROM shop.sales s WHERE s.item = i.id) FROM shop.items
 SELECT id, (SELECT amount FROM shop.sales s WHERE s.item = i.id) FROM shop.items i WHERE id = 1
 SELECT id FROM shop.items i WHERE qty > (SELECT avg(amount) FROM shop.sales s WHERE s.item = i.id) ORDER BY id
 SELECT id FROM shop.items WHERE qty > ALL (SELECT amount FROM shop.sales WHERE item = 1) ORDER BY id
--- refused 42883
 SELECT id FROM shop.items WHERE id = ANY (SELECT item FROM shop.sales) ORDER BY id
 SELECT id FROM shop.items WHERE qty > ANY (SELECT amount FROM shop.sales WHERE item = 2) ORDER BY id
 -- refused 0A000

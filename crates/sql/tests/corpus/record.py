@@ -30,6 +30,9 @@ CREATE SCHEMA shop;
 CREATE TABLE shop.items (id int PRIMARY KEY, name text, kind text, price numeric(38, 6), qty int, big bigint,
     small smallint, ratio float8, weight real, sold boolean, at timestamptz, day date);
 CREATE TABLE shop.sales (item int, day date, amount int, price numeric(38, 6), PRIMARY KEY (item, day));
+CREATE TABLE shop.r1 (id int PRIMARY KEY, g text, x int, b boolean, w int, d numeric(38, 6), at timestamptz);
+CREATE TABLE shop.r2 (id int PRIMARY KEY, k int);
+CREATE TABLE shop.r3 (id int PRIMARY KEY, k int, v int);
 """
 
 
@@ -77,7 +80,8 @@ def record(connect):
         print(f"{len(results):4} {os.path.basename(path)}")
 
 
-def main():
+def with_server(run):
+    """Calls `run` with a function that opens a session of a server that stops afterwards."""
     import psycopg
 
     binaries = max(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda path: int(path.split("/")[-2]), default=None)
@@ -107,14 +111,21 @@ def main():
                         raise
                     import time
                     time.sleep(0.1)
-            with connect() as connection:
-                connection.execute(TABLES)
-                for statement in statements(os.path.join(HERE, "tables.txt")):
-                    connection.execute(statement)
-            record(connect)
+            run(connect)
         finally:
             server.terminate()
             server.wait()
+
+
+def main():
+    def run(connect):
+        with connect() as connection:
+            connection.execute(TABLES)
+            for statement in statements(os.path.join(HERE, "tables.txt")):
+                connection.execute(statement)
+        record(connect)
+
+    with_server(run)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,14 @@
 //! even when constants are folded. They divide floating point by zero, and truncate quotients of
 //! decimals. The replacements are functions, which constant folding calls as well.
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum, Decimal128Array, new_empty_array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Datum, Decimal128Array, Int64Array, new_empty_array,
+};
+use datafusion::arrow::compute::cast;
 use datafusion::arrow::compute::kernels::numeric;
 use datafusion::arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Decimal128Type, Float32Type, Float64Type, IntervalUnit, TimeUnit, i256,
+    ArrowPrimitiveType, DataType, Decimal128Type, Float32Type, Float64Type, Int64Type, IntervalUnit,
+    TimeUnit, i256,
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::Result;
@@ -22,7 +26,7 @@ use crate::engine::exact::decimals::{DIGITS_MAX, QUOTIENT_SCALE, decimal_of, rou
 use crate::engine::exact::types::{is_int, refused, type_name};
 use crate::failure::state;
 
-/// The function for `+`, `-`, `*`, `/` or `%` with a result of the type `result`.
+/// The function for `+`, `-`, `*`, `/`, `%`, `&`, `|` or `#` with a result of the type `result`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Arithmetic {
     operator: Operator,
@@ -38,6 +42,9 @@ impl ScalarUDFImpl for Arithmetic {
             Operator::Minus => "subtract",
             Operator::Multiply => "multiply",
             Operator::Divide => "divide",
+            Operator::BitwiseAnd => "bit_and",
+            Operator::BitwiseOr => "bit_or",
+            Operator::BitwiseXor => "bit_xor",
             _ => "modulo",
         }
     }
@@ -81,6 +88,9 @@ impl Arithmetic {
         if self.operator == Operator::Divide && self.result.is_decimal() {
             return quotient(left, right, &self.result);
         }
+        if let Operator::BitwiseAnd | Operator::BitwiseOr | Operator::BitwiseXor = self.operator {
+            return self.bits(left, right);
+        }
         let result = match self.operator {
             Operator::Plus => numeric::add(left, right),
             Operator::Minus => numeric::sub(left, right),
@@ -89,11 +99,46 @@ impl Arithmetic {
             _ => numeric::rem(left, right),
         }?;
         match self.result {
+            DataType::Decimal128(DIGITS_MAX, _) => check_digits(&result)?,
             DataType::Float64 => check_floats::<Float64Type>(self.operator, left, right, &result)?,
             DataType::Float32 => check_floats::<Float32Type>(self.operator, left, right, &result)?,
             _ => {}
         }
         Ok(result)
+    }
+}
+
+impl Arithmetic {
+    /// Computes `&`, `|` or `#`. DataFusion simplifies `x # x` to 0, which is null without `x`.
+    fn bits(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
+        let ((left, left_is_one), (right, right_is_one)) = (left.get(), right.get());
+        let long = |side: &dyn Array| cast(side, &DataType::Int64);
+        let (left, right) = (long(left)?, long(right)?);
+        let (left, right) = (left.as_primitive::<Int64Type>(), right.as_primitive::<Int64Type>());
+        let rows = if left_is_one { right.len() } else { left.len() };
+        let one = |row: usize| {
+            let (at, by) = (if left_is_one { 0 } else { row }, if right_is_one { 0 } else { row });
+            if left.is_null(at) || right.is_null(by) {
+                return None;
+            }
+            let (value, other) = (left.value(at), right.value(by));
+            Some(match self.operator {
+                Operator::BitwiseAnd => value & other,
+                Operator::BitwiseOr => value | other,
+                _ => value ^ other,
+            })
+        };
+        cast(&(0..rows).map(one).collect::<Int64Array>(), &self.result)
+    }
+}
+
+/// Checks that decimals have at most [`DIGITS_MAX`] digits, which 128 bits exceed.
+fn check_digits(result: &ArrayRef) -> Result<(), ArrowError> {
+    let decimals = result.as_primitive::<Decimal128Type>();
+    let max = 10_u128.pow(DIGITS_MAX.into());
+    match decimals.iter().flatten().any(|value| value.unsigned_abs() >= max) {
+        true => Err(ArrowError::ComputeError(too_long())),
+        false => Ok(()),
     }
 }
 
@@ -190,6 +235,12 @@ fn call(operator: Operator, left: Expr, right: Expr, result: DataType) -> Expr {
 pub(crate) fn planned(binary: BinaryExpr, left: &DataType, right: &DataType) -> Result<Expr> {
     let BinaryExpr { left: a, op, right: b } = binary;
     let native = |a: Box<Expr>, b: Box<Expr>| Ok(Expr::BinaryExpr(BinaryExpr { left: a, op, right: b }));
+    let is_bitwise =
+        matches!(op, Operator::BitwiseAnd | Operator::BitwiseOr | Operator::BitwiseXor) && is_int(left);
+    if is_bitwise && is_int(right) {
+        let ty = wider(left, right);
+        return Ok(call(op, as_type(*a, left, &ty), as_type(*b, right, &ty), ty));
+    }
     if !matches!(
         op,
         Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide | Operator::Modulo

@@ -33,11 +33,34 @@ fn common_type<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType
     })?
 }
 
-/// Returns the decimal type of a whole number if `other` is a decimal. Else returns `one`.
+/// Returns the decimal type of a whole number if `other` is a decimal, and `double precision` for
+/// other numbers beside floating point. Else returns `one`.
 fn numeric(one: &DataType, other: &DataType) -> DataType {
     match other {
+        other if is_float(other) && (one.is_decimal() || is_int(one)) => DataType::Float64,
         DataType::Decimal128(..) => decimal_of(one),
         _ => one.clone(),
+    }
+}
+
+fn is_float(ty: &DataType) -> bool {
+    matches!(ty, DataType::Float32 | DataType::Float64)
+}
+
+/// Returns the types in which values of two types are compared, where DataFusion has others:
+/// floating point and other numbers as `double precision`, and local times as points in time of the
+/// zone.
+pub(super) fn compared_as(left: &DataType, right: &DataType, zone: &str) -> Option<(DataType, DataType)> {
+    let is_mixed = |one: &DataType, other: &DataType| is_float(one) && (other.is_decimal() || is_int(other));
+    if is_mixed(left, right) || is_mixed(right, left) {
+        return Some((DataType::Float64, DataType::Float64));
+    }
+    let is_local = |ty: &DataType| matches!(ty, DataType::Date32 | DataType::Timestamp(_, None));
+    let point = || DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from(zone)));
+    match (left, right) {
+        (DataType::Timestamp(_, Some(_)), other) if is_local(other) => Some((left.clone(), point())),
+        (other, DataType::Timestamp(_, Some(_))) if is_local(other) => Some((point(), right.clone())),
+        _ => None,
     }
 }
 
@@ -99,14 +122,32 @@ pub(super) fn one_type(exprs: Vec<Expr>, schema: &DFSchema) -> Result<Vec<Expr>>
     exprs.into_iter().map(|expr| converted(expr, schema, &ty)).collect()
 }
 
-/// Converts constant texts in a comparison of `first` with `others`. Other types can be compared
-/// and stay.
-pub(super) fn with_first(first: Expr, others: Vec<Expr>, schema: &DFSchema) -> Result<(Expr, Vec<Expr>)> {
+/// Converts constant texts in a comparison of `first` with `others`, and what DataFusion would
+/// compare otherwise ([`compared_as`]). Other types can be compared and stay.
+pub(super) fn with_first(
+    first: Expr,
+    others: Vec<Expr>,
+    schema: &DFSchema,
+    zone: &str,
+) -> Result<(Expr, Vec<Expr>)> {
     let mut all = vec![&first];
     all.extend(&others);
-    let Some(ty) = resolved(&all, schema)? else { return Ok((first, others)) };
-    let one = |expr: Expr| match expr.get_type(schema) {
-        Ok(from) if is_text(&from) => casts::convert(expr, &ty),
+    let ty = resolved(&all, schema)?;
+    let types: Vec<DataType> = all.iter().filter_map(|expr| expr.get_type(schema).ok()).collect();
+    let is_point = |ty: &DataType| matches!(ty, DataType::Timestamp(_, Some(_)));
+    let beside = types.iter().find(|ty| is_point(ty)).or_else(|| types.iter().find(|ty| is_float(ty)));
+    let one = |expr: Expr| match (expr.get_type(schema), &ty) {
+        (Ok(from), Some(ty)) if is_text(&from) => match ty {
+            // Constants may be finer than columns.
+            DataType::Timestamp(_, zone) => {
+                casts::convert(expr, &DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
+            }
+            ty => casts::convert(expr, ty),
+        },
+        (Ok(from), _) => match beside.and_then(|beside| compared_as(&from, beside, zone)) {
+            Some((to, _)) => as_type(expr, &from, &to),
+            None => expr,
+        },
         _ => expr,
     };
     Ok((one(first), others.into_iter().map(one).collect()))

@@ -11,15 +11,19 @@ use datafusion::logical_expr::expr::{
     AggregateFunction, Exists, InList, InSubquery, ScalarFunction, SetComparison, WindowFunction,
 };
 use datafusion::logical_expr::{
-    Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery,
+    AggregateUDF, Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
+    Subquery, WindowFunctionDefinition,
 };
 use datafusion::scalar::ScalarValue;
 
 use crate::engine::exact::byte_strings::{has_bytes, is_bytes};
 use crate::engine::exact::casts::{UNCONSTRAINED, as_type};
 use crate::engine::exact::decimals::DIGITS_MAX;
+use crate::engine::exact::lists::KEPT;
 use crate::engine::exact::types::{is_int, is_text, refused, type_name};
-use crate::engine::exact::{Pass, arithmetic, byte_strings, casts, common, intervals, moments, numbers};
+use crate::engine::exact::{
+    Pass, arithmetic, byte_strings, casts, common, intervals, moments, numbers, totals,
+};
 use crate::engine::planning;
 use crate::failure::state;
 
@@ -57,7 +61,7 @@ impl Pass<'_> {
                 }
                 if let Some(of) = case.expr.as_deref().filter(|of| has_bytes(of, schema)) {
                     let whens = case.when_then_expr.iter().map(|(when, _)| (**when).clone()).collect();
-                    let (_, whens) = common::with_first(of.clone(), whens, schema)?;
+                    let (_, whens) = common::with_first(of.clone(), whens, schema, self.zone)?;
                     for ((when, _), converted) in case.when_then_expr.iter_mut().zip(whens) {
                         **when = converted;
                     }
@@ -65,12 +69,12 @@ impl Pass<'_> {
                 Transformed::yes(Expr::Case(common::case(case, schema)?))
             }
             Expr::InList(InList { expr, list, negated }) => {
-                let (expr, list) = common::with_first(*expr, list, schema)?;
+                let (expr, list) = common::with_first(*expr, list, schema, self.zone)?;
                 let (expr, list) = (intervals::as_length(expr, schema), intervals::as_lengths(list, schema));
                 Transformed::yes(Expr::InList(InList { expr: Box::new(expr), list, negated }))
             }
             Expr::Between(Between { expr, negated, low, high }) => {
-                let (expr, bounds) = common::with_first(*expr, vec![*low, *high], schema)?;
+                let (expr, bounds) = common::with_first(*expr, vec![*low, *high], schema, self.zone)?;
                 match <[Expr; 2]>::try_from(intervals::as_lengths(bounds, schema)) {
                     Ok([low, high]) => Transformed::yes(Expr::Between(Between {
                         expr: Box::new(intervals::as_length(expr, schema)),
@@ -82,23 +86,36 @@ impl Pass<'_> {
                 }
             }
             // Optimizer rules recognize `count(*)` by its `bigint` argument 1.
-            Expr::AggregateFunction(AggregateFunction { func, mut params }) => {
+            Expr::AggregateFunction(AggregateFunction { mut func, mut params }) => {
                 if func.name() == "count" {
                     restore_one(&mut params.args);
+                }
+                if let Some(small) = small_sum(func.name(), &mut params.args, schema) {
+                    func = small;
                 }
                 params.args = compared(func.name(), params.args, params.distinct, schema)?;
                 params.order_by = intervals::as_keys(params.order_by, schema);
                 Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params }))
             }
             Expr::WindowFunction(call) => {
-                let WindowFunction { fun, mut params } = *call;
+                let WindowFunction { mut fun, mut params } = *call;
                 if fun.name() == "count" {
                     restore_one(&mut params.args);
+                }
+                if let Some(small) = small_sum(fun.name(), &mut params.args, schema) {
+                    fun = WindowFunctionDefinition::AggregateUDF(small);
+                }
+                if matches!(fun.name(), "lead" | "lag") {
+                    params.args = shifted(params.args, schema)?;
                 }
                 params.args = compared(fun.name(), params.args, params.distinct, schema)?;
                 params.order_by = intervals::as_keys(params.order_by, schema);
                 params.partition_by = intervals::as_lengths(params.partition_by, schema);
                 Transformed::yes(Expr::WindowFunction(Box::new(WindowFunction { fun, params })))
+            }
+            // Its second argument has told two aggregates apart.
+            Expr::ScalarFunction(mut call) if call.func.name() == KEPT && call.args.len() == 2 => {
+                Transformed::yes(call.args.swap_remove(0))
             }
             Expr::ScalarFunction(call) => Transformed::yes(self.call(call, schema)?),
             Expr::Like(like) | Expr::SimilarTo(like) if has_bytes(&like.expr, schema) => {
@@ -130,20 +147,34 @@ impl Pass<'_> {
         })
     }
 
-    fn operator(self, mut binary: BinaryExpr, mut left: DataType, mut right: DataType) -> Result<Expr> {
+    pub(super) fn operator(
+        self,
+        mut binary: BinaryExpr,
+        mut left: DataType,
+        mut right: DataType,
+    ) -> Result<Expr> {
         use DataType::{Interval, Timestamp};
         // As in PostgreSQL, a constant text gets the type of the other side.
         let is_constant = |expr: &Expr, ty: &DataType| is_text(ty) && matches!(expr, Expr::Literal(..));
         let takes = |ty: &DataType| {
-            ty.is_numeric() || matches!(ty, DataType::Boolean | DataType::Date32 | DataType::Binary)
+            ty.is_numeric()
+                || matches!(
+                    ty,
+                    DataType::Boolean | DataType::Date32 | DataType::Binary | DataType::Timestamp(..)
+                )
+        };
+        // Constants may be finer than columns.
+        let finest = |ty: &DataType| match ty {
+            DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
+            other => other.clone(),
         };
         if binary.op != Operator::StringConcat || is_bytes(&left) || is_bytes(&right) {
             if is_constant(&binary.left, &left) && takes(&right) {
-                *binary.left = casts::convert_now(*binary.left, &right)?;
-                left = right.clone();
+                left = finest(&right);
+                *binary.left = casts::convert_now(*binary.left, &left)?;
             } else if is_constant(&binary.right, &right) && takes(&left) {
-                *binary.right = casts::convert_now(*binary.right, &left)?;
-                right = left.clone();
+                right = finest(&left);
+                *binary.right = casts::convert_now(*binary.right, &right)?;
             }
         }
         if binary.op == Operator::StringConcat && (is_text(&left) || is_text(&right)) {
@@ -157,6 +188,11 @@ impl Pass<'_> {
             return Ok(Expr::BinaryExpr(binary));
         }
         let compares = binary.op.supports_propagation() || binary.op == Operator::NotEq;
+        if compares && let Some((of_left, of_right)) = common::compared_as(&left, &right, self.zone) {
+            *binary.left = as_type(*binary.left, &left, &of_left);
+            *binary.right = as_type(*binary.right, &right, &of_right);
+            return Ok(Expr::BinaryExpr(binary));
+        }
         match (&left, &right) {
             (Timestamp(_, zone), Timestamp(_, other)) if binary.op == Operator::Minus => {
                 let zone = zone.clone().or_else(|| other.clone()).map(|_| Arc::from(self.zone));
@@ -209,6 +245,15 @@ impl Pass<'_> {
             }
             "coalesce" | "nullif" | "greatest" | "least" | "nvl" => {
                 call.args = common::one_type(call.args, schema)?;
+            }
+            "to_timestamp" => {
+                if let [seconds] = &mut call.args[..]
+                    && let Ok(ty) = seconds.get_type(schema)
+                    && ty.is_numeric()
+                {
+                    let seconds = as_type(std::mem::take(seconds), &ty, &DataType::Float64);
+                    return Ok(moments::point(seconds, self.zone));
+                }
             }
             // DataFusion's `array_remove` removes the first element only.
             "array_remove" => call.func = array_remove_all_udf(),
@@ -342,6 +387,31 @@ fn compared(name: &str, args: Vec<Expr>, is_distinct: bool, schema: &DFSchema) -
         }
         _ if is_distinct && args.iter().any(|argument| intervals::is_interval(argument, schema)) => {
             intervals::not_supported("DISTINCT")
+        }
+        _ => Ok(args),
+    }
+}
+
+/// Returns the function for `sum` of `smallint` or `integer`, and converts its argument.
+fn small_sum(name: &str, args: &mut [Expr], schema: &DFSchema) -> Option<Arc<AggregateUDF>> {
+    let [argument] = args else { return None };
+    let is_small = |ty: &DataType| matches!(ty, DataType::Int8 | DataType::Int16 | DataType::Int32);
+    let ty = argument.get_type(schema).ok().filter(|ty| name == "sum" && is_small(ty))?;
+    *argument = as_type(std::mem::take(argument), &ty, &DataType::Int64);
+    Some(totals::small_sum())
+}
+
+/// Returns the arguments of `lead` and `lag`. An offset that is null makes the result null.
+fn shifted(args: Vec<Expr>, schema: &DFSchema) -> Result<Vec<Expr>> {
+    let is_null = |expr: &Expr| match expr {
+        Expr::Literal(value, _) => value.is_null(),
+        Expr::Cast(cast) => matches!(&*cast.expr, Expr::Literal(value, _) if value.is_null()),
+        _ => false,
+    };
+    match &args[..] {
+        [value, offset, ..] if is_null(offset) => {
+            let null = ScalarValue::try_from(&value.get_type(schema)?)?;
+            Ok(vec![Expr::Literal(null, None)])
         }
         _ => Ok(args),
     }

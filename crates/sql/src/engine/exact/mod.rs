@@ -9,7 +9,9 @@
 //!    converted to it ([`common`]).
 //! 4. Converts points in time to the session's time zone, which decides on their fields and dates.
 //! 5. Compares intervals by their lengths ([`intervals`]).
-//! 6. Computes the schemas of the nodes again, bottom up. Names stay. Types of outer columns in
+//! 6. Replaces subqueries that DataFusion answers otherwise ([`subqueries`]), in a pass of its own.
+//! 7. Numbers the rows of subqueries with an offset ([`offsets`]).
+//! 8. Computes the schemas of the nodes again, bottom up. Names stay. Types of outer columns in
 //!    subqueries are updated.
 //!
 //! Functions of this crate replace `sum` and `avg` ([`totals`]) under the same names.
@@ -21,8 +23,11 @@ mod common;
 mod decimals;
 mod expressions;
 mod intervals;
+mod lists;
 mod moments;
 mod numbers;
+mod offsets;
+mod subqueries;
 mod totals;
 mod types;
 
@@ -40,7 +45,8 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, RecursiveQuery, Subquery, TableScan, TableSource};
 use datafusion::prelude::SessionContext;
 
-pub(crate) use crate::engine::exact::casts::UNCONSTRAINED;
+pub(crate) use crate::engine::exact::casts::{UNCONSTRAINED, plain_interval};
+pub(crate) use crate::engine::exact::lists::KEPT;
 use crate::engine::exact::types::refused;
 pub(crate) use crate::engine::exact::types::type_name;
 use crate::engine::table::CqlTable;
@@ -51,6 +57,7 @@ pub(crate) fn register(context: &SessionContext) {
     totals::functions().into_iter().for_each(|function| context.register_udaf(function));
     numbers::functions().into_iter().for_each(|function| context.register_udf(function));
     moments::functions().into_iter().for_each(|function| context.register_udf(function));
+    context.register_udf(lists::kept());
 }
 
 /// Returns the plan with PostgreSQL's types and errors, for a session in the time zone `zone`. See
@@ -59,7 +66,8 @@ pub(crate) fn register(context: &SessionContext) {
 /// # Errors
 /// The plan has an operator, function or cast that PostgreSQL lacks.
 pub(crate) fn exact(plan: LogicalPlan, zone: &str) -> Result<LogicalPlan> {
-    Pass { zone }.plan(plan)
+    let pass = Pass { zone };
+    subqueries::answered(offsets::numbered(pass.plan(plan)?)?, pass)
 }
 
 /// The pass over a plan.
@@ -119,6 +127,7 @@ impl Pass<'_> {
                 let replaced = node.map_expressions(|expr| {
                     let name = preserver.save(&expr);
                     let expr = expr.transform_up(|expr| self.expression(expr, &schema))?;
+                    let expr = expr.transform_data(|expr| lists::apart(expr, &schema))?;
                     Ok(if has_names { expr.update_data(|expr| name.restore(expr)) } else { expr })
                 })?;
                 replaced.data

@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Datelike, NaiveDateTime, Offset, TimeZone, Timelike};
 use datafusion::arrow::array::timezone::Tz;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Decimal128Array, Int64Array, IntervalMonthDayNanoArray,
+};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Field, FieldRef, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
-    TimeUnit,
+    DataType, Field, FieldRef, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
+    IntervalUnit, TimeUnit,
 };
 use datafusion::error::Result;
 use datafusion::logical_expr::{
@@ -42,6 +44,13 @@ pub(crate) fn functions() -> Vec<ScalarUDF> {
 pub(crate) fn difference(left: Expr, right: Expr) -> Expr {
     let signature = Signature::any(2, Volatility::Immutable);
     ScalarUDF::new_from_impl(Difference(signature)).call(vec![left, right])
+}
+
+/// Returns the point in time that many seconds after 1970, in microseconds.
+pub(crate) fn point(seconds: Expr, zone: &str) -> Expr {
+    let to = DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from(zone)));
+    ScalarUDF::new_from_impl(Point { to, signature: Signature::any(1, Volatility::Immutable) })
+        .call(vec![seconds])
 }
 
 /// Returns the length of an interval in nanoseconds, by which it is compared.
@@ -79,6 +88,42 @@ impl ScalarUDFImpl for Difference {
         };
         let found: Result<IntervalMonthDayNanoArray> = left.iter().zip(right).map(one).collect();
         Ok(ColumnarValue::Array(Arc::new(found?)))
+    }
+}
+
+/// `to_timestamp` of a number.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Point {
+    to: DataType,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Point {
+    fn name(&self) -> &'static str {
+        "to_timestamp"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(self.to.clone())
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let column = call.args[0].to_array(call.number_rows)?;
+        let one = |seconds: f64| {
+            let micros = (seconds * SECOND as f64).round_ties_even();
+            // Years that dates can have here.
+            match micros.abs() < 8e18 {
+                true => Ok(micros as i64),
+                false => refused(state::TIME_RANGE, format!("timestamp out of range: \"{seconds}\"")),
+            }
+        };
+        let seconds = column.as_primitive::<Float64Type>().iter();
+        let points: Result<Int64Array> = seconds.map(|seconds| seconds.map(one).transpose()).collect();
+        Ok(ColumnarValue::Array(cast(&points?, &self.to)?))
     }
 }
 

@@ -117,9 +117,11 @@ impl Rounding {
     fn places(&self, places: Option<&ScalarValue>, scale: i8) -> Result<(i8, i32)> {
         let places = match places {
             None => 0,
-            Some(ScalarValue::Int64(Some(places))) => *places,
             Some(value) if value.is_null() => 0,
-            Some(_) => return refused(state::UNSUPPORTED, "the decimals to round to must be a constant"),
+            Some(value) => match value.cast_to(&DataType::Int64)? {
+                ScalarValue::Int64(Some(places)) => places,
+                _ => return refused(state::UNSUPPORTED, "the decimals to round to must be a constant"),
+            },
         };
         let places = places.clamp(-i64::from(DIGITS_MAX), i64::from(DIGITS_MAX));
         let places = i32::try_from(places).unwrap_or(0);
@@ -150,10 +152,11 @@ impl ScalarUDFImpl for Rounding {
         match arguments {
             [DataType::Decimal128(digits, scale)] => Ok(vec![DataType::Decimal128(*digits, *scale)]),
             [number] if number.is_numeric() || *number == DataType::Null => Ok(vec![DataType::Float64]),
+            // The places keep their type: a constant that is converted is none any more.
             [number, places] if takes_two && (is_int(places) || *places == DataType::Null) => match number {
-                DataType::Decimal128(..) => Ok(vec![number.clone(), DataType::Int64]),
-                DataType::Null => Ok(vec![DataType::Decimal128(1, 0), DataType::Int64]),
-                number if is_int(number) => Ok(vec![decimal_of(number), DataType::Int64]),
+                DataType::Decimal128(..) => Ok(vec![number.clone(), places.clone()]),
+                DataType::Null => Ok(vec![DataType::Decimal128(1, 0), places.clone()]),
+                number if is_int(number) => Ok(vec![decimal_of(number), places.clone()]),
                 _ => refused(
                     state::NO_FUNCTION,
                     format!("function {}({}) does not exist", self.name(), types()),

@@ -35,6 +35,12 @@ pub(crate) fn functions() -> [AggregateUDF; 2] {
     })
 }
 
+/// Returns `sum` of `smallint` and `integer`, whose argument is a `bigint` already: a type that
+/// follows from the argument would change when DataFusion converts the argument and asks again.
+pub(super) fn small_sum() -> Arc<AggregateUDF> {
+    sum_udaf()
+}
+
 /// `sum` or `avg`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Total {

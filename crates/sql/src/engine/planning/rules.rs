@@ -9,6 +9,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::analyzer::Analyzer;
 use datafusion::optimizer::optimizer::{ApplyOrder, Optimizer};
+use datafusion::optimizer::scalar_subquery_to_join::ScalarSubqueryToJoin;
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
 use crate::engine::planning::budget::{MOVED_NODES_MAX, NODES_MAX, step, step_with, too_complex};
@@ -42,7 +43,13 @@ pub(super) fn optimizer() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         let bounded: Arc<dyn OptimizerRule + Send + Sync> = Arc::new(Bounded { rule, growth });
         [bounded, Arc::new(Counted)]
     };
-    Optimizer::new().rules.into_iter().flat_map(bounded).collect()
+    let mut rules = Optimizer::new().rules;
+    // Joins of correlated subqueries count the values of aggregates over no rows, which they find
+    // only before aggregates are simplified away.
+    if let Some(place) = rules.iter().position(|rule| rule.name() == "simplify_expressions") {
+        rules.insert(place, Arc::new(ScalarSubqueryToJoin::new()));
+    }
+    rules.into_iter().flat_map(bounded).collect()
 }
 
 #[derive(Debug)]

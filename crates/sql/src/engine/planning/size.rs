@@ -135,7 +135,7 @@ pub(super) fn of_operator(plan: &LogicalPlan) -> u64 {
 ///
 /// # Errors
 /// Errors of DataFusion.
-pub(super) fn of_plan(plan: &LogicalPlan, max: u64) -> Result<u64> {
+pub(crate) fn of_plan(plan: &LogicalPlan, max: u64) -> Result<u64> {
     let mut nodes = 0_u64;
     plan.apply_with_subqueries(|node| {
         nodes = nodes.saturating_add(of_operator(node));

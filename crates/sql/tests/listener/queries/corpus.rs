@@ -18,7 +18,8 @@ macro_rules! groups {
     };
 }
 
-const GROUPS: [(&str, &str, &str); 15] = groups![
+const GROUPS: [(&str, &str, &str); 16] = groups![
+    "answers",
     "bytes",
     "casts",
     "dates",
@@ -152,6 +153,9 @@ fn answers_are_those_of_postgres() {
         "CREATE TABLE shop.items (id int PRIMARY KEY, name text, kind text, price decimal, qty int, big bigint, \
          small smallint, ratio double, weight float, sold boolean, at timestamp, day date)",
         "CREATE TABLE shop.sales (item int, day date, amount int, price decimal, PRIMARY KEY (item, day))",
+        "CREATE TABLE shop.r1 (id int PRIMARY KEY, g text, x int, b boolean, w int, d decimal, at timestamp)",
+        "CREATE TABLE shop.r2 (id int PRIMARY KEY, k int)",
+        "CREATE TABLE shop.r3 (id int PRIMARY KEY, k int, v int)",
     ]);
     listener.cql(&TABLES.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>());
     let groups: Vec<Vec<Case>> = GROUPS.iter().map(cases).collect();

@@ -5,7 +5,10 @@
 //! - Text forms of floating point and of times are PostgreSQL's.
 //! - Values out of range cause PostgreSQL's errors.
 
+mod points;
 mod texts;
+
+pub(crate) use points::plain_interval;
 
 use std::sync::Arc;
 
@@ -29,6 +32,7 @@ use datafusion::scalar::ScalarValue;
 use crate::engine::call_names::{CallKey, call_name};
 use crate::engine::exact::decimals::{DIGITS_MAX, decimal_of, rounded_quotient, too_long};
 use crate::engine::exact::types::{is_int, is_text, refused, type_name};
+use crate::engine::functions::offset_of_local;
 use crate::engine::text_form;
 use crate::failure::{refusal, state};
 
@@ -125,6 +129,7 @@ pub(crate) fn as_type(expr: Expr, from: &DataType, to: &DataType) -> Expr {
     match (expr, from == to) {
         (expr, true) => expr,
         (expr, false) if from.is_decimal() && to.is_floating() => convert(expr, to),
+        (expr, false) if is_local(from) && matches!(to, DataType::Timestamp(_, Some(_))) => convert(expr, to),
         (Expr::Literal(value, metadata), false) => match value.cast_to(to) {
             Ok(value) => Expr::Literal(value, metadata),
             Err(_) => Expr::Cast(datafusion::logical_expr::Cast::new(
@@ -134,6 +139,11 @@ pub(crate) fn as_type(expr: Expr, from: &DataType, to: &DataType) -> Expr {
         },
         (expr, false) => Expr::Cast(datafusion::logical_expr::Cast::new(Box::new(expr), to.clone())),
     }
+}
+
+/// True for dates, and for times without time zone.
+fn is_local(ty: &DataType) -> bool {
+    matches!(ty, DataType::Date32 | DataType::Timestamp(_, None))
 }
 
 /// Returns the cast of an expression. Converts constants at once, so that an invalid constant is
@@ -168,6 +178,7 @@ fn is_replaced(from: &DataType, to: &DataType) -> bool {
             DataType::Timestamp(_, Some(_)),
             DataType::Timestamp(_, None) | DataType::Time64(_) | DataType::Date32,
         ) => true,
+        (from, DataType::Timestamp(_, Some(_))) if is_local(from) => true,
         (from, to) if is_int(from) && is_int(to) => {
             to.primitive_width().unwrap_or(0) < from.primitive_width().unwrap_or(0)
                 || from.is_unsigned_integer()
@@ -252,6 +263,20 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             let locals: Int64Array = points.map(|point| point.and_then(local)).collect();
             let locals = cast(&locals, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
             Ok(cast(&locals, to)?)
+        }
+        // The point in time of a local time in the zone.
+        (from, DataType::Timestamp(_, Some(zone))) if is_local(from) => {
+            let session: Tz = zone.parse()?;
+            let locals =
+                cast(&cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None))?, &DataType::Int64)?;
+            let point = |local: i64| {
+                let naive = DateTime::from_timestamp(local.div_euclid(1_000_000), 0)?.naive_utc();
+                local.checked_sub(offset_of_local(&session, naive) * 1_000_000)
+            };
+            let locals = locals.as_primitive::<Int64Type>().iter();
+            let points: Int64Array = locals.map(|local| local.and_then(point)).collect();
+            let zoned = DataType::Timestamp(TimeUnit::Microsecond, Some(zone.clone()));
+            Ok(cast(&cast(&points, &zoned)?, to)?)
         }
         (DataType::Float32 | DataType::Float64, DataType::Decimal128(..)) => {
             texts::parsed(&float_digits(column)?, to)

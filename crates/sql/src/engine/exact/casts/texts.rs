@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, Float64Array, Int64Array,
-    ListArray, StringArray,
+    IntervalMonthDayNanoArray, ListArray, StringArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, FieldRef, IntervalUnit, TimeUnit};
-use datafusion::error::{DataFusionError, Result};
+use datafusion::arrow::datatypes::{DataType, FieldRef, IntervalUnit};
+use datafusion::error::Result;
 
-use super::{converted_float, invalid, rescaled};
+use super::{converted_float, invalid, points, rescaled};
 use crate::engine::exact::decimals::{DIGITS_MAX, too_long};
 use crate::engine::exact::types::{is_int, is_text, refused, type_name};
 use crate::failure::{refusal, state};
@@ -261,23 +262,22 @@ fn list_items(text: &str) -> Result<Vec<Option<String>>> {
 
 /// Parses dates, times and intervals.
 fn times(texts: &StringArray, to: &DataType) -> Result<ArrayRef> {
-    let trimmed: StringArray = texts.iter().map(|text| text.map(|text| padded(text.trim(), to))).collect();
-    let trimmed: ArrayRef = Arc::new(trimmed);
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    let error = match cast_with_options(&trimmed, to, &options) {
-        Ok(values) => return Ok(values),
-        Err(error) => error,
+    let parse = |texts: &StringArray| -> Result<Option<ArrayRef>> {
+        match to {
+            DataType::Time64(_) => {
+                let trimmed: ArrayRef =
+                    Arc::new(texts.iter().map(|text| text.map(str::trim)).collect::<StringArray>());
+                let options = CastOptions { safe: false, ..CastOptions::default() };
+                Ok(cast_with_options(&trimmed, to, &options).ok())
+            }
+            to => pointed(texts, to),
+        }
     };
-    // Find the first invalid text.
-    let safe = CastOptions { safe: true, ..CastOptions::default() };
-    let values = match to {
-        DataType::Interval(IntervalUnit::MonthDayNano) => None,
-        to => cast_with_options(&trimmed, to, &safe).ok(),
-    };
-    let first_invalid = (0..texts.len())
-        .find(|row| !texts.is_null(*row) && values.as_ref().is_none_or(|values| values.is_null(*row)))
-        .map(|row| texts.value(row));
-    let Some(text) = first_invalid else { return Err(DataFusionError::from(error)) };
+    if let Some(values) = parse(texts)? {
+        return Ok(values);
+    }
+    let is_invalid = |row: &usize| !matches!(parse(&texts.slice(*row, 1)), Ok(Some(_)));
+    let text = (0..texts.len()).find(is_invalid).map_or("", |row| texts.value(row));
     let is_well_formed = text.contains(|c: char| c.is_ascii_digit())
         && !matches!(to, DataType::Interval(_))
         && text.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | ':' | '.' | ' ' | '+' | 'T' | 'Z'));
@@ -287,31 +287,35 @@ fn times(texts: &StringArray, to: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// Pads each part of a date to two digits, and the year to four, as Arrow requires.
-fn padded(text: &str, to: &DataType) -> String {
-    let is_point = matches!(to, DataType::Date32 | DataType::Timestamp(..));
-    let (day, rest) = text.split_once([' ', 'T']).map_or((text, None), |(day, rest)| (day, Some(rest)));
-    let parts: Vec<&str> = day.split('-').collect();
-    let is_day = parts.len() == 3
-        && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
-    if !is_point || !is_day {
-        return text.to_owned();
-    }
-    let day = format!("{:0>4}-{:0>2}-{:0>2}", parts[0], parts[1], parts[2]);
-    match (rest, to) {
-        // A cast to a date ignores the time.
-        (_, DataType::Date32) | (None, _) => day,
-        (
-            Some(rest),
-            DataType::Timestamp(
-                TimeUnit::Nanosecond | TimeUnit::Microsecond | TimeUnit::Millisecond | TimeUnit::Second,
-                None,
-            ),
-        ) => {
-            // As in PostgreSQL, a timestamp without time zone ignores a zone in its text.
-            let end = rest.find(['+', 'Z']).or_else(|| rest.find('-')).unwrap_or(rest.len());
-            format!("{day} {}", rest[..end].trim_end())
+/// Parses dates, points in time and intervals in the usual forms. `None` if a text has another
+/// form, or for another type.
+fn pointed(texts: &StringArray, to: &DataType) -> Result<Option<ArrayRef>> {
+    let each = || texts.iter().map(|text| text.map(str::trim));
+    Ok(match to {
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            let one = |text: Option<&str>| text.map_or(Some(None), |text| points::interval(text).map(Some));
+            let values: Option<IntervalMonthDayNanoArray> = each().map(one).collect();
+            values.map(|values| Arc::new(values) as ArrayRef)
         }
-        (Some(rest), _) => format!("{day} {rest}"),
-    }
+        DataType::Date32 | DataType::Timestamp(_, None) => {
+            let of = |text: &str| Some(points::written(text)?.local.and_utc().timestamp_micros());
+            let one = |text: Option<&str>| text.map_or(Some(None), |text| of(text).map(Some));
+            let values: Option<TimestampMicrosecondArray> = each().map(one).collect();
+            as_points(values, to)?
+        }
+        DataType::Timestamp(_, Some(zone)) => {
+            let session: Tz = zone.parse()?;
+            let of = |text: &str| points::written(text)?.instant(&session);
+            let one = |text: Option<&str>| text.map_or(Some(None), |text| of(text).map(Some));
+            let values: Option<TimestampMicrosecondArray> = each().map(one).collect();
+            as_points(values.map(|values| values.with_timezone(zone.clone())), to)?
+        }
+        _ => None,
+    })
+}
+
+fn as_points(values: Option<TimestampMicrosecondArray>, to: &DataType) -> Result<Option<ArrayRef>> {
+    let Some(values) = values else { return Ok(None) };
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    Ok(Some(cast_with_options(&values, to, &options)?))
 }
