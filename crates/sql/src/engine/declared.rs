@@ -21,8 +21,8 @@ fn type_of(oid: u32) -> Option<DataType> {
     Some(match oid {
         16 => DataType::Boolean,
         20 => DataType::BigInt(None),
-        21 => DataType::SmallInt(None),
-        23 => DataType::Integer(None),
+        // As an `integer`, functions take a `smallint` too.
+        21 | 23 => DataType::Integer(None),
         700 => DataType::Real,
         701 => DataType::DoublePrecision,
         1082 => DataType::Date,

@@ -3,6 +3,8 @@
 //! - It takes all that follows `IS [NOT] DISTINCT FROM` as its right side, `AND` included.
 //! - In `-2 ^ 2` it takes the power first. PostgreSQL takes the sign first.
 //!
+//! - In `NOT EXISTS (…) IS UNKNOWN` it takes `NOT` first. PostgreSQL takes it last.
+//!
 //! Parentheses are nodes of the tree, so that a node with a looser operator directly at its right
 //! side is such a mistake. The looser operator moves up, past all operators that bind closer.
 
@@ -24,6 +26,7 @@ impl VisitorMut for Correct {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         lift(expr);
+        negate_last(expr);
         ControlFlow::Continue(())
     }
 }
@@ -85,6 +88,41 @@ fn lift(expr: &mut Expr) {
     *expr = raised;
 }
 
+/// Returns the left side of operators that bind closer than `NOT`.
+fn left_of(expr: &mut Expr) -> Option<&mut Expr> {
+    match expr {
+        Expr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or, .. } => None,
+        Expr::BinaryOp { left, .. } => Some(left),
+        Expr::IsDistinctFrom(left, _)
+        | Expr::IsNotDistinctFrom(left, _)
+        | Expr::IsUnknown(left)
+        | Expr::IsNotUnknown(left)
+        | Expr::IsTrue(left)
+        | Expr::IsNotTrue(left)
+        | Expr::IsFalse(left)
+        | Expr::IsNotFalse(left)
+        | Expr::IsNull(left)
+        | Expr::IsNotNull(left) => Some(left),
+        Expr::InList { expr, .. } | Expr::InSubquery { expr, .. } | Expr::Between { expr, .. } => Some(expr),
+        _ => None,
+    }
+}
+
+/// Moves a `NOT` at the left side of an operator that binds closer above it.
+fn negate_last(expr: &mut Expr) {
+    let Some(left) = left_of(expr) else { return };
+    match left {
+        Expr::Exists { negated: negated @ true, .. } => *negated = false,
+        Expr::UnaryOp { op: UnaryOperator::Not, expr: inner } => {
+            let inner = take(inner);
+            *left = inner;
+        }
+        _ => return,
+    }
+    let whole = take(expr);
+    *expr = Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(whole) };
+}
+
 fn take(expr: &mut Expr) -> Expr {
     std::mem::replace(expr, Expr::Value(Value::Null.into()))
 }
@@ -121,6 +159,8 @@ mod tests {
             ("- (a ^ b)", "(- (a ^ b))"),
             ("a * - b ^ c", "(a * ((- b) ^ c))"),
             ("- a * b", "((- a) * b)"),
+            ("NOT EXISTS (SELECT 1) IS UNKNOWN", "(NOT EXISTS (SELECT 1) IS UNKNOWN)"),
+            ("NOT EXISTS (SELECT 1) = b AND c", "((NOT (EXISTS (SELECT 1) = b)) AND c)"),
         ] {
             let mut parsed = Parser::parse_sql(&PostgreSqlDialect {}, &format!("SELECT {text}")).expect(text);
             correct(&mut parsed[0]);

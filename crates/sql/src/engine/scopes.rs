@@ -92,13 +92,13 @@ impl Resolve<'_> {
                     self.set(right)?;
                     left = next;
                 }
-                SetExpr::Select(select) => return self.select(select, &mut Vec::new()),
+                SetExpr::Select(select) => return self.select(select, &mut []),
                 _ => return Ok(()),
             }
         }
     }
 
-    fn select(&mut self, select: &mut Select, orders: &mut Vec<OrderByExpr>) -> Result<(), Failure> {
+    fn select(&mut self, select: &mut Select, orders: &mut [OrderByExpr]) -> Result<(), Failure> {
         order::by_input(select, orders)?;
         using::merge(select, orders, self.columns)?;
         windows::copy(select, &mut self.copied)

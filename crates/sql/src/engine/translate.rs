@@ -13,13 +13,13 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Fetch, Function, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Interval, LimitClause, NamedWindowExpr, Query, Select, SetExpr,
-    SetOperator, SetQuantifier, Statement, TableFactor, UnaryOperator, Value, ValueWithSpan, VisitorMut,
-    WindowType,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Interval, LimitClause, NamedWindowExpr,
+    Query, Select, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor, UnaryOperator, Value,
+    ValueWithSpan, VisitorMut, WindowType,
 };
 
 use crate::engine::dialect::{call, is_call_of, of_names};
-use crate::engine::exact::{UNCONSTRAINED, plain_interval};
+use crate::engine::exact::{PERCENTILE, UNCONSTRAINED, plain_interval};
 use crate::engine::frames;
 use crate::engine::planning::{self, NODES_MAX};
 use crate::engine::walk;
@@ -328,6 +328,9 @@ fn function_of(function: &mut Function) -> Option<Expr> {
             function.name = of_names(&[other]);
         }
     }
+    if is_call_of(function, "percentile_cont") && function.over.is_none() {
+        return percentile(function);
+    }
     let FunctionArguments::List(list) = &function.args else { return None };
     let arguments: Option<Vec<&Expr>> = list
         .args
@@ -344,6 +347,32 @@ fn function_of(function: &mut Function) -> Option<Expr> {
         }
         _ => None,
     }
+}
+
+/// Returns `percentile_cont` as a function of a sorted array.
+fn percentile(function: &Function) -> Option<Expr> {
+    let ([order], FunctionArguments::List(list)) = (&function.within_group[..], &function.args) else {
+        return None;
+    };
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(fraction))] = &list.args[..] else { return None };
+    let number = Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(order.expr.clone()),
+        data_type: DataType::DoublePrecision,
+        array: false,
+        format: None,
+    };
+    let known = Expr::IsNotNull(Box::new(nested(order.expr.clone())));
+    let filter = match &function.filter {
+        None => known,
+        Some(filter) => binary(nested((**filter).clone()), BinaryOperator::And, known),
+    };
+    let Expr::Function(mut sorted) = call("array_agg", vec![number]) else { return None };
+    if let FunctionArguments::List(list) = &mut sorted.args {
+        list.clauses = vec![FunctionArgumentClause::OrderBy(vec![order.clone()])];
+    }
+    sorted.filter = Some(Box::new(filter));
+    Some(call(PERCENTILE, vec![Expr::Function(sorted), fraction.clone()]))
 }
 
 /// Returns the length, in characters, that a type truncates texts to. `None`: it does not.

@@ -118,6 +118,9 @@ impl Pass<'_> {
                 Transformed::yes(call.args.swap_remove(0))
             }
             Expr::ScalarFunction(call) => Transformed::yes(self.call(call, schema)?),
+            // DataFusion has two opinions on whether their results may be null.
+            Expr::IsUnknown(inner) => Transformed::yes(Expr::IsNull(inner)),
+            Expr::IsNotUnknown(inner) => Transformed::yes(Expr::IsNotNull(inner)),
             Expr::Like(like) | Expr::SimilarTo(like) if has_bytes(&like.expr, schema) => {
                 return byte_strings::not_supported("LIKE");
             }

@@ -27,6 +27,7 @@ mod lists;
 mod moments;
 mod numbers;
 mod offsets;
+mod percentile;
 mod subqueries;
 mod totals;
 mod types;
@@ -47,6 +48,7 @@ use datafusion::prelude::SessionContext;
 
 pub(crate) use crate::engine::exact::casts::{UNCONSTRAINED, plain_interval};
 pub(crate) use crate::engine::exact::lists::KEPT;
+pub(crate) use crate::engine::exact::percentile::PERCENTILE;
 use crate::engine::exact::types::refused;
 pub(crate) use crate::engine::exact::types::type_name;
 use crate::engine::table::CqlTable;
@@ -58,6 +60,7 @@ pub(crate) fn register(context: &SessionContext) {
     numbers::functions().into_iter().for_each(|function| context.register_udf(function));
     moments::functions().into_iter().for_each(|function| context.register_udf(function));
     context.register_udf(lists::kept());
+    context.register_udf(percentile::function());
 }
 
 /// Returns the plan with PostgreSQL's types and errors, for a session in the time zone `zone`. See

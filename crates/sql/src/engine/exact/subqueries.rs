@@ -6,13 +6,15 @@
 //!   also where the aggregate sees none. DataFusion joins it by groups, of which there is none.
 //!   `EXISTS` of it is true, and `IN` is a comparison. Others are refused.
 //! - DataFusion plans EXISTS and IN in conditions only. In other places they count rows.
-//! - After a join by IS NOT DISTINCT FROM DataFusion takes all conditions of it for such.
+//! - Beside one condition IS NOT DISTINCT FROM of a join DataFusion takes all for such, or none. It
+//!   becomes two equations.
 
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema};
 use datafusion::error::Result;
+use datafusion::functions::core::coalesce;
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::logical_expr::expr::{Case, Exists, InSubquery};
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
@@ -33,23 +35,12 @@ use crate::failure::state;
 /// # Errors
 /// A subquery is not supported, or would be copied too often.
 pub(super) fn answered(plan: LogicalPlan, pass: Pass) -> Result<LogicalPlan> {
-    let mut matches_null = false;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            matches_null = matches_null || has(expr, &is_null_match);
-            Ok(TreeNodeRecursion::Continue)
-        })
-    })?;
-    let mut subqueries = Subqueries { pass, matches_null, copied: 0 };
+    let mut subqueries = Subqueries { pass, copied: 0 };
     Ok(plan.transform_up_with_subqueries(|node| subqueries.node(node))?.data)
 }
 
 fn has(expr: &Expr, is: &dyn Fn(&Expr) -> bool) -> bool {
     expr.exists(|expr| Ok(is(expr))).unwrap_or(false)
-}
-
-fn is_null_match(expr: &Expr) -> bool {
-    matches!(expr, Expr::BinaryExpr(binary) if binary.op == Operator::IsNotDistinctFrom)
 }
 
 fn is_subquery(expr: &Expr) -> bool {
@@ -58,8 +49,6 @@ fn is_subquery(expr: &Expr) -> bool {
 
 struct Subqueries<'a> {
     pass: Pass<'a>,
-    /// The plan has IS NOT DISTINCT FROM.
-    matches_null: bool,
     /// Nodes of copied subqueries. Nested ones multiply.
     copied: u64,
 }
@@ -72,19 +61,24 @@ impl Subqueries<'_> {
             Ok(TreeNodeRecursion::Continue)
         })?;
         match node {
-            LogicalPlan::Filter(filter) if concerned || self.matches_null => {
+            LogicalPlan::Filter(filter) if concerned || has(&filter.predicate, &is_null_match) => {
                 let input = filter.input;
                 let mut conditions = Vec::new();
                 for condition in split_conjunction_owned(filter.predicate) {
-                    if self.matches_null
-                        && let Some(not_null) = not_null(&condition, input.schema())
-                    {
-                        conditions.push(not_null);
-                    }
+                    let condition = matched(condition, input.schema())?;
                     conditions.push(self.condition(condition, input.schema())?);
                 }
                 let predicate = conjunction(conditions).unwrap_or_else(|| lit(true));
                 Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, input)?)))
+            }
+            LogicalPlan::Join(mut join)
+                if join.filter.as_ref().is_some_and(|filter| has(filter, &is_null_match)) =>
+            {
+                let schema = merge_schema(&[join.left.as_ref(), join.right.as_ref()]);
+                let conditions = join.filter.take().map(split_conjunction_owned).unwrap_or_default();
+                let conditions = conditions.into_iter().map(|condition| matched(condition, &schema));
+                join.filter = conjunction(conditions.collect::<Result<Vec<_>>>()?);
+                Ok(Transformed::yes(LogicalPlan::Join(join)))
             }
             node if concerned => {
                 let schema = merge_schema(&node.inputs());
@@ -308,15 +302,24 @@ fn as_outer(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(outer.data)
 }
 
-/// Returns `left IS NOT NULL` for a condition `left = right`.
-fn not_null(condition: &Expr, schema: &DFSchema) -> Option<Expr> {
-    match condition {
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
-            if left.nullable(schema).unwrap_or(true) && right.nullable(schema).unwrap_or(true) =>
-        {
-            Some((**left).clone().is_not_null())
-        }
-        _ => None,
+fn is_null_match(expr: &Expr) -> bool {
+    matches!(expr, Expr::BinaryExpr(binary) if binary.op == Operator::IsNotDistinctFrom)
+}
+
+/// Replaces a condition `left IS NOT DISTINCT FROM right` by two equations: of what is null, and of
+/// the values with a constant in place of null. Joins by them need no mode of their own.
+fn matched(condition: Expr, schema: &DFSchema) -> Result<Expr> {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::IsNotDistinctFrom, right }) = condition else {
+        return Ok(condition);
+    };
+    let value = |expr: &Expr| -> Option<Expr> {
+        let ty = expr.get_type(schema).ok().filter(|ty| !ty.is_nested() && !ty.is_null())?;
+        let constant = Expr::Literal(ScalarValue::new_default(&ty).ok()?, None);
+        Some(coalesce().call(vec![expr.clone(), constant]))
+    };
+    match (value(&left), value(&right)) {
+        (Some(a), Some(b)) => Ok(left.is_null().eq(right.is_null()).and(a.eq(b))),
+        _ => Ok(Expr::BinaryExpr(BinaryExpr { left, op: Operator::IsNotDistinctFrom, right })),
     }
 }
 

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, LogicalPlan, Operator};
 use datafusion::optimizer::analyzer::Analyzer;
 use datafusion::optimizer::optimizer::{ApplyOrder, Optimizer};
 use datafusion::optimizer::scalar_subquery_to_join::ScalarSubqueryToJoin;
@@ -128,6 +128,7 @@ impl OptimizerRule for Bounded {
                 COPIED.set(copied);
                 0
             }
+            Growth::LooksThrough if !is_strict(&plan) => return Ok(Transformed::no(plan)),
             Growth::LooksThrough => seen_through(&plan),
         };
         if grown > MOVED_NODES_MAX {
@@ -205,6 +206,40 @@ fn moved(plan: &LogicalPlan) -> Moved {
         LogicalPlan::Join(_) => Moved { grown: 0, copied: before },
         _ => Moved::default(),
     }
+}
+
+/// Functions that are null if an argument is.
+const STRICT: [&str; 7] = ["abs", "add", "cast", "divide", "modulo", "multiply", "subtract"];
+
+/// Returns true if a condition over a chain of projections is null, or not true, without the columns
+/// of the inner side of an outer join: DataFusion takes that for granted of all functions and of CASE.
+fn is_strict(plan: &LogicalPlan) -> bool {
+    let LogicalPlan::Filter(filter) = plan else { return true };
+    let is_strict = |expr: &Expr| match expr {
+        Expr::Column(_)
+        | Expr::Literal(..)
+        | Expr::Alias(_)
+        | Expr::Not(_)
+        | Expr::IsNotNull(_)
+        | Expr::IsNull(_)
+        | Expr::Negative(_)
+        | Expr::Between(_)
+        | Expr::Like(_)
+        | Expr::InList(_)
+        | Expr::Cast(_) => true,
+        Expr::BinaryExpr(binary) => {
+            !matches!(binary.op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom)
+        }
+        Expr::ScalarFunction(call) => STRICT.contains(&call.func.name()),
+        _ => false,
+    };
+    let all = |expr: &Expr| !expr.exists(|expr| Ok(!is_strict(expr))).unwrap_or(true);
+    let (mut strict, mut at) = (all(&filter.predicate), &*filter.input);
+    while strict && let LogicalPlan::Projection(projection) = at {
+        strict = projection.expr.iter().all(all);
+        at = &projection.input;
+    }
+    strict
 }
 
 /// Returns the growth of a condition over a chain of projections, if their expressions were in it.
