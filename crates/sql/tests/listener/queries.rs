@@ -2,6 +2,7 @@
 
 mod corpus;
 mod dialect;
+mod random;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
