@@ -323,7 +323,7 @@ fn write(shard: &Rc<Shard>, mutations: &[Mutation]) -> Result<Commit, StorageErr
         let row = if row.clustering().is_empty() && token % 3 != 0 { row.with_key(key) } else { row.clone() };
         return shard.put(*table, *token, key, &row.draft());
     }
-    shard.apply(mutations.to_vec())
+    shard.apply(mutations)
 }
 
 /// Runs one seeded history. With `forget`, timestamps increase and tombstones are dropped at once.
