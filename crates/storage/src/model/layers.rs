@@ -8,9 +8,11 @@
 //!
 //! 1. A write adds a layer. While the second newest layer is at most twice as large as the newest,
 //!    the two are merged. So a cell is copied once each time its layer doubles.
-//! 2. Layers above [`MERGED_BYTES_MAX`] are not merged by a write, because that would take too
-//!    long. There are at most [`LAYERS_MAX`] of them.
-//! 3. A reader merges all layers, and the next write starts from the result.
+//! 2. Layers above [`MERGED_BYTES_MAX`] are merged only if there are more than [`LAYERS_MAX`]. A
+//!    write then merges the two neighbours that are smallest together: at most 1/64 of the row.
+//! 3. A reader merges all layers in the same order, the smallest neighbours first, and the next
+//!    write starts from the result. So a cell is copied about once for each doubling of its layer,
+//!    whether layers are equal or each is larger than the next.
 //!
 //! Readers on both lanes share a row, so the merged row is set without a lock. Two readers may
 //! merge at the same time, and one result is kept.
@@ -28,7 +30,8 @@ use crate::model::row::Row;
 /// µs.
 const MERGED_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum number of layers, which is 8 MiB of large ones. One more merges all.
+/// Maximum number of layers. With one more, a row at the limit of 64 MiB has two neighbours of
+/// together 1 MiB at most, which take 1 ms.
 const LAYERS_MAX: usize = 128;
 
 /// Bytes of a row with elements, up to which a reader opens it at once: about 8,000 dead cells, at
@@ -63,10 +66,21 @@ impl Layered {
     }
 }
 
-/// Merges all layers into a row, the small ones first.
+/// Merges all layers into a row, the smallest neighbours first.
 fn merged(layers: &[Row]) -> Row {
-    let newest_first = layers.iter().rev().cloned();
-    newest_first.reduce(|newer, older| merge_rows(&older, &newer)).expect("a row has a layer")
+    let mut layers = layers.to_vec();
+    while layers.len() > 1 {
+        merge_smallest(&mut layers);
+    }
+    layers.pop().expect("a row has a layer")
+}
+
+/// Merges the two neighbours that are smallest together. Of equal ones, the newest.
+fn merge_smallest(layers: &mut Vec<Row>) {
+    let together = |at: &usize| layers[*at].bytes() + layers[*at + 1].bytes();
+    let Some(at) = (0..layers.len() - 1).rev().min_by_key(together) else { return };
+    let newer = layers.remove(at + 1);
+    layers[at] = merge_rows(&layers[at], &newer);
 }
 
 impl Placed {
@@ -153,7 +167,7 @@ impl Placed {
             layers.push(both);
         }
         if layers.len() > LAYERS_MAX {
-            layers = vec![merged(&layers)];
+            merge_smallest(&mut layers);
         }
         match layers.pop() {
             Some(row) if layers.is_empty() => Placed::Row(row),
@@ -233,6 +247,27 @@ mod tests {
         let before = MERGED_CELLS.get();
         assert_eq!(partition.row(b""), Some(&row));
         assert_eq!(MERGED_CELLS.get(), before, "readers share the merged row");
+    }
+
+    #[test]
+    fn writes_of_many_elements_copy_a_small_part_of_the_row() {
+        const ELEMENTS: u32 = 2_000;
+        let mut partition = Partition::from_changes(&[Change::Row(put(0, 1))]).0;
+        let mut most = 0;
+        for n in 0..600 {
+            let mut row = RowBuilder::new(&[], b"", 1);
+            for element in n * ELEMENTS..(n + 1) * ELEMENTS {
+                row.push(CellRef::live(1, 1, &[7; 24]).at(&element.to_be_bytes()));
+            }
+            let before = MERGED_CELLS.get();
+            partition.apply(&Change::Row(row.finish()));
+            most = most.max(MERGED_CELLS.get() - before);
+        }
+        assert!(most <= 600 * u64::from(ELEMENTS) / 32, "{most} cells copied by one write");
+        let before = MERGED_CELLS.get();
+        assert_eq!(partition.row(b"").map(|row| row.cells().count()), Some(600 * ELEMENTS as usize));
+        let copied = MERGED_CELLS.get() - before;
+        assert!(copied <= 8 * 600 * u64::from(ELEMENTS), "{copied} cells copied by a reader");
     }
 
     #[test]
