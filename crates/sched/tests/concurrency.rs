@@ -592,7 +592,7 @@ fn check_overload(seed: u64, work_ns: &[u64], offered: f64, disk: bool) {
     // A core that always has a statement to run holds `1 + r ÷ s` of them.
     let held = 1.0 + if disk { core.disk_latency_ns as f64 / mean_ns as f64 } else { 0.0 };
     let (goodput, refusals) = (level.goodput(from_ns), level.refusals(from_ns));
-    // What the core cannot refuse at all stays in sockets, so that clients are blocked.
+    // Requests that the core cannot even refuse stay in sockets, so that clients are blocked.
     let needed = level.load.refusals_needed(1.0).min(REFUSALS_MAX);
     assert!(refusals <= 1.1 * needed + 0.02, "{what}: refusals take {refusals} of the core, {needed} needed");
     let best = (1.0 - needed) / (1.0 + kappa * held);

@@ -190,7 +190,7 @@ pub struct MemoryUse {
 /// Memory of one statement, charged from any thread. Dropping it releases the memory.
 pub struct Account {
     memory: Arc<Memory>,
-    /// What is charged to its present level.
+    /// Charges to its present level.
     charges: ArcSwap<Charges>,
 }
 
@@ -542,7 +542,7 @@ impl Account {
         let now = Charges::new(level, Some(before.clone()));
         self.charges.store(now.clone());
         before.level.accounts.fetch_sub(1, Relaxed);
-        // What is released meanwhile comes from `now`, and then less of it is released here.
+        // Releases meanwhile take from `now`, and then less of it is released here.
         let bytes = before.bytes.load(SeqCst);
         now.grow(&self.memory, bytes);
         let moved = before.shrink(&self.memory, bytes);

@@ -65,8 +65,9 @@ const REFUSABLE_WORK_NS: u64 = 10_000;
 /// At [`REFUSALS_FILL_PPM`] they are late after 1 ÷ [`TARGET_OF_TIME_LIMIT`] of their time limit.
 /// Sockets fill up then, so that clients are blocked and fewer statements are to be refused.
 const REFUSALS_COSTLY_PPM: u64 = PPM / 3;
-/// Part from which on refusals fill the core. At [`REFUSALS_MOST_PPM`] only what cannot end in time is
-/// refused. If all that full sockets hold is late at first sight, a core does nothing but refuse.
+/// Part from which on refusals fill the core. At [`REFUSALS_MOST_PPM`] only what cannot end in time
+/// is refused. If all that full sockets hold is late at first sight, a core does nothing but
+/// refuse.
 const REFUSALS_FILL_PPM: u64 = PPM / 3 * 2;
 const REFUSALS_MOST_PPM: u64 = PPM / 6 * 5;
 
@@ -506,7 +507,7 @@ impl ConcurrencyLimit {
             // A young statement may still begin in time. Refusing it now would leave a gap.
             Overload::Refuse if !late => Verdict::Hold,
             Overload::Refuse => {
-                // What arrives in the first half of a pause counts from then. A longer pause would
+                // Arrivals in the first half of a pause count from then. A longer pause would
                 // make it late, and the next pause again: an overload that has ended would go on.
                 let most_ns = self.late_ns().min(self.longest_ns());
                 Verdict::Refuse { retry_ns: self.retry_ns(age_ns.max(wait_ns), most_ns, random) }
@@ -515,7 +516,8 @@ impl ConcurrencyLimit {
     }
 
     /// Returns the time after which a client may come back, ns: until the queue is at its target,
-    /// and longer the more refusals cost, up to `most_ns`. Otherwise refusals alone can fill the core.
+    /// and longer the more refusals cost, up to `most_ns`. Otherwise refusals alone can fill the
+    /// core.
     fn retry_ns(&self, delay_ns: u64, most_ns: u64, random: u32) -> u64 {
         let drained_ns = delay_ns.saturating_sub(self.target_ns).max(self.target_ns);
         let costs = scale(self.refusal_ppm, REFUSALS_DOUBLE_AT * 1000, PPM - self.refusal_ppm);

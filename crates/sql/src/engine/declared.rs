@@ -9,8 +9,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::engine::walk;
 
-/// Casts the parameters of a statement to their declared types, by PostgreSQL's ids from `$1`. Texts
-/// and types that are not declared stay: they take the type of their place.
+/// Casts the parameters of a statement to their declared types, by PostgreSQL's ids from `$1`.
+/// Texts and types that are not declared stay: they take the type of their place.
 pub(crate) fn cast(statement: &mut Statement, types: &[u32]) {
     if types.iter().any(|oid| type_of(*oid).is_some()) {
         let _ = walk::walk_mut(statement, &mut Declared(types));

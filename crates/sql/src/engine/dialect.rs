@@ -3,8 +3,8 @@
 //! rules that it lacks, and replaces some:
 //!
 //! - Operators get Postgres' precedence ([`precedence`]).
-//! - Columns get Postgres' names ([`column_names`]), and names mean the columns that they mean there
-//!   ([`scopes`]).
+//! - Columns get Postgres' names ([`column_names`]), and names mean the columns that they mean
+//!   there ([`scopes`]).
 //! - `AT TIME ZONE` becomes Postgres' function `timezone`. It converts a point in time to local
 //!   time, and local time to a point in time.
 //! - `OPERATOR(pg_catalog.=)` becomes `=`. Types stored as text here (`uuid`, `json`, `inet`,
@@ -16,15 +16,13 @@
 //! those in the catalog queries of clients. Subqueries whose value matters are refused. Statements
 //! that read tables are parsed without that rule.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::common::ParamValues;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query, Statement, Value, ValueWithSpan,
-    Visitor,
+    FunctionArguments, Statement, Value, ValueWithSpan,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -38,7 +36,7 @@ use engine::Guardrails;
 
 use crate::engine::column_names::{self, last_part};
 use crate::engine::extent::extent;
-use crate::engine::scopes::Columns;
+use crate::engine::syntax::{Columns, call, is_call_of, with_names};
 use crate::engine::tree::{self, Size};
 use crate::engine::{precedence, scopes, to_char, translate, walk};
 use crate::failure::{Failure, state};
@@ -243,27 +241,6 @@ fn reads_only(statement: &Statement, is_asked: impl Fn(&str) -> bool) -> bool {
     any && others.is_continue()
 }
 
-/// Returns the names of all `WITH` queries in a statement, in lower case.
-pub(crate) fn with_names(statement: &Statement) -> HashSet<String> {
-    let mut names = WithNames::default();
-    let _ = walk::walk(statement, &mut names);
-    names.0
-}
-
-/// Names of all `WITH` queries in a statement.
-#[derive(Default)]
-struct WithNames(HashSet<String>);
-
-impl Visitor for WithNames {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        let tables = query.with.iter().flat_map(|with| &with.cte_tables);
-        self.0.extend(tables.map(|table| table.alias.name.value.to_lowercase()));
-        ControlFlow::Continue(())
-    }
-}
-
 fn rewrite(expr: &mut Expr) -> Result<(), String> {
     match expr {
         Expr::BinaryOp { op, .. } => {
@@ -334,33 +311,6 @@ fn without_length(mut ty: &mut DataType) {
         *length = None;
         ty = element;
     }
-}
-
-pub(crate) fn is_call_of(function: &Function, name: &str) -> bool {
-    last_part(&function.name).is_some_and(|ident| ident.value.eq_ignore_ascii_case(name))
-}
-
-/// Returns a qualified name.
-pub(crate) fn of_names(names: &[&str]) -> ObjectName {
-    ObjectName::from(names.iter().map(|name| Ident::new(*name)).collect::<Vec<_>>())
-}
-
-pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
-    Expr::Function(Function {
-        name: of_names(&[name]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: arguments.into_iter().map(argument).collect(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }
 
 /// New value of a setting.

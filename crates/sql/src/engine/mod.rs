@@ -35,6 +35,7 @@ pub(crate) mod scopes;
 pub(crate) mod sizes;
 pub(crate) mod snapshots;
 pub(crate) mod spill;
+pub(crate) mod syntax;
 pub(crate) mod table;
 pub(crate) mod tasks;
 pub(crate) mod text;

@@ -35,7 +35,7 @@ use crate::engine::exchange::PlaceOnLanes;
 use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
 use crate::engine::run::Physical;
 use crate::engine::table::{CqlTable, ScanOptions};
-use crate::engine::{bounded, collect, declared, exact, functions, planning, scopes, values, wide, window};
+use crate::engine::{bounded, collect, declared, exact, functions, planning, syntax, values, wide, window};
 use crate::failure::{Failure, state as class};
 
 /// Version of Postgres whose dialect and catalog statements are planned for.
@@ -395,7 +395,7 @@ impl Planner {
 
 /// Returns the columns of a table by its name in a statement.
 fn columns_of(name: &ObjectName, tables: &Tables, schema: &str) -> Option<Vec<String>> {
-    let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(scopes::folded)).collect();
+    let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(syntax::folded)).collect();
     let (keyspace, table) = match &parts?[..] {
         [table] => (schema.to_owned(), table.clone()),
         [.., keyspace, table] => (keyspace.clone(), table.clone()),

@@ -31,7 +31,7 @@ impl VisitorMut for Correct {
     }
 }
 
-/// How close the operators bind that take part. Others neither lift nor are lifted.
+/// Closeness of the operators that take part. Others neither lift nor are lifted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Or,

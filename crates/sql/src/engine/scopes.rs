@@ -17,12 +17,12 @@ mod windows;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, Ident, ObjectName, ObjectNamePart, OrderByExpr, OrderByKind, Query,
-    Select, SetExpr, Statement, Value, VisitorMut,
+    BinaryOperator, Expr, Function, ObjectName, ObjectNamePart, OrderByExpr, OrderByKind, Query, Select,
+    SetExpr, Statement, Value, VisitorMut,
 };
 
-use crate::engine::dialect::{call, is_call_of, with_names};
 use crate::engine::exact::KEPT;
+use crate::engine::syntax::{Columns, call, folded, is_call_of, own_expressions, with_names};
 use crate::engine::walk;
 use crate::failure::Failure;
 
@@ -42,9 +42,6 @@ pub(crate) fn resolve(statement: &mut Statement, columns: Columns) -> Result<(),
     let _ = walk::walk_mut(statement, &mut resolve);
     resolve.result
 }
-
-/// Returns the columns of a table. `None`: there is no such table.
-pub(crate) type Columns<'a> = &'a dyn Fn(&ObjectName) -> Option<Vec<String>>;
 
 struct Resolve<'a> {
     columns: Columns<'a>,
@@ -168,44 +165,4 @@ fn as_table(query: &mut Query) {
         std::mem::swap(&mut **subquery, query);
         *query = *outer;
     }
-}
-
-/// Returns an identifier's name: in lower case unless it is quoted.
-pub(crate) fn folded(ident: &Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
-    }
-}
-
-/// Visits the expressions of one query, those of its subqueries left out.
-fn own_expressions(
-    tree: &mut impl datafusion::sql::sqlparser::ast::VisitMut,
-    visit: &mut dyn FnMut(&mut Expr),
-) {
-    struct Own<'a> {
-        depth: u32,
-        visit: &'a mut dyn FnMut(&mut Expr),
-    }
-    impl VisitorMut for Own<'_> {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.depth += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-            self.depth -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            if self.depth == 0 {
-                (self.visit)(expr);
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let _ = walk::walk_mut(tree, &mut Own { depth: 0, visit });
 }

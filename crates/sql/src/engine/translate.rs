@@ -18,10 +18,10 @@ use datafusion::sql::sqlparser::ast::{
     ValueWithSpan, VisitorMut, WindowType,
 };
 
-use crate::engine::dialect::{call, is_call_of, of_names};
 use crate::engine::exact::{PERCENTILE, UNCONSTRAINED, plain_interval};
 use crate::engine::frames;
 use crate::engine::planning::{self, NODES_MAX};
+use crate::engine::syntax::{call, is_call_of, of_names};
 use crate::engine::walk;
 use crate::failure::{Failure, state};
 

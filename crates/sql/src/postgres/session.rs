@@ -506,8 +506,8 @@ impl Session {
     }
 
     /// Moves the session's task to the group of its level, or to that of `driver` for one of the
-    /// statements by which its driver connects. If the session may not use the level it chose, moves
-    /// to that of its role, which pays for the refusal.
+    /// statements by which its driver connects. If the session may not use the level it chose,
+    /// moves to that of its role, which pays for the refusal.
     pub(crate) async fn enter_level(&self, is_starting: bool) -> Result<(Rc<Effective>, Group), Failure> {
         let effective = if is_starting { Ok(self.here.access.handshake()) } else { self.effective() };
         let group = match &effective {

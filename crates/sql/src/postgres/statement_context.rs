@@ -119,10 +119,10 @@ impl Rules {
 }
 
 impl Session {
-    /// Begins a statement in the session's current level, or in `driver` if `is_starting`: it is one
-    /// by which the session's driver connects. Waits while the level holds it.
-    /// A statement for which `is_of_server` is true reads only the server's own tables, and is
-    /// always admitted. That is asked only if the level does not admit it.
+    /// Begins a statement in the session's current level, or in `driver` if `is_starting`: it is
+    /// one by which the session's driver connects. Waits while the level holds it. A statement for
+    /// which `is_of_server` is true reads only the server's own tables, and is always admitted.
+    /// That is asked only if the level does not admit it.
     ///
     /// # Errors
     /// The level refuses it, or it must end while it waits.
@@ -197,8 +197,8 @@ impl Session {
         })
     }
 
-    /// Plans a query with the parameter types that the client declared, and checks that the role may
-    /// read its tables.
+    /// Plans a query with the parameter types that the client declared, and checks that the role
+    /// may read its tables.
     pub(crate) async fn plan(
         &self,
         connection: &mut Connection,

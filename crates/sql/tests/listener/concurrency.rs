@@ -60,7 +60,8 @@ fn limiter_holds_batch_and_refuses_none() {
                 let usage = listener.level_usage("few");
                 let limit = usage.limit.map_or(0, |limit| limit.statements);
                 assert!((1..=51).contains(&limit), "limit {limit}");
-                // Until the first ones have ended, their work is not known. All sessions ask at once.
+                // Until the first ones have ended, their work is not known. All sessions ask at
+                // once.
                 if (2 * SESSIONS..5 * SESSIONS).contains(&ended.get()) {
                     most_in_flight.set(most_in_flight.get().max(usage.in_flight));
                 }
@@ -146,8 +147,8 @@ fn client_that_does_not_read_loses_its_slot_at_the_time_limit() {
     drop(idle);
 }
 
-/// What drivers ask before a client's first query. A limit that ends every query of a level must
-/// not keep its users from connecting.
+/// Statements of drivers before a client's first query. A limit that ends every query of a level
+/// must not keep its users from connecting.
 #[test]
 fn limits_of_a_level_keep_no_driver_from_connecting() {
     const OF_DRIVERS: [&str; 6] = [

@@ -484,8 +484,8 @@ fn demoted_statement_is_listed_in_its_new_level() {
     });
 }
 
-/// What a statement holds moves with its CPU time: otherwise its old level counts it for ever, and
-/// its new level measures work of which no statement ends.
+/// Everything that a statement holds moves with its CPU time: otherwise its old level counts it for
+/// ever, and its new level measures work of which no statement ends.
 #[test]
 fn demoted_statement_takes_permit_slot_and_memory_along() {
     // The build side of a join, which is held as long as the query runs.

@@ -198,8 +198,8 @@ impl Subqueries<'_> {
         }
     }
 
-    /// Returns the conditions for a row of a subquery that is equal, or null, and for any row if the
-    /// value itself is null.
+    /// Returns the conditions for a row of a subquery that is equal, or null, and for any row if
+    /// the value itself is null.
     fn split(&mut self, within: InSubquery, schema: &DFSchema, may_be_null: [bool; 2]) -> Result<Parts> {
         let InSubquery { expr, subquery, .. } = within;
         if has(&expr, &is_subquery) {
@@ -254,7 +254,7 @@ impl Subqueries<'_> {
     }
 }
 
-/// What became of IN.
+/// Result of a replacement of IN.
 enum Replaced {
     As(Expr),
     Kept(InSubquery),
@@ -323,13 +323,13 @@ fn matched(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// What DataFusion loses of a subquery if it joins it by the groups of its aggregate.
+/// Losses of DataFusion if it joins a subquery by the groups of its aggregate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lost {
     Nothing,
     /// Its only row.
     Row,
-    /// What it makes of this row.
+    /// Values that it makes of this row.
     Other,
 }
 

@@ -91,9 +91,9 @@ fn optimize(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
     }))
 }
 
-/// Puts bounds around all rules of a state. One is left out: it moves conditions through projections
-/// by the names of columns, which both sides of an outer join may have. Conditions have moved to
-/// their places in the logical plan.
+/// Puts bounds around all rules of a state. One is left out: it moves conditions through
+/// projections by the names of columns, which both sides of an outer join may have. Conditions have
+/// moved to their places in the logical plan.
 pub(crate) fn bound_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut physical = physical::rules();
     physical.retain(|rule| rule.name() != "FilterPushdown");

@@ -1,5 +1,6 @@
-//! Plans whose projections have two columns of the same name. DataFusion moves filters that are known
-//! at run time only through projections by the names of columns, and would take one for the other.
+//! Plans whose projections have two columns of the same name. DataFusion moves filters that are
+//! known at run time only through projections by the names of columns, and would take one for the
+//! other.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -211,8 +211,9 @@ fn moved(plan: &LogicalPlan) -> Moved {
 /// Functions that are null if an argument is.
 const STRICT: [&str; 7] = ["abs", "add", "cast", "divide", "modulo", "multiply", "subtract"];
 
-/// Returns true if a condition over a chain of projections is null, or not true, without the columns
-/// of the inner side of an outer join: DataFusion takes that for granted of all functions and of CASE.
+/// Returns true if a condition over a chain of projections is null, or not true, without the
+/// columns of the inner side of an outer join: DataFusion takes that for granted of all functions
+/// and of CASE.
 fn is_strict(plan: &LogicalPlan) -> bool {
     let LogicalPlan::Filter(filter) = plan else { return true };
     let is_strict = |expr: &Expr| match expr {

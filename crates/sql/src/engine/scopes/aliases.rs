@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::engine::column_names::MARK;
-use crate::engine::scopes::folded;
+use crate::engine::syntax::folded;
 use crate::engine::walk;
 
 /// Renames aliases of tables that are names of columns too.

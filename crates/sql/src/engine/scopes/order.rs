@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident, OrderByExpr, Select, SelectItem, TableFactor};
 
-use crate::engine::scopes::{folded, own_expressions};
+use crate::engine::syntax::{folded, own_expressions};
 use crate::failure::{Failure, state};
 
 /// Qualifies names within expressions of `ORDER BY` that are output names too, so that they mean

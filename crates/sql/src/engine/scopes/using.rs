@@ -8,9 +8,8 @@ use datafusion::sql::sqlparser::ast::{
     WildcardAdditionalOptions,
 };
 
-use crate::engine::dialect::call;
 use crate::engine::scopes::order::name_of;
-use crate::engine::scopes::{Columns, folded, own_expressions};
+use crate::engine::syntax::{Columns, call, folded, own_expressions};
 use crate::failure::{Failure, state};
 
 /// Tables of a join, and the columns that it merged.

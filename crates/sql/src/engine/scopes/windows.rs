@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::engine::planning::{self, NODES_MAX};
-use crate::engine::scopes::{folded, own_expressions};
+use crate::engine::syntax::{folded, own_expressions};
 use crate::failure::{Failure, state};
 
 /// PostgreSQL's `windowing_error`.

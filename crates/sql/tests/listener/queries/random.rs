@@ -1,5 +1,6 @@
 //! Compares the answers to statements from a seed with those recorded from PostgreSQL
-//! (`tests/corpus/record_random.py`). A line of the recording is a hash of the rows, or an SQLSTATE.
+//! (`tests/corpus/record_random.py`). A line of the recording is a hash of the rows, or an
+//! SQLSTATE.
 
 mod generator;
 

@@ -140,8 +140,8 @@ impl Query {
                 let scope = vec!["q".to_owned()];
                 let filter = self.expr(Ty::Bool, &scope, 1, 1);
                 format!(
-                    "SELECT q.id, q.{column} FROM (SELECT * FROM r.{table} x ORDER BY x.{column} {order}, x.id {limit}) q \
-                     WHERE {filter}"
+                    "SELECT q.id, q.{column} FROM (SELECT * FROM r.{table} x ORDER BY x.{column} {order}, \
+                     x.id {limit}) q WHERE {filter}"
                 )
             }
             3 | 4 => self.grouped(),
