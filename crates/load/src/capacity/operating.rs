@@ -66,9 +66,10 @@ pub fn operating(
 }
 
 /// Returns the throughput with `n` in flight: by the law, or in a superlinear start, which has no
-/// law, the mean of the rounds with the lowest and the highest.
+/// law, the mean of the rounds with the lowest and the highest. Also if the law does not explain
+/// all rungs; `n` is one of them then.
 fn throughput(ladder: &Ladder, scaling: &Scaling, n: usize) -> Option<Estimate> {
-    if n >= scaling.from_n {
+    if n >= scaling.from_n && scaling.is_explained() {
         return scaling.throughput_at(&ladder.rungs, ladder.seed, n as f64);
     }
     let rungs = ladder.rungs.iter().filter(|rung| rung.n == n && rung.is_valid());
@@ -170,7 +171,21 @@ pub(super) mod tests {
         let mut without = ladder(LAW, 4096);
         without.scaling = None;
         check(&without, None, Err("fewer than four"));
-        let misfit = synthetic(4096, |n| LAW.throughput(n) * if n == 64.0 { 0.6 } else { 1.0 });
+        let mut misfit = misfit();
+        misfit.scaling.as_mut().expect("a law").measured_end = None;
         check(&misfit, None, Err("64 (-3"));
+    }
+
+    fn misfit() -> Ladder {
+        synthetic(4096, |n| LAW.throughput(n) * if n == 64.0 { 0.6 } else { 1.0 })
+    }
+
+    #[test]
+    fn ladder_that_the_law_does_not_explain_plans_with_a_measured_rung() {
+        check(&misfit(), None, Ok((8, 8)));
+        let found = operating(("x.json", &misfit()), 2, None).expect("a rung");
+        let Estimate { value, low, high } = found.throughput_per_s;
+        assert!((value / LAW.throughput(8.0) - 1.0).abs() < 0.02, "{found:?}");
+        assert!(low <= value && value <= high, "{found:?}");
     }
 }

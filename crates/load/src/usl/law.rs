@@ -13,7 +13,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Least part of λ·N that counts as linear.
-const LINEAR_PART: f64 = 0.8;
+pub(super) const LINEAR_PART: f64 = 0.8;
 /// Least part of the peak that counts as saturated.
 const SATURATED_PART: f64 = 0.95;
 

@@ -4,7 +4,7 @@
 //! 2. Find a superlinear start: answering requests of a deep queue together is cheaper, so that
 //!    X ÷ N rises at first, as if σ were negative. The law begins after it.
 //! 3. Fit the law over all rounds, and draw intervals.
-//! 4. Name the rungs that differ from it by more than 10 %. No advice is given then.
+//! 4. Name the rungs that differ from it by more than 10 %. The advice is then a measured rung.
 //! 5. Return a peak only if the interval of κ is above 0 and N* was passed. A peak beyond the last
 //!    rung would be extrapolated.
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::confidence::{Estimate, Laws, draw};
 use super::fit::{Point, fit};
-use super::law::Usl;
+use super::law::{LINEAR_PART, Usl};
 use super::rung::Rung;
 
 /// Least growth of X ÷ N that counts as a superlinear start. The mean of three rounds with 5 %
@@ -42,8 +42,12 @@ pub struct Scaling {
     pub up_to_n: usize,
     /// Valid rungs below `from_n`: the superlinear start.
     pub superlinear: Vec<usize>,
-    /// Rungs that the law does not explain. If there are any, it gives no advice.
+    /// Rungs that the law does not explain. If there are any, the advice is `measured_end`.
     pub misfits: Vec<Misfit>,
+    /// Largest of the first rungs from `from_n` on whose measured X ÷ N is at least 0.8 times that
+    /// at `from_n`: the end of the linear region without a law.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_end: Option<usize>,
     /// Largest N of the linear region, at most `up_to_n`.
     pub linear_end: Estimate,
     /// Throughput by the law at each fitted N.
@@ -110,6 +114,7 @@ impl Scaling {
             each_per_s: each_per_s.filter(|_| !superlinear.is_empty()),
             superlinear,
             misfits: misfits(&valid, from_n, &law),
+            measured_end: measured_end(&valid, from_n),
             linear_end: laws.estimate(|law| law.linear_end(from_n as f64)).at_most(up_to_n as f64),
             curve: means(&valid).into_iter().map(|(n, _)| n).filter(|n| *n >= from_n).map(at).collect(),
             saturated_from: Some(saturated)
@@ -128,9 +133,15 @@ impl Scaling {
         Some(draw(&points, law, seed).estimate(|law| law.throughput(n)))
     }
 
-    /// Returns the concurrency to stay at. `None`: the law does not explain all rungs.
+    /// Returns the concurrency to stay at: by the law, or a measured rung if the law does not
+    /// explain all rungs. `None`: no rung says so either.
     pub fn advice(&self) -> Option<usize> {
-        self.misfits.is_empty().then_some(self.linear_end.value as usize)
+        if self.is_explained() { Some(self.linear_end.value as usize) } else { self.measured_end }
+    }
+
+    /// Returns true if the law explains all rungs.
+    pub fn is_explained(&self) -> bool {
+        self.misfits.is_empty()
     }
 
     /// Returns the regions within the rungs: name, begin and end.
@@ -203,6 +214,14 @@ fn first_after_superlinear(means: &[(usize, f64)]) -> Option<usize> {
         return Some(first.0);
     }
     means.iter().find(|mean| each(mean) >= SUPERLINEAR_END * highest).map(|mean| mean.0)
+}
+
+/// Returns [`Scaling::measured_end`].
+fn measured_end(valid: &[&Rung], from_n: usize) -> Option<usize> {
+    let each = |(n, x): (usize, f64)| (n, x / n as f64);
+    let mut rungs = means(valid).into_iter().filter(|(n, _)| *n >= from_n).map(each).peekable();
+    let least = LINEAR_PART * rungs.peek()?.1;
+    rungs.take_while(|(_, each)| *each >= least).last().map(|(n, _)| n)
 }
 
 fn misfits(valid: &[&Rung], from_n: usize, law: &Usl) -> Vec<Misfit> {
@@ -321,6 +340,8 @@ mod tests {
     fn rung_that_the_law_does_not_explain_is_named() {
         let found = scaling(&rungs(4096, |n| LAW.throughput(n) * if n == 64.0 { 0.6 } else { 1.0 }));
         assert!(found.misfits.iter().any(|misfit| misfit.n == 64 && misfit.residual < -0.2), "{found:?}");
-        assert_eq!(found.advice(), None);
+        assert!(!found.is_explained());
+        // By the law, X ÷ N falls below 0.8 times the first at 12.
+        assert_eq!((found.advice(), found.measured_end), (Some(8), Some(8)));
     }
 }

@@ -142,7 +142,14 @@ impl Scaling {
             out.push(format!("! the law does not explain {} in flight: measured {percent:+.0} %", misfit.n));
         }
         out.push(match self.advice() {
-            Some(n) => format!("Stay at {n} in flight or below, in the linear region."),
+            Some(n) if self.is_explained() => {
+                format!("Stay at {n} in flight or below, in the linear region.")
+            }
+            Some(n) => format!(
+                "Stay at {n} in flight or below: up to there the measured X ÷ N is at least 80 % of that at {}. The \
+                 law does not explain all rungs, so nothing is predicted between or beyond them.",
+                self.from_n
+            ),
             None => "No advice: the law does not explain all rungs.".to_owned(),
         });
         out
