@@ -99,8 +99,24 @@ type Apply = fn(&Pairs, &mut TableOptions) -> Result<(), Error>;
 const APPLIED: [(&str, Apply); 3] =
     [("compaction", compaction), ("compression", compression), ("tombstone_gc", tombstone_gc)];
 
+/// Options for features that this server does not have. Their users would rely on them.
+const FEATURES: [&str; 2] = ["cdc", "incremental_backups"];
+
+/// Returns true if the value switches a feature off.
+fn is_off(value: &OptionValue) -> bool {
+    let is_false = |value: &OptionValue| text(value).eq_ignore_ascii_case("false");
+    match value {
+        OptionValue::Null => true,
+        OptionValue::Map(pairs) => pairs.iter().any(|(name, value)| name == "enabled" && is_false(value)),
+        value => is_false(value),
+    }
+}
+
 /// Checks the value of a table's option.
 pub(crate) fn check(name: &str, value: &OptionValue) -> Result<(), Error> {
+    if FEATURES.contains(&name) && !is_off(value) {
+        return config(format!("{name} is not implemented: leave it out, or set it to false"));
+    }
     let Some((_, apply)) = APPLIED.iter().find(|(applied, _)| *applied == name) else { return Ok(()) };
     match value {
         OptionValue::Map(pairs) => apply(pairs, &mut TableOptions::default()),
@@ -363,6 +379,21 @@ mod tests {
             options
         });
         assert_eq!(found.map_err(|e| e.to_string()), expected.map_err(str::to_owned), "{written}");
+    }
+
+    #[test]
+    fn features_that_are_absent_can_only_be_off() {
+        let check =
+            |name, written| check(name, &read(written).expect("an option")).map_err(|e| e.to_string());
+        for name in FEATURES {
+            let refused = Err(format!("{name} is not implemented: leave it out, or set it to false"));
+            for on in ["true", "'true'", "{'enabled': 'true'}", "{'preimage': 'false'}"] {
+                assert_eq!(check(name, on), refused, "{name} = {on}");
+            }
+            for off in ["false", "'False'", "{'enabled': false}"] {
+                assert_eq!(check(name, off), Ok(()), "{name} = {off}");
+            }
+        }
     }
 
     #[test]
