@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{AnswerMemory, Error, Outcome, SchemaChange};
+use engine::{AnswerGrant, AnswerMemory, Error, Outcome, SchemaChange};
 
 use crate::access::Access;
 use crate::cancel::Target;
@@ -115,6 +115,24 @@ impl Access {
         self.execute(login, &statement, None, memory).await
     }
 
+    /// Sets the password of a role and lets it log in, on core 0: for the operator of a data folder
+    /// that no listener serves.
+    ///
+    /// # Errors
+    /// The role is missing, the password is empty or too long, or the engine fails.
+    pub fn set_password<'a>(
+        &'a self,
+        role: &'a str,
+        password: &'a str,
+    ) -> lanes::LocalBoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let (role, password) = (role.replace('"', "\"\""), password.replace('\'', "''"));
+            let text = format!("ALTER ROLE \"{role}\" WITH PASSWORD = '{password}' AND LOGIN = true");
+            let memory: Arc<dyn AnswerGrant> = Arc::new(NoRows);
+            self.execute_text(&self.anonymous(), &text, &memory).await.map(drop)
+        })
+    }
+
     /// Follows a schema change of a session. The creator of a keyspace or table gets all
     /// permissions on it. Grants on dropped objects are removed. Callers call this after every
     /// schema change.
@@ -127,6 +145,16 @@ impl Access {
         change: &'a SchemaChange,
     ) -> lanes::LocalBoxFuture<'a, Result<(), Error>> {
         Box::pin(async move { self.change(login.actor().clone(), Job::SchemaChange(change.clone())).await })
+    }
+}
+
+/// Memory of a statement that returns no rows.
+#[derive(Debug)]
+struct NoRows;
+
+impl AnswerGrant for NoRows {
+    fn grow(&self, bytes: u64) -> Result<(), Error> {
+        Err(Error::Server(format!("expected no rows, got {bytes} bytes")))
     }
 }
 

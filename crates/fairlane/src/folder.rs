@@ -161,7 +161,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<Prepared, String> {
     let _ = fs::remove_file(&probe);
     match written {
         // The first start that succeeded wrote the id.
-        Err(error) if is_full(&error) && host_id_file(folder).exists() => Ok(Prepared::Full),
+        Err(error) if is_full(&error) && has_run(folder) => Ok(Prepared::Full),
         written => written.map_err(refused).map(|()| Prepared::Writable),
     }
 }
@@ -257,6 +257,25 @@ pub(crate) fn keep_password(
     let done = if in_use { fs::rename(&candidate, &path) } else { fs::remove_file(&candidate) };
     done.map_err(|error| format!("{} cannot be moved or removed: {error}.", candidate.display()))?;
     Ok(in_use.then_some(path))
+}
+
+/// Removes the file of the generated password, which is no longer the administrator's. Returns it
+/// if there was one.
+///
+/// # Errors
+/// One sentence: it cannot be removed.
+pub(crate) fn remove_password_file(folder: &Path) -> Result<Option<PathBuf>, String> {
+    let path = password_file(folder);
+    match fs::remove_file(&path) {
+        Ok(()) => Ok(Some(path)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{} has an old password, and cannot be removed: {error}.", path.display())),
+    }
+}
+
+/// Returns true if a server has run in the folder.
+pub(crate) fn has_run(folder: &Path) -> bool {
+    host_id_file(folder).exists()
 }
 
 /// Replaces a small file atomically: after a crash it has its old text or all of the new one.

@@ -1,13 +1,39 @@
 //! The listeners of a running server: CQL, HTTP and SQL. They open on all cores after the state of
 //! the cores, and stop at the same time, within one deadline.
 
+use std::net::SocketAddr;
+
+use frontdoor::check_address;
 use lanes::{Group, Lanes};
 use server::logging::Logger;
 use server::{Listening, PerCore, Server, ServerConfig};
 
 use crate::cores::{access, engine};
+use crate::settings::Settings;
 use crate::sql_listener::{SqlConfig, SqlListener};
 use crate::stop::DRAIN;
+
+/// Settings of the addresses of CQL and HTTP, for errors.
+const CQL_FLAGS: &str =
+    "(--listen, --shard-aware-port, --http-listen, --tls-certificate, --allow-plaintext).";
+/// The same for SQL.
+pub(crate) const SQL_FLAGS: &str = "(--sql-listen, --tls-certificate, --allow-plaintext).";
+
+/// Checks that the addresses of all listeners can be listened on. A start that would fail there
+/// then fails before it changes the data folder.
+///
+/// # Errors
+/// One sentence with the remedy.
+pub(crate) fn check(settings: &Settings) -> Result<(), String> {
+    let may_be_plain = settings.allow_plaintext || settings.tls_certificate.is_some();
+    let shard_aware = settings.shard_aware_port.map(|port| SocketAddr::new(settings.listen.ip(), port));
+    let of_cql = [Some(settings.listen), shard_aware, settings.http_listen].map(|at| (at, CQL_FLAGS));
+    for (address, flags) in of_cql.into_iter().chain([(settings.sql_listen, SQL_FLAGS)]) {
+        let checked = address.map(|address| check_address(address, may_be_plain)).transpose();
+        checked.map_err(|error| format!("{error} {flags}"))?;
+    }
+    Ok(())
+}
 
 /// Open listeners.
 pub(crate) struct Listeners {
@@ -37,9 +63,7 @@ impl Listeners {
         let listening = server.open_on(lanes).map_err(|error| {
             let opened = server.clone();
             lanes.block_on(0, Group::CONTROL, move || async move { opened.stop(DRAIN).await });
-            format!(
-                "{error} (--listen, --shard-aware-port, --http-listen, --tls-certificate, --allow-plaintext)."
-            )
+            format!("{error} {CQL_FLAGS}")
         })?;
         let mut listeners = Listeners { server, listening, sql: None };
         match sql.map(|config| SqlListener::open(lanes, config, logger)).transpose() {

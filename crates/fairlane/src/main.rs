@@ -11,6 +11,7 @@ mod listeners;
 mod machine;
 mod maintenance;
 mod output;
+mod password;
 mod probe;
 mod requests;
 mod serve;
@@ -55,6 +56,7 @@ fairlane: transactions and analytics on the same machine, each workload in its o
                                     with --repair, save what is readable of damaged files
   fairlane snapshot FOLDER NAME     make a snapshot of a data folder, of a running server too
   fairlane restore FOLDER NAME [TO] make a data folder from a snapshot
+  fairlane password ROLE            set a lost password, in a data folder that no server has open
   fairlane compact KEYSPACE.TABLE   merge the files of a table; also `flush` and `scrub`
   fairlane --help | --version
 
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         "demo" => ExitCode::from(u8::try_from(demo::run(rest, &DEMO)).unwrap_or(1)),
         "load" => ExitCode::from(u8::try_from(load::cli(rest, &DRAWS)).unwrap_or(1)),
         "probe-disk" => probe_disk(rest),
+        "password" => password(rest),
         "config" => config(rest),
         "check" => check::run(rest),
         "snapshot" => snapshot::run(rest),
@@ -109,6 +112,23 @@ fn probe_disk(args: &[String]) -> ExitCode {
         flags[0] = format!("--data-dir={folder}");
     }
     with_settings("probe-disk [FOLDER]", &flags, |loaded| probe::probe_disk(&loaded.settings))
+}
+
+/// Runs `password ROLE`, with any flags of `serve`: the data folder, and the cores that the server
+/// runs on.
+fn password(args: &[String]) -> ExitCode {
+    let (role, flags) = match args.split_first() {
+        Some((role, flags)) if !role.starts_with('-') => (role.clone(), flags),
+        Some((flag, _)) if flag == "--help" || flag == "-h" => (String::new(), args),
+        _ => return usage("expected `fairlane password ROLE`, with the new password on standard input."),
+    };
+    with_settings("password ROLE", flags, |loaded| match password::set(&loaded.settings, &role) {
+        Ok(text) => print(&text),
+        Err(reason) => {
+            eprintln!("fairlane: {reason}");
+            ExitCode::FAILURE
+        }
+    })
 }
 
 /// Loads the settings and runs a command with them.

@@ -1,6 +1,6 @@
 //! `fairlane serve`: starts the server, waits for a signal, and stops the server.
 //!
-//! 1. Catch signals. Check the data folder and the limit of open files.
+//! 1. Catch signals. Check certificate, addresses, data folder and the limit of open files.
 //! 2. Start the lanes and set their disk model. Open shard and engine of every core, core 0 first,
 //!    then roles and levels.
 //! 3. Open the listeners. Print one line with their addresses to standard output.
@@ -31,7 +31,7 @@ use crate::requests::Watch;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
 use crate::sql_listener::SqlConfig;
 use crate::stop::{StopWatch, stop_after_panic};
-use crate::{folder, machine, probe, sql_listener};
+use crate::{folder, listeners, machine, probe, sql_listener};
 
 /// Exit status after the second signal: 128 + SIGINT, as shells report it.
 const EXIT_AT_ONCE: i32 = 130;
@@ -92,6 +92,9 @@ fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
 /// Runs the server: everything that needs the log.
 fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), String> {
     let mut signals = catch_signals().map_err(|error| format!("signals cannot be caught: {error}."))?;
+    // Settings that cannot work are reported before the folder is touched.
+    let tls = tls(settings)?;
+    listeners::check(settings)?;
     folder::keep_files_private();
     let prepared = folder::prepare(&settings.data_dir)?;
     if prepared == Prepared::Full {
@@ -128,7 +131,7 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     probe::set_disk_model(&lanes, settings, logger);
     let audit = Audit::start(settings, logger)?;
     let audit_log = audit.as_ref().map(|audit| audit.log.clone());
-    let found = (memory_bytes, prepared);
+    let found = Found { memory_bytes, prepared, tls };
     let result = open_and_wait(settings, logger, &lanes, found, audit_log, &mut signals);
     lanes.shutdown();
     drop(lanes);
@@ -158,12 +161,20 @@ fn wake_ups(lanes: &Lanes) -> String {
     if measured.is_empty() { "not measured".to_owned() } else { format!("{} us", measured.join(" ")) }
 }
 
+/// Findings of the start before the lanes run.
+struct Found {
+    memory_bytes: u64,
+    prepared: Prepared,
+    /// Certificate of all listeners.
+    tls: Option<Tls>,
+}
+
 /// Opens the server on running lanes, waits for a signal, and closes it.
 fn open_and_wait(
     settings: &Settings,
     logger: &Logger,
     lanes: &Lanes,
-    (memory_bytes, prepared): (u64, Prepared),
+    Found { memory_bytes, prepared, tls }: Found,
     audit: Option<Arc<AuditLog>>,
     signals: &mut Signals,
 ) -> Result<(), String> {
@@ -180,7 +191,6 @@ fn open_and_wait(
             stop_after_panic();
         }
     });
-    let tls = tls(settings)?;
     let request_bytes =
         settings.request_memory_bytes.unwrap_or_else(|| machine::request_memory(memory_bytes));
     let frame_bytes = ServerConfig::default().frame_bytes_max;
@@ -288,6 +298,7 @@ fn server_config(settings: &Settings, cores: usize, memory_bytes: u64, host_id: 
         slow_statement: settings.slow_statement,
         prepared_bytes_max: machine::prepared_memory(memory_bytes),
         read_bytes_max: machine::read_memory(memory_bytes, cores),
+        data_dir: Some(settings.data_dir.clone()),
         ..ServerConfig::default()
     }
 }

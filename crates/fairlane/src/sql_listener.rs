@@ -12,6 +12,7 @@ use sql::Sql;
 pub(crate) use sql::SqlConfig;
 
 use crate::cores::{access, engine};
+use crate::listeners::SQL_FLAGS;
 use crate::settings::Settings;
 use crate::stop::DRAIN;
 
@@ -69,7 +70,7 @@ impl SqlListener {
             Ok(address) => Ok(SqlListener { sql, address }),
             Err(error) => {
                 lanes.block_on(0, Group::CONTROL, move || async move { sql.stop(DRAIN).await });
-                Err(format!("{error} (--sql-listen, --tls-certificate, --allow-plaintext)."))
+                Err(format!("{error} {SQL_FLAGS}"))
             }
         }
     }

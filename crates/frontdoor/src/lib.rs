@@ -28,7 +28,7 @@ pub use accept::accept;
 pub use account::{Account, Accounts, Charge, Full};
 pub use connections::{CLOSING_MAX, Connections, Slot, TRANSFERS_MAX};
 pub use limits::Limits;
-pub use listen::{ListenError, listen};
+pub use listen::{ListenError, check_address, listen};
 pub use occupancy::Refused;
 pub use refusals::Refusals;
 pub use stream::{ClientCertificates, Encrypted, ReadHalf, Stream, WriteHalf};

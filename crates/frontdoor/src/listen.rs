@@ -45,3 +45,16 @@ pub fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ListenEr
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
 }
+
+/// Checks that an address can be listened on, before anything is started for it. `may_be_plain`: a
+/// certificate is configured, or plain text is permitted.
+///
+/// # Errors
+/// As [`listen`], and plain text beyond loopback.
+#[expect(clippy::disallowed_methods, reason = "no lane runs yet, and nothing is accepted")]
+pub fn check_address(address: SocketAddr, may_be_plain: bool) -> Result<(), ListenError> {
+    if !may_be_plain && !address.ip().is_loopback() {
+        return Err(ListenError::Plaintext(address));
+    }
+    std::net::TcpListener::bind(address).map(drop).map_err(|error| ListenError::Bind(address, error))
+}

@@ -18,6 +18,11 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// Returns the CPU time that all threads of the process have used, ns.
+pub(crate) fn process_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
 /// Returns nanoseconds of a clock; 0 if there is no such clock (a thread that has ended).
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -227,4 +232,11 @@ pub(crate) fn page_bytes() -> u64 {
     // SAFETY: it reads a constant of the system.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).unwrap_or(4096)
+}
+
+/// Returns the clock ticks of a second, in which `/proc` counts.
+pub(crate) fn ticks_per_second() -> u64 {
+    // SAFETY: it reads a constant of the system.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    u64::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
 }

@@ -1,6 +1,7 @@
 //! Settings of a server. Every limit that a client can meet is here, with its default.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +76,8 @@ pub struct ServerConfig {
     pub audit: Option<Arc<AuditLog>>,
     /// Minimum duration of a statement that is logged as slow. `None` logs none.
     pub slow_statement: Option<Duration>,
+    /// Data folder, for the metrics of its file system.
+    pub data_dir: Option<PathBuf>,
 }
 
 /// Default maximum body of a frame, bytes.
@@ -118,6 +121,7 @@ impl Default for ServerConfig {
             unprepared_max: 1_000,
             audit: None,
             slow_statement: Some(Duration::from_millis(500)),
+            data_dir: None,
         }
     }
 }

@@ -277,6 +277,7 @@ async fn metrics(
     page.one(&REQUEST_BYTES, shared.config.accounts.all().used_bytes() as f64);
     page.one(&REQUESTS_REFUSED, shared.config.accounts.all().refused() as f64);
     page.one(&CLOSED, shared.connections.closed() as f64);
+    lane_metrics::process_page(&mut page, shared.config.data_dir.as_deref()).await;
     lane_metrics::page(&mut page).await;
     page.cores(engines);
     page.tables(tables);

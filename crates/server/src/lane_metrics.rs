@@ -1,4 +1,6 @@
-//! Counters of the lanes, as metrics.
+//! Counters of the lanes and of the process, as metrics.
+
+use std::path::Path;
 
 use engine::Metric;
 use lanes::Lanes;
@@ -53,6 +55,42 @@ const KERNEL_CPU: Metric = Metric::counter(
 );
 const KERNEL_WORKERS: Metric =
     Metric::gauge("fairlane_kernel_workers", "Number of io_uring workers of the kernel.");
+
+const BUILD: Metric = Metric::gauge("fairlane_build_info", "1, with the version of the program.");
+const STARTED: Metric =
+    Metric::gauge("process_start_time_seconds", "Start of the process, seconds since the Unix epoch.");
+const RESIDENT: Metric =
+    Metric::gauge("process_resident_memory_bytes", "Resident memory of the process, bytes.");
+const CPU: Metric =
+    Metric::counter("process_cpu_seconds_total", "CPU time of the process, all its threads together.");
+const OPEN: Metric = Metric::gauge("process_open_fds", "Open descriptors of the process.");
+const OPEN_MAX: Metric = Metric::gauge("process_max_fds", "Maximum number of open descriptors.");
+const DISK_FREE: Metric =
+    Metric::gauge("fairlane_disk_free_bytes", "Free bytes of the file system of the data folder.");
+const DISK: Metric = Metric::gauge("fairlane_disk_bytes", "Size of the file system of the data folder.");
+
+/// Appends the metrics of the process and of the file system of its data folder. Must run on a
+/// lane.
+pub(crate) async fn process_page(page: &mut Page, data_dir: Option<&Path>) {
+    page.head(&BUILD);
+    page.value(&BUILD, "version", env!("CARGO_PKG_VERSION"), 1.0);
+    // Skip these metrics on systems without /proc.
+    if let Ok(used) = lanes::disk::process_use().await {
+        page.one(&STARTED, used.started_s);
+        page.one(&RESIDENT, used.resident_bytes as f64);
+        page.one(&CPU, used.cpu_ns as f64 / 1e9);
+        page.one(&OPEN, used.open_files as f64);
+    }
+    let open_max = lanes::disk::open_files_max();
+    if open_max < u64::MAX {
+        page.one(&OPEN_MAX, open_max as f64);
+    }
+    let Some(data_dir) = data_dir else { return };
+    if let Ok((free, all)) = lanes::disk::space(data_dir).await {
+        page.one(&DISK_FREE, free as f64);
+        page.one(&DISK, all as f64);
+    }
+}
 
 /// Appends all lane metrics. Must run on a lane.
 pub(crate) async fn page(page: &mut Page) {

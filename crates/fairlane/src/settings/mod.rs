@@ -171,13 +171,21 @@ fn flags(args: &[String]) -> Result<Option<Flags>, String> {
     Ok(Some((file, found)))
 }
 
+/// Names that other databases give to a setting, without dashes.
+const OTHER_NAMES: [(&str, &str); 5] =
+    [("port", "listen"), ("host", "listen"), ("address", "listen"), ("smp", "cores"), ("threads", "cores")];
+
 /// Returns the index of the setting that `spelt` gives this name. The error is a question with the
-/// nearest name.
+/// name that other databases' users mean, or with the nearest one.
 fn find(name: &str, spelt: impl Fn(&Setting) -> String) -> Result<usize, String> {
     if let Some(found) = SETTINGS.iter().position(|setting| spelt(setting) == name) {
         return Ok(found);
     }
-    let nearest = SETTINGS.iter().map(&spelt).min_by_key(|known| distance(name, known));
+    let other = name.trim_start_matches('-').to_lowercase();
+    let meant = OTHER_NAMES.iter().find(|(known, _)| *known == other);
+    let meant = SETTINGS.iter().find(|setting| meant.is_some_and(|(_, meant)| *meant == setting.name));
+    let nearest = || SETTINGS.iter().map(&spelt).min_by_key(|known| distance(name, known));
+    let nearest = meant.map(&spelt).or_else(nearest);
     Err(format!("did you mean `{}`?", nearest.unwrap_or_default()))
 }
 

@@ -54,6 +54,7 @@ fn flag_precedes_variable_and_variable_precedes_file() {
 #[test]
 fn unknown_name_or_invalid_value_is_refused_with_a_remedy() {
     refused(&["--lisen", "x"], "did you mean `--listen`?");
+    refused(&["--port", "9042"], "unknown flag --port: did you mean `--listen`?");
     refused(&["--listen"], "expected a value after --listen");
     refused(
         &["--listen", "nonsense"],

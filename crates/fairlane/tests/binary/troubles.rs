@@ -51,6 +51,35 @@ fn password_that_is_not_the_present_one_is_refused() {
 }
 
 #[test]
+fn lost_password_is_set_while_no_server_runs() {
+    let (folder, other) = (Folder::new("lost"), Folder::new("lost-other"));
+    let set = |folder: &Folder, role: &str, password: &str| {
+        let given = other.path().join("given");
+        std::fs::write(&given, password).expect("written");
+        let mut command =
+            fairlane(&["password", role, "--cores", "2", "--overprovisioned", "--memory", "256MiB"]);
+        command.arg("--data-dir").arg(folder.path());
+        command.stdin(std::fs::File::open(&given).expect("written"));
+        command
+    };
+    std::fs::create_dir_all(other.path()).expect("made");
+    refused(&mut set(&other, "admin", "new\n"), 1, &["no server has run", "--data-dir"]);
+    let server = Server::ready(&mut Server::command(&folder));
+    assert!(folder.path().join("admin-password").exists());
+    refused(&mut set(&folder, "admin", "new\n"), 1, &["in use by another server"]);
+    assert_eq!(server.stop().code(), Some(0));
+    refused(&mut set(&folder, "nobody", "new\n"), 1, &["nobody"]);
+    refused(&mut set(&folder, "admin", "\n"), 1, &["empty line"]);
+    let done = output(&mut set(&folder, "admin", "it's \"new\"\nanother line"));
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && text.contains("The role admin has the new password"), "{text}");
+    assert!(!folder.path().join("admin-password").exists(), "it had the old one");
+    let server = Server::ready(&mut Server::command(&folder));
+    run(&mut server.session("admin", "it's \"new\""), &["LIST ROLES"]);
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
 fn port_in_use_or_without_encryption_is_refused() {
     let folder = Folder::new("ports");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -67,7 +96,11 @@ fn port_in_use_or_without_encryption_is_refused() {
     for flag in ["--listen", "--http-listen", "--sql-listen"] {
         refused(Server::command(&folder).args([flag, "0.0.0.0:0"]), 1, &["plain text", "--allow-plaintext"]);
     }
-    // The failed starts closed the folder. The first of them has generated the password.
+    let certificate = ["--tls-certificate", "/nowhere/c.pem", "--tls-key", "/nowhere/k.pem"];
+    refused(Server::command(&folder).args(certificate), 1, &["/nowhere/c.pem", "--tls-certificate"]);
+    // The failed starts left no password, nor anything else.
+    let left: Vec<_> = std::fs::read_dir(folder.path()).into_iter().flatten().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
     assert_eq!(Server::ready(&mut Server::command(&folder)).stop().code(), Some(0));
 }
 

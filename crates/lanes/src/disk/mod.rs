@@ -19,6 +19,7 @@ mod kernel;
 mod on_core;
 mod op;
 mod pool;
+mod process;
 mod remove;
 mod service;
 mod submit;
@@ -38,6 +39,7 @@ pub(crate) use kernel::KernelThreads;
 pub use kernel::KernelUse;
 pub(crate) use op::{Action, Buffer, Finished, Op};
 pub(crate) use pool::Pool;
+pub use process::ProcessUse;
 pub use remove::{STEP_BYTES as REMOVE_STEP_BYTES, remove_paced};
 pub(crate) use service::Service;
 use submit::submit;
@@ -155,6 +157,15 @@ pub async fn kernel_use() -> io::Result<KernelUse> {
         threads.read()
     })
     .await
+}
+
+/// Returns the use of this process. Reads `/proc`, with an entry for each descriptor, so it is for
+/// occasional calls.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub async fn process_use() -> io::Result<ProcessUse> {
+    blocking(process::read).await
 }
 
 /// Returns the number of files that this process may have open at once; `u64::MAX` if there is no

@@ -22,6 +22,10 @@ fn server_reports_health_and_metrics() {
         "fairlane_cql_errors_total{kind=\"syntax\"} 0",
         "fairlane_rescues_total{core=\"1\"} 0",
         "fairlane_kernel_workers ",
+        "fairlane_build_info{version=\"",
+        "process_start_time_seconds 1",
+        "process_open_fds ",
+        "process_max_fds ",
     ] {
         assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
     }
@@ -42,7 +46,8 @@ fn each_metric_is_declared_once_by_the_naming_rules() {
         let Some(rest) = line.strip_prefix("# TYPE ") else { continue };
         let (name, kind) = rest.split_once(' ').expect("a kind");
         assert!(!declared.contains(&name), "{name} is declared twice");
-        assert!(name.starts_with("fairlane_"), "{name}");
+        // Those of a process have the names that every server gives them.
+        assert!(name.starts_with("fairlane_") || name.starts_with("process_"), "{name}");
         assert!(name.bytes().all(|b| b == b'_' || b.is_ascii_lowercase()), "{name}");
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
         let help = format!("# HELP {name} ");
