@@ -116,12 +116,14 @@ def plan(server, folder, usl, scaling):
     """The plan follows from the file. A target that no rung meets is an error with the lowest p99."""
     path = folder / "plan.json"
     wanted = ["plan", "--from", str(usl), "--rate", "500k", "--headroom", "30%"]
-    if scaling is None or scaling["misfits"]:
+    if scaling is None:
         refused = load(server, *wanted, codes=(3,))
-        assert "expected a l" in refused.stderr, refused.stderr
+        assert "expected a ladder with a law" in refused.stderr, refused.stderr
         return
     load(server, *wanted, "--json", str(path))
     found = json.loads(path.read_text())
+    if scaling["misfits"]:
+        assert found["measured"][0]["n"] == scaling["measured_end"], (found["measured"], scaling)
     low = found["measured"][0]["throughput_per_s"]["low"]
     assert found["rows"][0]["cores"] == math.ceil(2 * 650_000 / low - 1e-9), found
     assert "1 core count determines no law over cores" in found["notes"][0], found["notes"]

@@ -108,7 +108,9 @@ def main():
         fill(server)
         with connect(server) as admin:
             for statement in [
-                f"CREATE SERVICE LEVEL few WITH max_concurrency = {SLOTS} AND max_queue_size = 100000",
+                # On a busy machine a statement waits for longer than the default time limit of 10 s.
+                f"CREATE SERVICE LEVEL few WITH max_concurrency = {SLOTS} AND max_queue_size = 100000 "
+                f"AND timeout = {PATIENCE_S}s",
                 f"CREATE ROLE {WORKER[0]} WITH PASSWORD = '{WORKER[1]}' AND LOGIN = true",
                 f"GRANT SELECT ON KEYSPACE shop TO {WORKER[0]}",
                 f"ATTACH SERVICE LEVEL few TO {WORKER[0]}",
