@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cql::ast::{AlterRole, RoleOptions};
 use engine::{AnswerGrant, AnswerMemory, Error, Outcome, SchemaChange};
 
 use crate::access::Access;
@@ -126,10 +127,11 @@ impl Access {
         password: &'a str,
     ) -> lanes::LocalBoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let (role, password) = (role.replace('"', "\"\""), password.replace('\'', "''"));
-            let text = format!("ALTER ROLE \"{role}\" WITH PASSWORD = '{password}' AND LOGIN = true");
+            let password = Some(password.to_owned());
+            let options = RoleOptions { password, login: Some(true), ..RoleOptions::default() };
+            let alter = AlterRole { if_exists: false, name: role.to_owned(), options };
             let memory: Arc<dyn AnswerGrant> = Arc::new(NoRows);
-            self.execute_text(&self.anonymous(), &text, &memory).await.map(drop)
+            self.execute(&self.anonymous(), &cql::Statement::AlterRole(alter), None, &memory).await.map(drop)
         })
     }
 

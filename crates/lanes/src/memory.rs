@@ -141,7 +141,7 @@ impl Drop for KeptMemory {
 }
 
 /// Returns the second number of `statm`.
-fn resident_pages(text: &[u8]) -> Option<u64> {
+pub(crate) fn resident_pages(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 

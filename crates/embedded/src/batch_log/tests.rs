@@ -1,12 +1,11 @@
 //! Tests of writes over several cores that are interrupted at each step.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use engine::Outcome;
 use lanes::Group;
 use storage::{CellRef, Change, Liveness, RowBuilder};
-
-use std::time::Duration;
 
 use super::*;
 use crate::testing::{Folder, count, keys, make_table, run, session};

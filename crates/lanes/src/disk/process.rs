@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 
+use crate::memory::resident_pages;
 use crate::sys;
 
 /// Use of this process.
@@ -22,14 +23,13 @@ pub struct ProcessUse {
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 pub(crate) fn read() -> io::Result<ProcessUse> {
     let missing = || io::Error::from(io::ErrorKind::InvalidData);
-    let resident = fs::read_to_string("/proc/self/statm")?;
-    let resident = resident.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    let resident = resident_pages(&fs::read("/proc/self/statm")?).ok_or_else(missing)?;
     let since_boot = started_ticks(&fs::read_to_string("/proc/self/stat")?).ok_or_else(missing)?;
     let booted_s = booted_s(&fs::read_to_string("/proc/stat")?).ok_or_else(missing)?;
     // The listing itself has one.
     let open_files = (fs::read_dir("/proc/self/fd")?.count() as u64).saturating_sub(1);
     Ok(ProcessUse {
-        resident_bytes: resident.ok_or_else(missing)? * sys::page_bytes(),
+        resident_bytes: resident * sys::page_bytes(),
         cpu_ns: sys::process_cpu_ns(),
         open_files,
         started_s: booted_s as f64 + since_boot as f64 / sys::ticks_per_second() as f64,

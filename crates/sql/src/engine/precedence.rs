@@ -2,7 +2,6 @@
 //!
 //! - It takes all that follows `IS [NOT] DISTINCT FROM` as its right side, `AND` included.
 //! - In `-2 ^ 2` it takes the power first. PostgreSQL takes the sign first.
-//!
 //! - In `NOT EXISTS (…) IS UNKNOWN` it takes `NOT` first. PostgreSQL takes it last.
 //!
 //! Parentheses are nodes of the tree, so that a node with a looser operator directly at its right

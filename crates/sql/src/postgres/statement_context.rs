@@ -122,7 +122,7 @@ impl Session {
     /// Begins a statement in the session's current level, or in `driver` if `is_starting`: it is
     /// one by which the session's driver connects. Waits while the level holds it. A statement for
     /// which `is_of_server` is true reads only the server's own tables, and is always admitted.
-    /// That is asked only if the level does not admit it.
+    /// It is called only if the level does not admit the statement.
     ///
     /// # Errors
     /// The level refuses it, or it must end while it waits.

@@ -13,7 +13,6 @@
 //! The bounds hold without guardrails.
 
 mod budget;
-mod names;
 mod physical;
 mod rules;
 mod size;
@@ -91,19 +90,12 @@ fn optimize(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
     }))
 }
 
-/// Puts bounds around all rules of a state. One is left out: it moves conditions through
-/// projections by the names of columns, which both sides of an outer join may have. Conditions have
-/// moved to their places in the logical plan.
+/// Puts bounds around all rules of a state.
 pub(crate) fn bound_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
-    let mut physical = physical::rules();
-    physical.retain(|rule| rule.name() != "FilterPushdown");
-    for rule in physical.iter_mut().filter(|rule| rule.name() == "FilterPushdown(Post)") {
-        *rule = Arc::new(names::WithoutTwins(rule.clone()));
-    }
     builder
         .with_analyzer_rules(rules::analyzer())
         .with_optimizer_rules(rules::optimizer())
-        .with_physical_optimizer_rules(physical)
+        .with_physical_optimizer_rules(physical::rules())
 }
 
 #[cfg(test)]

@@ -2,8 +2,13 @@
 //! so that a rule may put one in place of many columns in no memory. The next rule that rewrites
 //! the result visits, and copies, each place of it. A rule that merges projections repeats nothing,
 //! but the merged expression may take exponential steps to compute its type ([`Size`]).
+//!
+//! DataFusion moves filters through projections by the names of columns, and both sides of an outer
+//! join may have a name. So the rule that moves conditions is left out: they have moved to their
+//! places in the logical plan. The one that moves filters known at run time is left out of plans
+//! whose projections have two columns of a name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
@@ -19,13 +24,16 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use crate::engine::planning::budget::{MOVED_NODES_MAX, NODES_MAX, step};
 use crate::engine::planning::size::{Field, Size};
 
+/// Rule that moves conditions, which is left out.
+const CONDITIONS: &str = "FilterPushdown";
+/// Rule that moves filters that are known at run time only.
+const RUN_TIME_FILTERS: &str = "FilterPushdown(Post)";
 /// Weight of an operator in nodes.
 const OPERATOR_NODES: u64 = 10;
 /// Rules that put the expressions of projections in place of columns, with the largest size of such
 /// an expression. A plan is right without them.
-const REPLACE_COLUMNS: [(&str, u64); 4] = [
-    ("FilterPushdown", MOVED_NODES_MAX),
-    ("FilterPushdown(Post)", MOVED_NODES_MAX),
+const REPLACE_COLUMNS: [(&str, u64); 3] = [
+    (RUN_TIME_FILTERS, MOVED_NODES_MAX),
     ("PushdownSort", MOVED_NODES_MAX),
     ("ProjectionPushdown", MERGED_NODES_MAX),
 ];
@@ -39,7 +47,8 @@ pub(super) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
         Arc::new(Bounded { rule, heaviest_max: found.map(|(_, max)| *max) })
             as Arc<dyn PhysicalOptimizerRule + Send + Sync>
     };
-    PhysicalOptimizer::new().rules.into_iter().map(bounded).collect()
+    let rules = PhysicalOptimizer::new().rules.into_iter();
+    rules.filter(|rule| rule.name() != CONDITIONS).map(bounded).collect()
 }
 
 #[derive(Debug)]
@@ -54,6 +63,9 @@ impl Bounded {
     /// Checks a plan before the rule. Returns false if the rule is to be left out.
     fn permits(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
         step(nodes_of(plan))?;
+        if self.rule.name() == RUN_TIME_FILTERS && has_twins(plan) {
+            return Ok(false);
+        }
         Ok(self.heaviest_max.is_none_or(|max| Expanded::default().of_plan(plan).heaviest <= max))
     }
 }
@@ -82,6 +94,14 @@ impl PhysicalOptimizerRule for Bounded {
     fn schema_check(&self) -> bool {
         self.rule.schema_check()
     }
+}
+
+/// Returns true if a projection of the plan has two columns of a name.
+fn has_twins(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let mut names = HashSet::new();
+    let is_twin = plan.downcast_ref::<ProjectionExec>().is_some()
+        && plan.schema().fields().iter().any(|field| !names.insert(field.name().clone()));
+    is_twin || plan.children().into_iter().any(has_twins)
 }
 
 /// Returns the operators of a plan and their columns, in nodes.
