@@ -2,6 +2,7 @@
 //! same code serves the synchronous path, when the cache has every block, and the asynchronous
 //! path.
 
+use std::cell::RefCell;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -12,8 +13,13 @@ use crate::model::codec::Malformed;
 use crate::model::partition::Partition;
 use crate::read::slice::{self, SLICE_BYTES};
 use crate::table::BlockStart;
+use crate::table::cache::Cache;
 use crate::table::file::TableFile;
 use crate::table::part::{self, Block, PartRequest, Slice};
+
+/// A whole partition that is read may take this fraction (1/8) of the cache. A larger one is not
+/// cached.
+const PARTITION_PART: usize = 8;
 
 /// One read in one file.
 #[derive(Debug)]
@@ -134,6 +140,27 @@ impl Lookup {
             PartRequest::All | PartRequest::Slice(_) => Some(index + 1),
         };
         self.check_next()
+    }
+
+    /// Keeps a block that was taken in the cache, or drops those of its file if it is damaged.
+    pub(crate) fn took(
+        &self,
+        cache: &RefCell<Cache>,
+        index: usize,
+        block: &Block,
+        taken: Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let cache = &mut *cache.borrow_mut();
+        match taken {
+            // The disk may have the correct bytes.
+            Err(_) => cache.forget(self.file.id),
+            // Its size depends on the columns that were decompressed.
+            Ok(()) if !self.bypasses(cache.bytes_max() / PARTITION_PART) => {
+                cache.keep(self.file.id, index, block);
+            }
+            Ok(()) => {}
+        }
+        taken
     }
 
     fn take_slice(&mut self, block: &Block, index: usize, slice: &Slice) -> Result<(), StorageError> {

@@ -14,7 +14,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::env::LocalBoxFuture;
+use crate::env::{Env, LocalBoxFuture, Work, run_heavy};
 use crate::error::StorageError;
 use crate::model::TableId;
 use crate::model::partition::Partition;
@@ -48,10 +48,6 @@ impl<T> Read<T> {
     }
 }
 
-/// A whole partition that is read may take this fraction (1/8) of the cache. A larger one is not
-/// cached.
-const PARTITION_PART: usize = 8;
-
 /// A point read in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
@@ -66,10 +62,13 @@ pub(crate) struct Gather {
     /// The last rows of sources that have more of a slice.
     pub(crate) frontiers: Vec<Bytes>,
     pub(crate) lookups: Vec<Lookup>,
+    /// The missing block if the cache has it: a large one, whose rows are decoded on a heavy lane.
+    large: Option<Block>,
 }
 
 impl Gather {
-    /// Merges the versions in memory and cached blocks. Returns the block that is missing, if any.
+    /// Merges the versions in memory and cached blocks. Returns the block that is missing, if any,
+    /// for [`Gather::finish`].
     pub(crate) fn start(
         table: &Table,
         cache: &RefCell<Cache>,
@@ -135,7 +134,6 @@ impl Gather {
         cache: &RefCell<Cache>,
         mut fetched: Option<Block>,
     ) -> Result<Option<usize>, StorageError> {
-        let partition_max = cache.borrow().bytes_max() / PARTITION_PART;
         while let Some(lookup) = self.lookups.last_mut() {
             let Some(index) = lookup.needs() else {
                 let lookup = self.lookups.pop().expect("the last one was seen");
@@ -153,30 +151,40 @@ impl Gather {
                     None => return Ok(Some(index)),
                 },
             };
-            if let Err(error) = lookup.take(&block) {
-                // The disk may have the correct bytes.
-                cache.borrow_mut().forget(lookup.file.id);
-                return Err(error);
+            if block.is_large() {
+                self.large = Some(block);
+                return Ok(Some(index));
             }
-            // Cached after use, because its size depends on the columns that were decompressed.
-            if !lookup.bypasses(partition_max) {
-                cache.borrow_mut().keep(lookup.file.id, index, &block);
-            }
+            let taken = lookup.take(&block);
+            lookup.took(cache, index, &block, taken)?;
         }
         Ok(None)
     }
 
-    /// Reads the blocks that the cache lacks. `missing` is the result of `advance`.
+    /// Reads the blocks that the cache lacks, and decodes large ones on the heavy lane, in the
+    /// group of the reader. `missing` is the result of `advance`.
     pub(crate) async fn finish(
         &mut self,
-        cache: &RefCell<Cache>,
+        (env, cache): (&dyn Env, &RefCell<Cache>),
         missing: usize,
     ) -> Result<(), StorageError> {
         let mut missing = Some(missing);
         while let Some(index) = missing {
-            let file = self.lookups.last().expect("a block is missing for a lookup").file.clone();
-            let block = file.read_block(index).await?;
-            missing = self.advance(cache, Some(block))?;
+            let Some(block) = self.large.take() else {
+                let file = self.lookups.last().expect("a block is missing for a lookup").file.clone();
+                let block = file.read_block(index).await?;
+                missing = self.advance(cache, Some(block))?;
+                continue;
+            };
+            let mut lookup = self.lookups.pop().expect("the block is for a lookup");
+            let take = async move {
+                let taken = lookup.take(&block);
+                (lookup, block, taken)
+            };
+            let (lookup, block, taken) = run_heavy(env, Work::Requested(lanes::current_group()), take).await;
+            lookup.took(cache, index, &block, taken)?;
+            self.lookups.push(lookup);
+            missing = self.advance(cache, None)?;
         }
         Ok(())
     }

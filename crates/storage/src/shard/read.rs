@@ -53,7 +53,7 @@ impl Shard {
             Ok((mut gather, Some(missing))) => {
                 let shard = self.clone();
                 Read::Pending(Box::pin(async move {
-                    gather.finish(&shard.store.cache, missing).await?;
+                    gather.finish((&*shard.env, &shard.store.cache), missing).await?;
                     if gather.opens_at_once() {
                         return Ok(see(gather));
                     }
@@ -121,7 +121,7 @@ impl Shard {
                 let shard = self.clone();
                 Read::Pending(Box::pin(async move {
                     if let Some(missing) = missing {
-                        gather.finish(&shard.store.cache, missing).await?;
+                        gather.finish((&*shard.env, &shard.store.cache), missing).await?;
                     }
                     match shard.see(gather, clustering.clone(), columns, now_s).await? {
                         Some(seen) => Ok(seen),
@@ -142,7 +142,7 @@ impl Shard {
         let request = PartRequest::Row { clustering: clustering.clone(), columns: None, bypass_cache };
         let (mut gather, missing) = self.gather(&target, request)?;
         if let Some(missing) = missing {
-            gather.finish(&self.store.cache, missing).await?;
+            gather.finish((&*self.env, &self.store.cache), missing).await?;
         }
         let seen = self.see(gather, clustering, None, target.now_s).await?;
         Ok(seen.expect("nothing was left out"))

@@ -113,6 +113,8 @@ fn rest_of_a_partition_is_not_read() {
         block_on(shard.flush_all()).unwrap();
     }
     write(&shard, 1, (0..1_000).map(|at| row(at, 3)).collect());
+    // The log writes as well.
+    (0..100).for_each(|_| step());
     let steps_of = |skip: bool| {
         let before = sim.disk.steps();
         let mut scan = shard.scan(TABLE, i64::MIN..=i64::MAX, None, 0);
@@ -169,7 +171,9 @@ fn reads_look_up_range_deletions() {
         let key = Bytes::from_static(b"key");
         let target = crate::read::Target { table: TABLE, token: 1, key, now_s: 0 };
         let (mut gather, missing) = shard.gather(&target, request).unwrap();
-        missing.into_iter().for_each(|missing| block_on(gather.finish(&shard.store.cache, missing)).unwrap());
+        missing
+            .into_iter()
+            .for_each(|missing| block_on(gather.finish((&*shard.env, &shard.store.cache), missing)).unwrap());
         match gather.found.expect("found") {
             crate::model::partition::Partition::Full(full) => full.ranges.len(),
             crate::model::partition::Partition::Single(_) => 0,

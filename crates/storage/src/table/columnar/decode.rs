@@ -222,7 +222,13 @@ pub(crate) struct Block {
     rows: Option<Region<Rows>>,
     /// Ascending.
     columns: Vec<Column>,
+    /// Bytes of all regions before compression.
+    raw: u64,
 }
+
+/// Bytes of a block before compression above which its rows are decoded on a heavy lane: a
+/// millisecond. Only a row that is larger than a block's size makes one.
+const LARGE: u64 = 1 << 20;
 
 /// The columns that a reader wants, ascending, or `None` for all.
 pub(crate) type Wanted<'a> = Option<&'a [u32]>;
@@ -278,6 +284,7 @@ impl Block {
             }
             columns.push(Column { column, cells, elements });
         }
+        let raw = places.raw;
         let store = Store { bytes, file, rows, unpacked: AtomicUsize::new(boxed) };
         Ok(Block {
             store,
@@ -289,7 +296,13 @@ impl Block {
             clustering: clustering.map(Region::new),
             rows: row_marks.map(Region::new),
             columns,
+            raw,
         })
+    }
+
+    /// Returns true if reading its rows may take milliseconds.
+    pub(crate) fn is_large(&self) -> bool {
+        self.raw > LARGE
     }
 
     /// Returns the bytes of memory in use, which grow with each region that is decompressed.

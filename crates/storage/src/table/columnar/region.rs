@@ -213,6 +213,8 @@ pub(crate) struct Directory<'a> {
     offset: usize,
     /// Bytes of the block.
     len: usize,
+    /// Bytes of the regions decoded so far, before compression.
+    pub(crate) raw: u64,
 }
 
 impl Directory<'_> {
@@ -229,7 +231,7 @@ impl Directory<'_> {
         }
         let (continued, more) = (flags & CONTINUED != 0, flags & MORE != 0);
         let (parts, rows, offset) = (parts as usize, rows as usize, directory.len());
-        let mut read = Directory { continued, more, parts, rows, places, next: None, offset, len };
+        let mut read = Directory { continued, more, parts, rows, places, next: None, offset, len, raw: 0 };
         read.advance()?;
         Ok(read)
     }
@@ -271,6 +273,7 @@ impl Directory<'_> {
             return Err(Malformed);
         }
         (self.places, self.next) = (rest, Some(place));
+        self.raw += u64::from(place.raw);
         Ok(())
     }
 }
