@@ -31,7 +31,8 @@ use crate::{Group, Report, sys, units};
 
 /// Length above which a fast-lane task poll is a stall, ns.
 const STALL_NS: u64 = 200_000;
-/// Interval between two reports of stalls, ns. All stalls are counted.
+/// Interval between two reports of stalls, ns, unless one is twice as long as the last reported. All
+/// stalls are counted.
 const STALL_REPORT_EVERY_NS: u64 = 1_000_000_000;
 /// Interval between two reports of a starved heavy lane, ns.
 const STARVED_REPORT_EVERY_NS: u64 = 10_000_000_000;
@@ -59,8 +60,9 @@ pub(crate) struct Core {
     in_iteration: Cell<bool>,
     /// Reading of this thread's CPU clock up to which all CPU is charged, ns.
     charged_cpu_ns: Cell<u64>,
-    /// Earliest time of the next report of a stall, ns.
+    /// Earliest time of the next report of a stall, ns, and the length of the last one.
     stall_next_report_ns: Cell<u64>,
+    stall_reported_ns: Cell<u64>,
     starved_next_report_ns: Cell<u64>,
 }
 
@@ -109,6 +111,7 @@ impl Core {
             in_iteration: Cell::new(false),
             charged_cpu_ns: Cell::new(sys::thread_cpu_ns()),
             stall_next_report_ns: Cell::new(0),
+            stall_reported_ns: Cell::new(0),
             starved_next_report_ns: Cell::new(0),
         }
     }
@@ -505,10 +508,11 @@ impl Core {
             count(&groups.local(slot).counters().stalls, 1);
         }
         drop(groups);
-        if now_ns < self.stall_next_report_ns.get() {
+        if now_ns < self.stall_next_report_ns.get() && poll_ns < 2 * self.stall_reported_ns.get() {
             return;
         }
         self.stall_next_report_ns.set(now_ns + STALL_REPORT_EVERY_NS);
+        self.stall_reported_ns.set(poll_ns);
         self.lanes.report(&Report::Stall {
             core: self.shared.index,
             group: self.lanes.group_name(Group(id)),

@@ -81,7 +81,7 @@ pub use units::{UNITS_MAX, UNITS_PER_POLL};
 pub use wake_up::WakeUp;
 pub use yielding::{
     count, count_copied, heavy_yield, should_yield, should_yield_at, slice_is_over, spend, spend_bytes,
-    switch_group, yield_now,
+    switch_group, units_of_copy, yield_now,
 };
 
 /// A future of the fast lane whose type is erased.

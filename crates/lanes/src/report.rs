@@ -12,8 +12,8 @@ use crate::WakeUp;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Report {
-    /// A fast-lane task poll blocked its core for long. At most one report a second and core;
-    /// [`crate::Lanes::stalls`] counts all.
+    /// A fast-lane task poll blocked its core for long. At most one report a second and core, apart
+    /// from polls twice as long as the last reported; [`crate::Lanes::stalls`] counts all.
     Stall {
         /// The core.
         core: usize,

@@ -113,8 +113,13 @@ pub fn count(units: u32) {
 #[inline]
 pub fn count_copied(bytes: usize) {
     if bytes >= COPIED_PER_UNIT {
-        count(u32::try_from(bytes / COPIED_PER_UNIT).unwrap_or(u32::MAX));
+        count(units_of_copy(bytes));
     }
+}
+
+/// Returns the units of copying bytes or adding them to a checksum, for [`spend`].
+pub fn units_of_copy(bytes: usize) -> u32 {
+    u32::try_from(bytes / COPIED_PER_UNIT).unwrap_or(u32::MAX)
 }
 
 /// Counts the work of processing `bytes` bytes, as [`spend`] does: one unit for each 64 of them.

@@ -15,7 +15,8 @@
 //! So the log occupies at most 13/4 units and four segments: the live part, the flushed front of
 //! the oldest segment, the unwritten end of the newest, and a prepared one. With segments of 1/8 of
 //! a memtable this is less than four memtables. A start adds a segment. What it recovers above the
-//! first bound is flushed first, so only starts that crash before that flush ends add up.
+//! first bound is flushed first, so only starts that crash before that flush ends add up. On a full
+//! disk, records that free space may use a segment more.
 
 use crate::options::Options;
 

@@ -17,6 +17,7 @@
 
 pub(crate) mod bound;
 pub(crate) mod files;
+pub(crate) mod pending;
 pub(crate) mod replay;
 pub(crate) mod reserve;
 pub(crate) mod segment;
@@ -34,11 +35,11 @@ use std::time::Duration;
 use crate::env::{Env, File, LocalBoxFuture, Work};
 use crate::error::StorageError;
 use crate::log::bound::LogBound;
+use crate::log::pending::{Batch, Pending, RECORD_HEADER, Record};
 use crate::log::reserve::Reserve;
-use crate::log::segment::{BATCH_HEADER, BLOCK, SegmentHeader, seal_batch};
+use crate::log::segment::{BLOCK, SegmentHeader, complete_batch, payload_of, start_batch};
 use crate::log::turns::{Turn, Turns};
 use crate::manifest::mark::Mark;
-use crate::model::codec::put_u32;
 use crate::options::{CommitMode, Options};
 use crate::signal::Signal;
 
@@ -50,8 +51,10 @@ const MARK_AFTER: Duration = Duration::from_secs(1);
 /// segment if that is less. It bounds the task poll that writes, and no caller depends on the
 /// interval.
 const GATHERED_BYTES: u64 = 256 << 10;
-/// Bytes before a record: its length.
-const RECORD_HEADER: usize = 4;
+/// Bytes that are added to a checksum between two yields.
+const PIECE_BYTES: usize = 256 << 10;
+/// Maximum size of a disk write in bytes, each of which is copied to aligned memory.
+const WRITE_BYTES: usize = 1 << 20;
 /// Number of waiters that are searched for a task that polls again. A task that is not found among
 /// them waits twice and is woken twice.
 const SAME_WAITERS: usize = 8;
@@ -102,12 +105,11 @@ impl std::fmt::Debug for Log {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Space for a batch header, then the pending records.
-    pending: Vec<u8>,
-    pending_records: u32,
-    spare: Vec<u8>,
-    /// The last record number assigned, and the last that is durable.
+    pending: Pending,
+    /// The last record number assigned, the last in a batch that was taken from the pending ones,
+    /// and the last that is durable.
     last: u64,
+    taken: u64,
     pub(crate) durable: u64,
     /// The last record that the mark states, or that a write of it tried to.
     marked: u64,
@@ -174,10 +176,9 @@ impl Log {
             CommitMode::Periodic { every } => Some(every),
         };
         let state = State {
-            pending: vec![0; BATCH_HEADER],
-            pending_records: 0,
-            spare: Vec::new(),
+            pending: Pending::new(),
             last: recovered.last,
+            taken: recovered.last,
             durable: recovered.last,
             marked: recovered.last,
             length: recovered.bytes,
@@ -232,7 +233,7 @@ impl Log {
     #[inline]
     pub(crate) fn length(&self) -> u64 {
         let state = self.state.borrow();
-        state.length + state.pending.len() as u64
+        state.length + state.pending.bytes() as u64
     }
 
     /// Sets the length above which records wait. It never decreases.
@@ -250,59 +251,64 @@ impl Log {
     }
 
     /// Appends a record, which `put` writes to the buffer, and returns its number. On error nothing
-    /// is appended. A writer that finds no room may wait for its [`Log::turn`].
+    /// is appended. A writer that finds no room may wait for its [`Log::turn`]. A vital record is
+    /// taken also while writes are refused for lack of free space outside the log.
     pub(crate) fn append(
         &self,
-        turn: Option<&Turn<'_>>,
-        put: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<u64, StorageError> {
-        self.append_if(State::refused, turn, put)
-    }
-
-    /// As [`Log::append`], also while writes are refused for lack of free space outside the log.
-    pub(crate) fn append_vital(
-        &self,
-        turn: Option<&Turn<'_>>,
-        put: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<u64, StorageError> {
-        self.append_if(State::broken, turn, put)
-    }
-
-    fn append_if(
-        &self,
-        refused: impl FnOnce(&State) -> Option<Arc<StorageError>>,
+        is_vital: bool,
         turn: Option<&Turn<'_>>,
         put: impl FnOnce(&mut Vec<u8>),
     ) -> Result<u64, StorageError> {
         let state = &mut *self.state.borrow_mut();
-        if let Some(because) = refused(state) {
-            return Err(StorageError::WritesRefused { because });
-        }
-        if state.closing {
-            return Err(StorageError::Closed);
-        }
-        let start = state.pending.len();
-        put_u32(&mut state.pending, 0);
-        put(&mut state.pending);
-        let bytes = state.pending.len() - start - RECORD_HEADER;
-        lanes::count_copied(bytes);
+        state.check_open(is_vital)?;
+        let free = self.free_bytes(state, is_vital);
+        let takes = |bytes| {
+            lanes::count_copied(bytes);
+            self.check_room(bytes, turn, free)
+        };
+        state.pending.add(put, takes)?;
+        Ok(self.appended(state))
+    }
+
+    /// Appends an encoded record, as [`Log::append`] does. Takes it unless it is refused.
+    pub(crate) fn append_record(
+        &self,
+        is_vital: bool,
+        turn: Option<&Turn<'_>>,
+        record: &mut Record,
+    ) -> Result<u64, StorageError> {
+        let state = &mut *self.state.borrow_mut();
+        state.check_open(is_vital)?;
+        let free = self.free_bytes(state, is_vital);
+        self.check_room(record.len(), turn, free)?;
+        state.pending.add_record(std::mem::take(record));
+        Ok(self.appended(state))
+    }
+
+    /// Returns the free bytes. A vital record may use a segment more, as nothing may be flushed
+    /// before it is written.
+    fn free_bytes(&self, state: &State, is_vital: bool) -> usize {
+        state.free_bytes(self.waits_max(), if is_vital { self.segment_bytes } else { 0 })
+    }
+
+    fn check_room(&self, bytes: usize, turn: Option<&Turn<'_>>, free: usize) -> Result<(), StorageError> {
         let limit = self.record_bytes_max();
         let is_behind = turn.is_none() && self.turns.has_waiting();
-        if bytes > limit || is_behind || state.free_bytes(start, self.waits_max()) == 0 {
-            state.pending.truncate(start);
-            return Err(match bytes > limit {
-                true => StorageError::TooLarge { bytes, limit },
-                false => StorageError::Overloaded { bytes: bytes + RECORD_HEADER },
-            });
+        match () {
+            () if bytes > limit => Err(StorageError::TooLarge { bytes, limit }),
+            () if is_behind || free == 0 => Err(StorageError::Overloaded { bytes: bytes + RECORD_HEADER }),
+            () => Ok(()),
         }
-        state.pending[start..start + RECORD_HEADER].copy_from_slice(&(bytes as u32).to_le_bytes());
-        state.pending_records += 1;
+    }
+
+    /// Numbers the record that was added.
+    fn appended(&self, state: &mut State) -> u64 {
         state.last += 1;
-        if state.pending.len() >= state.wake_at {
+        if state.pending.bytes() >= state.wake_at {
             state.wake_at = usize::MAX;
             self.work.wake();
         }
-        Ok(state.last)
+        state.last
     }
 
     /// Polls for a record and returns the last acknowledged one; otherwise registers the task. On a
@@ -325,7 +331,7 @@ impl Log {
             return Poll::Ready(Err(StorageError::LogFull { because: because.clone() }));
         }
         // Periodic mode acknowledges before the disk write, up to a bound.
-        if self.every.is_some() && state.pending.len() as u64 <= self.segment_bytes / 2 {
+        if self.every.is_some() && state.pending.bytes() as u64 <= self.segment_bytes / 2 {
             return Poll::Ready(Ok(state.last));
         }
         // Most tasks wait for the newest record. Several may wait for the same one. A task that
@@ -414,7 +420,7 @@ impl Log {
             let state = &mut *self.state.borrow_mut();
             match () {
                 () if state.failed.is_some() => return Poll::Ready(false),
-                () if state.pending_records > 0 => return Poll::Ready(true),
+                () if state.pending.has_records() => return Poll::Ready(true),
                 () if state.closing => return Poll::Ready(false),
                 () => state.wake_at = 0,
             }
@@ -458,7 +464,7 @@ impl Log {
         poll_fn(|cx| {
             let is_time = time.as_mut().poll(cx).is_ready();
             let state = &mut *self.state.borrow_mut();
-            if is_time || state.closing || state.failed.is_some() || state.pending.len() >= enough {
+            if is_time || state.closing || state.failed.is_some() || state.pending.bytes() >= enough {
                 return Poll::Ready(());
             }
             state.wake_at = enough;
@@ -473,23 +479,42 @@ impl Log {
         while !self.fits() {
             self.retry_while_full(async || self.rotate().await).await?;
         }
-        let (mut batch, records, last, segment, at) = {
+        let (batch, last, segment, at) = {
             let state = &mut *self.state.borrow_mut();
-            let mut next = std::mem::take(&mut state.spare);
-            next.clear();
-            next.resize(BATCH_HEADER, 0);
-            let batch = std::mem::replace(&mut state.pending, next);
-            let records = std::mem::take(&mut state.pending_records);
+            let batch = state.pending.take();
+            state.taken += u64::from(batch.records);
+            state.length += batch.bytes.len().next_multiple_of(BLOCK) as u64;
             let (segment, at) = state.active.clone().expect("it fits the active segment");
-            (batch, records, state.last, segment, at)
+            (batch, state.taken, segment, at)
         };
-        seal_batch(&mut batch, &segment.header, last + 1 - u64::from(records), records);
-        self.state.borrow_mut().length += batch.len() as u64;
+        let batch = self.sealed(batch, &segment.header, last).await;
         self.call_waiting();
         let io = |error| StorageError::io("write the commit log", &segment.path, error);
-        self.retry_while_full(async || segment.file.write_durable(at, &batch).await.map_err(io)).await?;
+        let write = async || {
+            // A crash in between leaves a torn batch.
+            for (piece, blocks) in batch.chunks(WRITE_BYTES).enumerate() {
+                let at = at + (piece * WRITE_BYTES) as u64;
+                segment.file.write_durable(at, blocks).await.map_err(io)?;
+            }
+            Ok(())
+        };
+        self.retry_while_full(write).await?;
         self.written(batch, last);
         Ok(())
+    }
+
+    /// Completes a batch that ends with the record `last`.
+    async fn sealed(&self, batch: Batch, header: &SegmentHeader, last: u64) -> Vec<u8> {
+        let Batch { mut bytes, records } = batch;
+        let mut crc = start_batch(&mut bytes, header, last + 1 - u64::from(records), records);
+        for piece in payload_of(&bytes).chunks(PIECE_BYTES) {
+            crc = crc32c::crc32c_append(crc, piece);
+            if let Some(yield_now) = self.env.spend(lanes::units_of_copy(piece.len())) {
+                yield_now.await;
+            }
+        }
+        complete_batch(&mut bytes, header, crc);
+        bytes
     }
 
     /// Retries `attempt` while the disk is full, until the log closes.
@@ -523,7 +548,7 @@ impl Log {
 
     fn fits(&self) -> bool {
         let state = self.state.borrow();
-        let needed = state.pending.len().next_multiple_of(BLOCK) as u64;
+        let needed = state.pending.next_bytes().next_multiple_of(BLOCK) as u64;
         // The last block is reserved for the note that names the next segment.
         state.active.as_ref().is_some_and(|(segment, at)| at + needed + BLOCK as u64 <= segment.bytes)
     }
@@ -534,9 +559,7 @@ impl Log {
         *end += batch.len() as u64;
         state.durable = last;
         state.batches += 1;
-        if batch.capacity() <= 1 << 20 {
-            state.spare = batch;
-        }
+        state.pending.recycle(batch);
         while state.waiters.front().is_some_and(|(record, _)| *record <= last) {
             let (_, waker) = state.waiters.pop_front().expect("checked above");
             waker.wake();
@@ -573,15 +596,16 @@ impl Drop for Refusal {
 }
 
 impl State {
-    /// Returns the size that a segment needs for the pending records.
+    /// Returns the size that a segment needs for the next batch.
     pub(crate) fn needed_bytes(&self) -> u64 {
-        (self.pending.len().next_multiple_of(BLOCK) + 2 * BLOCK) as u64
+        (self.pending.next_bytes().next_multiple_of(BLOCK) + 2 * BLOCK) as u64
     }
 
-    /// Returns the free bytes beside `pending` ones. One record may exceed them.
-    fn free_bytes(&self, pending: usize, waits_max: u64) -> usize {
-        let of_batch = waits_max.saturating_sub(pending as u64);
-        let of_log = self.limit.saturating_add(1).saturating_sub(self.length + pending as u64);
+    /// Returns the free bytes, with some above the limit. One record may exceed them.
+    fn free_bytes(&self, waits_max: u64, above: u64) -> usize {
+        let pending = self.pending.bytes() as u64;
+        let of_batch = waits_max.saturating_sub(pending);
+        let of_log = self.limit.saturating_add(above + 1).saturating_sub(self.length + pending);
         of_batch.min(of_log) as usize
     }
 
@@ -589,7 +613,17 @@ impl State {
     fn room(&self, waits_max: u64) -> usize {
         // If no record is accepted, none has to wait.
         let is_open = !self.closing && self.refused().is_none();
-        if is_open { self.free_bytes(self.pending.len(), waits_max) } else { usize::MAX }
+        if is_open { self.free_bytes(waits_max, 0) } else { usize::MAX }
+    }
+
+    /// Checks that a record may be appended.
+    fn check_open(&self, is_vital: bool) -> Result<(), StorageError> {
+        let refused = if is_vital { self.broken() } else { self.refused() };
+        match refused {
+            Some(because) => Err(StorageError::WritesRefused { because }),
+            None if self.closing => Err(StorageError::Closed),
+            None => Ok(()),
+        }
     }
 
     fn refused(&self) -> Option<Arc<StorageError>> {

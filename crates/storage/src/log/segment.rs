@@ -129,20 +129,36 @@ pub(crate) fn decode_header(block: &Bytes) -> HeaderRead {
     read().unwrap_or(HeaderRead::Unreadable)
 }
 
-/// Completes a batch in place: `batch` has [`BATCH_HEADER`] unused bytes and then the payload.
-pub(crate) fn seal_batch(batch: &mut Vec<u8>, header: &SegmentHeader, first_record: u64, records: u32) {
+/// Starts the header of a batch: `batch` has [`BATCH_HEADER`] unused bytes and then the payload.
+/// Returns the checksum so far, to which the payload is added.
+pub(crate) fn start_batch(batch: &mut [u8], header: &SegmentHeader, first_record: u64, records: u32) -> u32 {
     let payload = u32::try_from(batch.len() - BATCH_HEADER).expect("a batch fits a segment");
     batch[0..4].copy_from_slice(&BATCH_MAGIC.to_le_bytes());
     batch[4..8].copy_from_slice(&payload.to_le_bytes());
     batch[8..16].copy_from_slice(&header.segment.to_le_bytes());
     batch[16..24].copy_from_slice(&first_record.to_le_bytes());
     batch[24..28].copy_from_slice(&records.to_le_bytes());
-    lanes::count_copied(batch.len());
-    let crc = batch_crc(header.salt, &batch[..28], &batch[BATCH_HEADER..]);
+    crc32c::crc32c_append(header.salt, &batch[..28])
+}
+
+/// Returns the payload of a batch that was started.
+pub(crate) fn payload_of(batch: &[u8]) -> &[u8] {
+    &batch[BATCH_HEADER..]
+}
+
+/// Completes a batch with the checksum that includes the payload.
+pub(crate) fn complete_batch(batch: &mut Vec<u8>, header: &SegmentHeader, crc: u32) {
     batch[28..32].copy_from_slice(&crc.to_le_bytes());
     let head = crc32c::crc32c_append(header.salt, &batch[..HEAD]);
     batch[32..36].copy_from_slice(&head.to_le_bytes());
     batch.resize(batch.len().next_multiple_of(BLOCK), 0);
+}
+
+/// Completes a small batch in place, see [`start_batch`].
+pub(crate) fn seal_batch(batch: &mut Vec<u8>, header: &SegmentHeader, first_record: u64, records: u32) {
+    let crc = start_batch(batch, header, first_record, records);
+    let crc = crc32c::crc32c_append(crc, payload_of(batch));
+    complete_batch(batch, header, crc);
 }
 
 fn batch_crc(salt: u32, head: &[u8], payload: &[u8]) -> u32 {

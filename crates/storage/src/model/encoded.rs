@@ -132,13 +132,9 @@ pub(crate) fn put_mutation_head(out: &mut Vec<u8>, mutation: &Mutation) {
 
 pub(crate) fn put_change(out: &mut Vec<u8>, change: &Change) {
     match change {
-        Change::Row(row) => {
-            out.push(CHANGE_ROW);
-            put_bytes(out, row.as_bytes());
-        }
-        Change::Static(row) => {
-            out.push(CHANGE_STATIC);
-            put_bytes(out, row.as_bytes());
+        Change::Row(row) | Change::Static(row) => {
+            put_row_head(out, change, row);
+            out.extend_from_slice(row.as_bytes());
         }
         Change::DeletePartition(deletion) => {
             out.push(CHANGE_DELETE_PARTITION);
@@ -151,6 +147,12 @@ pub(crate) fn put_change(out: &mut Vec<u8>, change: &Change) {
             put_deletion(out, deletion);
         }
     }
+}
+
+/// Appends what comes before the bytes of the row that a change has.
+pub(crate) fn put_row_head(out: &mut Vec<u8>, change: &Change, row: &Row) {
+    out.push(if matches!(change, Change::Static(_)) { CHANGE_STATIC } else { CHANGE_ROW });
+    put_varint(out, row.as_bytes().len() as u64);
 }
 
 #[cfg(test)]

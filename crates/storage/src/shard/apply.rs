@@ -16,10 +16,12 @@ use std::rc::Rc;
 
 use crate::env::Work;
 use crate::error::StorageError;
+use crate::log::pending::Record;
 use crate::log::turns::Turn;
 use crate::model::codec::put_varint;
-use crate::model::encoded::{put_change, put_mutation_head};
+use crate::model::encoded::{put_change, put_mutation_head, put_row_head};
 use crate::model::partition::{Growth, Partition};
+use crate::model::row::Row;
 use crate::model::{Change, Mutation};
 use crate::shard::commit::Commit;
 use crate::shard::{Shard, WriteKind};
@@ -39,6 +41,30 @@ const ROUNDS_MAX: usize = 16;
 
 /// Mutations that are applied without a yield.
 const MUTATIONS_AT_ONCE: usize = 16;
+
+/// Bytes of rows that are encoded without a yield.
+const BYTES_AT_ONCE: usize = 256 << 10;
+
+/// Returns true if mutations can be encoded and applied without a yield.
+fn is_small(mutations: &[Mutation]) -> bool {
+    let changes = || mutations.iter().flat_map(|mutation| &mutation.changes);
+    mutations.len() <= MUTATIONS_AT_ONCE
+        && changes().take(CHANGES_AT_ONCE + 1).count() <= CHANGES_AT_ONCE
+        && changes().filter_map(row_of).map(Row::bytes).sum::<usize>() <= BYTES_AT_ONCE
+}
+
+/// Returns the row that a change writes.
+fn row_of(change: &Change) -> Option<&Row> {
+    match change {
+        Change::Row(row) | Change::Static(row) => Some(row),
+        Change::DeletePartition(_) | Change::DeleteRange { .. } => None,
+    }
+}
+
+/// Returns the row of a change that is encoded with yields.
+fn long_row(change: &Change) -> Option<&Row> {
+    row_of(change).filter(|row| row.bytes() > BYTES_AT_ONCE / 4)
+}
 
 /// A record that is being applied. If its caller gives up, a task applies the rest. Until then,
 /// freezing a memtable leaves this record and all later ones in the log, which would grow without
@@ -126,8 +152,7 @@ impl Shard {
         mutations: Vec<Mutation>,
         kind: WriteKind,
     ) -> Result<Commit, StorageError> {
-        let changes: usize = mutations.iter().take(MUTATIONS_AT_ONCE + 1).map(|m| m.changes.len()).sum();
-        if mutations.len() <= MUTATIONS_AT_ONCE && changes <= CHANGES_AT_ONCE {
+        if is_small(&mutations) {
             return self.in_turn(|turn| self.apply_as(&mutations, kind, turn)).await;
         }
         for mutation in &mutations {
@@ -138,11 +163,11 @@ impl Shard {
                 }
             }
         }
-        let record = self.write_record(&mutations).await?;
+        let mut record = self.write_record(&mutations).await?;
         let append = |turn: Option<&Turn<'_>>| {
             // A table may have been dropped during the yields.
             self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
-            self.append((&mutations, kind), turn, |out| out.extend_from_slice(&record))
+            self.append((&mutations, kind), |log, is_vital| log.append_record(is_vital, turn, &mut record))
         };
         let record = self.in_turn(append).await?;
         // Without a log there is no replay.
@@ -154,16 +179,22 @@ impl Shard {
     }
 
     /// Encodes the record of the mutations.
-    async fn write_record(&self, mutations: &[Mutation]) -> Result<Vec<u8>, StorageError> {
+    async fn write_record(&self, mutations: &[Mutation]) -> Result<Record, StorageError> {
         let limit = self.log.as_ref().map_or(usize::MAX, |log| log.record_bytes_max());
-        let mut record = Vec::new();
-        put_varint(&mut record, mutations.len() as u64);
+        let long = mutations.iter().flat_map(|mutation| &mutation.changes).filter_map(long_row);
+        let mut record = Record::with_capacity(long.map(Row::bytes).sum::<usize>().min(limit));
+        put_varint(record.out(), mutations.len() as u64);
         for mutation in mutations {
-            put_mutation_head(&mut record, mutation);
+            put_mutation_head(record.out(), mutation);
             for changes in mutation.changes.chunks(CHANGES_AT_ONCE) {
-                changes.iter().for_each(|change| put_change(&mut record, change));
-                if record.len() > limit {
-                    return Err(StorageError::TooLarge { bytes: record.len(), limit });
+                for change in changes {
+                    match long_row(change) {
+                        Some(row) => self.put_long_row(record.out(), change, row).await,
+                        None => put_change(record.out(), change),
+                    }
+                    if record.len() > limit {
+                        return Err(StorageError::TooLarge { bytes: record.len(), limit });
+                    }
                 }
                 if let Some(yield_now) = self.env.spend(changes.len() as u32) {
                     yield_now.await;
@@ -171,6 +202,17 @@ impl Shard {
             }
         }
         Ok(record)
+    }
+
+    /// Encodes a change of a long row, with yields.
+    async fn put_long_row(&self, out: &mut Vec<u8>, change: &Change, row: &Row) {
+        put_row_head(out, change, row);
+        for piece in row.as_bytes().chunks(BYTES_AT_ONCE) {
+            out.extend_from_slice(piece);
+            if let Some(yield_now) = self.env.spend(lanes::units_of_copy(piece.len())) {
+                yield_now.await;
+            }
+        }
     }
 
     fn apply_one(&self, mutation: &Mutation, record: u64) {

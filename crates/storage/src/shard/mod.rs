@@ -116,7 +116,9 @@ impl Shard {
         for mutation in mutations {
             self.check_rows(mutation, &mutation.changes, kind)?;
         }
-        let record = self.append((mutations, kind), turn, |out| put_mutations(out, mutations))?;
+        let record = self.append((mutations, kind), |log, is_vital| {
+            log.append(is_vital, turn, |out| put_mutations(out, mutations))
+        })?;
         let state = &mut *self.state.borrow_mut();
         for mutation in mutations {
             let table = state.tables.entry(mutation.table).or_default();
@@ -193,7 +195,7 @@ impl Shard {
             true => put_one_row(out, table, token, row),
             false => put_row_of(out, table, token, key, row),
         };
-        let record = self.log.as_ref().map_or(Ok(0), |log| log.append(turn, put))?;
+        let record = self.log.as_ref().map_or(Ok(0), |log| log.append(false, turn, put))?;
         let state = &mut *self.state.borrow_mut();
         state.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
         if !state.recorded.is_empty() {
@@ -225,24 +227,27 @@ impl Shard {
         Ok(())
     }
 
-    /// Appends a record to the log and returns its number; 0 without a log. If it is refused for
-    /// lack of disk space, and frees space, it is appended nevertheless.
+    /// Has `append` append a record to the log and returns its number; 0 without a log. If it is
+    /// refused for lack of disk space, and frees space, it is appended as vital; never waits then.
     pub(crate) fn append(
         &self,
         (mutations, kind): (&[Mutation], WriteKind),
-        turn: Option<&Turn<'_>>,
-        put: impl Fn(&mut Vec<u8>),
+        mut append: impl FnMut(&Log, bool) -> Result<u64, StorageError>,
     ) -> Result<u64, StorageError> {
         if self.state.borrow().closed {
             return Err(StorageError::Closed);
         }
         let Some(log) = &self.log else { return Ok(0) };
         let deletes = |m: &Mutation| m.changes.iter().all(Change::is_deletion);
-        match log.append(turn, &put) {
+        match append(log, false) {
             Err(StorageError::WritesRefused { because })
                 if because.is_full() && (kind == WriteKind::Vital || mutations.iter().all(deletes)) =>
             {
-                log.append_vital(turn, put)
+                match append(log, true) {
+                    // Nobody would make room.
+                    Err(StorageError::Overloaded { .. }) => Err(StorageError::WritesRefused { because }),
+                    appended => appended,
+                }
             }
             appended => appended,
         }

@@ -462,3 +462,43 @@ fn random_crashes_keep_acknowledged_writes_whole() {
     }
     assert!(single || crashes > 80, "too little went on: {crashes} crashes");
 }
+
+/// A record of several disk writes is present whole after a crash, or not at all. Records around it
+/// stay acknowledged.
+#[test]
+fn long_record_survives_crashes_whole_or_not_at_all() {
+    const LONG: usize = 3 << 20;
+    let options = Options { segment_bytes: 8 << 20, record_bytes_max: 4 << 20, ..options() };
+    let put = |shard: &Rc<Shard>, number: u64, bytes: usize| {
+        let key = Bytes::from(number.to_be_bytes().to_vec());
+        let mut row = RowBuilder::new(&key, &[], 1);
+        row.push(CellRef::live(0, 1, &vec![number as u8; bytes]));
+        let changes = vec![Change::Row(row.finish())];
+        let mutations = vec![Mutation { table: TableId(1), token: number as i64, key, changes }];
+        let shard = shard.clone();
+        async move { shard.apply_yielding(mutations).await?.await }
+    };
+    let mut survived = [0; 2];
+    for seed in 0..60 {
+        let sim = Arc::new(Sim::new(seed));
+        let shard = open(&sim, &options).expect("opens");
+        block_on(put(&shard, 1, 10)).expect("durable");
+        sim.disk.crash_at(sim.disk.steps() + 1 + seed);
+        let acknowledged = run(&sim, put(&shard, 2, LONG)).is_some_and(|result| result.is_ok());
+        drop(shard);
+        drop_tasks();
+        sim.disk.crash();
+        let shard = open(&sim, &options).expect("opens again");
+        let read = |number: u64| {
+            let key = number.to_be_bytes();
+            block_on(shard.read_partition(TableId(1), number as i64, &key, 0).wait()).expect("reads")
+        };
+        assert!(read(1).is_some(), "seed {seed}");
+        let long = read(2);
+        assert!(long.is_some() || !acknowledged, "seed {seed}");
+        survived[usize::from(long.is_some())] += 1;
+        block_on(shard.shutdown()).expect("closed");
+        drop_tasks();
+    }
+    assert!(survived.iter().all(|count| *count > 3), "lost and found: {survived:?}");
+}
