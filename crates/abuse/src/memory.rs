@@ -15,10 +15,6 @@ pub(crate) const RESIDENT_MAX: u64 = (1 << 30) + (256 << 20);
 /// Largest resident memory beside several attacks on memory at once, bytes: 1.3 times the
 /// configured memory.
 pub(crate) const TOGETHER_MAX: u64 = (13 << 30) / 10;
-/// Attacks that exceed their bound, each with a higher bound, bytes. The tests check the higher
-/// bound, so that memory does not grow further. A measurement checks the regular bound.
-/// `docs/benchmarks.md` has the results, `docs/decisions/0009-freed-memory.md` the reasons.
-pub(crate) const MISSED: [(&str, u64); 1] = [("all-memory", 3 << 29)];
 /// Resident memory at which the server is killed to keep the machine usable, bytes.
 const KILL: u64 = 4 << 30;
 

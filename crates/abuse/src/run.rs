@@ -257,8 +257,8 @@ fn timed(mut entry: Entry, failures: Vec<String>, timing: Timing, cores: usize) 
 }
 
 /// Returns an entry without times.
-fn entry(attack: &Attack, outcome: &Outcome, accepts_misses: bool, unguarded: bool) -> Entry {
-    let bounds = Bounds { poll_units: POLL_UNITS_MAX, accepts_misses, unguarded };
+fn entry(attack: &Attack, outcome: &Outcome, accepts_late: bool, unguarded: bool) -> Entry {
+    let bounds = Bounds { poll_units: POLL_UNITS_MAX, accepts_late, unguarded };
     Entry {
         name: attack.name.to_owned(),
         listener: attack.listener.name().to_owned(),

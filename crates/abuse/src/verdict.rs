@@ -3,7 +3,7 @@
 
 use crate::answers::{Answers, SILENCE};
 use crate::attack::{Attack, Listener};
-use crate::memory::{MISSED, RESIDENT_MAX, TOGETHER_MAX};
+use crate::memory::{RESIDENT_MAX, TOGETHER_MAX};
 use crate::results::Timing;
 
 /// Largest p99 of another level beside an attack, as a multiple of its p99 alone.
@@ -68,22 +68,10 @@ pub(crate) struct Outcome {
 pub(crate) struct Bounds {
     /// Largest [`Outcome::poll_units`].
     pub(crate) poll_units: f64,
-    /// True to accept the higher bounds of [`MISSED`] for the attacks there, and late effects.
-    pub(crate) accepts_misses: bool,
+    /// True to accept late effects.
+    pub(crate) accepts_late: bool,
     /// True if the server has no guardrails.
     pub(crate) unguarded: bool,
-}
-
-impl Bounds {
-    /// Returns the largest resident memory beside an attack, bytes.
-    fn resident(self, attack: &Attack) -> u64 {
-        let missed = MISSED.iter().find(|(name, _)| self.accepts_misses && *name == attack.name);
-        match (missed, attack.listener) {
-            (Some((_, bytes)), _) => *bytes,
-            (None, Listener::All) => TOGETHER_MAX,
-            (None, _) => RESIDENT_MAX,
-        }
-    }
 }
 
 /// Returns the reasons why the server failed. Empty: it withstood the attack.
@@ -91,14 +79,14 @@ pub(crate) fn without_clock(attack: &Attack, outcome: &Outcome, bounds: Bounds) 
     let mut reasons = Vec::new();
     reasons.extend(outcome.died.iter().map(|how| format!("the server died: {how}")));
     reasons.extend(outcome.panicked.iter().map(|line| format!("the server panicked: {line}")));
-    let resident_max = bounds.resident(attack);
+    let resident_max = if attack.listener == Listener::All { TOGETHER_MAX } else { RESIDENT_MAX };
     if outcome.resident > resident_max {
         let mib = |bytes: u64| bytes >> 20;
         reasons.push(format!("{} MiB resident, at most {}", mib(outcome.resident), mib(resident_max)));
     }
     let is_late = |label: &str| {
         CLOCKED_ANSWERS.iter().any(|late| label.ends_with(late))
-            || bounds.accepts_misses && label.ends_with(LATE)
+            || bounds.accepts_late && label.ends_with(LATE)
     };
     let unexpected = |label: &&str| {
         let unguarded = bounds.unguarded && UNGUARDED_ANSWERS.contains(label);
@@ -178,18 +166,7 @@ mod tests {
         without_clock(find("cql-unknown-ids").expect("in the table"), &outcome, BOUNDS)
     }
 
-    const BOUNDS: Bounds = Bounds { poll_units: 100.0, accepts_misses: false, unguarded: false };
-
-    #[test]
-    fn known_misses_have_their_own_bounds() {
-        let tests = Bounds { accepts_misses: true, ..BOUNDS };
-        for (name, bytes) in MISSED {
-            let attack = find(name).expect("in the table");
-            assert!(tests.resident(attack) == bytes && BOUNDS.resident(attack) < bytes, "{name}");
-        }
-        let other = find("cql-unknown-ids").expect("in the table");
-        assert_eq!(tests.resident(other), RESIDENT_MAX);
-    }
+    const BOUNDS: Bounds = Bounds { poll_units: 100.0, accepts_late: false, unguarded: false };
 
     #[test]
     fn accepted_answers_of_a_living_server_pass() {
@@ -225,8 +202,7 @@ mod tests {
         let attack = find("cql-unknown-ids").expect("in the table");
         let mut outcome = Outcome::default();
         outcome.answers.add(Answer::new("ended late"));
-        let reasons =
-            |accepts_misses| without_clock(attack, &outcome, Bounds { accepts_misses, ..BOUNDS }).len();
+        let reasons = |accepts_late| without_clock(attack, &outcome, Bounds { accepts_late, ..BOUNDS }).len();
         assert_eq!((reasons(false), reasons(true)), (1, 0));
     }
 
