@@ -112,7 +112,10 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
         logger.log(Level::Warn, &low, &[]);
     }
     let to_log = logger.clone();
-    config.reporter = Reporter::new(move |report| to_log.log(Level::Warn, &report.to_string(), &[]));
+    config.reporter = Reporter::new(move |report| {
+        let level = if report.is_normal() { Level::Info } else { Level::Warn };
+        to_log.log(level, &report.to_string(), &[]);
+    });
     config.self_check = true;
     let memory_bytes = settings.memory_bytes.unwrap_or_else(machine::memory_bytes);
     let found = format!("{config}, {} MiB of memory", memory_bytes >> 20);

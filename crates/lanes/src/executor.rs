@@ -31,9 +31,8 @@ use crate::{Group, Report, sys, units};
 
 /// Length above which a fast-lane task poll is a stall, ns.
 const STALL_NS: u64 = 200_000;
-/// Interval between two reports of stalls, ns, unless one is twice as long as the last reported. All
-/// stalls are counted.
-const STALL_REPORT_EVERY_NS: u64 = 1_000_000_000;
+/// Interval between two reports of stalls, ns. All stalls are counted.
+const STALL_REPORT_EVERY_NS: u64 = 60_000_000_000;
 /// Interval between two reports of a starved heavy lane, ns.
 const STARVED_REPORT_EVERY_NS: u64 = 10_000_000_000;
 /// Length below which a slice is charged by the monotonic clock, ns. The next reading of the CPU
@@ -60,9 +59,10 @@ pub(crate) struct Core {
     in_iteration: Cell<bool>,
     /// Reading of this thread's CPU clock up to which all CPU is charged, ns.
     charged_cpu_ns: Cell<u64>,
-    /// Earliest time of the next report of a stall, ns, and the length of the last one.
+    /// Earliest time of the next report of stalls, ns.
     stall_next_report_ns: Cell<u64>,
-    stall_reported_ns: Cell<u64>,
+    /// Stalls since the last report, with the length (ns) and the group of the longest.
+    stalled: Cell<(u64, u64, u32)>,
     starved_next_report_ns: Cell<u64>,
 }
 
@@ -111,7 +111,7 @@ impl Core {
             in_iteration: Cell::new(false),
             charged_cpu_ns: Cell::new(sys::thread_cpu_ns()),
             stall_next_report_ns: Cell::new(0),
-            stall_reported_ns: Cell::new(0),
+            stalled: Cell::default(),
             starved_next_report_ns: Cell::new(0),
         }
     }
@@ -433,7 +433,7 @@ impl Core {
             }
             let poll_ns = after_ns.saturating_sub(now_ns);
             if poll_ns > STALL_NS {
-                self.maybe_stalled(slot, spawned_at, poll_ns, now_ns - began_ns, after_ns);
+                self.maybe_stalled(slot, poll_ns, now_ns - began_ns, after_ns);
             }
             now_ns = after_ns;
             clock_read(now_ns);
@@ -489,14 +489,7 @@ impl Core {
     /// Counts and reports a task poll that was long by the wall clock, unless the thread was merely
     /// off its CPU.
     #[cold]
-    fn maybe_stalled(
-        &self,
-        slot: usize,
-        spawned_at: &'static std::panic::Location<'static>,
-        poll_ns: u64,
-        before_ns: u64,
-        now_ns: u64,
-    ) {
+    fn maybe_stalled(&self, slot: usize, poll_ns: u64, before_ns: u64, now_ns: u64) {
         let slice_cpu_ns = sys::thread_cpu_ns().saturating_sub(self.charged_cpu_ns.get());
         if slice_cpu_ns.saturating_sub(before_ns) < STALL_NS {
             return;
@@ -508,16 +501,19 @@ impl Core {
             count(&groups.local(slot).counters().stalls, 1);
         }
         drop(groups);
-        if now_ns < self.stall_next_report_ns.get() && poll_ns < 2 * self.stall_reported_ns.get() {
+        let (times, longest, group) = self.stalled.get();
+        let (longest, group) = if poll_ns > longest { (poll_ns, id) } else { (longest, group) };
+        self.stalled.set((times + 1, longest, group));
+        if now_ns < self.stall_next_report_ns.get() {
             return;
         }
         self.stall_next_report_ns.set(now_ns + STALL_REPORT_EVERY_NS);
-        self.stall_reported_ns.set(poll_ns);
-        self.lanes.report(&Report::Stall {
+        self.stalled.take();
+        self.lanes.report(&Report::Stalls {
             core: self.shared.index,
-            group: self.lanes.group_name(Group(id)),
-            spawned_at,
-            poll_us: poll_ns / 1000,
+            times: times + 1,
+            longest_us: longest / 1000,
+            group: self.lanes.group_name(Group(group)),
         });
     }
 

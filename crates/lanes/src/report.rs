@@ -12,17 +12,17 @@ use crate::WakeUp;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Report {
-    /// A fast-lane task poll blocked its core for long. At most one report a second and core, apart
-    /// from polls twice as long as the last reported; [`crate::Lanes::stalls`] counts all.
-    Stall {
+    /// Fast-lane task polls blocked their core for more than 200 µs each. At most one report a
+    /// minute and core; [`crate::Lanes::stalls`] counts all.
+    Stalls {
         /// The core.
         core: usize,
-        /// Name of the group whose task it was.
+        /// Stalls since the last report.
+        times: u64,
+        /// Length of the longest of them, µs.
+        longest_us: u64,
+        /// Name of the group whose task that was.
         group: String,
-        /// Where in the source that task was spawned.
-        spawned_at: &'static Location<'static>,
-        /// Length of the task poll, µs.
-        poll_us: u64,
     },
     /// A fast-lane task poll spent more work units than [`crate::UNITS_MAX`]. Reported each time
     /// that the maximum of its core rises.
@@ -73,13 +73,21 @@ pub enum Report {
     },
 }
 
+impl Report {
+    /// Returns true if the operator has nothing to do.
+    #[must_use]
+    pub fn is_normal(&self) -> bool {
+        matches!(self, Report::Stalls { .. })
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Report::Stall { core, group, spawned_at, poll_us } => write!(
+            Report::Stalls { core, times, longest_us, group } => write!(
                 f,
-                "stall: {poll_us} us on the fast lane of core {core} by the task of group {group} spawned at \
-                 {spawned_at}"
+                "stalls: {times} times since the last such line the fast lane of core {core} worked for more than \
+                 200 us without a turn for others; the longest took {longest_us} us, for group {group}"
             ),
             Report::LongPoll { core, group, spawned_at, units } => write!(
                 f,

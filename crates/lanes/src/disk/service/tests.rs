@@ -37,7 +37,7 @@ fn threads_serve_rejected_requests_with_one_report() {
     lanes.shutdown();
     let mut reports = reports.lock().unwrap();
     // A busy machine may report stalls.
-    reports.retain(|report| !matches!(report, Report::Stall { .. }));
+    reports.retain(|report| !matches!(report, Report::Stalls { .. }));
     assert!(matches!(reports[..], [Report::RingRefused { core: 0, .. }]), "{reports:?}");
 }
 
