@@ -34,6 +34,7 @@ pub(crate) mod state {
     pub(crate) const READ_ONLY: &str = "25006";
     pub(crate) const FAILED_TRANSACTION: &str = "25P02";
     pub(crate) const NO_STATEMENT: &str = "26000";
+    pub(crate) const NO_DATABASE: &str = "3D000";
     pub(crate) const PASSWORD: &str = "28P01";
     pub(crate) const NO_PORTAL: &str = "34000";
     pub(crate) const SYNTAX: &str = "42601";

@@ -40,7 +40,10 @@ pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slo
                     live.bell.notify();
                 }
             });
-            Session::new(sql.clone(), here, client, live, account).run(&mut connection, seen.number).await
+            match Session::new(sql.clone(), here, client, live, account) {
+                Ok(session) => session.run(&mut connection, seen.number).await,
+                Err(failure) => End::Failed(failure),
+            }
         }
         Err(end) => end,
     };

@@ -19,6 +19,7 @@ use pgwire::messages::extendedquery::{BindComplete, CloseComplete, Describe, Exe
 use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
 use workload::Effective;
 
+use crate::catalog::CATALOG;
 use crate::engine::plan::Planned;
 use crate::engine::table::ScanOptions;
 use crate::engine::tasks::HeavyDrop;
@@ -73,14 +74,21 @@ pub(crate) struct Session {
     account: Arc<Account>,
 }
 
+/// Name of the database that tools connect to if they are not told another.
+const MAINTENANCE: &str = "postgres";
+
 impl Session {
+    /// Begins the session of a client that has logged in.
+    ///
+    /// # Errors
+    /// There is no database of the name that it gave, or its role must not know.
     pub(crate) fn new(
         sql: Sql,
         here: Rc<Here>,
         client: Client,
         live: Rc<Live>,
         account: Arc<Account>,
-    ) -> Session {
+    ) -> Result<Session, Failure> {
         let mut settings = Settings::default();
         let database = client.parameters.get("database");
         for (name, value) in &client.parameters {
@@ -91,14 +99,20 @@ impl Session {
             }
         }
         let viewer = here.access.viewer(&client.login);
-        // A database named like a keyspace becomes the keyspace of unqualified names.
-        if let Some(keyspace) =
-            database.filter(|name| viewer.sees(About::Keyspace(name)) && here.tables().has_keyspace(name))
-        {
-            let _ = settings.set("search_path", Some(keyspace));
+        let is_seen = |name: &str| viewer.sees(About::Keyspace(name)) && here.tables().has_keyspace(name);
+        match database {
+            // A database named like a keyspace becomes the keyspace of unqualified names.
+            Some(keyspace) if is_seen(keyspace) => _ = settings.set("search_path", Some(keyspace)),
+            // Clients that are given no database name the user's.
+            Some(name) if name != CATALOG && name != MAINTENANCE && **name != **client.login.role() => {
+                let text = format!("database \"{name}\" does not exist");
+                let hint = format!("Connect to \"{CATALOG}\", or to a keyspace.");
+                return Err(Failure::new(state::NO_DATABASE, text).with_hint(&hint));
+            }
+            _ => {}
         }
         live.seen.logged_in(client.login.clone(), account.clone(), &settings);
-        Session {
+        Ok(Session {
             sql,
             here,
             login: client.login,
@@ -111,7 +125,7 @@ impl Session {
             permits: Permits::default(),
             starting: Starting::default(),
             account,
-        }
+        })
     }
 
     /// Serves the client until one side ends the session. Returns the reason.

@@ -120,19 +120,33 @@ fn hidden_table_is_reported_as_missing() {
 }
 
 #[test]
-fn hidden_keyspace_is_ignored_as_database() {
+fn hidden_keyspace_is_no_database() {
     let listener = filled();
     listener.client(async {
         let _admin = sessions(&listener).await;
         let path = async |(user, password): (&str, &str), database: &str| {
             let mut config = tokio_postgres::Config::new();
             config.host("127.0.0.1").port(listener.at.port()).user(user).password(password).dbname(database);
-            let (client, connection) = config.connect(NoTls).await.expect("a session");
-            tokio::spawn(connection);
-            rows(&client, "SHOW search_path").await
+            match config.connect(NoTls).await {
+                Ok((client, connection)) => {
+                    tokio::spawn(connection);
+                    Ok(rows(&client, "SHOW search_path").await)
+                }
+                Err(error) => {
+                    let error = error.as_db_error().expect("of the server");
+                    Err((error.code().code().to_owned(), error.message().replace(database, "x")))
+                }
+            }
         };
-        assert_eq!(path(ANN, "tenant").await, path(ANN, "nowhere").await);
-        assert_ne!(path(ADMIN, "tenant").await, path(ADMIN, "nowhere").await);
-        assert_ne!(path(ANN, "shop").await, path(ANN, "nowhere").await);
+        let unknown = Err(("3D000".to_owned(), "database \"x\" does not exist".to_owned()));
+        for (role, database) in [(ANN, "tenant"), (ANN, "nowhere"), (ADMIN, "nowhere"), (ANN, "admin")] {
+            assert_eq!(path(role, database).await, unknown, "{database}");
+        }
+        let default = path(ANN, "fairlane").await.expect("a session");
+        for database in ["postgres", "ann"] {
+            assert_eq!(path(ANN, database).await.as_ref(), Ok(&default), "{database}");
+        }
+        assert_ne!(path(ADMIN, "tenant").await, Ok(default.clone()));
+        assert_ne!(path(ANN, "shop").await, Ok(default));
     });
 }
