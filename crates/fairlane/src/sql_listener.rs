@@ -1,6 +1,7 @@
 //! The SQL listener: its configuration from the settings, and its start and stop on all cores.
 //! `sql_absent.rs` stands in its place where the program is built without the feature `sql`.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use access::AuditLog;
 use frontdoor::{Accounts, Limits, Tls};
 use lanes::{Group, Lanes};
 use server::logging::{Level, Logger};
-use sql::Sql;
 pub(crate) use sql::SqlConfig;
+use sql::{LogEvent, SlowStatement, Sql};
 
 use crate::cores::{access, engine};
 use crate::listeners::SQL_FLAGS;
@@ -38,6 +39,7 @@ pub(crate) fn config(
         decimal_scale: settings.sql_decimals,
         connections: settings.limits(settings.sql_connections_max),
         idle_timeout: settings.sql_idle_timeout,
+        slow_statement: settings.slow_statement,
         ..SqlConfig::default()
     }))
 }
@@ -45,6 +47,20 @@ pub(crate) fn config(
 /// Returns the limits of its connections.
 pub(crate) fn limits(config: &mut SqlConfig) -> &mut Limits {
     &mut config.connections
+}
+
+fn log_slow(logger: &Logger, slow: &SlowStatement<'_>) {
+    let fields: [(&str, &dyn Display); 8] = [
+        ("ms", &slow.ms),
+        ("queue_ms", &slow.queue_ms),
+        ("rows_read", &slow.rows_read),
+        ("bytes_read", &slow.bytes_read),
+        ("level", &slow.level),
+        ("role", &slow.role),
+        ("client", &slow.client),
+        ("statement", &slow.text),
+    ];
+    logger.log(Level::Warn, "slow SQL statement", &fields);
 }
 
 /// The open listener.
@@ -60,7 +76,11 @@ impl SqlListener {
     /// # Errors
     /// One sentence with the remedy. Nothing is open then.
     pub(crate) fn open(lanes: &Lanes, config: SqlConfig, logger: Logger) -> Result<SqlListener, String> {
-        let sql = Sql::new(config, move |text| logger.log(Level::Warn, text, &[]));
+        let log = move |event: LogEvent<'_>| match event {
+            LogEvent::Warning(text) => logger.log(Level::Warn, text, &[]),
+            LogEvent::Slow(slow) => log_slow(&logger, slow),
+        };
+        let sql = Sql::new(config, log);
         for core in 0..lanes.cores() {
             let sql = sql.clone();
             lanes.block_on(core, Group::CONTROL, move || async move { sql.join(engine(), access()) });

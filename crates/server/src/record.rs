@@ -3,23 +3,32 @@
 
 use std::fmt::{self, Display};
 use std::rc::Rc;
+use std::sync::Arc;
 
+use engine::Target;
 use wire::{Envelope, Request};
 
 use crate::logging::Level;
 use crate::request::{CqlRequest, Times, own_body};
 use crate::session::Session;
-use crate::statement::{INLINE_TEXT_BYTES, Kind, Statement};
+use crate::statement::{INLINE_TEXT_BYTES, Kind, Statement, Work};
 
 /// Maximum length of a statement's text in the log, bytes.
 const TEXT_BYTES_MAX: usize = 1000;
 
 /// Counts a statement, and logs it if it was slow.
 pub(crate) fn record(session: &Session, request: CqlRequest, ended_ns: u64) {
-    if let Some(service_ns) = count(session, &request, ended_ns) {
-        log_slow_statement(session, service_ns, request.statement.as_deref());
+    if let Some(slow) = count(session, &request, ended_ns) {
+        log_slow_statement(session, &slow, request.statement.as_deref());
     }
     keep_until_sent(session, request);
+}
+
+/// A statement over the threshold.
+struct Slow {
+    service_ns: u64,
+    queue_ns: u64,
+    level: Arc<str>,
 }
 
 /// Counts a request as in flight until its answer was passed to the socket, for a level with a
@@ -33,40 +42,40 @@ fn keep_until_sent(session: &Session, request: CqlRequest) {
 
 /// Counts a statement answered at once. Finds its text only if it was slow.
 pub(crate) fn record_envelope(session: &Session, request: CqlRequest, envelope: &Envelope, ended_ns: u64) {
-    if let Some(service_ns) = count(session, &request, ended_ns) {
-        log_slow_envelope(session, service_ns, envelope);
+    if let Some(slow) = count(session, &request, ended_ns) {
+        log_slow_envelope(session, &slow, envelope);
     }
     keep_until_sent(session, request);
 }
 
 #[cold]
-fn log_slow_envelope(session: &Session, service_ns: u64, envelope: &Envelope) {
+fn log_slow_envelope(session: &Session, slow: &Slow, envelope: &Envelope) {
     if own_body(envelope).is_some()
         && let Ok((text, _)) = envelope.checked_query()
     {
-        return log_slow(session, service_ns, &format!("a statement of {} bytes", text.len()));
+        return log_slow(session, slow, &format!("a statement of {} bytes", text.len()));
     }
     let plans = &session.core.plans;
     let statement = match envelope.request() {
         Ok(Request::Execute(execute)) => match plans.prepared(execute.id) {
-            None => return log_slow(session, service_ns, &"a prepared statement that is no longer cached"),
+            None => return log_slow(session, slow, &"a prepared statement that is no longer cached"),
             found => found,
         },
         Ok(Request::Query(query)) => {
             let of_session = || session.keyspace.borrow().clone();
             let keyspace = query.params.keyspace.map(Rc::from).or_else(of_session);
             match plans.text(keyspace.as_deref(), query.text) {
-                None => return log_slow(session, service_ns, &UncachedText(query.text)),
+                None => return log_slow(session, slow, &UncachedText(query.text)),
                 found => found,
             }
         }
         _ => None,
     };
-    log_slow_statement(session, service_ns, statement.as_deref());
+    log_slow_statement(session, slow, statement.as_deref());
 }
 
-/// Counts a statement. Returns its service time, ns, if it was slow.
-fn count(session: &Session, request: &CqlRequest, ended_ns: u64) -> Option<u64> {
+/// Counts a statement. Returns its times if it was slow.
+fn count(session: &Session, request: &CqlRequest, ended_ns: u64) -> Option<Slow> {
     let Times { arrived_ns, began_ns } = request.times;
     let service_ns = ended_ns.saturating_sub(began_ns);
     let queue_ns = began_ns.saturating_sub(arrived_ns);
@@ -81,24 +90,41 @@ fn count(session: &Session, request: &CqlRequest, ended_ns: u64) -> Option<u64> 
         latencies.record(service_ns);
     }
     let threshold = session.core.shared.config.slow_statement?;
-    (u128::from(service_ns) >= threshold.as_nanos()).then_some(service_ns)
+    let level = || request.effective.level.name().clone();
+    (u128::from(service_ns) >= threshold.as_nanos()).then(|| Slow { service_ns, queue_ns, level: level() })
 }
 
-fn log_slow_statement(session: &Session, service_ns: u64, statement: Option<&Statement>) {
+fn log_slow_statement(session: &Session, slow: &Slow, statement: Option<&Statement>) {
     match statement {
-        Some(statement) => log_slow(session, service_ns, &cql::Masked(&statement.tree)),
-        None => log_slow(session, service_ns, &"BATCH"),
+        Some(statement) if reads_schema(statement) => {}
+        Some(statement) => log_slow(session, slow, &cql::Masked(&statement.tree)),
+        None => log_slow(session, slow, &"BATCH"),
+    }
+}
+
+/// Returns true for reads of the schema, as drivers send them when they connect.
+fn reads_schema(statement: &Statement) -> bool {
+    let of_schema = |target: &Target| matches!(&*target.keyspace, "system_schema" | "system_virtual_schema");
+    match &statement.work {
+        Work::Engine(plan) => !plan.targets().is_empty() && plan.targets().iter().all(of_schema),
+        _ => false,
     }
 }
 
 #[cold]
-fn log_slow(session: &Session, service_ns: u64, statement: &dyn Display) {
+fn log_slow(session: &Session, slow: &Slow, statement: &dyn Display) {
     crate::counters::add(&session.core.counters.slow, 1);
     let text = access::beginning(statement, TEXT_BYTES_MAX);
     let role = session.login().map_or_else(String::new, |login| login.role().to_string());
-    let ms = service_ns / 1_000_000;
-    let fields: [(&str, &dyn Display); 4] =
-        [("ms", &ms), ("role", &role), ("client", &session.peer), ("statement", &text)];
+    let (ms, queue_ms) = (slow.service_ns / 1_000_000, slow.queue_ns / 1_000_000);
+    let fields: [(&str, &dyn Display); 6] = [
+        ("ms", &ms),
+        ("queue_ms", &queue_ms),
+        ("level", &slow.level),
+        ("role", &role),
+        ("client", &session.peer),
+        ("statement", &text),
+    ];
     session.core.shared.logger.log(Level::Warn, "slow statement", &fields);
 }
 

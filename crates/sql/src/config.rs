@@ -46,6 +46,8 @@ pub struct SqlConfig {
     pub startup_timeout: Duration,
     /// Delay of the answer to a wrong password.
     pub auth_failure_delay: Duration,
+    /// Time of work from which on a statement is slow, and passed to the log. `None`: none is.
+    pub slow_statement: Option<Duration>,
     /// Audit log of logins and of reads of audited keyspaces. `None` disables it.
     pub audit: Option<Arc<AuditLog>>,
     /// Scale with which a CQL `decimal` is read, 0 to [`engine::scan::arrow::SCALE_MAX`]. The
@@ -54,6 +56,36 @@ pub struct SqlConfig {
     /// Approximate number of rows of a batch: a few thousand, so that an operator takes about a
     /// millisecond for it.
     pub batch_rows: usize,
+}
+
+/// Something for the log of the server.
+#[derive(Debug)]
+pub enum LogEvent<'a> {
+    /// A condition that needs attention, in a sentence.
+    Warning(&'a str),
+    /// A slow statement.
+    Slow(&'a SlowStatement<'a>),
+}
+
+/// A statement that took long.
+#[derive(Debug)]
+pub struct SlowStatement<'a> {
+    /// Time of planning and execution, ms.
+    pub ms: u128,
+    /// Time for which it waited to be admitted, ms.
+    pub queue_ms: u64,
+    /// Rows and bytes that it read from tables.
+    pub rows_read: u64,
+    /// See [`SlowStatement::rows_read`].
+    pub bytes_read: u64,
+    /// Its level, at the end.
+    pub level: &'a str,
+    /// Its role.
+    pub role: &'a str,
+    /// The client's address.
+    pub client: SocketAddr,
+    /// Its text, with `?` for literals; not the whole if it is long.
+    pub text: &'a str,
 }
 
 impl Default for SqlConfig {
@@ -75,6 +107,7 @@ impl Default for SqlConfig {
             statement_time_max: Duration::from_secs(24 * 3600),
             startup_timeout: Duration::from_secs(10),
             auth_failure_delay: Duration::from_millis(200),
+            slow_statement: Some(Duration::from_millis(500)),
             audit: None,
             decimal_scale: SCALE_DEFAULT,
             batch_rows: 8192,

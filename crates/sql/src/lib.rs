@@ -22,6 +22,6 @@ mod failure;
 mod postgres;
 
 pub use ::engine::scan::arrow::SCALE_MAX;
-pub use config::SqlConfig;
+pub use config::{LogEvent, SlowStatement, SqlConfig};
 pub use postgres::listener::StartError;
 pub use postgres::server::Sql;

@@ -18,6 +18,8 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
+use crate::engine::size_pretty;
+
 /// A function that returns the same value for all arguments.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Constant {
@@ -47,6 +49,11 @@ impl ScalarUDFImpl for Constant {
 /// Returns a function without arguments that returns `text`.
 pub(crate) fn text(name: &str, text: String) -> ScalarUDF {
     constant(name, Signature::nullary(Volatility::Stable), ScalarValue::Utf8(Some(text)))
+}
+
+/// Returns a function without arguments whose value is a number.
+pub(crate) fn number(name: &str, number: i32) -> ScalarUDF {
+    constant(name, Signature::nullary(Volatility::Stable), ScalarValue::Int32(Some(number)))
 }
 
 fn constant(name: &str, signature: Signature, value: ScalarValue) -> ScalarUDF {
@@ -282,7 +289,6 @@ pub(crate) fn register(context: &SessionContext) {
         ("pg_database_size", &no_number),
         ("pg_table_size", &no_number),
         ("pg_indexes_size", &no_number),
-        ("pg_size_pretty", &no_text),
         ("pg_tablespace_location", &no_text),
         ("pg_function_is_visible", &truth),
         ("pg_type_is_visible", &truth),
@@ -303,6 +309,7 @@ pub(crate) fn register(context: &SessionContext) {
     for function in [
         ScalarUDF::new_from_impl(SetConfig(Signature::any(3, Volatility::Stable))),
         ScalarUDF::new_from_impl(Timezone(Signature::user_defined(Volatility::Immutable))),
+        size_pretty::function(),
         quote(false),
         quote(true),
     ] {

@@ -50,6 +50,8 @@ pub(crate) struct PlanOptions {
     /// The keyspace of unqualified names.
     pub(crate) schema: String,
     pub(crate) user: String,
+    /// Number of the session, by which a client cancels its statements.
+    pub(crate) session: i32,
     pub(crate) time_zone: String,
     pub(crate) scan: ScanOptions,
     /// PostgreSQL's ids of the types that the client declared for `$1` and on. 0: none.
@@ -460,6 +462,7 @@ fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
     for (name, text) in [("session_user", &options.user), ("current_schema", &options.schema)] {
         let _ = state.register_udf(Arc::new(functions::text(name, text.clone())));
     }
+    let _ = state.register_udf(Arc::new(functions::number("pg_backend_pid", options.session)));
     let _ = state.register_udf(Arc::new(functions::current_setting(options.settings.clone())));
     state
 }

@@ -16,6 +16,8 @@ pub(crate) struct Counts {
     pub(crate) auth_failures: Cell<u64>,
     pub(crate) statements: Cell<u64>,
     pub(crate) errors: Cell<u64>,
+    /// Statements over the threshold of slow statements.
+    pub(crate) slow: Cell<u64>,
     /// Failures of statements over Postgres' catalog only.
     pub(crate) catalog_failures: Cell<u64>,
     pub(crate) received_bytes: Cell<u64>,
@@ -31,7 +33,7 @@ pub(crate) fn add(count: &Cell<u64>, more: u64) {
 
 type Row = (Metric, fn(&Counts, &PlanCacheCounts) -> u64);
 
-static ROWS: [Row; 11] = [
+static ROWS: [Row; 12] = [
     (
         Metric::gauge("fairlane_sql_connections", "SQL connections now, those that log in among them."),
         |c, _| c.connections.get(),
@@ -51,6 +53,13 @@ static ROWS: [Row; 11] = [
     }),
     (Metric::counter("fairlane_sql_statements_total", "SQL statements begun."), |c, _| c.statements.get()),
     (Metric::counter("fairlane_sql_errors_total", "Errors sent to SQL clients."), |c, _| c.errors.get()),
+    (
+        Metric::counter(
+            "fairlane_sql_slow_statements_total",
+            "SQL statements over the threshold of slow statements.",
+        ),
+        |c, _| c.slow.get(),
+    ),
     (
         Metric::counter(
             "fairlane_sql_catalog_failures_total",

@@ -11,7 +11,6 @@ use pgwire::messages::extendedquery::PortalSuspended;
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse};
 use workload::{Level, Ticket};
 
-use crate::engine::plan::Planned;
 use crate::engine::tasks::HeavyDrop;
 use crate::engine::text;
 use crate::failure::{Failure, state};
@@ -174,8 +173,7 @@ impl Session {
                         self.set(connection, name, Some(&to.value(portal.values.as_ref())?))?;
                     }
                 }
-                let (rows, left) =
-                    self.rows(connection, planned.get(), begun, values, shape, rows_max).await?;
+                let (rows, left) = self.rows(connection, &prepared, begun, values, shape, rows_max).await?;
                 portal.rows += rows;
                 portal.suspended = left;
                 if portal.suspended.is_some() {
@@ -192,12 +190,13 @@ impl Session {
     async fn rows(
         &mut self,
         connection: &mut Connection,
-        planned: &Arc<Planned>,
+        prepared: &Prepared,
         begun: Option<Suspended>,
         values: Option<datafusion::common::ParamValues>,
         shape: Shape,
         rows_max: u64,
     ) -> Result<(u64, Option<Suspended>), RequestError> {
+        let planned = prepared.planned.as_ref().expect("queries are planned").get();
         let is_of_server = planned.reads_server_only();
         let (mut context, begun) = match begun {
             Some(Suspended { mut context, running }) => {
@@ -240,6 +239,9 @@ impl Session {
         if let Ok((sent, Some(running))) = result {
             self.permits.keep_unsent(context.suspend());
             return Ok((sent, Some(Suspended { context, running })));
+        }
+        if !planned.is_of_drivers() {
+            self.log_if_slow(&context, &prepared.text);
         }
         self.permits.keep_unsent(context.end(&self.live, result.is_err()));
         connection.rest();

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 use workload::Admission;
 
 use crate::catalog::Tables;
-use crate::config::SqlConfig;
+use crate::config::{LogEvent, SlowStatement, SqlConfig};
 use crate::engine::engines::Engines;
 use crate::engine::plan::{Planner, Planning};
 use crate::engine::run::Run;
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     planner: Box<dyn Planning>,
     pub(super) handles: OnceLock<&'static Handles>,
     pub(super) space: OnceLock<Arc<SpillSpace>>,
-    warn: Arc<Warn>,
+    log: Arc<Log>,
     pub(super) connections: Connections,
     pub(super) stopping: AtomicBool,
     /// State of each core, from joining to stopping.
@@ -80,12 +80,12 @@ pub(crate) struct Query {
     pub(crate) run: Option<Arc<Run>>,
 }
 
-/// Writes a message to the log.
-struct Warn(Box<dyn Fn(&str) + Send + Sync>);
+/// Writes to the log.
+struct Log(Box<dyn Fn(LogEvent<'_>) + Send + Sync>);
 
-impl fmt::Debug for Warn {
+impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Warn")
+        f.write_str("Log")
     }
 }
 
@@ -133,19 +133,19 @@ pub(crate) struct Live {
 }
 
 impl Sql {
-    /// Creates a listener that is not open yet. Messages for the log are passed to `warn`, on a
+    /// Creates a listener that is not open yet. Events for the log are passed to `log`, on a
     /// fast lane.
     #[must_use]
-    pub fn new(config: SqlConfig, warn: impl Fn(&str) + Send + Sync + 'static) -> Sql {
-        Sql::make(config, Warn(Box::new(warn)))
+    pub fn new(config: SqlConfig, log: impl Fn(LogEvent<'_>) + Send + Sync + 'static) -> Sql {
+        Sql::make(config, Log(Box::new(log)))
     }
 
-    /// Separate from `new`, so that it is compiled once and not for each caller's `warn`.
-    fn make(config: SqlConfig, warn: Warn) -> Sql {
-        let warn = Arc::new(warn);
-        let to_log = warn.clone();
+    /// Separate from `new`, so that it is compiled once and not for each caller's `log`.
+    fn make(config: SqlConfig, log: Log) -> Sql {
+        let log = Arc::new(log);
+        let to_log = log.clone();
         let connections = Connections::new(config.connections, move |refusals| {
-            (to_log.0)(&format!("SQL: {refusals}"));
+            (to_log.0)(LogEvent::Warning(&format!("SQL: {refusals}")));
         });
         let engines = Engines::default();
         let planner = Planner::new(engines.clone(), config.decimal_scale, config.batch_rows);
@@ -154,7 +154,7 @@ impl Sql {
             planner: Box::new(planner),
             handles: OnceLock::new(),
             space: OnceLock::new(),
-            warn,
+            log,
             connections,
             stopping: AtomicBool::new(false),
             cores: PerCore::new(),
@@ -182,7 +182,11 @@ impl Sql {
     }
 
     pub(crate) fn warn(&self, text: &str) {
-        (self.shared.warn.0)(text);
+        (self.shared.log.0)(LogEvent::Warning(text));
+    }
+
+    pub(crate) fn log_slow(&self, statement: &SlowStatement<'_>) {
+        (self.shared.log.0)(LogEvent::Slow(statement));
     }
 
     /// Returns the state on this core. `None` before `join` and after `stop`.

@@ -17,8 +17,9 @@ use workload::{
 };
 
 use crate::catalog::no_table;
-use crate::config::SqlConfig;
+use crate::config::{SlowStatement, SqlConfig};
 use crate::engine::dialect::{is_of_drivers, reads_server_only};
+use crate::engine::masked::masked;
 use crate::engine::plan::{NotPlanned, PlanOptions, Planned};
 use crate::engine::run::Run;
 use crate::engine::tasks::{self, HeavyDrop, Panicked};
@@ -212,6 +213,7 @@ impl Session {
         let options = PlanOptions {
             schema: self.settings.schema(),
             user: self.login.role().to_string(),
+            session: self.live.seen.number,
             time_zone: self.settings.time_zone(),
             scan: self.scan_options(),
             declared: declared.to_vec(),
@@ -257,6 +259,26 @@ impl Session {
             }
             None => Err(denied.into()),
         }
+    }
+
+    /// Counts and logs a statement that ends, if it was slow.
+    pub(crate) fn log_if_slow(&self, context: &StatementContext, text: &str) {
+        let service = context.service();
+        if self.sql.config().slow_statement.is_none_or(|slow| service < slow) {
+            return;
+        }
+        add(&self.here.counts.slow, 1);
+        let run = context.run.as_ref();
+        self.sql.log_slow(&SlowStatement {
+            ms: service.as_millis(),
+            queue_ms: context.queue_ns / 1_000_000,
+            rows_read: run.map_or(0, |run| run.rows()),
+            bytes_read: run.map_or(0, |run| run.bytes()),
+            level: context.effective().level.name(),
+            role: self.login.role(),
+            client: self.live.peer,
+            text: &masked(text),
+        });
     }
 
     /// Executes a statement about roles, grants or levels.
@@ -598,6 +620,11 @@ impl StatementContext {
         Permit { in_flight, level, queue_ns: self.queue_ns, planned }
     }
 
+    /// Returns the time of its planning and execution so far.
+    fn service(&self) -> Duration {
+        self.planned + self.ran_for().saturating_sub(self.waited)
+    }
+
     /// Records the statement in its level's metrics, and removes it from
     /// `system.running_statements`. Returns what counts it as in flight, to be dropped when its
     /// answer is sent.
@@ -605,8 +632,7 @@ impl StatementContext {
         if let Some(own) = &self.shown {
             live.queries.borrow_mut().retain(|query| !Rc::ptr_eq(query, own));
         }
-        let service = self.planned + self.ran_for().saturating_sub(self.waited);
-        let (core, service_ns) = (lanes::current_core(), nanoseconds(service));
+        let (core, service_ns) = (lanes::current_core(), nanoseconds(self.service()));
         self.effective().level.record(core, Kind::Read, service_ns, self.queue_ns, failed);
         self.in_flight.into_inner()
     }

@@ -5,12 +5,12 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::{Engine, Request};
 use lanes::{Group, Lanes};
-use sql::{Sql, SqlConfig};
+use sql::{LogEvent, Sql, SqlConfig};
 pub use testkit::ADMIN;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -32,6 +32,8 @@ pub struct TestListener {
     pub sql: Sql,
     levels: Arc<workload::Levels>,
     pub at: SocketAddr,
+    /// The slow statements of the log: level, role and text.
+    pub slow: Arc<Mutex<Vec<String>>>,
 }
 
 impl TestListener {
@@ -46,7 +48,15 @@ impl TestListener {
         levels.memory().set_total(memory);
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let auth_failure_delay = Duration::from_millis(1);
-        let sql = Sql::new(SqlConfig { listen, auth_failure_delay, ..config }, |_| ());
+        let slow: Arc<Mutex<Vec<String>>> = Arc::default();
+        let logged = slow.clone();
+        let log = move |event: LogEvent<'_>| {
+            if let LogEvent::Slow(slow) = event {
+                let line = format!("{} {} {}", slow.level, slow.role, slow.text);
+                logged.lock().expect("no panic").push(line);
+            }
+        };
+        let sql = Sql::new(SqlConfig { listen, auth_failure_delay, ..config }, log);
         let joined = sql.clone();
         testkit::open_roles(&lanes, &levels, move |engine, access| joined.join(engine, access));
         let opening = sql.clone();
@@ -56,7 +66,7 @@ impl TestListener {
             lanes::spawn(Group::CONTROL, limiting).detach();
             opening.open().await
         });
-        TestListener { at: at.expect("the port opens"), lanes, sql, levels }
+        TestListener { at: at.expect("the port opens"), lanes, sql, levels, slow }
     }
 
     /// Sets the query memory, bytes.

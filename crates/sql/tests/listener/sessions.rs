@@ -10,6 +10,29 @@ use crate::common::{TestListener, refused, rows};
 use frontdoor::Limits;
 use sql::SqlConfig;
 
+/// Regression test: a query of two minutes left no line in the log.
+#[test]
+fn slow_statements_are_logged_without_literals_and_drivers_reads() {
+    let config = SqlConfig { slow_statement: Some(Duration::ZERO), ..SqlConfig::default() };
+    let listener = TestListener::start_with(1, 1 << 30, config);
+    listener.client(async {
+        let admin = listener.admin().await;
+        for text in [
+            "SELECT oid FROM pg_type WHERE typname = 'secret'",
+            "SELECT count(*) FROM generate_series(1, 100) AS t(x) WHERE x::text <> 'secret' AND x > 17",
+        ] {
+            rows(&admin, text).await;
+        }
+        let pid: i32 = rows(&admin, "SELECT pg_backend_pid()").await[0].parse().expect("a number");
+        let own = rows(&admin, "SELECT id FROM system.running_statements").await;
+        assert_eq!(own, [format!("sql-{pid}")], "the number by which the session is cancelled");
+    });
+    let logged = listener.slow.lock().expect("no panic").clone();
+    let from = "SELECT count(*) FROM generate_series(?, ?) AS t(x) WHERE x::text <> ? AND x > ?";
+    assert_eq!(logged[0], format!("default admin {from}"));
+    assert!(!logged.iter().any(|line| line.contains("pg_type")), "{logged:?}");
+}
+
 #[test]
 fn catalogs_list_tables() {
     let listener = TestListener::start(2);
