@@ -218,7 +218,7 @@ pub(crate) fn untyped(code: i32, rest: &[u8]) -> Vec<u8> {
 
 /// Encodes the startup message of a role.
 pub(crate) fn startup(user: &str) -> Vec<u8> {
-    untyped(VERSION, format!("user\0{user}\0database\0yard\0\0").as_bytes())
+    untyped(VERSION, format!("user\0{user}\0database\0fairlane\0\0").as_bytes())
 }
 
 /// Encodes a simple query.

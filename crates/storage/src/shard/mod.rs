@@ -244,7 +244,7 @@ impl Shard {
                 if because.is_full() && (kind == WriteKind::Vital || mutations.iter().all(deletes)) =>
             {
                 match append(log, true) {
-                    // Nobody would make room.
+                    // Wait for no flush: none can run.
                     Err(StorageError::Overloaded { .. }) => Err(StorageError::WritesRefused { because }),
                     appended => appended,
                 }
