@@ -10,8 +10,9 @@
 //!  note       magic u32 | 0 u32 | segment u64 | durable u64 | next segment u64 | crc u32
 //! ```
 //!
-//! 1. A batch is one disk write: the records that arrived while the previous one was in flight. It
-//!    is acknowledged as a whole, so it has one checksum, and a torn batch is dropped as a whole.
+//! 1. A batch has the records that arrived while the previous one was in flight, up to a size. It
+//!    is acknowledged as a whole, so it has one checksum, and a torn batch is dropped as a whole. A
+//!    long one is several disk writes.
 //! 2. Segments are reused without clearing. Checksums are seeded with the random salt of the
 //!    segment. So older contents never pass, and no stored value can imitate a batch.
 //! 3. Writes never touch an acknowledged block: batches are padded rather than continued.
