@@ -5,13 +5,12 @@ use std::fmt::{self, Display};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::Target;
 use wire::{Envelope, Request};
 
 use crate::logging::Level;
 use crate::request::{CqlRequest, Times, own_body};
 use crate::session::Session;
-use crate::statement::{INLINE_TEXT_BYTES, Kind, Statement, Work};
+use crate::statement::{INLINE_TEXT_BYTES, Kind, RunsIn, Statement};
 
 /// Maximum length of a statement's text in the log, bytes.
 const TEXT_BYTES_MAX: usize = 1000;
@@ -96,18 +95,10 @@ fn count(session: &Session, request: &CqlRequest, ended_ns: u64) -> Option<Slow>
 
 fn log_slow_statement(session: &Session, slow: &Slow, statement: Option<&Statement>) {
     match statement {
-        Some(statement) if reads_schema(statement) => {}
+        // A read by which drivers connect.
+        Some(Statement { level: RunsIn::Driver, .. }) => {}
         Some(statement) => log_slow(session, slow, &cql::Masked(&statement.tree)),
         None => log_slow(session, slow, &"BATCH"),
-    }
-}
-
-/// Returns true for reads of the schema, as drivers send them when they connect.
-fn reads_schema(statement: &Statement) -> bool {
-    let of_schema = |target: &Target| matches!(&*target.keyspace, "system_schema" | "system_virtual_schema");
-    match &statement.work {
-        Work::Engine(plan) => !plan.targets().is_empty() && plan.targets().iter().all(of_schema),
-        _ => false,
     }
 }
 
