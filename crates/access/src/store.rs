@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql::ast::Permission;
-use engine::{BatchKind, Engine, Error, Outcome, Plan, Request, Value};
+use engine::{BatchKind, Engine, Error, Outcome, ParsedTree, Plan, Request, Value};
 use workload::LevelSpec;
 
 use crate::options;
@@ -179,8 +179,8 @@ impl Store {
 }
 
 fn prepare(engine: &dyn Engine, text: &str) -> Result<Rc<dyn Plan>, Error> {
-    let statement = cql::parse(text).expect("the statements of this crate are valid");
-    engine.prepare(Rc::new(statement), None)
+    let statement = ParsedTree::parse(text).expect("the statements of this crate are valid");
+    engine.prepare(Arc::new(statement), None)
 }
 
 async fn run(engine: &dyn Engine, text: &str) -> Result<Outcome, Error> {

@@ -12,11 +12,12 @@ use std::cell::RefCell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use embedded::Embedded;
-use engine::{Engine, Execution, Outcome as Answer, Plan, Request, Value};
+use engine::{Engine, Execution, Outcome as Answer, ParsedTree, Plan, Request, Value};
 use lanes::{Config, Group, Lanes, Reporter};
 use load::StopFlag;
 use storage::Options;
@@ -151,8 +152,8 @@ impl Drop for Store {
 }
 
 fn prepare(text: &str) -> Result<Rc<dyn Plan>, String> {
-    let statement = cql::parse(text).map_err(|error| error.to_string())?;
-    engine().prepare(Rc::new(statement), None).map_err(|error| error.to_string())
+    let statement = ParsedTree::parse(text).map_err(|error| error.to_string())?;
+    engine().prepare(Arc::new(statement), None).map_err(|error| error.to_string())
 }
 
 async fn write(keys: std::ops::Range<u64>, seed: u64) -> Result<(), String> {

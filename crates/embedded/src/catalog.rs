@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cql::ast::{self, Statement};
-use engine::{Error, Guardrail, Guardrails, Outcome, Schema, SchemaChange, Warnings};
+use engine::{Error, Guardrail, Guardrails, Outcome, ParsedTree, Schema, SchemaChange, Warnings};
 use schema::TableDef;
 use storage::{Event, Mutation, TableId};
 
@@ -140,7 +140,7 @@ impl Embedded {
     }
 
     /// Runs a definition statement on core 0, called from any core.
-    pub(crate) async fn define(statement: Statement, keyspace: Option<String>) -> Result<Outcome, Error> {
+    pub(crate) async fn define(statement: Arc<ParsedTree>, keyspace: Option<String>) -> Result<Outcome, Error> {
         let define = move || {
             Warnings::collect(Warnings::NONE, async move {
                 let engine = Embedded::local();
@@ -153,7 +153,7 @@ impl Embedded {
         defined
     }
 
-    async fn define_here(&self, statement: Statement, keyspace: Option<String>) -> Result<Outcome, Error> {
+    async fn define_here(&self, statement: Arc<ParsedTree>, keyspace: Option<String>) -> Result<Outcome, Error> {
         let now = self.current.schema();
         let (guardrails, id) = (self.guardrails().clone(), term::random_uuid());
         let (known, bytes_max) = (self.schema_bytes.take(), self.schema_bytes_max.get());
@@ -292,9 +292,10 @@ impl Embedded {
         let before = self.current.replace(schema);
         // The last core frees the old schema, which takes long if there are many tables.
         lanes::heavy(lanes::current_group(), async move { drop(before) }).detach();
-        for tables in changed.chunks(TABLES_AT_ONCE) {
-            self.configure_tables(tables.iter());
-            if lanes::spend(TABLES_AT_ONCE as u32) {
+        for table in changed {
+            self.configure_tables(std::iter::once(table));
+            let columns = u32::try_from(table.columns.len()).unwrap_or(u32::MAX);
+            if lanes::spend(1 + columns / COLUMNS_PER_UNIT) {
                 lanes::yield_now().await;
             }
         }
@@ -341,5 +342,5 @@ fn half_changed() -> Error {
     Error::Server("a change of the schema was left half done by a panic: the server stops".to_owned())
 }
 
-/// Tables configured in storage in one task poll.
-const TABLES_AT_ONCE: usize = 20;
+/// Columns whose layouts are configured in a work unit.
+const COLUMNS_PER_UNIT: u32 = 8;

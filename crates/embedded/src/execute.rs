@@ -4,12 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use cql::ast::Statement;
 use engine::scan::{TableSnapshot, TableStatistics};
-use engine::{
-    Acks, BatchKind, Engine, Error, Execution, Measure, Plan, Prepared, Registry, Request, Schema,
-    SchemaListener, Value, Viewer,
-};
+use engine::{Acks, BatchKind, Engine, Error, Execution, Measure, ParsedTree, Plan, Prepared, Registry, Request, Schema, SchemaListener, Value, Viewer};
 use storage::TableId;
 
 use crate::maintenance;
@@ -26,11 +22,11 @@ impl Acks for OwnAcks {
 }
 
 impl Engine for Embedded {
-    fn prepare(&self, statement: Rc<Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
+    fn prepare(&self, statement: Arc<ParsedTree>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
         Ok(Rc::new(self.plan(&statement, keyspace)?))
     }
 
-    fn prepare_long(&self, statement: Statement, keyspace: Option<&str>) -> Prepared {
+    fn prepare_long(&self, statement: Arc<ParsedTree>, keyspace: Option<&str>) -> Prepared {
         self.plan_long(statement, keyspace)
     }
 
@@ -52,7 +48,7 @@ impl Engine for Embedded {
                 Execution::Pending(Box::pin(maintenance::scrub(table, columns.clone())))
             }
             Kind::Define(statement, keyspace) => {
-                Execution::Pending(Box::pin(Embedded::define(Statement::clone(statement), keyspace.clone())))
+                Execution::Pending(Box::pin(Embedded::define(statement.clone(), keyspace.clone())))
             }
         }
     }

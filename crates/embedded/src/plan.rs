@@ -6,9 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql::ast::{self, Statement};
-use engine::{
-    Action, BatchKind, Columns, Error, Guardrail, Guardrails, Latencies, Plan, Prepared, Schema, Target,
-};
+use engine::{Action, BatchKind, Columns, Error, Guardrail, Guardrails, Latencies, ParsedTree, Plan, Prepared, Schema, Target};
 use schema::TableDef;
 use uuid::Uuid;
 
@@ -40,7 +38,7 @@ pub(crate) enum Kind {
     /// result.
     Scrub(Arc<TableDef>, Columns),
     /// CREATE, ALTER or DROP, with the keyspace in use.
-    Define(Rc<Statement>, Option<String>),
+    Define(Arc<ParsedTree>, Option<String>),
 }
 
 /// Prepared statement.
@@ -341,12 +339,12 @@ fn readable(
 
 impl Embedded {
     /// Binds a statement to the schema of this core.
-    pub(crate) fn plan(&self, statement: &Rc<Statement>, used: Option<&str>) -> Result<EmbeddedPlan, Error> {
+    pub(crate) fn plan(&self, statement: &Arc<ParsedTree>, used: Option<&str>) -> Result<EmbeddedPlan, Error> {
         if is_about_data(statement) {
             let guardrails = self.registry.guardrails().clone();
             return self.plan_of(bind(self, guardrails, statement, used)?);
         }
-        let (kind, target, tables) = match &**statement {
+        let (kind, target, tables) = match &***statement {
             Statement::Truncate(name) => {
                 let def = writable(self, name, used)?;
                 (Kind::Truncate(def.clone()), target(&def, Action::Modify), vec![def])
@@ -422,11 +420,10 @@ impl Embedded {
 
     /// Binds a long statement on a heavy lane, to the current schema. A concurrent change of the
     /// schema makes the plan stale.
-    pub(crate) fn plan_long(&self, statement: Statement, used: Option<&str>) -> Prepared {
+    pub(crate) fn plan_long(&self, statement: Arc<ParsedTree>, used: Option<&str>) -> Prepared {
         if !is_about_data(&statement) {
-            let statement = Rc::new(statement);
             let plan = self.plan(&statement, used).map(|plan| Rc::new(plan) as Rc<dyn Plan>);
-            return Box::pin(std::future::ready((statement, plan)));
+            return Box::pin(std::future::ready(plan));
         }
         let own = self.registry.all().into_iter();
         let own =
@@ -435,14 +432,8 @@ impl Embedded {
         let (guardrails, used) = (self.registry.guardrails().clone(), used.map(str::to_owned));
         let engine = self.rc();
         Box::pin(async move {
-            let bind = async move {
-                let bound = bind(&definitions, guardrails, &statement, used.as_deref());
-                (statement, bound)
-            };
-            let (statement, bound) = heavy(bind).await;
-            let plan =
-                bound.and_then(|bound| engine.plan_of(bound)).map(|plan| Rc::new(plan) as Rc<dyn Plan>);
-            (Rc::new(statement), plan)
+            let bound = heavy(async move { bind(&definitions, guardrails, &statement, used.as_deref()) }).await?;
+            engine.plan_of(bound).map(|plan| Rc::new(plan) as Rc<dyn Plan>)
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use engine::{Engine, Error, Outcome, Request};
+use engine::{Engine, Error, Outcome, ParsedTree, Request};
 use lanes::Group;
 use storage::{Event, EventSink};
 pub(crate) use testkit::Folder;
@@ -57,7 +57,7 @@ pub(crate) fn session<T: Send + 'static>(
 }
 
 pub(crate) async fn run(engine: &Rc<Embedded>, text: &str) -> Result<Outcome, Error> {
-    let statement = Rc::new(cql::parse(text).expect("parses"));
+    let statement = Arc::new(ParsedTree::parse(text).expect("parses"));
     let plan = engine.prepare(statement, Some("ks"))?;
     engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await
 }

@@ -19,6 +19,7 @@ mod latency;
 mod memory_table;
 mod metric;
 mod outcome;
+mod parsed;
 mod running;
 pub mod scan;
 mod schema;
@@ -42,6 +43,7 @@ pub use latency::{Latencies, LatencySummary};
 pub use memory_table::MemoryUsage;
 pub use metric::{Measure, Metric, MetricKind, TableMeasures};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
+pub use parsed::ParsedTree;
 pub use running::{Progress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
 pub use viewer::{About, Subject, Viewer};
@@ -307,22 +309,20 @@ pub enum BatchKind {
 /// Called after a change of the schema. The statement is answered when the future is done.
 pub type SchemaListener = Rc<dyn Fn(&SchemaChange) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// Future of a statement and its plan.
-pub type Prepared = Pin<Box<dyn Future<Output = (Rc<cql::Statement>, Result<Rc<dyn Plan>, Error>)>>>;
+/// Future of a plan.
+pub type Prepared = Pin<Box<dyn Future<Output = Result<Rc<dyn Plan>, Error>>>>;
 
 /// Engine of one core. Work runs in the group of the calling task.
 pub trait Engine {
     /// Binds a statement to the schema. `keyspace` is that of the session, for names without one.
     /// Supports SELECT, INSERT, UPDATE, DELETE, BATCH, TRUNCATE, and definitions of keyspaces,
     /// tables and types. Any other statement is [`Error::Invalid`].
-    fn prepare(&self, statement: Rc<cql::Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error>;
+    fn prepare(&self, statement: Arc<ParsedTree>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error>;
 
     /// Does the same as [`Engine::prepare`] for a long statement, which would block the fast lane
-    /// for too long. Returns the statement too.
-    fn prepare_long(&self, statement: cql::Statement, keyspace: Option<&str>) -> Prepared {
-        let statement = Rc::new(statement);
-        let plan = self.prepare(statement.clone(), keyspace);
-        Box::pin(std::future::ready((statement, plan)))
+    /// for too long.
+    fn prepare_long(&self, statement: Arc<ParsedTree>, keyspace: Option<&str>) -> Prepared {
+        Box::pin(std::future::ready(self.prepare(statement, keyspace)))
     }
 
     /// Executes a plan of this engine.

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use engine::{Error, Guardrail};
+use engine::{Error, Guardrail, ParsedTree};
 use wire::{BatchEntry, Consistency, Envelope, Failure, Request, Statement as BatchStatement};
 
 use crate::authorize::authorize_tree;
@@ -12,7 +12,7 @@ use crate::failure;
 use crate::request::CqlRequest;
 use crate::session::Session;
 use crate::statement::{
-    self, Bound, INLINE_TEXT_BYTES, Id, Kind, Parsed, ParsedTree, Statement, UNPREPARED, Work,
+    Bound, INLINE_TEXT_BYTES, Id, Kind, Parsed, Statement, UNPREPARED, Work,
 };
 
 /// Bytes of text that count as one work unit when a statement is bound again. A term takes about
@@ -78,13 +78,13 @@ pub(crate) fn bind(session: &Session, text: &str, keyspace: Option<&Rc<str>>) ->
     let _ = lanes::spend_bytes(text.len());
     let guardrails = session.core.engine.registry().guardrails();
     guardrails.check(Guardrail::StatementBytes, text.len() as u64).map_err(failure::unbound)?;
-    bind_parsed(session, keyspace, statement::parse(text))
+    bind_parsed(session, keyspace, ParsedTree::parse(text))
 }
 
 /// Checks the rights on the tables that a parsed text names.
 fn authorized(session: &Session, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<ParsedTree, Failure> {
     let parsed = parsed.map_err(failure::syntax)?;
-    authorize_tree(session, parsed.tree(), keyspace.map(|keyspace| &**keyspace)).map_err(failure::unbound)?;
+    authorize_tree(session, &parsed, keyspace.map(|keyspace| &**keyspace)).map_err(failure::unbound)?;
     Ok(parsed)
 }
 
@@ -193,11 +193,11 @@ async fn rebind_long(core: &Core, statement: &Statement) -> Result<(), Error> {
 /// Parses a text. Parses a long text on the heavy lane.
 pub(crate) async fn parse(text: String) -> (String, Parsed) {
     if text.len() <= INLINE_TEXT_BYTES {
-        let parsed = statement::parse(&text);
+        let parsed = ParsedTree::parse(&text);
         return (text, parsed);
     }
     let parse = async move {
-        let parsed = statement::parse(&text);
+        let parsed = ParsedTree::parse(&text);
         (text, parsed)
     };
     lanes::heavy(lanes::current_group(), parse).await

@@ -175,7 +175,7 @@ pub(crate) fn check_age(request: &CqlRequest) -> Result<(), Error> {
 /// Runs a statement about roles, grants or levels.
 fn execute_access(session: &Rc<Session>, statement: &Statement) -> Later {
     let login = session.login().expect("requests come after authentication");
-    let (session, tree, keyspace) = (session.clone(), statement.tree.tree(), statement.keyspace.clone());
+    let (session, tree, keyspace) = (session.clone(), statement.tree.clone(), statement.keyspace.clone());
     Box::pin(async move {
         let result = session.core.access.execute(&login, &tree, keyspace.as_deref(), &*session).await;
         audit::outcome(&session, &tree, result.as_ref().err());

@@ -15,14 +15,14 @@
 
 use std::sync::Arc;
 
-use engine::{Guardrail, Guardrails};
+use engine::{Guardrail, Guardrails, ParsedTree};
 use frontdoor::{Account, Charge};
 use wire::{BatchPlace, Envelope, Failure, Request, Statement as BatchStatement};
 
 use crate::failure;
 use crate::request::{CqlRequest, Frame};
 use crate::session::Session;
-use crate::statement::{self, Id, PREPARED_TEXT_BYTES_MAX, Parsed, parse, tree_bytes};
+use crate::statement::{self, Id, PREPARED_TEXT_BYTES_MAX, Parsed, tree_bytes};
 
 /// Parsed texts of a request.
 pub(crate) enum Texts {
@@ -74,7 +74,7 @@ pub(crate) async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure
                 texts.push(match entry.statement {
                     BatchStatement::Text(text) => {
                         trees.grow(limits.tree_bytes(text)?).map_err(failure::out_of_memory)?;
-                        Some(parse(text))
+                        Some(ParsedTree::parse(text))
                     }
                     BatchStatement::Prepared(_) => None,
                 });
@@ -89,7 +89,7 @@ pub(crate) async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure
 
 fn one(text: &str, limits: &Limits) -> Result<(Texts, Charge), Failure> {
     let charge = limits.account.charge(limits.tree_bytes(text)?).map_err(failure::out_of_memory)?;
-    Ok((Texts::One(Box::new(parse(text))), charge))
+    Ok((Texts::One(Box::new(ParsedTree::parse(text))), charge))
 }
 
 /// Limits of a long request, for the heavy lane.

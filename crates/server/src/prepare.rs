@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{Error, Warnings};
+use engine::{Error, ParsedTree, Warnings};
 use wire::{Encoder, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead};
 
 use crate::answers::{Encoding, deliver};
@@ -14,7 +14,7 @@ use crate::failure;
 use crate::session::Session;
 use crate::sessions;
 use crate::statement::{
-    self, Bound, INLINE_TEXT_BYTES, Id, PREPARED_TEXT_BYTES_MAX, ParsedTree, Statement, Work,
+    self, Bound, INLINE_TEXT_BYTES, Id, PREPARED_TEXT_BYTES_MAX, Statement, Work,
 };
 
 /// Prepares a text on all cores and answers.

@@ -3,11 +3,12 @@
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use access::Access;
 use cql::ast::{Literal, Statement as Tree, Term, Using};
-use engine::{Columns, Engine, Error, Latencies, Plan};
+use engine::{Columns, Engine, Error, Latencies, ParsedTree, Plan};
 use sha2::{Digest, Sha256};
 use wire::Version;
 
@@ -97,7 +98,7 @@ pub(crate) struct Statement {
     pub(crate) id: Id,
     pub(crate) text: Rc<str>,
     pub(crate) keyspace: Option<Rc<str>>,
-    pub(crate) tree: SharedTree,
+    pub(crate) tree: Arc<ParsedTree>,
     pub(crate) work: Work,
     pub(crate) kind: Kind,
     pub(crate) timeout: Timeout,
@@ -115,75 +116,12 @@ pub(crate) struct Statement {
     pub(crate) allowed: Cell<(u32, u64)>,
 }
 
-/// A syntax tree and the number of its tokens. A long tree is freed on the heavy lane.
-pub(crate) struct ParsedTree {
-    tree: Option<Tree>,
-    tokens: u32,
-}
-
 /// Result of parsing a text, on either lane.
 pub(crate) type Parsed = Result<ParsedTree, cql::SyntaxError>;
 
-/// Parses a text.
-pub(crate) fn parse(text: &str) -> Parsed {
-    let (tree, tokens) = cql::parse_counted(text)?;
-    Ok(ParsedTree { tree: Some(tree), tokens })
-}
-
-impl ParsedTree {
-    pub(crate) fn tree(&self) -> &Tree {
-        self.tree.as_ref().expect("taken only by value")
-    }
-
-    fn take(mut self) -> (Tree, u32) {
-        (self.tree.take().expect("taken only by value"), self.tokens)
-    }
-}
-
-impl Drop for ParsedTree {
-    fn drop(&mut self) {
-        if self.tokens > TOKENS_FREED_HERE
-            && lanes::on_lane()
-            && let Some(tree) = self.tree.take()
-        {
-            lanes::heavy(lanes::current_group(), async move { drop(tree) }).detach();
-        }
-    }
-}
-
-/// Tree of a bound statement. The last owner frees a long tree on the heavy lane.
-pub(crate) struct SharedTree {
-    tree: Rc<Tree>,
-    tokens: u32,
-}
-
-impl SharedTree {
-    /// Returns the tree, shared.
-    pub(crate) fn tree(&self) -> Rc<Tree> {
-        self.tree.clone()
-    }
-}
-
-impl std::ops::Deref for SharedTree {
-    type Target = Tree;
-
-    fn deref(&self) -> &Tree {
-        &self.tree
-    }
-}
-
-impl Drop for SharedTree {
-    fn drop(&mut self) {
-        if self.tokens > TOKENS_FREED_HERE {
-            let tree = std::mem::replace(&mut self.tree, Rc::new(Tree::Use(String::new())));
-            drop(ParsedTree { tree: Rc::into_inner(tree), tokens: self.tokens });
-        }
-    }
-}
-
 /// A parsed statement with the component that runs it.
 pub(crate) struct Bound {
-    tree: SharedTree,
+    tree: Arc<ParsedTree>,
     work: Work,
     /// Id of the text, if the heavy lane has computed it.
     pub(crate) id: Option<Id>,
@@ -199,14 +137,13 @@ impl Bound {
         keyspace: Option<&Rc<str>>,
         engine: &dyn Engine,
     ) -> Result<Bound, Error> {
-        let (tree, tokens) = parsed.take();
-        Bound::of_tree(SharedTree { tree: Rc::new(tree), tokens }, keyspace, engine)
+        Bound::of_tree(Arc::new(parsed), keyspace, engine)
     }
 
-    fn of_tree(tree: SharedTree, keyspace: Option<&Rc<str>>, engine: &dyn Engine) -> Result<Bound, Error> {
+    fn of_tree(tree: Arc<ParsedTree>, keyspace: Option<&Rc<str>>, engine: &dyn Engine) -> Result<Bound, Error> {
         let work = match server_work(&tree) {
             Some(work) => work,
-            None => Work::Engine(engine.prepare(tree.tree(), keyspace.map(|keyspace| &**keyspace))?),
+            None => Work::Engine(engine.prepare(tree.clone(), keyspace.map(|keyspace| &**keyspace))?),
         };
         Ok(Bound { tree, work, id: None })
     }
@@ -220,13 +157,12 @@ impl Bound {
         keyspace: Option<&Rc<str>>,
         engine: &dyn Engine,
     ) -> Result<Bound, Error> {
-        if server_work(parsed.tree()).is_some() {
+        if server_work(&parsed).is_some() {
             return Bound::of(parsed, keyspace, engine);
         }
-        let (tree, tokens) = parsed.take();
-        let (tree, plan) = engine.prepare_long(tree, keyspace.map(|keyspace| &**keyspace)).await;
-        let tree = SharedTree { tree, tokens };
-        Ok(Bound { tree, work: Work::Engine(plan?), id: None })
+        let tree = Arc::new(parsed);
+        let plan = engine.prepare_long(tree.clone(), keyspace.map(|keyspace| &**keyspace)).await?;
+        Ok(Bound { tree, work: Work::Engine(plan), id: None })
     }
 }
 
@@ -239,10 +175,6 @@ fn server_work(tree: &Tree) -> Option<Work> {
         _ => None,
     }
 }
-
-/// Maximum number of tokens of a tree that is freed on the fast lane. Freeing a larger one takes
-/// too long.
-const TOKENS_FREED_HERE: u32 = 1000;
 
 /// Maximum bytes of names and types of columns that are encoded on the fast lane. 16 KiB take about
 /// 10 µs.
@@ -368,8 +300,7 @@ impl Statement {
     /// The statement no longer fits the schema, or [`Error::Stale`] if its bind markers have
     /// changed. The client must then prepare it again.
     pub(crate) fn rebound(&self, engine: &dyn Engine) -> Result<Statement, Error> {
-        let tree = SharedTree { tree: self.tree.tree(), tokens: self.tree.tokens };
-        self.renewed(Bound::of_tree(tree, self.keyspace.as_ref(), engine)?)
+        self.renewed(Bound::of_tree(self.tree.clone(), self.keyspace.as_ref(), engine)?)
     }
 
     /// Returns true if the plan no longer fits the schema and must be bound again on the heavy
@@ -396,13 +327,13 @@ impl Statement {
     /// encoded in two versions.
     pub(crate) fn bytes(&self) -> usize {
         let metadata_bytes = 3 * self.metadata_bytes();
-        STATEMENT_BYTES + self.text.len() + metadata_bytes + tree_bytes(self.text.len(), self.tree.tokens)
+        STATEMENT_BYTES + self.text.len() + metadata_bytes + tree_bytes(self.text.len(), self.tree.tokens())
     }
 
     /// Creates a statement that takes about `bytes`.
     #[cfg(test)]
     pub(crate) fn for_tests(id: Id, bytes: usize) -> Statement {
-        let tree = SharedTree { tree: Rc::new(Tree::Use("ks".to_owned())), tokens: 0 };
+        let tree = Arc::new(ParsedTree::parse("USE ks").expect("it is a statement"));
         let text = "-".repeat(bytes.saturating_sub(STATEMENT_BYTES) / 2);
         Statement {
             id,

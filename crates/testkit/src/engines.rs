@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use embedded::{Embedded, WallClock};
-use engine::{ColumnSpec, Engine, Error, Outcome, Request, Rows};
+use engine::{ColumnSpec, Engine, Error, Outcome, ParsedTree, Request, Rows};
 use lanes::{Group, Lanes};
 use storage::Options;
 
@@ -95,8 +96,8 @@ pub fn close_engines(lanes: &Lanes) {
 /// # Errors
 /// Returns the errors of parsing, planning and running it.
 pub async fn run(engine: &Embedded, text: &str) -> Result<Outcome, Error> {
-    let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
-    let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
+    let statement = ParsedTree::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
+    let plan = engine.prepare(Arc::new(statement), Some("ks"))?;
     engine.execute(&plan, &Request::EMPTY).outcome(engine).await
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use access::{Access, AuthError, Login};
 use embedded::WallClock;
-use engine::{AnswerGrant, AnswerMemory, Engine, Error, Outcome, Request};
+use engine::{AnswerGrant, AnswerMemory, Engine, Error, Outcome, ParsedTree, Request};
 use lanes::{Group, Lanes};
 use testkit::{Setup, close_engines, open_roles, run, texts};
 use workload::Levels;
@@ -109,21 +109,21 @@ impl AnswerMemory for Unlimited {
 
 /// Runs a statement like the server: checks the rights, then dispatches it.
 pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) -> Result<Outcome, Error> {
-    let statement = cql::parse(text).map_err(|error| Error::Invalid(format!("syntax: {error}")))?;
+    let statement = ParsedTree::parse(text).map_err(|error| Error::Invalid(format!("syntax: {error}")))?;
     if Access::handles(&statement) {
         return access.execute(login, &statement, Some("ks"), &Unlimited).await;
     }
     let engine = testkit::engine();
     access.authorize_statement(login, &statement, Some("ks"))?;
-    if let cql::Statement::Describe(_) = statement {
+    if let cql::Statement::Describe(_) = &*statement {
         return Ok(Outcome::Void);
     }
-    if let cql::Statement::Select(select) = &statement
+    if let cql::Statement::Select(select) = &*statement
         && let Some(level) = &select.using.service_level
     {
         access.effective_using(login, level)?;
     }
-    let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
+    let plan = engine.prepare(Arc::new(statement), Some("ks"))?;
     access.authorize(login, plan.targets())?;
     let outcome = engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await?;
     if let Outcome::SchemaChange(change) = &outcome {

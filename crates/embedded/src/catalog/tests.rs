@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::Mutex;
 
-use engine::{Engine, Keyspace, Request};
+use engine::{Engine, Keyspace, ParsedTree, Request};
 use lanes::{Group, Lanes};
 use schema::{KeyspaceDef, TableDef};
 use storage::Mutation;
@@ -29,7 +30,7 @@ fn session<T: Send + 'static>(dir: &Path, task: impl AsyncFnOnce(&Rc<Embedded>) 
 }
 
 async fn run(engine: &Rc<Embedded>, text: &str) -> Result<Outcome, Error> {
-    let statement = Rc::new(cql::parse(text).expect("parses"));
+    let statement = Arc::new(ParsedTree::parse(text).expect("parses"));
     let plan = engine.prepare(statement, Some("ks"))?;
     engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await
 }
@@ -69,7 +70,7 @@ fn long_definitions_do_not_block_other_changes() {
 #[test]
 fn change_writes_only_changed_rows() {
     let apply = |schema: &Schema, text: &str| {
-        let statement = cql::parse(text).expect("parses");
+        let statement = ParsedTree::parse(text).expect("parses");
         let step = definition::apply(schema, &statement, Some("ks"), Uuid::from_u128(7));
         step.expect(text).expect("there is something to do").schema
     };
@@ -102,7 +103,7 @@ fn plans_of_other_tables_outlive_a_change() {
         let all = [KEYSPACE, "CREATE TABLE a (k int PRIMARY KEY)", "CREATE TABLE b (k int PRIMARY KEY)"];
         run_all(engine, &all).await;
         let prepare = |text: &str| {
-            engine.prepare(Rc::new(cql::parse(text).expect("parses")), Some("ks")).expect("prepares")
+            engine.prepare(Arc::new(ParsedTree::parse(text).expect("parses")), Some("ks")).expect("prepares")
         };
         let (a, b) = (prepare("SELECT * FROM a"), prepare("INSERT INTO b (k) VALUES (1)"));
         let both =
@@ -131,19 +132,19 @@ fn table_change_makes_a_plan_bound_meanwhile_stale() {
             &[KEYSPACE, "CREATE TABLE a (k int PRIMARY KEY)", "CREATE TABLE b (k int PRIMARY KEY)"],
         )
         .await;
-        let bind = |text| engine.plan_long(cql::parse(text).expect("parses"), Some("ks"));
+        let bind = |text| engine.plan_long(Arc::new(ParsedTree::parse(text).expect("parses")), Some("ks"));
         for change in ["ALTER TABLE a ADD v int", "DROP TABLE a"] {
             let (of_a, of_b) = (bind("SELECT * FROM a"), bind("SELECT * FROM b"));
             run_all(engine, &[change]).await;
-            let (_, plan) = of_a.await;
+            let plan = of_a.await;
             let plan = plan.expect("bound to the old definition");
             assert!(!plan.is_current(), "{change}");
             let outcome = engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await;
             assert!(matches!(outcome, Err(Error::Stale)), "{change}");
-            let (_, other) = of_b.await;
+            let other = of_b.await;
             assert!(other.expect("binds").is_current(), "{change}");
         }
-        let (_, gone) = bind("SELECT * FROM a").await;
+        let gone = bind("SELECT * FROM a").await;
         assert!(gone.is_err());
     });
 }

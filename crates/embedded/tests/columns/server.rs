@@ -1,12 +1,12 @@
 //! Engine on several cores with small memtables in a folder, with its results as rows and as
 //! columns.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use arrow_array::{Array, RecordBatch};
 use engine::scan::arrow::{ColumnBuilder, SCALE_DEFAULT};
 use engine::scan::{Filter, TableScan};
-use engine::{Engine, Outcome, Request};
+use engine::{Engine, Outcome, ParsedTree, Request};
 use lanes::{Group, Lanes};
 use schema::TableDef;
 use testkit::{Folder, KEYSPACE, Setup, close_engines, engine};
@@ -51,7 +51,7 @@ impl Server {
             let engine = engine();
             let mut last = Vec::new();
             for text in statements {
-                let statement = Rc::new(cql::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}")));
+                let statement = Arc::new(ParsedTree::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}")));
                 let plan = engine.prepare(statement, Some("ks")).unwrap_or_else(|e| panic!("{text}: {e}"));
                 let outcome = engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await;
                 last = match outcome.unwrap_or_else(|e| panic!("{text}: {e}")) {
@@ -126,7 +126,7 @@ impl Server {
             let snapshot = engine.table_snapshot(&scan.keyspace, &scan.table).expect("a snapshot");
             let mut source = snapshot.scan(&scan).expect("a scan");
             let mut found = [source.next().await.expect("a batch").map_or(0, |batch| batch.num_rows()), 0];
-            let plan = engine.prepare(Rc::new(cql::parse(statement).expect("parses")), Some("ks"));
+            let plan = engine.prepare(Arc::new(ParsedTree::parse(statement).expect("parses")), Some("ks"));
             let written = engine.execute(&plan.expect("prepares"), &Request::EMPTY);
             written.outcome(&*engine).await.expect("runs");
             for found in &mut found {

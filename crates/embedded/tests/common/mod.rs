@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use embedded::Embedded;
-use engine::{Engine, Error, Outcome, Request};
+use engine::{Engine, Error, Outcome, ParsedTree, Request};
 use lanes::Group;
 use testkit::{Setup, close_engines, texts};
 
@@ -44,8 +45,8 @@ async fn answer(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> String 
 }
 
 async fn execute(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> Result<String, Error> {
-    let statement = cql::parse(text).map_err(|e| Error::Invalid(e.to_string()))?;
-    let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
+    let statement = ParsedTree::parse(text).map_err(|e| Error::Invalid(e.to_string()))?;
+    let plan = engine.prepare(Arc::new(statement), Some("ks"))?;
     let mut state: Option<Vec<u8>> = None;
     let mut shown = Vec::new();
     loop {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use embedded::{Embedded, WallClock};
-use engine::{Engine, Error, Outcome, Request};
+use engine::{Engine, Error, Outcome, ParsedTree, Request};
 use lanes::{Group, Lanes};
 use testkit::{Folder, KEYSPACE, Setup, close_engines, start_lanes, texts};
 
@@ -50,8 +50,8 @@ async fn execute(
     page: Option<u32>,
     now_s: u32,
 ) -> Result<Vec<Vec<String>>, Error> {
-    let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
-    let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
+    let statement = ParsedTree::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
+    let plan = engine.prepare(Arc::new(statement), Some("ks"))?;
     let (mut state, mut shown): (Option<Vec<u8>>, Vec<Vec<String>>) = (None, Vec::new());
     loop {
         // Reads have the time of the statement, as writes do.

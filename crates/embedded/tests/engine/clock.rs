@@ -1,12 +1,11 @@
 //! A wall clock that steps back, over restarts and between cores: acknowledged writes stay, and of
 //! two conditional writes one wins.
 
-use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use embedded::{Embedded, WallClock};
-use engine::{Engine, Execution, Outcome, Request};
+use engine::{Engine, Execution, Outcome, ParsedTree, Request};
 use lanes::Group;
 use testkit::{Folder, KEYSPACE, Setup, close_engines, run, texts};
 
@@ -279,7 +278,7 @@ fn rejections_and_serial_reads_show_durable_data() {
         ];
         for (v, text) in reads.into_iter().enumerate() {
             let prepare =
-                |text: &str| engine.prepare(Rc::new(cql::parse(text).expect(text)), Some("ks")).expect(text);
+                |text: &str| engine.prepare(Arc::new(ParsedTree::parse(text).expect(text)), Some("ks")).expect(text);
             let write = prepare(&format!("INSERT INTO t (k, v) VALUES (1, {})", v + 1));
             let read = prepare(text);
             let Execution::Written(number) = engine.execute(&write, &Request::EMPTY) else {

@@ -1,16 +1,17 @@
 //! Wide partitions in files and in memory: results are the same as with small partitions.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use embedded::Embedded;
-use engine::{Engine, Outcome, Request};
+use engine::{Engine, Outcome, ParsedTree, Request};
 use lanes::Group;
 use testkit::{Folder, KEYSPACE, Setup, close_engines, texts};
 
 const ROWS: u32 = 3_000;
 
 async fn run(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> Vec<String> {
-    let statement = Rc::new(cql::parse(text).expect(text));
+    let statement = Arc::new(ParsedTree::parse(text).expect(text));
     let plan = engine.prepare(statement, Some("ks")).expect(text);
     let (mut state, mut shown): (Option<Vec<u8>>, _) = (None, Vec::new());
     loop {

@@ -10,10 +10,11 @@ mod reads;
 mod sizes;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use embedded::Embedded;
-use engine::{Engine, Error, Guardrail, Outcome, Plan, Request, Value};
+use engine::{Engine, Error, Guardrail, Outcome, ParsedTree, Plan, Request, Value};
 use lanes::{Group, Lanes};
 
 /// Engine in memory.
@@ -70,8 +71,8 @@ impl Server {
 
 impl Session {
     pub(crate) fn prepare(&self, text: &str) -> Result<Rc<dyn Plan>, Error> {
-        let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
-        self.0.prepare(Rc::new(statement), Some("ks"))
+        let statement = ParsedTree::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
+        self.0.prepare(Arc::new(statement), Some("ks"))
     }
 
     /// Runs a text with values, which are in one body as those of a client are. Yields before it as

@@ -6,10 +6,7 @@ use std::sync::Arc;
 
 use crate::common::{ADMIN, Answer, TestServer, assert_short_polls, settings};
 use embedded::Embedded;
-use engine::{
-    Acks, BatchKind, Engine, Error, Execution, Keyspace, Plan, Registry, Request as EngineRequest, Schema,
-    SchemaListener, Value,
-};
+use engine::{Acks, BatchKind, Engine, Error, Execution, Keyspace, ParsedTree, Plan, Registry, Request as EngineRequest, Schema, SchemaListener, Value};
 use schema::{ColumnDef, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions};
 use server::ServerConfig;
 use wire::*;
@@ -52,7 +49,7 @@ fn wide() -> Arc<Schema> {
 }
 
 impl Engine for Wide {
-    fn prepare(&self, statement: Rc<cql::Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
+    fn prepare(&self, statement: Arc<ParsedTree>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
         self.engine.prepare(statement, keyspace)
     }
     fn execute(&self, plan: &Rc<dyn Plan>, request: &EngineRequest<'_>) -> Execution {

@@ -7,10 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use crate::common::{ADMIN, Answer, Client, TestServer, settings, values};
 use embedded::Embedded;
-use engine::{
-    Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request as EngineRequest, Schema,
-    SchemaListener, Value,
-};
+use engine::{Acks, BatchKind, Engine, Error, Execution, Outcome, ParsedTree, Plan, Registry, Request as EngineRequest, Schema, SchemaListener, Value};
 use frontdoor::Accounts;
 use server::ServerConfig;
 use testkit::until;
@@ -53,7 +50,7 @@ struct Counting {
 }
 
 impl Engine for Counting {
-    fn prepare(&self, statement: Rc<cql::Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
+    fn prepare(&self, statement: Arc<ParsedTree>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
         self.engine.prepare(statement, keyspace)
     }
     fn execute(&self, plan: &Rc<dyn Plan>, request: &EngineRequest<'_>) -> Execution {

@@ -11,10 +11,7 @@ use std::time::Duration;
 
 use crate::common::{ADMIN, Answer, Client, TestServer, settings};
 use embedded::Embedded;
-use engine::{
-    Acks, BatchKind, Engine, Error, Execution, Plan, Registry, Request as EngineRequest, Schema,
-    SchemaListener, Value,
-};
+use engine::{Acks, BatchKind, Engine, Error, Execution, ParsedTree, Plan, Registry, Request as EngineRequest, Schema, SchemaListener, Value};
 use wire::*;
 
 /// States of the disk: it acknowledges writes, never answers, or has failed.
@@ -47,7 +44,7 @@ impl Drop for Hanging {
 }
 
 impl Engine for Slow {
-    fn prepare(&self, statement: Rc<cql::Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
+    fn prepare(&self, statement: Arc<ParsedTree>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
         self.engine.prepare(statement, keyspace)
     }
     fn execute(&self, plan: &Rc<dyn Plan>, request: &EngineRequest<'_>) -> Execution {

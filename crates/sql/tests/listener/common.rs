@@ -4,11 +4,10 @@
 #![allow(dead_code, unreachable_pub, reason = "every test file uses its own part of this")]
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{Engine, Request};
+use engine::{Engine, ParsedTree, Request};
 use lanes::{Group, Lanes};
 use sql::{LogEvent, Sql, SqlConfig};
 pub use testkit::ADMIN;
@@ -122,10 +121,10 @@ impl TestListener {
     /// Runs CQL statements on core 0. Each must succeed.
     pub fn cql(&self, statements: &[&str]) {
         for text in statements {
-            let statement = cql::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let statement = ParsedTree::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             self.lanes.block_on(0, Group::DEFAULT, move || async move {
                 let engine = testkit::engine();
-                let plan = engine.prepare(Rc::new(statement), None).expect("prepared");
+                let plan = engine.prepare(Arc::new(statement), None).expect("prepared");
                 engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await.expect("done")
             });
         }
