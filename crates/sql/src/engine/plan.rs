@@ -306,7 +306,13 @@ impl Planner {
         catalog.set(tables.clone());
         let state = found.state.unwrap_or_else(|| Arc::new(state(context, options)));
         lanes::heavy_yield().await;
-        planning::step_converting(&statement, size.nodes, &tables, &options.schema)?;
+        let is_aggregate = |name: &str| state.aggregate_functions().contains_key(name);
+        let schema = &options.schema;
+        planning::step_converting(
+            &statement,
+            size.nodes,
+            &planning::Names { tables: &tables, schema, is_aggregate: &is_aggregate },
+        )?;
         let plan = state.statement_to_plan(explained(statement)?).await?;
         planning::step_with(&plan)?;
         let reads =

@@ -21,7 +21,9 @@ fn answered() -> Vec<(&'static str, String, &'static str)> {
     const DOUBLED: &str = "SELECT a + a AS a FROM BELOW";
     let outer = "SELECT u.b AS a FROM (VALUES (1)) t(a) LEFT JOIN (VALUES (1)) u(b) ON t.a = u.b";
     let doubled = |levels, last: &str| chained(levels, ONE, DOUBLED, last);
+    let sums = listed(400, |n| format!("sum(a) OVER (ORDER BY a) AS s{n}"));
     vec![
+        ("calls over one window", format!("SELECT s0 + s399 FROM (SELECT {sums} FROM ({ONE}) t) t"), "2"),
         ("sums", doubled(30, "SELECT a FROM BELOW"), "1073741824"),
         ("a filter over sums", doubled(30, "SELECT a FROM BELOW WHERE a > 1"), "1073741824"),
         (
@@ -137,7 +139,32 @@ fn too_complex() -> Vec<(&'static str, String)> {
                     .collect::<String>()
             ),
         ),
+        ("aggregates", format!("SELECT {} FROM (VALUES (1)) t(a)", listed(3_000, |n| format!("sum(a + {n})")))),
+        (
+            "aggregates in one result column",
+            format!(
+                "SELECT coalesce({}) FROM (VALUES (1)) t(a)",
+                listed(9_000, |n| format!("sum(a + {n})"))
+            ),
+        ),
+        (
+            "windows",
+            format!(
+                "SELECT {} FROM (VALUES (1)) t(a)",
+                listed(500, |n| format!("sum(a) OVER (ORDER BY a + {n})"))
+            ),
+        ),
+        (
+            "keys of ORDER BY",
+            format!("SELECT a FROM (VALUES (1)) t(a) ORDER BY {}", listed(3_000, |n| format!("a + {n}"))),
+        ),
+        ("long result columns", format!("SELECT {}", listed(2_000, |n| format!("{n}{}", " + 1".repeat(40))))),
     ]
+}
+
+/// Returns the texts of `count` expressions.
+fn listed(count: usize, each: impl Fn(usize) -> String) -> String {
+    (0..count).map(each).collect::<Vec<_>>().join(", ")
 }
 
 fn check(guardrails_off: bool) {

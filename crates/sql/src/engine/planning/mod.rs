@@ -1,7 +1,8 @@
 //! Bounded planning. DataFusion's rewrites put expressions in place of columns and repeat operands,
 //! so that a short statement can grow without bound, and no rewrite can be interrupted. Therefore:
 //!
-//! 1. Before the conversion of a statement to a plan, `written` predicts the size of the plan.
+//! 1. Before the conversion of a statement to a plan, `written` predicts the size of the plan, and
+//!    `compared` the work, which is quadratic in the result columns.
 //! 2. Before a rewrite that multiplies, its growth is predicted (`size`). It is left out where the
 //!    plan is right without it, and refused otherwise (`rules`, `physical`).
 //! 3. After each rewrite, the plan is counted. It has at most [`NODES_MAX`] nodes.
@@ -13,6 +14,7 @@
 //! The bounds hold without guardrails.
 
 mod budget;
+mod compared;
 mod physical;
 mod rules;
 mod size;
@@ -29,7 +31,7 @@ use datafusion::logical_expr::{Explain, Expr, LogicalPlan};
 use crate::engine::constants;
 pub(crate) use crate::engine::planning::budget::{DEPTH_MAX, NODES_MAX, step, step_parsing, step_with};
 pub(crate) use crate::engine::planning::size::{of_expr as expr_nodes, of_plan as plan_nodes};
-pub(crate) use crate::engine::planning::written::{nodes_of as written_nodes, of_value, step_converting};
+pub(crate) use crate::engine::planning::written::{Names, nodes_of as written_nodes, of_value, step_converting};
 use crate::failure::{refusal, state};
 
 /// Maximum size of a plan for EXPLAIN VERBOSE, in nodes: it shows the plan after each of some 100

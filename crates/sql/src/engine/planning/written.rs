@@ -11,16 +11,26 @@ use std::ops::ControlFlow;
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, GroupByExpr, GroupByWithModifier, NamedWindowExpr, ObjectName, OrderByKind, Query,
+    Expr, Function, GroupByExpr, GroupByWithModifier, NamedWindowExpr, ObjectName, OrderByExpr, OrderByKind, Query,
     Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, Value, ValueWithSpan, Visit,
     Visitor, WindowType,
 };
 
 use crate::catalog::Tables;
 use crate::engine::planning::budget::{COLUMNS_MAX, step};
+use crate::engine::planning::compared::{self, Compared};
 use crate::engine::planning::size::NODE_TEXT_BYTES;
 use crate::engine::walk;
 use crate::failure::{refusal, state};
+
+/// Meaning of the names in a statement.
+pub(crate) struct Names<'a> {
+    pub(crate) tables: &'a Tables,
+    /// The keyspace of unqualified names.
+    pub(crate) schema: &'a str,
+    /// Returns true if the function of this name, in lower case, is an aggregate.
+    pub(crate) is_aggregate: &'a dyn Fn(&str) -> bool,
+}
 
 /// Columns of a relation whose definition is not known here: of the catalog, or of a function.
 const OTHER_COLUMNS: u64 = 40;
@@ -28,16 +38,17 @@ const OTHER_COLUMNS: u64 = 40;
 /// Does [`step`] for the plan that a statement will have. `written` are the nodes of its tree.
 ///
 /// # Errors
-/// As [`step`], and 54011 for more than [`COLUMNS_MAX`] columns.
+/// As [`step`], 54001 for a conversion that compares too much, and 54011 for more than
+/// [`COLUMNS_MAX`] columns.
 pub(crate) fn step_converting(
     statement: &Statement,
     written: u64,
-    tables: &Tables,
-    schema: &str,
+    names: &Names<'_>,
 ) -> Result<()> {
-    let mut queries = Queries { tables, schema, depth: 0, scopes: Vec::new(), nodes: 0, widest: 0 };
+    let mut queries = Queries::new(names);
     let _ = walk::walk(statement, &mut queries);
     step(written.saturating_add(queries.nodes))?;
+    compared::check(queries.comparisons)?;
     let widest = queries.widest;
     if widest <= COLUMNS_MAX {
         return Ok(());
@@ -62,12 +73,13 @@ struct Results {
 
 /// Visits the outermost queries of a tree, and counts the inner ones itself.
 struct Queries<'a> {
-    tables: &'a Tables,
-    schema: &'a str,
+    names: &'a Names<'a>,
     depth: u64,
     /// `WITH` queries of the queries being counted.
     scopes: Vec<HashMap<String, Relation>>,
     nodes: u64,
+    /// Comparisons by the conversion.
+    comparisons: u64,
     /// Largest number of columns of a SELECT, or of its tables.
     widest: u64,
 }
@@ -89,7 +101,11 @@ impl Visitor for Queries<'_> {
     }
 }
 
-impl Queries<'_> {
+impl<'a> Queries<'a> {
+    fn new(names: &'a Names<'a>) -> Queries<'a> {
+        Queries { names, depth: 0, scopes: Vec::new(), nodes: 0, comparisons: 0, widest: 0 }
+    }
+
     fn query(&mut self, query: &Query) -> Relation {
         self.scopes.push(HashMap::new());
         for table in query.with.iter().flat_map(|with| &with.cte_tables) {
@@ -97,29 +113,35 @@ impl Queries<'_> {
             let name = table.alias.name.value.to_lowercase();
             self.scopes.last_mut().expect("pushed above").insert(name, counted);
         }
-        let (mut counted, results) = self.body(&query.body);
-        if let Some(order) = &query.order_by
-            && let OrderByKind::Expressions(keys) = &order.kind
-        {
-            for key in keys {
-                counted.nodes = counted.nodes.saturating_add(copies(&key.expr, &results));
-                counted.nodes = counted.nodes.saturating_add(self.inner(&key.expr));
-            }
+        let keys = match query.order_by.as_ref().map(|order| &order.kind) {
+            Some(OrderByKind::Expressions(keys)) => &keys[..],
+            _ => &[],
+        };
+        let (mut counted, results) = self.body(&query.body, keys);
+        for key in keys {
+            counted.nodes = counted.nodes.saturating_add(copies(&key.expr, &results));
+            counted.nodes = counted.nodes.saturating_add(self.inner(&key.expr));
         }
+        self.compare(compared::of_keys(keys, counted.columns));
         self.scopes.pop();
         counted
     }
 
-    fn body(&mut self, body: &SetExpr) -> (Relation, Results) {
+    fn compare(&mut self, comparisons: u64) {
+        self.comparisons = self.comparisons.saturating_add(comparisons);
+    }
+
+    /// Counts the body of a query with these keys of ORDER BY.
+    fn body(&mut self, body: &SetExpr, keys: &[OrderByExpr]) -> (Relation, Results) {
         match body {
-            SetExpr::Select(select) => self.select(select),
+            SetExpr::Select(select) => self.select(select, keys),
             SetExpr::Query(query) => (self.query(query), Results::default()),
             SetExpr::Values(values) => {
                 let columns = values.rows.first().map_or(0, |row| row.len() as u64);
                 (Relation { columns, nodes: columns }, Results::default())
             }
             SetExpr::SetOperation { left, right, .. } => {
-                let (one, other) = (self.body(left).0, self.body(right).0);
+                let (one, other) = (self.body(left, &[]).0, self.body(right, &[]).0);
                 let nodes = one.nodes.saturating_add(other.nodes).saturating_add(one.columns);
                 (Relation { columns: one.columns, nodes }, Results::default())
             }
@@ -127,7 +149,8 @@ impl Queries<'_> {
         }
     }
 
-    fn select(&mut self, select: &Select) -> (Relation, Results) {
+    fn select(&mut self, select: &Select, keys: &[OrderByExpr]) -> (Relation, Results) {
+        let mut compared = Compared::new(self.names.is_aggregate);
         let mut nodes = 0_u64;
         let mut add = |more: u64| nodes = nodes.saturating_add(more);
         let mut from = 0_u64;
@@ -156,6 +179,7 @@ impl Queries<'_> {
                 columns = columns.saturating_add(alias.value.len() as u64 / NODE_TEXT_BYTES);
                 results.named.insert(alias.value.to_lowercase(), size);
             }
+            compared.add(expr);
             add(calls_over(expr, &windows));
             add(self.inner(expr));
         }
@@ -163,6 +187,7 @@ impl Queries<'_> {
         // The columns as expressions, and as a schema.
         add(columns.saturating_mul(2));
         for condition in select.having.iter().chain(&select.qualify) {
+            compared.add(condition);
             add(copies(condition, &results));
             add(self.inner(condition));
         }
@@ -170,6 +195,11 @@ impl Queries<'_> {
             add(self.inner(condition));
         }
         add(grouped(&select.group_by, &results));
+        keys.iter().for_each(|key| compared.add(&key.expr));
+        if let GroupByExpr::Expressions(exprs, _) = &select.group_by {
+            exprs.iter().for_each(|expr| compared.add_group(expr));
+        }
+        self.compare(compared.comparisons(from));
         (Relation { columns, nodes }, results)
     }
 
@@ -203,28 +233,23 @@ impl Queries<'_> {
                 if let Some(found) = self.scopes.iter().rev().find_map(|scope| scope.get(&lower)) {
                     return *found;
                 }
-                (self.schema, *table)
+                (self.names.schema, *table)
             }
             [.., schema, table] => (*schema, *table),
             [] => return Relation::default(),
         };
-        let found = self.tables.table(schema, table);
-        let found = found.or_else(|| self.tables.table(&schema.to_lowercase(), &table.to_lowercase()));
+        let found = self.names.tables.table(schema, table);
+        let found = found.or_else(|| self.names.tables.table(&schema.to_lowercase(), &table.to_lowercase()));
         let columns = found.map_or(OTHER_COLUMNS, |table| table.columns.len() as u64);
         Relation { columns, nodes: 0 }
     }
 
     /// Returns the nodes of an expression's subqueries.
     fn inner(&mut self, expr: &Expr) -> u64 {
-        let mut inner = Queries {
-            tables: self.tables,
-            schema: self.schema,
-            depth: 0,
-            scopes: std::mem::take(&mut self.scopes),
-            nodes: 0,
-            widest: self.widest,
-        };
+        let scopes = std::mem::take(&mut self.scopes);
+        let mut inner = Queries { scopes, widest: self.widest, ..Queries::new(self.names) };
         let _ = walk::walk(expr, &mut inner);
+        self.compare(inner.comparisons);
         (self.scopes, self.widest) = (inner.scopes, inner.widest);
         inner.nodes
     }
