@@ -180,7 +180,7 @@ impl PendingSelect {
         let (mut made, mut next) = (0, Vec::new());
         while made < ROWS_INLINE {
             let Some(chunk) = chunks.next() else { return Ok(answer.finish()) };
-            if !answer.select.is_small(&chunk) {
+            if chunk.is_empty() || !answer.select.is_small(&chunk) {
                 next = chunk;
                 break;
             }

@@ -39,7 +39,8 @@ pub type LaterRows = Pin<Box<dyn Future<Output = Vec<VirtualRow>>>>;
 /// that are invisible to the viewer.
 pub type ChunkedSource = dyn Fn(Option<Arc<dyn Viewer>>) -> LaterRows;
 
-/// Rows of a virtual table in the order of its key, a few at a time, each created on request.
+/// Rows of a virtual table in the order of its key, a few at a time, each created on request. An
+/// empty chunk comes before a row that takes long to create, which a heavy lane does.
 pub type RowChunks = Box<dyn Iterator<Item = Vec<VirtualRow>> + Send>;
 
 /// Snapshot of a virtual table whose rows are streamed. Each call begins a stream, on any lane.

@@ -17,6 +17,9 @@ pub(super) type Row = Vec<Option<Bytes>>;
 /// Rows of one chunk, at most: the columns of a table may be thousands.
 const CHUNK_ROWS: usize = 64;
 
+/// Texts of a definition whose row takes long to create, bytes.
+const LONG_BYTES: usize = 64 << 10;
+
 /// Definitions for one query.
 #[derive(Clone)]
 pub(super) struct Snapshot {
@@ -66,12 +69,14 @@ fn replication(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
 
 pub(super) fn tables(snapshot: &Snapshot) -> RowChunks {
     let defaults = snapshot.option_defaults.clone();
-    let row = move |def: Arc<TableDef>| {
-        let mut row = vec![text(&def.keyspace), text(&def.name)];
-        row.extend(options::cells(&def, &defaults));
-        vec![row]
-    };
-    Box::new(real_defs(snapshot).map(row))
+    Box::new(real_defs(snapshot).flat_map(move |def| {
+        let defaults = defaults.clone();
+        row_of(def.options.comment.len(), move || {
+            let mut row = vec![text(&def.keyspace), text(&def.name)];
+            row.extend(options::cells(&def, &defaults));
+            row
+        })
+    }))
 }
 
 pub(super) fn columns(snapshot: &Snapshot) -> RowChunks {
@@ -79,17 +84,26 @@ pub(super) fn columns(snapshot: &Snapshot) -> RowChunks {
 }
 
 pub(super) fn types(snapshot: &Snapshot) -> RowChunks {
-    let row = |udt: Arc<UdtType>| {
+    let row = |udt: &UdtType| {
         let names: Vec<&[u8]> = udt.fields.iter().map(|(name, _)| name.as_bytes()).collect();
         let types: Vec<String> = udt.fields.iter().map(|(_, ty)| type_text(ty)).collect();
-        vec![vec![
+        vec![
             text(&udt.keyspace),
             text(&udt.name),
             Some(value::encode_list(names.into_iter()).into()),
             Some(value::encode_list(types.iter().map(String::as_bytes)).into()),
-        ]]
+        ]
     };
-    Box::new(of_keyspaces(&snapshot.schema, |keyspace| &keyspace.types).map(row))
+    Box::new(of_keyspaces(&snapshot.schema, |keyspace| &keyspace.types).flat_map(move |udt| {
+        row_of(udt.fields.iter().map(|(name, _)| name.len()).sum(), move || row(&udt))
+    }))
+}
+
+/// Returns the row of a definition with texts of `bytes`, behind an empty chunk if it takes long to
+/// create.
+fn row_of(bytes: usize, row: impl FnOnce() -> Row) -> impl Iterator<Item = Vec<Row>> {
+    let long = (bytes > LONG_BYTES).then(Vec::new);
+    long.into_iter().chain(std::iter::once_with(move || vec![row()]))
 }
 
 pub(super) fn virtual_keyspaces(snapshot: &Snapshot) -> RowChunks {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Keyspace, Schema, VirtualTable};
+use engine::{Keyspace, RowChunks, Schema, VirtualTable};
 use schema::{ClusteringOrder, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions, UdtType, value};
 use uuid::Uuid;
 
@@ -71,6 +71,11 @@ fn tables() -> Vec<VirtualTable> {
 }
 
 fn created_rows(keyspace: &str, name: &str) -> Vec<Row> {
+    chunks(keyspace, name, schema()).flatten().collect()
+}
+
+/// Returns the chunks of a table's rows, for a schema.
+fn chunks(keyspace: &str, name: &str, schema: Arc<Schema>) -> RowChunks {
     let layout = layout::layouts().into_iter().find(|l| l.keyspace == keyspace && l.name == name).unwrap();
     let registry_defs = tables().into_iter().map(|table| table.def);
     let others = [("system", "local"), ("system_views", "clients")];
@@ -78,11 +83,11 @@ fn created_rows(keyspace: &str, name: &str) -> Vec<Row> {
         VirtualTable::new(keyspace, name, 1, 0, &[("key", CqlType::Text), ("n", CqlType::Int)], Vec::new).def
     });
     let snapshot = Snapshot {
-        schema: schema(),
+        schema,
         registry_defs: others.into_iter().chain(registry_defs).collect(),
         option_defaults: options::defaults().into(),
     };
-    (layout.rows)(&snapshot).flatten().collect()
+    (layout.rows)(&snapshot)
 }
 
 /// Returns the rows of a table as CQL text, with `null` for a null.
@@ -202,6 +207,23 @@ fn columns_show_kind_position_and_order() {
         &[("table_name", "'clients'"), ("column_name", "'n'")],
         &[("kind", "'regular'"), ("column_name_bytes", "0x6e"), ("type", "'int'")],
     );
+}
+
+/// A reader goes on to a heavy lane at an empty chunk.
+#[test]
+fn rows_of_long_definitions_follow_an_empty_chunk() {
+    let mut long = Arc::unwrap_or_clone(schema());
+    let keyspace = Arc::make_mut(long.keyspaces.get_mut("ks").expect("of the schema"));
+    Arc::make_mut(keyspace.types.get_mut("u").expect("of the keyspace")).fields[0].0 = "a".repeat(100_000);
+    Arc::make_mut(keyspace.tables.get_mut("t").expect("of the keyspace")).options.comment = "c".repeat(100_000);
+    let long = Arc::new(long);
+    for table in ["types", "tables"] {
+        let empty = |schema| chunks("system_schema", table, schema).filter(Vec::is_empty).count();
+        assert_eq!((empty(schema()), empty(long.clone())), (0, 1), "{table}");
+        let rows: Vec<Vec<Row>> = chunks("system_schema", table, long.clone()).collect();
+        let at = rows.iter().position(Vec::is_empty).expect("found above");
+        assert!(rows[at + 1][0].iter().flatten().any(|cell| cell.len() >= 100_000), "{table}");
+    }
 }
 
 #[test]
