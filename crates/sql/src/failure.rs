@@ -41,6 +41,7 @@ pub(crate) mod state {
     pub(crate) const DENIED: &str = "42501";
     pub(crate) const NO_COLUMN: &str = "42703";
     pub(crate) const NO_FUNCTION: &str = "42883";
+    pub(crate) const NO_SCHEMA: &str = "3F000";
     pub(crate) const NO_TABLE: &str = "42P01";
     pub(crate) const NO_OBJECT: &str = "42704";
     pub(crate) const EXISTS: &str = "42710";

@@ -9,6 +9,7 @@
 pub(crate) mod client_queries;
 pub(crate) mod information_schema;
 pub(crate) mod pg_catalog;
+pub(crate) mod privileges;
 pub(crate) mod types;
 
 use std::collections::BTreeMap;

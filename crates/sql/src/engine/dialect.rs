@@ -36,9 +36,9 @@ use engine::Guardrails;
 
 use crate::engine::column_names::{self, last_part};
 use crate::engine::extent::extent;
-use crate::engine::syntax::{Columns, call, is_call_of, with_names};
+use crate::engine::syntax::{self, Columns, call, is_call_of, with_names};
 use crate::engine::tree::{self, Size};
-use crate::engine::{precedence, scopes, to_char, translate, walk};
+use crate::engine::{checked_text, precedence, scopes, to_char, translate, walk};
 use crate::failure::{Failure, state};
 
 /// See the head of this file.
@@ -99,6 +99,9 @@ impl Dialect {
             // The catalog's parser parses the text again, so flattening would have no effect.
             if !of_catalog {
                 tree::flatten(statement);
+            }
+            if let Some(lock) = syntax::lock_of(statement) {
+                return Err(Failure::read_only(&format!("SELECT FOR {lock}")));
             }
             let of_statement = tree::size(statement);
             of_statement.check(guardrails)?;
@@ -251,7 +254,13 @@ fn rewrite(expr: &mut Expr) -> Result<(), String> {
                 *op = plain;
             }
         }
-        Expr::Cast { data_type, .. } if is_text(data_type) => *data_type = DataType::Text,
+        Expr::Cast { data_type, .. } if is_text(data_type) => {
+            let ty = std::mem::replace(data_type, DataType::Text).to_string();
+            if let Some(check) = checked_text::checked_by(&ty) {
+                let text = std::mem::replace(expr, Expr::value(Value::Null));
+                *expr = call(check, vec![text]);
+            }
+        }
         Expr::Cast { data_type, .. } => without_length(data_type),
         Expr::AtTimeZone { timestamp, time_zone } => {
             *expr = call("timezone", vec![(**time_zone).clone(), (**timestamp).clone()]);

@@ -4,6 +4,7 @@
 pub(crate) mod bounded;
 pub(crate) mod call_names;
 pub(crate) mod charges;
+mod checked_text;
 pub(crate) mod coalesce;
 pub(crate) mod collect;
 pub(crate) mod column_names;

@@ -28,6 +28,7 @@ use uuid::Uuid;
 
 use crate::catalog::client_queries::{self, Answer};
 use crate::catalog::pg_catalog::{self, PgCatalog};
+use crate::catalog::privileges;
 use crate::catalog::{CATALOG, Catalog, Tables};
 use crate::engine::dialect::{Dialect, Parsed, SetTo, reads_catalog, set_configs};
 use crate::engine::engines::Engines;
@@ -35,7 +36,7 @@ use crate::engine::exchange::PlaceOnLanes;
 use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
 use crate::engine::run::Physical;
 use crate::engine::table::{CqlTable, ScanOptions};
-use crate::engine::{bounded, collect, declared, exact, functions, planning, syntax, values, wide, window};
+use crate::engine::{bounded, checked_text, collect, declared, exact, functions, planning, syntax, values, wide, window};
 use crate::failure::{Failure, state as class};
 
 /// Version of Postgres whose dialect and catalog statements are planned for.
@@ -304,7 +305,7 @@ impl Planner {
         let (context, catalog) =
             shared.as_ref().map_err(|error| Failure::new(class::INTERNAL, error.clone()))?;
         catalog.set(tables.clone());
-        let state = found.state.unwrap_or_else(|| Arc::new(state(context, options)));
+        let state = found.state.unwrap_or_else(|| Arc::new(state(context, catalog, options)));
         lanes::heavy_yield().await;
         let is_aggregate = |name: &str| state.aggregate_functions().contains_key(name);
         let schema = &options.schema;
@@ -393,6 +394,7 @@ impl Planner {
         catalog.register_schema(pg_catalog::NAME, shown)?;
         context.register_udf(functions::text("version", version()));
         functions::register(&context);
+        checked_text::register(&context);
         exact::register(&context);
         bounded::register(&context, guardrails);
         collect::register(&context);
@@ -455,7 +457,7 @@ fn version() -> String {
 }
 
 /// Returns the shared state with the session's options.
-fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
+fn state(context: &SessionContext, catalog: &Arc<Catalog>, options: &PlanOptions) -> SessionState {
     let state = context.state();
     let mut config = state.config().clone().with_extension(Arc::new(options.scan));
     config.options_mut().catalog.default_schema = options.schema.clone();
@@ -469,6 +471,9 @@ fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
         let _ = state.register_udf(Arc::new(functions::text(name, text.clone())));
     }
     let _ = state.register_udf(Arc::new(functions::number("pg_backend_pid", options.session)));
+    for function in privileges::functions(catalog, &options.user, &options.schema) {
+        let _ = state.register_udf(Arc::new(function));
+    }
     let _ = state.register_udf(Arc::new(functions::current_setting(options.settings.clone())));
     state
 }

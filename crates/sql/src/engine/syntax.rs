@@ -35,6 +35,22 @@ impl Visitor for WithNames {
     }
 }
 
+/// Returns the lock that a query of a statement asks for, such as `UPDATE`.
+pub(crate) fn lock_of(statement: &Statement) -> Option<String> {
+    struct Locks(Option<String>);
+    impl Visitor for Locks {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            self.0 = query.locks.first().map(|lock| lock.lock_type.to_string());
+            if self.0.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+    let mut locks = Locks(None);
+    let _ = walk::walk(statement, &mut locks);
+    locks.0
+}
+
 /// Returns true for a call of the function `name`.
 pub(crate) fn is_call_of(function: &Function, name: &str) -> bool {
     last_part(&function.name).is_some_and(|ident| ident.value.eq_ignore_ascii_case(name))

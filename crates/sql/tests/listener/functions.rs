@@ -371,3 +371,58 @@ fn table_functions_with_unusual_arguments_answer_or_refuse() {
         assert!(found.is_empty(), "{found:#?}");
     });
 }
+
+#[test]
+fn texts_cast_to_types_stored_as_text_are_checked() {
+    let listener = TestListener::start(1);
+    listener.cql(&[
+        "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE ks.checked (u uuid PRIMARY KEY, n text)",
+        "INSERT INTO ks.checked (u, n) VALUES (a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11, 'no uuid')",
+    ]);
+    listener.client(async {
+        let client = listener.admin().await;
+        let uuid = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
+        for (text, expected) in [
+            ("SELECT '{A0EEBC99-9C0B4EF8-BB6D6BB9BD380A11}'::uuid", uuid),
+            ("SELECT CAST('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11' AS uuid)", uuid),
+            ("SELECT NULL::uuid", "-"),
+            ("SELECT '{\"a\": [1, null]}'::json", "{\"a\": [1, null]}"),
+            ("SELECT '10.0.0.0/8'::inet", "10.0.0.0/8"),
+            ("SELECT u = '{A0EEBC999C0B4EF8BB6D6BB9BD380A11}'::uuid AND u::uuid = u FROM ks.checked", "t"),
+            ("SELECT n FROM ks.checked WHERE u = 'A0EEBC999C0B4EF8BB6D6BB9BD380A11'::uuid", "no uuid"),
+        ] {
+            assert_eq!(rows(&client, text).await, [expected], "{text}");
+        }
+        for text in [
+            "SELECT 'x'::uuid",
+            "SELECT ''::uuid",
+            "SELECT 1::uuid",
+            "SELECT '{a: 1}'::json",
+            "SELECT '1 2'::jsonb",
+            "SELECT 'localhost'::inet",
+            "SELECT n::uuid FROM ks.checked",
+        ] {
+            assert_eq!(refused(&client, text).await.0, "22P02", "{text}");
+        }
+        let statement = client.prepare("SELECT $1::uuid").await.expect("prepared");
+        let row = client.query_one(&statement, &[&uuid.to_uppercase()]).await.expect("a row");
+        assert_eq!(row.get::<_, String>(0), uuid);
+    });
+}
+
+#[test]
+fn locks_are_refused() {
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let client = listener.admin().await;
+        for text in [
+            "SELECT * FROM system.local FOR UPDATE",
+            "SELECT * FROM system.local FOR SHARE",
+            "SELECT * FROM (SELECT * FROM system.local FOR UPDATE) t",
+            "SELECT * FROM pg_catalog.pg_class FOR UPDATE",
+        ] {
+            assert_eq!(refused(&client, text).await.0, "25006", "{text}");
+        }
+    });
+}

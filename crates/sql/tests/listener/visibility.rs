@@ -150,3 +150,51 @@ fn hidden_keyspace_is_no_database() {
         assert_ne!(path(ANN, "shop").await, Ok(default));
     });
 }
+
+#[test]
+fn privileges_of_a_role_are_told() {
+    let listener = filled();
+    listener.client(async {
+        let (admin, ann) = sessions(&listener).await;
+        listener.cql(&["CREATE TABLE shop.people (id int PRIMARY KEY)"]);
+        for (call, of_ann, of_admin) in [
+            ("has_table_privilege('shop.orders', 'SELECT')", "t", "t"),
+            ("has_table_privilege('SHOP.Orders', 'select, insert')", "t", "t"),
+            ("has_table_privilege('shop.orders', 'insert')", "f", "f"),
+            ("has_table_privilege('shop.orders', 'SELECT WITH GRANT OPTION')", "f", "f"),
+            ("has_table_privilege('shop.people', 'SELECT')", "f", "t"),
+            ("has_table_privilege('shop.' || 'people', 'SELECT')", "f", "t"),
+            ("has_table_privilege(current_user, 'shop.orders', 'SELECT')", "t", "t"),
+            ("has_table_privilege(NULL, 'SELECT')", "-", "-"),
+            ("has_any_column_privilege('shop.people', 'SELECT')", "f", "t"),
+            ("has_column_privilege('shop.orders', 'note', 'SELECT')", "t", "t"),
+            ("has_schema_privilege('shop', 'USAGE')", "t", "t"),
+            ("has_schema_privilege('shop', 'CREATE')", "f", "f"),
+            ("has_schema_privilege('pg_catalog', 'USAGE')", "t", "t"),
+            ("has_database_privilege('fairlane', 'CONNECT')", "t", "t"),
+            ("has_database_privilege('fairlane', 'TEMP')", "f", "f"),
+        ] {
+            let text = format!("SELECT {call}");
+            assert_eq!((rows(&ann, &text).await, rows(&admin, &text).await), (vec![of_ann.to_owned()], vec![of_admin.to_owned()]), "{call}");
+        }
+        for (call, code) in [
+            ("has_table_privilege('tenant.ledger', 'SELECT')", "42P01"),
+            ("has_table_privilege('nothing', 'SELECT')", "42P01"),
+            ("has_schema_privilege('tenant', 'USAGE')", "3F000"),
+            ("has_database_privilege('other', 'CONNECT')", "3D000"),
+            ("has_table_privilege('shop.orders', 'READ')", "22023"),
+            ("has_table_privilege('admin', 'shop.orders', 'SELECT')", "0A000"),
+            ("has_table_privilege('shop.orders')", "42883"),
+        ] {
+            let (got, message) = refused(&ann, &format!("SELECT {call}")).await;
+            assert_eq!(got, code, "{call}: {message}");
+            assert!(!HIDDEN[2..].iter().any(|hidden| message.contains(hidden)), "{call}: {message}");
+        }
+        // An answer is not kept beyond a revocation.
+        let of_row = "SELECT has_table_privilege('shop.orders', 'SELECT') FROM (VALUES (1), (2)) t(a)";
+        assert_eq!(rows(&ann, of_row).await, ["t", "t"]);
+        rows(&admin, "GRANT SELECT ON shop.people TO ann").await;
+        rows(&admin, "REVOKE SELECT ON shop.orders FROM ann").await;
+        assert_eq!(rows(&ann, of_row).await, ["f", "f"]);
+    });
+}
