@@ -140,7 +140,10 @@ impl Embedded {
     }
 
     /// Runs a definition statement on core 0, called from any core.
-    pub(crate) async fn define(statement: Arc<ParsedTree>, keyspace: Option<String>) -> Result<Outcome, Error> {
+    pub(crate) async fn define(
+        statement: Arc<ParsedTree>,
+        keyspace: Option<String>,
+    ) -> Result<Outcome, Error> {
         let define = move || {
             Warnings::collect(Warnings::NONE, async move {
                 let engine = Embedded::local();
@@ -153,7 +156,11 @@ impl Embedded {
         defined
     }
 
-    async fn define_here(&self, statement: Arc<ParsedTree>, keyspace: Option<String>) -> Result<Outcome, Error> {
+    async fn define_here(
+        &self,
+        statement: Arc<ParsedTree>,
+        keyspace: Option<String>,
+    ) -> Result<Outcome, Error> {
         let now = self.current.schema();
         let (guardrails, id) = (self.guardrails().clone(), term::random_uuid());
         let (known, bytes_max) = (self.schema_bytes.take(), self.schema_bytes_max.get());

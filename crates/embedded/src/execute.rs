@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use engine::scan::{TableSnapshot, TableStatistics};
-use engine::{Acks, BatchKind, Engine, Error, Execution, Measure, ParsedTree, Plan, Prepared, Registry, Request, Schema, SchemaListener, Value, Viewer};
+use engine::{
+    Acks, BatchKind, Engine, Error, Execution, Measure, ParsedTree, Plan, Prepared, Registry, Request,
+    Schema, SchemaListener, Value, Viewer,
+};
 use storage::TableId;
 
 use crate::maintenance;

@@ -6,7 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql::ast::{self, Statement};
-use engine::{Action, BatchKind, Columns, Error, Guardrail, Guardrails, Latencies, ParsedTree, Plan, Prepared, Schema, Target};
+use engine::{
+    Action, BatchKind, Columns, Error, Guardrail, Guardrails, Latencies, ParsedTree, Plan, Prepared, Schema,
+    Target,
+};
 use schema::TableDef;
 use uuid::Uuid;
 
@@ -339,7 +342,11 @@ fn readable(
 
 impl Embedded {
     /// Binds a statement to the schema of this core.
-    pub(crate) fn plan(&self, statement: &Arc<ParsedTree>, used: Option<&str>) -> Result<EmbeddedPlan, Error> {
+    pub(crate) fn plan(
+        &self,
+        statement: &Arc<ParsedTree>,
+        used: Option<&str>,
+    ) -> Result<EmbeddedPlan, Error> {
         if is_about_data(statement) {
             let guardrails = self.registry.guardrails().clone();
             return self.plan_of(bind(self, guardrails, statement, used)?);
@@ -432,7 +439,8 @@ impl Embedded {
         let (guardrails, used) = (self.registry.guardrails().clone(), used.map(str::to_owned));
         let engine = self.rc();
         Box::pin(async move {
-            let bound = heavy(async move { bind(&definitions, guardrails, &statement, used.as_deref()) }).await?;
+            let bound =
+                heavy(async move { bind(&definitions, guardrails, &statement, used.as_deref()) }).await?;
             engine.plan_of(bound).map(|plan| Rc::new(plan) as Rc<dyn Plan>)
         })
     }

@@ -11,9 +11,7 @@ use crate::core::Core;
 use crate::failure;
 use crate::request::CqlRequest;
 use crate::session::Session;
-use crate::statement::{
-    Bound, INLINE_TEXT_BYTES, Id, Kind, Parsed, Statement, UNPREPARED, Work,
-};
+use crate::statement::{Bound, INLINE_TEXT_BYTES, Id, Kind, Parsed, Statement, UNPREPARED, Work};
 
 /// Bytes of text that count as one work unit when a statement is bound again. A term takes about
 /// 0.2 µs.

@@ -13,9 +13,7 @@ use crate::core::Core;
 use crate::failure;
 use crate::session::Session;
 use crate::sessions;
-use crate::statement::{
-    self, Bound, INLINE_TEXT_BYTES, Id, PREPARED_TEXT_BYTES_MAX, Statement, Work,
-};
+use crate::statement::{self, Bound, INLINE_TEXT_BYTES, Id, PREPARED_TEXT_BYTES_MAX, Statement, Work};
 
 /// Prepares a text on all cores and answers.
 pub(crate) fn prepare(

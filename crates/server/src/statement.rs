@@ -140,7 +140,11 @@ impl Bound {
         Bound::of_tree(Arc::new(parsed), keyspace, engine)
     }
 
-    fn of_tree(tree: Arc<ParsedTree>, keyspace: Option<&Rc<str>>, engine: &dyn Engine) -> Result<Bound, Error> {
+    fn of_tree(
+        tree: Arc<ParsedTree>,
+        keyspace: Option<&Rc<str>>,
+        engine: &dyn Engine,
+    ) -> Result<Bound, Error> {
         let work = match server_work(&tree) {
             Some(work) => work,
             None => Work::Engine(engine.prepare(tree.clone(), keyspace.map(|keyspace| &**keyspace))?),

@@ -94,9 +94,11 @@ pub(super) fn types(snapshot: &Snapshot) -> RowChunks {
             Some(value::encode_list(types.iter().map(String::as_bytes)).into()),
         ]
     };
-    Box::new(of_keyspaces(&snapshot.schema, |keyspace| &keyspace.types).flat_map(move |udt| {
-        row_of(udt.fields.iter().map(|(name, _)| name.len()).sum(), move || row(&udt))
-    }))
+    Box::new(
+        of_keyspaces(&snapshot.schema, |keyspace| &keyspace.types).flat_map(move |udt| {
+            row_of(udt.fields.iter().map(|(name, _)| name.len()).sum(), move || row(&udt))
+        }),
+    )
 }
 
 /// Returns the row of a definition with texts of `bytes`, behind an empty chunk if it takes long to

@@ -215,7 +215,8 @@ fn rows_of_long_definitions_follow_an_empty_chunk() {
     let mut long = Arc::unwrap_or_clone(schema());
     let keyspace = Arc::make_mut(long.keyspaces.get_mut("ks").expect("of the schema"));
     Arc::make_mut(keyspace.types.get_mut("u").expect("of the keyspace")).fields[0].0 = "a".repeat(100_000);
-    Arc::make_mut(keyspace.tables.get_mut("t").expect("of the keyspace")).options.comment = "c".repeat(100_000);
+    Arc::make_mut(keyspace.tables.get_mut("t").expect("of the keyspace")).options.comment =
+        "c".repeat(100_000);
     let long = Arc::new(long);
     for table in ["types", "tables"] {
         let empty = |schema| chunks("system_schema", table, schema).filter(Vec::is_empty).count();

@@ -277,8 +277,9 @@ fn rejections_and_serial_reads_show_durable_data() {
             "SELECT v FROM t",
         ];
         for (v, text) in reads.into_iter().enumerate() {
-            let prepare =
-                |text: &str| engine.prepare(Arc::new(ParsedTree::parse(text).expect(text)), Some("ks")).expect(text);
+            let prepare = |text: &str| {
+                engine.prepare(Arc::new(ParsedTree::parse(text).expect(text)), Some("ks")).expect(text)
+            };
             let write = prepare(&format!("INSERT INTO t (k, v) VALUES (1, {})", v + 1));
             let read = prepare(text);
             let Execution::Written(number) = engine.execute(&write, &Request::EMPTY) else {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use crate::common::{ADMIN, Answer, TestServer, assert_short_polls, settings};
 use embedded::Embedded;
-use engine::{Acks, BatchKind, Engine, Error, Execution, Keyspace, ParsedTree, Plan, Registry, Request as EngineRequest, Schema, SchemaListener, Value};
+use engine::{
+    Acks, BatchKind, Engine, Error, Execution, Keyspace, ParsedTree, Plan, Registry,
+    Request as EngineRequest, Schema, SchemaListener, Value,
+};
 use schema::{ColumnDef, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions};
 use server::ServerConfig;
 use wire::*;

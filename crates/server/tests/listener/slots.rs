@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use crate::common::{ADMIN, Answer, Client, TestServer, settings, values};
 use embedded::Embedded;
-use engine::{Acks, BatchKind, Engine, Error, Execution, Outcome, ParsedTree, Plan, Registry, Request as EngineRequest, Schema, SchemaListener, Value};
+use engine::{
+    Acks, BatchKind, Engine, Error, Execution, Outcome, ParsedTree, Plan, Registry, Request as EngineRequest,
+    Schema, SchemaListener, Value,
+};
 use frontdoor::Accounts;
 use server::ServerConfig;
 use testkit::until;

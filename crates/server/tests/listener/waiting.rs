@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use crate::common::{ADMIN, Answer, Client, TestServer, settings};
 use embedded::Embedded;
-use engine::{Acks, BatchKind, Engine, Error, Execution, ParsedTree, Plan, Registry, Request as EngineRequest, Schema, SchemaListener, Value};
+use engine::{
+    Acks, BatchKind, Engine, Error, Execution, ParsedTree, Plan, Registry, Request as EngineRequest, Schema,
+    SchemaListener, Value,
+};
 use wire::*;
 
 /// States of the disk: it acknowledges writes, never answers, or has failed.

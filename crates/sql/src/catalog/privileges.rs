@@ -111,7 +111,7 @@ impl HasPrivilege {
         let mut reads = false;
         for privilege in list.split(',') {
             let upper = privilege.trim().to_uppercase();
-            // The right to grant it is given to nobody over SQL.
+            // No role grants over SQL.
             let (name, grants) = match upper.strip_suffix(" WITH GRANT OPTION") {
                 Some(name) => (name, true),
                 None => (&*upper, false),
@@ -125,8 +125,8 @@ impl HasPrivilege {
         Ok(reads)
     }
 
-    /// Returns true if the role may read an object. Numbers are those of rows in `pg_catalog`, which
-    /// has only what the role sees.
+    /// Returns true if the role may read an object. Numbers are those of rows in `pg_catalog`,
+    /// which has only what the role sees.
     fn is_visible(&self, object: &ScalarValue) -> Result<bool> {
         let Some(name) = text(object) else { return Ok(true) };
         let parts: Vec<String> = name.split('.').map(unquoted).collect();
@@ -143,7 +143,8 @@ impl HasPrivilege {
     }
 
     fn has_schema(&self, name: &str) -> bool {
-        [information_schema::NAME, pg_catalog::NAME].contains(&name) || self.catalog.tables().has_keyspace(name)
+        [information_schema::NAME, pg_catalog::NAME].contains(&name)
+            || self.catalog.tables().has_keyspace(name)
     }
 
     fn sees(&self, keyspace: &str, table: &str, name: &str) -> Result<bool> {

@@ -56,7 +56,8 @@ impl ScalarUDFImpl for Checked {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let texts = args.args[0].to_array(args.number_rows)?;
-        let values = as_string_array(&texts)?.iter().map(|text| text.map(|text| self.value(text)).transpose());
+        let values =
+            as_string_array(&texts)?.iter().map(|text| text.map(|text| self.value(text)).transpose());
         Ok(ColumnarValue::Array(Arc::new(values.collect::<Result<StringArray>>()?)))
     }
 }
@@ -77,8 +78,8 @@ impl Checked {
     }
 }
 
-/// Returns the usual form of a uuid: PostgreSQL takes capitals, braces, and a hyphen, or none, after
-/// each four digits.
+/// Returns the usual form of a uuid. PostgreSQL takes capitals, braces, and a hyphen, or none,
+/// after each four digits.
 fn uuid(text: &str) -> Option<String> {
     let inner = match text.strip_prefix('{') {
         Some(rest) => rest.strip_suffix('}')?,
@@ -123,7 +124,9 @@ mod tests {
         ] {
             assert_eq!(uuid(text).as_deref(), Some(usual), "{text}");
         }
-        for text in ["", "x", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a1", "a0e-ebc99", "{a0eebc999c0b4ef8bb6d6bb9bd380a11"] {
+        for text in
+            ["", "x", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a1", "a0e-ebc99", "{a0eebc999c0b4ef8bb6d6bb9bd380a11"]
+        {
             assert_eq!(uuid(text), None, "{text}");
         }
     }

@@ -10,6 +10,7 @@
 //! - `OPERATOR(pg_catalog.=)` becomes `=`. Types stored as text here (`uuid`, `json`, `inet`,
 //!   `name`) become `TEXT`.
 //! - Patterns of `to_char` are translated.
+//! - `pg_stat_activity` becomes its definition ([`activity`]).
 //! - Expressions with another meaning in DataFusion are rewritten or refused ([`translate`]).
 //!
 //! The parser of that crate replaces correlated subqueries by NULL, because DataFusion cannot plan
@@ -38,7 +39,7 @@ use crate::engine::column_names::{self, last_part};
 use crate::engine::extent::extent;
 use crate::engine::syntax::{self, Columns, call, is_call_of, with_names};
 use crate::engine::tree::{self, Size};
-use crate::engine::{checked_text, precedence, scopes, to_char, translate, walk};
+use crate::engine::{activity, checked_text, precedence, scopes, to_char, translate, walk};
 use crate::failure::{Failure, state};
 
 /// See the head of this file.
@@ -94,6 +95,7 @@ impl Dialect {
         columns: Columns,
     ) -> Result<Parsed, Failure> {
         let (mut statements, mut size) = (Dialect::statements(text)?, Size::default());
+        statements.iter_mut().for_each(activity::define);
         let of_catalog = statements.iter().any(reads_catalog_only);
         for statement in &mut statements {
             // The catalog's parser parses the text again, so flattening would have no effect.
@@ -458,7 +460,7 @@ mod tests {
     fn syntax_of_postgres_is_rewritten() {
         check(
             "SELECT a AT TIME ZONE 'Asia/Tokyo' AS t FROM k.t WHERE b OPERATOR(pg_catalog.=) '1'::uuid",
-            "SELECT timezone('Asia/Tokyo', a) AS t FROM k.t WHERE b = '1'::TEXT",
+            "SELECT timezone('Asia/Tokyo', a) AS t FROM k.t WHERE b = uuid('1'::TEXT)",
         );
         check(
             "SELECT s.name FROM (SELECT p.name, o.* FROM p, o) AS s WHERE EXISTS (SELECT count(*) FROM o)",

@@ -15,6 +15,12 @@ const NO_FUNCTION_HINT: &str =
 const NO_OPERATOR_HINT: &str =
     "No operator matches the given name and argument types. You might need to add explicit type casts.";
 
+/// Functions of PostgreSQL with another way to do the same.
+const OTHERWISE: [(&str, &str); 2] = [
+    ("pg_cancel_backend", "CANCEL STATEMENT 'sql-7' ends what the session of pid 7 runs."),
+    ("pg_terminate_backend", "CANCEL SESSION 'sql-7' ends the session of pid 7."),
+];
+
 /// Returns the failure of a call that no function fits. `types` are PostgreSQL's names.
 pub(crate) fn no_function(name: &str, types: &[String]) -> Failure {
     let text = format!("function {name}({}) does not exist", types.join(", "));
@@ -99,7 +105,9 @@ fn other(text: &str) -> Option<Failure> {
     if let Some(rest) = text.strip_prefix("Invalid function '") {
         let name = rest.split('\'').next()?;
         let text = format!("function {name} does not exist");
-        return Some(Failure::new(state::NO_FUNCTION, text).with_hint(NO_FUNCTION_HINT));
+        let hint = OTHERWISE.iter().find(|(function, _)| *function == name);
+        let hint = hint.map_or(NO_FUNCTION_HINT, |(_, otherwise)| otherwise);
+        return Some(Failure::new(state::NO_FUNCTION, text).with_hint(hint));
     }
     if text == "Step cannot be zero" {
         return Some(Failure::new(state::INVALID, "step size cannot equal zero"));

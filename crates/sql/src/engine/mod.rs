@@ -1,6 +1,7 @@
 //! Queries on DataFusion: from a statement's text to a plan with PostgreSQL's types, errors and
 //! bounds, and its execution on heavy lanes.
 
+mod activity;
 pub(crate) mod bounded;
 pub(crate) mod call_names;
 pub(crate) mod charges;

@@ -36,7 +36,9 @@ use crate::engine::exchange::PlaceOnLanes;
 use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
 use crate::engine::run::Physical;
 use crate::engine::table::{CqlTable, ScanOptions};
-use crate::engine::{bounded, checked_text, collect, declared, exact, functions, planning, syntax, values, wide, window};
+use crate::engine::{
+    bounded, checked_text, collect, declared, exact, functions, planning, syntax, values, wide, window,
+};
 use crate::failure::{Failure, state as class};
 
 /// Version of Postgres whose dialect and catalog statements are planned for.

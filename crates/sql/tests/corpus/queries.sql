@@ -146,6 +146,7 @@ SELECT 1 + true
 SELECT -'a'
 SELECT NOT 1
 SELECT sum(id) FROM shop.items WHERE sum(id) > 1
+-- refused 25006
 SELECT id FROM shop.items ORDER BY id FOR UPDATE
 -- refused 25006
 SELECT id INTO x FROM shop.items

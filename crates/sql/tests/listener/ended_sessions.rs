@@ -18,6 +18,27 @@ async fn id(admin: &Client, client: &Client, name: &str) -> String {
 }
 
 #[test]
+fn activity_shows_a_role_its_own_sessions() {
+    let listener = TestListener::start(2);
+    listener.client(async {
+        let admin = listener.admin().await;
+        rows(&admin, "CREATE ROLE ann WITH PASSWORD = 'annspassword' AND LOGIN = true").await;
+        let ann = listener.connect(("ann", "annspassword")).await.expect("let in");
+        rows(&ann, "SET application_name = 'report'").await;
+        let own = "SELECT datname, usename, application_name, state FROM pg_stat_activity \
+                   WHERE pid = pg_backend_pid()";
+        assert_eq!(rows(&ann, own).await, ["fairlane|ann|report|active"]);
+        let all = "SELECT a.usename, a.state FROM pg_catalog.pg_stat_activity AS a ORDER BY 1";
+        assert_eq!(rows(&ann, all).await, ["ann|active"]);
+        assert_eq!(rows(&admin, all).await, ["admin|active", "ann|idle"]);
+        // Its pid is the number by which a session is ended.
+        let pid = rows(&admin, "SELECT pid FROM pg_stat_activity WHERE usename = 'ann'").await.remove(0);
+        rows(&admin, &format!("CANCEL SESSION 'sql-{pid}'")).await;
+        ann.simple_query("SELECT 1").await.expect_err("the session has ended");
+    });
+}
+
+#[test]
 fn connections_table_shows_settings() {
     let listener = TestListener::start(2);
     listener.client(async {

@@ -139,13 +139,13 @@ fn too_complex() -> Vec<(&'static str, String)> {
                     .collect::<String>()
             ),
         ),
-        ("aggregates", format!("SELECT {} FROM (VALUES (1)) t(a)", listed(3_000, |n| format!("sum(a + {n})")))),
+        (
+            "aggregates",
+            format!("SELECT {} FROM (VALUES (1)) t(a)", listed(3_000, |n| format!("sum(a + {n})"))),
+        ),
         (
             "aggregates in one result column",
-            format!(
-                "SELECT coalesce({}) FROM (VALUES (1)) t(a)",
-                listed(9_000, |n| format!("sum(a + {n})"))
-            ),
+            format!("SELECT coalesce({}) FROM (VALUES (1)) t(a)", listed(9_000, |n| format!("sum(a + {n})"))),
         ),
         (
             "windows",

@@ -175,7 +175,11 @@ fn privileges_of_a_role_are_told() {
             ("has_database_privilege('fairlane', 'TEMP')", "f", "f"),
         ] {
             let text = format!("SELECT {call}");
-            assert_eq!((rows(&ann, &text).await, rows(&admin, &text).await), (vec![of_ann.to_owned()], vec![of_admin.to_owned()]), "{call}");
+            assert_eq!(
+                (rows(&ann, &text).await, rows(&admin, &text).await),
+                (vec![of_ann.to_owned()], vec![of_admin.to_owned()]),
+                "{call}"
+            );
         }
         for (call, code) in [
             ("has_table_privilege('tenant.ledger', 'SELECT')", "42P01"),

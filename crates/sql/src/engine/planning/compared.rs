@@ -92,7 +92,7 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// A call may be within one other: those below are refused by the conversion, and are not looked at.
+/// A call may be within one other. Those below are refused by the conversion, and not looked at.
 const DEPTH_MAX: u32 = 2;
 
 impl Visitor for Compared<'_> {

@@ -31,7 +31,9 @@ use datafusion::logical_expr::{Explain, Expr, LogicalPlan};
 use crate::engine::constants;
 pub(crate) use crate::engine::planning::budget::{DEPTH_MAX, NODES_MAX, step, step_parsing, step_with};
 pub(crate) use crate::engine::planning::size::{of_expr as expr_nodes, of_plan as plan_nodes};
-pub(crate) use crate::engine::planning::written::{Names, nodes_of as written_nodes, of_value, step_converting};
+pub(crate) use crate::engine::planning::written::{
+    Names, nodes_of as written_nodes, of_value, step_converting,
+};
 use crate::failure::{refusal, state};
 
 /// Maximum size of a plan for EXPLAIN VERBOSE, in nodes: it shows the plan after each of some 100

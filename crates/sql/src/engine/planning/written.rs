@@ -11,8 +11,8 @@ use std::ops::ControlFlow;
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, GroupByExpr, GroupByWithModifier, NamedWindowExpr, ObjectName, OrderByExpr, OrderByKind, Query,
-    Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, Value, ValueWithSpan, Visit,
+    Expr, Function, GroupByExpr, GroupByWithModifier, NamedWindowExpr, ObjectName, OrderByExpr, OrderByKind,
+    Query, Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, Value, ValueWithSpan, Visit,
     Visitor, WindowType,
 };
 
@@ -40,11 +40,7 @@ const OTHER_COLUMNS: u64 = 40;
 /// # Errors
 /// As [`step`], 54001 for a conversion that compares too much, and 54011 for more than
 /// [`COLUMNS_MAX`] columns.
-pub(crate) fn step_converting(
-    statement: &Statement,
-    written: u64,
-    names: &Names<'_>,
-) -> Result<()> {
+pub(crate) fn step_converting(statement: &Statement, written: u64, names: &Names<'_>) -> Result<()> {
     let mut queries = Queries::new(names);
     let _ = walk::walk(statement, &mut queries);
     step(written.saturating_add(queries.nodes))?;
