@@ -64,6 +64,12 @@ impl<'a> Compared<'a> {
         let _ = walk::walk(expr, self);
     }
 
+    /// Adds the columns of a wildcard.
+    pub(super) fn add_columns(&mut self, columns: u64) {
+        self.columns = self.columns.saturating_add(columns);
+        self.nodes = self.nodes.saturating_add(columns);
+    }
+
     /// Adds an expression of GROUP BY.
     pub(super) fn add_group(&mut self, expr: &Expr) {
         self.outputs = self.outputs.saturating_add(1);

@@ -44,10 +44,9 @@ pub(crate) fn step_converting(statement: &Statement, written: u64, names: &Names
     let mut queries = Queries::new(names);
     let _ = walk::walk(statement, &mut queries);
     step(written.saturating_add(queries.nodes))?;
-    compared::check(queries.comparisons)?;
     let widest = queries.widest;
     if widest <= COLUMNS_MAX {
-        return Ok(());
+        return compared::check(queries.comparisons);
     }
     let text = format!("expected at most {COLUMNS_MAX} columns of a SELECT and its tables, got {widest}");
     Err(refusal(state::COLUMNS, text))
@@ -165,6 +164,7 @@ impl<'a> Queries<'a> {
                 SelectItem::ExprWithAliases { expr, .. } => (expr, None),
                 SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => {
                     columns = columns.saturating_add(from.max(1));
+                    compared.add_columns(from);
                     continue;
                 }
             };
