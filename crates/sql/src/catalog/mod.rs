@@ -90,11 +90,15 @@ impl Tables {
     }
 }
 
+/// True if a schema is one of Postgres' own, which every role sees.
+pub(crate) fn is_of_postgres(schema: &str) -> bool {
+    [information_schema::NAME, pg_catalog::NAME].contains(&schema)
+}
+
 /// True if the statement of the current task may see a schema. Outside of statements all keyspaces
 /// are hidden.
 pub(crate) fn shows(schema: &str) -> bool {
-    [information_schema::NAME, pg_catalog::NAME].contains(&schema)
-        || tasks::viewer().is_some_and(|viewer| viewer.sees(About::Keyspace(schema)))
+    is_of_postgres(schema) || tasks::viewer().is_some_and(|viewer| viewer.sees(About::Keyspace(schema)))
 }
 
 /// Returns the error for a missing table, which is also used for hidden tables. The text is that

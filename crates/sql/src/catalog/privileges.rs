@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use engine::About;
 
-use crate::catalog::{CATALOG, Catalog, information_schema, pg_catalog, shows};
+use crate::catalog::{CATALOG, Catalog, is_of_postgres, shows};
 use crate::engine::tasks;
 use crate::failure::{refusal, state};
 
@@ -143,12 +143,11 @@ impl HasPrivilege {
     }
 
     fn has_schema(&self, name: &str) -> bool {
-        [information_schema::NAME, pg_catalog::NAME].contains(&name)
-            || self.catalog.tables().has_keyspace(name)
+        is_of_postgres(name) || self.catalog.tables().has_keyspace(name)
     }
 
     fn sees(&self, keyspace: &str, table: &str, name: &str) -> Result<bool> {
-        if [information_schema::NAME, pg_catalog::NAME].contains(&keyspace) {
+        if is_of_postgres(keyspace) {
             return Ok(true);
         }
         let found = self.catalog.tables().table(keyspace, table).filter(|_| shows(keyspace));

@@ -35,6 +35,7 @@ use datafusion_pg_catalog::sql::rules::{
 };
 use engine::Guardrails;
 
+use crate::catalog::is_of_postgres;
 use crate::engine::column_names::{self, last_part};
 use crate::engine::extent::extent;
 use crate::engine::syntax::{self, Columns, call, is_call_of, with_names};
@@ -188,7 +189,9 @@ pub(crate) fn reads_server_only(text: &str) -> bool {
         return false;
     }
     match Dialect::statements(text).as_deref() {
-        Ok([statement]) => reads_only(statement, |schema| is_catalog(schema) || engine::is_of_server(schema)),
+        Ok([statement]) => {
+            reads_only(statement, |schema| is_of_postgres(schema) || engine::is_of_server(schema))
+        }
         _ => false,
     }
 }
@@ -209,16 +212,12 @@ pub(crate) fn is_of_drivers(text: &str) -> bool {
     }
 }
 
-fn is_catalog(schema: &str) -> bool {
-    matches!(schema, "pg_catalog" | "information_schema")
-}
-
 /// Functions that return rows, which the parser treats as tables.
 const FUNCTIONS: [&str; 3] = ["generate_series", "string_to_array", "unnest"];
 
 /// True if a statement reads Postgres' catalog and no other table.
 fn reads_catalog_only(statement: &Statement) -> bool {
-    reads_only(statement, is_catalog)
+    reads_only(statement, is_of_postgres)
 }
 
 /// True if a statement reads tables, and all of them are in schemas for which `is_asked` is true.

@@ -57,10 +57,10 @@ impl<'a> Compared<'a> {
         }
     }
 
-    /// Adds an expression of the list, of HAVING or ORDER BY.
-    pub(super) fn add(&mut self, expr: &Expr) {
+    /// Adds an expression of `nodes` nodes of the list, of HAVING or ORDER BY.
+    pub(super) fn add(&mut self, expr: &Expr, nodes: u64) {
         self.columns = self.columns.saturating_add(1);
-        self.nodes = self.nodes.saturating_add(nodes_of(expr));
+        self.nodes = self.nodes.saturating_add(nodes);
         let _ = walk::walk(expr, self);
     }
 

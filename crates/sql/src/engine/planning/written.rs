@@ -175,7 +175,7 @@ impl<'a> Queries<'a> {
                 columns = columns.saturating_add(alias.value.len() as u64 / NODE_TEXT_BYTES);
                 results.named.insert(alias.value.to_lowercase(), size);
             }
-            compared.add(expr);
+            compared.add(expr, size);
             add(calls_over(expr, &windows));
             add(self.inner(expr));
         }
@@ -183,7 +183,7 @@ impl<'a> Queries<'a> {
         // The columns as expressions, and as a schema.
         add(columns.saturating_mul(2));
         for condition in select.having.iter().chain(&select.qualify) {
-            compared.add(condition);
+            compared.add(condition, nodes_of(condition));
             add(copies(condition, &results));
             add(self.inner(condition));
         }
@@ -191,7 +191,7 @@ impl<'a> Queries<'a> {
             add(self.inner(condition));
         }
         add(grouped(&select.group_by, &results));
-        keys.iter().for_each(|key| compared.add(&key.expr));
+        keys.iter().for_each(|key| compared.add(&key.expr, nodes_of(&key.expr)));
         if let GroupByExpr::Expressions(exprs, _) = &select.group_by {
             exprs.iter().for_each(|expr| compared.add_group(expr));
         }
