@@ -1,5 +1,5 @@
 //! The Rust example of docs/getting-started.md. The page contains the text after the attribute
-//! verbatim: `tests/clients/getting_started.py` compares both, and runs the example.
+//! verbatim: `tests/clients/documents.py` compares both, and runs the example.
 #![expect(clippy::disallowed_methods, reason = "a client, which stands outside the lanes")]
 
 use scylla::client::session_builder::SessionBuilder;
