@@ -1,7 +1,7 @@
 //! Every kind of file × every kind of damage: cut at each block and some bytes off, emptied,
 //! removed, replaced by an older copy, swapped with another shard's. A start refuses, contains the
 //! damage, or moves the file aside, or everything acknowledged is there. Nothing that may hold
-//! acknowledged data is removed. The outcomes are the table in `docs/operations.md`.
+//! acknowledged data is removed. The outcomes are the table in `docs/troubleshooting.md`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -319,10 +319,13 @@ fn damage_of_every_kind_to_every_file_is_found() {
         assert_eq!(outcome(sim, base, &base.files), Ok(Outcome::Harmless));
     }
     let text = render(&run(&bases));
-    let document = include_str!("../../../../docs/operations.md");
+    let document = include_str!("../../../../docs/troubleshooting.md");
     let there = document.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
-    let (there, _) = there.expect("docs/operations.md has the table between its marks");
-    assert!(there == text, "docs/operations.md has another table between its marks than this run:\n\n{text}");
+    let (there, _) = there.expect("docs/troubleshooting.md has the table between its marks");
+    assert!(
+        there == text,
+        "docs/troubleshooting.md has another table between its marks than this run:\n\n{text}"
+    );
 }
 
 /// The window that no other file can close at no cost for a write: the mark states what is durable
