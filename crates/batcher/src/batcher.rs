@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use crate::gate::Gate;
 use crate::operations::Operations;
 use crate::queue::{Queue, QueueOf, Receiver};
-use crate::{Clock, Command, Error, Limits, Store, Strategy, per_partition, phases};
+use crate::{Clock, Command, Error, Limits, Store, Strategy, per_partition, phases, pipelined};
 
 /// Result of a batcher's future: the failure of an operation after which it sent nothing more.
 pub type Done<S> = Result<(), Arc<<S as Store>::Error>>;
@@ -29,14 +29,14 @@ impl<S: Store> fmt::Debug for Batcher<S> {
 }
 
 impl<S: Store> Batcher<S> {
-    /// Creates a batcher with [`Strategy::Phases`] and the system's clock.
+    /// Creates a batcher with [`Strategy::Pipelined`] and the system's clock.
     ///
     /// # Panics
     /// `limits` allows no command or no operation.
     pub fn new(store: S, limits: Limits) -> Batcher<S> {
         let is_enough = limits.commands_max > 0 && limits.iops_in_flight > 0;
         assert!(is_enough, "expected commands_max and iops_in_flight of at least 1, got {limits:?}");
-        Batcher { store, limits, strategy: Strategy::Phases, clock: Clock::SYSTEM }
+        Batcher { store, limits, strategy: Strategy::Pipelined, clock: Clock::SYSTEM }
     }
 
     /// Sets the strategy.
@@ -76,6 +76,7 @@ impl<S: Store> Batcher<S> {
         let queue = &*ends.0;
         let operations = Operations::new(self.store, self.limits, self.clock, gate);
         let done = match self.strategy {
+            Strategy::Pipelined => pipelined::run(&operations, queue).await,
             Strategy::Phases => phases::run(&operations, queue).await,
             Strategy::PerPartition { threads, partition } => {
                 per_partition::run(&operations, queue, threads.max(1), partition).await

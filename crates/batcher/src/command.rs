@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 pub struct Footprint<S> {
     /// Slots whose values the command needs.
     pub reads: Vec<S>,
-    /// Slots that the command may write or delete. If it leaves one out, and a later command of the
-    /// batch reads it, the batch reads once more: declare such a slot as read, too.
+    /// Slots that the command may write or delete. If it leaves one out, and a later command reads
+    /// it, that one waits for the store: declare such a slot as read, too.
     pub writes: Vec<S>,
 }
 
@@ -17,6 +17,11 @@ impl<S> Footprint<S> {
     /// Returns a footprint without slots.
     pub fn new() -> Footprint<S> {
         Footprint { reads: Vec::new(), writes: Vec::new() }
+    }
+
+    /// Returns the number of reads and writes.
+    pub(crate) fn slots(&self) -> usize {
+        self.reads.len() + self.writes.len()
     }
 }
 

@@ -5,22 +5,24 @@
 //! ([`Footprint`]). The batcher runs many commands at once, and state and outputs equal those of
 //! running them one after the other:
 //!
-//! 1. Cut a batch: everything that waits, at most [`Limits::commands_max`] commands.
-//! 2. Read each slot whose first use in the batch is a read. All reads run concurrently.
-//! 3. Fold: apply the commands in order, in memory. A read sees the writes of earlier commands.
-//! 4. Write the last value of each slot. All writes run concurrently. Overwritten values are never
-//!    sent.
+//! 1. Take everything that waits, at most [`Limits::commands_max`] commands at once.
+//! 2. Read each slot whose first use is a read. All reads run concurrently.
+//! 3. Apply a command, in memory, once its slots are known and earlier commands of the same slots
+//!    have been applied.
+//! 4. Write the last value of each slot. All writes run concurrently. A slot that is being written
+//!    is changed in memory meanwhile: its next write sends the last value.
 //!
-//! So a batch takes two round trips, however many of its commands use the same slot. Usual
-//! consumers run partitions in parallel and each partition in order. Their throughput is bounded by
-//! the number of active partitions, which the data decides. That way is here too, for comparison
-//! ([`Strategy::PerPartition`]).
+//! So commands take two round trips, however many of them use the same slot, and wait for no
+//! operation of other slots. Usual consumers run partitions in parallel and each partition in
+//! order. Their throughput is bounded by the number of active partitions, which the data decides.
+//! That way is here too, for comparison ([`Strategy::PerPartition`]), and so are batches whose
+//! phases wait for their slowest operation ([`Strategy::Phases`]).
 //!
 //! # Guarantees
 //!
 //! - **Order.** Commands take effect in the order of [`Handle::push`].
 //! - **Acknowledged.** When a command has returned its output, each slot that it wrote is durable,
-//!   and so is each slot that it read from an earlier command of its batch. An overwritten value
+//!   and so is each slot that it read from an earlier command. An overwritten value
 //!   shares the fate of the value that replaced it. [`Handle::acknowledged_up_to`] is the number of
 //!   commands at the start of the order that are acknowledged: commit that offset.
 //! - **Failure.** When an operation fails for good, nothing more is sent. Each later command ends
@@ -52,6 +54,7 @@ mod limits;
 mod operations;
 mod per_partition;
 mod phases;
+mod pipelined;
 mod queue;
 mod stamps;
 mod store;

@@ -4,11 +4,11 @@
 /// in proportion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of commands in a batch, at least 1. Twice that number of commands are held:
-    /// those of the running batch, and those that wait for the next one.
+    /// Maximum number of commands that run at once, at least 1. Twice that number of commands are
+    /// held: those that run, and those that wait.
     pub commands_max: usize,
-    /// Maximum number of slots that a batch reads and writes, counted before overwritten values are
-    /// dropped. A command with more slots runs in a batch of its own.
+    /// Maximum number of slots that running commands read and write, counted before overwritten
+    /// values are dropped. A command with more slots runs alone.
     pub iops_max: usize,
     /// Maximum number of reads and writes in flight, at least 1.
     pub iops_in_flight: usize,
@@ -29,7 +29,11 @@ impl Default for Limits {
 /// Way of running commands. All strategies have the result of running them in order.
 #[derive(Clone, Copy, Debug)]
 pub enum Strategy<S> {
-    /// Batches of two phases: all reads, then all writes.
+    /// Each command waits for its own slots only, and a slot is written once for all commands that
+    /// ran meanwhile.
+    Pipelined,
+    /// Batches of two phases: all reads, then all writes. A phase takes as long as the slowest of
+    /// its operations. It is for comparison.
     Phases,
     /// At most `threads` commands at once, each partition in order. A command that uses several
     /// partitions waits for all of them. It is the usual way, for comparison.

@@ -46,8 +46,13 @@ impl<S: Store> Operations<S> {
     }
 
     /// Returns a stamp for writes that begin now.
-    fn stamp(&self) -> u64 {
+    pub(crate) fn stamp(&self) -> u64 {
         self.stamps.lock().unwrap_or_else(PoisonError::into_inner).next(self.store.stamp_seen())
+    }
+
+    /// Returns the number of operations that may be in flight now.
+    pub(crate) fn in_flight_max(&self) -> usize {
+        self.gate.limit()
     }
 
     /// Returns the number of operations that are polled together: those in flight, and as many that
@@ -106,7 +111,11 @@ impl<S: Store> Operations<S> {
         }
     }
 
-    async fn read(&self, slot: &S::Slot) -> Result<Option<S::Value>, Arc<S::Error>> {
+    /// Reads a slot.
+    ///
+    /// # Errors
+    /// An operation has failed for good.
+    pub(crate) async fn read(&self, slot: &S::Slot) -> Result<Option<S::Value>, Arc<S::Error>> {
         let mut left = self.limits.retries;
         loop {
             let permit = self.gate.enter().await;
@@ -125,7 +134,7 @@ impl<S: Store> Operations<S> {
 
     /// Writes a value. A further attempt sends the same value with the same stamp, so that a late
     /// copy of an earlier attempt changes nothing.
-    async fn write(&self, slot: &S::Slot, value: &Option<S::Value>, stamp: u64) -> Fate {
+    pub(crate) async fn write(&self, slot: &S::Slot, value: &Option<S::Value>, stamp: u64) -> Fate {
         let mut left = self.limits.retries;
         let mut fate = Fate::NotSent;
         loop {

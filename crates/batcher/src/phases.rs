@@ -1,5 +1,7 @@
 //! [`crate::Strategy::Phases`]: batches of two phases.
 //!
+//! A phase ends with the slowest of its operations, so that response times must be about equal.
+//!
 //! A read never observes a later write, because all reads of a batch end before its writes begin,
 //! and a batch begins when the one before it is durable.
 
@@ -58,7 +60,7 @@ where
     let (mut entries, mut footprints, mut iops) = (VecDeque::new(), Vec::new(), 0_usize);
     while let Some(entry) = waiting.front() {
         let footprint = left.take().unwrap_or_else(|| Footprint::of(&entry.command));
-        iops = iops.saturating_add(footprint.reads.len() + footprint.writes.len());
+        iops = iops.saturating_add(footprint.slots());
         if iops > iops_max && !entries.is_empty() {
             *left = Some(footprint);
             break;

@@ -38,7 +38,7 @@ pub trait Store {
 
     /// Writes a whole slot, or deletes it with `None`. Returns when the write is durable. `stamp`
     /// is larger than that of each earlier write of the slot, and at least the wall clock, in µs
-    /// since 1970, at which its batch began to write.
+    /// since 1970, at which the write began.
     ///
     /// # Errors
     /// The write may have been applied, or may be applied later, unless

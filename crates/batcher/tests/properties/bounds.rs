@@ -38,26 +38,31 @@ fn push_waits_while_the_batcher_is_full() {
     });
 }
 
+/// Returns a limit with each strategy that batches.
+fn both(limit: usize) -> [(usize, Strategy<u32>); 2] {
+    [(limit, Strategy::Pipelined), (limit, Strategy::Phases)]
+}
+
 #[test]
 fn operations_use_the_whole_limit() {
-    for iops_in_flight in [1, 7, 64] {
+    for (iops_in_flight, strategy) in [1, 7, 64].into_iter().flat_map(both) {
         let limits = Limits { iops_in_flight, ..Limits::default() };
         let store = Sim::<true>::new(1, iops_in_flight);
         let changes =
             (0..1000).map(|number| Change::new(number, &[number as u32], &[number as u32])).collect();
-        Run::new(&store, limits, Strategy::Phases, changes, 0).finish(1000);
+        Run::new(&store, limits, strategy, changes, 0).finish(1000);
         assert_eq!(store.0.borrow().in_flight_most, iops_in_flight);
     }
 }
 
 #[test]
-fn batch_has_few_slots() {
-    for iops_max in [1, 4, 10, 100] {
+fn few_slots_run_at_once() {
+    for (iops_max, strategy) in [1, 4, 10, 100].into_iter().flat_map(both) {
         let limits = Limits { iops_max, iops_in_flight: 1000, ..Limits::default() };
         let store = Sim::<true>::new(1, 1000);
         let slots = |number: u32| [3 * number, 3 * number + 1, 3 * number + 2];
         let change = |number: u32| Change::new(number as usize, &slots(number)[..2], &slots(number)[1..]);
-        Run::new(&store, limits, Strategy::Phases, (0..300).map(change).collect(), 0).finish(300);
+        Run::new(&store, limits, strategy, (0..300).map(change).collect(), 0).finish(300);
         // Each command has two reads and two writes.
         assert_eq!(store.0.borrow().in_flight_most, 2 * (iops_max / 4).max(1));
     }

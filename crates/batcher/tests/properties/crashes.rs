@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use batcher::{Error, Limits};
+use batcher::{Error, Limits, Strategy};
 
 use crate::executor::{Executor, now_us, sleep_us};
 use crate::history::{Answers, Change, Run, Sequential, random_changes};
@@ -12,9 +12,11 @@ use crate::store::{Faults, Sim};
 use testkit::Random;
 
 /// Checks the store against the answers: what was acknowledged is there, or was overwritten by a
-/// later command, and nothing is there of commands that were not run.
+/// later command, and so is what an acknowledged command has read. Nothing is there of commands
+/// that were not run.
 fn check<const STAMPS: bool>(
     store: &Sim<STAMPS>,
+    changes: &[Change],
     expected: &Sequential,
     answers: &Answers,
     acknowledged: usize,
@@ -23,7 +25,12 @@ fn check<const STAMPS: bool>(
         |number: usize| number < acknowledged || answers.get(&number).is_some_and(Result::is_ok);
     let values = store.values();
     for (slot, writes) in &expected.writes {
-        let last = writes.iter().rposition(|(number, _)| is_acknowledged(*number));
+        let readers = (0..changes.len()).filter(|number| changes[*number].reads.contains(slot));
+        let read = readers.filter(|number| is_acknowledged(*number)).max();
+        // The last write that an acknowledged command has made or read.
+        let last = writes
+            .iter()
+            .rposition(|(number, _)| is_acknowledged(*number) || read.is_some_and(|read| *number < read));
         let value = values.get(slot).copied();
         let later = &writes[last.unwrap_or(0)..];
         let is_there =
@@ -58,9 +65,10 @@ fn crash<const STAMPS: bool>(seed: u64) {
         let store = Sim::<STAMPS>::new(seed, limits.iops_in_flight);
         // In half of the runs nothing fails before the crash.
         let rate = 6 * random.below(2);
+        store.0.borrow_mut().tail = (random.below(2) == 0).then_some(1.5);
         store.0.borrow_mut().faults =
             Faults { refused: rate, unknown: rate, copied: if STAMPS { 20 } else { 0 } };
-        let mut run = Run::new(&store, limits, strategy, changes, random.below(2000));
+        let mut run = Run::new(&store, limits, strategy, changes.clone(), random.below(2000));
         let mut steps = random.below(3000);
         run.executor.run(|| {
             steps = steps.saturating_sub(1);
@@ -70,7 +78,7 @@ fn crash<const STAMPS: bool>(seed: u64) {
         let (answers, acknowledged) = (run.answers.take(), run.handle.acknowledged_up_to() as usize);
         run.executor.cancel(run.drive);
         settle(&mut run.executor);
-        check(&store, &expected, &answers, acknowledged);
+        check(&store, &changes, &expected, &answers, acknowledged);
     }
 }
 
@@ -88,11 +96,12 @@ fn failure<const STAMPS: bool>(seed: u64) {
         let expected = Sequential::of(&changes);
         let store = Sim::<STAMPS>::new(seed, limits.iops_in_flight);
         store.0.borrow_mut().faults = Faults { refused: 5, unknown: 5, copied: 0 };
-        let (answers, acknowledged) = Run::new(&store, limits, strategy, changes, 500).finish(100);
+        store.0.borrow_mut().tail = (random.below(2) == 0).then_some(1.5);
+        let (answers, acknowledged) = Run::new(&store, limits, strategy, changes.clone(), 500).finish(100);
         let prefix = answers.values().take_while(|answer| answer.is_ok()).count();
         assert_eq!(acknowledged, prefix);
         assert!(!answers.values().any(|answer| matches!(answer, Err(Error::Dropped))));
-        check(&store, &expected, &answers, acknowledged);
+        check(&store, &changes, &expected, &answers, acknowledged);
     }
 }
 
@@ -145,17 +154,19 @@ fn dropped_batcher_ends_its_commands() {
 
 #[test]
 fn panicking_command_ends_all_commands() {
-    let store = Sim::<true>::new(1, 256);
-    let mut changes: Vec<Change> = (0..20).map(|number| Change::new(number, &[1], &[2])).collect();
-    changes[15] = changes[15].clone().panicking();
-    let limits = Limits { commands_max: 10, ..Limits::default() };
-    let mut run = Run::new(&store, limits, batcher::Strategy::Phases, changes, 0);
-    let run_all = std::panic::AssertUnwindSafe(|| run.executor.run(|| false));
-    std::panic::catch_unwind(run_all).expect_err("the command panics");
-    run.executor.cancel(run.drive);
-    let (answers, acknowledged) = run.finish(20);
-    let ok = answers.values().filter(|answer| answer.is_ok()).count();
-    assert_eq!((ok, acknowledged), (10, 10));
+    for strategy in [Strategy::Pipelined, Strategy::Phases] {
+        let store = Sim::<true>::new(1, 256);
+        let mut changes: Vec<Change> = (0..20).map(|number| Change::new(number, &[1], &[2])).collect();
+        changes[15] = changes[15].clone().panicking();
+        let limits = Limits { commands_max: 10, ..Limits::default() };
+        let mut run = Run::new(&store, limits, strategy, changes, 0);
+        let run_all = std::panic::AssertUnwindSafe(|| run.executor.run(|| false));
+        std::panic::catch_unwind(run_all).expect_err("the command panics");
+        run.executor.cancel(run.drive);
+        let (answers, acknowledged) = run.finish(20);
+        let ok = answers.values().filter(|answer| answer.is_ok()).count();
+        assert_eq!((ok, acknowledged), (10, 10));
+    }
 }
 
 #[test]
@@ -170,7 +181,7 @@ fn commands_that_skip_older_ones_run_exactly_once() {
         let limits = Limits { iops_in_flight: 20, ..random_limits(&mut random, 1) };
         let (mut executor, mut from, mut crashes) = (Executor::new(), 0, 0);
         while from < changes.len() {
-            let strategy = strategies(&mut random)[random.below(3) as usize];
+            let strategy = strategies(&mut random)[random.below(4) as usize];
             let rest = changes[from..].to_vec();
             let mut run = Run::on(executor, &store, limits, strategy, rest, 100);
             let mut steps = random.below(2000) + crashes * 10;

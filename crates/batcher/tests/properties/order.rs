@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 
 use batcher::{Limits, Strategy};
 
-use crate::history::{Run, Sequential, random_changes};
+use crate::executor::now_us;
+use crate::history::{Change, Run, Sequential, random_changes};
 use crate::seeds::seeds;
 use crate::store::{Faults, Sim};
 use testkit::Random;
 
 /// All strategies, for slots of which three share a partition.
-pub(crate) fn strategies(random: &mut Random) -> [Strategy<u32>; 3] {
+pub(crate) fn strategies(random: &mut Random) -> [Strategy<u32>; 4] {
     let threads = 1 + random.below(8) as usize;
     let partition = |slot: &u32| u64::from(slot / 3);
-    [Strategy::Phases, Strategy::PerPartition { threads, partition }, Strategy::Sequential]
+    let by_partition = Strategy::PerPartition { threads, partition };
+    [Strategy::Pipelined, Strategy::Phases, by_partition, Strategy::Sequential]
 }
 
 pub(crate) fn random_limits(random: &mut Random, retries: u32) -> Limits {
@@ -36,6 +38,8 @@ fn check<const STAMPS: bool>(seed: u64, faults: Faults) {
         let expected = Sequential::of(&changes);
         let store = Sim::<STAMPS>::new(seed, limits.iops_in_flight);
         store.0.borrow_mut().faults = faults;
+        // In half of the runs single operations take far longer than others.
+        store.0.borrow_mut().tail = (random.below(2) == 0).then_some(1.5);
         let pause_us = random.below(3000);
         let (answers, acknowledged) = Run::new(&store, limits, strategy, changes, pause_us).finish(count);
         let outs: Vec<u64> = answers.into_values().map(Result::unwrap).collect();
@@ -101,6 +105,36 @@ fn slots_left_out_cost_one_more_phase_of_reads() {
 }
 
 #[test]
+fn pipelined_slot_is_read_once_and_written_for_all_that_wait() {
+    seeds(100, |seed| {
+        let mut random = Random::new(seed);
+        let count = 1 + random.below(200) as usize;
+        let changes = (0..count).map(|number| Change::new(number, &[7], &[7])).collect();
+        let store = Sim::<true>::new(seed, 256);
+        // All commands wait from the start.
+        Run::new(&store, Limits::default(), Strategy::Pipelined, changes, 0).finish(count);
+        let sent: Vec<bool> = store.0.borrow().sent.iter().map(|sent| sent.is_write).collect();
+        assert_eq!(sent, [false, true]);
+    });
+}
+
+#[test]
+fn pipelined_command_waits_for_its_own_slots_only() {
+    // The operations of slot 0 take 100 times as long as those of the others.
+    let changes = (0..100).map(|number| Change::new(number, &[number as u32 % 10], &[number as u32 % 10]));
+    let store = Sim::<true>::new(1, 256);
+    (store.0.borrow_mut().fixed_us, store.0.borrow_mut().random_us) = (1000, 0);
+    store.0.borrow_mut().slow = Some((0, 100_000));
+    let mut run = Run::new(&store, Limits::default(), Strategy::Pipelined, changes.collect(), 0);
+    run.executor.run(|| now_us() > 50_000);
+    let early: Vec<usize> = run.answers.borrow().keys().copied().collect();
+    assert_eq!(early, (0..100).filter(|number| number % 10 != 0).collect::<Vec<_>>());
+    assert_eq!(run.handle.acknowledged_up_to(), 0, "the first command has not ended");
+    let (_, acknowledged) = run.finish(100);
+    assert_eq!(acknowledged, 100);
+}
+
+#[test]
 fn writes_win_after_the_clock_stepped_back() {
     seeds(100, |seed| {
         let mut random = Random::new(seed);
@@ -112,9 +146,9 @@ fn writes_win_after_the_clock_stepped_back() {
         let expected = Sequential::of(&changes);
         let later = changes.split_off(50);
         let store = Sim::<true>::new(seed, 256);
-        Run::new(&store, Limits::default(), Strategy::Phases, changes, 500).finish(50);
+        Run::new(&store, Limits::default(), Strategy::Pipelined, changes, 500).finish(50);
         // Each run begins at time 0, and with stamps from there.
-        Run::new(&store, Limits::default(), Strategy::Phases, later, 500).finish(50);
+        Run::new(&store, Limits::default(), Strategy::Pipelined, later, 500).finish(50);
         assert_eq!(store.values(), expected.state);
     });
 }

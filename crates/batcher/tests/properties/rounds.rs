@@ -114,6 +114,7 @@ fn worked_example_takes_two_rounds() {
     let partition = |slot: &u32| u64::from(*slot > 2);
     assert_eq!(rounds_of(Strategy::PerPartition { threads: 8, partition }, example()), (4, 6));
     assert_eq!(rounds_of(Strategy::Phases, example()), (2, 5));
+    assert_eq!(rounds_of(Strategy::Pipelined, example()), (3, 6));
     // The value that a command needs is one that a command before it has written.
     let synthesised = vec![Change::new(0, &[], &[1]), Change::new(1, &[1], &[4])];
     assert_eq!(rounds_of(Strategy::Phases, synthesised), (1, 2));

@@ -46,6 +46,10 @@ pub(crate) struct Content {
     /// Latency of an operation: `fixed_us`, and at random up to `random_us` more.
     pub(crate) fixed_us: u64,
     pub(crate) random_us: u64,
+    /// Exponent of Pareto's law, if the random part of latencies follows it. The mean is the same.
+    pub(crate) tail: Option<f64>,
+    /// A slot whose operations take this many µs.
+    pub(crate) slow: Option<(u32, u64)>,
     /// Contention and coherence of the server: latencies rise with the operations in flight.
     pub(crate) law: Option<(f64, f64)>,
     /// Maximum number of operations in flight.
@@ -75,6 +79,8 @@ impl<const STAMPS: bool> Sim<STAMPS> {
             faults: Faults::default(),
             fixed_us: 100,
             random_us: 2000,
+            tail: None,
+            slow: None,
             law: None,
             in_flight_max,
             in_flight: 0,
@@ -110,10 +116,22 @@ impl<const STAMPS: bool> Sim<STAMPS> {
         content.sent.push(Sent { at_us: now_us(), slot, is_write });
     }
 
-    fn latency_us(&self) -> u64 {
+    fn latency_us(&self, slot: u32) -> u64 {
         let mut content = self.0.borrow_mut();
-        let most = content.random_us + 1;
-        let latency_us = content.fixed_us + content.random.below(most);
+        if let Some((_, us)) = content.slow.filter(|(slow, _)| *slow == slot) {
+            return us;
+        }
+        let random_us = match content.tail {
+            None => {
+                let most = content.random_us + 1;
+                content.random.below(most)
+            }
+            Some(alpha) => {
+                let least_us = content.random_us as f64 / 2.0 * (alpha - 1.0) / alpha;
+                (least_us * content.random.fraction().powf(-1.0 / alpha)) as u64
+            }
+        };
+        let latency_us = content.fixed_us + random_us;
         let Some((sigma, kappa)) = content.law else { return latency_us };
         let n = content.in_flight as f64;
         (latency_us as f64 * (1.0 + sigma * (n - 1.0) + kappa * n * (n - 1.0))) as u64
@@ -136,7 +154,7 @@ impl<const STAMPS: bool> Sim<STAMPS> {
 
     /// Applies a write at a later time, as a delayed packet would.
     fn apply_late(&self, slot: u32, value: Option<Value>, stamp: u64) {
-        let (store, after_us) = (self.clone(), 10 * self.latency_us());
+        let (store, after_us) = (self.clone(), 10 * self.latency_us(slot));
         spawn(async move {
             sleep_us(after_us).await;
             store.apply(slot, value, stamp);
@@ -144,7 +162,7 @@ impl<const STAMPS: bool> Sim<STAMPS> {
     }
 
     async fn write_one(&self, slot: u32, value: Option<Value>, stamp: u64) -> Result<(), Fault> {
-        sleep_us(self.latency_us()).await;
+        sleep_us(self.latency_us(slot)).await;
         if self.chance(|faults| faults.refused) {
             return Err(Fault::Refused);
         }
@@ -155,7 +173,7 @@ impl<const STAMPS: bool> Sim<STAMPS> {
                 1 => self.apply_late(slot, value, stamp),
                 _ => {}
             }
-            sleep_us(self.latency_us()).await;
+            sleep_us(self.latency_us(slot)).await;
             return Err(Fault::Unknown);
         }
         self.apply(slot, value, stamp);
@@ -175,7 +193,7 @@ impl<const STAMPS: bool> Store for Sim<STAMPS> {
 
     async fn read(&self, slot: &u32) -> Result<Option<Value>, Fault> {
         self.begin(*slot, false);
-        sleep_us(self.latency_us()).await;
+        sleep_us(self.latency_us(*slot)).await;
         let is_lost = self.chance(|faults| faults.refused + faults.unknown);
         let mut content = self.0.borrow_mut();
         content.in_flight -= 1;

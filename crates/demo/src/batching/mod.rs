@@ -76,7 +76,7 @@ fn per_partition(threads: usize, held: usize) -> Way {
 }
 
 fn batches(iops_in_flight: usize) -> Way {
-    Way { strategy: Strategy::Phases, limits: Limits { iops_in_flight, ..Limits::default() } }
+    Way { strategy: Strategy::Pipelined, limits: Limits { iops_in_flight, ..Limits::default() } }
 }
 
 /// Measures capacity: commands without pause, in batches over most keys. Notes the response time of
@@ -192,9 +192,9 @@ pub(crate) fn batched(stage: &mut Stage) -> Result<Chapter, DemoError> {
     Ok(Chapter {
         title: "Batches that keep the order".to_string(),
         what: format!(
-            "All commands that wait are one batch: read each row once, run the commands in order in memory, write \
-             the last value of each row once. A batch takes two round trips, whatever its keys, with at most \
-             {IN_FLIGHT} operations in flight. {}",
+            "A command waits for its own rows only. A row in use is read once, commands run in order in memory, and \
+             one write sends the last value of all that ran meanwhile: so each takes about two round trips, whatever \
+             its keys, with at most {IN_FLIGHT} operations in flight. {}",
             offered(stage)
         ),
         ..chapter
@@ -207,7 +207,7 @@ pub(crate) fn unlimited(stage: &mut Stage) -> Result<Chapter, DemoError> {
     Ok(Chapter {
         title: "Batches without a limit".to_string(),
         what: format!(
-            "With few keys a batch has few operations. A burst of new keys has as many as there are commands, and \
+            "With few keys there are few operations. A burst of new keys has as many as there are commands, and \
              without a limit sends all at once, up to {UNLIMITED_IN_FLIGHT}: past N*, if the server has a peak. {}",
             offered(stage)
         ),
