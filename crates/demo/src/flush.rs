@@ -44,6 +44,8 @@ const IN_MEMORY_PART_MAX: f64 = 0.01;
 /// Least bytes that flushes and compactions write on the small server, over those of the log. Both
 /// are about equal if memtables are flushed all the time.
 const FLUSHED_PART_MIN: f64 = 0.1;
+/// Least number of flushes in a phase of the small server that is more than an accident.
+const FLUSHES_MIN: f64 = 3.0;
 /// Warm-up as a fraction of the phase: connections, caches, and the first flushes.
 const WARMUP_PART: f64 = 0.1;
 /// Least warm-up, seconds.
@@ -101,6 +103,8 @@ pub(crate) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
 fn writes(stage: &Stage, pacing: Pacing) -> Spec {
     let plain = stage.spec(ADMIN, Workload::Write, pacing);
     let rows = Rows { keyspace: KEYSPACE.to_string(), ..plain.rows.clone() };
+    let value_bytes = stage.times.background_value_bytes.unwrap_or(rows.value_bytes);
+    let rows = Rows { value_bytes, ..rows };
     let keys = Keys { population: ROWS, ..plain.keys.clone() };
     Spec { keys, rows, create: true, seed: 11, ..plain }
 }
@@ -181,7 +185,22 @@ fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Ch
     // All phases have the same level, and the client's results contain more.
     chapter.windows.iter_mut().for_each(|window| window.cpu.served.clear());
     stage.notes.extend(not_comparable(&chapter));
+    stage.notes.extend(few_flushes(&chapter, controllers));
     Ok(chapter)
+}
+
+/// Returns a note if a phase of the small server had few flushes.
+fn few_flushes(chapter: &Chapter, controllers: bool) -> Option<String> {
+    let phases = chapter.windows.iter().filter(|window| window.label == FLUSHING);
+    let flushes = phases.map(|window| chapter.storage_sum(window, |point| point.flushes));
+    let least = flushes.reduce(f64::min)?.round();
+    (least < FLUSHES_MIN).then(|| {
+        format!(
+            "Phases with controllers {} had as few as {least:.0} flushes each, fewer than {FLUSHES_MIN:.0}: the \
+             writes were too slow to fill memtables in so short a time. Use `--seconds` for longer phases.",
+            if controllers { "on" } else { "off" }
+        )
+    })
 }
 
 /// Returns a note if the large server flushed, or the small one hardly did.
@@ -216,6 +235,21 @@ mod tests {
     fn servers_take_phases_in_pairs() {
         let kinds = [0, 1, 2, 3, 4].map(kind);
         assert_eq!(kinds, [FLUSHING, IN_MEMORY, IN_MEMORY, FLUSHING, FLUSHING]);
+    }
+
+    #[test]
+    fn few_flushes_are_noted() {
+        let window = Window { label: FLUSHING.into(), begin_s: 0.0, end_s: 5.0, ..Window::default() };
+        let point = |at_s: f64| StoragePoint { at_s, flushes: 1.0, ..StoragePoint::default() };
+        let chapter = |seconds: &[f64]| Chapter {
+            windows: vec![window.clone()],
+            storage: seconds.iter().copied().map(point).collect(),
+            ..Chapter::default()
+        };
+        assert_eq!(few_flushes(&chapter(&[0.5, 1.5, 2.5]), true), None);
+        let note = few_flushes(&chapter(&[0.5, 1.5, 7.5]), false).expect("two flushes in the phase");
+        assert!(note.contains("off had as few as 2") && note.contains("--seconds"), "{note}");
+        assert_eq!(few_flushes(&Chapter::default(), true), None);
     }
 
     #[test]

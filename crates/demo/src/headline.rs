@@ -1,9 +1,82 @@
-//! Headline of the report: the result in one sentence.
+//! Headline of the report, of at most ten words, and the result in one sentence.
 
 use crate::compare::{Effect, batch_loss, beside, best, cost, deviation, mean_of, one_key, throughputs};
 use crate::names::{BATCHED, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
 use crate::results::{Chapter, Outcome, Subject};
 use crate::units::{factor, percent, rate};
+
+/// Returns the headline: at most ten words, with the most important values that were measured.
+pub(crate) fn headline(outcome: &Outcome) -> String {
+    let result = match outcome.subject {
+        Subject::Levels => {
+            let p99 = |id: &str| Effect::of(outcome.chapter(id)?)?.p99().map(factor);
+            match (p99("two_levels"), p99("one_level")) {
+                (Some(levels), Some(one)) => {
+                    format!("With service levels p99 grows ×{levels}, without ×{one}")
+                }
+                _ => "Loads beside each other on one server".to_string(),
+            }
+        }
+        Subject::Flush => {
+            let cost = |id: &str| outcome.chapter(id).and_then(cost).map(factor);
+            match (cost("controlled"), cost("uncontrolled")) {
+                (Some(on), Some(off)) => {
+                    format!("Beside flushes p99 of writes is ×{on}, uncontrolled ×{off}")
+                }
+                (Some(on), None) => format!("Beside flushes p99 of writes is ×{on}"),
+                _ => "Writes beside flushes and compactions".to_string(),
+            }
+        }
+        Subject::Compaction => {
+            let space = |id: &str| outcome.chapter(id).and_then(Chapter::temporary_space).map(percent);
+            match (space("incremental"), space("size_tiered")) {
+                (Some(own), Some(tiered)) => {
+                    format!("Incremental compaction takes {own} more space, size-tiered {tiered}")
+                }
+                _ => "Temporary space of a major compaction".to_string(),
+            }
+        }
+        Subject::Olap => olap_headline(outcome),
+        Subject::Batching => match one_key(outcome) {
+            Some((partitions, batches)) => {
+                let (partitions, batches) = (rate(partitions), rate(batches));
+                format!("One key: {partitions} commands/s in partitions, {batches} in batches")
+            }
+            None => "Commands in order over changing keys".to_string(),
+        },
+        Subject::Overload => {
+            let in_time = |is_limited| {
+                let chapter = outcome.chapters.first()?;
+                let goodput = mean_of(chapter, 10.0, is_limited, |offered| offered.goodput_per_s)?;
+                Some(percent(goodput / best(chapter)?))
+            };
+            match (in_time(true), in_time(false)) {
+                (Some(on), Some(off)) => format!("At ten times capacity: {on} in time, unlimited {off}"),
+                _ => "More load than the server can do".to_string(),
+            }
+        }
+    };
+    if outcome.invalid() { format!("Invalid: {}", lower_first(&result)) } else { result }
+}
+
+/// Returns the headline of the first of the experiments that was measured.
+fn olap_headline(outcome: &Outcome) -> String {
+    let shares =
+        || throughputs(outcome.chapter("olap_shares")?.window(LEVELS)?).map(|ratio| format!("{ratio:.2}:1"));
+    let short = || {
+        let chapter = SHORT.iter().find_map(|id| outcome.chapter(id))?;
+        let (connections, over) = *beside(chapter, LEVELS).last()?;
+        Some(format!("Beside {connections} connections, short queries take ×{} as long", factor(over.p50)))
+    };
+    if let Some(ratio) = shares() {
+        return format!("Shares of 2:1 give {ratio} of query throughput");
+    }
+    let capped = outcome.chapter("olap_cap").into_iter().flat_map(|chapter| &chapter.windows);
+    if let Some(most) = capped.map(|window| window.cpu.server_part()).reduce(f64::max) {
+        return format!("cpu_limit = '50%' holds queries to {}", percent(most));
+    }
+    short().unwrap_or_else(|| "Queries beside queries".to_string())
+}
 
 /// Returns the sentence. It contains only values that were measured, and warns of invalid results.
 pub(crate) fn sentence(outcome: &Outcome) -> String {
@@ -173,5 +246,6 @@ mod tests {
         assert_eq!(sentence(&outcome), "Effects of loads on each other on one server.");
         outcome.notes.push("Invalid: the server was empty.".to_string());
         assert_eq!(sentence(&outcome), "Do not rely on this: effects of loads on each other on one server.");
+        assert_eq!(headline(&outcome), "Invalid: loads beside each other on one server");
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use load::Ladder;
 use load::usl::{Rung, Scaling};
 
-use crate::chart::{Band, Figure, Layout, Line, Panel, Rule, Scale, escaped, group};
+use crate::chart::{Across, Band, Figure, Layout, Line, Panel, Rule, Scale, escaped, group};
 use crate::report::{begin, close_table, end, figure_element, file, notes_element, open_table, row};
 use crate::units::{rate, round_time, time};
 
@@ -144,7 +144,10 @@ fn figure(ladder: &Ladder) -> Figure {
         label: "throughput and response times over requests in flight".to_string(),
         bands: scaling.map(|scaling| scaling.regions().into_iter().map(band).collect()).unwrap_or_default(),
         panels,
-        marks: concurrencies.iter().map(|n| (x(*n as f64), n.to_string())).collect(),
+        across: Across::Values {
+            title: "N: requests in flight (logarithmic)",
+            marks: concurrencies.iter().map(|n| (x(*n as f64), n.to_string())).collect(),
+        },
         tips: concurrencies.iter().filter_map(|n| Some((x(*n as f64), tip(ladder, *n)?))).collect(),
     }
 }

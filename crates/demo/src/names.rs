@@ -16,16 +16,17 @@ pub(crate) const WRITES: &str = "writes";
 pub(crate) const FLUSHING: &str = "flushing";
 pub(crate) const IN_MEMORY: &str = "in memory";
 
-/// The two clients of the demo of queries.
-pub(crate) const FIRST: &str = "first";
-pub(crate) const SECOND: &str = "second";
+/// The two clients of the demo of queries: one connection whose throughput and latency count, and
+/// those beside it.
+pub(crate) const DASHBOARD: &str = "dashboard";
+pub(crate) const REPORTS: &str = "reports";
 /// Phases with a level for each client, and with one level for both. Names of phases of short
 /// queries start with them.
 pub(crate) const LEVELS: &str = "levels";
 pub(crate) const ONE_LEVEL: &str = "one_level";
 /// Phase of short queries without other load, the base of comparison.
 pub(crate) const ALONE: &str = "alone";
-/// Connections of the second client beside short queries.
+/// Connections of the other client beside short queries.
 pub(crate) const CONNECTIONS: [usize; 4] = [1, 2, 4, 8];
 /// Chapters about short queries: of ClickBench, of TPC-H.
 pub(crate) const SHORT_CLICKBENCH: &str = "olap_clickbench";

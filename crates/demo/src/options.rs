@@ -76,6 +76,9 @@ pub(crate) struct Times {
     pub(crate) background: f64,
     /// Numbers of these phases with controllers, and without.
     pub(crate) background_phases: (usize, usize),
+    /// Bytes in each column of its rows, if not the usual ones: in short phases those would not
+    /// fill memtables.
+    pub(crate) background_value_bytes: Option<usize>,
     /// Each phase of the demo of batches.
     pub(crate) batching: f64,
     /// Each offered rate of the demo of overload, and the pause before it.
@@ -92,6 +95,7 @@ impl Times {
         shares: 3.0,
         background: 5.0,
         background_phases: (4, 2),
+        background_value_bytes: Some(512),
         batching: 3.0,
         overload: (1.5, 1.6),
     };
@@ -104,6 +108,7 @@ impl Times {
         shares: 14.0,
         background: 30.0,
         background_phases: (16, 8),
+        background_value_bytes: None,
         batching: 8.0,
         overload: (2.5, 1.4),
     };

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use load::capacity::{Needed, Row};
 use load::usl::Usl;
 
-use crate::chart::{Figure, Line, Panel, Rule, Scale, escaped};
+use crate::chart::{Across, Figure, Line, Panel, Rule, Scale, escaped};
 use crate::report::{begin, close_table, end, figure_element, notes_element, open_table, row};
 use crate::units::{rate, time};
 
@@ -67,7 +67,7 @@ fn figure(plan: &Needed) -> Figure {
         lines.push(curve(format!("{name}, lower end"), class, true, low));
         lines.push(curve(format!("{name}, upper end"), class, true, high));
     }
-    let mut panel = Panel::of_lines("X: answers a second over cores", Scale::Log, lines, rate);
+    let mut panel = Panel::of_lines("X: answers a second", Scale::Log, lines, rate);
     panel.tall = 2.0;
     panel.rules = vec![Rule { value: plan.demand_per_s, label: format!("{}/s", rate(plan.demand_per_s)) }];
     let powers = (0..).map(|exponent| 1_u64 << exponent).take_while(|cores| (*cores as f64).log2() <= end);
@@ -75,7 +75,10 @@ fn figure(plan: &Needed) -> Figure {
         label: "throughput over cores".to_string(),
         bands: Vec::new(),
         panels: vec![panel],
-        marks: powers.map(|cores| ((cores as f64).log2(), cores.to_string())).collect(),
+        across: Across::Values {
+            title: "cores (logarithmic)",
+            marks: powers.map(|cores| ((cores as f64).log2(), cores.to_string())).collect(),
+        },
         tips: Vec::new(),
     }
 }

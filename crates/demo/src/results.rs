@@ -269,6 +269,12 @@ impl Chapter {
         values.iter().sum::<f64>() / values.len().max(1) as f64
     }
 
+    /// Returns the sum of a value of storage over the seconds of a phase.
+    pub(crate) fn storage_sum(&self, window: &Window, value: fn(&StoragePoint) -> f64) -> f64 {
+        let phase = window.begin_s..window.end_s;
+        self.storage.iter().filter(|point| phase.contains(&point.at_s)).map(value).sum()
+    }
+
     /// Returns the space that a compaction took beyond the space at its start, as a fraction of it.
     pub(crate) fn temporary_space(&self) -> Option<f64> {
         let before = self.space.first()?.bytes;
@@ -468,18 +474,22 @@ impl Series {
         Series { load: name.to_string(), points: whole.map(point).collect() }
     }
 
-    /// Returns the mean rate over the seconds that are entirely within the phase.
+    /// Returns the mean rate over the seconds that are entirely within the phase. A phase may be
+    /// too short for one: then over the parts of seconds within it.
     pub(crate) fn rate_between(&self, begin_s: f64, end_s: f64) -> f64 {
-        let inside = |point: &&Point| {
+        let inside = |point: &Point| {
             let half = point.seconds / 2.0;
-            point.at_s - half >= begin_s - 0.05 && point.at_s + half <= end_s + 0.05
+            ((point.at_s + half).min(end_s) - (point.at_s - half).max(begin_s)).max(0.0)
         };
-        let (mut answered, mut seconds) = (0.0, 0.0);
-        for point in self.points.iter().filter(inside) {
-            answered += point.rate_per_s * point.seconds;
-            seconds += point.seconds;
-        }
-        if seconds > 0.0 { answered / seconds } else { 0.0 }
+        let mean = |missing_max: f64| {
+            let (mut answered, mut seconds) = (0.0, 0.0);
+            for point in self.points.iter().filter(|point| inside(point) >= point.seconds - missing_max) {
+                answered += point.rate_per_s * inside(point);
+                seconds += inside(point);
+            }
+            (seconds > 0.0).then(|| answered / seconds)
+        };
+        mean(0.05).or_else(|| mean(f64::INFINITY)).unwrap_or(0.0)
     }
 }
 
@@ -632,12 +642,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_seconds_of_a_phase_count() {
+    fn only_whole_seconds_of_a_phase_count_if_it_has_any() {
         let point = |at_s: f64, rate_per_s: f64| Point { at_s, seconds: 1.0, rate_per_s, ..Point::default() };
         let points = vec![point(0.5, 1000.0), point(1.5, 10.0), point(2.5, 20.0), point(3.5, 1000.0)];
         let series = Series { load: "a".into(), points };
         assert_eq!(series.rate_between(1.0, 3.0), 15.0);
         assert_eq!(series.rate_between(0.8, 3.2), 15.0);
+        assert_eq!(series.rate_between(1.5, 2.5), 15.0);
         assert_eq!(series.rate_between(9.0, 10.0), 0.0);
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use load::Sweep;
 use load::sweep::{Run, SweepSecond};
 
-use crate::chart::{Band, Figure, Line, Panel, Rule, Scale, escaped};
+use crate::chart::{Across, Band, Figure, Line, Panel, Rule, Scale, escaped};
 use crate::report::{begin, close_table, end, figure_element, notes_element, open_table, row};
 use crate::units::{factor, rate, round_time, time};
 
@@ -121,7 +121,7 @@ fn figure(sweep: &Sweep) -> Figure {
         Line { name: name.to_string(), class, thin, points: placed.iter().flat_map(points).collect() }
     };
     let mut in_flight = panel(
-        "N: requests in flight, mean and maximum of each second (logarithmic)",
+        "N: requests in flight, mean and maximum of each second",
         vec![
             line("max", 3, true, |second| Some(second.n_max as f64)),
             line("N", 0, false, |second| Some(second.n)),
@@ -143,10 +143,10 @@ fn figure(sweep: &Sweep) -> Figure {
         bands: placed.iter().map(band).collect(),
         panels: vec![
             in_flight,
-            panel("R: response time (logarithmic)", response, round_time),
-            panel("S: service time (logarithmic)", service, round_time),
+            panel("R: response time", response, round_time),
+            panel("S: service time", service, round_time),
         ],
-        marks: Vec::new(),
+        across: Across::Time,
         tips: placed
             .iter()
             .flat_map(|(run, begin)| run.seconds.iter().map(|s| tip(run, *begin, s)))

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::compare::PUBLISHED_BY;
 use crate::listing::{Entry, loads, percentiles, usage};
 use crate::results::{Outcome, Row, Subject};
 use crate::units::{percent, rate, time};
@@ -54,12 +55,15 @@ fn line_of(out: &mut String, [what, seen, goal, published, verdict]: [&str; 5]) 
 
 fn comparison(out: &mut String, outcome: &Outcome) {
     let published = outcome.comparison.iter().any(|row| !row.published.is_empty());
-    out.push_str(match published {
-        true => {
-            "\nCompared with published results (of other systems and machines: only ratios are comparable)\n\n"
+    if published {
+        out.push_str("\nCompared with published results (only ratios are comparable)\n");
+        for line in wrapped(PUBLISHED_BY, 96) {
+            let _ = writeln!(out, "  {line}");
         }
-        false => "\nCompared with the goals\n\n",
-    });
+    } else {
+        out.push_str("\nCompared with the goals\n");
+    }
+    out.push('\n');
     line_of(out, ["", "here", "goal", "published", ""]);
     let _ = writeln!(out, "{}", "─".repeat(100));
     for found in &outcome.comparison {

@@ -26,7 +26,9 @@ pub(crate) fn time(us: f64) -> String {
 
 /// Returns a round time of `us` microseconds, for the mark of an axis.
 pub(crate) fn round_time(us: f64) -> String {
-    if us < 999.0 {
+    if us < 0.999 {
+        format!("{:.0} ns", us * 1e3)
+    } else if us < 999.0 {
         format!("{us:.0} µs")
     } else if us < 999_000.0 {
         format!("{:.0} ms", us / 1e3)
@@ -48,6 +50,11 @@ pub(crate) fn rate(per_s: f64) -> String {
     out
 }
 
+/// Returns a number with at most six decimals, for the mark of an axis.
+pub(crate) fn number(value: f64) -> String {
+    format!("{}", (value * 1e6).round() / 1e6)
+}
+
 /// Returns a fraction as a percentage with one decimal.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.1}\u{a0}%", part * 100.0)
@@ -66,6 +73,7 @@ mod tests {
         assert_eq!(marks, ["500 µs", "1 ms", "20 ms", "10 s"]);
         let factors = [factor(1.234), factor(12.34), factor(123.4), factor(2613.0)];
         assert_eq!(factors, ["1.23", "12.3", "123", "2\u{a0}613"]);
+        assert_eq!([number(0.1 + 0.2), number(2.0)], ["0.3", "2"]);
         assert_eq!(percent(0.4999), "50.0\u{a0}%");
     }
 }

@@ -146,7 +146,7 @@ fn demo_interrupted_while_overloaded_leaves_nothing() {
 #[test]
 fn demo_interrupted_during_queries_leaves_nothing() {
     let args = ["olap", "--quick", "--only", "shares", "--rows", "3000", "--seconds", "60"];
-    check_interrupted("queries", &args, "first:");
+    check_interrupted("queries", &args, "dashboard:");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Value axes: linear from zero, or logarithmic, with round marks.
+//! Value axes: linear from zero, or logarithmic, with round marks. Marks are chosen so that their
+//! labels differ and do not overlap, see [`legible`].
 
 /// Scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +19,16 @@ pub(crate) struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
-    pub(super) marks: Vec<f64>,
+    marks: Vec<f64>,
+}
+
+/// Mark of an axis with its label.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Mark {
+    pub(super) value: f64,
+    pub(super) label: String,
+    /// Position along the axis, in units of the drawing.
+    pub(super) at: f64,
 }
 
 impl Axis {
@@ -43,6 +53,16 @@ impl Axis {
         Some(Axis { scale, low, high, marks })
     }
 
+    /// Returns the values to mark, in the order of preference. A linear axis has wider steps to
+    /// offer.
+    pub(super) fn candidates(&self) -> Vec<Vec<f64>> {
+        let mut out = vec![self.marks.clone()];
+        if self.scale == Scale::Linear {
+            out.extend(steps(self.high, self.high / 3.5).skip(1));
+        }
+        out
+    }
+
     /// Returns the position of a value between the ends, 0 to 1.
     pub(super) fn part(&self, value: f64) -> f64 {
         let part = match self.scale {
@@ -58,12 +78,49 @@ impl Axis {
     }
 }
 
+/// Returns the marks of the first candidate whose labels differ and do not overlap. If there is
+/// none, those of the last one that differ from the marks before them and do not overlap them.
+/// `extent` is the length of a label along the axis, with the space around it.
+pub(super) fn legible(
+    candidates: &[Vec<f64>],
+    label: impl Fn(f64) -> String,
+    at: impl Fn(f64) -> f64,
+    extent: impl Fn(&str) -> f64,
+) -> Vec<Mark> {
+    let mark = |value: &f64| Mark { value: *value, label: label(*value), at: at(*value) };
+    let is_free = |mark: &Mark, other: &Mark| {
+        let apart = (mark.at - other.at).abs();
+        mark.label != other.label && apart >= f64::midpoint(extent(&mark.label), extent(&other.label))
+    };
+    let mut kept: Vec<Mark> = Vec::new();
+    for values in candidates {
+        kept.clear();
+        for mark in values.iter().map(mark) {
+            if kept.iter().all(|other| is_free(&mark, other)) {
+                kept.push(mark);
+            }
+        }
+        if kept.len() == values.len() {
+            break;
+        }
+    }
+    kept
+}
+
+/// Returns the multiples of round steps up to `top`, for each step from `least` to `top`: 1, 2 or 5
+/// times a power of ten.
+pub(super) fn steps(top: f64, least: f64) -> impl Iterator<Item = Vec<f64>> {
+    let round = grid().filter(move |step| *step >= least * (1.0 - 1e-9) && *step <= top * (1.0 + 1e-9));
+    round.map(move |step| (0..=(top / step + 1e-9) as usize).map(|n| n as f64 * step).collect())
+}
+
 fn drawable(scale: Scale, value: f64) -> bool {
     value.is_finite() && (scale == Scale::Linear || value > 0.0)
 }
 
-/// Returns about four marks of a linear axis, at multiples of 1, 2 or 5 times a power of ten.
-pub(super) fn marks(top: f64) -> Vec<f64> {
+/// Returns about four marks of a linear axis, at multiples of 1, 2 or 5 times a power of ten. The
+/// last one is at least `top`.
+fn marks(top: f64) -> Vec<f64> {
     let raw = (top / 3.5).max(1e-9);
     let power = 10f64.powf(raw.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|step| *step >= raw);
@@ -73,7 +130,7 @@ pub(super) fn marks(top: f64) -> Vec<f64> {
 
 /// Returns 1, 2 and 5 times each power of ten.
 fn grid() -> impl DoubleEndedIterator<Item = f64> {
-    (-9..=15).flat_map(|power| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(power)))
+    (-12..=18).flat_map(|power| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(power)))
 }
 
 fn below(low: f64) -> f64 {
@@ -104,6 +161,25 @@ mod tests {
         assert_eq!(marks(9.0), [0.0, 5.0, 10.0]);
         assert_eq!(marks(40_000.0), [0.0, 20_000.0, 40_000.0]);
         assert_eq!(marks(65_000.0), [0.0, 20_000.0, 40_000.0, 60_000.0, 80_000.0]);
+    }
+
+    #[test]
+    fn labels_that_round_to_the_same_text_take_wider_steps() {
+        let labels = |top: f64, size: f64| {
+            let axis = Axis::of(Scale::Linear, [top].into_iter(), None).expect("a value");
+            let found = legible(
+                &axis.candidates(),
+                |value| format!("{value:.0}"),
+                |value| axis.part(value) * 100.0,
+                |_| size,
+            );
+            found.into_iter().map(|mark| mark.label).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(1.2, 10.0), ["0", "1"]);
+        assert_eq!(labels(2.5, 10.0), ["0", "1", "2", "3"]);
+        assert_eq!(labels(1.8, 10.0), ["0", "1", "2"]);
+        assert_eq!(labels(8.0, 10.0), ["0", "5", "10"]);
+        assert_eq!(labels(8.0, 60.0), ["0", "10"]);
     }
 
     #[test]

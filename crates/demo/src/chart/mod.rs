@@ -1,14 +1,15 @@
 //! Figures as SVG text. Panels stand one below the other and share the time axis. Phases are shaded
 //! through all panels and named above. Lines and areas carry their names, so that no legend is
 //! needed. Colours come from the page by class, for light and dark schemes. Lines also differ in
-//! dashes and marks.
+//! dashes and marks. Both axes have titles, and labels that differ and do not overlap.
 //!
 //! ```text
 //!              alone        beside it      alone again      phases
-//!   title    ┌─────────────┬─┬────────────┬─┬────────────┐
+//!   y title  ┌─────────────┬─┬────────────┬─┬────────────┐
 //!   marks  ──┤ note        │ │ note       │ │ note       │  one panel
 //!            └─────────────┴─┴────────────┴─┴────────────┘
-//!            0 s          20 s           40 s                time
+//!            0             20             40                marks
+//!                           x title
 //! ```
 
 mod axis;
@@ -21,8 +22,13 @@ use std::fmt::Write as _;
 use axis::Axis;
 pub(crate) use axis::Scale;
 use label::width;
-pub(crate) use model::{Band, Figure, Layout, Line, NARROW, Note, Panel, Rule, WIDE, escaped};
+pub(crate) use model::{Across, Band, Figure, Layout, Line, NARROW, Note, Panel, Rule, WIDE, escaped};
 use model::{Time, text};
+
+use crate::units::number;
+
+/// Most steps between two marks of the time axis.
+const SECONDS_MARKS: f64 = 8.0;
 
 /// Returns a text in lines of at most `width_max`, unless a word is wider.
 fn wrapped(text: &str, size: f64, width_max: f64) -> Vec<String> {
@@ -74,10 +80,12 @@ pub(crate) fn group(figure: &Figure, layout: &Layout) -> Option<(String, f64)> {
     }
     let mut out = String::new();
     let names: Vec<Vec<String>> = figure.bands.iter().map(|band| name_lines(band, &time, layout)).collect();
-    let head = names.iter().map(Vec::len).max().unwrap_or(0) as f64 * layout.text * 1.2 + layout.text * 0.4;
+    let rows = rows(figure, &names, &time, layout);
+    let highest = rows.iter().zip(&names).map(|(row, lines)| row + lines.len()).max().unwrap_or(0);
+    let head = highest as f64 * layout.text * 1.2 + layout.text * 0.4;
     let height = |panel: &Panel| layout.panel * panel.tall + layout.gap();
     let bottom = head + figure.panels.iter().map(height).sum::<f64>();
-    bands(&mut out, figure, &names, &time, layout, (head, bottom));
+    bands(&mut out, figure, (&names, &rows), &time, layout, (head, bottom));
     let mut at = head;
     for panel in &figure.panels {
         let Some(axis) = panel_axis(panel) else { continue };
@@ -87,23 +95,58 @@ pub(crate) fn group(figure: &Figure, layout: &Layout) -> Option<(String, f64)> {
     }
     across(&mut out, figure, &time, layout, bottom);
     tips(&mut out, figure, &time, (head, bottom));
-    Some((out, bottom + layout.text * 1.9))
+    Some((out, bottom + layout.text * 3.4))
+}
+
+/// Returns a text in which a number with groups of digits is one word.
+fn unbroken(text: &str) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    let is_digit = |index: Option<usize>| {
+        index.and_then(|index| letters.get(index)).is_some_and(|letter| letter.is_ascii_digit())
+    };
+    let one = |(index, letter): (usize, &char)| match letter {
+        ' ' if is_digit(index.checked_sub(1)) && is_digit(Some(index + 1)) => '\u{a0}',
+        letter => *letter,
+    };
+    letters.iter().enumerate().map(one).collect()
 }
 
 /// Returns a phase's name in lines not much wider than the phase.
 fn name_lines(band: &Band, time: &Time, layout: &Layout) -> Vec<String> {
-    wrapped(&band.label, layout.text, time.x(band.end) - time.x(band.begin) + layout.text * 0.8)
+    wrapped(&unbroken(&band.label), layout.text, time.x(band.end) - time.x(band.begin) + layout.text * 0.8)
+}
+
+/// Returns the row above the panels at which the name of each phase ends: the lowest one at which
+/// it does not overlap the names before it.
+fn rows(figure: &Figure, names: &[Vec<String>], time: &Time, layout: &Layout) -> Vec<usize> {
+    // Middle, half of the width, and rows of the placed names.
+    let mut placed: Vec<(f64, f64, std::ops::Range<usize>)> = Vec::new();
+    for (band, lines) in figure.bands.iter().zip(names) {
+        let middle = f64::midpoint(time.x(band.begin), time.x(band.end));
+        let widest = lines.iter().map(|line| width(line, layout.text)).fold(0.0, f64::max);
+        let half = (widest + layout.text * 0.6) / 2.0;
+        let is_free = |row: usize| {
+            placed.iter().all(|(other, other_half, rows)| {
+                (middle - other).abs() >= half + other_half
+                    || row >= rows.end
+                    || row + lines.len() <= rows.start
+            })
+        };
+        let row = (0..).find(|row| is_free(*row)).unwrap_or(0);
+        placed.push((middle, half, row..row + lines.len()));
+    }
+    placed.into_iter().map(|(_, _, rows)| rows.start).collect()
 }
 
 fn bands(
     out: &mut String,
     figure: &Figure,
-    names: &[Vec<String>],
+    (names, rows): (&[Vec<String>], &[usize]),
     time: &Time,
     layout: &Layout,
     (head, bottom): (f64, f64),
 ) {
-    for (index, (band, lines)) in figure.bands.iter().zip(names).enumerate() {
+    for (index, ((band, lines), above)) in figure.bands.iter().zip(names).zip(rows).enumerate() {
         let (x, width) = (time.x(band.begin), time.x(band.end) - time.x(band.begin));
         // Writing to a String cannot fail.
         let _ = write!(
@@ -113,23 +156,36 @@ fn bands(
             bottom - head
         );
         for (row, line) in lines.iter().rev().enumerate() {
-            let y = head - layout.text * (0.45 + 1.2 * row as f64);
+            let y = head - layout.text * (0.45 + 1.2 * (above + row) as f64);
             text(out, "phase", "middle", (x + width / 2.0, y), line);
         }
     }
 }
 
-/// Draws the marks of the horizontal axis: those of the figure, or round seconds from its begin.
+/// Draws the marks of the horizontal axis and its title: those of the figure, or round seconds from
+/// its begin.
 fn across(out: &mut String, figure: &Figure, time: &Time, layout: &Layout, bottom: f64) {
-    let length = time.end - time.begin;
-    let seconds = || {
-        let round = axis::marks(length).into_iter().filter(|mark| *mark <= length);
-        round.map(|mark| (time.begin + mark, format!("{mark:.0} s"))).collect()
+    let extent = |label: &str| width(label, layout.text) + layout.text * 0.6;
+    let marks = match &figure.across {
+        Across::Time => {
+            let length = time.end - time.begin;
+            let candidates: Vec<Vec<f64>> = axis::steps(length, length / SECONDS_MARKS).collect();
+            axis::legible(&candidates, number, |second| time.x(time.begin + second), extent)
+        }
+        Across::Values { marks, .. } => {
+            let shown: Vec<f64> = marks.iter().map(|(at, _)| *at).filter(|at| time.contains(*at)).collect();
+            let label = |value: f64| {
+                let same = marks.iter().find(|(at, _)| *at == value);
+                same.map_or(String::new(), |(_, label)| label.clone())
+            };
+            axis::legible(&[shown], label, |at| time.x(at), extent)
+        }
     };
-    let marks: Vec<(f64, String)> = if figure.marks.is_empty() { seconds() } else { figure.marks.clone() };
-    for (at, label) in marks.iter().filter(|(at, _)| time.contains(*at)) {
-        text(out, "mark", "middle", (time.x(*at), bottom + layout.text * 1.3), label);
+    for mark in marks {
+        text(out, "mark", "middle", (mark.at, bottom + layout.text * 1.3), &mark.label);
     }
+    let middle = f64::midpoint(layout.left(), layout.right());
+    text(out, "across", "middle", (middle, bottom + layout.text * 2.7), figure.across.title());
 }
 
 /// Draws an invisible column for each second, with the text for the pointer.

@@ -42,6 +42,7 @@ pub(crate) struct Note {
 /// Panel of a figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
+    /// Title of the vertical axis: quantity and unit. It stands above the panel.
     pub(crate) title: String,
     pub(crate) scale: Scale,
     /// Height in units of the layout's panel height.
@@ -77,6 +78,24 @@ impl Panel {
     }
 }
 
+/// Horizontal axis of a figure.
+#[derive(Clone, Debug)]
+pub(crate) enum Across {
+    /// Time since the begin of the figure, seconds.
+    Time,
+    /// Another quantity: its title with the unit, and the labels at some of its values.
+    Values { title: &'static str, marks: Vec<(f64, String)> },
+}
+
+impl Across {
+    pub(super) fn title(&self) -> &'static str {
+        match self {
+            Across::Time => "time, seconds",
+            Across::Values { title, .. } => title,
+        }
+    }
+}
+
 /// Figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
@@ -84,8 +103,7 @@ pub(crate) struct Figure {
     pub(crate) label: String,
     pub(crate) bands: Vec<Band>,
     pub(crate) panels: Vec<Panel>,
-    /// Marks of the horizontal axis, if it is no time in seconds.
-    pub(crate) marks: Vec<(f64, String)>,
+    pub(crate) across: Across,
     /// Texts for the pointer, each with the middle of its second.
     pub(crate) tips: Vec<(f64, String)>,
 }

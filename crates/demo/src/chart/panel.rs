@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::axis::Axis;
+use super::axis::{Axis, Scale, legible};
 use super::label::{Area, along, width};
 use super::model::{Figure, GAP_S, Layout, Line, Note, Panel, Time, text};
 
@@ -87,7 +87,11 @@ pub(super) fn draw(out: &mut String, figure: &Figure, panel: &Panel, place: &Pla
     let layout = place.layout;
     let width_max = layout.right() - layout.left();
     let at = (layout.left(), place.top - layout.text * 0.55);
-    text(out, "title", "start", at, shortened(&panel.title, layout.text, width_max));
+    let title = match panel.scale {
+        Scale::Linear => panel.title.clone(),
+        Scale::Log => format!("{} (logarithmic)", panel.title),
+    };
+    text(out, "title", "start", at, shortened(&title, layout.text, width_max));
     grid(out, panel, place);
     if panel.stacked {
         areas(out, panel, place);
@@ -113,15 +117,15 @@ fn shortened(title: &str, size: f64, width_max: f64) -> &str {
 }
 
 fn grid(out: &mut String, panel: &Panel, place: &Place) {
-    let (left, right) = (place.layout.left(), place.layout.right());
-    for mark in &place.axis.marks {
-        let y = place.y(panel, *mark);
+    let (left, right, size) = (place.layout.left(), place.layout.right(), place.layout.text);
+    let marks = legible(&place.axis.candidates(), panel.mark, |value| place.y(panel, value), |_| size * 1.15);
+    for mark in marks {
+        let y = mark.at;
         let _ = write!(
             out,
             "<line class=\"grid\" x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
         );
-        let at = (left - place.layout.text * 0.5, y + place.layout.text * 0.35);
-        text(out, "mark", "end", at, &(panel.mark)(*mark));
+        text(out, "mark", "end", (left - size * 0.5, y + size * 0.35), &mark.label);
     }
 }
 
@@ -173,7 +177,8 @@ fn notes(out: &mut String, figure: &Figure, panel: &Panel, place: &Place) -> Vec
                 f64::midpoint(low, high) + size * 0.35
             }
         };
-        let Some(words) = fitting(note, size, right - left) else { continue };
+        // Neighbouring phases have notes at the same height.
+        let Some(words) = fitting(note, size, right - left - size * 0.6) else { continue };
         let middle = f64::midpoint(left, right);
         let class = if note.between.is_some() { "inside" } else { "note halo" };
         text(out, class, "middle", (middle, baseline), words);

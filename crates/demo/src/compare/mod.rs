@@ -19,6 +19,11 @@ pub(crate) use overload::{best, mean_of, parts};
 pub(crate) use shares::over_first;
 pub(crate) use storage::cost;
 
+/// Source of the published results: a test of service levels with shares by the maker of a database
+/// that speaks CQL.
+pub(crate) const PUBLISHED_BY: &str = "ScyllaDB, “Running OLAP and OLTP Workloads on the Same Cluster with \
+                                       Workload Prioritization”, scylladb.com, 23 May 2019";
+
 /// Returns all rows whose values were measured.
 pub(crate) fn compare(outcome: &Outcome) -> Vec<Row> {
     let mut rows = Vec::new();

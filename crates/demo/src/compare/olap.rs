@@ -4,7 +4,7 @@
 use load::Latency;
 
 use super::judge::{judged, median, ratio};
-use crate::names::{ALONE, CAPPED, CONNECTIONS, FIRST, LEVELS, ONE_LEVEL, SECOND, SHORT};
+use crate::names::{ALONE, CAPPED, CONNECTIONS, DASHBOARD, LEVELS, ONE_LEVEL, REPORTS, SHORT};
 use crate::results::{Chapter, OfQuery, Outcome, Row, Window};
 use crate::units::{factor, percent};
 
@@ -18,7 +18,7 @@ const GROWTH_MAX: f64 = 1.1;
 
 /// Returns the throughput of the first client over that of the second.
 pub(crate) fn throughputs(window: &Window) -> Option<f64> {
-    ratio(window.throughput(FIRST), window.throughput(SECOND))
+    ratio(window.throughput(DASHBOARD), window.throughput(REPORTS))
 }
 
 /// Latency of queries over their latency alone: the median over the queries.
@@ -29,7 +29,7 @@ pub(crate) struct OverAlone {
 }
 
 fn queries(window: &Window) -> Option<&[OfQuery]> {
-    window.load(FIRST).map(|load| load.queries.as_slice())
+    window.load(DASHBOARD).map(|load| load.queries.as_slice())
 }
 
 /// Returns all phases with this id.
@@ -72,12 +72,12 @@ fn shares_row(chapter: &Chapter, id: &str, how: &str, entitled: f64) -> Option<R
     let window = chapter.window(id)?;
     let value = throughputs(window)?;
     let per_s = |load: &str| format!("{:.2}", window.throughput(load).unwrap_or_default());
-    let cpu = ratio(window.cpu.levels.get(FIRST).copied(), window.cpu.levels.get(SECOND).copied());
+    let cpu = ratio(window.cpu.levels.get(DASHBOARD).copied(), window.cpu.levels.get(REPORTS).copied());
     let cpu = cpu.map_or(String::new(), |cpu| format!("; CPU {cpu:.2}"));
     let row = Row {
         what: format!("throughput of two clients of queries, {how}"),
         seen: format!("{value:.2}"),
-        detail: format!("{} and {} queries a second{cpu}", per_s(FIRST), per_s(SECOND)),
+        detail: format!("{} and {} queries a second{cpu}", per_s(DASHBOARD), per_s(REPORTS)),
         goal: format!("{entitled:.0}\u{a0}±\u{a0}3\u{a0}%"),
         value,
         met: Some((value / entitled - 1.0).abs() <= SHARES_OFF_MAX),
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn shares_are_ratios_of_what_was_done() {
-        let two = |first: f64, second: f64| vec![load(FIRST, first, &[]), load(SECOND, second, &[])];
+        let two = |first: f64, second: f64| vec![load(DASHBOARD, first, &[]), load(REPORTS, second, &[])];
         let rows =
             found("olap_shares", vec![window(LEVELS, two(6.1, 3.0)), window(ONE_LEVEL, two(4.0, 5.0))]);
         let shown: Vec<(&str, Option<bool>)> = rows.iter().map(|row| (row.seen.as_str(), row.met)).collect();
@@ -200,11 +200,11 @@ mod tests {
         let beside = [("q1", 200.0), ("q3", 120.0), ("q4", 1e9)];
         let windows = || {
             vec![
-                window(ALONE, vec![load(FIRST, 1.0, &once)]),
-                window("levels-1", vec![load(FIRST, 1.0, &beside[..1]), load(SECOND, 1.0, &once)]),
-                window("levels-8", vec![load(FIRST, 1.0, &beside)]),
-                window("levels-8", vec![load(FIRST, 1.0, &[("q1", 150.0)])]),
-                window(ALONE, vec![load(FIRST, 1.0, &again)]),
+                window(ALONE, vec![load(DASHBOARD, 1.0, &once)]),
+                window("levels-1", vec![load(DASHBOARD, 1.0, &beside[..1]), load(REPORTS, 1.0, &once)]),
+                window("levels-8", vec![load(DASHBOARD, 1.0, &beside)]),
+                window("levels-8", vec![load(DASHBOARD, 1.0, &[("q1", 150.0)])]),
+                window(ALONE, vec![load(DASHBOARD, 1.0, &again)]),
             ]
         };
         let rows = found("olap_tpch", windows());
@@ -214,6 +214,6 @@ mod tests {
         longer.remove(3);
         let rows = found("olap_tpch", longer);
         assert_eq!((rows[0].value, rows[0].met), (1.25, Some(false)), "{rows:?}");
-        assert!(found("olap_tpch", vec![window("levels-1", vec![load(FIRST, 1.0, &once)])]).is_empty());
+        assert!(found("olap_tpch", vec![window("levels-1", vec![load(DASHBOARD, 1.0, &once)])]).is_empty());
     }
 }

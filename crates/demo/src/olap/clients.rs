@@ -1,10 +1,10 @@
 //! SQL clients that run queries without pause, and the phases in which they are measured.
 //!
 //! ```text
-//!   along    first   ▒████████        start together, and are measured over the same time
-//!            second  ▒████████
-//!   around   first       ▒████████    the second starts earlier and ends later
-//!            second  ▒████████████▒
+//!   along    dashboard  ▒████████        start together, and are measured over the same time
+//!            reports    ▒████████
+//!   around   dashboard      ▒████████    reports start earlier and end later
+//!            reports    ▒████████████▒
 //! ```
 
 use std::sync::mpsc::channel;

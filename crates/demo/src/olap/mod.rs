@@ -16,7 +16,7 @@ mod short;
 use load::{Filling, Tables};
 
 use crate::error::DemoError;
-use crate::names::{CAPPED, FIRST, LEVELS, ONE_LEVEL, SECOND};
+use crate::names::{CAPPED, DASHBOARD, LEVELS, ONE_LEVEL, REPORTS};
 use crate::options::{OlapPart, OlapSizes};
 use crate::results::{Capacity, Chapter};
 use crate::server::ADMIN;
@@ -55,12 +55,12 @@ pub(crate) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
         fill(stage, Tables::Tpch { scale }, &format!("writing the tables of TPC-H at a scale of {scale}"))?;
         keyspaces.push("tpch");
     }
-    for role in [FIRST, SECOND, CAPPED] {
+    for role in [DASHBOARD, REPORTS, CAPPED] {
         keyspaces.iter().try_for_each(|keyspace| stage.reader(role, keyspace))?;
     }
     stage.cql(&[
-        "CREATE SERVICE LEVEL first WITH shares = 1000",
-        "CREATE SERVICE LEVEL second WITH shares = 1000",
+        &format!("CREATE SERVICE LEVEL {DASHBOARD} WITH shares = 1000"),
+        &format!("CREATE SERVICE LEVEL {REPORTS} WITH shares = 1000"),
         "CREATE SERVICE LEVEL capped WITH cpu_limit = '50%'",
         "ATTACH SERVICE LEVEL capped TO capped",
     ])?;
@@ -87,7 +87,7 @@ fn fill(stage: &mut Stage, tables: Tables, what: &str) -> Result<(), DemoError> 
 
 /// Gives each of the two clients its own level with these shares.
 fn set_shares(stage: &mut Stage, shares: [u32; 2]) -> Result<(), DemoError> {
-    for (role, shares) in [FIRST, SECOND].into_iter().zip(shares) {
+    for (role, shares) in [DASHBOARD, REPORTS].into_iter().zip(shares) {
         let alter = format!("ALTER SERVICE LEVEL {role} WITH shares = {shares}");
         let attach = format!("ATTACH SERVICE LEVEL {role} TO {role}");
         stage.cql(&[&alter, &attach])?;
@@ -97,7 +97,8 @@ fn set_shares(stage: &mut Stage, shares: [u32; 2]) -> Result<(), DemoError> {
 
 /// Moves both clients to the default level.
 fn set_one_level(stage: &mut Stage) -> Result<(), DemoError> {
-    stage.cql(&["DETACH SERVICE LEVEL FROM first", "DETACH SERVICE LEVEL FROM second"])
+    let detach = |role: &str| format!("DETACH SERVICE LEVEL FROM {role}");
+    stage.cql(&[&detach(DASHBOARD), &detach(REPORTS)])
 }
 
 /// Measures two clients that run the same query without pause: with shares 2:1, then in one level.
@@ -105,7 +106,7 @@ pub(crate) fn shares(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let OlapSizes { rows, seconds, .. } = stage.olap;
     let seconds = seconds * SHARES_PHASES;
     let client = |user: &'static str| Clients { user, queries: SHARED, connections: 1 };
-    let (first, beside) = (client(FIRST), Beside::Along(client(SECOND)));
+    let (first, beside) = (client(DASHBOARD), Beside::Along(client(REPORTS)));
     let mut phases = Phases::new(stage);
     set_shares(phases.stage, [1000, 500])?;
     phases.measure(LEVELS, "a level each, shares 1000 and 500", first, beside, seconds)?;
@@ -115,9 +116,9 @@ pub(crate) fn shares(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter.id = "olap_shares".into();
     chapter.title = "Shares between queries: 2 to 1".to_string();
     chapter.what = format!(
-        "Two clients with a connection each run the same query without pause: ClickBench's Q23, over {} rows in \
-         the shape of its table. First each has its own level, one with twice the shares of the other. Then both \
-         are in one level. Nothing else changes.",
+        "Two clients, `{DASHBOARD}` and `{REPORTS}`, with a connection each run the same query without pause: \
+         ClickBench's Q23, over {} rows in the shape of its table. First each has its own level, `{DASHBOARD}` \
+         with twice the shares of the other. Then both are in one level. Nothing else changes.",
         rate(rows as f64)
     );
     Ok(chapter)

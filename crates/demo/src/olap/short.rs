@@ -9,7 +9,7 @@
 use super::clients::{Beside, Clients, Phases, Queries};
 use super::{set_one_level, set_shares};
 use crate::error::DemoError;
-use crate::names::{ALONE, CONNECTIONS, FIRST, LEVELS, ONE_LEVEL, SECOND, SHORT_CLICKBENCH, SHORT_TPCH};
+use crate::names::{ALONE, CONNECTIONS, DASHBOARD, LEVELS, ONE_LEVEL, REPORTS, SHORT_CLICKBENCH, SHORT_TPCH};
 use crate::results::Chapter;
 use crate::stage::Stage;
 
@@ -42,7 +42,7 @@ fn chapter(
     names: &str,
 ) -> Result<Chapter, DemoError> {
     let seconds = stage.olap.seconds * SHORT_PHASES;
-    let first = Clients { user: FIRST, queries, connections: 1 };
+    let first = Clients { user: DASHBOARD, queries, connections: 1 };
     let mut phases = Phases::new(stage);
     set_shares(phases.stage, [1000, 1000])?;
     phases.measure(ALONE, "alone", first, Beside::Nothing, seconds)?;
@@ -51,7 +51,7 @@ fn chapter(
             set_one_level(phases.stage)?;
         }
         for connections in CONNECTIONS.into_iter().chain(CONNECTIONS.into_iter().rev()) {
-            let beside = Beside::Around(Clients { user: SECOND, queries, connections });
+            let beside = Beside::Around(Clients { user: REPORTS, queries, connections });
             let (id, label) = (format!("{how}-{connections}"), format!("{label}, beside {connections}"));
             phases.measure(&id, &label, first, beside, seconds)?;
         }
@@ -61,11 +61,11 @@ fn chapter(
     chapter.id = id.to_string();
     chapter.title = title.to_string();
     chapter.what = format!(
-        "One connection runs {names} in turn: alone, then beside another client with 1, 2, 4, 8 and again 8, 4, 2 \
-         and 1 connections that run the same queries without pause. First each client has its own level with the \
-         same shares, then both are in one level. The first panel shows the ratio of latency to latency alone: the \
-         median over the queries, each compared with itself. A phase has few queries, so its p99 is its slowest \
-         query."
+        "One connection of `{DASHBOARD}` runs {names} in turn: alone, then beside `{REPORTS}` with 1, 2, 4, 8 and \
+         again 8, 4, 2 and 1 connections that run the same queries without pause. First each client has its own \
+         level with the same shares, then both are in one level. The first panel shows the ratio of latency to \
+         latency alone: the median over the queries, each compared with itself. A phase has few queries, so its \
+         p99 is its slowest query."
     );
     Ok(chapter)
 }

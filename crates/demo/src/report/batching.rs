@@ -54,7 +54,7 @@ fn latency(chapter: &Chapter) -> Panel {
         line(chapter, "p99", false, |point| point.p99_us),
         line(chapter, "median", true, |point| point.p50_us),
     ];
-    let title = "time from when a command is due until it is done (logarithmic)";
+    let title = "time from when a command is due until it is done";
     Panel { scale: Scale::Log, tall: 1.3, ..plain(title, lines, notes(chapter, texts), round_time) }
 }
 

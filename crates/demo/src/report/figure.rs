@@ -1,11 +1,11 @@
 //! Figure of a chapter: its panels, and the texts in them.
 
 use super::{batching, cpu, olap, overload, storage};
-use crate::chart::{Band, Figure, Line, Note, Panel, Rule, Scale};
+use crate::chart::{Across, Band, Figure, Line, Note, Panel, Rule, Scale};
 use crate::compare::over_first;
 use crate::names::{BATCH, INTERACTIVE, WRITES};
 use crate::results::{Chapter, Outcome, Point, Series, Subject, Window};
-use crate::units::{percent, rate, round_time, time};
+use crate::units::{number, percent, rate, round_time, time};
 
 /// Largest drawn rate, over the largest rate of a phase. A load sends faster while it repays its
 /// backlog.
@@ -34,7 +34,7 @@ pub(super) fn of(outcome: &Outcome, chapter: &Chapter) -> Figure {
         label: format!("{}: throughput, latency and CPU over time", chapter.title),
         bands: chapter.windows.iter().map(band).collect(),
         panels,
-        marks: Vec::new(),
+        across: Across::Time,
         tips: tips(chapter),
     }
 }
@@ -147,7 +147,7 @@ fn latency(chapter: &Chapter) -> Panel {
         Some(Note { band, between: None, texts })
     };
     Panel {
-        title: "latency, 99th percentile of each second (logarithmic)".to_string(),
+        title: "latency, 99th percentile of each second".to_string(),
         scale: Scale::Log,
         tall: 1.5,
         stacked: false,
@@ -201,8 +201,8 @@ fn tips(chapter: &Chapter) -> Vec<(f64, String)> {
 /// Formats a mark of a rate, such as `20 k`.
 fn kilo(value: f64) -> String {
     match value {
-        value if value >= 1e6 => format!("{} M", value / 1e6),
-        value if value >= 1e3 => format!("{} k", value / 1e3),
-        value => format!("{value:.0}"),
+        value if value >= 1e6 => format!("{} M", number(value / 1e6)),
+        value if value >= 1e3 => format!("{} k", number(value / 1e3)),
+        value => number(value),
     }
 }

@@ -14,6 +14,7 @@ mod tables;
 use std::fmt::Write as _;
 
 use crate::chart::{Figure, NARROW, WIDE, draw, escaped};
+use crate::compare::PUBLISHED_BY;
 use crate::headline;
 use crate::listing::machine_line;
 use crate::names::INTERACTIVE;
@@ -30,9 +31,10 @@ const PAGE: &str = include_str!("page.css");
 pub(crate) fn page(outcome: &Outcome) -> String {
     let mut out = begin("fairlane demo");
     head(&mut out, outcome);
+    let shown = main_figure(&mut out, outcome);
     comparison(&mut out, &outcome.comparison);
-    main_figure(&mut out, outcome);
-    for chapter in &outcome.chapters {
+    about(&mut out, outcome);
+    for chapter in &outcome.chapters[shown..] {
         section(&mut out, outcome, chapter);
     }
     // The demo of compactions has no loads.
@@ -63,12 +65,16 @@ pub(crate) fn end(out: &mut String) {
 
 fn head(out: &mut String, outcome: &Outcome) {
     // Writing to a String cannot fail.
-    let _ = write!(out, "<h1>{}</h1>", escaped(&headline::sentence(outcome)));
-    if let Some(batch) = headline::batch(outcome) {
-        let _ = write!(out, "<p class=\"lead\">{}</p>", escaped(&batch));
+    let _ = write!(out, "<h1>{}</h1>", escaped(&headline::headline(outcome)));
+    for sentence in [Some(headline::sentence(outcome)), headline::batch(outcome)].into_iter().flatten() {
+        let _ = write!(out, "<p class=\"lead\">{}</p>", escaped(&sentence));
     }
     let heading = if outcome.invalid() { "Invalid in part: do not quote" } else { "Notes" };
     notes_element(out, heading, &outcome.notes);
+}
+
+/// Writes the circumstances of the run.
+fn about(out: &mut String, outcome: &Outcome) {
     let form = if outcome.quick { "quick: phases of seconds, coarse results" } else { "full" };
     let shape = if outcome.shape == "published" {
         "published: single-row reads, 200 in flight at 20 % of capacity beside 1800 unbounded"
@@ -91,7 +97,7 @@ fn head(out: &mut String, outcome: &Outcome) {
     if !capacity.is_empty() {
         rows.push(("Capacity, alone", escaped(&capacity)));
     }
-    out.push_str("<dl>");
+    out.push_str("<h2>The run</h2><dl>");
     for (name, value) in rows {
         let _ = write!(out, "<dt>{name}</dt><dd>{value}</dd>");
     }
@@ -146,9 +152,11 @@ fn comparison(out: &mut String, rows: &[Row]) {
     if !published {
         return;
     }
-    out.push_str(
-        "<p class=\"soft\">Published results are those of another system on other machines, so that only ratios \
-         are comparable. Each ratio here is computed within one run, over the phase alone with the lower p99.</p>",
+    let _ = write!(
+        out,
+        "<p class=\"soft\">Published: {}. That is another system on other machines, so that only ratios are \
+         comparable. Each ratio here is computed within one run, over the phase alone with the lower p99.</p>",
+        escaped(PUBLISHED_BY)
     );
 }
 
@@ -174,9 +182,14 @@ pub(crate) fn figure_element(out: &mut String, figure: &Figure, caption: &str) {
     );
 }
 
-/// Writes two chapters side by side, on the same axes.
-fn main_figure(out: &mut String, outcome: &Outcome) {
-    let Some(pair) = picture::pair(outcome) else { return };
+/// Writes two chapters side by side, on the same axes, or the first chapter. Returns the number of
+/// chapters that need no section of their own.
+fn main_figure(out: &mut String, outcome: &Outcome) -> usize {
+    let Some(pair) = picture::pair(outcome) else {
+        let first = outcome.chapters.first();
+        first.into_iter().for_each(|chapter| section(out, outcome, chapter));
+        return usize::from(first.is_some());
+    };
     let heading = match outcome.subject {
         Subject::Overload => "Without and with a limit",
         Subject::Batching => "Partitions in parallel, and batches",
@@ -187,6 +200,7 @@ fn main_figure(out: &mut String, outcome: &Outcome) {
         let _ = write!(out, "<figure><h3>{}</h3>{}</figure>", escaped(title), draw(figure, &picture::HALF));
     }
     out.push_str("</div><p class=\"soft\">Both have the same axes. Each is drawn larger below.</p></div>");
+    0
 }
 
 /// Returns a remark on a chapter whose interactive load got less than its requested rate.

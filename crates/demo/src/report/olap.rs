@@ -5,7 +5,7 @@ use crate::chart::{Line, Note, Panel, Rule, Scale};
 use crate::compare::{OverAlone, over_alone, throughputs};
 use crate::names::{CAPPED, SHORT};
 use crate::results::{Chapter, Point, Series, Window};
-use crate::units::{factor, percent};
+use crate::units::{factor, number, percent};
 
 /// Rates are means of the seconds within this distance, since only a few queries end each second.
 const SMOOTH_S: f64 = 1.1;
@@ -60,12 +60,7 @@ fn throughput(chapter: &Chapter) -> Panel {
         let ratio = throughputs(window)?;
         Some(vec![format!("{ratio:.2} : 1 over the phase"), format!("{ratio:.2} : 1")])
     };
-    plain("queries answered a second (means of three seconds)", lines, notes(chapter, texts), short_mark)
-}
-
-/// Formats a mark with at most two decimals.
-fn short_mark(value: f64) -> String {
-    format!("{}", (value * 100.0).round() / 100.0)
+    plain("queries answered a second (means of three seconds)", lines, notes(chapter, texts), number)
 }
 
 /// Returns the panel of the whole server's CPU.
@@ -105,7 +100,7 @@ fn latency_over_alone(chapter: &Chapter) -> Panel {
     Panel {
         rules: vec![Rule { value: 2.0, label: "twice: half of the server".to_string() }],
         ..plain("latency of short queries over alone", lines, notes(chapter, texts), |value| {
-            format!("×{}", short_mark(value))
+            format!("×{}", number(value))
         })
     }
 }

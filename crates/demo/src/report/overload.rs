@@ -1,7 +1,7 @@
 //! Figure of the demo of overload: goodput, response times and requests in flight over the offered
 //! rate. The horizontal axis is logarithmic, since rates are ratios to capacity.
 
-use crate::chart::{Figure, Line, Panel, Rule, Scale};
+use crate::chart::{Across, Figure, Line, Panel, Rule, Scale};
 use crate::compare::{mean_of, parts};
 use crate::results::{Chapter, Offered};
 use crate::units::{rate, round_time, time};
@@ -59,7 +59,7 @@ pub(super) fn figure(chapter: &Chapter, limited: &[bool]) -> Figure {
             rate as fn(f64) -> String,
         ),
         panel(
-            "response time of answers (logarithmic)",
+            "response time of answers",
             Scale::Log,
             1.3,
             times(true, |found| found.latency.p99_us, |found| found.latency.p50_us),
@@ -67,7 +67,7 @@ pub(super) fn figure(chapter: &Chapter, limited: &[bool]) -> Figure {
             round_time,
         ),
         panel(
-            "p99 of the steady load in the other level (logarithmic)",
+            "p99 of the steady load in the other level",
             Scale::Log,
             0.9,
             times(false, |found| found.steady.p99_us, |_| 0.0),
@@ -75,7 +75,7 @@ pub(super) fn figure(chapter: &Chapter, limited: &[bool]) -> Figure {
             round_time,
         ),
         panel(
-            "requests in flight (logarithmic)",
+            "requests in flight",
             Scale::Log,
             0.9,
             lines(|found| found.in_flight.max(0.1)),
@@ -115,7 +115,10 @@ pub(super) fn figure(chapter: &Chapter, limited: &[bool]) -> Figure {
         ),
         bands: Vec::new(),
         panels,
-        marks: parts.iter().map(|part| (x(*part), format!("{:.0} %", part * 100.0))).collect(),
+        across: Across::Values {
+            title: "offered rate, % of capacity (logarithmic)",
+            marks: parts.iter().map(|part| (x(*part), format!("{:.0}", part * 100.0))).collect(),
+        },
         tips: parts.iter().map(tip).collect(),
     }
 }

@@ -1,8 +1,9 @@
 //! Panels of storage: bytes written to the disk, weights of the controllers, bytes that wait, and
 //! the space of table files.
 
-use crate::chart::{Line, Panel, Rule, Scale};
-use crate::results::{Chapter, SpacePoint, StoragePoint};
+use crate::chart::{Line, Note, Panel, Rule, Scale};
+use crate::results::{Chapter, SpacePoint, StoragePoint, Window};
+use crate::units::number;
 
 /// Classes of background work. The load has class 0.
 pub(super) const FLUSH: usize = 1;
@@ -28,8 +29,13 @@ pub(super) fn panels(chapter: &Chapter) -> Vec<Panel> {
         ("memtables", FLUSH, |p| p.memtable_bytes / 1e6),
         ("to be compacted", COMPACTION, |p| p.backlog_bytes / 1e6),
     ];
+    let flushes = |(band, window): (usize, &Window)| {
+        let count = chapter.storage_sum(window, |point| point.flushes).round();
+        Note { band, between: None, texts: vec![format!("{count:.0} flushes"), format!("{count:.0}")] }
+    };
+    let notes = chapter.windows.iter().enumerate().map(flushes).collect();
     vec![
-        panel(chapter, "written to the disk, MB a second", &written),
+        Panel { notes, ..panel(chapter, "written to the disk, MB a second; flushes", &written) },
         panel(chapter, "weight of background work (all users have 1000)", &weights),
         panel(chapter, "bytes that wait to be written, MB", &waiting),
     ]
@@ -49,8 +55,7 @@ fn panel(chapter: &Chapter, title: &str, of: &[(&str, usize, Of)]) -> Panel {
         [only] => format!("{title}: {}", only.name),
         _ => title.to_string(),
     };
-    let mark = |value| format!("{value}");
-    Panel { tall: 0.9, ..Panel::of_lines(&title, Scale::Linear, lines, mark) }
+    Panel { tall: 0.9, ..Panel::of_lines(&title, Scale::Linear, lines, number) }
 }
 
 /// Returns the panel of the space of table files over time.
@@ -68,6 +73,6 @@ pub(super) fn space(chapter: &Chapter) -> Option<Panel> {
         lines: vec![Line { name: "table files".to_string(), class: 0, thin: false, points }],
         rules: vec![rule(1.1, "10 % more than before"), rule(2.0, "twice as much")],
         notes: Vec::new(),
-        mark: |value| format!("{value:.0}"),
+        mark: number,
     })
 }

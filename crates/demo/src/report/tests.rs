@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::names::{BATCHED, PER_PARTITION};
-use crate::results::{Batches, Cpu, CpuPoint, InFlight, OfQuery, Offered, Point, Series, WindowLoad};
+use crate::results::{
+    Batches, Cpu, CpuPoint, InFlight, OfQuery, Offered, Point, Series, SpacePoint, StoragePoint, WindowLoad,
+};
 
 fn series(load: &str, count: usize) -> Series {
     let point = |n: usize| Point {
@@ -19,6 +21,7 @@ fn window(id: &str, label: &str, begin_s: f64, loads: &[&str]) -> Window {
     let load = |name: &&str| WindowLoad {
         load: (*name).to_string(),
         throughput_per_s: 300.0,
+        latency: Some(load::Latency { p50_us: 90.0, p99_us: 400.0, ..load::Latency::default() }),
         ..WindowLoad::default()
     };
     let levels = loads.iter().map(|name| ((*name).to_string(), 0.5)).collect();
@@ -59,12 +62,28 @@ fn outcome() -> Outcome {
     }
 }
 
+/// Checks the order of a page, the length of its headline, and the titles of its axes.
+fn check_layout(page: &str) {
+    let (_, headline) = page.split_once("<h1>").expect("a headline");
+    let (headline, _) = headline.split_once("</h1>").expect("its end");
+    // Groups of digits, and numbers with their units, are one word.
+    assert!(headline.split(' ').count() <= 10, "expected at most ten words, got `{headline}`");
+    let (figure, table) = (page.find("<figure"), page.find("<table"));
+    assert!(figure.is_some() && figure < table, "figure at {figure:?}, table at {table:?}");
+    for drawing in page.split("<svg").skip(1) {
+        let count = |class: &str| drawing.matches(&format!("class=\"{class}\"")).count();
+        assert!(count("across") == 1 && count("title") > 0, "{drawing}");
+        assert!(!drawing.contains("></text>"), "an empty text: {drawing}");
+    }
+}
+
 /// Texts that would load something from elsewhere, or are numbers without a value.
 const REFUSED: [&str; 8] = ["http:", "https:", "<script", "url(", "@import", "NaN", "inf\"", "src="];
 
 #[test]
 fn page_has_all_parts_and_loads_nothing() {
     let page = page(&outcome());
+    check_layout(&page);
     let expected = [
         "T &amp; T",
         "×1 &lt; ×2",
@@ -111,8 +130,8 @@ fn of_queries(id: &str, phases: &[(&str, &[&str])]) -> Chapter {
 
 #[test]
 fn queries_have_their_own_figures() {
-    let both: &[&str] = &["first", "second"];
-    let (first, capped): (&[&str], &[&str]) = (&["first"], &["capped"]);
+    let both: &[&str] = &["dashboard", "reports"];
+    let (first, capped): (&[&str], &[&str]) = (&["dashboard"], &["capped"]);
     let outcome = Outcome {
         subject: Subject::Olap,
         chapters: vec![
@@ -123,6 +142,7 @@ fn queries_have_their_own_figures() {
         ..Outcome::default()
     };
     let page = page(&outcome);
+    check_layout(&page);
     for expected in ["1.00 : 1", "mean 100.0", "×1.00", "over alone"] {
         assert!(page.contains(expected), "{expected}");
     }
@@ -130,6 +150,13 @@ fn queries_have_their_own_figures() {
         assert!(!page.contains(refused), "{refused}");
     }
     assert_eq!(page.matches("<svg").count(), 6, "each wide and narrow");
+    for chapter in outcome.chapters {
+        check_layout(&super::page(&Outcome {
+            chapters: vec![chapter],
+            subject: Subject::Olap,
+            ..Outcome::default()
+        }));
+    }
 }
 
 /// Returns a chapter about commands in order, with two phases.
@@ -163,6 +190,7 @@ fn strategies_of_commands_are_drawn_side_by_side() {
         ..Outcome::default()
     };
     let page = page(&outcome);
+    check_layout(&page);
     let expected =
         ["Partitions in parallel, and batches", "I/O sent 75.0", "operations in flight", "300/s", "1 key"];
     for expected in expected {
@@ -197,8 +225,9 @@ fn overload_is_drawn_without_and_with_the_limiter() {
     };
     let outcome = Outcome { subject: Subject::Overload, chapters: vec![chapter], ..Outcome::default() };
     let page = page(&outcome);
+    check_layout(&page);
     let expected =
-        ["Reads from memory, limiter on", "on p99", "off p50", ">1000 %<", "steady load alone", "0.900"];
+        ["Reads from memory, limiter on", "on p99", "off p50", ">1000<", "steady load alone", "0.900"];
     for expected in expected {
         assert!(page.contains(expected), "{expected}");
     }
@@ -210,6 +239,43 @@ fn overload_is_drawn_without_and_with_the_limiter() {
     let text = serde_json::to_string(&outcome).expect("results are data");
     let again: Outcome = serde_json::from_str(&text).expect("as they were written");
     assert_eq!(super::page(&again), page);
+}
+
+#[test]
+fn storage_and_space_are_drawn_above_the_table() {
+    let storage = |n: usize| StoragePoint {
+        at_s: n as f64 + 0.5,
+        flushes: 1.0,
+        log_bytes_per_s: 1e6,
+        ..StoragePoint::default()
+    };
+    let space = |n: usize| SpacePoint { at_s: n as f64, bytes: 1e6 + n as f64, files: 60.0 };
+    let flushing = |id: &str| Chapter {
+        windows: vec![window("a", "flushing", 0.0, &["writes"]), window("b", "in memory", 7.0, &["writes"])],
+        series: vec![series("writes", 12)],
+        storage: (0..12).map(storage).collect(),
+        ..mixed(id)
+    };
+    let compacted = |id: &str| Chapter {
+        id: id.into(),
+        windows: vec![Window { end_s: 2.5, label: "compaction".into(), ..Window::default() }],
+        space: (0..3).map(space).collect(),
+        ..Chapter::default()
+    };
+    let cases = [
+        (Subject::Flush, ["controlled", "uncontrolled"].map(flushing)),
+        (Subject::Compaction, ["incremental", "size_tiered"].map(compacted)),
+    ];
+    for (subject, chapters) in cases {
+        for count in [1, 2] {
+            let chapters = chapters[..count].to_vec();
+            let outcome = Outcome { subject, chapters, notes: vec!["Invalid: a note.".into()], ..outcome() };
+            let page = page(&outcome);
+            check_layout(&page);
+            assert_eq!(page.matches("<svg").count(), 2 * count, "each wide and narrow");
+            assert_eq!(page.contains(">5 flushes<"), subject == Subject::Flush);
+        }
+    }
 }
 
 #[test]
