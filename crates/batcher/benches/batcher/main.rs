@@ -49,7 +49,7 @@ fn per_partition(threads: usize) -> Strategy<u32> {
 }
 
 /// Returns the configurations: names, strategies and limits.
-fn configurations() -> [(&'static str, Strategy<u32>, Limits); 6] {
+fn configurations() -> [(&'static str, Strategy<u32>, Limits); 9] {
     // Fewer commands are held than by default, so that the backlog of a slow step is bounded.
     let limits = Limits { commands_max: 1024, iops_in_flight: IN_FLIGHT, ..Limits::default() };
     let unlimited = Limits { iops_in_flight: 16 << 10, ..limits };
@@ -60,6 +60,9 @@ fn configurations() -> [(&'static str, Strategy<u32>, Limits); 6] {
         ("Phases, 96 in flight", Strategy::Phases, limits),
         ("Phases, adaptive limit", Strategy::Phases, Limits { is_adaptive: true, ..unlimited }),
         ("Phases, no limit", Strategy::Phases, unlimited),
+        ("Pipelined, 96 in flight", Strategy::Pipelined, limits),
+        ("Pipelined, adaptive limit", Strategy::Pipelined, Limits { is_adaptive: true, ..unlimited }),
+        ("Pipelined, no limit", Strategy::Pipelined, unlimited),
     ]
 }
 
