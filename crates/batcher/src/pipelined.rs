@@ -19,8 +19,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 
 use crate::command::{Command, Current, Footprint, Overlay, View};
 use crate::operations::{Fate, Operations};
@@ -177,7 +177,13 @@ where
             continue;
         }
         tokio::select! { biased;
-            Some(ended) = in_flight.next(), if !in_flight.is_empty() => window.ended(ended),
+            Some(ended) = in_flight.next(), if !in_flight.is_empty() => {
+                window.ended(ended);
+                // All answers that have arrived, so that a slot is written once for all of them.
+                while let Some(Some(ended)) = in_flight.next().now_or_never() {
+                    window.ended(ended);
+                }
+            }
             more = queue.take(limits.commands_max, &mut taken),
                 if has_more && is_well && taken.is_empty() && window.running.len() < limits.commands_max =>
             {
