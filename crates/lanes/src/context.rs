@@ -6,10 +6,12 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::current::current_group;
 use crate::deferred::DeferredWork;
 use crate::executor::Core;
 use crate::heavy::Grant;
 use crate::lanes::Lanes;
+use crate::registry::Slot;
 use crate::shared::CoreShared;
 
 thread_local! {
@@ -97,6 +99,12 @@ pub(crate) fn with_shared<T>(f: impl FnOnce(&Lanes, &Arc<CoreShared>) -> T) -> T
 #[must_use]
 pub fn handle() -> Lanes {
     with_shared(|lanes, _| lanes.clone())
+}
+
+/// Returns the shares of the running task's group. Panics outside of lanes.
+#[must_use]
+pub fn current_shares() -> u32 {
+    with_shared(|_, shared| shared.registry.get(current_group()).map_or(1, Slot::shares))
 }
 
 /// Returns the number of cores. Panics outside of lanes.

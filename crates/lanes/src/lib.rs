@@ -61,7 +61,9 @@ mod yielding;
 
 pub use call::{Ended, call, try_call};
 pub use config::{Config, DISK_BOUNDLESS, DISK_UNMEASURED, DiskBackend};
-pub use context::{cores, current_core, defer, handle, least_loaded_core, on_heavy_lane, on_lane};
+pub use context::{
+    cores, current_core, current_shares, defer, handle, least_loaded_core, on_heavy_lane, on_lane,
+};
 pub use counters::Usage;
 pub use current::{current_flow, current_group};
 pub use deferred::DeferredWork;

@@ -283,6 +283,10 @@ impl Slot {
         }
     }
 
+    pub(crate) fn shares(&self) -> u32 {
+        self.shares.load(Relaxed)
+    }
+
     pub(crate) fn parent(&self) -> Group {
         Group(self.parent.load(Relaxed))
     }

@@ -218,6 +218,10 @@ impl Env for OnLanes {
         (usage.cpu_fast_ns + usage.cpu_heavy_ns, usage.disk_ns * lanes::cores() as u64)
     }
 
+    fn writer(&self) -> (lanes::Group, u32) {
+        (lanes::current_group(), lanes::current_shares())
+    }
+
     fn set_shares(&self, division: Division) {
         shares::set(&lanes::handle(), lanes::current_core(), self.groups, division);
     }

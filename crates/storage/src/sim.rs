@@ -46,6 +46,8 @@ pub(crate) struct Sim {
     /// The file system does not support synchronous writes: log segments are written and then
     /// synced.
     sync_each: bool,
+    /// Group of the writers.
+    pub(crate) writer: Mutex<lanes::Group>,
 }
 
 thread_local! {
@@ -149,7 +151,19 @@ impl Sim {
         let (shared, open_files_max) = (SharedFiles::default(), AtomicU64::new(u64::MAX));
         let table_opens_left = AtomicU64::new(u64::MAX);
         let (disk, sync_each) = (Disk::new(seed), seed % 4 == 3);
-        Sim { disk, now_s, now_ns, spent, random, shared, open_files_max, table_opens_left, sync_each }
+        let writer = Mutex::new(lanes::Group::DEFAULT);
+        Sim {
+            disk,
+            now_s,
+            now_ns,
+            spent,
+            random,
+            shared,
+            open_files_max,
+            table_opens_left,
+            sync_each,
+            writer,
+        }
     }
 
     /// Takes the machine down: tasks are gone, and a random part of the data that was not durable.
@@ -306,6 +320,10 @@ impl Env for Sim {
 
     fn used_ns(&self, _: Work) -> (u64, u64) {
         (0, 0)
+    }
+
+    fn writer(&self) -> (lanes::Group, u32) {
+        (*self.writer.lock().expect("not poisoned"), 1)
     }
 
     fn set_shares(&self, _: Division) {}

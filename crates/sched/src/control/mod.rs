@@ -34,7 +34,7 @@ pub use division::{Division, divide};
 pub use flush::{Flush, FlushDecision, FlushInput};
 pub use latency::{Latency, LatencyInput, LatencyReason};
 pub use pacer::Pacer;
-pub use throttle::{Throttle, pressure_ppm};
+pub use throttle::{Pressure, Throttle, pressure_ppm};
 
 /// Interval of decisions, ns. A flush lasts seconds, so it gets a hundred decisions. A decision
 /// costs under a microsecond.

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use lanes::Group;
 use sched::control::{
-    Compaction, CompactionInput, Division, Flush, FlushInput, INTERVAL_NS, Pacer, Throttle, UNLIMITED,
-    divide, pressure_ppm,
+    Compaction, CompactionInput, Division, Flush, FlushInput, INTERVAL_NS, Pacer, Pressure, Throttle,
+    UNLIMITED, divide, pressure_ppm,
 };
 
 use crate::compaction::needs::InFlight;
@@ -99,7 +100,7 @@ pub(crate) struct Pacing {
     pub(crate) compactions: RefCell<Vec<InFlight>>,
     /// The slow-down of writers because runs pile up, millionths.
     pub(crate) runs_pressure_ppm: Cell<u32>,
-    throttle: RefCell<Throttle>,
+    throttle: RefCell<Throttle<Group>>,
     delayed_ns: Cell<u64>,
     /// The last log record, and the bytes written to all memtables, at the last check for idleness.
     seen: Cell<(u64, u64)>,
@@ -227,22 +228,23 @@ impl Pacing {
         }
     }
 
-    /// Charges a write to the throttle of acknowledgements. Free while memory and runs are below
-    /// their limits.
+    /// Charges a write to the throttle of acknowledgements, in the running task's group. Free while
+    /// memory and runs are below their limits.
     pub(crate) fn charge_write(&self, state: &State, bytes: u64, env: &dyn Env) {
         let (memory, runs) = (self.pressure_ppm(state), self.runs_pressure_ppm.get());
         if memory.max(runs) > 0 {
             let controls = self.controls.borrow();
             // Writers may go as fast as the work that they wait for.
-            let rate = if memory >= runs { controls.flush_rate } else { controls.compaction_rate };
-            let pressure = memory.max(runs);
-            self.throttle.borrow_mut().write(env.now_ns(), bytes, pressure, rate);
+            let flush_rate = if memory >= runs { controls.flush_rate } else { controls.compaction_rate };
+            let pressure = Pressure { ppm: memory.max(runs), flush_rate };
+            self.throttle.borrow_mut().write(env.now_ns(), env.writer(), bytes, pressure);
         }
     }
 
-    /// Returns the wait of the throttle before an acknowledgement, if there is one.
+    /// Returns the wait of the throttle before an acknowledgement to the running task's group, if
+    /// there is one.
     pub(crate) fn delay(&self, env: &dyn Env) -> Option<LocalBoxFuture<()>> {
-        let delay = self.throttle.borrow().delay_ns(env.now_ns());
+        let delay = self.throttle.borrow().delay_ns(env.now_ns(), env.writer().0);
         // Timers have a resolution of a millisecond. A shorter delay stays in the throttle.
         let worth_it = delay >= 1_000_000;
         self.delayed_ns.set(self.delayed_ns.get() + if worth_it { delay } else { 0 });

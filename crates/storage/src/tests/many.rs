@@ -126,6 +126,15 @@ fn writers_are_slowed_while_runs_pile_up() {
     let before = delayed();
     (0..200).for_each(|number| put(&shard, SMALL, number));
     assert!(delayed() > before, "acknowledgements wait");
+    // A group that writes little waits for itself only, not for one that writes much.
+    let delay_of = |group| {
+        *sim.writer.lock().unwrap() = group;
+        let before = delayed();
+        put(&shard, SMALL, 7);
+        delayed() - before
+    };
+    let (little, much) = (delay_of(lanes::Group::DRIVER), delay_of(lanes::Group::DEFAULT));
+    assert!(little < much / 10, "{little} and {much} ns");
     shard.state.borrow().tables[&SMALL].needs.reserved.set(0);
     shard.background.work.wake();
     (0..20_000).for_each(|_| step());
