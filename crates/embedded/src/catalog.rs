@@ -18,7 +18,7 @@ use storage::{Event, Mutation, TableId};
 
 use crate::definition::{self, Step, storage_options};
 use crate::heavy_lane::heavy;
-use crate::own_tables::{BATCH_TABLE, FLOORS, SCHEMA_TABLE};
+use crate::own_tables::{OWN_TABLES, SCHEMA_TABLE};
 use crate::table_scan::bounds::layouts;
 use crate::write::Times;
 use crate::{Embedded, storage_error, term};
@@ -277,7 +277,7 @@ impl Embedded {
     pub(crate) fn drop_leftovers(&self, schema: &Schema) {
         let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
         let mut known: HashSet<TableId> = tables.map(|def| TableId(def.data_id().as_u128())).collect();
-        known.extend([SCHEMA_TABLE, BATCH_TABLE, FLOORS]);
+        known.extend(OWN_TABLES.map(|(table, _)| table));
         let mut unknown = self.shard.tables();
         unknown.retain(|table| !known.contains(table));
         if unknown.is_empty() {

@@ -67,6 +67,7 @@ use batch_log::BatchLog;
 use clock::{Clock, Floor};
 use current::Current;
 use keyed_lock::{KeyGuard, KeyedLock};
+use own_tables::OWN_TABLES;
 
 pub use clock::WallClock;
 pub use snapshot::AutoSnapshot;
@@ -165,6 +166,9 @@ impl Embedded {
             let replaying = (lanes::current_core() == 0).then(|| batches.begin(0));
             let options = storage::Options { batches: batches.clone(), ..options };
             let shard = Shard::open(options).await.map_err(storage_error)?;
+            for (table, name) in OWN_TABLES {
+                shard.name(table, format!("system.{name}").into());
+            }
             let sharding = Sharding { shards, ignore_msb: IGNORE_MSB };
             let embedded = Rc::new_cyclic(|me: &Weak<Embedded>| Embedded {
                 me: me.clone(),

@@ -14,7 +14,7 @@ use schema::{CqlType, TableDef};
 use storage::{Compacted, Task, TaskKind};
 
 use crate::Embedded;
-use crate::own_tables::{BATCH_TABLE, FLOORS, SCHEMA_TABLE};
+use crate::own_tables::OWN_TABLES;
 use crate::table_view;
 
 /// Table definitions processed between two yields.
@@ -50,8 +50,7 @@ impl VisibleTables {
             return sees(About::Table(&def.keyspace, &def.name, def.id.as_u128()))
                 .then_some((&*def.keyspace, &*def.name));
         }
-        let own = [(SCHEMA_TABLE, "schema"), (BATCH_TABLE, "batch_log"), (FLOORS, "write_times")];
-        let (_, name) = own.into_iter().find(|(id, _)| id.0 == table)?;
+        let (_, name) = OWN_TABLES.into_iter().find(|(id, _)| id.0 == table)?;
         sees(About::AllKeyspaces).then_some(("system", name))
     }
 

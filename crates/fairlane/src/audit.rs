@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access::{AuditLog, audit_log};
-use server::logging::{Level, Logger};
+use server::logging::{FieldValue, Level, Logger};
 
 use crate::settings::Settings;
 
@@ -116,7 +116,7 @@ impl Write for Rotated {
             self.logger.log(
                 Level::Error,
                 "audit log cannot be written",
-                &[("file", &path), ("error", &error)],
+                &[("file", FieldValue::text(&path)), ("error", FieldValue::text(&error))],
             );
         }
         Ok(bytes.len())

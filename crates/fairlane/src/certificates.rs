@@ -51,7 +51,7 @@ fn watch(tls: &Tls, requests: &Receiver<()>, logger: &Logger) {
                 Err(error) => logger.log(
                     Level::Warn,
                     "certificates not reloaded: the former ones stay in use",
-                    &[("error", &error)],
+                    &[("error", error.into())],
                 ),
             }
         }

@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lanes::Lanes;
-use server::logging::{Level, Logger};
+use server::logging::{FieldValue, Level, Logger};
 
 use crate::cores;
 
@@ -307,7 +307,11 @@ fn find_request(folder: &Path, suffix: &str, logger: &Logger) -> Option<String> 
         let path = folder.join("snapshots").join(format!("{name}{suffix}"));
         let held = File::open(&path).map(|file| file.try_lock_shared());
         if let Ok(Ok(())) = held {
-            logger.log(Level::Warn, "request without a command removed", &[("file", &path.display())]);
+            logger.log(
+                Level::Warn,
+                "request without a command removed",
+                &[("file", FieldValue::text(path.display()))],
+            );
             let _ = fs::remove_file(&path);
         }
         matches!(held, Ok(Err(TryLockError::WouldBlock)))
@@ -319,9 +323,13 @@ fn serve_snapshot(folder: &Path, name: &str, lanes: &Lanes, logger: &Logger) {
     let names = Names::new(folder, name);
     let made = if names.made.exists() { Ok(()) } else { names.make(folder, |to| cores::snapshot(lanes, to)) };
     match made {
-        Ok(()) => logger.log(Level::Info, "snapshot made", &[("name", &name)]),
+        Ok(()) => logger.log(Level::Info, "snapshot made", &[("name", FieldValue::text(&name))]),
         Err(reason) => {
-            logger.log(Level::Error, "snapshot failed", &[("name", &name), ("error", &reason)]);
+            logger.log(
+                Level::Error,
+                "snapshot failed",
+                &[("name", FieldValue::text(&name)), ("error", FieldValue::text(&reason))],
+            );
             // If this fails too, the command ends with its timeout.
             let _ = fs::write(&names.failed, reason);
         }
@@ -338,9 +346,17 @@ fn serve_restore(folder: &Path, name: &str, lanes: &Lanes, logger: &Logger) {
         .map_err(|error| format!("{} cannot be read: {error}", names.restoring.display()))
         .and_then(|table| cores::restore_table(lanes, &names.made, &table).map(|()| table));
     match restored {
-        Ok(table) => logger.log(Level::Info, "table restored", &[("snapshot", &name), ("table", &table)]),
+        Ok(table) => logger.log(
+            Level::Info,
+            "table restored",
+            &[("snapshot", FieldValue::text(&name)), ("table", FieldValue::text(&table))],
+        ),
         Err(reason) => {
-            logger.log(Level::Error, "restore failed", &[("snapshot", &name), ("error", &reason)]);
+            logger.log(
+                Level::Error,
+                "restore failed",
+                &[("snapshot", FieldValue::text(&name)), ("error", FieldValue::text(&reason))],
+            );
             // If this fails too, the command ends with its timeout.
             let _ = fs::write(&names.failed, reason);
         }

@@ -17,7 +17,7 @@ use access::AuditLog;
 use frontdoor::{Accounts, Tls, TlsFiles};
 use lanes::{FREED_MEMORY_CHECK_EVERY, FreedMemory, Group, Lanes, MemoryAhead, Reporter};
 use server::ServerConfig;
-use server::logging::{self, Level, Logger};
+use server::logging::{self, FieldValue, Level, Logger};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use storage::{Event, EventSink};
@@ -74,10 +74,10 @@ fn log_panics(logger: Logger) {
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
         let place = panic.location().map_or_else(|| "?".to_owned(), ToString::to_string);
-        let fields: [(&str, &dyn std::fmt::Display); 3] = [
-            ("at", &place),
-            ("thread", &thread.name().unwrap_or("?")),
-            ("message", &panic_message(panic.payload())),
+        let fields = [
+            ("at", place.into()),
+            ("thread", thread.name().unwrap_or("?").into()),
+            ("message", panic_message(panic.payload()).into()),
         ];
         logger.log(Level::Error, "panic: a task ended", &fields);
     }));
@@ -100,7 +100,7 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     if prepared == Prepared::Full {
         let text = "the disk of the data folder is full: reads are served, and writes are refused until it has \
                     space; free some";
-        logger.log(Level::Warn, text, &[("folder", &settings.data_dir.display())]);
+        logger.log(Level::Warn, text, &[("folder", FieldValue::text(settings.data_dir.display()))]);
     }
     let open =
         [folder::make_private(&settings.data_dir), settings.tls_key.as_deref().and_then(folder::judge_key)];
@@ -119,7 +119,11 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     config.self_check = true;
     let memory_bytes = settings.memory_bytes.unwrap_or_else(machine::memory_bytes);
     let found = format!("{config}, {} MiB of memory", memory_bytes >> 20);
-    logger.log(Level::Info, "starting", &[("version", &env!("CARGO_PKG_VERSION")), ("on", &found)]);
+    logger.log(
+        Level::Info,
+        "starting",
+        &[("version", env!("CARGO_PKG_VERSION").into()), ("on", found.into())],
+    );
     let ahead_bytes = (MEMORY_AHEAD * (config.cores.len() as u64 + 1)).min(memory_bytes / MEMORY_AHEAD_PART);
     let ahead = keeps_memory.then(|| MemoryAhead::start(ahead_bytes, memory_bytes)).transpose();
     let _ahead = ahead.map_err(|error| format!("a thread cannot be started: {error}."))?;
@@ -130,7 +134,7 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
         bound_freed_memory(&lanes, memory_bytes / FREED_MEMORY.1 * FREED_MEMORY.0);
     }
     let disk = if lanes.uses_io_uring() { "io_uring" } else { "threads, as io_uring is refused" };
-    logger.log(Level::Info, "lanes started", &[("disk", &disk), ("wake_up", &wake_ups(&lanes))]);
+    logger.log(Level::Info, "lanes started", &[("disk", disk.into()), ("wake_up", wake_ups(&lanes).into())]);
     probe::set_disk_model(&lanes, settings, logger);
     let audit = Audit::start(settings, logger)?;
     let audit_log = audit.as_ref().map(|audit| audit.log.clone());
@@ -189,7 +193,7 @@ fn open_and_wait(
             event if event.is_bad() => Level::Warn,
             _ => Level::Info,
         };
-        to_log.log_fields(level, &event.phrase(), &event.fields());
+        to_log.log(level, &event.phrase(), &event.fields());
         if matches!(event, Event::Panicked { .. }) {
             stop_after_panic();
         }
@@ -198,11 +202,22 @@ fn open_and_wait(
         settings.request_memory_bytes.unwrap_or_else(|| machine::request_memory(memory_bytes));
     let frame_bytes = ServerConfig::default().frame_bytes_max;
     let accounts = Accounts::new(request_bytes, server::largest_request_bytes(frame_bytes));
+    if let Some(tls) = &tls {
+        let to_log = logger.clone();
+        tls.on_refused(move |refused| {
+            let fields = [
+                ("client", FieldValue::text(refused.client)),
+                ("error", refused.reason.into()),
+                ("unreported", refused.unreported.into()),
+            ];
+            to_log.log(Level::Warn, "TLS handshake refused", &fields);
+        });
+    }
     let mut sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
     let cores = Cores::open(lanes, settings, memory_bytes, (given, prepared), &event_sink)?;
     if let Some(path) = cores.password_file() {
-        let fields: [(&str, &dyn std::fmt::Display); 2] =
-            [("role", &settings.admin_user), ("file", &path.display())];
+        let fields =
+            [("role", settings.admin_user.as_str().into()), ("file", FieldValue::text(path.display()))];
         logger.log(Level::Warn, "password generated", &fields);
     }
     let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
@@ -223,7 +238,7 @@ fn open_and_wait(
         }
     };
     print_ready(&listeners.describe());
-    logger.log(Level::Info, "ready", &[("listening", &listeners.describe())]);
+    logger.log(Level::Info, "ready", &[("listening", listeners.describe().into())]);
     let watch = Watch::start(&settings.data_dir, lanes, logger);
     let certificates = tls.map(|tls| Certificates::watch(tls, logger));
     let signal = signals.forever().find(|&signal| {
@@ -234,7 +249,7 @@ fn open_and_wait(
     });
     drop(certificates);
     let name = if signal == Some(SIGINT) { "SIGINT" } else { "SIGTERM" };
-    logger.log(Level::Info, "stopping", &[("signal", &name)]);
+    logger.log(Level::Info, "stopping", &[("signal", name.into())]);
     let stop_watch = StopWatch::start(lanes, logger);
     watch.end();
     listeners.close(lanes);
@@ -251,11 +266,11 @@ fn bound_sockets(cores: usize, cql: &mut ServerConfig, sql: Option<&mut SqlConfi
     let sockets = machine::sockets_max(limit, open, cores);
     if machine::share_sockets(sockets, &mut cql.connections, sql.map(sql_listener::limits)) {
         let sessions = cql.connections.sessions_max;
-        let fields: [(&str, &dyn std::fmt::Display); 4] = [
-            ("open_files_max", &limit),
-            ("open", &open),
-            ("sockets_max", &sockets),
-            ("cql_sessions_max", &sessions),
+        let fields = [
+            ("open_files_max", limit.into()),
+            ("open", open.into()),
+            ("sockets_max", sockets.into()),
+            ("cql_sessions_max", sessions.into()),
         ];
         let phrase =
             "connections are bounded by the limit of open files: raise it with `ulimit -n` or LimitNOFILE=";

@@ -1,14 +1,13 @@
 //! The SQL listener: its configuration from the settings, and its start and stop on all cores.
 //! `sql_absent.rs` stands in its place where the program is built without the feature `sql`.
 
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use access::AuditLog;
 use frontdoor::{Accounts, Limits, Tls};
 use lanes::{Group, Lanes};
-use server::logging::{Level, Logger};
+use server::logging::{FieldValue, Level, Logger};
 pub(crate) use sql::SqlConfig;
 use sql::{LogEvent, SlowStatement, Sql};
 
@@ -50,15 +49,15 @@ pub(crate) fn limits(config: &mut SqlConfig) -> &mut Limits {
 }
 
 fn log_slow(logger: &Logger, slow: &SlowStatement<'_>) {
-    let fields: [(&str, &dyn Display); 8] = [
-        ("ms", &slow.ms),
-        ("queue_ms", &slow.queue_ms),
-        ("rows_read", &slow.rows_read),
-        ("bytes_read", &slow.bytes_read),
-        ("level", &slow.level),
-        ("role", &slow.role),
-        ("client", &slow.client),
-        ("statement", &slow.text),
+    let fields = [
+        ("ms", slow.ms.into()),
+        ("queue_ms", slow.queue_ms.into()),
+        ("rows_read", slow.rows_read.into()),
+        ("bytes_read", slow.bytes_read.into()),
+        ("level", slow.level.into()),
+        ("role", slow.role.into()),
+        ("client", FieldValue::text(slow.client)),
+        ("statement", FieldValue::text(slow.text)),
     ];
     logger.log(Level::Warn, "slow SQL statement", &fields);
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use lanes::{Group, Lanes};
-use server::logging::{Level, Logger};
+use server::logging::{FieldValue, Level, Logger};
 use signal_hook::consts::SIGTERM;
 
 /// Time that running statements may take to finish when the server stops.
@@ -75,7 +75,11 @@ impl StopWatch {
 fn end_without(logger: &Logger, silent: &[usize]) {
     let cores = silent.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let text = "cores do not answer and cannot be stopped: the process ends without them";
-    logger.log(Level::Error, text, &[("cores", &cores), ("waited_s", &STOP_DEADLINE.as_secs())]);
+    logger.log(
+        Level::Error,
+        text,
+        &[("cores", FieldValue::text(&cores)), ("waited_s", STOP_DEADLINE.as_secs().into())],
+    );
     std::thread::sleep(LOG_FLUSH);
     std::process::exit(EXIT_SOFTWARE);
 }

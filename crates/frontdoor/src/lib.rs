@@ -32,4 +32,4 @@ pub use listen::{ListenError, check_address, listen};
 pub use occupancy::Refused;
 pub use refusals::Refusals;
 pub use stream::{ClientCertificates, Encrypted, ReadHalf, Stream, WriteHalf};
-pub use tls::{Tls, TlsFiles};
+pub use tls::{RefusedTls, Tls, TlsFiles};

@@ -118,6 +118,9 @@ impl Stream {
             if let Err(error) = processed {
                 // Send the alert, if the socket accepts it.
                 let _ = session.write_tls(&mut Socket(&tcp));
+                if let Ok(client) = tcp.peer_addr() {
+                    tls.refused(client, &error);
+                }
                 return Err(io::Error::new(ErrorKind::InvalidData, error));
             }
         }

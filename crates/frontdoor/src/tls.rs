@@ -5,8 +5,10 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
@@ -43,8 +45,27 @@ impl TlsFiles {
 #[derive(Clone)]
 pub struct Tls(Arc<Shared>);
 
+/// A TLS handshake that failed.
+#[derive(Debug)]
+pub struct RefusedTls<'a> {
+    /// Address of the client.
+    pub client: SocketAddr,
+    /// The reason, such as a certificate that has expired.
+    pub reason: &'a str,
+    /// Handshakes that have failed since the last report, without this one.
+    pub unreported: u64,
+}
+
+type Report = dyn Fn(&RefusedTls<'_>) + Send + Sync;
+
 struct Shared {
     files: TlsFiles,
+    /// Receiver of failed handshakes.
+    report: OnceLock<Box<Report>>,
+    /// Second of the monotonic clock of the last report.
+    reported_s: AtomicU64,
+    /// Failed handshakes since the last report.
+    unreported: AtomicU64,
     /// Certificate in use. Every connection reads it once.
     current: RwLock<Arc<Certificate>>,
 }
@@ -71,7 +92,13 @@ impl Tls {
     /// A text with the file and the problem, or a key that belongs to another certificate.
     pub fn from_files(files: TlsFiles) -> Result<Tls, String> {
         let current = RwLock::new(Arc::new(Certificate::read(&files)?));
-        Ok(Tls(Arc::new(Shared { files, current })))
+        Ok(Tls(Arc::new(Shared {
+            files,
+            report: OnceLock::new(),
+            reported_s: AtomicU64::new(u64::MAX),
+            unreported: AtomicU64::new(0),
+            current,
+        })))
     }
 
     /// Reads the files again with blocking I/O. Do not call it on a lane. New connections use the
@@ -93,6 +120,25 @@ impl Tls {
     #[must_use]
     pub fn files(&self) -> &TlsFiles {
         &self.0.files
+    }
+
+    /// Sets the receiver of failed handshakes. It gets at most one a second, since a client can
+    /// fail as often as it likes. No effect if there is one.
+    pub fn on_refused(&self, report: impl Fn(&RefusedTls<'_>) + Send + Sync + 'static) {
+        let _ = self.0.report.set(Box::new(report));
+    }
+
+    /// Reports a handshake that failed.
+    pub(crate) fn refused(&self, client: SocketAddr, reason: &rustls::Error) {
+        let shared = &*self.0;
+        let Some(report) = shared.report.get() else { return };
+        let now_s = lanes::time::monotonic_ns() / 1_000_000_000;
+        if shared.reported_s.swap(now_s, Relaxed) == now_s {
+            shared.unreported.fetch_add(1, Relaxed);
+            return;
+        }
+        let unreported = shared.unreported.swap(0, Relaxed);
+        report(&RefusedTls { client, reason: &reason.to_string(), unreported });
     }
 
     pub(crate) fn current(&self) -> Arc<Certificate> {

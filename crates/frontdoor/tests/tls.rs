@@ -246,6 +246,29 @@ fn client_certificates_are_required_or_ignored() {
 }
 
 #[test]
+fn refused_certificate_is_reported_once_a_second() {
+    let tls = with_clients(true);
+    let (report, reports) = mpsc::channel();
+    tls.on_refused(move |refused| {
+        let _ = report.send((refused.client.ip(), refused.reason.to_owned(), refused.unreported));
+    });
+    let echo = Echo::start(&tls, ClientCertificates::Asked);
+    let began = std::time::Instant::now();
+    for name in [Some("stranger"), None, Some("stranger")] {
+        assert!(echo.greet(name).is_err());
+        assert_eq!(echo.seen(), Err(ErrorKind::InvalidData));
+    }
+    let seconds = began.elapsed().as_secs() as usize;
+    echo.end();
+    let all: Vec<_> = reports.try_iter().collect();
+    assert!((1..=2 + seconds).contains(&all.len()), "{all:?}");
+    let (client, reason, unreported) = &all[0];
+    assert_eq!((*client, *unreported), (Ipv4Addr::LOCALHOST.into(), 0));
+    assert!(reason.contains("certificate"), "{reason}");
+    drop(tls);
+}
+
+#[test]
 fn invalid_handshake_closes_its_connection_only() {
     let echo = Echo::start(&Tls::from_files(files()).expect("read"), ClientCertificates::Asked);
     let nonsense: [&[u8]; 4] =

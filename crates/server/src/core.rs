@@ -95,7 +95,7 @@ impl Core {
     pub(crate) fn log_failure(&self, failure: &Failure) {
         let now_s = lanes::time::monotonic_ns() / 1_000_000_000;
         if self.failure_logged_s.replace(now_s) != now_s {
-            self.shared.logger.log(Level::Error, "statements fail", &[("error", &failure.message)]);
+            self.shared.logger.log(Level::Error, "statements fail", &[("error", (&*failure.message).into())]);
         }
     }
 

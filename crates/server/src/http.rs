@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::core::Shared;
 use crate::exposition::Page;
-use crate::logging::Level;
+use crate::logging::{FieldValue, Level};
 use crate::sessions::{self, Sessions};
 use crate::{counters, lane_metrics};
 
@@ -84,7 +84,11 @@ pub(crate) async fn serve(sessions: Rc<Sessions>, listener: TcpListener) {
         lanes::spawn(Group::CONTROL, work).detach();
     };
     let failed = |error: &std::io::Error| {
-        shared.logger.log(Level::Error, "cannot accept HTTP connections", &[("error", error)]);
+        shared.logger.log(
+            Level::Error,
+            "cannot accept HTTP connections",
+            &[("error", FieldValue::text(error))],
+        );
     };
     frontdoor::accept(listener, &connections, take, failed).await;
 }

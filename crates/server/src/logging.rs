@@ -2,11 +2,13 @@
 //! pipe. A line therefore goes into a bounded queue, and a thread outside the lanes writes it.
 //! Lines that do not fit are counted, and the next line reports the count.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+pub use units::FieldValue;
 
 /// Severity of a line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -104,7 +106,7 @@ impl Logger {
     }
 
     /// Writes a line, unless its level is off or the rate limit is reached.
-    pub fn log(&self, level: Level, message: &str, fields: &[(&str, &dyn Display)]) {
+    pub fn log(&self, level: Level, message: &str, fields: &[(&str, FieldValue)]) {
         if !self.enabled(level) {
             return;
         }
@@ -119,13 +121,6 @@ impl Logger {
         if self.0.queue.try_send(line).is_err() {
             self.0.lost.fetch_add(1 + lost, Relaxed);
         }
-    }
-
-    /// Writes a line like [`Logger::log`], with fields that are formatted already.
-    pub fn log_fields(&self, level: Level, message: &str, fields: &[(&str, String)]) {
-        let fields: Vec<(&str, &dyn Display)> =
-            fields.iter().map(|(name, value)| (*name, value as &dyn Display)).collect();
-        self.log(level, message, &fields);
     }
 
     /// Returns true if the rate limit permits a line. Errors always pass: the queue bounds them.
@@ -143,12 +138,12 @@ fn line(
     level: Level,
     now_us: i64,
     message: &str,
-    fields: &[(&str, &dyn Display)],
+    fields: &[(&str, FieldValue)],
     lost: u64,
 ) -> String {
     let mut out = String::with_capacity(64 + message.len());
-    let lost = (lost > 0).then_some(("lines_lost", &lost as &dyn Display));
-    let fields = fields.iter().copied().chain(lost);
+    let lost = (lost > 0).then(|| ("lines_lost", FieldValue::Count(lost)));
+    let fields = fields.iter().chain(&lost);
     match format {
         Format::Text => {
             let _ = write!(out, "{} {} ", utc(now_us), level.name());
@@ -163,7 +158,9 @@ fn line(
             let _ = write!(out, "{{\"time\":\"{}\",\"level\":\"{}\"", utc(now_us), level.name());
             let _ = write!(out, ",\"message\":{}", json(message));
             for (key, value) in fields {
-                let _ = write!(out, ",{}:{}", json(key), json(&value.to_string()));
+                let text = value.to_string();
+                let value = if value.is_number() { text } else { json(&text) };
+                let _ = write!(out, ",{}:{value}", json(key));
             }
             out.push('}');
         }
@@ -218,23 +215,35 @@ mod tests {
 
     #[test]
     fn line_stays_one_line_in_either_format() {
-        let (statement, ms) = ("SELECT \"a\"\nfake", 7);
-        let fields: [(&str, &dyn Display); 2] = [("statement", &statement), ("ms", &ms)];
+        let fields = [
+            ("statement", "SELECT \"a\"\nfake".into()),
+            ("ms", 7_u64.into()),
+            ("s", FieldValue::Decimal(1.5)),
+        ];
         let text = line(Format::Text, Level::Warn, 0, "slow", &fields, 3);
-        let expected =
-            r#"1970-01-01T00:00:00.000000Z warn slow statement="SELECT \"a\"\nfake" ms=7 lines_lost=3"#;
-        assert_eq!(text, expected);
-        let json = line(Format::Json, Level::Warn, 0, "slow", &fields, 0);
+        let expected = r#"warn slow statement="SELECT \"a\"\nfake" ms=7 s=1.500 lines_lost=3"#;
+        assert_eq!(text, format!("1970-01-01T00:00:00.000000Z {expected}"));
+        let json = line(Format::Json, Level::Warn, 0, "slow", &fields, 3);
         let parsed: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(parsed["statement"], "SELECT \"a\"\nfake");
         assert!(!json.contains('\n'));
+        // A number is a number, so that a store of logs can add and compare it.
+        assert_eq!((&parsed["ms"], &parsed["s"]), (&7.into(), &1.5.into()));
+        assert_eq!(parsed["lines_lost"], 3);
     }
 
     #[test]
-    fn formatted_fields_are_written_like_others() {
-        let (logger, lines) = logger(Level::Info, Format::Text);
-        logger.log_fields(Level::Info, "flush", &[("table", "ks.t".to_owned()), ("ms", 7.to_string())]);
-        assert!(lines.take()[0].ends_with(" info flush table=ks.t ms=7\n"));
+    fn text_of_digits_stays_text() {
+        let json = line(Format::Json, Level::Info, 0, "m", &[("table", "7".into())], 0);
+        let parsed: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(parsed["table"], "7");
+    }
+
+    #[test]
+    fn number_without_a_form_in_json_is_text() {
+        let json = line(Format::Json, Level::Info, 0, "m", &[("s", FieldValue::Decimal(f64::NAN))], 0);
+        let parsed: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(parsed["s"], "NaN");
     }
 
     #[test]

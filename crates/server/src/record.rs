@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wire::{Envelope, Request};
 
-use crate::logging::Level;
+use crate::logging::{FieldValue, Level};
 use crate::request::{CqlRequest, Times, own_body};
 use crate::session::Session;
 use crate::statement::{INLINE_TEXT_BYTES, Kind, RunsIn, Statement};
@@ -107,14 +107,13 @@ fn log_slow(session: &Session, slow: &Slow, statement: &dyn Display) {
     crate::counters::add(&session.core.counters.slow, 1);
     let text = access::beginning(statement, TEXT_BYTES_MAX);
     let role = session.login().map_or_else(String::new, |login| login.role().to_string());
-    let (ms, queue_ms) = (slow.service_ns / 1_000_000, slow.queue_ns / 1_000_000);
-    let fields: [(&str, &dyn Display); 6] = [
-        ("ms", &ms),
-        ("queue_ms", &queue_ms),
-        ("level", &slow.level),
-        ("role", &role),
-        ("client", &session.peer),
-        ("statement", &text),
+    let fields = [
+        ("ms", (slow.service_ns / 1_000_000).into()),
+        ("queue_ms", (slow.queue_ns / 1_000_000).into()),
+        ("level", (&*slow.level).into()),
+        ("role", role.into()),
+        ("client", FieldValue::text(session.peer)),
+        ("statement", text.into()),
     ];
     session.core.shared.logger.log(Level::Warn, "slow statement", &fields);
 }

@@ -20,7 +20,7 @@ use crate::bind::{bind_envelope, renew_executed};
 use crate::decode::{Decoded, decode};
 use crate::execute::{execute, execute_in_level};
 use crate::failure;
-use crate::logging::Level;
+use crate::logging::{FieldValue, Level};
 use crate::long::{Limits, Opened, Texts, open};
 use crate::options;
 use crate::panics;
@@ -313,6 +313,10 @@ async fn update_grants(session: &Session, result: &Result<Outcome, Error>) {
     // the failure is logged.
     if let Err(error) = session.core.access.schema_changed(&login, change).await {
         let (logger, what) = (&session.core.shared.logger, "grants do not follow the schema");
-        logger.log(Level::Error, what, &[("keyspace", &change.keyspace), ("error", &error)]);
+        logger.log(
+            Level::Error,
+            what,
+            &[("keyspace", FieldValue::text(&change.keyspace)), ("error", FieldValue::text(&error))],
+        );
     }
 }

@@ -23,7 +23,7 @@ use wire::Event;
 use crate::config::ServerConfig;
 use crate::core::{Core, Listening, Shared};
 use crate::counters::Counters;
-use crate::logging::{Level, Logger};
+use crate::logging::{FieldValue, Level, Logger};
 use crate::serve::serve;
 use crate::session::Session;
 use crate::sessions::{self, Sessions};
@@ -167,7 +167,11 @@ impl Server {
             connections.hand_over(core, stream, slot, move |stream, slot| server.begin(stream, peer, slot));
         };
         let failed = |error: &io::Error| {
-            self.shared.logger.log(Level::Error, "cannot accept connections", &[("error", error)]);
+            self.shared.logger.log(
+                Level::Error,
+                "cannot accept connections",
+                &[("error", FieldValue::text(error))],
+            );
         };
         frontdoor::accept(listener, connections, take, failed).await;
     }
@@ -203,7 +207,7 @@ impl Server {
                 self.shared.logger.log(
                     Level::Error,
                     "a core does not answer: its sessions end with the process",
-                    &[("core", core)],
+                    &[("core", (*core).into())],
                 );
             }
             self.shared.connections.end();

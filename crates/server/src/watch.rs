@@ -8,7 +8,7 @@ use std::time::Duration;
 use engine::{Error, Outcome};
 use workload::{Action, Entry, Exceeded, Progress, Watch};
 
-use crate::logging::Level;
+use crate::logging::{FieldValue, Level};
 use crate::pending::PendingResult;
 use crate::request::CqlRequest;
 use crate::session::Session;
@@ -72,9 +72,12 @@ pub(crate) async fn watched(
 fn act(session: &Session, exceeded: &Exceeded) -> Result<(), Error> {
     let role = session.login().map_or_else(String::new, |login| login.role().to_string());
     let logger = &session.core.shared.logger;
-    let action = exceeded.action.to_string();
-    let fields: [(&str, &dyn std::fmt::Display); 4] =
-        [("level", &exceeded.level), ("role", &role), ("limit", exceeded), ("action", &action)];
+    let fields = [
+        ("level", FieldValue::text(&exceeded.level)),
+        ("role", role.into()),
+        ("limit", FieldValue::text(exceeded)),
+        ("action", FieldValue::text(&exceeded.action)),
+    ];
     logger.log(Level::Warn, "query_limit", &fields);
     match &exceeded.action {
         Action::Cancel => Err(Error::Invalid(format!("{exceeded}. It was cancelled."))),

@@ -71,7 +71,7 @@ pub enum LogEvent<'a> {
 #[derive(Debug)]
 pub struct SlowStatement<'a> {
     /// Time of planning and execution, ms.
-    pub ms: u128,
+    pub ms: u64,
     /// Time for which it waited to be admitted, ms.
     pub queue_ms: u64,
     /// Rows and bytes that it read from tables.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use units::FieldValue;
+
 use crate::compaction::tasks::{Tally, TaskKind};
 use crate::error::StorageError;
 use crate::model::TableId;
@@ -299,70 +301,76 @@ impl Event {
     }
 
     /// Returns names and values of the event's fields. Empty if the text contains them.
-    pub fn fields(&self) -> Vec<(&'static str, String)> {
+    pub fn fields(&self) -> Vec<(&'static str, FieldValue)> {
         match self {
             Event::Flushed { tables, largest, memory_bytes, file_bytes, duration, reason, left_out } => {
-                let table = largest.as_ref().map_or_else(|| "none".to_owned(), Named::to_string);
+                let table = largest.as_ref().map_or_else(|| "none".into(), FieldValue::text);
                 let fields = vec![
                     ("table", table),
-                    ("tables", tables.to_string()),
-                    ("memory_bytes", memory_bytes.to_string()),
-                    ("file_bytes", file_bytes.to_string()),
-                    ("ms", duration.as_millis().to_string()),
-                    ("reason", reason.name().to_owned()),
+                    ("tables", (*tables).into()),
+                    ("memory_bytes", (*memory_bytes).into()),
+                    ("file_bytes", (*file_bytes).into()),
+                    ("ms", (*duration).into()),
+                    ("reason", reason.name().into()),
                 ];
                 with_left_out(fields, *left_out)
             }
             Event::Compacted { table, tally, duration, left_out, .. } => {
                 let dropped = tally.tombstones_in.saturating_sub(tally.tombstones_out);
                 let fields = vec![
-                    ("table", table.to_string()),
-                    ("runs", tally.runs.to_string()),
-                    ("files_in", tally.files_in.to_string()),
-                    ("files_out", tally.files_out.to_string()),
-                    ("bytes_in", tally.bytes_in.to_string()),
-                    ("bytes_out", tally.bytes_out.to_string()),
-                    ("tombstones_dropped", dropped.to_string()),
-                    ("ms", duration.as_millis().to_string()),
+                    ("table", FieldValue::text(table)),
+                    ("runs", tally.runs.into()),
+                    ("files_in", tally.files_in.into()),
+                    ("files_out", tally.files_out.into()),
+                    ("bytes_in", tally.bytes_in.into()),
+                    ("bytes_out", tally.bytes_out.into()),
+                    ("tombstones_dropped", dropped.into()),
+                    ("ms", (*duration).into()),
                 ];
                 with_left_out(fields, *left_out)
             }
             Event::Recovered { shard, recovery } => recovery_fields(("core", *shard), recovery),
             Event::RecoveredAll { shards, recovery } => recovery_fields(("cores", *shards), recovery),
             Event::TornTail { segment, offset, bytes } => vec![
-                ("segment", segment.display().to_string()),
-                ("offset", offset.to_string()),
-                ("bytes", bytes.to_string()),
+                ("segment", FieldValue::text(segment.display())),
+                ("offset", (*offset).into()),
+                ("bytes", (*bytes).into()),
             ],
             Event::MovedAside { file, aside, .. } => {
-                vec![("file", file.display().to_string()), ("aside", aside.display().to_string())]
+                vec![("file", FieldValue::text(file.display())), ("aside", FieldValue::text(aside.display()))]
             }
             Event::FileScrubbed { table, aside, rows_saved, rows_lost } => vec![
-                ("table", table.to_string()),
-                ("aside", aside.display().to_string()),
-                ("rows_saved", rows_saved.to_string()),
-                ("rows_lost", rows_lost.to_string()),
+                ("table", FieldValue::text(table)),
+                ("aside", FieldValue::text(aside.display())),
+                ("rows_saved", (*rows_saved).into()),
+                ("rows_lost", (*rows_lost).into()),
             ],
             _ => Vec::new(),
         }
     }
 }
 
-fn with_left_out(mut fields: Vec<(&'static str, String)>, left_out: u64) -> Vec<(&'static str, String)> {
+fn with_left_out(
+    mut fields: Vec<(&'static str, FieldValue)>,
+    left_out: u64,
+) -> Vec<(&'static str, FieldValue)> {
     if left_out > 0 {
-        fields.push(("left_out", left_out.to_string()));
+        fields.push(("left_out", left_out.into()));
     }
     fields
 }
 
-fn recovery_fields((name, value): (&'static str, u32), recovery: &Recovery) -> Vec<(&'static str, String)> {
+fn recovery_fields(
+    (name, value): (&'static str, u32),
+    recovery: &Recovery,
+) -> Vec<(&'static str, FieldValue)> {
     vec![
-        (name, value.to_string()),
-        ("files", recovery.files.to_string()),
-        ("segments", recovery.segments.to_string()),
-        ("records", recovery.records.to_string()),
-        ("bytes", recovery.bytes.to_string()),
-        ("seconds", format!("{:.3}", recovery.duration.as_secs_f64())),
+        (name, value.into()),
+        ("files", recovery.files.into()),
+        ("segments", recovery.segments.into()),
+        ("records", recovery.records.into()),
+        ("bytes", recovery.bytes.into()),
+        ("seconds", FieldValue::Decimal(recovery.duration.as_secs_f64())),
     ]
 }
 

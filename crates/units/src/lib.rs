@@ -1,10 +1,12 @@
-//! Sizes, percentages and dates as text. Settings, options of service levels, messages and reports
-//! read and write them here, so that a size has the same units everywhere. Standard library only.
+//! Sizes, percentages and dates as text, and the values of log fields. Settings, options of service
+//! levels, messages and reports read and write them here, so that a size has the same units
+//! everywhere. Standard library only.
 //!
 //! Times have no table here: CQL, PostgreSQL and the load generator each have units of their own.
 //! The dates of CQL values are in `schema`, with years beyond four digits and a parser.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Units of bytes: binary units, then decimal units, each from the largest.
 const BYTES: [(&str, u64); 9] = [
@@ -107,6 +109,81 @@ impl fmt::Display for Day {
 pub fn minute_text(unix_s: u64) -> String {
     let (days, minutes) = (unix_s / 86_400, unix_s % 86_400 / 60);
     format!("{} {:02}:{:02} UTC", Day(days as i64), minutes / 60, minutes % 60)
+}
+
+/// Value of a field in a log line.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FieldValue {
+    /// A number of things, bytes or milliseconds.
+    Count(u64),
+    /// A number with three decimals.
+    Decimal(f64),
+    /// Any other value.
+    Text(String),
+}
+
+impl FieldValue {
+    /// Formats a value as text.
+    pub fn text(value: impl fmt::Display) -> FieldValue {
+        FieldValue::Text(value.to_string())
+    }
+
+    /// Returns true for a number that JSON can write as a number.
+    #[must_use]
+    pub fn is_number(&self) -> bool {
+        match self {
+            FieldValue::Count(_) => true,
+            FieldValue::Decimal(number) => number.is_finite(),
+            FieldValue::Text(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for FieldValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FieldValue::Count(count) => write!(f, "{count}"),
+            FieldValue::Decimal(number) => write!(f, "{number:.3}"),
+            FieldValue::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<u64> for FieldValue {
+    fn from(count: u64) -> FieldValue {
+        FieldValue::Count(count)
+    }
+}
+
+impl From<u32> for FieldValue {
+    fn from(count: u32) -> FieldValue {
+        FieldValue::Count(count.into())
+    }
+}
+
+impl From<usize> for FieldValue {
+    fn from(count: usize) -> FieldValue {
+        FieldValue::Count(count as u64)
+    }
+}
+
+/// Writes a duration in whole milliseconds.
+impl From<Duration> for FieldValue {
+    fn from(duration: Duration) -> FieldValue {
+        FieldValue::Count(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<String> for FieldValue {
+    fn from(text: String) -> FieldValue {
+        FieldValue::Text(text)
+    }
+}
+
+impl From<&str> for FieldValue {
+    fn from(text: &str) -> FieldValue {
+        FieldValue::Text(text.to_owned())
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use lanes::{DISK_BOUNDLESS, DISK_UNMEASURED, Group, Lanes, Reporter};
 use sched::{DiskModel, DiskSpeed};
-use server::logging::{Level, Logger};
+use server::logging::{FieldValue, Level, Logger};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::settings::{DiskSpeedGiven, Settings};
@@ -28,7 +28,7 @@ pub(crate) fn set_disk_model(lanes: &Lanes, settings: &Settings, logger: &Logger
             return logger.log(
                 Level::Warn,
                 "disk speed unknown, a fast disk is assumed",
-                &[("error", &reason)],
+                &[("error", FieldValue::text(&reason))],
             );
         }
     };
@@ -40,7 +40,7 @@ pub(crate) fn set_disk_model(lanes: &Lanes, settings: &Settings, logger: &Logger
     };
     let Some(model) = model(speed, settings.disk_speed) else { return };
     lanes.set_disk(model);
-    logger.log(Level::Info, "disk", &[("model", &describe(&model))]);
+    logger.log(Level::Info, "disk", &[("model", describe(&model).into())]);
 }
 
 /// Returns the model of a measured speed, with the values of the settings. `None`: there are
@@ -95,7 +95,11 @@ fn measure_and_keep_briefly(lanes: &Lanes, settings: &Settings, logger: &Logger)
         Ok(speed)
     });
     kept.inspect_err(|reason| {
-        logger.log(Level::Warn, "disk not measured, a fast disk is assumed", &[("error", reason)]);
+        logger.log(
+            Level::Warn,
+            "disk not measured, a fast disk is assumed",
+            &[("error", FieldValue::text(reason))],
+        );
     })
     .ok()
 }

@@ -270,7 +270,7 @@ impl Session {
         add(&self.here.counts.slow, 1);
         let run = context.run.as_ref();
         self.sql.log_slow(&SlowStatement {
-            ms: service.as_millis(),
+            ms: u64::try_from(service.as_millis()).unwrap_or(u64::MAX),
             queue_ms: context.queue_ns / 1_000_000,
             rows_read: run.map_or(0, |run| run.rows()),
             bytes_read: run.map_or(0, |run| run.bytes()),
