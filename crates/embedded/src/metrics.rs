@@ -142,7 +142,7 @@ const ROWS: &[Row] = &[
     ),
     (
         Metric::counter(
-            "fairlane_throttle_delay_nanoseconds_total",
+            "fairlane_throttle_delay_seconds_total",
             "Delay of acknowledgements because of full memory for memtables.",
         ),
         |s| s.throttle_delay_ns,
@@ -151,7 +151,12 @@ const ROWS: &[Row] = &[
 
 /// Returns the metrics of a shard with these counters.
 pub(crate) fn of(stats: &Stats) -> Vec<Measure> {
-    ROWS.iter().map(|(metric, value)| Measure { metric, value: value(stats) as f64 }).collect()
+    let measure = |(metric, value): &'static (Metric, fn(&Stats) -> u64)| {
+        // Storage counts time in ns, and a metric has the base unit.
+        let unit = if metric.name.ends_with("_seconds_total") { 1e9 } else { 1.0 };
+        Measure { metric, value: value(stats) as f64 / unit }
+    };
+    ROWS.iter().map(measure).collect()
 }
 
 #[cfg(test)]

@@ -49,6 +49,10 @@ fn each_metric_is_declared_once_by_the_naming_rules() {
         // Those of a process have the names that every server gives them.
         assert!(name.starts_with("fairlane_") || name.starts_with("process_"), "{name}");
         assert!(name.bytes().all(|b| b == b'_' || b.is_ascii_lowercase()), "{name}");
+        // Base units only, so that every dashboard can add and divide.
+        let scaled =
+            ["nanoseconds", "microseconds", "milliseconds", "ns", "us", "ms", "minutes", "kib", "mib"];
+        assert!(!name.split('_').any(|word| scaled.contains(&word)), "{name}");
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
         let help = format!("# HELP {name} ");
         let help_lines = page.lines().filter(|line| line.starts_with(&help) && line.ends_with('.'));
