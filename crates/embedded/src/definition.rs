@@ -222,7 +222,10 @@ fn plain(value: &OptionValue) -> String {
         OptionValue::String(text) => text.clone(),
         OptionValue::Duration(d) => format!("{}mo{}d{}ns", d.months, d.days, d.nanoseconds),
         OptionValue::Map(pairs) => {
-            let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("'{k}': '{}'", plain(v))).collect();
+            let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+            let pair =
+                |(key, value): &(String, OptionValue)| format!("{}: {}", quoted(key), quoted(&plain(value)));
+            let pairs: Vec<String> = pairs.iter().map(pair).collect();
             format!("{{{}}}", pairs.join(", "))
         }
     }

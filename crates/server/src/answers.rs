@@ -80,7 +80,7 @@ fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, F
         }
     }
     if let Ok(Outcome::SchemaChange(change)) = &result {
-        warnings.extend(reply::copies_warning(change, &core.engine.schema()));
+        warnings.extend(reply::definition_warning(change, &core.engine.schema()));
     }
     let mut encoder = session.encoder.borrow_mut();
     let code = reply::answer(&mut encoder, stream, &result, statement, metadata, warnings);

@@ -186,18 +186,32 @@ pub(crate) fn schema_change(change: &engine::SchemaChange) -> wire::SchemaChange
     }
 }
 
-/// Returns a warning for a keyspace that specifies more copies than one.
-pub(crate) fn copies_warning(change: &engine::SchemaChange, schema: &engine::Schema) -> Option<String> {
-    if change.target != SchemaTarget::Keyspace {
-        return None;
+/// Table options that change what the server does, or that can only be off.
+const EFFECTIVE: [&str; 6] =
+    ["allow_auto_snapshot", "cdc", "compaction", "compression", "incremental_backups", "tombstone_gc"];
+
+/// Returns a warning for a definition that specifies what this engine does not do: more copies of a
+/// keyspace than one, or options of a table that have no effect.
+pub(crate) fn definition_warning(change: &engine::SchemaChange, schema: &engine::Schema) -> Option<String> {
+    match change.target {
+        SchemaTarget::Keyspace => {
+            let keyspace = schema.keyspaces.get(&change.keyspace)?;
+            let copies = |(key, value): (&String, &String)| {
+                key != "class" && value.parse::<u32>().is_ok_and(|n| n > 1)
+            };
+            keyspace.def.replication.iter().any(copies).then(|| {
+                format!("Keyspace {} is kept in one copy: this engine runs on one machine", change.keyspace)
+            })
+        }
+        SchemaTarget::Table => {
+            let table = schema.table(&change.keyspace, &change.name)?;
+            let options = table.options.other.keys().map(String::as_str);
+            let without: Vec<&str> = options.filter(|name| !EFFECTIVE.contains(name)).collect();
+            (!without.is_empty()).then(|| {
+                let names = without.join(", ");
+                format!("Options of table {}.{} without effect: {names}", change.keyspace, change.name)
+            })
+        }
+        _ => None,
     }
-    let keyspace = schema.keyspaces.get(&change.keyspace)?;
-    let copies =
-        |(key, value): (&String, &String)| key != "class" && value.parse::<u32>().is_ok_and(|n| n > 1);
-    keyspace
-        .def
-        .replication
-        .iter()
-        .any(copies)
-        .then(|| format!("Keyspace {} is kept in one copy: this engine runs on one machine", change.keyspace))
 }

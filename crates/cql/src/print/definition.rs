@@ -10,7 +10,8 @@ use super::schema::primary_key;
 use crate::ast::TypeName;
 use crate::words::{Identifier, Quoted};
 
-/// Returns `CREATE TABLE …;` on several lines. Copies the options in `other` unmodified.
+/// Returns `CREATE TABLE …;` on several lines. The options in `other` are maps as CQL text, and the
+/// plain texts of other values.
 pub fn create_table(def: &TableDef) -> String {
     AsCql(|f: &mut Formatter<'_>| table(f, def)).to_string()
 }
@@ -73,7 +74,7 @@ fn table(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
 
 fn table_options(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
     let mut options: BTreeMap<&str, String> =
-        def.options.other.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
+        def.options.other.iter().map(|(name, text)| (name.as_str(), constant(text))).collect();
     options.insert("comment", Quoted(&def.options.comment).to_string());
     options.insert("default_time_to_live", def.options.default_time_to_live.to_string());
     options.insert("gc_grace_seconds", def.options.gc_grace_seconds.to_string());
@@ -81,6 +82,15 @@ fn table_options(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
         write!(f, "{}{} = {value}", if i == 0 { "" } else { "\n    AND " }, Identifier(name))?;
     }
     f.write_char(';')
+}
+
+/// Returns the value of an option as a constant: text in quotes, as it was before it was stored.
+fn constant(text: &str) -> String {
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-') && text.parse::<f64>().is_ok();
+    match is_number || text.starts_with('{') || ["true", "false"].contains(&text) {
+        true => text.to_owned(),
+        false => Quoted(text).to_string(),
+    }
 }
 
 fn keyspace(f: &mut Formatter<'_>, def: &KeyspaceDef) -> fmt::Result {

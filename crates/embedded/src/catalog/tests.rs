@@ -51,6 +51,55 @@ fn names(engine: &Embedded) -> Vec<String> {
     all.cloned().collect()
 }
 
+/// The text of DESCRIBE, executed again, defines the same table.
+#[test]
+fn described_table_can_be_created_again() {
+    const OPTIONS: [&str; 19] = [
+        "additional_write_policy = '99p'",
+        "allow_auto_snapshot = false",
+        "bloom_filter_fp_chance = 0.25",
+        "caching = {'keys': 'NONE', 'rows_per_partition': '5'}",
+        "comment = 'it''s \"quoted\" {not a map}'",
+        "compaction = {'class': 'LeveledCompactionStrategy', 'sstable_size_in_mb': 100}",
+        "compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'HOURS', \
+         'compaction_window_size': '1'}",
+        "compression = {'class': 'ZstdCompressor'}",
+        "compression = {'enabled': 'false'}",
+        "crc_check_chance = 1",
+        "default_time_to_live = 100 AND gc_grace_seconds = 5",
+        "extensions = {'it''s': 'x''y'}",
+        "max_index_interval = 4096 AND min_index_interval = 64",
+        "memtable = 'default'",
+        "memtable_flush_period_in_ms = 0",
+        "read_repair = 'NONE'",
+        "speculative_retry = '50ms'",
+        "speculative_retry = 'ALWAYS'",
+        "tombstone_gc = {'mode': 'timeout'}",
+    ];
+    let dir = testkit::Folder::new("described-again");
+    session(&dir, async |engine| {
+        run_all(engine, &[KEYSPACE, "CREATE TYPE u (a int, \"B\" list<text>)"]).await;
+        for options in OPTIONS {
+            run(
+                engine,
+                &format!(
+                    "CREATE TABLE \"T\" (k int, j text, \"C\" timeuuid, s int static, m map<text, frozen<u>>, \
+                     t frozen<tuple<int, text>>, PRIMARY KEY ((k, j), \"C\")) \
+                     WITH CLUSTERING ORDER BY (\"C\" DESC) AND {options}"
+                ),
+            )
+            .await
+            .expect(options);
+            let before = engine.current.schema().table("ks", "T").expect("created").clone();
+            let text = cql::create_table(&before);
+            run_all(engine, &["DROP TABLE \"T\"", text.trim_end_matches(';')]).await;
+            let after = engine.current.schema().table("ks", "T").expect("created").clone();
+            assert_eq!((&after.options, &after.columns), (&before.options, &before.columns), "{text}");
+            run_all(engine, &["DROP TABLE \"T\""]).await;
+        }
+    });
+}
+
 /// Together they exceed the maximum size of a log record.
 #[test]
 fn long_definitions_do_not_block_other_changes() {

@@ -203,13 +203,25 @@ fn open_sessions_follow_changed_rights_and_levels() {
 }
 
 #[test]
-fn replication_factor_above_one_is_a_warning() {
+fn definition_without_effect_is_a_warning() {
     let server = TestServer::start(1, settings());
     let mut client = server.client(Version::V4, ADMIN);
     client.run(KEYSPACE);
     assert_eq!(client.warnings, Vec::<String>::new());
     client.run(&KEYSPACE.replace("ks", "three").replace(": 1", ": 3"));
     assert_eq!(client.warnings, ["Keyspace three is kept in one copy: this engine runs on one machine"]);
+    client.run("CREATE TABLE three.plain (k int PRIMARY KEY) WITH compression = {'class': 'ZstdCompressor'}");
+    assert!(client.warnings.is_empty(), "{:?}", client.warnings);
+    client.run(
+        "CREATE TABLE three.tuned (k int PRIMARY KEY) WITH caching = {'keys': 'NONE'} AND gc_grace_seconds = 5 \
+         AND bloom_filter_fp_chance = 0.1",
+    );
+    assert_eq!(
+        client.warnings,
+        ["Options of table three.tuned without effect: bloom_filter_fp_chance, caching"]
+    );
+    client.run("DROP TABLE three.tuned");
+    assert!(client.warnings.is_empty(), "{:?}", client.warnings);
 }
 
 #[test]
