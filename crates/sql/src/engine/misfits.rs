@@ -17,8 +17,8 @@ const NO_OPERATOR_HINT: &str =
 
 /// Functions of PostgreSQL with another way to do the same.
 const OTHERWISE: [(&str, &str); 2] = [
-    ("pg_cancel_backend", "CANCEL STATEMENT 'sql-7' ends what the session of pid 7 runs."),
-    ("pg_terminate_backend", "CANCEL SESSION 'sql-7' ends the session of pid 7."),
+    ("pg_cancel_backend", "Expected SELECT pg_cancel_backend(7), with the number of one session."),
+    ("pg_terminate_backend", "Expected SELECT pg_terminate_backend(7), with the number of one session."),
 ];
 
 /// Returns the failure of a call that no function fits. `types` are PostgreSQL's names.

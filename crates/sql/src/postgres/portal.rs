@@ -5,6 +5,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use frontdoor::Charge;
 use pgwire::messages::data::NoData;
 use pgwire::messages::extendedquery::PortalSuspended;
@@ -106,6 +107,9 @@ impl Session {
                 Some(Shape::text(name))
             }
             Some(Statement::Session(SessionCommand::ShowAll)) => Some(self.all_settings().1),
+            Some(Statement::Cancel(call)) => {
+                Some(Shape::new(truth(call.function)?.schema_ref(), &portal.formats)?)
+            }
             // Among these only LIST returns rows. Its columns are known after execution.
             Some(Statement::Access) if text::words(&portal.prepared.text, 1)[0].is("list") => {
                 let rows = self.list(&portal.prepared.text).await?;
@@ -143,6 +147,13 @@ impl Session {
         match &prepared.kind {
             None => Ok(connection.put(&EmptyQueryResponse::new())?),
             Some(Statement::Session(command)) => self.run_command(connection, command),
+            Some(Statement::Cancel(call)) => {
+                self.access(&call.command).await?;
+                let batch = truth(call.function)?;
+                let shape = Shape::new(batch.schema_ref(), &portal.formats)?;
+                self.put_rows(connection, &shape, batch)?;
+                Ok(connection.put(&CommandComplete::new("SELECT 1".to_owned()))?)
+            }
             Some(Statement::Access) => {
                 let outcome = match portal.listed.take() {
                     Some(rows) => engine::Outcome::Rows(rows),
@@ -250,6 +261,13 @@ impl Session {
         }
         result.map(|(sent, _)| (sent, None))
     }
+}
+
+/// Returns a row of one column, whose value is true.
+fn truth(column: &str) -> Result<RecordBatch, Failure> {
+    let values: ArrayRef = Arc::new(BooleanArray::from(vec![true]));
+    RecordBatch::try_from_iter([(column, values)])
+        .map_err(|error| Failure::new(state::INTERNAL, error.to_string()))
 }
 
 impl Portal {

@@ -20,6 +20,17 @@ pub(crate) enum Statement {
     Access,
     /// A statement about the session.
     Session(SessionCommand),
+    /// `SELECT pg_cancel_backend(7)` or `SELECT pg_terminate_backend(7)`.
+    Cancel(CancelCall),
+}
+
+/// Call of a function that ends a statement or a session of another client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CancelCall {
+    /// Name of the function.
+    pub(crate) function: &'static str,
+    /// The statement that does the same.
+    pub(crate) command: String,
 }
 
 /// Statements about the session itself.
@@ -120,6 +131,7 @@ pub(crate) fn classify(text: &str) -> Result<Statement, Failure> {
         "savepoint" => command(SessionCommand::Nothing("SAVEPOINT")),
         "release" => command(SessionCommand::Nothing("RELEASE")),
         "unlisten" => command(SessionCommand::Nothing("UNLISTEN")),
+        "select" => Ok(cancel_call(&words[1..]).map_or(Statement::Query, Statement::Cancel)),
         "set" => set(&words[1..]),
         "show" => Ok(show(&words[1..])),
         "reset" if second == "all" => command(SessionCommand::ResetAll),
@@ -143,6 +155,22 @@ pub(crate) fn classify(text: &str) -> Result<Statement, Failure> {
         }
         _ => Ok(Statement::Query),
     }
+}
+
+/// Functions that end what a session of a number does, with the statement that does the same.
+const CANCELLING: [(&str, &str); 2] =
+    [("pg_cancel_backend", "CANCEL STATEMENT"), ("pg_terminate_backend", "CANCEL SESSION")];
+
+/// Returns the call that a SELECT consists of. `None` for any other SELECT.
+fn cancel_call(words: &[Word]) -> Option<CancelCall> {
+    let words = match words {
+        [schema, Word::Sign('.'), rest @ ..] if schema.is("pg_catalog") => rest,
+        words => words,
+    };
+    let [function, Word::Sign('('), Word::Plain(number), Word::Sign(')')] = words else { return None };
+    let (function, command) = CANCELLING.into_iter().find(|(name, _)| function.is(name))?;
+    let number: i32 = number.parse().ok()?;
+    Some(CancelCall { function, command: format!("{command} 'sql-{number}'") })
 }
 
 /// Returns a setting's name at the start of `words`, and the words after it.
@@ -236,6 +264,17 @@ mod tests {
         check("(SELECT 1)", Ok(Statement::Query));
         check("explain analyze select 1", Ok(Statement::Query));
         check("whatever", Ok(Statement::Query));
+        let cancel = |function, command: &str| {
+            Ok(Statement::Cancel(CancelCall { function, command: command.to_owned() }))
+        };
+        check("SELECT pg_cancel_backend(7)", cancel("pg_cancel_backend", "CANCEL STATEMENT 'sql-7'"));
+        check(
+            "select pg_catalog . PG_Terminate_Backend ( 12 )",
+            cancel("pg_terminate_backend", "CANCEL SESSION 'sql-12'"),
+        );
+        for text in ["(7, 1)", "(x)", "('7')", "(-7)", "(99999999999)", "(7), 1", "(7) FROM t", "()"] {
+            check(&format!("SELECT pg_cancel_backend{text}"), Ok(Statement::Query));
+        }
         check("BEGIN READ ONLY", command(SessionCommand::Begin));
         check("START TRANSACTION", command(SessionCommand::Begin));
         check("rollback to savepoint a", command(SessionCommand::Nothing("ROLLBACK")));
