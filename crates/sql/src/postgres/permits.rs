@@ -2,34 +2,61 @@
 //! is admitted once: its execution has the permit of its planning, if both come together.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use workload::{InFlight, Level};
 
-/// Statements of a driver before its client's own that run in the level `driver`. Drivers run at
-/// most a dozen.
-const STARTING_MAX: u32 = 32;
+/// Longest time for which a session's first statements run in the level `driver`. Drivers run at
+/// most a dozen, each in some ms.
+const STARTING_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The statements by which a driver connects. They run in the level `driver`, so that no limit of a
-/// level locks its users out: up to the client's first statement, and [`STARTING_MAX`] of them.
-pub(crate) struct Starting(Cell<u32>);
+/// level locks its users out: up to the client's first statement, and for [`STARTING_TIME_MAX`] in
+/// all, so that its users cannot work past the limits of their level.
+pub(crate) struct Starting(Cell<Duration>);
 
 impl Default for Starting {
     fn default() -> Starting {
-        Starting(Cell::new(STARTING_MAX))
+        Starting(Cell::new(STARTING_TIME_MAX))
     }
 }
 
 impl Starting {
-    /// Counts a statement that is planned. One that is not of a driver is the first of the client.
-    pub(crate) fn count(&self, is_of_driver: bool) {
-        self.0.set(if is_of_driver { self.0.get().saturating_sub(1) } else { 0 });
+    /// Ends the start of the session: its client has sent a statement of its own.
+    pub(crate) fn end(&self) {
+        self.0.set(Duration::ZERO);
     }
 
-    /// Returns true if another one may follow.
+    /// Returns true if another statement may follow.
     pub(crate) fn is_any_left(&self) -> bool {
-        self.0.get() > 0
+        !self.0.get().is_zero()
+    }
+
+    /// Begins a statement.
+    pub(crate) fn begin(self: &Rc<Starting>) -> StartingStatement {
+        StartingStatement { starting: self.clone(), began: lanes::time::now() }
+    }
+}
+
+/// A statement in the level `driver`. Takes its time from the session's when dropped.
+pub(crate) struct StartingStatement {
+    starting: Rc<Starting>,
+    began: Instant,
+}
+
+impl StartingStatement {
+    /// Returns true if the session's time is over: the statement goes on in the session's level.
+    pub(crate) fn is_over(&self) -> bool {
+        self.began.elapsed() >= self.starting.0.get()
+    }
+}
+
+impl Drop for StartingStatement {
+    fn drop(&mut self) {
+        let left = &self.starting.0;
+        left.set(left.get().saturating_sub(self.began.elapsed()));
     }
 }
 

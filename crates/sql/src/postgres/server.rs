@@ -148,7 +148,7 @@ impl Sql {
             (to_log.0)(LogEvent::Warning(&format!("SQL: {refusals}")));
         });
         let engines = Engines::default();
-        let planner = Planner::new(engines.clone(), config.decimal_scale, config.batch_rows);
+        let planner = Planner::new(engines.clone(), &config);
         let shared = Shared {
             config,
             planner: Box::new(planner),

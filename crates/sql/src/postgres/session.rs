@@ -69,7 +69,7 @@ pub(crate) struct Session {
     /// Admission of its statement.
     pub(crate) permits: Permits,
     /// Statements by which its driver connects.
-    pub(crate) starting: Starting,
+    pub(crate) starting: Rc<Starting>,
     /// Account of memory held between statements.
     account: Arc<Account>,
 }
@@ -123,7 +123,7 @@ impl Session {
             portals: HashMap::new(),
             skips: false,
             permits: Permits::default(),
-            starting: Starting::default(),
+            starting: Rc::default(),
             account,
         })
     }
@@ -514,6 +514,11 @@ impl Session {
         self.settings.all().map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect()
     }
 
+    /// Returns the level of the session's role, which pays for what the session may not choose.
+    pub(crate) fn of_role(&self) -> Rc<Effective> {
+        self.here.access.effective(&self.login)
+    }
+
     /// Returns true until the client's first statement, while it has chosen no level.
     pub(crate) fn is_starting(&self) -> bool {
         self.starting.is_any_left() && self.settings.service_level().is_none()
@@ -524,10 +529,7 @@ impl Session {
     /// moves to that of its role, which pays for the refusal.
     pub(crate) async fn enter_level(&self, is_starting: bool) -> Result<(Rc<Effective>, Group), Failure> {
         let effective = if is_starting { Ok(self.here.access.handshake()) } else { self.effective() };
-        let group = match &effective {
-            Ok(effective) => effective.group(),
-            Err(_) => self.here.access.effective(&self.login).group(),
-        };
+        let group = effective.as_ref().map_or_else(|_| self.of_role().group(), |found| found.group());
         if group != lanes::current_group() {
             lanes::switch_group(group).await;
         }

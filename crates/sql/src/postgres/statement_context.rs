@@ -28,7 +28,7 @@ use crate::postgres::connection::Connection;
 use crate::postgres::counts::add;
 use crate::postgres::error::{End, RequestError};
 use crate::postgres::output::Shape;
-use crate::postgres::permits::{Permit, RefusedStatement};
+use crate::postgres::permits::{Permit, RefusedStatement, StartingStatement};
 use crate::postgres::query::{self, Progress, Running};
 use crate::postgres::server::{Cancel, Live, Query};
 use crate::postgres::session::Session;
@@ -65,12 +65,11 @@ pub(crate) struct StatementContext {
     end: tasks::End,
     /// Counts it as in flight. `None` before its admission.
     in_flight: RefCell<Option<InFlight>>,
+    /// `Some` while it is in the level `driver`, as one of those by which its driver connects.
+    starting: RefCell<Option<StartingStatement>>,
     /// Its slot, if it runs a query. CQL and SQL statements share the slots of a level.
     slot: RefCell<Option<Rc<Ticket>>>,
 }
-
-/// Longest time of a statement by which a driver connects: catalogs are small.
-const STARTING_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Settings of the level that apply to a statement.
 struct Rules {
@@ -174,12 +173,9 @@ impl Session {
         let version = self.here.access.version();
         let (effective, group) = self.enter_level(is_starting).await?;
         let now = lanes::time::now();
-        let mut rules = Rules::new(self, version, effective);
-        if is_starting {
-            rules.limit_max = rules.limit_max.min(STARTING_TIME_MAX);
-        }
         Ok(StatementContext {
-            rules: RefCell::new(rules),
+            rules: RefCell::new(Rules::new(self, version, effective)),
+            starting: RefCell::new(is_starting.then(|| self.starting.begin())),
             group: Cell::new(group),
             core: lanes::least_loaded_core(),
             began: now,
@@ -208,7 +204,9 @@ impl Session {
         declared: &[u32],
     ) -> Result<HeavyDrop<Arc<Planned>>, RequestError> {
         let is_starting = self.is_starting() && is_of_drivers(text);
-        self.starting.count(is_starting);
+        if !is_starting {
+            self.starting.end();
+        }
         let context = self.begin_statement(connection, is_starting, || reads_server_only(text)).await?;
         let options = PlanOptions {
             schema: self.settings.schema(),
@@ -504,6 +502,7 @@ impl StatementContext {
         if is_cancelled {
             return Err(Failure::new(state::CANCELED, "canceling statement due to user request").into());
         }
+        self.leave_driver(session).await;
         self.check_query_limit(session).await?;
         match self.left() {
             Duration::ZERO => {
@@ -586,6 +585,22 @@ impl StatementContext {
                 Ok(())
             }
         }
+    }
+
+    /// Moves a statement by which a driver connects to the session's level, once the session's time
+    /// in `driver` is over. The limits of that level hold from here.
+    async fn leave_driver(&self, session: &Session) {
+        if self.starting.borrow().as_ref().is_none_or(|starting| !starting.is_over()) {
+            return;
+        }
+        drop(self.starting.take());
+        let own = session.effective().unwrap_or_else(|_| session.of_role());
+        let entry = session.here.access.levels().catalog().get(own.level.name()).cloned();
+        let Some(entry) = entry else { return };
+        self.move_to(&entry).await;
+        let rules = &mut *self.rules.borrow_mut();
+        rules.watch = Watch::of(&own);
+        (rules.effective, rules.is_moved) = (own, false);
     }
 
     /// Moves the statement to another level with everything that counts it: its watch, permit, slot

@@ -147,6 +147,65 @@ fn client_that_does_not_read_loses_its_slot_at_the_time_limit() {
     drop(idle);
 }
 
+/// A driver's statements run in the level `driver`. What takes longer than a driver needs goes on
+/// in the level of the role, so that its limits cannot be passed.
+#[test]
+fn long_start_of_a_session_goes_on_in_its_level() {
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let admin = listener.admin().await;
+        rows(&admin, "CREATE SERVICE LEVEL own").await;
+        rows(&admin, "CREATE ROLE user WITH LOGIN = true AND PASSWORD = 'x'").await;
+        rows(&admin, "ATTACH SERVICE LEVEL own TO user").await;
+        let client = listener.connect(("user", "x")).await.expect("connects");
+        let seen = async {
+            let running = "SELECT service_level FROM system.running_statements WHERE role = 'user'";
+            while rows(&admin, running).await != ["own"] {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            client.cancel_token().cancel_query(tokio_postgres::NoTls).await.expect("cancelled");
+        };
+        let cross = (0..12).map(|at| format!("pg_attribute t{at}")).collect::<Vec<_>>().join(", ");
+        let text = format!("SELECT sum(t0.attnum + t11.attnum) FROM {cross}");
+        let ((code, message), ()) = tokio::join!(refused(&client, &text), seen);
+        assert_eq!(code, "57014", "{message}");
+        // The session's start is over.
+        let text = "SELECT count(*) FROM pg_class";
+        let (level, _) = tokio::join!(rows(&client, "SELECT 1"), rows(&client, text));
+        assert_eq!(level, ["1"]);
+    });
+}
+
+/// A number from `pg_stat_activity` ends what that session runs.
+#[test]
+fn backends_are_cancelled_and_ended_by_their_numbers() {
+    let listener = TestListener::start(1);
+    listener.client(async {
+        let admin = listener.admin().await;
+        rows(&admin, "CREATE SERVICE LEVEL few").await;
+        rows(&admin, "CREATE ROLE user WITH LOGIN = true AND PASSWORD = 'x'").await;
+        rows(&admin, "ATTACH SERVICE LEVEL few TO user").await;
+        let client = listener.connect(("user", "x")).await.expect("connects");
+        let number = rows(&client, "SELECT pg_backend_pid()").await.remove(0);
+        let cancelling = async {
+            until_running(&admin, "running").await;
+            rows(&admin, &format!("SELECT pg_cancel_backend({number})")).await
+        };
+        let ((code, _), answer) = tokio::join!(refused(&client, ENDLESS), cancelling);
+        assert_eq!((&*code, answer), ("57014", vec!["t".to_owned()]));
+        // A session of another role.
+        let of_admin: i32 = rows(&admin, "SELECT pg_backend_pid()").await[0].parse().expect("a number");
+        let text = format!("SELECT pg_terminate_backend({of_admin})");
+        assert_eq!(refused(&client, &text).await.0, "42501");
+        let row =
+            admin.query_one(&format!("SELECT pg_terminate_backend({number})"), &[]).await.expect("a row");
+        assert!(row.get::<_, bool>(0));
+        while !client.is_closed() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
 /// Statements of drivers before a client's first query. A limit that ends every query of a level
 /// must not keep its users from connecting.
 #[test]
