@@ -11,14 +11,8 @@ use crate::change::Job;
 use crate::login::{Login, View, ended};
 use crate::needs::{Kind, On, Right};
 use crate::plan::denied;
-use crate::resource::{NO_TABLE, Resource};
+use crate::resource::{NO_TABLE, Resource, is_readable};
 use crate::store::KEYSPACES;
-
-/// Keyspaces that every role may read, because drivers read them on connecting.
-const READABLE: [&str; 3] = ["system", "system_schema", "system_virtual_schema"];
-
-/// Tables that every role may read. Each role sees only rows about its own tables.
-const READABLE_TABLES: [(&str, &str); 1] = [("system_views", "sstable_tasks")];
 
 impl Access {
     /// Checks that the session may perform the actions of a statement.
@@ -104,10 +98,7 @@ impl Access {
         let Target { keyspace, table, action } = target;
         let (role, rights) = (login.role(), &view.rights);
         let own = KEYSPACES.contains(&keyspace.as_str());
-        let is_shown_in_part = table
-            .as_ref()
-            .is_some_and(|table| READABLE_TABLES.contains(&(keyspace.as_str(), table.as_str())));
-        let readable = READABLE.contains(&keyspace.as_str()) || is_shown_in_part;
+        let readable = is_readable(keyspace, table.as_deref());
         if *action != Action::Select && (own || readable) {
             return Err(Error::Unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
         }

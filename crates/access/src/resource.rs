@@ -68,6 +68,17 @@ pub(crate) enum Resource {
 /// Identity of a table that does not exist.
 pub(crate) const NO_TABLE: u128 = 0;
 
+/// Keyspaces that every role may read, because drivers read them on connecting.
+const READABLE: [&str; 3] = ["system", "system_schema", "system_virtual_schema"];
+
+/// Tables that every role may read. Each role sees only rows about its own tables.
+const READABLE_TABLES: [(&str, &str); 1] = [("system_views", "sstable_tasks")];
+
+/// Returns true if every role may read a table of the server.
+pub(crate) fn is_readable(keyspace: &str, table: Option<&str>) -> bool {
+    READABLE.contains(&keyspace) || table.is_some_and(|table| READABLE_TABLES.contains(&(keyspace, table)))
+}
+
 use Permission::{Alter, Authorize, Create, Describe, Drop, Execute, Modify, Select};
 
 impl Resource {

@@ -6,6 +6,8 @@
 //! - A table is visible to roles with any permission on it or above it.
 //! - Data of a table is visible to roles with SELECT on it or above it. In the server's own
 //!   keyspaces, it is visible to superusers only.
+//! - Rows of a table may be read by roles with SELECT on it or above it. Every role may read its
+//!   own rows of some tables of the server.
 //! - A role is visible to itself and to every role that it is granted to, and to roles with
 //!   DESCRIBE on all roles.
 //! - A service level is visible to roles whose statements run in it, to roles with a permission on
@@ -19,9 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use cql::ast::Permission;
 use engine::{About, Viewer};
 
-use crate::resource::Resource;
+use crate::resource::{Resource, is_readable};
 use crate::rights::Rights;
 use crate::roles::RoleName;
+use crate::store::KEYSPACES;
 
 /// Rights of a role that decide visibility.
 #[derive(Debug)]
@@ -110,6 +113,10 @@ impl Viewer for Visibility {
                 About::Data(keyspace, table, id) => {
                     let selects = self.selects_all || self.right_on(keyspace, table, id) == Some(true);
                     selects && !is_public(keyspace)
+                }
+                About::Rows(keyspace, table, id) => {
+                    let selects = self.selects_all || self.right_on(keyspace, table, id) == Some(true);
+                    is_readable(keyspace, Some(table)) || selects && !KEYSPACES.contains(&keyspace)
                 }
                 About::AllData => self.selects_all,
                 About::AllRoles => self.describes_roles,

@@ -17,6 +17,9 @@ pub enum About<'a> {
     Table(&'a str, &'a str, u128),
     /// Contents of a table (keyspace, name, identity), such as keys.
     Data(&'a str, &'a str, u128),
+    /// Rows of a table (keyspace, name, identity) as SELECT returns them. Every role may read some
+    /// tables of the server, each its own rows.
+    Rows(&'a str, &'a str, u128),
     /// Contents of all tables.
     AllData,
     /// A role: its sessions and statements.

@@ -35,6 +35,7 @@ pub(crate) fn config(
         authenticate: settings.authenticate,
         spill_dir: Some(settings.data_dir.join("spill")),
         spill_bytes_max: settings.spill_limit_bytes,
+        owner: settings.admin_user.as_str().into(),
         decimal_scale: settings.sql_decimals,
         connections: settings.limits(settings.sql_connections_max),
         idle_timeout: settings.sql_idle_timeout,

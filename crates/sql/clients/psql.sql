@@ -1,14 +1,33 @@
 -- Statements of psql over the catalog that DataFusion cannot plan, with statements that it can.
 -- `src/catalog/client_queries.rs` describes the format.
 
--- query: \d+, of the relation itself
+-- query: \d, of the relation itself
+-- note: every table has a key, which psql shows as an index
 -- selects: c.relchecks, c.relkind
--- has: tc.reloptions
 -- condition: c.oid => c.oid
-SELECT c.relchecks, c.relkind, c.relhasindex, c.relhasrules, c.relhastriggers, c.relrowsecurity,
+SELECT c.relchecks, c.relkind, c.relkind = 'r' AS relhasindex, c.relhasrules, c.relhastriggers, c.relrowsecurity,
 c.relforcerowsecurity, false AS relhasoids, c.relispartition, '' AS options, c.reltablespace,
 '' AS reloftype, c.relpersistence, c.relreplident, NULL::text AS amname
 FROM pg_catalog.pg_class c WHERE $conditions;
+
+-- query: \d, of the key
+-- note: psql shows the text after USING, which is the key as CQL writes it
+-- selects: c2.relname, i.indisprimary, i.indisunique
+-- condition: c.oid => c.oid
+SELECT c.relname || '_pkey' AS relname, true AS indisprimary, true AS indisunique,
+false AS indisclustered, true AS indisvalid, ' USING (' ||
+CASE WHEN k.partitions > 1 THEN '(' || k.partition || ')' ELSE k.partition END ||
+coalesce(', ' || k.clustering, '') || ')' AS indexdef, NULL::text AS constraintdef,
+NULL::text AS contype, false AS condeferrable, false AS condeferred, 'd' AS indisreplident,
+0 AS reltablespace FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN (SELECT keyspace_name, table_name, count(*) FILTER (WHERE kind = 'partition_key') AS partitions,
+string_agg(quote_ident(column_name), ', ' ORDER BY position) FILTER (WHERE kind = 'partition_key') AS partition,
+string_agg(quote_ident(column_name), ', ' ORDER BY position) FILTER (WHERE kind = 'clustering') AS clustering
+FROM (SELECT keyspace_name, table_name, column_name, kind, position FROM system_schema.columns UNION ALL
+SELECT keyspace_name, table_name, column_name, kind, position FROM system_virtual_schema.columns) columns
+GROUP BY keyspace_name, table_name) k ON k.keyspace_name = n.nspname AND k.table_name = c.relname
+WHERE $conditions;
 
 -- query: \dn+
 -- has: n.nspacl

@@ -50,6 +50,8 @@ pub struct SqlConfig {
     pub slow_statement: Option<Duration>,
     /// Audit log of logins and of reads of audited keyspaces. `None` disables it.
     pub audit: Option<Arc<AuditLog>>,
+    /// Name shown as the owner of every table and schema. CQL has no owners.
+    pub owner: Arc<str>,
     /// Scale with which a CQL `decimal` is read, 0 to [`engine::scan::arrow::SCALE_MAX`]. The
     /// precision is 38. A query that reads a value with a larger scale fails.
     pub decimal_scale: i8,
@@ -109,6 +111,7 @@ impl Default for SqlConfig {
             auth_failure_delay: Duration::from_millis(200),
             slow_statement: Some(Duration::from_millis(500)),
             audit: None,
+            owner: "admin".into(),
             decimal_scale: SCALE_DEFAULT,
             batch_rows: 8192,
         }

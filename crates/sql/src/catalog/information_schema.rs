@@ -17,7 +17,7 @@ use engine::scan::schema_of;
 use postgres_types::Type;
 
 use crate::catalog::types::type_of;
-use crate::catalog::{CATALOG, Tables, shows};
+use crate::catalog::{CATALOG, Tables, reads, shows};
 
 /// Name of the schema.
 pub(crate) const NAME: &str = "information_schema";
@@ -293,29 +293,32 @@ static VIEWS: [View; 14] = [
 pub(crate) struct InformationSchema {
     tables: Arc<RwLock<Tables>>,
     decimal_scale: i8,
+    owner: Arc<str>,
 }
 
 impl InformationSchema {
-    /// Creates the schema over `tables`. `decimal_scale` is the scale of CQL `decimal` columns.
-    pub(crate) fn new(tables: Arc<RwLock<Tables>>, decimal_scale: i8) -> InformationSchema {
-        InformationSchema { tables, decimal_scale }
+    /// Creates the schema over `tables`, which belong to `owner`. `decimal_scale` is the scale of
+    /// CQL `decimal` columns.
+    pub(crate) fn new(tables: Arc<RwLock<Tables>>, decimal_scale: i8, owner: Arc<str>) -> InformationSchema {
+        InformationSchema { tables, decimal_scale, owner }
     }
 
     fn now(&self) -> Tables {
         self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the tables of the keyspaces that the statement may see.
+    /// Returns the tables that the statement may read, as standard SQL has it.
     fn shown(&self) -> impl Iterator<Item = Arc<TableDef>> {
         let tables = self.now();
-        let shown = tables.all().filter(|table| shows(&table.keyspace));
+        let shown = tables.all().filter(|table| reads(table));
         shown.collect::<Vec<_>>().into_iter()
     }
 
     fn schemata(&self) -> Vec<Row> {
         let row = |name: String| {
-            let (catalog, null) = (Cell::from(CATALOG), Cell::Null);
-            vec![catalog, Cell::Text(name), null.clone(), null.clone(), null.clone(), null.clone(), null]
+            let (catalog, owner) = (Cell::from(CATALOG), Cell::from(&*self.owner));
+            let nulls = [const { Cell::Null }; 4];
+            [&[catalog, Cell::Text(name), owner][..], &nulls].concat()
         };
         let others = [NAME, "pg_catalog"].map(str::to_owned);
         let keyspaces = self.now().keyspaces().into_iter().filter(|name| shows(name));
@@ -523,7 +526,7 @@ mod tests {
         let columns = [("id", ::schema::CqlType::Int), ("at", ::schema::CqlType::Timestamp)];
         let table = engine::VirtualTable::new("shop", "orders", 1, 0, &columns, Vec::new).def;
         let tables = Tables { schema: Arc::default(), virtuals: Arc::new([table]) };
-        let schema = InformationSchema::new(Arc::new(RwLock::new(tables)), 6);
+        let schema = InformationSchema::new(Arc::new(RwLock::new(tables)), 6, "admin".into());
         let rows_of = |view: &View, viewer| tasks::shown_to(viewer, || (view.rows)(&schema));
         assert!(rows_of(&VIEWS[1], None).is_empty(), "outside of statements all tables are hidden");
         let viewer: Arc<dyn engine::Viewer> = Arc::new(SeesAll);

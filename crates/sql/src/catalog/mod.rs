@@ -101,6 +101,12 @@ pub(crate) fn shows(schema: &str) -> bool {
     is_of_postgres(schema) || tasks::viewer().is_some_and(|viewer| viewer.sees(About::Keyspace(schema)))
 }
 
+/// True if the role of the statement of the current task may read a table.
+pub(crate) fn reads(table: &TableDef) -> bool {
+    let about = About::Rows(&table.keyspace, &table.name, table.id.as_u128());
+    tasks::viewer().is_some_and(|viewer| viewer.sees(about))
+}
+
 /// Returns the error for a missing table, which is also used for hidden tables. The text is that
 /// of DataFusion's planner.
 pub(crate) fn no_table(keyspace: &str, table: &str) -> Failure {
@@ -113,6 +119,8 @@ pub(crate) struct Catalog {
     engines: Engines,
     /// Scale of CQL `decimal` columns.
     decimal_scale: i8,
+    /// Name of the owner of every table: CQL has none.
+    owner: Arc<str>,
     tables: Arc<RwLock<Tables>>,
     /// Schemas that are not keyspaces.
     others: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
@@ -122,9 +130,9 @@ pub(crate) struct Catalog {
 
 impl Catalog {
     /// Creates the catalog of `tables`, whose rows are read from `engines`.
-    pub(crate) fn new(engines: Engines, decimal_scale: i8, tables: Tables) -> Catalog {
+    pub(crate) fn new(engines: Engines, decimal_scale: i8, owner: Arc<str>, tables: Tables) -> Catalog {
         let tables = Arc::new(RwLock::new(tables));
-        Catalog { engines, decimal_scale, tables, others: RwLock::default(), shows_all: false }
+        Catalog { engines, decimal_scale, owner, tables, others: RwLock::default(), shows_all: false }
     }
 
     /// Returns a catalog of the same tables that hides no keyspace.
@@ -133,6 +141,7 @@ impl Catalog {
         Catalog {
             engines,
             decimal_scale: self.decimal_scale,
+            owner: self.owner.clone(),
             tables,
             others: RwLock::default(),
             shows_all: true,
@@ -168,8 +177,8 @@ impl CatalogProvider for Catalog {
             return Some(other.clone());
         }
         if name == information_schema::NAME {
-            let tables = self.tables.clone();
-            return Some(Arc::new(InformationSchema::new(tables, self.decimal_scale)));
+            let (tables, owner) = (self.tables.clone(), self.owner.clone());
+            return Some(Arc::new(InformationSchema::new(tables, self.decimal_scale, owner)));
         }
         let tables = self.tables();
         if !tables.has_keyspace(name) {

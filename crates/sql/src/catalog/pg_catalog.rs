@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{AsArray, BooleanArray, RecordBatch};
+use datafusion::arrow::array::{AsArray, BooleanArray, RecordBatch, StringArray};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{Int32Type, SchemaRef};
 use datafusion::catalog::streaming::StreamingTable;
@@ -31,33 +31,39 @@ type Inner = PgCatalogSchemaProvider<Arc<dyn CatalogProviderList>, EmptyContextP
 
 /// The schema `pg_catalog`, filtered by the rights of the role that reads it.
 #[derive(Debug)]
-pub(crate) struct PgCatalog(Arc<Inner>);
+pub(crate) struct PgCatalog {
+    all: Arc<Inner>,
+    /// Name of the owner of every table.
+    owner: Arc<str>,
+}
 
 impl PgCatalog {
-    /// Describes the tables of `all`, which must list every keyspace.
+    /// Describes the tables of `all`, which must list every keyspace. They belong to `owner`.
     ///
     /// # Errors
     /// Errors of the library.
-    pub(crate) fn new(all: Arc<dyn CatalogProviderList>) -> Result<PgCatalog> {
+    pub(crate) fn new(all: Arc<dyn CatalogProviderList>, owner: Arc<str>) -> Result<PgCatalog> {
         let tables = Arc::new(PgCatalogStaticTables::try_new()?);
-        Ok(PgCatalog(Arc::new(Inner::try_new(all, tables, EmptyContextProvider)?)))
+        let all = Arc::new(Inner::try_new(all, tables, EmptyContextProvider)?);
+        Ok(PgCatalog { all, owner })
     }
 }
 
 #[async_trait]
 impl SchemaProvider for PgCatalog {
     fn table_names(&self) -> Vec<String> {
-        self.0.table_names()
+        self.all.table_names()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let Some(about) = About::of(name) else { return self.0.table(name).await };
-        let rows = Shown { all: self.0.clone(), about, schema: stream(&self.0, about)?.schema().clone() };
+        let Some(about) = About::of(name) else { return self.all.table(name).await };
+        let schema = stream(&self.all, about)?.schema().clone();
+        let rows = Shown { all: self.all.clone(), owner: self.owner.clone(), about, schema };
         Ok(Some(Arc::new(StreamingTable::try_new(rows.schema.clone(), vec![Arc::new(rows)])?)))
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.0.table_exist(name)
+        self.all.table_exist(name)
     }
 }
 
@@ -98,6 +104,7 @@ fn stream(all: &Inner, about: About) -> Result<Arc<dyn PartitionStream>> {
 /// Rows of a table that the role may see.
 struct Shown {
     all: Arc<Inner>,
+    owner: Arc<str>,
     about: About,
     schema: SchemaRef,
 }
@@ -114,7 +121,8 @@ impl PartitionStream for Shown {
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let rows = shown(self.all.clone(), self.about, context);
+        let (all, owner, about) = (self.all.clone(), self.owner.clone(), self.about);
+        let rows = async move { owned(&shown(all, about, context).await?, &owner) };
         Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), futures::stream::once(rows)))
     }
 }
@@ -149,6 +157,16 @@ async fn shown(all: Arc<Inner>, about: About, context: Arc<TaskContext>) -> Resu
         }
     };
     Ok(filter_record_batch(&rows, &kept)?)
+}
+
+/// Returns rows with `owner` as the owner of each table. The library names one that does not exist.
+fn owned(rows: &RecordBatch, owner: &str) -> Result<RecordBatch> {
+    let mut columns = rows.columns().to_vec();
+    if let Ok(at) = rows.schema_ref().index_of("tableowner") {
+        let owners = StringArray::from_iter_values(std::iter::repeat_n(owner, rows.num_rows()));
+        columns[at] = Arc::new(owners);
+    }
+    Ok(RecordBatch::try_new(rows.schema(), columns)?)
 }
 
 /// Returns all rows of a table. The library yields them as one batch.

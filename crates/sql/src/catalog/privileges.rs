@@ -12,10 +12,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::scalar::ScalarValue;
-use engine::About;
 
-use crate::catalog::{CATALOG, Catalog, is_of_postgres, shows};
-use crate::engine::tasks;
+use crate::catalog::{CATALOG, Catalog, is_of_postgres, reads, shows};
 use crate::failure::{refusal, state};
 
 /// Kind of an object.
@@ -154,8 +152,7 @@ impl HasPrivilege {
         let Some(found) = found else {
             return Err(refusal(state::NO_TABLE, format!("relation \"{name}\" does not exist")));
         };
-        let about = About::Data(keyspace, table, found.id.as_u128());
-        Ok(engine::is_of_server(keyspace) || tasks::viewer().is_some_and(|viewer| viewer.sees(about)))
+        Ok(reads(&found))
     }
 }
 

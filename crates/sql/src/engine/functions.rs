@@ -278,7 +278,7 @@ pub(crate) fn offset_of_local(zone: &Tz, local: NaiveDateTime) -> i64 {
 }
 
 /// Registers the functions of this file. Constants do not replace functions registered before.
-pub(crate) fn register(context: &SessionContext) {
+pub(crate) fn register(context: &SessionContext, owner: &str) {
     let (no_text, no_number, zero) =
         (ScalarValue::Utf8(None), ScalarValue::Int64(None), ScalarValue::Int32(Some(0)));
     let [truth, falsehood] = [true, false].map(|value| ScalarValue::Boolean(Some(value)));
@@ -310,6 +310,8 @@ pub(crate) fn register(context: &SessionContext) {
         ScalarUDF::new_from_impl(SetConfig(Signature::any(3, Volatility::Stable))),
         ScalarUDF::new_from_impl(Timezone(Signature::user_defined(Volatility::Immutable))),
         size_pretty::function(),
+        // The only owner that rows of `pg_catalog` name.
+        constant("pg_get_userbyid", Signature::any(1, Volatility::Stable), ScalarValue::from(owner)),
         quote(false),
         quote(true),
     ] {

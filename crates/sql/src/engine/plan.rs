@@ -30,6 +30,7 @@ use crate::catalog::client_queries::{self, Answer};
 use crate::catalog::pg_catalog::{self, PgCatalog};
 use crate::catalog::privileges;
 use crate::catalog::{CATALOG, Catalog, Tables};
+use crate::config::SqlConfig;
 use crate::engine::dialect::{Dialect, Parsed, SetTo, reads_catalog, set_configs};
 use crate::engine::engines::Engines;
 use crate::engine::exchange::PlaceOnLanes;
@@ -68,6 +69,8 @@ pub(crate) struct Planner {
     engines: Engines,
     /// Scale of CQL `decimal` columns.
     decimal_scale: i8,
+    /// Name of the owner of every table.
+    owner: Arc<str>,
     /// Rows of a batch, for statements without wide values.
     batch_rows: usize,
     shared: OnceLock<Result<(SessionContext, Arc<Catalog>), String>>,
@@ -241,11 +244,12 @@ fn with_batches(state: &SessionState, rows: usize) -> SessionState {
 
 impl Planner {
     /// Creates a planner of statements over the tables of `engines`.
-    pub(crate) fn new(engines: Engines, decimal_scale: i8, batch_rows: usize) -> Planner {
+    pub(crate) fn new(engines: Engines, config: &SqlConfig) -> Planner {
         Planner {
             engines,
-            decimal_scale,
-            batch_rows,
+            decimal_scale: config.decimal_scale,
+            owner: config.owner.clone(),
+            batch_rows: config.batch_rows,
             shared: OnceLock::new(),
             dialect: OnceLock::new(),
             cache: PlanCache::default(),
@@ -385,17 +389,18 @@ impl Planner {
             .with_physical_optimizer_rule(Arc::new(PlaceOnLanes { batch_rows }))
             .build();
         let context = SessionContext::new_with_state(state);
-        let catalog = Arc::new(Catalog::new(self.engines.clone(), self.decimal_scale, tables));
+        let catalog =
+            Arc::new(Catalog::new(self.engines.clone(), self.decimal_scale, self.owner.clone(), tables));
         context.register_catalog(CATALOG, catalog.clone());
         setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
         let all = Arc::new(catalog.of_all());
         let list: Arc<dyn CatalogProviderList> = Arc::new(MemoryCatalogProviderList::new());
         list.register_catalog(CATALOG.to_owned(), all.clone());
-        let shown = Arc::new(PgCatalog::new(list)?);
+        let shown = Arc::new(PgCatalog::new(list, self.owner.clone())?);
         all.register_schema(pg_catalog::NAME, shown.clone())?;
         catalog.register_schema(pg_catalog::NAME, shown)?;
         context.register_udf(functions::text("version", version()));
-        functions::register(&context);
+        functions::register(&context, &self.owner);
         checked_text::register(&context);
         exact::register(&context);
         bounded::register(&context, guardrails);

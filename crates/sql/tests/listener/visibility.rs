@@ -72,6 +72,64 @@ fn catalogs_show_a_role_its_own_keyspaces() {
     });
 }
 
+/// Standard SQL shows a role the tables that it may read. `pg_catalog` has the names of all tables
+/// in a keyspace that it sees, as PostgreSQL's has.
+#[test]
+fn information_schema_shows_what_the_role_may_read() {
+    let listener = filled();
+    listener.client(async {
+        let (admin, ann) = sessions(&listener).await;
+        listener.cql(&["CREATE TABLE shop.people (id int PRIMARY KEY)"]);
+        for table in ["tables", "columns", "table_constraints", "key_column_usage"] {
+            let text = format!(
+                "SELECT DISTINCT table_name FROM information_schema.{table} \
+                                WHERE table_schema IN ('shop', 'system_auth') ORDER BY 1"
+            );
+            assert_eq!(rows(&ann, &text).await, ["orders"], "{table}");
+            let of_all = rows(&admin, &text).await;
+            assert!(
+                of_all.contains(&"people".to_owned()) && of_all.contains(&"roles".to_owned()),
+                "{of_all:?}"
+            );
+        }
+        assert_eq!(rows(&ann, "SELECT has_table_privilege('system_auth.roles', 'SELECT')").await, ["f"]);
+        assert_eq!(rows(&ann, "SELECT has_table_privilege('system_schema.tables', 'SELECT')").await, ["t"]);
+        let owners = "SELECT tableowner, pg_get_userbyid(c.relowner), schema_owner FROM pg_tables t \
+                      JOIN pg_class c ON c.relname = t.tablename \
+                      JOIN information_schema.schemata s ON s.schema_name = t.schemaname \
+                      WHERE t.tablename = 'orders'";
+        assert_eq!(rows(&ann, owners).await, ["admin|admin|admin"]);
+    });
+}
+
+/// `\d` of psql.
+#[test]
+fn key_of_a_table_is_shown_like_an_index() {
+    let listener = filled();
+    listener.client(async {
+        let admin = listener.admin().await;
+        let wide = "CREATE TABLE shop.wide (a int, \"B\" int, c int, d int, PRIMARY KEY ((a, \"B\"), c, d))";
+        listener.cql(&[wide]);
+        let keys = [("orders", "(id)"), ("wide", "((a, \"B\"), c, d)"), ("role_members", "(role, member)")];
+        for (table, key) in keys {
+            let of_table = rows(&admin, &format!("SELECT oid FROM pg_class WHERE relname = '{table}'")).await;
+            let oid = &of_table[0];
+            let columns = "c.relchecks, c.relkind, c.relhasindex";
+            let relation = format!("SELECT {columns} FROM pg_catalog.pg_class c WHERE c.oid = '{oid}'");
+            let shown = rows(&admin, &relation).await;
+            assert!(shown[0].starts_with("0|r|t"), "{shown:?}");
+            let keys = format!(
+                "SELECT c2.relname, i.indisprimary, i.indisunique, i.indisclustered, i.indisvalid, \
+                 pg_catalog.pg_get_indexdef(i.indexrelid, 0, true) \
+                 FROM pg_catalog.pg_class c, pg_catalog.pg_class c2, pg_catalog.pg_index i \
+                 WHERE c.oid = '{oid}' AND c.oid = i.indrelid AND i.indexrelid = c2.oid"
+            );
+            let shown = rows(&admin, &keys).await;
+            assert!(shown[0].starts_with(&format!("{table}_pkey|t|t|f|t| USING {key}|")), "{shown:?}");
+        }
+    });
+}
+
 #[test]
 fn table_oids_are_stable_across_roles() {
     let listener = filled();
