@@ -129,7 +129,7 @@ async fn read_footer(
     path: &Path,
     entry: &FileEntry,
 ) -> Result<(u64, table::Footer), StorageError> {
-    let (bytes, footer) = read_any_footer(file, path).await?;
+    let (bytes, footer) = read_any_footer(file, path, entry.identity).await?;
     let found = Identity { bytes, footer: footer.crc };
     if let Some(expected) = entry.identity.filter(|expected| *expected != found) {
         let what = format!(
@@ -147,22 +147,35 @@ async fn read_footer(
 
 /// Reads the footer of a file that no entry describes. Returns the seal in it; `None` if the file
 /// has no valid footer, so that it was never completed.
+///
+/// # Errors
+/// The file cannot be read, or another version of the program wrote it.
 pub(crate) async fn seal_in(env: &dyn Env, path: &Path) -> Result<Option<u64>, StorageError> {
     let opened = env.open(path, Mode::Read).await;
     let file = opened.map_err(|error| StorageError::io("read the table file", path, error))?;
-    match read_any_footer(&*file, path).await {
+    match read_any_footer(&*file, path, None).await {
         Ok((_, footer)) => Ok(Some(footer.file)),
         Err(StorageError::Corrupt { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Reads a valid footer, of whichever file. Returns the length of the file, too.
-async fn read_any_footer(file: &dyn File, path: &Path) -> Result<(u64, table::Footer), StorageError> {
+/// Reads a valid footer, of the file with this identity if there is one. Returns the length of the
+/// file, too. A footer of another version is no damage: to scrub the file would lose its rows.
+async fn read_any_footer(
+    file: &dyn File,
+    path: &Path,
+    expected: Option<Identity>,
+) -> Result<(u64, table::Footer), StorageError> {
     let io = |error| StorageError::io("read the table file", path, error);
     let bytes = file.len().await.map_err(io)?;
     let tail = bytes.min(FOOTER_BYTES as u64);
     let footer = file.read(bytes - tail, tail as usize).await.map_err(io)?;
+    if let Some((found, crc)) = table::other_version(&footer)
+        && expected.is_none_or(|expected| expected == Identity { bytes, footer: crc })
+    {
+        return Err(StorageError::UnknownFormat { path: path.into(), found, known: table::VERSION });
+    }
     let footer = table::read_footer(&footer, bytes).map_err(|why| unreadable(path, why))?;
     Ok((bytes, footer))
 }

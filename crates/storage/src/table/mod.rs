@@ -346,8 +346,7 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64) -> Result<Footer, Unreadable> 
             return Err(Unreadable("its footer does not end with the magic number of a table file"));
         }
         VERSION => {}
-        // The manifest tells a folder of another version. In one file it is a damaged footer.
-        _ => return Err(Unreadable("its footer has another format version")),
+        _ => return Err(Unreadable("its footer has a damaged format version")),
     }
     let start = tail.len().checked_sub(FOOTER_BYTES).ok_or(SHORT)?;
     if crc32c::crc32c(&tail[start..end + 4]) != sum {
@@ -367,6 +366,20 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64) -> Result<Footer, Unreadable> 
         true => Ok(footer),
         false => Err(Unreadable("its footer points outside of the file")),
     }
+}
+
+/// Returns version and checksum of a footer that another version of the program wrote. `None`: it
+/// is none, or only its version is damaged. The ends of all footers have the same layout.
+pub(crate) fn other_version(tail: &Bytes) -> Option<(u32, u32)> {
+    let end = tail.len().checked_sub(16)?;
+    let mut reader = Reader::at(tail.clone(), end);
+    let (version, sum, magic) = (reader.u32().ok()?, reader.u32().ok()?, reader.u64().ok()?);
+    let is_ours = || {
+        let start = tail.len().saturating_sub(FOOTER_BYTES);
+        let checked = crc32c::crc32c(&tail[start..end]);
+        crc32c::crc32c_append(checked, &VERSION.to_le_bytes()) == sum
+    };
+    (magic == MAGIC && version != VERSION && !is_ours()).then_some((version, sum))
 }
 
 /// Compares a section's bytes with its length and checksum.

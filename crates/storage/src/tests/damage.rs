@@ -174,3 +174,42 @@ fn cancelled_scrub_changes_nothing() {
     block_on(shard.shutdown()).expect("closed");
     drop_tasks();
 }
+
+/// A later program may change the table files that it writes, and not the manifest. Scrubbing such
+/// a file would lose its rows.
+#[test]
+fn file_of_another_version_is_refused_and_not_damage() {
+    use crate::env::{Env, Mode};
+    use crate::manifest::Identity;
+    use crate::table::file::{TableFile, seal_in};
+
+    let sim = Arc::new(Sim::new(1));
+    let path = two_tables(&sim);
+    let size = sim.disk.size(&path);
+    let shard = open(&sim, &sizes()).unwrap();
+    let mut entry =
+        shard.state.borrow().tables[&TABLES[0]].files.iter().next().expect("flushed").entry.clone();
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+    let env: &dyn Env = &*sim;
+    let footer = block_on(async {
+        let file = env.open(&path, Mode::Update).await.expect("opens");
+        let mut footer = file.read(size - 336, 336).await.expect("reads").to_vec();
+        footer[320..324].copy_from_slice(&5_u32.to_le_bytes());
+        let sum = crc32c::crc32c(&footer[..324]);
+        footer[324..328].copy_from_slice(&sum.to_le_bytes());
+        file.write(size - 336, footer.into()).await.expect("written");
+        sum
+    });
+    let is_other =
+        |error: &StorageError| matches!(error, StorageError::UnknownFormat { found: 5, known: 4, .. });
+    // Another file than the manifest names is damage.
+    let error = block_on(TableFile::open(env, path.clone(), entry.clone())).expect_err("refused");
+    assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
+    entry.identity = Some(Identity { bytes: size, footer });
+    let error = block_on(TableFile::open(env, path.clone(), entry)).expect_err("refused");
+    assert!(is_other(&error), "{error}");
+    // A file that nothing names is not removed as one that was never completed.
+    let error = block_on(seal_in(env, &path)).expect_err("refused");
+    assert!(is_other(&error), "{error}");
+}
