@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, IsTerminal, Read};
 
-use lanes::{Group, Lanes};
+use lanes::{Group, Lanes, Reporter};
 use storage::EventSink;
 
 use crate::cores::{Cores, access};
@@ -40,7 +40,9 @@ pub(crate) fn set(settings: &Settings, role: &str) -> Result<String, String> {
     }
     folder::keep_files_private();
     let prepared = folder::prepare(&settings.data_dir)?;
-    let config = machine::lanes(settings)?;
+    let mut config = machine::lanes(settings)?;
+    // A stall of this program hurts no client.
+    config.reporter = Reporter::new(|_| ());
     machine::raise_file_limit(config.cores.len())?;
     let lanes = Lanes::start(config).map_err(|error| format!("the lanes cannot start: {error}."))?;
     let memory_bytes = settings.memory_bytes.unwrap_or_else(machine::memory_bytes);

@@ -18,9 +18,10 @@ use table::{SETTINGS, Setting};
 /// Environment variable with the first superuser's password. It is not a setting, so that
 /// `config --print` does not show it.
 pub(crate) const PASSWORD_VARIABLE: &str = "FAIRLANE_ADMIN_PASSWORD";
-/// Variables with the prefix `FAIRLANE_` that are not settings. The last one is set by the tests of
-/// clients.
-const OTHER_VARIABLES: [&str; 3] = [PASSWORD_VARIABLE, "FAIRLANE_CONFIG", "FAIRLANE_BIN"];
+/// Variables with the prefix `FAIRLANE_` that are not settings of the server. Its clients read
+/// `FAIRLANE_PASSWORD`, and the tests of clients set `FAIRLANE_BIN`.
+const OTHER_VARIABLES: [&str; 4] =
+    [PASSWORD_VARIABLE, "FAIRLANE_CONFIG", "FAIRLANE_PASSWORD", "FAIRLANE_BIN"];
 /// Default settings file. It may be missing.
 const FILE: &str = "fairlane.toml";
 

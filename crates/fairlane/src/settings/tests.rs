@@ -80,7 +80,8 @@ fn unknown_name_or_invalid_value_is_refused_with_a_remedy() {
 
 #[test]
 fn unknown_variable_is_a_warning() {
-    let loaded = loaded(&[], &[("FAIRLANE_PORT", "tcp://1.2.3.4:5"), (PASSWORD_VARIABLE, "secret")]);
+    let known = [(PASSWORD_VARIABLE, "secret"), ("FAIRLANE_PASSWORD", "secret")];
+    let loaded = loaded(&[], &[&[("FAIRLANE_PORT", "tcp://1.2.3.4:5")], &known[..]].concat());
     let loaded = loaded.expect("loads");
     assert_eq!(loaded.warnings.len(), 1);
     assert!(loaded.warnings[0].starts_with("unknown variable FAIRLANE_PORT"), "{:?}", loaded.warnings);
