@@ -150,6 +150,26 @@ fn demo_interrupted_during_queries_leaves_nothing() {
 }
 
 #[test]
+fn demo_runs_to_its_end_and_writes_its_results() {
+    let folder = Folder::empty("to-the-end");
+    let args = ["olap", "--quick", "--only", "shares", "--rows", "3000", "--seconds", "1"];
+    let output = demo(&folder, &[&args[..], &["--report", "r.html", "--json", "r.json"]].concat()).output();
+    let output = output.expect("the binary");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(processes_with(&folder), Vec::<String>::new(), "processes are left");
+    let results = std::fs::read_to_string(folder.join("r.json")).expect("results");
+    let results: serde_json::Value = serde_json::from_str(&results).expect("JSON");
+    let compared = results["comparison"].as_array().expect("results that were compared");
+    // Both clients were answered: the ratio of their rates is a number above zero.
+    assert!(!compared.is_empty());
+    for result in compared {
+        assert!(result["value"].as_f64().is_some_and(|ratio| ratio > 0.0), "{result}");
+    }
+    let page = std::fs::read_to_string(folder.join("r.html")).expect("a report");
+    assert!(page.contains("<svg") && page.contains("dashboard"), "a figure of the clients");
+}
+
+#[test]
 fn report_is_rendered_from_earlier_results() {
     let folder = Folder::empty("from");
     let figures =
