@@ -149,6 +149,7 @@ mod tests {
         assert_eq!(wall_ns(LEASE_NS, 10_000, 1), 100 * LEASE_NS);
         assert_eq!(wall_ns(1, 999_999, 1), 2, "rounded up: never above the limit");
         assert_eq!(wall_ns(u64::MAX, 1, 1), u64::MAX);
+        assert_eq!(wall_ns(1 << 50, 500_000, 4), 1 << 49, "the product has more than 64 bits");
         assert_eq!(wall_ns(LEASE_NS, 0, 0), LEASE_NS * PPM, "zero counts as the least");
     }
 

@@ -254,6 +254,7 @@ mod tests {
             assert_eq!(minimums.parents[0].waiting.capacity(), capacity);
             (1..=300).for_each(|child| minimums.remove(0, child));
             assert!(!minimums.any());
+            assert_eq!(minimums.parents[0].children, 0, "so that the heap is as large as its children need");
         }
         assert_eq!(minimums.children.len(), 301, "one for each child, and the parent's");
     }

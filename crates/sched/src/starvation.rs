@@ -114,7 +114,13 @@ mod tests {
         assert_eq!(lane.worker(true, 1_100 * MS), WorkerKind::Normal);
         assert_eq!(lane.worker(true, 2_100 * MS), WorkerKind::Trial);
         assert!(lane.tried(false, MS, 2_101 * MS));
-        assert_eq!(lane.worker(true, 3_000 * MS), WorkerKind::Normal);
+        assert_eq!(lane.worker(true, 3_101 * MS - 1), WorkerKind::Normal);
+        assert_eq!(lane.worker(true, 3_101 * MS), WorkerKind::Trial, "a second has passed");
+        // A trial that was too short to tell is repeated after ten slices.
+        let (slice_ns, tried_ns) = (Policy::DEFAULT.slice_ns, 3_101 * MS);
+        assert!(lane.tried(false, slice_ns / 2 - 1, tried_ns));
+        assert_eq!(lane.worker(true, tried_ns + 10 * slice_ns - 1), WorkerKind::Normal);
+        assert_eq!(lane.worker(true, tried_ns + 10 * slice_ns), WorkerKind::Trial);
         assert!(!lane.tried(true, MS, 3_200 * MS));
         assert_eq!(lane.worker(true, 3_200 * MS), WorkerKind::IdleClass);
     }

@@ -148,3 +148,6 @@ fn cpu_of_all(levels: &Levels, catalog: &Catalog) -> u64 {
     let usages = catalog.entries().map(|entry| cpu_ns(&levels.lanes.usage(entry.level.group())));
     usages.fold(0, u64::saturating_add)
 }
+
+#[cfg(test)]
+mod tests;

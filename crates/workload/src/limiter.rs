@@ -276,3 +276,6 @@ impl Known {
         Some(longest_ns.max(before)).filter(|ns| *ns > 0)
     }
 }
+
+#[cfg(test)]
+mod tests;

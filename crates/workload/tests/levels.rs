@@ -1,10 +1,11 @@
 //! The catalog of levels, and their groups in the lanes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use lanes::{Group, Lanes};
-use workload::{LevelError, LevelSpec, Levels, WorkloadType};
+use workload::{Action, LevelError, LevelSpec, Levels, QueryLimit, WorkloadType};
 
 fn with_levels(test: impl FnOnce(&Arc<Levels>, &Lanes)) {
     let lanes = testkit::start_lanes(2);
@@ -39,6 +40,62 @@ fn levels_are_created_altered_and_dropped() {
         assert_eq!(levels.drop_level("driver"), Err(LevelError::BuiltIn("driver".into())));
         levels.drop_level("a").expect("there");
         assert_eq!(levels.drop_level("a"), Err(LevelError::Missing("a".into())));
+    });
+}
+
+/// Checks the options of level `new` beside a level `there`, which has minimums of 60 %. `None`:
+/// they are accepted.
+#[track_caller]
+fn check_options(levels: &Levels, change: impl FnOnce(&mut LevelSpec), expected: Option<&str>) {
+    let mut new = spec("new", 100);
+    change(&mut new);
+    let refused = levels.catalog().check(&new).err();
+    assert_eq!(refused.is_some(), expected.is_some(), "{refused:?}");
+    assert!(refused.iter().all(|text| text.contains(expected.unwrap_or_default())), "{refused:?}");
+}
+
+#[test]
+fn options_that_contradict_others_are_refused() {
+    with_levels(|levels, _| {
+        let mut there = LevelSpec { cpu_min_ppm: 600_000, ..spec("there", 1) };
+        there.memory.min_ppm = 600_000;
+        levels.create(there.clone()).expect("new");
+        check_options(levels, |_| {}, None);
+        for ppm in [400_000, 400_001] {
+            let too_much = (ppm > 400_000).then_some("which leaves 40%");
+            check_options(levels, |new| new.cpu_min_ppm = ppm, too_much);
+            check_options(levels, |new| new.memory.min_ppm = ppm, too_much);
+        }
+        // An altered level gives up its own minimum.
+        check_options(levels, |new| *new = LevelSpec { cpu_min_ppm: 1_000_000, ..there }, None);
+        for limit in [200_000, 199_999] {
+            let more = |what| (limit < 200_000).then_some(what);
+            let cpu = |new: &mut LevelSpec| (new.cpu_min_ppm, new.cpu_limit_ppm) = (200_000, Some(limit));
+            check_options(levels, cpu, more("'cpu_min' cannot be more than 'cpu_limit'"));
+            let memory =
+                |new: &mut LevelSpec| (new.memory.min_ppm, new.memory.limit_ppm) = (200_000, Some(limit));
+            check_options(levels, memory, more("'memory_min' cannot be more than 'memory_limit'"));
+        }
+        for (least, most, expected) in [
+            (100, 100, None),
+            (101, 200, Some("'shares_min' cannot be more than 'shares'")),
+            (1, 99, Some("'shares_max' cannot be less than 'shares'")),
+        ] {
+            let bounds = |new: &mut LevelSpec| {
+                (new.latency.shares_min, new.latency.shares_max) = (Some(least), Some(most));
+            };
+            check_options(levels, bounds, expected);
+        }
+        for (level, expected) in
+            [("there", None), ("new", Some("cannot demote its statements to itself")), ("gone", Some("gone"))]
+        {
+            let demote = || Action::Demote(level.into());
+            let limit = |action, overload| {
+                Some(QueryLimit { elapsed: None, rows: Some(1), bytes: None, action, overload })
+            };
+            check_options(levels, |new| new.query_limit = limit(demote(), vec![]), expected);
+            check_options(levels, |new| new.query_limit = limit(Action::Log, vec![demote()]), expected);
+        }
     });
 }
 
@@ -82,25 +139,34 @@ fn usage_names_the_levels_that_delayed_a_level() {
             levels.create(spec(name, 100)).expect("new");
             levels.catalog().get(name).expect("there").level.group()
         });
+        let waited_us = |levels: &Levels, waiter: &str, holder: &str| {
+            let usage = levels.usage();
+            let level = usage.iter().find(|level| &*level.name == waiter).expect("a level");
+            level.waited_for.get(holder).map_or(0, |ns| ns / 1000)
+        };
+        let of_lane = levels.clone();
         lanes.block_on(0, Group::DEFAULT, move || async move {
+            // Another program may keep the CPU from heavy work for a while.
+            let (is_over, began) = (Arc::new(AtomicBool::new(false)), lanes::time::now());
             let busy = both.map(|group| {
-                lanes::heavy(group, async {
-                    let began = lanes::time::now();
-                    while began.elapsed() < Duration::from_millis(100) {
+                let is_over = is_over.clone();
+                lanes::heavy(group, async move {
+                    while !is_over.load(Relaxed) {
                         lanes::heavy_yield().await;
                     }
                 })
             });
+            let waited = || [("a", "b"), ("b", "a")].map(|(one, other)| waited_us(&of_lane, one, other));
+            while waited().iter().any(|us| *us <= 10_000) && began.elapsed() < Duration::from_secs(60) {
+                lanes::time::sleep(Duration::from_millis(10)).await;
+            }
+            is_over.store(true, Relaxed);
             for task in busy {
                 task.await;
             }
         });
-        let usage = levels.usage();
-        let waited_us = |waiter: &str, holder: &str| {
-            let level = usage.iter().find(|level| &*level.name == waiter).expect("a level");
-            level.waited_for.get(holder).map_or(0, |ns| ns / 1000)
-        };
-        assert!(waited_us("a", "b") > 10_000 && waited_us("b", "a") > 10_000, "{usage:?}");
+        let waited_us = |waiter, holder| waited_us(levels, waiter, holder);
+        assert!(waited_us("a", "b") > 10_000 && waited_us("b", "a") > 10_000, "{:?}", levels.usage());
         assert_eq!((waited_us("a", "a"), waited_us("b", "b")), (0, 0), "no level waits for itself");
         let mut text = String::new();
         levels.metrics_text(&mut text);

@@ -1,18 +1,23 @@
 //! Query memory against a model, by seed. `SEED=… cargo test --release -p workload --test memory`
 //! replays one seed. At every moment, guarantees hold, guaranteed memory is not lent, and no memory
-//! is lost.
+//! is lost. Each request gets the decision on the model's own count of use, entitlements and lag.
 
 use std::sync::Arc;
 
 use testkit::Random;
-use workload::{Account, Claim, LevelMemory, Memory, MemoryLimits, PAGE_BYTES, RefusalReason, entitlement};
+use workload::{
+    Account, Claim, LevelMemory, Memory, MemoryLimits, MemoryRequest, PAGE_BYTES, RefusalReason, entitlement,
+};
 
 const MIB: u64 = 1 << 20;
 
 struct Modelled {
     level: Arc<LevelMemory>,
+    shares: u32,
     limits: MemoryLimits,
     accounts: Vec<(Account, u64)>,
+    /// It was refused memory below its entitlement, and got none since.
+    lags: bool,
 }
 
 impl Modelled {
@@ -25,6 +30,30 @@ fn part(total: u64, ppm: u32) -> u64 {
     total / PAGE_BYTES * u64::from(ppm) / 1_000_000
 }
 
+/// Returns the request of a level for `more` pages.
+fn request(levels: &[Modelled], at: usize, total: u64, more: u64, can_spill: bool) -> MemoryRequest {
+    let total_pages = total / PAGE_BYTES;
+    let min = |level: &Modelled| part(total, level.limits.min_ppm);
+    let claim = |level: &Modelled| Claim { min: min(level), shares: level.shares };
+    let others = || levels.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, level)| level);
+    let idle: u64 = others().filter(|level| level.pages() == 0).map(min).sum();
+    let active: Vec<Claim> = others().filter(|level| level.pages() > 0).map(claim).collect();
+    let level = &levels[at];
+    let limit = level.limits.limit_ppm.map_or(total_pages, |ppm| part(total, ppm));
+    MemoryRequest {
+        more,
+        used: level.pages(),
+        min: min(level),
+        limit,
+        overcommit: level.limits.overcommit,
+        entitlement: entitlement(total_pages - idle, limit, claim(level), &active),
+        committed: levels.iter().map(|level| level.pages().max(min(level))).sum(),
+        total: total_pages,
+        others_lag: others().any(|level| level.lags),
+        can_spill,
+    }
+}
+
 fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
     let total = memory.total();
     let at = random.index(levels.len());
@@ -35,19 +64,29 @@ fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
         .enumerate()
         .map(|(i, (level, used))| if i == at { 0 } else { part(total, level.limits.min_ppm).max(*used) })
         .sum();
+    let (what, more, can_spill) = (random.below(8), random.below(2 * MIB), random.below(4) > 0);
+    let one = random.index(levels[at].accounts.len().max(1));
+    let bytes = levels[at].accounts.get(one).map_or(0, |(_, bytes)| *bytes);
+    let more_pages = (bytes + more).div_ceil(PAGE_BYTES) - bytes.div_ceil(PAGE_BYTES);
+    let request = request(levels, at, total, more_pages, can_spill);
     let level = &mut levels[at];
-    match random.below(8) {
+    match what {
         0 => level.accounts.push((memory.account(&level.level), 0)),
         1 if !level.accounts.is_empty() => {
-            level.accounts.swap_remove(random.index(level.accounts.len()));
+            level.accounts.swap_remove(one);
+            level.lags = false;
         }
         2..=5 if !level.accounts.is_empty() => {
-            let one = random.index(level.accounts.len());
             let (account, bytes) = &mut level.accounts[one];
-            let more = random.below(2 * MIB);
-            let more_pages = (*bytes + more).div_ceil(PAGE_BYTES) - bytes.div_ceil(PAGE_BYTES);
             let after = used[at] + more_pages;
-            let granted = account.try_grow(more);
+            let granted = if can_spill { account.try_grow(more) } else { account.try_grow_unspillable(more) };
+            let decided = if more_pages == 0 { Ok(()) } else { request.decide() };
+            assert_eq!(granted.as_ref().map_err(|refusal| refusal.why), decided.as_ref().map_err(|why| *why));
+            level.lags = match decided {
+                Ok(()) => level.lags && more_pages == 0,
+                Err(RefusalReason::Full) => level.lags || after <= request.entitlement,
+                Err(_) => level.lags,
+            };
             if after <= part(total, level.limits.min_ppm) {
                 assert_eq!(granted, Ok(()), "guaranteed memory is granted");
             }
@@ -65,7 +104,6 @@ fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
             }
         }
         6 if !level.accounts.is_empty() => {
-            let one = random.index(level.accounts.len());
             let (account, bytes) = &mut level.accounts[one];
             let less = random.below(*bytes + 1);
             account.shrink(less);
@@ -75,6 +113,7 @@ fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
     }
     for level in levels.iter() {
         assert_eq!(level.level.used(), level.pages() * PAGE_BYTES);
+        assert_eq!(level.level.usage().is_lagging, level.lags);
     }
 }
 
@@ -92,8 +131,9 @@ fn memory_matches_the_model() {
                 let limit_ppm = (random.below(2) == 0)
                     .then(|| (min_ppm + 10_000).min(1_000_000).max(random.below(1_000_000) as u32));
                 let limits = MemoryLimits { min_ppm, limit_ppm, overcommit: random.below(2) == 0 };
-                let level = memory.add(&format!("l{i}").into(), 1 + random.below(1000) as u16, &limits);
-                Modelled { level, limits, accounts: Vec::new() }
+                let shares = 1 + random.below(1000) as u16;
+                let level = memory.add(&format!("l{i}").into(), shares, &limits);
+                Modelled { level, shares: shares.into(), limits, accounts: Vec::new(), lags: false }
             };
             let mut levels: Vec<Modelled> = (0..4).map(&mut level).collect();
             (0..3000).for_each(|_| step(&mut random, &memory, &mut levels));
@@ -210,6 +250,31 @@ fn level_is_not_entitled_to_idle_guarantees() {
 }
 
 #[test]
+fn statement_relies_on_its_part_of_what_its_level_may_have() {
+    let memory = Memory::new(160 * MIB);
+    let [large, small] = [("large", 300), ("small", 100)]
+        .map(|(name, shares)| memory.add(&name.into(), shares, &MemoryLimits::NONE));
+    let of_large = memory.account(&large);
+    let mib = |account: &Account| account.entitlement() / MIB;
+    assert_eq!(mib(&of_large), 160, "alone");
+    let beside = memory.account(&large);
+    assert_eq!((mib(&of_large), mib(&beside)), (80, 80));
+    drop(beside);
+    let of_small = memory.account(&small);
+    assert_eq!((of_small.try_grow(30 * MIB), of_large.try_grow(10 * MIB)), (Ok(()), Ok(())));
+    // 1/16 stays free: 110 of 120 MiB are available beside what each has. That is less than three
+    // quarters of all, and more than one.
+    assert_eq!((mib(&of_large), mib(&of_small)), (120, 140));
+    assert_eq!(of_small.try_grow(100 * MIB), Ok(()));
+    assert_eq!(of_large.try_grow(30 * MIB).unwrap_err().why, RefusalReason::Full);
+    assert_eq!((mib(&of_large), mib(&of_small)), (120, 40), "another level lags");
+    assert_eq!(of_large.try_grow(MIB), Ok(()));
+    assert_eq!(mib(&of_small), 139, "it lags no longer");
+    memory.alter(&small, 100, &limits(0, Some(50), false));
+    assert_eq!(mib(&of_small), 80, "it may not borrow beyond its limit");
+}
+
+#[test]
 fn concurrent_charges_lose_no_memory() {
     let memory = Memory::new(8 * MIB);
     let levels: Vec<_> =
@@ -238,6 +303,21 @@ fn concurrent_charges_lose_no_memory() {
     let all = memory.account(&levels[0]);
     assert!(all.try_grow(8 * MIB).is_err(), "guarantees of other levels hold");
     assert_eq!(all.try_grow(8 * MIB * 5 / 10), Ok(()), "no byte of the rest is lost");
+}
+
+#[test]
+fn overdraft_is_bounded_over_all_levels() {
+    let memory = Memory::new(100 * PAGE_BYTES);
+    let [one, other] = ["one", "other"].map(|name| memory.add(&name.into(), 100, &MemoryLimits::NONE));
+    let (account, beside) = (memory.account(&one), memory.account(&other));
+    beside.grow(60 * PAGE_BYTES);
+    assert!(account.overdraw(40 * PAGE_BYTES, 0), "all of the total");
+    assert!(!account.overdraw(1, 0) && !account.overdraw(6 * PAGE_BYTES, 5 * PAGE_BYTES));
+    assert!(account.overdraw(5 * PAGE_BYTES, 5 * PAGE_BYTES));
+    assert!(!account.overdraw(1, 5 * PAGE_BYTES));
+    assert_eq!((account.used(), memory.used()), (45 * PAGE_BYTES, 105 * PAGE_BYTES));
+    drop(beside);
+    assert!(account.overdraw(1, 0));
 }
 
 #[test]

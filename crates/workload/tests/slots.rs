@@ -74,6 +74,7 @@ impl Model {
             .map(|(_, since_ns, default_timeout)| since_ns + longest(default_timeout))
             .min();
         assert_eq!(self.queue.next_deadline_ns(limits), next);
+        assert!(next.is_none_or(|next_ns| next_ns > self.now_ns), "no late statement waits");
         let has_slot = limits.max_concurrency.is_none_or(|max| self.running < max as usize);
         assert!(!has_slot || self.waiting.is_empty(), "no statement waits while a slot is free");
     }
@@ -261,6 +262,48 @@ fn statement_that_would_wait_too_long_is_refused_at_once() {
         assert_eq!((slot_use.predicted, slot_use.occupancy.waiting), (1, 1));
         drop(running);
         drop(waiting.await.expect("it got the slot"));
+        assert_eq!(effective.level.slot_use().occupancy, Occupancy::default());
+    });
+    lanes.shutdown();
+}
+
+/// No slot becomes free, so that only the timer ends the wait.
+#[test]
+fn waiting_statement_is_refused_after_its_timeout() {
+    let lanes = testkit::start_lanes(2);
+    let levels = Levels::new(lanes.clone());
+    let slots = SlotLimits { max_concurrency: Some(1), ..SlotLimits::NONE };
+    let spec = LevelSpec { slots, ..LevelSpec::new("few") };
+    levels.create(spec.clone()).expect("new");
+    let of_level = levels.catalog().get("few").expect("it is there").clone();
+    let (effective, levels) = (Effective::of(&of_level), levels.clone());
+    lanes.block_on(0, Group::CONTROL, move || async move {
+        let (short, long, patience) =
+            (Duration::from_millis(20), Duration::from_secs(3600), Duration::from_secs(60));
+        let SlotRequest::In(running) = workload::enter(&effective, long) else { panic!("the slot is free") };
+        let late = async |timeout, expected: &str| {
+            let began = lanes::time::now();
+            let SlotRequest::Waits(waiting) = workload::enter(&effective, timeout) else {
+                panic!("the slot is taken")
+            };
+            let ended = lanes::time::timeout(patience, waiting).await.expect("the timer ends the wait");
+            let refused = ended.expect_err("no slot became free");
+            assert!(refused.0.contains(expected) && began.elapsed() >= short, "{refused}");
+        };
+        late(short, "waited in its queue for 20 ms, which is the statement's time limit").await;
+        // The option of the level comes before the limit of the statement, and acts on those that
+        // wait.
+        let SlotRequest::Waits(waiting) = workload::enter(&effective, long) else { panic!("it is taken") };
+        levels
+            .alter(LevelSpec { slots: SlotLimits { queue_timeout: Some(short), ..slots }, ..spec })
+            .expect("there");
+        let ended = lanes::time::timeout(patience, waiting).await.expect("the timer ends the wait");
+        ended.expect_err("no slot became free");
+        late(long, "waited in its queue for 20 ms, which is its queue_timeout").await;
+        let slot_use = effective.level.slot_use();
+        assert_eq!((slot_use.timed_out, slot_use.waited), (3, 0));
+        assert_eq!(slot_use.occupancy, Occupancy { running: 1, waiting: 0 });
+        drop(running);
         assert_eq!(effective.level.slot_use().occupancy, Occupancy::default());
     });
     lanes.shutdown();

@@ -15,28 +15,40 @@ pub(crate) use testkit::Folder;
 /// Time limit of a start and of an end, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Set in a test that runs in a user namespace of its own.
+const IN_NAMESPACE: &str = "FAIRLANE_TEST_NAMESPACE";
+
 /// A small file system in memory, mounted in a folder and unmounted at the end.
 pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
-    /// Mounts it. `None`, with a message: mounting is not permitted.
-    pub(crate) fn new(folder: &Folder, size: &str) -> Option<Mounted> {
+    /// Mounts it. Without the right to mount, the test with the path `test` runs in a user
+    /// namespace, where its user has that right. `None`: it has passed there.
+    pub(crate) fn new(folder: &Folder, size: &str, test: &str) -> Option<Mounted> {
         let path = folder.path().join("disk");
         std::fs::create_dir_all(&path).expect("made");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "fairlane-test"]).arg(&path);
-        match mount.output() {
-            Ok(done) if done.status.success() => Some(Mounted(path)),
-            Ok(done) => {
-                let error = String::from_utf8_lossy(&done.stderr);
-                println!("not tested: mounting is not permitted: {}", error.trim());
-                None
-            }
-            Err(error) => {
-                println!("not tested: there is no `mount`: {error}");
-                None
-            }
+        let done = mount.output().expect("the program `mount` is installed");
+        if done.status.success() {
+            return Some(Mounted(path));
         }
+        let refused = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(std::env::var_os(IN_NAMESPACE).is_none(), "no right to mount in a user namespace: {refused}");
+        let program = std::env::current_exe().expect("this program");
+        let mut again = Command::new("unshare");
+        again.args(["--user", "--map-root-user", "--mount"]).arg(program).args([
+            "--exact",
+            test,
+            "--nocapture",
+        ]);
+        let done = again.env(IN_NAMESPACE, "1").output().expect("the program `unshare` is installed");
+        let [text, errors] = [&done.stdout, &done.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+        assert!(
+            done.status.success() && text.contains("test result: ok. 1 passed"),
+            "expected the right to mount ({refused}), or user namespaces; run the tests as root: {text} {errors}"
+        );
+        None
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -589,7 +589,7 @@ mod tests {
 
     #[test]
     fn queue_stands_after_100_ms_and_until_none_was_late_for_100_ms() {
-        let mut queue = StandingQueue::default();
+        let mut words = [0; 4];
         // Time and age of each statement, and whether the queue stands if 2 ms are late.
         for (now_ms, age_ms, expected) in [
             (1000, 500, false), // The first one found it empty.
@@ -603,7 +603,10 @@ mod tests {
             (9099, 0, true),
             (9100, 0, false),
         ] {
+            // As levels keep it between two statements.
+            let mut queue = StandingQueue::from_words(words);
             assert_eq!(queue.stands(now_ms * MS, age_ms * MS, 2 * MS), expected, "at {now_ms} ms");
+            words = queue.to_words();
         }
     }
 
@@ -757,6 +760,8 @@ mod tests {
         assert_eq!(cause(110 * US, 500_000, 5 * MS), Some(LimitChange::Device));
         let other_target = ConcurrencyLimit { statements: 1, ..before };
         assert_eq!(other_target.change_from(&before), Some(LimitChange::Target));
+        let names = LimitChange::ALL.map(LimitChange::name);
+        assert_eq!(names, ["work", "entitlement", "device", "target"], "the labels of the metric");
     }
 
     #[test]

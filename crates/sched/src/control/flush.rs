@@ -362,6 +362,19 @@ mod tests {
         assert_eq!(plant.left, 0);
     }
 
+    /// Otherwise writers would be delayed at the start of the next flush, as by a slow one.
+    #[test]
+    fn flush_keeps_its_rate_while_nothing_is_left_to_flush() {
+        let mut plant = Plant::new();
+        plant.run(60, 20 * MIB, 300 * MIB, true);
+        plant.run(60, 0, 300 * MIB, true);
+        assert_eq!(plant.left, 0);
+        let before = plant.control.flushed_rate();
+        plant.run(60, 0, 300 * MIB, true);
+        assert!(before > 2 * MEMTABLE / LONGEST_S, "{before}");
+        assert_eq!(plant.control.flushed_rate(), before);
+    }
+
     #[test]
     fn extreme_inputs_give_a_decision_in_range() {
         let mut control = Flush::default();

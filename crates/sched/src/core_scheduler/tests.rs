@@ -49,8 +49,10 @@ fn slices_are_short_while_a_latency_leaf_waits() {
     let level = core.level(NORMAL, 0);
     core.scheduler.woke(level);
     assert_eq!(core.next(0, FAST), Decision::Run(level, SLICE_NS));
+    assert!(!core.scheduler.backlogged_beside(level));
     let latency = core.level(NodeSpec::new(1, Class::Latency), 0);
     core.scheduler.woke(latency);
+    assert!(core.scheduler.backlogged_beside(level));
     assert!(matches!(core.next(0, FAST), Decision::Run(_, LATENCY_SLICE_NS)));
 }
 
@@ -109,7 +111,8 @@ fn capped_leaf_asks_for_a_lease_and_gives_back_the_rest() {
     core.scheduler.throttle(level, 5_000);
     assert_eq!((core.next(0, FAST), core.scheduler.next_unthrottle_ns()), (Decision::Sleep, Some(5_000)));
     assert_eq!(core.scheduler.unthrottle(4_999), None);
-    assert_eq!(core.scheduler.wake_up_payer(None, true, 5_000), Some(level));
+    let payer = |slept, now_ns| core.scheduler.wake_up_payer(None, slept, now_ns);
+    assert_eq!([payer(true, 4_999), payer(false, 5_000), payer(true, 5_000)], [None, None, Some(level)]);
     assert_eq!(core.scheduler.unthrottle(5_000), Some(level));
     core.scheduler.granted(level, 2 * cap::LEASE_NS);
     assert_eq!(core.scheduler.mark_idle(level), 2 * cap::LEASE_NS - 40_000);
@@ -133,6 +136,8 @@ fn waking_leaf_preempts_a_leaf_that_is_ahead_or_was_alone() {
     core.scheduler.woke(query);
     let alone = core.scheduler.yield_core(query, u64::MAX, false, true, 0);
     assert!(alone.alone && alone.until_ns > SLICE_NS);
+    let payer = core.scheduler.wake_up_payer(Some(&alone), false, alone.until_ns);
+    assert_eq!(payer, None, "it has no limit, so that no lease ended");
     core.scheduler.used(query, Lane::Heavy, 10 * SLICE_NS);
     core.scheduler.woke(reads);
     assert!(core.scheduler.preempts(reads, true, true, &alone));

@@ -269,6 +269,37 @@ fn limiter_holds_young_and_refuses_late_interactive_statements() {
 }
 
 #[test]
+fn arriving_statement_does_not_overtake_held_ones() {
+    on_core(async || {
+        let (admission, level) = (Admission::new(0), limited(Some(WorkloadType::Batch)));
+        let now_ns = lanes::time::monotonic_ns();
+        let admit = || admission.admit(&level, since(now_ns), now_ns);
+        let mut inside = [admit().ok(), admit().ok()];
+        let hold = || Box::pin(admission.hold(&level, since(now_ns)));
+        let (mut first, mut second) = (hold(), hold());
+        assert!(!poll(&mut first) && !poll(&mut second));
+        inside[0] = None;
+        assert_eq!(admit().err(), Some(Refused::Hold), "the free place is for a held one");
+        assert!(poll(&mut first), "it has ended as well");
+        assert!(poll(&mut second));
+        assert!(admit().is_ok());
+    });
+}
+
+#[test]
+fn longest_time_limit_of_arriving_statements_is_noted() {
+    on_core(async || {
+        let (admission, level) = (Admission::new(0), limited(None));
+        for time_limit_ns in [3, 7, 5] {
+            let arrived = Arrived { time_limit_ns: time_limit_ns * 1_000_000_000, ..since(0) };
+            drop(admission.admit(&level, arrived, 0).expect("it is alone"));
+        }
+        let taken = [level.level.take_time_limit_ns(), level.level.take_time_limit_ns()];
+        assert_eq!(taken, [7_000_000_000, 0]);
+    });
+}
+
+#[test]
 fn limiter_holds_statements_that_cost_no_more_than_a_refusal() {
     on_core(async || {
         const MS: u64 = 1_000_000;
