@@ -192,6 +192,8 @@ pub struct Account {
     memory: Arc<Memory>,
     /// Charges to its present level.
     charges: ArcSwap<Charges>,
+    /// Begun and ended moves to another level. Odd during a move.
+    moves: AtomicU64,
 }
 
 /// Memory of a statement that is charged to one level.
@@ -322,7 +324,8 @@ impl Memory {
     /// Creates the account of a statement.
     #[must_use]
     pub fn account(self: &Arc<Self>, level: &Arc<LevelMemory>) -> Account {
-        Account { memory: self.clone(), charges: ArcSwap::new(Charges::new(level, None)) }
+        let charges = ArcSwap::new(Charges::new(level, None));
+        Account { memory: self.clone(), charges, moves: AtomicU64::new(0) }
     }
 
     /// Updates the guarantee of the level after a change of its limits or of the total.
@@ -539,6 +542,7 @@ impl Account {
         if Arc::ptr_eq(&before.level, level) {
             return;
         }
+        self.moves.fetch_add(1, SeqCst);
         let now = Charges::new(level, Some(before.clone()));
         self.charges.store(now.clone());
         before.level.accounts.fetch_sub(1, Relaxed);
@@ -547,6 +551,7 @@ impl Account {
         now.grow(&self.memory, bytes);
         let moved = before.shrink(&self.memory, bytes);
         now.shrink(&self.memory, bytes - moved);
+        self.moves.fetch_add(1, SeqCst);
         self.memory.clear_lag(&before.level);
     }
 
@@ -563,8 +568,23 @@ impl Account {
 
     /// Releases `bytes`.
     pub fn shrink(&self, bytes: u64) {
+        let mut left = bytes;
+        loop {
+            let moves = self.moves.load(SeqCst);
+            left = self.release(left);
+            // A move may have taken bytes from charges before they were visited, to charges that
+            // had been visited. It is over soon.
+            if left == 0 || (moves.is_multiple_of(2) && self.moves.load(SeqCst) == moves) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Releases up to `bytes` from the charges as they are visited. Returns how many are left.
+    fn release(&self, bytes: u64) -> u64 {
         let now = self.charges.load();
-        now.all().fold(bytes, |left, charges| left - charges.shrink(&self.memory, left));
+        now.all().fold(bytes, |left, charges| left - charges.shrink(&self.memory, left))
     }
 
     /// Returns the bytes in use by the statement.
@@ -593,7 +613,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.shrink(u64::MAX);
+        self.release(u64::MAX);
         let now = self.charges.load();
         now.level.accounts.fetch_sub(1, Relaxed);
         // A level that still needs the refused memory requests it again.
