@@ -18,8 +18,9 @@ macro_rules! groups {
     };
 }
 
-const GROUPS: [(&str, &str, &str); 16] = groups![
+const GROUPS: [(&str, &str, &str); 17] = groups![
     "answers",
+    "arrays",
     "bytes",
     "casts",
     "dates",
