@@ -226,8 +226,7 @@ fn join_of_wide_values_with_much_memory_has_few_rows() {
     listener.client(async {
         let admin = listener.admin().await;
         let wide = "(SELECT repeat('x', CAST(value * 300000 AS int)) AS w FROM generate_series(1, 1))";
-        let text =
-            format!("SELECT count(l.w) FROM {wide} l, generate_series(1, 8192) r WHERE l.w > r::text");
+        let text = format!("SELECT count(l.w) FROM {wide} l, generate_series(1, 8192) r WHERE l.w > r::text");
         assert_eq!(rows(&admin, &text).await, ["8192"]);
     });
 }
