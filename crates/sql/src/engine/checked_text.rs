@@ -1,10 +1,11 @@
-//! Casts to types that are stored as text here: the text is checked, as PostgreSQL checks it.
+//! Casts to types that are stored as text here: the text is checked, as PostgreSQL checks it. So
+//! are the elements of arrays.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use datafusion::arrow::array::StringArray;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::cast::as_string_array;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
@@ -12,6 +13,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::SessionContext;
 
+use crate::engine::misfits;
 use crate::failure::{refusal, state};
 
 /// Types whose texts are checked.
@@ -29,12 +31,12 @@ pub(super) fn checked_by(ty: &str) -> Option<&'static str> {
 /// Registers the functions.
 pub(super) fn register(context: &SessionContext) {
     for ty in TYPES {
-        let signature = Signature::exact(vec![DataType::Utf8], Volatility::Immutable);
+        let signature = Signature::user_defined(Volatility::Immutable);
         context.register_udf(ScalarUDF::new_from_impl(Checked { ty, signature }));
     }
 }
 
-/// A function of a text that returns the text as a value of `ty`.
+/// A function of a text, or of an array of texts, that returns its argument as values of `ty`.
 #[derive(PartialEq, Eq, Hash, Debug)]
 struct Checked {
     ty: &'static str,
@@ -50,19 +52,37 @@ impl ScalarUDFImpl for Checked {
         &self.signature
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        match arguments {
+            [DataType::List(_)] => {
+                Ok(vec![DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)))])
+            }
+            [ty] if ty.is_string() || ty.is_null() => Ok(vec![DataType::Utf8]),
+            _ => misfits::refuse_call(self.ty, arguments),
+        }
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        Ok(arguments.first().cloned().unwrap_or(DataType::Utf8))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let texts = args.args[0].to_array(args.number_rows)?;
-        let values =
-            as_string_array(&texts)?.iter().map(|text| text.map(|text| self.value(text)).transpose());
-        Ok(ColumnarValue::Array(Arc::new(values.collect::<Result<StringArray>>()?)))
+        let column = args.args[0].to_array(args.number_rows)?;
+        let DataType::List(item) = column.data_type() else {
+            return Ok(ColumnarValue::Array(Arc::new(self.values(&column)?)));
+        };
+        let (_, offsets, texts, nulls) = column.as_list::<i32>().clone().into_parts();
+        let values = Arc::new(self.values(&texts)?);
+        Ok(ColumnarValue::Array(Arc::new(ListArray::try_new(item.clone(), offsets, values, nulls)?)))
     }
 }
 
 impl Checked {
+    fn values(&self, texts: &ArrayRef) -> Result<StringArray> {
+        let texts = as_string_array(texts)?.iter();
+        texts.map(|text| text.map(|text| self.value(text)).transpose()).collect()
+    }
+
     fn value(&self, text: &str) -> Result<String> {
         let value = match self.ty {
             "uuid" => uuid(text),

@@ -22,25 +22,25 @@ use std::ops::ControlFlow;
 use datafusion::common::ParamValues;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArguments, Statement, Value, ValueWithSpan,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use datafusion_pg_catalog::sql::rules::{
-    CurrentUserVariableToSessionUserFunctionCall, FixArrayLiteral, PrependUnqualifiedPgTableName,
-    ResolveUnqualifiedIdentifier, RewriteArrayAnyAllOperation, RewritePgCatalogOperator,
-    RewriteRegCastToSubquery, SqlStatementRewriteRule, StripCallableQualifier, StripCollate,
+    CurrentUserVariableToSessionUserFunctionCall, PrependUnqualifiedPgTableName,
+    ResolveUnqualifiedIdentifier, RewritePgCatalogOperator, RewriteRegCastToSubquery,
+    SqlStatementRewriteRule, StripCallableQualifier, StripCollate,
 };
 use engine::Guardrails;
 
 use crate::catalog::is_of_postgres;
 use crate::engine::column_names::{self, last_part};
 use crate::engine::extent::extent;
-use crate::engine::syntax::{self, Columns, call, is_call_of, with_names};
+use crate::engine::syntax::{Columns, call, is_call_of, with_names};
 use crate::engine::tree::{self, Size};
-use crate::engine::{activity, checked_text, precedence, scopes, to_char, translate, walk};
+use crate::engine::{activity, checked_text, precedence, scopes, set_returning, to_char, translate, walk};
 use crate::failure::{Failure, state};
 
 /// See the head of this file.
@@ -57,10 +57,8 @@ impl Dialect {
             of_catalog: PostgresCompatibilityParser::new(),
             of_tables: vec![
                 Box::new(ResolveUnqualifiedIdentifier),
-                Box::new(RewriteArrayAnyAllOperation),
                 Box::new(PrependUnqualifiedPgTableName),
                 Box::new(StripCallableQualifier),
-                Box::new(FixArrayLiteral),
                 Box::new(CurrentUserVariableToSessionUserFunctionCall),
                 Box::new(StripCollate),
                 Box::new(RewritePgCatalogOperator),
@@ -103,9 +101,6 @@ impl Dialect {
             if !of_catalog {
                 tree::flatten(statement);
             }
-            if let Some(lock) = syntax::lock_of(statement) {
-                return Err(Failure::read_only(&format!("SELECT FOR {lock}")));
-            }
             let of_statement = tree::size(statement);
             of_statement.check(guardrails)?;
             size.nodes += of_statement.nodes;
@@ -128,6 +123,7 @@ impl Dialect {
             if of_catalog {
                 precedence::correct(&mut statement);
             }
+            set_returning::name_columns(&mut statement);
             column_names::name_columns(&mut statement);
             scopes::resolve(&mut statement, columns)?;
             statement = rules.iter().fold(statement, |statement, rule| rule.rewrite(statement));
@@ -255,14 +251,23 @@ fn rewrite(expr: &mut Expr) -> Result<(), String> {
                 *op = plain;
             }
         }
-        Expr::Cast { data_type, .. } if is_text(data_type) => {
-            let ty = std::mem::replace(data_type, DataType::Text).to_string();
-            if let Some(check) = checked_text::checked_by(&ty) {
-                let text = std::mem::replace(expr, Expr::value(Value::Null));
-                *expr = call(check, vec![text]);
+        Expr::Cast { data_type, .. } => {
+            let element = without_length(data_type);
+            if is_text(element) {
+                let ty = std::mem::replace(element, DataType::Text).to_string();
+                if let Some(check) = checked_text::checked_by(&ty) {
+                    let text = std::mem::replace(expr, Expr::value(Value::Null));
+                    *expr = call(check, vec![text]);
+                }
             }
         }
-        Expr::Cast { data_type, .. } => without_length(data_type),
+        Expr::TypedString(typed) if is_text(&typed.data_type) => {
+            let (text, data_type) = (Expr::Value(typed.value.clone()), typed.data_type.clone());
+            let expr_of = Box::new(text);
+            let kind = CastKind::Cast;
+            *expr = Expr::Cast { kind, expr: expr_of, data_type, array: false, format: None };
+            rewrite(expr)?;
+        }
         Expr::AtTimeZone { timestamp, time_zone } => {
             *expr = call("timezone", vec![(**time_zone).clone(), (**timestamp).clone()]);
         }
@@ -314,13 +319,14 @@ fn is_text(ty: &DataType) -> bool {
     }
 }
 
-/// Removes the declared length from an array type. PostgreSQL ignores it, and DataFusion would
-/// allocate memory for that number of elements.
-fn without_length(mut ty: &mut DataType) {
+/// Removes the declared length from an array type, and returns the type of its elements. PostgreSQL
+/// ignores the length, and DataFusion would allocate memory for that number of elements.
+fn without_length(mut ty: &mut DataType) -> &mut DataType {
     while let DataType::Array(ArrayElemTypeDef::SquareBracket(element, length)) = ty {
         *length = None;
         ty = element;
     }
+    ty
 }
 
 /// New value of a setting.

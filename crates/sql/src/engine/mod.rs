@@ -2,6 +2,7 @@
 //! bounds, and its execution on heavy lanes.
 
 mod activity;
+mod array_syntax;
 pub(crate) mod bounded;
 pub(crate) mod call_names;
 pub(crate) mod charges;
@@ -35,6 +36,7 @@ pub(crate) mod producer;
 pub(crate) mod run;
 pub(crate) mod scan;
 pub(crate) mod scopes;
+mod set_returning;
 mod size_pretty;
 pub(crate) mod sizes;
 pub(crate) mod snapshots;

@@ -573,6 +573,19 @@ fn infer_parameters(plan: &LogicalPlan, types: &mut HashMap<String, Option<DataT
                             infer(list, DataType::List(Arc::new(Field::new_list_field(ty, true))));
                         }
                     }
+                    Expr::ScalarFunction(call)
+                        if matches!(call.func.name(), "array_has_all" | "array_has_any") =>
+                    {
+                        if let [left, right] = &call.args[..] {
+                            type_of(right).into_iter().for_each(|ty| infer(left, ty));
+                            type_of(left).into_iter().for_each(|ty| infer(right, ty));
+                        }
+                    }
+                    Expr::ScalarFunction(call)
+                        if matches!(call.func.name(), "array_element" | "array_slice") =>
+                    {
+                        call.args.iter().skip(1).for_each(|place| infer(place, DataType::Int32));
+                    }
                     _ => {}
                 }
                 Ok(TreeNodeRecursion::Continue)

@@ -102,6 +102,7 @@ fn left_of(expr: &mut Expr) -> Option<&mut Expr> {
         | Expr::IsNotFalse(left)
         | Expr::IsNull(left)
         | Expr::IsNotNull(left) => Some(left),
+        Expr::AnyOp { left, .. } | Expr::AllOp { left, .. } => Some(left),
         Expr::InList { expr, .. } | Expr::InSubquery { expr, .. } | Expr::Between { expr, .. } => Some(expr),
         _ => None,
     }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
-    Query, Statement, VisitMut, Visitor, VisitorMut,
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+    Ident, ObjectName, Query, Statement, Value, ValueWithSpan, VisitMut, Visitor, VisitorMut,
 };
 
 use crate::engine::column_names::last_part;
@@ -35,22 +35,6 @@ impl Visitor for WithNames {
     }
 }
 
-/// Returns the lock that a query of a statement asks for, such as `UPDATE`.
-pub(crate) fn lock_of(statement: &Statement) -> Option<String> {
-    struct Locks(Option<String>);
-    impl Visitor for Locks {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-            self.0 = query.locks.first().map(|lock| lock.lock_type.to_string());
-            if self.0.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        }
-    }
-    let mut locks = Locks(None);
-    let _ = walk::walk(statement, &mut locks);
-    locks.0
-}
-
 /// Returns true for a call of the function `name`.
 pub(crate) fn is_call_of(function: &Function, name: &str) -> bool {
     last_part(&function.name).is_some_and(|ident| ident.value.eq_ignore_ascii_case(name))
@@ -78,6 +62,38 @@ pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
         over: None,
         within_group: Vec::new(),
     })
+}
+
+/// Returns a number.
+pub(crate) fn number(digits: &str) -> Expr {
+    Expr::Value(Value::Number(digits.to_owned(), false).with_empty_span())
+}
+
+/// Returns a text.
+pub(crate) fn text(text: String) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text).with_empty_span())
+}
+
+/// Returns the text of a constant.
+pub(crate) fn constant_text(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(ValueWithSpan { value, .. }) => match value {
+            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => Some(text),
+            Value::DollarQuotedString(text) => Some(&text.value),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Returns an operator with both its sides.
+pub(crate) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+}
+
+/// Returns an expression in parentheses.
+pub(crate) fn nested(expr: Expr) -> Expr {
+    Expr::Nested(Box::new(expr))
 }
 
 /// Returns an identifier's name: in lower case unless it is quoted.

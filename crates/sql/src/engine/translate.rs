@@ -1,8 +1,10 @@
 //! Rewrites PostgreSQL syntax that DataFusion plans with another meaning: to syntax that it plans
 //! as PostgreSQL does, or else refuses it. A wrong answer is worse than an error.
 //!
-//! - Refused: `TABLESAMPLE`, `INTERSECT ALL`, `EXCEPT ALL`, `timestamp(3)`, hexadecimal constants,
-//!   `FETCH … WITH TIES`.
+//! - Refused: `TABLESAMPLE`, `FOR UPDATE`, `INTERSECT ALL`, `EXCEPT ALL`, `timestamp(3)`,
+//!   hexadecimal constants, `FETCH … WITH TIES`.
+//! - Subscripts and comparisons of arrays are completed ([`array_syntax`]). A series in a select
+//!   list gives rows ([`set_returning`]).
 //! - `SIMILAR TO` becomes a regular expression, `LIKE … ESCAPE` a pattern with backslashes. Both
 //!   need constant patterns.
 //! - `varchar(n)` and `char(n)` truncate texts. Rows are compared field by field.
@@ -12,17 +14,18 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Fetch, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Interval, LimitClause, NamedWindowExpr,
-    Query, Select, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor, UnaryOperator, Value,
-    ValueWithSpan, VisitorMut, WindowType,
+    ArrayElemTypeDef, BinaryOperator, CastKind, CharacterLength, DataType, DuplicateTreatment,
+    ExactNumberInfo, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments, Interval, LimitClause, NamedWindowExpr, OrderByExpr, OrderByOptions, Query, Select,
+    SetExpr, SetOperator, SetQuantifier, Statement, TableFactor, UnaryOperator, Value, ValueWithSpan,
+    VisitorMut, WindowType,
 };
 
-use crate::engine::exact::{PERCENTILE, UNCONSTRAINED, plain_interval};
+use crate::engine::exact::{PERCENTILE, SERIES_OF_DATES, UNCONSTRAINED, plain_interval};
 use crate::engine::frames;
 use crate::engine::planning::{self, NODES_MAX};
-use crate::engine::syntax::{call, is_call_of, of_names};
-use crate::engine::walk;
+use crate::engine::syntax::{binary, call, constant_text, is_call_of, nested, number, of_names, text};
+use crate::engine::{array_syntax, set_returning, walk};
 use crate::failure::{Failure, state};
 
 fn unsupported<T>(text: impl Into<String>) -> Result<T, Failure> {
@@ -74,7 +77,7 @@ impl VisitorMut for Translate {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        self.go_on(set(&query.body).and_then(|()| fetch(query)))
+        self.go_on(set(&query.body).and_then(|()| lock(query)).and_then(|()| fetch(query)))
     }
 
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
@@ -85,8 +88,9 @@ impl VisitorMut for Translate {
         self.go_on(if sampled { unsupported("TABLESAMPLE is not supported") } else { Ok(()) })
     }
 
-    /// DataFusion's table functions expect timestamps in nanoseconds.
+    /// DataFusion's table functions expect timestamps in nanoseconds, and give others for dates.
     fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
+        let mut of_dates = false;
         if let TableFactor::Table { args: Some(_), .. } = table {
             let _ = walk::expressions_mut(table, &mut |expr| {
                 if let Expr::Cast { data_type: DataType::Timestamp(precision, _), .. } = expr {
@@ -96,10 +100,15 @@ impl VisitorMut for Translate {
                 {
                     *precision = None;
                 }
+                of_dates |= match expr {
+                    Expr::Cast { data_type, .. } => *data_type == DataType::Date,
+                    Expr::TypedString(typed) => typed.data_type == DataType::Date,
+                    _ => false,
+                };
                 ControlFlow::Continue(())
             });
         }
-        ControlFlow::Continue(())
+        self.go_on(if of_dates { unsupported(SERIES_OF_DATES) } else { Ok(()) })
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
@@ -117,6 +126,7 @@ impl VisitorMut for Translate {
         {
             return self.go_on(Err(refused));
         }
+        set_returning::as_rows(expr);
         let counted = self.count_copies(expr);
         self.go_on(counted.and_then(|()| expression(expr)))
     }
@@ -140,6 +150,14 @@ fn set(body: &SetExpr) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses `FOR UPDATE` and its like: a reader that relies on the lock would not have it.
+fn lock(query: &Query) -> Result<(), Failure> {
+    match query.locks.first() {
+        Some(lock) => Err(Failure::read_only(&format!("SELECT FOR {}", lock.lock_type))),
+        None => Ok(()),
+    }
+}
+
 /// Rewrites `FETCH FIRST n ROWS ONLY` to `LIMIT n`.
 fn fetch(query: &mut Query) -> Result<(), Failure> {
     let Some(Fetch { with_ties, percent, quantity }) = query.fetch.take() else { return Ok(()) };
@@ -156,33 +174,6 @@ fn fetch(query: &mut Query) -> Result<(), Failure> {
         Some(_) => return Err(Failure::new(state::SYNTAX, "multiple LIMIT clauses not allowed")),
     }
     Ok(())
-}
-
-fn number(digits: &str) -> Expr {
-    Expr::Value(Value::Number(digits.to_owned(), false).with_empty_span())
-}
-
-fn text(text: String) -> Expr {
-    Expr::Value(Value::SingleQuotedString(text).with_empty_span())
-}
-
-fn constant_text(expr: &Expr) -> Option<&str> {
-    match expr {
-        Expr::Value(ValueWithSpan { value, .. }) => match value {
-            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => Some(text),
-            Value::DollarQuotedString(text) => Some(&text.value),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
-}
-
-fn nested(expr: Expr) -> Expr {
-    Expr::Nested(Box::new(expr))
 }
 
 fn expression(expr: &mut Expr) -> Result<(), Failure> {
@@ -238,12 +229,26 @@ fn expression(expr: &mut Expr) -> Result<(), Failure> {
             | BinaryOperator::PGRegexIMatch
             | BinaryOperator::PGRegexNotMatch
             | BinaryOperator::PGRegexNotIMatch => {
-                if let Some(pattern) = constant_text(right)
-                    && pattern.contains('.')
-                    && !pattern.starts_with("(?")
-                {
-                    **right = text(format!("(?s){pattern}"));
+                let lines = || text("(?s)".to_owned());
+                match constant_text(right) {
+                    Some(pattern) if pattern.contains('.') && !pattern.starts_with("(?") => {
+                        **right = text(format!("(?s){pattern}"));
+                    }
+                    Some(_) => {}
+                    None => {
+                        **right =
+                            nested(binary(lines(), BinaryOperator::StringConcat, nested((**right).clone())));
+                    }
                 }
+            }
+            BinaryOperator::AtArrow => {
+                *expr = call("array_has_all", vec![(**left).clone(), (**right).clone()])
+            }
+            BinaryOperator::ArrowAt => {
+                *expr = call("array_has_all", vec![(**right).clone(), (**left).clone()])
+            }
+            BinaryOperator::PGOverlap => {
+                *expr = call("array_has_any", vec![(**left).clone(), (**right).clone()])
             }
             op => {
                 if let (Some(left), Some(right)) = (row(left), row(right)) {
@@ -293,6 +298,18 @@ fn expression(expr: &mut Expr) -> Result<(), Failure> {
                 "the constant x'{digits}' is not supported: write bytes as '\\x{digits}'::bytea"
             ));
         }
+        Expr::AnyOp { left, compare_op, right, .. } if !matches!(**right, Expr::Subquery(_)) => {
+            *expr = array_syntax::any_of((**left).clone(), compare_op, (**right).clone())?;
+        }
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right }
+            if !matches!(**right, Expr::Subquery(_)) =>
+        {
+            let any = array_syntax::any_of((**left).clone(), &BinaryOperator::Eq, (**right).clone())?;
+            *expr = array_syntax::not(any);
+        }
+        Expr::CompoundFieldAccess { access_chain, .. } => {
+            access_chain.iter_mut().try_for_each(array_syntax::with_bounds)?;
+        }
         Expr::Function(function) => {
             if let Some(other) = function_of(function) {
                 *expr = other;
@@ -328,6 +345,7 @@ fn function_of(function: &mut Function) -> Option<Expr> {
             function.name = of_names(&[other]);
         }
     }
+    sort_distinct(function);
     if is_call_of(function, "percentile_cont") && function.over.is_none() {
         return percentile(function);
     }
@@ -340,12 +358,33 @@ fn function_of(function: &mut Function) -> Option<Expr> {
             _ => None,
         })
         .collect();
+    let is_null = |expr: &Expr| matches!(expr, Expr::Value(ValueWithSpan { value: Value::Null, .. }));
     match arguments?[..] {
+        // DataFusion takes a null without a type for no array.
+        [null, array] | [array, null] if is_call_of(function, "array_cat") && is_null(null) => {
+            Some(array.clone())
+        }
         [value, divisor] if is_call_of(function, "mod") => {
             let (value, divisor) = (nested(value.clone()), nested(divisor.clone()));
             Some(nested(binary(value, BinaryOperator::Modulo, divisor)))
         }
         _ => None,
+    }
+}
+
+/// Sorts the distinct values that an aggregate collects, as PostgreSQL does.
+fn sort_distinct(function: &mut Function) {
+    if !is_call_of(function, "array_agg") && !is_call_of(function, "string_agg") {
+        return;
+    }
+    if let FunctionArguments::List(list) = &mut function.args
+        && list.duplicate_treatment == Some(DuplicateTreatment::Distinct)
+        && list.clauses.is_empty()
+        && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))) = list.args.first()
+    {
+        let options = OrderByOptions { asc: None, nulls_first: None };
+        let order = OrderByExpr { expr: expr.clone(), options, with_fill: None };
+        list.clauses = vec![FunctionArgumentClause::OrderBy(vec![order])];
     }
 }
 
@@ -441,6 +480,12 @@ fn exact_type(ty: &mut DataType) -> Result<(), Failure> {
             return unsupported(format!("time({precision}) is not supported: times have microseconds"));
         }
         DataType::Time(precision @ Some(_), _) => *precision = None,
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => {
+            if length(element)?.is_some() {
+                return unsupported(format!("an array of {element} is not supported: use text[]"));
+            }
+            exact_type(element)?;
+        }
         _ => {}
     }
     Ok(())

@@ -35,11 +35,11 @@ SELECT id FROM shop.r2 a WHERE 0 IN (SELECT count(*) FROM shop.r3 c WHERE c.k = 
 SELECT id, (SELECT count(*) IS NULL FROM shop.r3 c WHERE c.k = a.k) FROM shop.r2 a ORDER BY 1
 
 -- Decimals beyond 38 digits
--- refused 22003
+-- refused 22003: digits
 SELECT 99999999999999999999999999999999999999 + 1
--- refused 22003
+-- refused 22003: digits
 SELECT d + 99999999999999999999999999999999 FROM shop.r1 WHERE id = 1
--- refused 22003
+-- refused 22003: digits
 SELECT 0.99999999999999999999999999999999999999 + 0.1
 
 -- IS NOT DISTINCT FROM beside = on the same columns of a join

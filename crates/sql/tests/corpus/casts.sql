@@ -26,7 +26,7 @@ SELECT 'o'::boolean
 SELECT ''::boolean
 SELECT true::bigint
 SELECT 1.5::boolean
--- refused 22007
+-- refused 22007: dates
 SELECT '2024-01-31'::date, '2024-1-5'::date, '20240131'::date, 'January 8, 1999'::date
 SELECT '2024-02-30'::date
 SELECT '2024-13-01'::date
@@ -38,7 +38,7 @@ SELECT '2024-01-31 25:00:00'::timestamp
 SELECT '2024-01-31 10:20:30+02'::timestamptz, '2024-01-31 10:20:30Z'::timestamptz, '2024-01-31 10:20:30'::timestamptz
 SELECT '2024-01-31 10:20:30+02'::timestamp
 SELECT 'nonsense'::timestamp
--- refused 22008
+-- refused 22008: dates
 SELECT '10:20:30'::time, '10:20'::time, '10:20:30.5'::time, '24:00:00'::time
 SELECT '25:00:00'::time
 SELECT '2024-01-31 10:20:30'::timestamp::date, '2024-01-31'::date::timestamp
@@ -68,10 +68,10 @@ SELECT ARRAY[ARRAY[1, 2], ARRAY[3, 4]]
 SELECT '00000000-0000-0000-0000-000000000001'::uuid::text
 SELECT NULL::int, NULL::text, NULL::date
 SELECT 1::text || 2::text
--- refused 42883
+-- refused 42883: constants
 SELECT '5' + 1, 1 + '5'
 SELECT '5' > 3, 10 > '9'
--- refused 42883
+-- refused 42883: constants
 SELECT 'a' + 1
 SELECT 1 = '1', '1' = '01'
 SELECT int '5', date '2024-01-01', timestamp '2024-01-01 00:00:00', interval '1 day', text 'a'
@@ -81,7 +81,7 @@ SELECT 65::"char"
 -- differs oid
 -- gives: = oid int4 ; > 1
 SELECT 1::oid
--- refused 0A000
+-- refused 0A000: types
 SELECT '1'::money
 SELECT x::int FROM (VALUES ('1'), ('2')) AS v(x) ORDER BY 1
 SELECT x::int FROM (VALUES ('1'), ('x')) AS v(x)
@@ -97,10 +97,10 @@ SELECT at::text, day::text FROM shop.items WHERE id = 1
 SELECT id FROM shop.items WHERE day = '2024-02-29'
 SELECT id FROM shop.items WHERE at > '2024-03-01' ORDER BY id
 SELECT id FROM shop.items WHERE qty = '10' ORDER BY id
--- refused 22000
+-- refused 22000: formats
 SELECT to_date('2024-01-31', 'YYYY-MM-DD')
 SELECT to_timestamp(0), to_timestamp(1.5)
--- refused 42883
+-- refused 42883: functions
 SELECT pg_typeof(1), pg_typeof('a'), pg_typeof(1.5)
 SELECT 'abc'::name
 SELECT '{"a": 1}'::json

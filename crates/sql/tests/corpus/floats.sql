@@ -66,3 +66,8 @@ SELECT stddev_pop(x), var_pop(x) FROM (VALUES (1::float8), (3)) AS v(x)
 SELECT corr(x, y), covar_pop(x, y), covar_samp(x, y) FROM (VALUES (1::float8, 2::float8), (2, 4), (3, 6)) AS v(x, y)
 SELECT regr_slope(y, x), regr_intercept(y, x), regr_count(y, x) FROM (VALUES (1::float8, 2::float8), (2, 4)) AS v(x, y)
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY x) FROM (VALUES (1::float8), (2), (4), (8)) AS v(x)
+-- NaN in groups.
+SELECT g, min(f), max(f) FROM (VALUES (1, 'NaN'::float8), (1, 1), (1, 2), (2, 3), (2, 'NaN'), (3, 'NaN'), (4, NULL)) t(g, f) GROUP BY g ORDER BY g
+SELECT g, min(f), max(f) FROM (VALUES (1, 'NaN'::float4), (1, 1), (2, 'Infinity'), (2, 'NaN'), (3, '-Infinity')) t(g, f) GROUP BY g ORDER BY g
+SELECT g, max(f) FROM (VALUES (1, 'NaN'::float8), (1, 1), (2, 3)) t(g, f) GROUP BY g ORDER BY max(f) DESC LIMIT 1
+SELECT sign('NaN'::float8), sign('-0'::float8)

@@ -52,9 +52,9 @@ SELECT stddev(x), variance(x) FROM (VALUES (1), (2), (4)) AS v(x)
 -- differs statistics
 -- gives: = stddev_samp float8 ; > \N
 SELECT stddev_samp(x) FROM (VALUES (1)) AS v(x)
--- refused 42883
+-- refused 42883: functions
 SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY x) FROM (VALUES (1), (2), (4)) AS v(x)
--- refused 42883
+-- refused 42883: functions
 SELECT mode() WITHIN GROUP (ORDER BY x) FROM (VALUES (1), (2), (2)) AS v(x)
 SELECT DISTINCT kind FROM shop.items ORDER BY kind
 SELECT DISTINCT ON (kind) kind, id FROM shop.items ORDER BY kind, id DESC

@@ -103,7 +103,7 @@ SELECT 0.000001 * 0.000001
 SELECT 123456789012345678.123456789 * 10
 SELECT 99999999999999999999 + 1
 SELECT 12345678901234567890.5 + 1
--- refused 22P02
+-- refused 22P02: nan
 SELECT 'NaN'::numeric
 SELECT 1.10 AS a, 1.1 AS b
 -- differs decimals
@@ -130,9 +130,9 @@ SELECT id FROM shop.items WHERE price = 1.25
 SELECT id FROM shop.items WHERE price > 1.2 AND price < 2.6 ORDER BY id
 SELECT price / 0 FROM shop.items WHERE id = 1
 SELECT price / qty FROM shop.items WHERE id = 3
--- refused 42883
+-- refused 42883: functions
 SELECT scale(1.50), scale(5.0)
--- refused 42883
+-- refused 42883: functions
 SELECT trim_scale(1.500)
--- refused 42883
+-- refused 42883: formats
 SELECT to_char(1234.5, '9999.99')

@@ -9,8 +9,8 @@ the server as the user `postgres`.
 
 A statement is a line. A line that begins with `--` is a comment, or a mark of the statement below it:
 
-    -- refused 0A000: reason     fairlane refuses it with this SQLSTATE
-    -- differs: reason           fairlane gives what the next line has, in the format of the expected results
+    -- refused 0A000: kind       fairlane refuses it with this SQLSTATE, as docs/sql.md states
+    -- differs kind              fairlane gives what the next line has, in the format of the expected results
     -- gives: = sqrt float8 ; > 1.4142135623730951
 
 An expected result repeats the statement. Then come `= name type|name type` and a line `> value|value` for each

@@ -5,6 +5,7 @@ Needs what `record.py` needs. With `--show STATEMENT…` it prints the rows of s
 
     python3 crates/sql/tests/corpus/record_random.py
 
+A statement with parameters ends in their values, ` -- int4=5|text=x`, or ` -- =5|=x` without declared types.
 The first line is a hash of all statements. Then comes a line for each: a hash of its rows, or its SQLSTATE.
 """
 
@@ -14,6 +15,9 @@ import sys
 import tempfile
 
 import record
+
+# PostgreSQL's ids of the declared types.
+TYPES = {"int4": 23, "text": 25, "float8": 701, "date": 1082, "timestamptz": 1184, "numeric": 1700}
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -37,7 +41,13 @@ def plain(value):
 def rows_of(connection, statement):
     from psycopg.pq import DiagnosticField, ExecStatus
 
-    result = connection.pgconn.exec_(statement.encode())
+    text, *values = statement.split(" -- ")
+    if values:
+        values = [value.split("=", 1) for value in values[0].split("|")]
+        types = [TYPES.get(name, 0) for name, _ in values]
+        result = connection.pgconn.exec_params(text.encode(), [value.encode() for _, value in values], types)
+    else:
+        result = connection.pgconn.exec_(text.encode())
     if result.status != ExecStatus.TUPLES_OK:
         return None, (result.error_field(DiagnosticField.SQLSTATE) or b"?").decode()
     cells = lambda row: [result.get_value(row, column) for column in range(result.nfields)]

@@ -52,5 +52,5 @@ SELECT x, first_value(x) OVER (ORDER BY x DESC) FROM (VALUES (1), (NULL), (3)) A
 SELECT x, string_agg(x, ',') OVER (ORDER BY x) FROM (VALUES ('a'), ('b')) AS v(x) ORDER BY x
 SELECT x, array_agg(x) OVER (ORDER BY x) FROM (VALUES (1), (2)) AS v(x) ORDER BY x
 SELECT ntile(0) OVER (ORDER BY x) FROM (VALUES (1)) AS v(x)
--- refused 42601
+-- refused 42601: syntax
 SELECT x, sum(x) OVER (ORDER BY x ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW) FROM (VALUES (1), (2)) AS v(x) ORDER BY x

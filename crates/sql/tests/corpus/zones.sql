@@ -21,9 +21,9 @@ SELECT timestamptz '2024-01-31 10:20:30+00'::timestamp, timestamp '2024-01-31 10
 SELECT timestamptz '2024-01-31 10:20:30+00'::time
 SELECT date '2024-01-31'::timestamptz
 SELECT extract(hour FROM timestamptz '2024-01-31 10:20:30+02'), extract(hour FROM timestamptz '2024-01-31 10:20:30+00' AT TIME ZONE 'Asia/Tokyo')
--- refused 0A000
+-- refused 0A000: units
 SELECT extract(timezone FROM timestamptz '2024-01-31 10:20:30+02')
--- refused 42883
+-- refused 42883: units
 SELECT date_trunc('day', timestamptz '2024-01-31 10:20:30+00', 'Europe/Berlin')
 SELECT date_trunc('day', timestamptz '2024-01-31 23:30:00+00' AT TIME ZONE 'Europe/Berlin')
 SELECT to_char(timestamptz '2024-01-31 10:20:30+00', 'YYYY-MM-DD HH24:MI')

@@ -226,8 +226,7 @@ fn join_of_wide_values_with_much_memory_has_few_rows() {
     listener.client(async {
         let admin = listener.admin().await;
         let wide = "(SELECT repeat('x', CAST(value * 300000 AS int)) AS w FROM generate_series(1, 1))";
-        let text =
-            format!("SELECT count(l.w) FROM {wide} l, generate_series(1, 8192) r WHERE l.w > r.value::text");
+        let text = format!("SELECT count(l.w) FROM {wide} l, generate_series(1, 8192) r WHERE l.w > r::text");
         assert_eq!(rows(&admin, &text).await, ["8192"]);
     });
 }
@@ -243,7 +242,7 @@ fn wide_values_get_batches_of_few_rows() {
             (format!("SELECT max(length({million} || value)) FROM generate_series(1, 3000)"), "1000004"),
             (format!("SELECT max(length({million} || n)) FROM (VALUES {}) AS v(n)", values.join(",")), "1000004"),
             (
-                "SELECT max(length(l.a || r.value)) FROM (SELECT repeat('x', CAST(value * 1000000 AS int)) AS a \
+                "SELECT max(length(l.a || r.r)) FROM (SELECT repeat('x', CAST(value * 1000000 AS int)) AS a \
                  FROM generate_series(1, 1)) l CROSS JOIN generate_series(1, 3000) r"
                     .to_owned(),
                 "1000004",

@@ -21,7 +21,7 @@ use crate::engine::exact::types::{is_int, is_text, refused, type_name};
 use crate::failure::state;
 
 /// Returns the common type of `types`. `None` if they have none.
-fn common_type<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType> {
+pub(super) fn common_type<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType> {
     types.cloned().map(Some).reduce(|one, other| {
         let (one, other) = (one?, other?);
         match (&one, &other) {
@@ -72,6 +72,7 @@ fn is_read(ty: &DataType) -> bool {
             DataType::Boolean
                 | DataType::Binary
                 | DataType::Date32
+                | DataType::List(_)
                 | DataType::Time64(_)
                 | DataType::Timestamp(
                     TimeUnit::Microsecond | TimeUnit::Nanosecond | TimeUnit::Millisecond,

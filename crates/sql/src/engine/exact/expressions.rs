@@ -6,13 +6,13 @@ use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::functions_nested::remove::array_remove_all_udf;
+use datafusion::functions_nested::replace::array_replace_all_udf;
 use datafusion::logical_expr::expr::{
     AggregateFunction, Exists, InList, InSubquery, ScalarFunction, SetComparison, WindowFunction,
 };
 use datafusion::logical_expr::{
-    AggregateUDF, Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator,
-    Subquery, WindowFunctionDefinition,
+    AggregateUDF, Between, BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
+    Operator, Subquery, WindowFunctionDefinition,
 };
 use datafusion::scalar::ScalarValue;
 
@@ -20,9 +20,10 @@ use crate::engine::exact::byte_strings::{has_bytes, is_bytes};
 use crate::engine::exact::casts::{UNCONSTRAINED, as_type};
 use crate::engine::exact::decimals::DIGITS_MAX;
 use crate::engine::exact::lists::KEPT;
-use crate::engine::exact::types::{is_int, is_text, refused, type_name};
+use crate::engine::exact::types::{is_int, is_text, list_of, refused, type_name};
 use crate::engine::exact::{
-    Pass, arithmetic, byte_strings, casts, common, intervals, moments, numbers, totals,
+    Pass, arithmetic, arrays, byte_strings, casts, common, extremes, intervals, lists, moments, numbers,
+    subqueries, totals,
 };
 use crate::engine::planning;
 use crate::failure::state;
@@ -74,6 +75,9 @@ impl Pass<'_> {
                 Transformed::yes(Expr::InList(InList { expr: Box::new(expr), list, negated }))
             }
             Expr::Between(Between { expr, negated, low, high }) => {
+                if let Some(ty @ DataType::List(_)) = type_of(&expr) {
+                    return self.between_arrays(Between { expr, negated, low, high }, &ty, schema);
+                }
                 let (expr, bounds) = common::with_first(*expr, vec![*low, *high], schema, self.zone)?;
                 match <[Expr; 2]>::try_from(intervals::as_lengths(bounds, schema)) {
                     Ok([low, high]) => Transformed::yes(Expr::Between(Between {
@@ -92,6 +96,12 @@ impl Pass<'_> {
                 }
                 if let Some(small) = small_sum(func.name(), &mut params.args, schema) {
                     func = small;
+                }
+                if let [argument] = &params.args[..]
+                    && let Some(of_floats) =
+                        type_of(argument).and_then(|ty| extremes::of_floats(func.name(), &ty))
+                {
+                    func = of_floats;
                 }
                 params.args = compared(func.name(), params.args, params.distinct, schema)?;
                 params.order_by = intervals::as_keys(params.order_by, schema);
@@ -143,6 +153,10 @@ impl Pass<'_> {
                 if intervals::is_interval(&comparison.expr, schema) {
                     return intervals::not_supported("Comparison with a subquery");
                 }
+                if subqueries::has_subquery(&comparison.expr) {
+                    let text = "a subquery on the left of ALL (SELECT …) is not supported: join instead";
+                    return refused(state::UNSUPPORTED, text);
+                }
                 let subquery = self.subquery(comparison.subquery, schema)?;
                 Transformed::yes(Expr::SetComparison(SetComparison { subquery, ..comparison }))
             }
@@ -163,7 +177,11 @@ impl Pass<'_> {
             ty.is_numeric()
                 || matches!(
                     ty,
-                    DataType::Boolean | DataType::Date32 | DataType::Binary | DataType::Timestamp(..)
+                    DataType::Boolean
+                        | DataType::Date32
+                        | DataType::Binary
+                        | DataType::Timestamp(..)
+                        | DataType::List(_)
                 )
         };
         // Constants may be finer than columns.
@@ -196,6 +214,12 @@ impl Pass<'_> {
             *binary.right = as_type(*binary.right, &right, &of_right);
             return Ok(Expr::BinaryExpr(binary));
         }
+        if let (DataType::List(_), DataType::List(_)) = (&left, &right)
+            && let Some(compared) =
+                arrays::compared((*binary.left).clone(), binary.op, (*binary.right).clone())
+        {
+            return Ok(compared);
+        }
         match (&left, &right) {
             (Timestamp(_, zone), Timestamp(_, other)) if binary.op == Operator::Minus => {
                 let zone = zone.clone().or_else(|| other.clone()).map(|_| Arc::from(self.zone));
@@ -223,6 +247,17 @@ impl Pass<'_> {
         }
     }
 
+    /// Replaces BETWEEN of arrays by two comparisons.
+    fn between_arrays(self, between: Between, ty: &DataType, schema: &DFSchema) -> Result<Transformed<Expr>> {
+        let Between { expr, negated, low, high } = between;
+        let side = |op: Operator, bound: Box<Expr>| {
+            let of_bound = bound.get_type(schema)?;
+            self.operator(BinaryExpr::new(expr.clone(), op, bound), ty.clone(), of_bound)
+        };
+        let both = side(Operator::GtEq, low)?.and(side(Operator::LtEq, high)?);
+        Ok(Transformed::yes(if negated { Expr::Not(Box::new(both)) } else { both }))
+    }
+
     fn cast(self, cast: Cast, from: &DataType) -> Result<Expr> {
         casts::planned(*cast.expr, from, &cast.field)
     }
@@ -246,7 +281,35 @@ impl Pass<'_> {
             {
                 return intervals::not_supported(call.func.name());
             }
-            "coalesce" | "nullif" | "greatest" | "least" | "nvl" => {
+            "greatest" | "least"
+                if matches!(
+                    call.args.first().map(|first| first.get_type(schema)),
+                    Some(Ok(DataType::List(_)))
+                ) =>
+            {
+                let text = format!("{} of arrays is not supported: use CASE", call.func.name());
+                return refused(state::UNSUPPORTED, text);
+            }
+            // DataFusion's null arrays keep their elements, which its functions then find.
+            "nullif"
+                if matches!(
+                    call.args.first().map(|first| first.get_type(schema)),
+                    Some(Ok(DataType::List(_)))
+                ) =>
+            {
+                let mut args = common::one_type(call.args, schema)?;
+                let (Some(other), Some(value)) = (args.pop(), args.pop()) else {
+                    return refused(state::INTERNAL, "two arguments");
+                };
+                let (of_value, of_other) = (value.get_type(schema)?, other.get_type(schema)?);
+                let null = Expr::Literal(ScalarValue::try_from(&of_value)?, None);
+                let equal = BinaryExpr::new(Box::new(value.clone()), Operator::Eq, Box::new(other));
+                let equal = self.operator(equal, of_value, of_other)?;
+                let when_then_expr = vec![(Box::new(equal), Box::new(null))];
+                let else_expr = Some(Box::new(value));
+                return Ok(Expr::Case(Case { expr: None, when_then_expr, else_expr }));
+            }
+            "coalesce" | "nullif" | "greatest" | "least" | "make_array" | "nvl" => {
                 call.args = common::one_type(call.args, schema)?;
             }
             "to_timestamp" => {
@@ -258,8 +321,46 @@ impl Pass<'_> {
                     return Ok(moments::point(seconds, self.zone));
                 }
             }
-            // DataFusion's `array_remove` removes the first element only.
-            "array_remove" => call.func = array_remove_all_udf(),
+            // DataFusion's `array_replace` replaces the first element only.
+            "array_replace" => call.func = array_replace_all_udf(),
+            "array_element" | "array_slice" => {
+                arrays::check_subscript(&call.args[0].get_type(schema)?)?;
+                // The step of a slice, which PostgreSQL lacks, is 1.
+                call.args.truncate(3);
+                return Ok(match call.func.name() {
+                    "array_element" => arrays::element(call.args),
+                    _ => arrays::slice(call.args),
+                });
+            }
+            "array_has_all" | "array_has_any" => {
+                let types: Result<Vec<DataType>> =
+                    call.args.iter().map(|argument| argument.get_type(schema)).collect();
+                if let [left, right] = &types?[..] {
+                    arrays::read(&mut call.args[0], left, right)?;
+                    arrays::read(&mut call.args[1], right, left)?;
+                }
+            }
+            "array_to_string" => {
+                if let Some(array) = call.args.first_mut()
+                    && let DataType::List(item) = array.get_type(schema)?
+                    && !is_text(item.data_type())
+                {
+                    *array = arrays::texts(std::mem::take(array));
+                }
+            }
+            "generate_series"
+                if matches!(
+                    call.args.first().map(|first| first.get_type(schema)),
+                    Some(Ok(DataType::Date32))
+                ) =>
+            {
+                return refused(state::UNSUPPORTED, SERIES_OF_DATES);
+            }
+            "regexp_like" | "regexp_count" | "regexp_instr" => {
+                if let Some(pattern) = call.args.get_mut(1) {
+                    *pattern = with_lines(std::mem::take(pattern));
+                }
+            }
             "date_trunc" => {
                 if let [Expr::Literal(name, _), moment] = &mut call.args[..] {
                     let part = name.try_as_str().flatten().map(str::to_lowercase);
@@ -290,7 +391,13 @@ impl Pass<'_> {
                 let bits = BinaryExpr::new(Box::new(number), Operator::BitwiseAnd, Box::new(bits));
                 call.args = vec![Expr::BinaryExpr(bits)];
             }
-            "array_has" => return any(call),
+            "array_has" => {
+                if let [list, item] = &mut call.args[..] {
+                    let (list_type, item) = (list.get_type(schema)?, item.get_type(schema)?);
+                    arrays::read(list, &list_type, &list_of(&item))?;
+                }
+                return any(call);
+            }
             _ => {}
         }
         let counts = matches!(
@@ -315,6 +422,26 @@ impl Pass<'_> {
             }
             _ => expr,
         })
+    }
+}
+
+/// Reason of the refusal of a series whose type differs from PostgreSQL's.
+pub(crate) const SERIES_OF_DATES: &str =
+    "generate_series of dates is not supported: write timestamps, which it gives in PostgreSQL";
+
+/// Returns a pattern whose dot matches a line feed too, as in PostgreSQL.
+fn with_lines(pattern: Expr) -> Expr {
+    const LINES: &str = "(?s)";
+    let text = |text: String| Expr::Literal(ScalarValue::Utf8(Some(text)), None);
+    match pattern {
+        Expr::Literal(value, metadata) => match value.try_as_str().flatten() {
+            Some(pattern) => text(format!("{LINES}{pattern}")),
+            None => Expr::Literal(value, metadata),
+        },
+        other => {
+            let lines = Box::new(text(LINES.to_owned()));
+            Expr::BinaryExpr(BinaryExpr::new(lines, Operator::StringConcat, Box::new(other)))
+        }
     }
 }
 
@@ -352,10 +479,9 @@ fn nullable(mut subquery: Subquery) -> Result<Subquery> {
     let plan = Arc::unwrap_or_clone(subquery.subquery);
     let plan = match plan.schema().fields().iter().next().is_some_and(|field| !field.is_nullable()) {
         true if subquery.outer_ref_columns.is_empty() => {
-            let (relation, field) = plan.schema().qualified_field(0);
-            let column = Expr::from((relation, field));
+            let column = Expr::from(plan.schema().qualified_field(0));
             let name = column.schema_name().to_string();
-            let expr = casts::convert(column, field.data_type()).alias(name);
+            let expr = lists::nullable(column).alias(name);
             LogicalPlanBuilder::from(plan.clone()).project([expr])?.build()?
         }
         _ => plan,

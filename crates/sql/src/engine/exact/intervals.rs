@@ -11,8 +11,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan};
 
-use crate::engine::exact::moments;
 use crate::engine::exact::types::refused;
+use crate::engine::exact::{arrays, moments};
 use crate::failure::state;
 
 /// True if an expression is an interval.
@@ -38,9 +38,13 @@ pub(super) fn as_lengths(exprs: Vec<Expr>, schema: &dyn ExprSchema) -> Vec<Expr>
     exprs.into_iter().map(|expr| as_length(expr, schema)).collect()
 }
 
-/// Replaces intervals in sort keys by their lengths.
+/// Replaces intervals in sort keys by their lengths, and arrays by keys of their own.
 pub(super) fn as_keys(keys: Vec<Sort>, schema: &dyn ExprSchema) -> Vec<Sort> {
-    keys.into_iter().map(|key| Sort { expr: as_length(key.expr, schema), ..key }).collect()
+    let one = |expr: Expr| match expr.get_type(schema) {
+        Ok(DataType::List(_)) => arrays::key(expr),
+        _ => as_length(expr, schema),
+    };
+    keys.into_iter().map(|key| Sort { expr: one(key.expr), ..key }).collect()
 }
 
 /// Replaces intervals by their lengths in the sort keys and join keys of a node.

@@ -26,11 +26,24 @@ pub(crate) const KEPT: &str = "as_is";
 
 /// Returns the function that returns its first argument.
 pub(super) fn kept() -> ScalarUDF {
-    ScalarUDF::new_from_impl(Kept(Signature::variadic_any(Volatility::Immutable)))
+    function(false)
+}
+
+/// Returns the same value, which may be null for the planner.
+pub(super) fn nullable(expr: Expr) -> Expr {
+    function(true).call(vec![expr])
+}
+
+fn function(is_nullable: bool) -> ScalarUDF {
+    let signature = Signature::variadic_any(Volatility::Immutable);
+    ScalarUDF::new_from_impl(Kept { signature, is_nullable })
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Kept(Signature);
+struct Kept {
+    signature: Signature,
+    is_nullable: bool,
+}
 
 impl ScalarUDFImpl for Kept {
     fn name(&self) -> &'static str {
@@ -38,7 +51,7 @@ impl ScalarUDFImpl for Kept {
     }
 
     fn signature(&self) -> &Signature {
-        &self.0
+        &self.signature
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
@@ -50,7 +63,10 @@ impl ScalarUDFImpl for Kept {
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
         match arguments.arg_fields.first() {
-            Some(field) => Ok(Arc::new(Field::new(KEPT, field.data_type().clone(), field.is_nullable()))),
+            Some(field) => {
+                let is_nullable = self.is_nullable || field.is_nullable();
+                Ok(Arc::new(Field::new(KEPT, field.data_type().clone(), is_nullable)))
+            }
             None => refused(state::NO_FUNCTION, format!("function {KEPT}() does not exist")),
         }
     }

@@ -17,17 +17,20 @@
 //! Functions of this crate replace `sum` and `avg` ([`totals`]) under the same names.
 
 mod arithmetic;
+mod arrays;
 mod byte_strings;
 mod casts;
 mod common;
 mod decimals;
 mod expressions;
+mod extremes;
 mod intervals;
 mod lists;
 mod moments;
 mod numbers;
 mod offsets;
 mod percentile;
+mod regexps;
 mod subqueries;
 mod totals;
 mod types;
@@ -46,7 +49,8 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, RecursiveQuery, Subquery, TableScan, TableSource};
 use datafusion::prelude::SessionContext;
 
-pub(crate) use crate::engine::exact::casts::{UNCONSTRAINED, plain_interval};
+pub(crate) use crate::engine::exact::casts::{UNCONSTRAINED, items_of, plain_interval};
+pub(crate) use crate::engine::exact::expressions::SERIES_OF_DATES;
 pub(crate) use crate::engine::exact::lists::KEPT;
 pub(crate) use crate::engine::exact::percentile::PERCENTILE;
 use crate::engine::exact::types::refused;
@@ -59,6 +63,8 @@ pub(crate) fn register(context: &SessionContext) {
     totals::functions().into_iter().for_each(|function| context.register_udaf(function));
     numbers::functions().into_iter().for_each(|function| context.register_udf(function));
     moments::functions().into_iter().for_each(|function| context.register_udf(function));
+    arrays::functions().into_iter().for_each(|function| context.register_udf(function));
+    regexps::functions().into_iter().for_each(|function| context.register_udf(function));
     context.register_udf(lists::kept());
     context.register_udf(percentile::function());
 }

@@ -96,7 +96,7 @@ impl Rounding {
             Mode::Trunc => value.trunc(),
             Mode::Ceil => value.ceil(),
             Mode::Floor => value.floor(),
-            Mode::Sign if value == 0.0 || value.is_nan() => value,
+            Mode::Sign if value == 0.0 || value.is_nan() => 0.0,
             Mode::Sign => value.signum(),
         }
     }

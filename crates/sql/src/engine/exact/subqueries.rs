@@ -43,6 +43,11 @@ fn has(expr: &Expr, is: &dyn Fn(&Expr) -> bool) -> bool {
     expr.exists(|expr| Ok(is(expr))).unwrap_or(false)
 }
 
+/// Returns true if an expression has a subquery.
+pub(super) fn has_subquery(expr: &Expr) -> bool {
+    has(expr, &is_subquery)
+}
+
 fn is_subquery(expr: &Expr) -> bool {
     matches!(expr, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_))
 }
@@ -182,18 +187,24 @@ impl Subqueries<'_> {
         let column = subquery.subquery.schema().field(0);
         let may_be_null = [column.is_nullable(), expr.nullable(schema)?];
         let within = InSubquery { expr, subquery, negated };
-        if !self.is_mixed(&within, schema) && may_be_null == [false, false] {
+        // DataFusion has no NOT IN with a correlation.
+        let is_planned = !negated || within.subquery.outer_ref_columns.is_empty();
+        if is_planned && !self.is_mixed(&within, schema) && may_be_null == [false, false] {
             return Ok(Replaced::Kept(within));
         }
         let parts = self.split(within, schema, may_be_null)?;
         Ok(if negated { Replaced::Negative(parts) } else { Replaced::Positive(parts) })
     }
 
-    /// Returns true if DataFusion would compare the values as other types.
+    /// Returns true if DataFusion would compare the values as other types, or convert a column that
+    /// also correlates the subquery, which it cannot.
     fn is_mixed(&self, within: &InSubquery, schema: &DFSchema) -> bool {
         let column = within.subquery.subquery.schema().field(0).data_type();
         match within.expr.get_type(schema) {
-            Ok(ty) => common::compared_as(&ty, column, self.pass.zone).is_some(),
+            Ok(ty) => {
+                ty != *column && !within.subquery.outer_ref_columns.is_empty()
+                    || common::compared_as(&ty, column, self.pass.zone).is_some()
+            }
             Err(_) => false,
         }
     }

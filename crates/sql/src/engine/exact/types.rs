@@ -1,6 +1,8 @@
 //! PostgreSQL's names of types, and the errors of this folder.
 
-use datafusion::arrow::datatypes::DataType;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::error::Result;
 
 use crate::failure::refusal;
@@ -37,6 +39,11 @@ pub(crate) fn type_name(ty: &DataType) -> String {
         other => return other.to_string(),
     };
     name.to_owned()
+}
+
+/// Returns the type of arrays of a type.
+pub(crate) fn list_of(ty: &DataType) -> DataType {
+    DataType::List(Arc::new(Field::new_list_field(ty.clone(), true)))
 }
 
 pub(crate) fn is_int(ty: &DataType) -> bool {

@@ -31,10 +31,10 @@ use datafusion::scalar::ScalarValue;
 
 use crate::engine::call_names::{CallKey, call_name};
 use crate::engine::exact::decimals::{DIGITS_MAX, decimal_of, rounded_quotient, too_long};
-use crate::engine::exact::types::{is_int, is_text, refused, type_name};
+use crate::engine::exact::types::{is_int, is_text, list_of, refused, type_name};
 use crate::engine::functions::offset_of_local;
 use crate::engine::text_form;
-use crate::failure::{refusal, state};
+use crate::failure::{Failure, refusal, state};
 
 /// Placeholder in plans for `numeric` without precision: a value keeps its scale.
 pub(crate) const UNCONSTRAINED: DataType = DataType::Decimal128(DIGITS_MAX, 37);
@@ -96,6 +96,9 @@ pub(crate) fn planned(expr: Expr, from: &DataType, to: &FieldRef) -> Result<Expr
     let (from, target) = (from.clone(), to.data_type().clone());
     let target = match target {
         UNCONSTRAINED => unconstrained(&expr, &from)?,
+        DataType::List(item) if *item.data_type() == UNCONSTRAINED => {
+            list_of(&unconstrained_items(&expr, &from)?)
+        }
         other => other,
     };
     if from == target {
@@ -210,6 +213,32 @@ fn unconstrained(expr: &Expr, from: &DataType) -> Result<DataType> {
         _ if is_int(from) || matches!(from, DataType::Decimal128(..)) => Ok(decimal_of(from)),
         _ => Ok(DataType::Decimal128(DIGITS_MAX, UNKNOWN_SCALE)),
     }
+}
+
+/// Returns the type of the elements of an array cast to `numeric[]`: all have one scale.
+fn unconstrained_items(expr: &Expr, from: &DataType) -> Result<DataType> {
+    let scale = match (expr, from) {
+        (Expr::Literal(value, _), from) if is_text(from) => {
+            let items = value.try_as_str().flatten().map(texts::list_items).transpose()?.unwrap_or_default();
+            let scales = items.iter().flatten().filter_map(|item| texts::decimal(item.trim()));
+            scales.map(|(_, scale)| scale).max().unwrap_or(0)
+        }
+        (_, DataType::List(item)) if is_int(item.data_type()) => 0,
+        (_, DataType::List(item)) => match item.data_type() {
+            DataType::Decimal128(_, scale) => *scale,
+            _ => UNKNOWN_SCALE,
+        },
+        _ => UNKNOWN_SCALE,
+    };
+    Ok(DataType::Decimal128(DIGITS_MAX, scale))
+}
+
+/// Returns the elements of an array's text.
+///
+/// # Errors
+/// The text is no array of one dimension.
+pub(crate) fn items_of(text: &str) -> Result<Vec<Option<String>>, Failure> {
+    Ok(texts::list_items(text)?)
 }
 
 fn invalid(ty: &str, text: &str) -> String {

@@ -216,7 +216,7 @@ fn lists(texts: &StringArray, item: &FieldRef) -> Result<ArrayRef> {
     Ok(Arc::new(ListArray::try_new(item.clone(), offsets, values, Some(nulls.into()))?))
 }
 
-fn list_items(text: &str) -> Result<Vec<Option<String>>> {
+pub(super) fn list_items(text: &str) -> Result<Vec<Option<String>>> {
     let malformed = || refusal(state::TEXT, format!("malformed array literal: \"{text}\""));
     let inner =
         text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
@@ -239,9 +239,15 @@ fn list_items(text: &str) -> Result<Vec<Option<String>>> {
     while let Some(c) = chars.next() {
         match c {
             '\\' => item.push(chars.next().ok_or_else(malformed)?),
-            '"' => (is_quoted, was_quoted) = (!is_quoted, true),
+            '"' if !is_quoted && (was_quoted || !item.trim().is_empty()) => return Err(malformed()),
+            '"' if !is_quoted => {
+                item.clear();
+                (is_quoted, was_quoted) = (true, true);
+            }
+            '"' => is_quoted = false,
             ',' if !is_quoted => take(&mut item, &mut was_quoted)?,
-            '{' | '}' if !is_quoted => {
+            '}' if !is_quoted => return Err(malformed()),
+            '{' if !is_quoted => {
                 return refused(state::UNSUPPORTED, "arrays of several dimensions are not supported");
             }
             c if was_quoted && !is_quoted => {

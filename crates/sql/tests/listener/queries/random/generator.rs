@@ -6,10 +6,13 @@ use std::fmt::Write;
 /// Tables and the numbers of their rows.
 const TABLES: [(&str, u64); 3] = [("a", 7), ("b", 6), ("c", 5)];
 /// Columns beside `id`, sorted as CQL sorts them, with their types in CQL and PostgreSQL.
-const COLUMNS: [(&str, &str, &str); 9] = [
+const COLUMNS: [(&str, &str, &str); 12] = [
+    ("a", "list<int>", "int[]"),
+    ("at", "timestamp", "timestamptz"),
     ("b", "boolean", "boolean"),
     ("d", "date", "date"),
     ("f", "double", "float8"),
+    ("h", "duration", "interval"),
     ("i", "int", "int"),
     ("j", "int", "int"),
     ("l", "bigint", "bigint"),
@@ -27,13 +30,19 @@ enum Ty {
     Text,
     Bool,
     Date,
+    /// A point in time.
+    Time,
+    /// An array of whole numbers.
+    List,
+    /// An interval. Groups and subqueries of intervals are refused: it is none of [`TYPES`].
+    Span,
 }
 
-const TYPES: [Ty; 6] = [Ty::Int, Ty::Num, Ty::Float, Ty::Text, Ty::Bool, Ty::Date];
+const TYPES: [Ty; 8] = [Ty::Int, Ty::Num, Ty::Float, Ty::Text, Ty::Bool, Ty::Date, Ty::Time, Ty::List];
 
-/// Returns the statements that create and fill the tables: of CQL, of PostgreSQL, and of both.
-pub(super) fn tables() -> (Vec<String>, Vec<String>, Vec<String>) {
-    let (mut cql, mut sql, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+/// Returns the statements that create and fill the tables: of CQL, and of PostgreSQL.
+pub(super) fn tables() -> (Vec<String>, Vec<String>) {
+    let (mut cql, mut sql) = (Vec::new(), Vec::new());
     let mut source = Source(0x5eed);
     for (table, count) in TABLES {
         let columns = |place: usize| {
@@ -45,7 +54,7 @@ pub(super) fn tables() -> (Vec<String>, Vec<String>, Vec<String>) {
         cql.push(format!("CREATE TABLE r.{table} (id int PRIMARY KEY, {})", columns(0)));
         sql.push(format!("CREATE TABLE r.{table} (id int PRIMARY KEY, {})", columns(1)));
         for id in 1..=count {
-            let (mut names, mut values) = ("id".to_owned(), id.to_string());
+            let (mut names, mut values, mut others) = ("id".to_owned(), id.to_string(), id.to_string());
             for (name, _, _) in COLUMNS {
                 if source.below(4) == 0 {
                     continue;
@@ -58,15 +67,31 @@ pub(super) fn tables() -> (Vec<String>, Vec<String>, Vec<String>) {
                     "f" => source.pick(&["0.5", "-1.25", "2", "0", "3.75"]).to_owned(),
                     "t" => format!("'{}'", source.pick(&["", "x", "xy", "Xy", "z z", "10"])),
                     "b" => source.pick(&["true", "false"]).to_owned(),
+                    "a" => {
+                        let items = (0..source.number(1, 3)).map(|_| source.number(-1, 3).to_string());
+                        format!("[{}]", items.collect::<Vec<_>>().join(", "))
+                    }
+                    "at" => {
+                        let hour = source.pick(&["00:00:00", "07:30:15", "23:59:59"]);
+                        format!("'2024-0{}-1{} {hour}+0000'", source.number(1, 3), source.number(0, 3))
+                    }
+                    "h" => source.pick(&["1d", "24h", "1mo", "30d", "36h", "2h30m"]).to_owned(),
                     _ => format!("'2024-0{}-1{}'", source.number(1, 3), source.number(0, 3)),
+                };
+                let of_sql = match name {
+                    "a" => format!("ARRAY{value}"),
+                    "h" => format!("interval '{}'", value.replace("mo", " mon").replace("h30m", ":30")),
+                    _ => value.clone(),
                 };
                 let _ = write!(names, ", {name}");
                 let _ = write!(values, ", {value}");
+                let _ = write!(others, ", {of_sql}");
             }
-            rows.push(format!("INSERT INTO r.{table} ({names}) VALUES ({values})"));
+            cql.push(format!("INSERT INTO r.{table} ({names}) VALUES ({values})"));
+            sql.push(format!("INSERT INTO r.{table} ({names}) VALUES ({others})"));
         }
     }
-    (cql, sql, rows)
+    (cql, sql)
 }
 
 /// Returns a statement.
@@ -75,8 +100,19 @@ pub(super) fn statement(seed: u64) -> String {
     for _ in 0..4 {
         source.next();
     }
-    Query { source, aliases: 0 }.whole()
+    let mut query = Query { source, aliases: 0, parameters: None };
+    let text = query.whole();
+    match query.parameters {
+        Some(parameters) if !parameters.values.is_empty() => {
+            format!("{text}{VALUES}{}", parameters.values.join("|"))
+        }
+        _ => text,
+    }
 }
+
+/// Separates a statement from the values of its parameters: `int4=5|text=x`, or `=5|=x` if the
+/// statement does not declare their types.
+pub(super) const VALUES: &str = " -- ";
 
 /// Numbers from a seed.
 struct Source(u64);
@@ -108,6 +144,13 @@ type Scope = Vec<String>;
 struct Query {
     source: Source,
     aliases: u32,
+    /// Parameters, if the statement takes them in place of constants.
+    parameters: Option<Parameters>,
+}
+
+struct Parameters {
+    are_declared: bool,
+    values: Vec<String>,
 }
 
 impl Query {
@@ -116,7 +159,10 @@ impl Query {
     }
 
     fn whole(&mut self) -> String {
-        match self.source.below(12) {
+        match self.source.below(16) {
+            12 => self.parametrized(),
+            13 => self.of_times(),
+            14 | 15 => self.of_arrays(),
             0 => {
                 let ty = self.source.pick(&TYPES);
                 let op = self.source.pick(&["UNION", "UNION ALL", "INTERSECT", "EXCEPT"]);
@@ -148,6 +194,140 @@ impl Query {
             5 => self.windowed(),
             6 => self.using(),
             _ => self.plain(),
+        }
+    }
+
+    /// Returns a query whose constants are parameters, and whose rows are numbers.
+    fn parametrized(&mut self) -> String {
+        let (table, _) = self.source.pick(&TABLES);
+        let scope = vec!["x".to_owned()];
+        let are_declared = self.one_in(2);
+        self.parameters = Some(Parameters { are_declared, values: Vec::new() });
+        let ty = self.source.pick(&[Ty::Int, Ty::Num, Ty::Float, Ty::Text, Ty::Date, Ty::Time]);
+        let column = self.column_of(ty, "x");
+        let compare = self.source.pick(&["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM"]);
+        let filter = match (self.source.below(8), ty) {
+            (0, _) => format!("{column} BETWEEN {} AND {}", self.parameter(ty), self.parameter(ty)),
+            (1, _) => format!("{column} IN ({}, {})", self.parameter(ty), self.parameter(ty)),
+            (2, _) => format!("coalesce({column}, {}) {compare} {}", self.parameter(ty), self.parameter(ty)),
+            (3, _) => format!(
+                "NOT ({column} {compare} {}) OR x.id = {}",
+                self.parameter(ty),
+                self.parameter(Ty::Int)
+            ),
+            (4, Ty::Int) => format!("{column} + {} {compare} {}", self.parameter(ty), self.parameter(ty)),
+            (4, Ty::Text) => format!("{column} || {} {compare} {}", self.parameter(ty), self.parameter(ty)),
+            (4, Ty::Date) => {
+                format!("{column} + {}::int {compare} {}", self.parameter(Ty::Int), self.parameter(ty))
+            }
+            (5, _) => {
+                let other = self.expr(Ty::Bool, &scope, 1, 1);
+                format!("{column} {compare} {} AND {other}", self.parameter(ty))
+            }
+            (6, _) => format!(
+                "CASE WHEN {column} {compare} {} THEN x.b ELSE x.i > {} END",
+                self.parameter(ty),
+                self.parameter(Ty::Int)
+            ),
+            _ => format!("{column} {compare} {}", self.parameter(ty)),
+        };
+        format!("SELECT x.id FROM r.{table} x WHERE {filter}")
+    }
+
+    /// Returns the next parameter, with a value of a type.
+    fn parameter(&mut self, ty: Ty) -> String {
+        let value = match ty {
+            Ty::Num => self.source.pick(&["1.5", "0", "-2.25", "3.0"]).to_owned(),
+            Ty::Float => self.source.pick(&["0.5", "-1.25", "2"]).to_owned(),
+            Ty::Text => self.source.pick(&["", "x", "xy", "Z"]).to_owned(),
+            Ty::Date => self.source.pick(&["2024-01-11", "2024-02-12"]).to_owned(),
+            Ty::Time => self.source.pick(&["2024-01-11 00:00:00+00", "2024-02-12 07:30:15+00"]).to_owned(),
+            _ => self.source.number(-2, 5).to_string(),
+        };
+        let Some(parameters) = &mut self.parameters else { return value };
+        let name = match ty {
+            _ if !parameters.are_declared => "",
+            Ty::Num => "numeric",
+            Ty::Float => "float8",
+            Ty::Text => "text",
+            Ty::Date => "date",
+            Ty::Time => "timestamptz",
+            _ => "int4",
+        };
+        parameters.values.push(format!("{name}={value}"));
+        format!("${}", parameters.values.len())
+    }
+
+    /// Returns a query of points in time and intervals.
+    fn of_times(&mut self) -> String {
+        let (from, scope) = self.from(&Vec::new());
+        let items: Vec<String> = (0..self.source.number(1, 2))
+            .map(|_| {
+                let ty = self.source.pick(&[Ty::Span, Ty::Span, Ty::Time, Ty::Date]);
+                self.expr(ty, &scope, 2, 0)
+            })
+            .collect();
+        let compare = self.source.pick(&["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM"]);
+        let filter = match self.source.below(3) {
+            0 => String::new(),
+            1 => format!(
+                " WHERE {} {compare} {}",
+                self.expr(Ty::Span, &scope, 2, 0),
+                self.expr(Ty::Span, &scope, 1, 0)
+            ),
+            _ => format!(
+                " WHERE {} {compare} {}",
+                self.expr(Ty::Time, &scope, 2, 0),
+                self.expr(Ty::Time, &scope, 1, 0)
+            ),
+        };
+        format!("SELECT {} FROM {from}{filter}", items.join(", "))
+    }
+
+    /// Returns a query of arrays.
+    fn of_arrays(&mut self) -> String {
+        let (from, scope) = self.from(&Vec::new());
+        let list = self.expr(Ty::List, &scope, 2, 0);
+        let filter = self.where_(&scope);
+        match self.source.below(6) {
+            0 => format!("SELECT unnest({list}) FROM {from}{filter}"),
+            1 => {
+                let (other, end) = (self.expr(Ty::Int, &scope, 1, 0), self.source.number(0, 3));
+                format!("SELECT {other}, generate_series(1, {end}) FROM {from}{filter}")
+            }
+            2 => {
+                let number = self.expr(Ty::Int, &scope, 1, 0);
+                format!("SELECT array_agg(DISTINCT ({number})::int) FROM {from}{filter}")
+            }
+            3 => {
+                let number = self.expr(Ty::Int, &scope, 1, 0);
+                format!("SELECT {number} AS k, min({list}), max({list}) FROM {from}{filter} GROUP BY 1")
+            }
+            _ => {
+                let ty = self.source.pick(&[Ty::Int, Ty::Bool, Ty::Text]);
+                format!("SELECT {list}, {} FROM {from}{filter}", self.of_list(ty, &scope))
+            }
+        }
+    }
+
+    /// Returns a number, truth or text of an array.
+    fn of_list(&mut self, ty: Ty, scope: &Scope) -> String {
+        let list = self.expr(Ty::List, scope, 1, 0);
+        let compare = self.source.pick(&["=", "<>", "<", "<=", ">", ">="]);
+        match (ty, self.source.below(5)) {
+            (Ty::Int, 0 | 1) => format!("({list})[{}]", self.source.number(-1, 3)),
+            (Ty::Int, 2) => format!("array_length({list}, 1)"),
+            (Ty::Int, 3) => format!("array_position({list}, ({})::int)", self.value(Ty::Int, scope)),
+            (Ty::Int, _) => format!("cardinality({list})"),
+            (Ty::Bool, 0) => format!("({} {compare} ANY ({list}))", self.expr(Ty::Int, scope, 1, 0)),
+            (Ty::Bool, 1) => format!("({} {compare} ALL ({list}))", self.expr(Ty::Int, scope, 1, 0)),
+            (Ty::Bool, 2 | 3) => {
+                let op = self.source.pick(&["@>", "<@", "&&"]);
+                format!("({list} {op} {})", self.expr(Ty::List, scope, 1, 0))
+            }
+            (Ty::Bool, _) => format!("({list} {compare} {})", self.expr(Ty::List, scope, 1, 0)),
+            (_, 0) => format!("array_dims({list})"),
+            _ => format!("array_to_string({list}, ',', '-')"),
         }
     }
 
@@ -325,8 +505,8 @@ impl Query {
         format!("SELECT {items} FROM r.{left} x {kind} r.{right} y USING ({key}){filter}")
     }
 
-    /// Returns a column or a constant.
-    fn value(&mut self, ty: Ty, scope: &Scope) -> String {
+    /// Returns a column of a table.
+    fn column_of(&mut self, ty: Ty, table: &str) -> String {
         let columns: &[&str] = match ty {
             Ty::Int => &["i", "j", "s", "id", "l"],
             Ty::Num => &["n"],
@@ -334,14 +514,18 @@ impl Query {
             Ty::Text => &["t"],
             Ty::Bool => &["b"],
             Ty::Date => &["d"],
+            Ty::Time => &["at"],
+            Ty::List => &["a"],
+            Ty::Span => &["h"],
         };
+        format!("{table}.{}", self.source.pick(columns))
+    }
+
+    /// Returns a column or a constant.
+    fn value(&mut self, ty: Ty, scope: &Scope) -> String {
         if !scope.is_empty() && !self.one_in(4) {
-            let place = self.source.below(scope.len() as u64);
-            return format!(
-                "{}.{}",
-                scope[usize::try_from(place).expect("small")],
-                self.source.pick(columns)
-            );
+            let place = usize::try_from(self.source.below(scope.len() as u64)).expect("small");
+            return self.column_of(ty, &scope[place]);
         }
         match ty {
             Ty::Int => self.source.number(-2, 5).to_string(),
@@ -351,6 +535,29 @@ impl Query {
             Ty::Bool => self.source.pick(&["true", "false", "NULL::boolean"]).to_owned(),
             Ty::Date => {
                 self.source.pick(&["date '2024-01-11'", "'2024-02-12'::date", "NULL::date"]).to_owned()
+            }
+            Ty::Time => {
+                let times = ["timestamptz '2024-01-11 07:30:15+00'", "'2024-02-12 00:00'::timestamptz"];
+                self.source.pick(&times).to_owned()
+            }
+            Ty::List => {
+                let lists = [
+                    "ARRAY[1, 2]",
+                    "'{3,NULL}'::int[]",
+                    "ARRAY[]::int[]",
+                    "NULL::int[]",
+                    "ARRAY[2, NULL, 1]",
+                ];
+                self.source.pick(&lists).to_owned()
+            }
+            Ty::Span => {
+                let spans = [
+                    "interval '1 day'",
+                    "interval '-36 hours'",
+                    "'1 mon 2 days'::interval",
+                    "NULL::interval",
+                ];
+                self.source.pick(&spans).to_owned()
             }
         }
     }
@@ -365,13 +572,16 @@ impl Query {
                 self.expr($ty, scope, next, subqueries)
             };
         }
+        if ty == Ty::Span {
+            return self.span(scope, next);
+        }
         match self.source.below(14) {
             0 | 1 => return self.value(ty, scope),
             2 => return format!("coalesce({}, {})", of!(ty), of!(ty)),
             3 => return format!("nullif({}, {})", of!(ty), of!(ty)),
             4 => return format!("CASE WHEN {} THEN {} ELSE {} END", of!(Ty::Bool), of!(ty), of!(ty)),
             5 => return format!("CASE {} WHEN {} THEN {} END", of!(Ty::Int), of!(Ty::Int), of!(ty)),
-            6 if ty != Ty::Bool => {
+            6 if !matches!(ty, Ty::Bool | Ty::List) => {
                 return format!("{}({}, {})", self.source.pick(&["greatest", "least"]), of!(ty), of!(ty));
             }
             7 if subqueries > 0 => return self.scalar(ty, scope),
@@ -379,7 +589,7 @@ impl Query {
         }
         match ty {
             Ty::Bool => self.condition(scope, next, subqueries),
-            Ty::Int => match self.source.below(9) {
+            Ty::Int => match self.source.below(10) {
                 0 => format!("({} + {})", of!(ty), of!(ty)),
                 1 => format!("({} - {})", of!(ty), of!(ty)),
                 2 => format!("({} * {})", of!(ty), of!(ty)),
@@ -388,9 +598,13 @@ impl Query {
                 5 => format!("abs({})", of!(ty)),
                 6 => format!("length({})", of!(Ty::Text)),
                 7 => format!("(- {})", of!(ty)),
+                8 => self.of_list(ty, scope),
                 _ => format!("({} {} {})", of!(ty), self.source.pick(&["#", "&", "|"]), of!(ty)),
             },
-            Ty::Num => match self.source.below(6) {
+            Ty::Num => match self.source.below(7) {
+                5 => {
+                    format!("extract({} FROM {})", self.source.pick(&["day", "hour", "epoch"]), of!(Ty::Time))
+                }
                 0 => format!("({} + {})", of!(ty), of!(ty)),
                 1 => format!("({} - {})", of!(ty), of!(Ty::Int)),
                 2 => format!("round({}, {})", of!(ty), self.source.number(0, 2)),
@@ -405,7 +619,8 @@ impl Query {
                 2 => format!("abs({})", of!(ty)),
                 _ => format!("({})::float8", of!(Ty::Int)),
             },
-            Ty::Text => match self.source.below(6) {
+            Ty::Text => match self.source.below(7) {
+                5 => self.of_list(ty, scope),
                 0 => format!("({} || {})", of!(ty), of!(ty)),
                 1 => format!("upper({})", of!(ty)),
                 2 => format!("substr({}, {})", of!(ty), self.source.number(1, 2)),
@@ -413,21 +628,54 @@ impl Query {
                 4 => format!("replace({}, 'x', {})", of!(ty), of!(ty)),
                 _ => format!("left({}, 1)", of!(ty)),
             },
-            Ty::Date => match self.source.below(3) {
+            Ty::Time => match self.source.below(4) {
+                0 => format!("({} + {})", of!(ty), self.span(scope, next)),
+                1 => format!("({} - {})", of!(ty), self.span(scope, next)),
+                2 => format!("({})::timestamptz", of!(Ty::Date)),
+                _ => format!("date_trunc('{}', {})", self.source.pick(&["hour", "day", "month"]), of!(ty)),
+            },
+            Ty::List => match self.source.below(6) {
+                0 => format!("array_append({}, ({})::int)", of!(ty), of!(Ty::Int)),
+                1 => format!("array_remove({}, ({})::int)", of!(ty), of!(Ty::Int)),
+                2 => format!("array_replace({}, ({})::int, 7)", of!(ty), of!(Ty::Int)),
+                3 => format!("({} || {})", of!(ty), of!(ty)),
+                4 => format!("({})[{}:{}]", of!(ty), self.source.number(-1, 2), self.source.number(0, 3)),
+                _ => format!("ARRAY[({})::int, ({})::int]", of!(Ty::Int), of!(Ty::Int)),
+            },
+            Ty::Span => self.span(scope, next),
+            Ty::Date => match self.source.below(4) {
                 0 => format!("({} + {})", of!(ty), self.source.number(-3, 3)),
+                3 => format!("({})::date", of!(Ty::Time)),
                 1 => format!("({} + interval '1 month')::date", of!(ty)),
                 _ => format!("date_trunc('month', {}::timestamp)::date", of!(ty)),
             },
         }
     }
 
+    /// Returns an interval.
+    fn span(&mut self, scope: &Scope, depth: u32) -> String {
+        let next = depth.saturating_sub(1);
+        match self.source.below(if depth == 0 { 2 } else { 6 }) {
+            0 | 1 => self.value(Ty::Span, scope),
+            2 => format!("({} + {})", self.span(scope, next), self.span(scope, next)),
+            3 => {
+                format!("({} - {})", self.expr(Ty::Time, scope, next, 0), self.expr(Ty::Time, scope, next, 0))
+            }
+            4 => format!("coalesce({}, {})", self.span(scope, next), self.span(scope, next)),
+            _ => {
+                let condition = self.expr(Ty::Bool, scope, next, 0);
+                format!("CASE WHEN {condition} THEN {} END", self.span(scope, next))
+            }
+        }
+    }
+
     fn scalar(&mut self, ty: Ty, scope: &Scope) -> String {
         let inner = self.column(ty, scope);
-        let (item, rest) = inner["SELECT ".len()..].split_once(" FROM ").expect("a query");
+        let (item, rest) = inner["SELECT ".len()..].split_once(" FROM r.").expect("a query");
         match ty {
-            Ty::Int if self.one_in(2) => format!("(SELECT count({item}) FROM {rest})"),
-            Ty::Bool => format!("(SELECT bool_or({item}) FROM {rest})"),
-            _ => format!("(SELECT {}({item}) FROM {rest})", self.source.pick(&["min", "max"])),
+            Ty::Int if self.one_in(2) => format!("(SELECT count({item}) FROM r.{rest})"),
+            Ty::Bool => format!("(SELECT bool_or({item}) FROM r.{rest})"),
+            _ => format!("(SELECT {}({item}) FROM r.{rest})", self.source.pick(&["min", "max"])),
         }
     }
 
@@ -468,6 +716,7 @@ impl Query {
                 self.source.pick(&["", "NOT "]),
                 self.source.pick(&["TRUE", "FALSE", "UNKNOWN"])
             ),
+            8 => self.of_list(Ty::Bool, scope),
             11 => format!("({} {compare} {})", of!(Ty::Int), of!(Ty::Num)),
             12 => format!("({} {compare} {})", of!(Ty::Num), of!(Ty::Float)),
             14 | 15 => {
