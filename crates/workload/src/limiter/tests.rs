@@ -154,7 +154,10 @@ fn limit_is_published_for_each_core() {
     changes[LimitChange::Entitlement as usize] = 1;
     assert_eq!(reads.limit_of_cores().1, changes);
     let both = [0, 1].map(|core| reads.limit(core).get().expect("a limit").statements);
-    assert_eq!(reads.limit_use().expect("a limit").statements, both.iter().map(|n| u64::from(*n)).sum::<u64>());
+    assert_eq!(
+        reads.limit_use().expect("a limit").statements,
+        both.iter().map(|n| u64::from(*n)).sum::<u64>()
+    );
 
     // A level that was dropped is forgotten. Levels without their own option follow the server's.
     server.levels.drop_level("scans").expect("there");
