@@ -142,7 +142,8 @@ fn client_that_does_not_read_loses_its_slot_at_the_time_limit() {
         // It waits for the slot, which is free when the time limit of the other one is over.
         let other = listener.session_in("few").await;
         rows(&admin, "ALTER SERVICE LEVEL few WITH queue_timeout = 30s").await;
-        assert_eq!(rows(&other, "SELECT 7").await, ["7"]);
+        // Its own time limit may end first, since that of the other one begins with the last row.
+        while other.simple_query("SELECT 7").await.is_err() {}
     });
     drop(idle);
 }
@@ -165,9 +166,10 @@ fn long_start_of_a_session_goes_on_in_its_level() {
             }
             client.cancel_token().cancel_query(tokio_postgres::NoTls).await.expect("cancelled");
         };
-        let cross = (0..12).map(|at| format!("pg_attribute t{at}")).collect::<Vec<_>>().join(", ");
-        let text = format!("SELECT sum(t0.attnum + t11.attnum) FROM {cross}");
-        let ((code, message), ()) = tokio::join!(refused(&client, &text), seen);
+        // Minutes of work in little memory.
+        let text = "SELECT sum(length(repeat(a.attname || b.attname, 1000))) \
+                    FROM pg_attribute a, pg_attribute b, pg_attribute c";
+        let ((code, message), ()) = tokio::join!(refused(&client, text), seen);
         assert_eq!(code, "57014", "{message}");
         // The session's start is over.
         let text = "SELECT count(*) FROM pg_class";
