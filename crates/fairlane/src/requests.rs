@@ -323,12 +323,12 @@ fn serve_snapshot(folder: &Path, name: &str, lanes: &Lanes, logger: &Logger) {
     let names = Names::new(folder, name);
     let made = if names.made.exists() { Ok(()) } else { names.make(folder, |to| cores::snapshot(lanes, to)) };
     match made {
-        Ok(()) => logger.log(Level::Info, "snapshot made", &[("name", FieldValue::text(&name))]),
+        Ok(()) => logger.log(Level::Info, "snapshot made", &[("name", FieldValue::text(name))]),
         Err(reason) => {
             logger.log(
                 Level::Error,
                 "snapshot failed",
-                &[("name", FieldValue::text(&name)), ("error", FieldValue::text(&reason))],
+                &[("name", FieldValue::text(name)), ("error", FieldValue::text(&reason))],
             );
             // If this fails too, the command ends with its timeout.
             let _ = fs::write(&names.failed, reason);
@@ -349,13 +349,13 @@ fn serve_restore(folder: &Path, name: &str, lanes: &Lanes, logger: &Logger) {
         Ok(table) => logger.log(
             Level::Info,
             "table restored",
-            &[("snapshot", FieldValue::text(&name)), ("table", FieldValue::text(&table))],
+            &[("snapshot", FieldValue::text(name)), ("table", FieldValue::text(&table))],
         ),
         Err(reason) => {
             logger.log(
                 Level::Error,
                 "restore failed",
-                &[("snapshot", FieldValue::text(&name)), ("error", FieldValue::text(&reason))],
+                &[("snapshot", FieldValue::text(name)), ("error", FieldValue::text(&reason))],
             );
             // If this fails too, the command ends with its timeout.
             let _ = fs::write(&names.failed, reason);

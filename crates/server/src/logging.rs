@@ -142,7 +142,7 @@ fn line(
     lost: u64,
 ) -> String {
     let mut out = String::with_capacity(64 + message.len());
-    let lost = (lost > 0).then(|| ("lines_lost", FieldValue::Count(lost)));
+    let lost = (lost > 0).then_some(("lines_lost", FieldValue::Count(lost)));
     let fields = fields.iter().chain(&lost);
     match format {
         Format::Text => {
