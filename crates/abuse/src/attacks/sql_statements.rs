@@ -85,7 +85,7 @@ pub(crate) fn wide_values(run: &Run) -> Result<(), Answer> {
         "SELECT max(length(repeat('x', 1000000) || value)) FROM generate_series(1, 100000)".to_owned(),
         format!("SELECT max(length(a || value)) FROM {one} CROSS JOIN generate_series(1, 100000)"),
         format!(
-            "SELECT max(length(a || value)) FROM {one} JOIN generate_series(1, 100000) AS r ON length(a) > r.value"
+            "SELECT max(length(a || r)) FROM {one} JOIN generate_series(1, 100000) AS r(r) ON length(a) > r.r"
         ),
         format!(
             "SELECT count(length(a || n)) FROM (SELECT a, unnest(range(0, 1000000)) AS n FROM {one}) AS t"
