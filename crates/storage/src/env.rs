@@ -101,8 +101,10 @@ pub(crate) trait Env: Send + Sync + Debug {
     /// Returns the CPU time that this kind of work used on both lanes of this core, and its disk
     /// time as a part of this core's share of the disk, in ns.
     fn used_ns(&self, work: Work) -> (u64, u64);
-    /// Returns the group of the running task, and its shares.
-    fn writer(&self) -> (lanes::Group, u32);
+    /// Returns the group of the running task.
+    fn group(&self) -> lanes::Group;
+    /// Returns the shares of that group.
+    fn shares(&self) -> u32;
     /// Divides this core between background work and users.
     fn set_shares(&self, division: Division);
     /// Returns the table files that several shards may have open.

@@ -218,8 +218,12 @@ impl Env for OnLanes {
         (usage.cpu_fast_ns + usage.cpu_heavy_ns, usage.disk_ns * lanes::cores() as u64)
     }
 
-    fn writer(&self) -> (lanes::Group, u32) {
-        (lanes::current_group(), lanes::current_shares())
+    fn group(&self) -> lanes::Group {
+        lanes::current_group()
+    }
+
+    fn shares(&self) -> u32 {
+        lanes::current_shares()
     }
 
     fn set_shares(&self, division: Division) {

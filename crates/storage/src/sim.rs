@@ -322,8 +322,12 @@ impl Env for Sim {
         (0, 0)
     }
 
-    fn writer(&self) -> (lanes::Group, u32) {
-        (*self.writer.lock().expect("not poisoned"), 1)
+    fn group(&self) -> lanes::Group {
+        *self.writer.lock().expect("not poisoned")
+    }
+
+    fn shares(&self) -> u32 {
+        1
     }
 
     fn set_shares(&self, _: Division) {}

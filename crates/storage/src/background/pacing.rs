@@ -237,14 +237,14 @@ impl Pacing {
             // Writers may go as fast as the work that they wait for.
             let flush_rate = if memory >= runs { controls.flush_rate } else { controls.compaction_rate };
             let pressure = Pressure { ppm: memory.max(runs), flush_rate };
-            self.throttle.borrow_mut().write(env.now_ns(), env.writer(), bytes, pressure);
+            self.throttle.borrow_mut().write(env.now_ns(), (env.group(), env.shares()), bytes, pressure);
         }
     }
 
     /// Returns the wait of the throttle before an acknowledgement to the running task's group, if
     /// there is one.
     pub(crate) fn delay(&self, env: &dyn Env) -> Option<LocalBoxFuture<()>> {
-        let delay = self.throttle.borrow().delay_ns(env.now_ns(), env.writer().0);
+        let delay = self.throttle.borrow().delay_ns(env.now_ns(), env.group());
         // Timers have a resolution of a millisecond. A shorter delay stays in the throttle.
         let worth_it = delay >= 1_000_000;
         self.delayed_ns.set(self.delayed_ns.get() + if worth_it { delay } else { 0 });
