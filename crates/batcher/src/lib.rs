@@ -15,8 +15,8 @@
 //! So commands take two round trips, however many of them use the same slot, and wait for no
 //! operation of other slots. Usual consumers run partitions in parallel and each partition in
 //! order. Their throughput is bounded by the number of active partitions, which the data decides.
-//! That way is here too, for comparison ([`Strategy::PerPartition`]), and so are batches whose
-//! phases wait for their slowest operation ([`Strategy::Phases`]).
+//! Two other strategies serve comparison: [`Strategy::PerPartition`] is that way, and
+//! [`Strategy::Phases`] makes batches whose phases wait for their slowest operation.
 //!
 //! # Guarantees
 //!

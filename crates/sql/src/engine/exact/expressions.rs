@@ -267,6 +267,7 @@ impl Pass<'_> {
         if let Some(replaced) = byte_strings::call(&call, schema)? {
             return Ok(replaced);
         }
+        let first_type = |call: &ScalarFunction| call.args.first()?.get_type(schema).ok();
         match call.func.name() {
             "concat" | "concat_ws" => {
                 for argument in &mut call.args {
@@ -281,22 +282,12 @@ impl Pass<'_> {
             {
                 return intervals::not_supported(call.func.name());
             }
-            "greatest" | "least"
-                if matches!(
-                    call.args.first().map(|first| first.get_type(schema)),
-                    Some(Ok(DataType::List(_)))
-                ) =>
-            {
+            "greatest" | "least" if matches!(first_type(&call), Some(DataType::List(_))) => {
                 let text = format!("{} of arrays is not supported: use CASE", call.func.name());
                 return refused(state::UNSUPPORTED, text);
             }
             // DataFusion's null arrays keep their elements, which its functions then find.
-            "nullif"
-                if matches!(
-                    call.args.first().map(|first| first.get_type(schema)),
-                    Some(Ok(DataType::List(_)))
-                ) =>
-            {
+            "nullif" if matches!(first_type(&call), Some(DataType::List(_))) => {
                 let mut args = common::one_type(call.args, schema)?;
                 let (Some(other), Some(value)) = (args.pop(), args.pop()) else {
                     return refused(state::INTERNAL, "two arguments");
@@ -348,12 +339,7 @@ impl Pass<'_> {
                     *array = arrays::texts(std::mem::take(array));
                 }
             }
-            "generate_series"
-                if matches!(
-                    call.args.first().map(|first| first.get_type(schema)),
-                    Some(Ok(DataType::Date32))
-                ) =>
-            {
+            "generate_series" if matches!(first_type(&call), Some(DataType::Date32)) => {
                 return refused(state::UNSUPPORTED, SERIES_OF_DATES);
             }
             "regexp_like" | "regexp_count" | "regexp_instr" => {

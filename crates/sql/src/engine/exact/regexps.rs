@@ -3,7 +3,6 @@
 //! no line feed. Its `regexp_match` leaves out groups that match nothing. The patterns are those of
 //! Rust's library: without look-around and back references, and alternatives are tried in order.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray, Int64Array, ListBuilder, StringArray, StringBuilder};
@@ -141,22 +140,25 @@ fn substitute(replacement: &str, captures: &Captures, out: &mut String) {
     out.push_str(rest);
 }
 
-/// Compiled patterns of a call.
+/// Compiled patterns of a call, with their texts and flags. A list, since most calls have one.
 #[derive(Default)]
-struct Compiled(HashMap<(String, String), Arc<Pattern>>);
+struct Compiled(Vec<(String, String, Pattern)>);
 
 impl Compiled {
-    fn get(&mut self, pattern: &str, flags: &str) -> Result<Arc<Pattern>> {
-        let key = (pattern.to_owned(), flags.to_owned());
-        if let Some(found) = self.0.get(&key) {
-            return Ok(found.clone());
-        }
-        let new = Arc::new(Pattern::new(pattern, flags)?);
-        if self.0.len() >= COMPILED_MAX {
-            self.0.clear();
-        }
-        self.0.insert(key, new.clone());
-        Ok(new)
+    fn get(&mut self, pattern: &str, flags: &str) -> Result<&Pattern> {
+        let is_it = |(text, with, _): &(String, String, Pattern)| text == pattern && with == flags;
+        let at = match self.0.iter().position(is_it) {
+            Some(at) => at,
+            None => {
+                let new = Pattern::new(pattern, flags)?;
+                if self.0.len() >= COMPILED_MAX {
+                    self.0.clear();
+                }
+                self.0.push((pattern.to_owned(), flags.to_owned(), new));
+                self.0.len() - 1
+            }
+        };
+        Ok(&self.0[at].2)
     }
 }
 
