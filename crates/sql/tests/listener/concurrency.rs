@@ -133,7 +133,7 @@ fn client_that_does_not_read_loses_its_slot_at_the_time_limit() {
     let mut idle = TcpStream::connect(listener.at).expect("connects");
     listener.client(async {
         let admin = listener.admin().await;
-        rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 1 AND timeout = 5s").await;
+        rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 1 AND timeout = 15s").await;
         idle.write_all(STARTUP).expect("sent");
         idle.write_all(&message(b'Q', b"SET service_level = few\0")).expect("sent");
         let text = b"SELECT repeat('x', 1000) FROM generate_series(1, 100000)\0";
