@@ -16,7 +16,7 @@ const ROWS: &[Row] = &[
         s.memtables_frozen
     }),
     (Metric::gauge("fairlane_table_files", "Table files."), |s| s.files),
-    (Metric::gauge("fairlane_table_files_damaged", "Damaged table files, which compactions skip."), |s| {
+    (Metric::gauge("fairlane_table_files_damaged", "Table files in which damage was found."), |s| {
         s.files_damaged
     }),
     (Metric::gauge("fairlane_table_file_bytes", "Bytes in table files."), |s| s.file_bytes),

@@ -4,13 +4,15 @@
 //! `system_views.sstable_tasks`. Ctrl-C ends the process and so the first connection. The server
 //! then ends the statement.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Read, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use frontdoor::{ClientFiles, TlsClient};
 use load::LoadError;
-use load::session::Session;
+use load::session::{self, Session};
 
 use crate::output::print;
 
@@ -27,6 +29,9 @@ on the table. Ctrl-C ends the work. Files that were finished by then stay.
   --host HOST:PORT      the server (127.0.0.1:9042)
   --user NAME           role to log in as
   --password-file FILE  file whose first line is the password (otherwise the variable FAIRLANE_PASSWORD)
+  --tls-ca FILE         encrypts: the authority that signed the certificate of the server, in PEM
+  --tls-certificate FILE, --tls-key FILE
+                        client certificate and its key, for a server that asks for them
   --quiet               no progress
 ";
 
@@ -45,8 +50,16 @@ struct CommandLine {
     host: String,
     user: Option<String>,
     password: Option<String>,
+    tls_ca: Option<PathBuf>,
+    tls_certificate: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
     quiet: bool,
 }
+
+/// A connection, encrypted or not.
+trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
 
 /// Runs the statement `verb` for the table that the command line names.
 pub(crate) fn run(verb: &'static str, args: &[String]) -> ExitCode {
@@ -75,6 +88,9 @@ fn parse(args: &[String]) -> Result<CommandLine, String> {
         host: "127.0.0.1:9042".to_owned(),
         user: None,
         password: std::env::var("FAIRLANE_PASSWORD").ok(),
+        tls_ca: None,
+        tls_certificate: None,
+        tls_key: None,
         quiet: false,
     };
     let mut args = args.iter();
@@ -93,6 +109,9 @@ fn parse(args: &[String]) -> Result<CommandLine, String> {
                 let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
                 command.password = Some(text.lines().next().unwrap_or_default().to_owned());
             }
+            "--tls-ca" => command.tls_ca = Some(value()?.into()),
+            "--tls-certificate" => command.tls_certificate = Some(value()?.into()),
+            "--tls-key" => command.tls_key = Some(value()?.into()),
             "--quiet" => command.quiet = true,
             flag if flag.starts_with('-') => return Err(format!("unknown flag {flag}")),
             name if command.table.is_empty() => {
@@ -103,14 +122,35 @@ fn parse(args: &[String]) -> Result<CommandLine, String> {
             name => return Err(format!("expected one table, got `{name}` too")),
         }
     }
-    match command.table.is_empty() || command.keyspace.is_empty() {
-        true => Err("expected KEYSPACE.TABLE".to_owned()),
-        false => Ok(command),
+    match () {
+        () if command.table.is_empty() || command.keyspace.is_empty() => {
+            Err("expected KEYSPACE.TABLE".to_owned())
+        }
+        () if command.tls_certificate.is_some() != command.tls_key.is_some() => {
+            Err("expected --tls-certificate and --tls-key together".to_owned())
+        }
+        () if command.tls_certificate.is_some() && command.tls_ca.is_none() => {
+            Err("expected --tls-ca with --tls-certificate".to_owned())
+        }
+        () => Ok(command),
     }
 }
 
-fn connect(command: &CommandLine, timeout: Duration) -> Result<Session, LoadError> {
-    Session::connect(&command.host, command.user.as_deref(), command.password.as_deref(), timeout)
+fn connect(command: &CommandLine, timeout: Duration) -> Result<Session<Box<dyn Stream>>, LoadError> {
+    let stream = session::open(&command.host, timeout)?;
+    let stream: Box<dyn Stream> = match &command.tls_ca {
+        Some(authority) => {
+            let own = command.tls_certificate.as_deref().zip(command.tls_key.as_deref());
+            let own = own.map(|(certificate, key)| ClientFiles { certificate, key });
+            let host = command.host.rsplit_once(':').map_or(&*command.host, |(host, _)| host);
+            let host = host.trim_matches(['[', ']']);
+            let encrypted = TlsClient::from_files(authority, own).and_then(|tls| tls.connect(host, stream));
+            let refused = |reason| LoadError::Connect { address: command.host.clone(), reason };
+            Box::new(encrypted.map_err(refused)?)
+        }
+        None => Box::new(stream),
+    };
+    Session::over(stream, &command.host, command.user.as_deref(), command.password.as_deref())
 }
 
 /// Runs the statement, with progress on standard error if that is a terminal. Returns the text for
@@ -154,7 +194,7 @@ fn work(verb: &'static str, command: &CommandLine) -> Result<String, LoadError> 
 
 /// Returns the tasks on the table, summed over all cores: `compaction 12 of 40 MiB, flush 1 of 3
 /// MiB`.
-fn tasks(session: &mut Session, command: &CommandLine) -> Result<String, LoadError> {
+fn tasks(session: &mut Session<Box<dyn Stream>>, command: &CommandLine) -> Result<String, LoadError> {
     let text = "SELECT keyspace_name, table_name, kind, progress, total FROM system_views.sstable_tasks";
     let mut kinds: std::collections::BTreeMap<String, (u64, u64)> = std::collections::BTreeMap::new();
     for row in session.query(text)? {

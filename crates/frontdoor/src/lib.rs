@@ -1,5 +1,5 @@
 //! Connection handling shared by all listeners: limits of connections, transfer of accepted sockets
-//! to cores, and TLS certificates.
+//! to cores, and TLS for servers and clients.
 //!
 //! 1. [`Connections::accept`] counts a connection that has not logged in. These have a limit of
 //!    their own, so that a flood of them never blocks logins. At the limit, the oldest connection
@@ -16,6 +16,7 @@
 mod accept;
 mod account;
 mod certificate;
+mod client;
 mod connections;
 mod limits;
 mod listen;
@@ -26,6 +27,7 @@ mod tls;
 
 pub use accept::accept;
 pub use account::{Account, Accounts, Charge, Full};
+pub use client::{ClientFiles, TlsClient};
 pub use connections::{CLOSING_MAX, Connections, Slot, TRANSFERS_MAX};
 pub use limits::Limits;
 pub use listen::{ListenError, check_address, listen};

@@ -188,7 +188,7 @@ impl Certificate {
     }
 }
 
-fn unreadable(path: &Path, what: &str, error: PemError) -> String {
+pub(crate) fn unreadable(path: &Path, what: &str, error: PemError) -> String {
     let why = match error {
         PemError::Io(error) if error.kind() == io::ErrorKind::NotFound => "there is no such file".to_owned(),
         PemError::Io(error) => error.to_string(),
@@ -199,18 +199,24 @@ fn unreadable(path: &Path, what: &str, error: PemError) -> String {
 }
 
 /// Reads a file with at least one certificate.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let all = all.and_then(|all| if all.is_empty() { Err(PemError::NoItemsFound) } else { Ok(all) });
     all.map_err(|error| unreadable(path, "certificate", error))
 }
 
-/// Creates the verifier of client certificates from a file of authorities.
-fn client_verifier(path: &Path, is_required: bool) -> Result<Arc<dyn ClientCertVerifier>, String> {
+/// Reads the certificates of authorities.
+pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots.add(certificate).map_err(|error| format!("cannot use {}: {error}", path.display()))?;
     }
+    Ok(roots)
+}
+
+/// Creates the verifier of client certificates from a file of authorities.
+fn client_verifier(path: &Path, is_required: bool) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let roots = authorities(path)?;
     let provider = Arc::new(ring::default_provider());
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let builder = if is_required { builder } else { builder.allow_unauthenticated() };

@@ -13,7 +13,7 @@ use schema::Sharding;
 
 use crate::LoadError;
 use crate::connector::HANDSHAKE;
-use crate::session::Session;
+use crate::session::{Session, bounded};
 use crate::spec::Spec;
 
 /// Local ports to bind: the dynamic range of IANA. It overlaps the range from which Linux assigns
@@ -56,7 +56,8 @@ pub(crate) fn open(spec: &Spec, host: usize, wanted: Option<(Shards, u32)>) -> R
     let (user, password) = (spec.user.as_deref(), spec.password.as_deref());
     if let Some((Shards { sharding, port: Some(port) }, shard)) = wanted
         && let Ok(stream) = to_shard(address, port, sharding.shards, shard)
-        && let Ok(session) = Session::over(stream, address, user, password, HANDSHAKE)
+        && let Ok(stream) = bounded(stream, HANDSHAKE)
+        && let Ok(session) = Session::over(stream, address, user, password)
     {
         return Ok(session);
     }

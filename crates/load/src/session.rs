@@ -31,8 +31,8 @@ pub struct Prepared {
 
 /// A connection on which one request is in flight at a time.
 #[derive(Debug)]
-pub struct Session {
-    stream: TcpStream,
+pub struct Session<S = TcpStream> {
+    stream: S,
     encoder: Encoder,
     decoder: Decoder,
     input: BytesMut,
@@ -40,18 +40,30 @@ pub struct Session {
     supported: Vec<(String, Vec<String>)>,
 }
 
-/// Opens a TCP connection. Tries each address of a host name.
-fn open(address: &str, timeout: Duration) -> Result<TcpStream, LoadError> {
+/// Opens a TCP connection. Tries each address of a host name. `timeout` bounds each wait, here and
+/// later.
+///
+/// # Errors
+/// [`LoadError::Connect`].
+pub fn open(address: &str, timeout: Duration) -> Result<TcpStream, LoadError> {
     let refused = |reason: String| LoadError::Connect { address: address.to_string(), reason };
     let candidates = address.to_socket_addrs().map_err(|error| refused(error.to_string()))?;
     let mut last = "the host name has no address".to_string();
     for candidate in candidates {
         match TcpStream::connect_timeout(&candidate, timeout) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => return bounded(stream, timeout).map_err(|error| refused(error.to_string())),
             Err(error) => last = error.to_string(),
         }
     }
     Err(refused(last))
+}
+
+/// Bounds each wait of a connection.
+pub(crate) fn bounded(stream: TcpStream, timeout: Duration) -> std::io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    Ok(stream)
 }
 
 impl Session {
@@ -66,27 +78,26 @@ impl Session {
         password: Option<&str>,
         timeout: Duration,
     ) -> Result<Session, LoadError> {
-        Session::over(open(address, timeout)?, address, user, password, timeout)
+        Session::over(open(address, timeout)?, address, user, password)
     }
 
-    /// Starts a session as [`Session::connect`] does, over an open stream.
+    /// Returns the socket and ends the session. Nothing is buffered between requests.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+}
+
+impl<S: Read + Write> Session<S> {
+    /// Starts a session as [`Session::connect`] does, over an open stream. The stream bounds waits.
     ///
     /// # Errors
     /// As [`Session::connect`].
     pub fn over(
-        stream: TcpStream,
+        stream: S,
         address: &str,
         user: Option<&str>,
         password: Option<&str>,
-        timeout: Duration,
-    ) -> Result<Session, LoadError> {
-        let refused = |error: std::io::Error| LoadError::Connect {
-            address: address.to_string(),
-            reason: error.to_string(),
-        };
-        stream.set_nodelay(true).map_err(refused)?;
-        stream.set_read_timeout(Some(timeout)).map_err(refused)?;
-        stream.set_write_timeout(Some(timeout)).map_err(refused)?;
+    ) -> Result<Session<S>, LoadError> {
         let mut session = Session {
             stream,
             encoder: Encoder::new(Direction::Request, Version::V4),
@@ -103,12 +114,15 @@ impl Session {
     ///    `\0user\0password`.
     fn start_up(&mut self, user: Option<&str>, password: Option<&str>) -> Result<(), LoadError> {
         let envelope = self.ask(&Request::Options)?;
-        if let Response::Supported(options) = self.decode(&envelope)? {
-            let owned = |(name, values): (&str, Vec<&str>)| {
-                (name.to_string(), values.into_iter().map(str::to_string).collect())
-            };
-            self.supported = options.into_iter().map(owned).collect();
-        }
+        self.supported = match self.decode(&envelope)? {
+            Response::Supported(options) => {
+                let owned = |(name, values): (&str, Vec<&str>)| {
+                    (name.to_string(), values.into_iter().map(str::to_string).collect())
+                };
+                options.into_iter().map(owned).collect()
+            }
+            other => return Err(self.unexpected(&other)),
+        };
         let envelope = self.ask(&Request::Startup(vec![
             ("CQL_VERSION", "3.0.0"),
             ("DRIVER_NAME", "fairlane load"),
@@ -179,11 +193,6 @@ impl Session {
             encoder
                 .request(0, &Request::Execute(Execute { id: &statement.id, result_metadata_id: &[], params }))
         })
-    }
-
-    /// Returns the socket and ends the session. Nothing is buffered between requests.
-    pub fn into_stream(self) -> TcpStream {
-        self.stream
     }
 
     /// Fetches all pages. `append` encodes the request with the parameters of a page.

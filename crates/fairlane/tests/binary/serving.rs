@@ -1,6 +1,8 @@
 //! Start, use, stop and another start of a server.
 
-use crate::server::{Folder, Server, fairlane, output, run};
+use load::session::Session;
+
+use crate::server::{Folder, PATIENCE, Server, fairlane, output, run};
 
 const KEYSPACE: &str =
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
@@ -72,4 +74,47 @@ fn help_version_and_settings_are_printed() {
     assert!(printed(&["load", "--help"]).contains("--hosts"));
     let settings = printed(&["config", "--print", "--listen", "127.0.0.1:7"]);
     assert!(settings.contains("listen = \"127.0.0.1:7\"  # from the command line"), "{settings}");
+}
+
+/// Regression test: the commands could not encrypt.
+#[test]
+fn maintenance_is_encrypted() {
+    let folder = Folder::new("encrypted-maintenance");
+    let file = |name: &str| format!("{}/../../tests/clients/tls/{name}", env!("CARGO_MANIFEST_DIR"));
+    let mut command = Server::command(&folder);
+    command.args(["--tls-certificate", &file("certificate.pem"), "--tls-key", &file("key.pem")]);
+    command.args(["--tls-client-ca", &file("client-ca.pem"), "--tls-client-required"]);
+    let server = Server::ready(command.env("FAIRLANE_ADMIN_PASSWORD", "secret"));
+    let host = server.cql.replace("127.0.0.1", "localhost");
+    let (authority, certificate, key) = (file("certificate.pem"), file("client.pem"), file("client-key.pem"));
+    let authority = vec!["--tls-ca", &authority];
+    let own = vec!["--tls-certificate", &certificate, "--tls-key", &key];
+    let path = |name: &str| std::path::PathBuf::from(file(name));
+    let (of_client, its_key) = (path("client.pem"), path("client-key.pem"));
+    let files = frontdoor::ClientFiles { certificate: &of_client, key: &its_key };
+    let tls = frontdoor::TlsClient::from_files(&path("certificate.pem"), Some(files)).expect("read");
+    let stream = load::session::open(&host, PATIENCE).expect("connected");
+    let stream = tls.connect("localhost", stream).expect("trusted");
+    let mut session = Session::over(stream, &host, Some("admin"), Some("secret")).expect("logged in");
+    for statement in [KEYSPACE, "CREATE TABLE k.t (id int PRIMARY KEY)"] {
+        session.query(statement).expect(statement);
+    }
+    let flush = |more: &[&str]| {
+        let mut command = fairlane(&["flush", "k.t", "--user", "admin", "--host", &host]);
+        let output = command.args(more).env("FAIRLANE_PASSWORD", "secret").output().expect("it runs");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(flush(&[&*authority, &own].concat()), (true, String::new()));
+    let with_half = [&*authority, &own[..2]].concat();
+    let other = file("other.pem");
+    for (more, why) in [
+        (with_half, "--tls-certificate and --tls-key together"),
+        (own, "expected --tls-ca"),
+        (vec!["--tls-ca", &other], "the TLS handshake failed"),
+        (vec!["--tls-ca", "/nowhere.pem"], "/nowhere.pem"),
+        (vec![], "encrypted connections only"),
+    ] {
+        let (is_done, text) = flush(&more);
+        assert!(!is_done && text.contains(why), "{more:?}: {text}");
+    }
 }

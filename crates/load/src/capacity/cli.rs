@@ -28,8 +28,8 @@ pub(crate) fn run(args: &[String], page: Page) -> Result<i32, LoadError> {
         let ladder = read_ladder(path)?;
         let cores = given.or(ladder.server_core_count).ok_or_else(|| {
             usage(format!(
-                "--from {path}: the file has no core count, since it was measured without --metrics; give it as \
-                 --from {path}=CORES"
+                "--from {path}: the file has no core count: it was measured without --metrics, or in steps too short \
+                 for them; give it as --from {path}=CORES"
             ))
         })?;
         measured.push(operating((path, &ladder), cores, goal.p99_us)?);

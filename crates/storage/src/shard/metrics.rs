@@ -27,7 +27,7 @@ impl Shard {
             memtable_bytes: state.bytes as u64,
             memtables_frozen: state.frozen.len() as u64,
             files: state.tables.values().map(|table| table.files.len() as u64).sum(),
-            files_damaged: state.tables.values().map(|table| table.files.excluded() as u64).sum(),
+            files_damaged: state.tables.values().map(|table| table.files.damaged() as u64).sum(),
             file_bytes: files().map(|file| file.bytes).sum(),
             file_rows: known().map(|statistics| statistics.rows).sum(),
             file_cells: known().map(|statistics| statistics.cells).sum(),

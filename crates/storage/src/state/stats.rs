@@ -13,7 +13,7 @@ pub struct Stats {
     pub memtables_frozen: u64,
     /// Table files now.
     pub files: u64,
-    /// Damaged table files that compactions leave out, now.
+    /// Table files in which damage was found, now.
     pub files_damaged: u64,
     /// Bytes in table files now.
     pub file_bytes: u64,

@@ -44,6 +44,8 @@ pub(crate) struct TableFile {
     damage: Option<StorageError>,
     /// True if compactions leave the file out. Shared by all states of this file.
     excluded: Arc<AtomicBool>,
+    /// True once a read has found a damaged block. Shared by all states of this file.
+    found_damaged: Arc<AtomicBool>,
     /// The first and the last token that the file may contain.
     range: (i64, i64),
     /// Memory of the filter and the index while the file is open, bytes. Only this shard's part if
@@ -267,6 +269,7 @@ impl TableFile {
             shared: None,
             damage: Some(damage),
             excluded: Arc::new(AtomicBool::new(true)),
+            found_damaged: Arc::default(),
             large_rows: LargeRows::default(),
         }
     }
@@ -289,6 +292,12 @@ impl TableFile {
 
     pub(crate) fn is_excluded(&self) -> bool {
         self.excluded.load(Relaxed)
+    }
+
+    /// Returns true if the file cannot be opened, compactions leave it out, or a read has found a
+    /// damaged block.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.is_excluded() || self.found_damaged.load(Relaxed)
     }
 
     /// Returns the error for a failed read.
@@ -354,6 +363,7 @@ impl TableFile {
             shared,
             damage: None,
             excluded: Arc::default(),
+            found_damaged: Arc::default(),
             large_rows: LargeRows::default(),
         }
     }
@@ -426,8 +436,10 @@ impl TableFile {
     /// Checks a block's stored bytes and opens it.
     pub(crate) fn open_block(&self, index: usize, stored: Bytes) -> Result<Block, StorageError> {
         let entry = &self.index[index];
-        table::read_block(entry, self.entry.seal, stored)
-            .map_err(|why| unreadable_at(&self.path, entry.offset, why))
+        table::read_block(entry, self.entry.seal, stored).map_err(|why| {
+            self.found_damaged.store(true, Relaxed);
+            unreadable_at(&self.path, entry.offset, why)
+        })
     }
 
     /// Returns the last block that starts at or before `place`.
@@ -444,6 +456,7 @@ impl TableFile {
     pub(crate) fn malformed(&self, index: usize) -> impl Fn(Malformed) -> StorageError {
         let offset = self.index.get(index).map_or(self.bytes, |entry| entry.offset);
         move |Malformed| {
+            self.found_damaged.store(true, Relaxed);
             let what =
                 format!("the block at byte {offset} does not match its checksums or cannot be decoded");
             StorageError::corrupt(&self.path, what)

@@ -24,8 +24,6 @@ pub(crate) struct Files {
     /// run then has several entries with the same number.
     runs: Vec<Arc<Run>>,
     len: usize,
-    /// The number of files that compactions leave out because of damage.
-    excluded: usize,
     /// The number of large rows in the files.
     large_rows: usize,
     /// The number of changes, which invalidates results that callers cached.
@@ -197,9 +195,9 @@ impl Files {
         self.len == 0
     }
 
-    /// Returns the number of files that compactions leave out because of damage.
-    pub(crate) fn excluded(&self) -> usize {
-        self.excluded
+    /// Returns the number of files in which damage was found. Costs a step for each file.
+    pub(crate) fn damaged(&self) -> usize {
+        self.iter().filter(|file| file.is_damaged()).count()
     }
 
     /// Makes compactions leave a file out.
@@ -211,7 +209,6 @@ impl Files {
                 // well.
                 Arc::make_mut(run).excluded += 1;
                 file.exclude();
-                self.excluded += 1;
                 self.version += 1;
                 return;
             }
@@ -252,7 +249,6 @@ impl Files {
     /// Adds a file to its run.
     pub(crate) fn push(&mut self, file: Arc<TableFile>) {
         self.len += 1;
-        self.excluded += usize::from(file.is_excluded());
         self.large_rows += file.large_rows.len();
         self.version += 1;
         let start = self.runs.partition_point(|run| run.number < file.entry.run);
@@ -281,7 +277,6 @@ impl Files {
     pub(crate) fn remove(&mut self, file: &TableFile) -> Option<Arc<TableFile>> {
         let (run, place) = self.find(file)?;
         self.len -= 1;
-        self.excluded -= usize::from(self.runs[run].files[place].is_excluded());
         self.large_rows -= self.runs[run].files[place].large_rows.len();
         self.version += 1;
         let removed = Arc::make_mut(&mut self.runs[run]).remove(place);
@@ -307,7 +302,6 @@ impl Files {
                 files.for_each(|file| left.push(file.clone()));
             } else {
                 left.len += run.files.len();
-                left.excluded += run.excluded;
                 left.large_rows += run.files.iter().map(|file| file.large_rows.len()).sum::<usize>();
                 left.runs.push(run.clone());
             }

@@ -27,7 +27,7 @@ const ENTRIES_A_UNIT: usize = 16;
 pub struct TableStats {
     /// Table files.
     pub files: u64,
-    /// Table files that compactions leave out because of damage.
+    /// Table files in which a start, a compaction, a scrub or a read has found damage.
     pub files_damaged: u64,
     /// Runs, each of which a read searches.
     pub runs: u64,
@@ -92,7 +92,7 @@ impl TableStats {
     pub(crate) fn of(files: &Files, memory: TableSize, searched: &Searched, now_s: u32) -> TableStats {
         let mut stats = TableStats {
             files: files.len() as u64,
-            files_damaged: files.excluded() as u64,
+            files_damaged: files.damaged() as u64,
             runs: files.runs().len() as u64,
             memtable_bytes: memory.bytes,
             memtable_rows: memory.rows,

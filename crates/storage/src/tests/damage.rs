@@ -110,6 +110,20 @@ fn unreadable_file_affects_only_its_table() {
     }
 }
 
+/// Regression test: only compactions counted the file.
+#[test]
+fn read_that_finds_damage_counts_its_file() {
+    let sim = Arc::new(Sim::new(2));
+    let path = two_tables(&sim);
+    sim.disk.flip(&path, 40, 3);
+    let shard = open(&sim, &sizes()).unwrap();
+    assert!((0..ROWS).any(|number| get(&shard, TABLES[0], number).is_err()));
+    let of_table = |at: usize| shard.table_stats(TABLES[at]).files_damaged;
+    assert_eq!((shard.stats().files_damaged, of_table(0), of_table(1)), (1, 1, 0));
+    drop(shard);
+    drop_tasks();
+}
+
 #[test]
 fn scrub_of_a_damaged_block_loses_only_its_rows() {
     let sim = Arc::new(Sim::new(2));
