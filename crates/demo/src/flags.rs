@@ -31,6 +31,8 @@ fairlane demo overload [flags]     more load than the server can do, without and
                    flush: length of a phase, 5 to 120 whole seconds, less if the writes do not fit into memory
                    [30, quick 5]
   --phases N       flush: phases with controllers, at least 2; without them half as many [16, quick 4]
+  --published      flush: repeats a published experiment: 20,000 writes a second for five minutes with uncontrolled
+                   background work, then with the controllers, and both at 80 % of what the core takes (24 minutes)
   --commit MODE    flush: --commit of the server; with periodic:MS no write waits for the disk, so that only the
                    CPU of flushes and compactions counts [batch]
   --rate N         flush: writes a second [40 % of what the server takes for long, which is measured first]
@@ -140,6 +142,7 @@ pub(crate) fn parse(args: &[String], program: &Program) -> Result<Options, DemoE
             "--rate" => options.flush.rate_per_s = Some(positive(name, &value()?, RATE_MAX)?),
             "--phases" => options.flush.phases = Some(flush_phases(name, &value()?)?),
             "--seconds" => options.olap.seconds = Some(positive(name, &value()?, SECONDS_MAX)?),
+            "--published" => options.flush.is_published = true,
             "--quick" => options.quick = true,
             "--keep" => options.keep = true,
             "--help" | "-h" => options.help = true,
@@ -178,7 +181,11 @@ fn check_subject(options: &Options, program: &Program) -> Result<(), DemoError> 
         ),
         (
             subject != Subject::Flush && options.flush != FlushOptions::default(),
-            "--phases, --commit and --rate belong to the demo of flushes: `fairlane demo flush`.",
+            "--phases, --commit, --rate and --published belong to the demo of flushes: `fairlane demo flush`.",
+        ),
+        (
+            options.flush.is_published && options.flush.phases.is_some(),
+            "--published has its own phases; leave --phases out.",
         ),
         (
             options.from.is_some() && subject != Subject::Levels,

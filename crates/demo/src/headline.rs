@@ -1,9 +1,11 @@
 //! Headline of the report, of at most ten words, and the result in one sentence.
 
-use crate::compare::{Effect, batch_loss, beside, best, cost, deviation, mean_of, one_key, throughputs};
+use crate::compare::{
+    Effect, batch_loss, beside, best, both_p99, cost, deviation, mean_of, one_key, throughputs,
+};
 use crate::names::{BATCHED, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
 use crate::results::{Chapter, Outcome, Subject};
-use crate::units::{factor, percent, rate};
+use crate::units::{factor, percent, rate, time};
 
 /// Returns the headline: at most ten words, with the most important values that were measured.
 pub(crate) fn headline(outcome: &Outcome) -> String {
@@ -24,7 +26,12 @@ pub(crate) fn headline(outcome: &Outcome) -> String {
                     format!("Beside flushes p99 of writes is ×{on}, uncontrolled ×{off}")
                 }
                 (Some(on), None) => format!("Beside flushes p99 of writes is ×{on}"),
-                _ => "Writes beside flushes and compactions".to_string(),
+                _ => match published(outcome) {
+                    Some([off, on]) => {
+                        format!("p99 of writes: {} uncontrolled, {} controlled", time(off), time(on))
+                    }
+                    None => "Writes beside flushes and compactions".to_string(),
+                },
             }
         }
         Subject::Compaction => {
@@ -139,6 +146,11 @@ fn upper_first(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
+/// Returns the p99 of writes at the published rate, with the controllers off and on, µs.
+fn published(outcome: &Outcome) -> Option<[f64; 2]> {
+    outcome.chapters.iter().find_map(both_p99)
+}
+
 fn flush(outcome: &Outcome) -> String {
     let cost = |id: &str| outcome.chapter(id).and_then(cost);
     match (cost("controlled"), cost("uncontrolled")) {
@@ -152,7 +164,15 @@ fn flush(outcome: &Outcome) -> String {
             "Beside flushes and compactions, the p99 of writes is ×{} of that on a server that flushes nothing.",
             factor(on)
         ),
-        _ => "Writes beside flushes and compactions.".to_string(),
+        _ => match published(outcome) {
+            Some([off, on]) => format!(
+                "Beside flushes and compactions, the p99 of writes is {} with uncontrolled background work, and {} \
+                 with the controllers.",
+                time(off),
+                time(on)
+            ),
+            None => "Writes beside flushes and compactions.".to_string(),
+        },
     }
 }
 

@@ -205,6 +205,12 @@ const LEVELS: [(&str, Experiment); 5] = [
 const FLUSH: [(&str, Experiment); 2] =
     [("controllers on", flush::controlled), ("controllers off", flush::uncontrolled)];
 
+const PUBLISHED_FLUSH: [(&str, Experiment); 3] = [
+    ("the published rate, controllers off and on", flush::published::at_rate),
+    ("most of the core, controllers off and on", flush::published::at_part),
+    ("background work alone", flush::published::alone),
+];
+
 const OLAP: [(&str, Experiment); 4] = [
     ("two clients, shares 2:1 and in one level", olap::shares),
     ("cpu_limit = '50%' for 1, 2 and 4 connections", olap::cap),
@@ -250,7 +256,11 @@ fn script(options: &Options) -> Option<Script> {
         },
         Subject::Flush => {
             let flags = |options: &Options| flush::flags(&options.flush);
-            Script { flags, prepare: flush::capacity, chapters: &FLUSH, quick: FLUSH.len() }
+            let chapters: &'static [(&'static str, Experiment)] = match options.flush.is_published {
+                true => &PUBLISHED_FLUSH,
+                false => &FLUSH,
+            };
+            Script { flags, prepare: flush::capacity, chapters, quick: chapters.len() }
         }
         Subject::Olap => {
             let chapters = olap_chapters(options.olap.only);

@@ -16,6 +16,10 @@ pub(crate) const WRITES: &str = "writes";
 pub(crate) const FLUSHING: &str = "flushing";
 pub(crate) const IN_MEMORY: &str = "in memory";
 
+/// Phases of the published experiment with writes, by the state of the controllers.
+pub(crate) const UNCONTROLLED: &str = "off";
+pub(crate) const CONTROLLED: &str = "on";
+
 /// The two clients of the demo of queries: one connection whose throughput and latency count, and
 /// those beside it.
 pub(crate) const DASHBOARD: &str = "dashboard";

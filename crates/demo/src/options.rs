@@ -74,6 +74,8 @@ pub(crate) struct Times {
     pub(crate) shares: f64,
     /// A phase of the demo of flushes, warm-up included.
     pub(crate) background: f64,
+    /// A phase of the published experiment with writes.
+    pub(crate) published: f64,
     /// Numbers of these phases with controllers, and without.
     pub(crate) background_phases: (usize, usize),
     /// Bytes in each column of its rows, if not the usual ones: in short phases those would not
@@ -94,6 +96,7 @@ impl Times {
         settle: 1.0,
         shares: 3.0,
         background: 5.0,
+        published: 8.0,
         background_phases: (4, 2),
         background_value_bytes: Some(512),
         batching: 3.0,
@@ -107,6 +110,7 @@ impl Times {
         settle: 2.0,
         shares: 14.0,
         background: 30.0,
+        published: 300.0,
         background_phases: (16, 8),
         background_value_bytes: None,
         batching: 8.0,
@@ -128,6 +132,8 @@ pub(crate) struct FlushOptions {
     pub(crate) commit: Option<String>,
     /// Writes a second, instead of [`FLUSH_PART`] of capacity.
     pub(crate) rate_per_s: Option<f64>,
+    /// Repeat the published experiment.
+    pub(crate) is_published: bool,
 }
 
 impl FlushOptions {
@@ -138,7 +144,8 @@ impl FlushOptions {
     pub(crate) fn times(&self, times: Times) -> Times {
         let pairs = |phases: usize| (phases.next_multiple_of(2), phases.div_ceil(2).next_multiple_of(2));
         let background_phases = self.phases.map_or(times.background_phases, pairs);
-        Times { background: self.seconds.unwrap_or(times.background), background_phases, ..times }
+        let background = if self.is_published { times.published } else { times.background };
+        Times { background: self.seconds.unwrap_or(background), background_phases, ..times }
     }
 
     /// Returns the writes a second to send. Errors if a rate of at least `capacity_per_s` was

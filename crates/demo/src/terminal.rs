@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::compare::PUBLISHED_BY;
+use crate::compare::published_by;
 use crate::listing::{Entry, loads, percentiles, usage};
 use crate::results::{Outcome, Row, Subject};
 use crate::units::{percent, rate, time};
@@ -57,7 +57,7 @@ fn comparison(out: &mut String, outcome: &Outcome) {
     let published = outcome.comparison.iter().any(|row| !row.published.is_empty());
     if published {
         out.push_str("\nCompared with published results (only ratios are comparable)\n");
-        for line in wrapped(PUBLISHED_BY, 96) {
+        for line in wrapped(published_by(outcome.subject), 96) {
             let _ = writeln!(out, "  {line}");
         }
     } else {

@@ -56,6 +56,8 @@ pub(crate) struct Panel {
     pub(crate) lines: Vec<Line>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) notes: Vec<Note>,
+    /// Times that are ticked at the lower edge.
+    pub(crate) moments: Vec<f64>,
     /// Formats a mark of the axis.
     pub(crate) mark: fn(f64) -> String,
 }
@@ -73,6 +75,7 @@ impl Panel {
             lines,
             rules: Vec::new(),
             notes: Vec::new(),
+            moments: Vec::new(),
             mark,
         }
     }

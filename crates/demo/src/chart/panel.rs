@@ -104,6 +104,7 @@ pub(super) fn draw(out: &mut String, figure: &Figure, panel: &Panel, place: &Pla
     let points: Run = runs.iter().flatten().flat_map(|run| along(run)).collect();
     rules(out, panel, place, &points, &mut taken);
     lines(out, panel, place, &runs);
+    moments(out, panel, place);
     // The title names a single line.
     if runs.len() > 1 {
         names(out, panel, place, &runs, &points, taken);
@@ -157,6 +158,17 @@ fn rules(out: &mut String, panel: &Panel, place: &Place, points: &[(f64, f64)], 
         };
         text(out, "ruled halo", "end", (area.right, area.bottom - size * 0.25), &rule.label);
         taken.push(area);
+    }
+}
+
+/// Draws a tick at the lower edge for each moment.
+fn moments(out: &mut String, panel: &Panel, place: &Place) {
+    let mut d = String::new();
+    for at in panel.moments.iter().filter(|at| place.time.contains(**at)) {
+        let _ = write!(d, "M{:.1} {:.1}v{:.1}", place.time.x(*at), place.bottom(), -place.layout.text * 0.6);
+    }
+    if !d.is_empty() {
+        let _ = write!(out, "<path class=\"moment\" d=\"{d}\"/>");
     }
 }
 

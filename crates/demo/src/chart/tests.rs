@@ -7,16 +7,10 @@ fn figure(scale: Scale, points: Vec<(f64, f64)>) -> Figure {
     let other =
         Line { name: "the other".to_string(), class: 1, thin: false, points: vec![(0.0, 3.0), (10.0, 3.0)] };
     let panel = Panel {
-        title: "a < b".to_string(),
-        scale,
-        tall: 1.0,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
-        lines: vec![line, other],
         rules: vec![Rule { value: 4.0, label: "four".to_string() }],
         notes: vec![Note { band: 0, between: None, texts: vec!["far too long ".repeat(40), "short".into()] }],
-        mark: |value| format!("{value}"),
+        moments: vec![5.0, 11.0],
+        ..Panel::of_lines("a < b", scale, vec![line, other], |value| format!("{value}"))
     };
     Figure {
         label: "a figure".to_string(),

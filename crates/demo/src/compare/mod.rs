@@ -3,6 +3,7 @@
 //! verdict.
 
 mod batching;
+mod conditioning;
 mod judge;
 mod levels;
 mod olap;
@@ -10,19 +11,29 @@ mod overload;
 mod shares;
 mod storage;
 
-use crate::results::{Outcome, Row};
+use crate::results::{Outcome, Row, Subject};
 
 pub(crate) use batching::{deviation, one_key};
+pub(crate) use conditioning::both_p99;
 pub(crate) use levels::{Effect, batch_loss};
 pub(crate) use olap::{OverAlone, beside, over_alone, throughputs};
 pub(crate) use overload::{best, mean_of, parts};
 pub(crate) use shares::over_first;
 pub(crate) use storage::cost;
 
-/// Source of the published results: a test of service levels with shares by the maker of a database
-/// that speaks CQL.
-pub(crate) const PUBLISHED_BY: &str = "ScyllaDB, “Running OLAP and OLTP Workloads on the Same Cluster with \
-                                       Workload Prioritization”, scylladb.com, 23 May 2019";
+/// Returns the source of the published results: tests by the maker of a database that speaks CQL.
+pub(crate) fn published_by(subject: Subject) -> &'static str {
+    match subject {
+        Subject::Flush => {
+            "ScyllaDB, “Improved Latencies from 3.6ms to 0.8ms for the 99th Percentile”, scylladb.com, 18 September \
+             2017"
+        }
+        _ => {
+            "ScyllaDB, “Running OLAP and OLTP Workloads on the Same Cluster with Workload Prioritization”, \
+             scylladb.com, 23 May 2019"
+        }
+    }
+}
 
 /// Returns all rows whose values were measured.
 pub(crate) fn compare(outcome: &Outcome) -> Vec<Row> {
@@ -31,6 +42,7 @@ pub(crate) fn compare(outcome: &Outcome) -> Vec<Row> {
     shares::rows(outcome, &mut rows);
     levels::cap_row(outcome, &mut rows);
     storage::rows(outcome, &mut rows);
+    conditioning::rows(outcome, &mut rows);
     olap::rows(outcome, &mut rows);
     batching::rows(outcome, &mut rows);
     overload::rows(outcome, &mut rows);

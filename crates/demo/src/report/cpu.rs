@@ -137,15 +137,10 @@ pub(super) fn cpu(chapter: &Chapter) -> Panel {
     let capped = chapter.series.iter().any(|series| series.load == CAPPED);
     let rule = capped.then(|| Rule { value: 50.0, label: "cpu_limit = '50%'".to_string() });
     Panel {
-        title: title.to_string(),
-        scale: Scale::Linear,
-        tall: 1.0,
         stacked: true,
         top: Some(100.0),
-        spans: Vec::new(),
-        lines,
         rules: rule.into_iter().collect(),
         notes,
-        mark: |value| format!("{value:.0} %"),
+        ..Panel::of_lines(title, Scale::Linear, lines, |value| format!("{value:.0} %"))
     }
 }

@@ -81,18 +81,14 @@ fn apart(outcome: &Outcome, chapter: &Chapter, series: &Series) -> Panel {
         Some(Note { band, between: None, texts: vec![format!("{rate}/s"), rate] })
     });
     let notes = notes.collect();
-    Panel {
-        title,
-        scale: Scale::Linear,
-        tall: 0.9,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
-        lines: vec![line],
-        rules,
-        notes,
-        mark: kilo,
+    let moments = match load {
+        WRITES => storage::flushes(chapter),
+        _ => Vec::new(),
+    };
+    if !moments.is_empty() {
+        title += "; ticks: flushes";
     }
+    Panel { tall: 0.9, rules, notes, moments, ..Panel::of_lines(&title, Scale::Linear, vec![line], kilo) }
 }
 
 /// Returns the panel of loads with equal requests.
@@ -113,16 +109,10 @@ fn together(chapter: &Chapter) -> Panel {
         Note { band, between: None, texts }
     });
     Panel {
-        title: "slices of 100 rows answered a second".to_string(),
-        scale: Scale::Linear,
         tall: 0.9,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
         notes: notes.collect(),
-        lines,
         rules: requested.map(rule).into_iter().collect(),
-        mark: kilo,
+        ..Panel::of_lines("slices of 100 rows answered a second", Scale::Linear, lines, kilo)
     }
 }
 
@@ -147,16 +137,9 @@ fn latency(chapter: &Chapter) -> Panel {
         Some(Note { band, between: None, texts })
     };
     Panel {
-        title: "latency, 99th percentile of each second".to_string(),
-        scale: Scale::Log,
         tall: 1.5,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
         notes: chapter.windows.iter().enumerate().filter_map(note).collect(),
-        lines,
-        rules: Vec::new(),
-        mark: round_time,
+        ..Panel::of_lines("latency, 99th percentile of each second", Scale::Log, lines, round_time)
     }
 }
 

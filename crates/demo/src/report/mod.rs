@@ -14,11 +14,11 @@ mod tables;
 use std::fmt::Write as _;
 
 use crate::chart::{Figure, NARROW, WIDE, draw, escaped};
-use crate::compare::PUBLISHED_BY;
+use crate::compare::published_by;
 use crate::headline;
 use crate::listing::machine_line;
 use crate::names::INTERACTIVE;
-use crate::results::{Chapter, Outcome, Row, Subject, Window};
+use crate::results::{Chapter, Outcome, Subject, Window};
 use crate::units::{percent, rate};
 
 use picture::{CHART, COLOURS};
@@ -32,7 +32,7 @@ pub(crate) fn page(outcome: &Outcome) -> String {
     let mut out = begin("fairlane demo");
     head(&mut out, outcome);
     let shown = main_figure(&mut out, outcome);
-    comparison(&mut out, &outcome.comparison);
+    comparison(&mut out, outcome);
     about(&mut out, outcome);
     for chapter in &outcome.chapters[shown..] {
         section(&mut out, outcome, chapter);
@@ -122,7 +122,8 @@ fn capacity(outcome: &Outcome) -> String {
     capacities.join("; ")
 }
 
-fn comparison(out: &mut String, rows: &[Row]) {
+fn comparison(out: &mut String, outcome: &Outcome) {
+    let rows = &outcome.comparison;
     let published = rows.iter().any(|row| !row.published.is_empty());
     let heading = if published { "Compared with published results" } else { "Compared with the goals" };
     let _ = write!(out, "<h2>{heading}</h2>");
@@ -156,7 +157,7 @@ fn comparison(out: &mut String, rows: &[Row]) {
         out,
         "<p class=\"soft\">Published: {}. That is another system on other machines, so that only ratios are \
          comparable. Each ratio here is computed within one run, over the phase alone with the lower p99.</p>",
-        escaped(PUBLISHED_BY)
+        escaped(published_by(outcome.subject))
     );
 }
 

@@ -58,21 +58,20 @@ fn panel(chapter: &Chapter, title: &str, of: &[(&str, usize, Of)]) -> Panel {
     Panel { tall: 0.9, ..Panel::of_lines(&title, Scale::Linear, lines, number) }
 }
 
+/// Returns the seconds in which a memtable was flushed.
+pub(super) fn flushes(chapter: &Chapter) -> Vec<f64> {
+    chapter.storage.iter().filter(|point| point.flushes > 0.5).map(|point| point.at_s).collect()
+}
+
 /// Returns the panel of the space of table files over time.
 pub(super) fn space(chapter: &Chapter) -> Option<Panel> {
     let table = chapter.space.first()?.bytes;
     let points = chapter.space.iter().map(|SpacePoint { at_s, bytes, .. }| (*at_s, bytes / 1e6)).collect();
     let rule = |part: f64, label: &str| Rule { value: table * part / 1e6, label: label.to_string() };
+    let lines = vec![Line { name: "table files".to_string(), class: 0, thin: false, points }];
     Some(Panel {
-        title: "space of the table's files, MB".to_string(),
-        scale: Scale::Linear,
         tall: 1.8,
-        stacked: false,
-        top: None,
-        spans: Vec::new(),
-        lines: vec![Line { name: "table files".to_string(), class: 0, thin: false, points }],
         rules: vec![rule(1.1, "10 % more than before"), rule(2.0, "twice as much")],
-        notes: Vec::new(),
-        mark: number,
+        ..Panel::of_lines("space of the table's files, MB", Scale::Linear, lines, number)
     })
 }

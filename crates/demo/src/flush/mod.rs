@@ -12,6 +12,8 @@
 //! A phase on the large server must end before its memtable is full. So it is shortened if the log
 //! grows too fast (see [`LOG_BYTES`]).
 
+pub(crate) mod published;
+
 use load::{Keys, Pacing, Report, Rows, Spec, Step, Workload};
 
 use crate::error::DemoError;
@@ -88,7 +90,8 @@ pub(crate) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
     written.throughput_per_s *= loaded_s / (loaded_s + settling_s);
     stage.writes_per_s = written.throughput_per_s;
     stage.print(&format!("capacity: {:.0} writes/s", stage.writes_per_s));
-    let (report, begin_s, end_s) = open_loop(stage, WARMUP_S_MIN, 2.0 * stage.times.settle)?;
+    let rate_per_s = stage.flush.rate_per_s(stage.writes_per_s)?;
+    let (report, begin_s, end_s) = open_loop(stage, rate_per_s, WARMUP_S_MIN, 2.0 * stage.times.settle)?;
     let log = stage.probe.storage(begin_s, end_s);
     stage.log_bytes_per_s =
         log.iter().map(|point| point.log_bytes_per_s).sum::<f64>() / log.len().max(1) as f64;
@@ -109,9 +112,13 @@ fn writes(stage: &Stage, pacing: Pacing) -> Spec {
     Spec { keys, rows, create: true, seed: 11, ..plain }
 }
 
-/// Writes at the requested rate. Returns the report with one step, and its begin and end.
-fn open_loop(stage: &mut Stage, warmup_s: f64, seconds: f64) -> Result<(Report, f64, f64), DemoError> {
-    let rate_per_s = stage.flush.rate_per_s(stage.writes_per_s)?;
+/// Writes at a rate. Returns the report with one step, and its begin and end.
+fn open_loop(
+    stage: &mut Stage,
+    rate_per_s: f64,
+    warmup_s: f64,
+    seconds: f64,
+) -> Result<(Report, f64, f64), DemoError> {
     let spec = Spec { warmup_s, ..writes(stage, Pacing::Open(vec![Step { rate_per_s, seconds }])) };
     let report = stage.run(WRITES, &spec)?;
     let Some(step) = report.steps.first() else {
@@ -161,26 +168,56 @@ fn phase_s(seconds: f64, log_bytes_per_s: f64) -> f64 {
     seconds.min(LOG_BYTES * LOG_PART / log_bytes_per_s.max(1.0))
 }
 
+/// One phase: writes at a rate to a server of its own.
+struct Phase {
+    id: String,
+    label: String,
+    /// `--memtable-memory`.
+    memtables: &'static str,
+    controllers: bool,
+    rate_per_s: f64,
+    warmup_s: f64,
+    /// Length after the warm-up.
+    seconds: f64,
+}
+
+impl Phase {
+    /// Starts a server with an empty folder, measures the phase on it, and adds the results.
+    fn measure(self, stage: &mut Stage, chapter: &mut Chapter) -> Result<(), DemoError> {
+        let mut flags = server_flags(&stage.flush, self.memtables);
+        flags.extend(["--background-controllers".to_string(), self.controllers.to_string()]);
+        stage.restart(&flags)?;
+        let (report, begin_s, end_s) = open_loop(stage, self.rate_per_s, self.warmup_s, self.seconds)?;
+        let cpu = stage.probe.between(begin_s, end_s);
+        let run = Run::of(WRITES, &report, 0).unwrap_or_default();
+        let loads = vec![WindowLoad::of(run, &report.steps[0])];
+        chapter.windows.push(Window { id: self.id, label: self.label, begin_s, end_s, loads, cpu });
+        chapter.series[0].points.extend(Series::of(WRITES, &report.seconds).points);
+        chapter.cpu.extend(stage.probe.points(begin_s, end_s));
+        chapter.storage.extend(stage.probe.storage(begin_s, end_s));
+        Ok(())
+    }
+}
+
 /// Measures the phases of both kinds of servers.
 fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Chapter, DemoError> {
     let phase_s = phase_s(stage.times.background, stage.log_bytes_per_s);
+    let rate_per_s = stage.flush.rate_per_s(stage.writes_per_s)?;
     stage.print(&format!("{phases} phases of {phase_s:.1} s, warm-up included"));
     let warmup_s = (phase_s * WARMUP_PART).max(WARMUP_S_MIN);
     let mut chapter = Chapter { series: vec![Series::of(WRITES, &[])], ..Chapter::default() };
     for phase in 0..phases {
         let kind = kind(phase);
-        let mut flags = server_flags(&stage.flush, if kind == FLUSHING { SMALL } else { LARGE });
-        flags.extend(["--background-controllers".to_string(), controllers.to_string()]);
-        stage.restart(&flags)?;
-        let (report, begin_s, end_s) = open_loop(stage, warmup_s, phase_s - warmup_s)?;
-        let id = format!("{}-{phase}", kind.replace(' ', "_"));
-        let cpu = stage.probe.between(begin_s, end_s);
-        let run = Run::of(WRITES, &report, 0).unwrap_or_default();
-        let (loads, label) = (vec![WindowLoad::of(run, &report.steps[0])], kind.to_string());
-        chapter.windows.push(Window { id, label, begin_s, end_s, loads, cpu });
-        chapter.series[0].points.extend(Series::of(WRITES, &report.seconds).points);
-        chapter.cpu.extend(stage.probe.points(begin_s, end_s));
-        chapter.storage.extend(stage.probe.storage(begin_s, end_s));
+        Phase {
+            id: format!("{}-{phase}", kind.replace(' ', "_")),
+            label: kind.to_string(),
+            memtables: if kind == FLUSHING { SMALL } else { LARGE },
+            controllers,
+            rate_per_s,
+            warmup_s,
+            seconds: phase_s - warmup_s,
+        }
+        .measure(stage, &mut chapter)?;
     }
     // All phases have the same level, and the client's results contain more.
     chapter.windows.iter_mut().for_each(|window| window.cpu.served.clear());

@@ -1,0 +1,121 @@
+//! Comparison with a published pair of runs: 20,000 writes a second on one core, with uncontrolled
+//! background work and with the controllers.
+
+use super::judge::{judged, ratio};
+use crate::names::{ALONE, CONTROLLED, UNCONTROLLED, WRITES};
+use crate::results::{Chapter, Outcome, Row, WindowLoad};
+use crate::units::{factor, percent, rate, time};
+
+/// A published result: its name, the value here, and the published values with the controllers off
+/// and on, in the unit of the value.
+struct Published {
+    name: &'static str,
+    value: fn(&WindowLoad) -> Option<f64>,
+    off: f64,
+    on: f64,
+    shown: fn(f64) -> String,
+}
+
+const fn latency(name: &'static str, value: fn(&WindowLoad) -> Option<f64>, off: f64, on: f64) -> Published {
+    Published { name, value, off, on, shown: time }
+}
+
+/// The published table: writes a second, and latencies in µs.
+const PUBLISHED: [Published; 7] = [
+    Published {
+        name: "writes a second",
+        value: |load| Some(load.throughput_per_s),
+        off: 18_810.0,
+        on: 20_019.0,
+        shown: rate,
+    },
+    latency("mean", |load| load.latency.map(|latency| latency.mean_us), 600.0, 400.0),
+    latency("median", |load| load.latency.map(|latency| latency.p50_us), 500.0, 400.0),
+    latency("p95", |load| load.latency.map(|latency| latency.p95_us), 800.0, 600.0),
+    latency("p99", |load| load.latency.map(|latency| latency.p99_us), 3_600.0, 800.0),
+    latency("p99.9", |load| load.latency.map(|latency| latency.p999_us), 4_500.0, 1_900.0),
+    latency("maximum", |load| load.latency.map(|latency| latency.max_us), 39_500.0, 30_400.0),
+];
+
+fn row(chapter: &Chapter, published: &Published) -> Option<Row> {
+    let windows = [UNCONTROLLED, CONTROLLED].map(|id| chapter.window(id));
+    let [off, on] = windows.map(|window| (published.value)(window?.load(WRITES)?));
+    let value = ratio(off, on)?;
+    let Published { name, shown, .. } = published;
+    let row = Row {
+        what: format!("{name}, off over on, {}", chapter.title),
+        seen: format!("×{}", factor(value)),
+        detail: format!(
+            "{} off, {} on; published: {} off, {} on",
+            shown(off?),
+            shown(on?),
+            shown(published.off),
+            shown(published.on)
+        ),
+        published: format!("×{}", factor(published.off / published.on)),
+        value,
+        ..Row::default()
+    };
+    Some(judged(row, &windows.into_iter().flatten().collect::<Vec<_>>()))
+}
+
+fn alone_row(chapter: &Chapter) -> Option<Row> {
+    let cpu = &chapter.window(ALONE)?.cpu;
+    let value = cpu.server_part();
+    Some(Row {
+        what: "a compaction alone, of the core".to_string(),
+        seen: percent(value),
+        detail: format!("by the server's process; all processes together used {}", percent(cpu.busy_part())),
+        published: "everything".to_string(),
+        value,
+        ..Row::default()
+    })
+}
+
+/// Returns the p99 of the chapter's writes with the controllers off and on, µs.
+pub(crate) fn both_p99(chapter: &Chapter) -> Option<[f64; 2]> {
+    let p99 = |id: &str| Some(chapter.window(id)?.latency(WRITES)?.p99_us);
+    Some([p99(UNCONTROLLED)?, p99(CONTROLLED)?])
+}
+
+pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+    for id in ["published_rate", "published_part"] {
+        let Some(chapter) = outcome.chapter(id) else { continue };
+        rows.extend(PUBLISHED.iter().filter_map(|published| row(chapter, published)));
+    }
+    rows.extend(outcome.chapter("background_alone").and_then(alone_row));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Cpu, Window};
+
+    #[test]
+    fn pairs_stand_beside_the_published_ones() {
+        let window = |id: &str, p99_us: f64| {
+            let latency = load::Latency { p99_us, mean_us: p99_us / 4.0, ..load::Latency::default() };
+            let load = WindowLoad {
+                load: WRITES.into(),
+                throughput_per_s: 20_000.0,
+                latency: Some(latency),
+                ..WindowLoad::default()
+            };
+            Window { id: id.into(), loads: vec![load], ..Window::default() }
+        };
+        let windows = vec![window(UNCONTROLLED, 3000.0), window(CONTROLLED, 1000.0)];
+        let chapter = Chapter { id: "published_rate".into(), windows, ..Chapter::default() };
+        let alone = Cpu { process: 0.98, cores: 1, ..Cpu::default() };
+        let alone = Window { id: ALONE.into(), cpu: alone, ..Window::default() };
+        let alone = Chapter { id: "background_alone".into(), windows: vec![alone], ..Chapter::default() };
+        let outcome = Outcome { chapters: vec![chapter.clone(), alone], ..Outcome::default() };
+        let mut found = Vec::new();
+        rows(&outcome, &mut found);
+        let p99 = found.iter().find(|row| row.what.starts_with("p99,")).expect("a row");
+        assert_eq!((p99.value, &*p99.published), (3.0, "×4.50"));
+        assert!(p99.detail.contains("3.00\u{a0}ms off, 1.00\u{a0}ms on; published: 3.60"), "{}", p99.detail);
+        assert_eq!(found.last().map(|row| row.value), Some(0.98));
+        assert_eq!(both_p99(&chapter), Some([3000.0, 1000.0]));
+        assert_eq!(both_p99(&Chapter::default()), None);
+    }
+}
