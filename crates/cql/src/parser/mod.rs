@@ -319,6 +319,20 @@ impl<'a> Parser<'a> {
         Ok(phrases)
     }
 
+    /// Parses the definitions `(a, b)` of a table or type. As in Cassandra, nothing may stand behind
+    /// a comma.
+    fn definitions<T>(&mut self, mut phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        self.expect(Kind::LeftParen, "'('")?;
+        let mut phrases = vec![phrase(self)?];
+        while self.eat(Kind::Comma) {
+            if !self.at(Kind::Comma) && !self.at(Kind::RightParen) {
+                phrases.push(phrase(self)?);
+            }
+        }
+        self.expect(Kind::RightParen, "')'")?;
+        Ok(phrases)
+    }
+
     /// Parses `(a, b)` or `()`.
     fn parenthesized_or_empty<T>(&mut self, phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         if self.at(Kind::LeftParen) && self.peek().kind == Kind::RightParen {

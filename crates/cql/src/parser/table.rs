@@ -17,14 +17,7 @@ impl Parser<'_> {
             clustering: Vec::new(),
             properties: TableProperties::default(),
         };
-        self.expect(Kind::LeftParen, "'('")?;
-        loop {
-            self.table_element(&mut created)?;
-            if !self.eat(Kind::Comma) {
-                break;
-            }
-        }
-        self.expect(Kind::RightParen, "')'")?;
+        self.definitions(|p| p.table_element(&mut created))?;
         if self.at_word("WITH") {
             created.properties = self.table_properties()?;
         }
