@@ -4,8 +4,8 @@
 //! wake-ups from other threads.
 //!
 //! One iteration:
-//! 1. Charge the time spent outside (in tokio's poller) to `control`, and the CPU of heavy workers
-//!    to their groups.
+//! 1. Charge the time spent outside (in tokio's poller) to the group that ran before, and the CPU of
+//!    heavy workers to their groups.
 //! 2. Take messages, and reap completions of the disk.
 //! 3. Pick a group, run its tasks for a slice, charge it, and pick again until the next poll is
 //!    due. If heavy work is first, yield the core to the heavy lane. If nothing is ready, sleep in
@@ -57,6 +57,8 @@ pub(crate) struct Core {
     /// True while the loop runs or is about to.
     awake: Cell<bool>,
     in_iteration: Cell<bool>,
+    /// Slot of the group that ran last in the iteration before, if one did.
+    ran_last: Cell<Option<usize>>,
     /// Reading of this thread's CPU clock up to which all CPU is charged, ns.
     charged_cpu_ns: Cell<u64>,
     /// Earliest time of the next report of stalls, ns.
@@ -109,6 +111,7 @@ impl Core {
             waker: RefCell::new(None),
             awake: Cell::new(true),
             in_iteration: Cell::new(false),
+            ran_last: Cell::new(None),
             charged_cpu_ns: Cell::new(sys::thread_cpu_ns()),
             stall_next_report_ns: Cell::new(0),
             stalled: Cell::default(),
@@ -360,9 +363,9 @@ impl Core {
         [until_ns, unthrottle_ns, disk_ns].into_iter().flatten().min()
     }
 
-    /// Charges CPU time since the last reading to `control`, or to the group that woke the core.
-    /// After a yield the time may have been a poll. It is then returned, and charged once its
-    /// events show the group.
+    /// Charges CPU time since the last reading, as [`Groups::charge_poll`] does, or to the group that
+    /// woke the core. After a yield the time may have been a poll. It is then returned, and charged
+    /// once its events show the group.
     fn charge_outside(&self, now_ns: u64, slept: bool) -> Option<CorePoll> {
         let cpu_ns = sys::thread_cpu_ns();
         let cost_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());
@@ -374,14 +377,14 @@ impl Core {
         let core_yield = self.core_yield.get();
         let payer =
             groups.wake_up_payer(core_yield.as_ref().map(|core_yield| &core_yield.yielded), slept, now_ns);
-        let payer = match (payer, core_yield) {
-            (Some(payer), _) => payer,
+        let ran_last = self.ran_last.take();
+        match (payer, core_yield) {
+            (Some(payer), _) => groups.charge_fast(payer, cost_ns, false),
             (None, Some(core_yield)) => {
                 return Some(CorePoll { at_ns: now_ns, had_core_slot: core_yield.slot, cost_ns });
             }
-            (None, None) => groups.slot(Group::CONTROL),
-        };
-        groups.charge_fast(payer, cost_ns, false);
+            (None, None) => groups.charge_poll(ran_last, cost_ns),
+        }
         None
     }
 
@@ -447,6 +450,7 @@ impl Core {
             next = found;
         }
         self.charge(slot, began_ns, now_ns);
+        self.ran_last.set(Some(slot));
         now_ns
     }
 

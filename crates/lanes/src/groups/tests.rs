@@ -107,3 +107,39 @@ fn wait_is_attributed_to_groups_that_had_the_core() {
     assert_eq!(waited(made[1]), (vec![("a", 500 + 150), ("late", 10)], 660));
     assert_eq!(waited(made[2]), (vec![("a", 110)], 110), "from the time when it was ready");
 }
+
+/// Regression test: `control` paid for all polls, up to all that `system` has beside a level, and
+/// the log waited for seconds.
+#[test]
+fn log_does_not_wait_for_what_polls_cost() {
+    let registry = Arc::new(Registry::new(1));
+    let mut groups = Groups::new(registry.clone(), 0, 1, Policy::DEFAULT);
+    let readers = registry.create(Group::USERS, &GroupSpec::new("readers", 1000)).expect("a slot");
+    let [readers, log] = [readers, Group::LOG].map(|group| groups.slot(group));
+    ready(&mut groups, &registry, readers, 0);
+    let (mut now_ns, mut waits, mut waited) = (0, Vec::new(), None);
+    for round in 0..10_000 {
+        if round % 10 == 0 && waited.is_none() {
+            ready(&mut groups, &registry, log, now_ns);
+            waited = Some(0);
+        }
+        let Choice::Heavy(chosen, _) = groups.pick(now_ns) else { panic!("readers always have work") };
+        let used_ns = if chosen == log { 10_000 } else { SLICE_NS };
+        now_ns += used_ns;
+        let total_ns = groups.local(chosen).heavy_charged_ns + used_ns;
+        groups.charge_heavy(chosen, total_ns);
+        groups.record_slice(chosen, now_ns);
+        if chosen == log {
+            registry.counters(log)[0].heavy_pending.store(0, SeqCst);
+            groups.check_heavy(log);
+            groups.idle_if_empty(log);
+            waits.extend(waited.take());
+        }
+        waited = waited.map(|slices: u32| slices + 1);
+        now_ns += SLICE_NS / 2;
+        groups.charge_poll(Some(chosen), SLICE_NS / 2);
+    }
+    assert!(waits.len() > 900, "{}", waits.len());
+    assert_eq!(waits.iter().max(), Some(&1), "slices of readers before the log's");
+    assert_eq!(registry.usage(Group::CONTROL, None).cpu_fast_ns, 0);
+}
