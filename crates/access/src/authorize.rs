@@ -21,11 +21,17 @@ impl Access {
     /// Returns [`Error::Unauthorized`]. Returns [`Error::Overloaded`] for a new keyspace while
     /// grants on an earlier one of that name still exist.
     pub fn authorize(&self, login: &Login, targets: &[Target]) -> Result<(), Error> {
+        self.authorize_all(login, targets, true)
+    }
+
+    /// Checks the actions. `may_be_new` is false for a statement that creates no keyspace. Its error
+    /// is then the same for a missing keyspace.
+    fn authorize_all(&self, login: &Login, targets: &[Target], may_be_new: bool) -> Result<(), Error> {
         if !login.is_current() {
             return Err(ended(login.role()));
         }
         let view = self.view(login);
-        targets.iter().try_for_each(|target| self.authorize_one(login, &view, target))
+        targets.iter().try_for_each(|target| self.authorize_one(login, &view, target, may_be_new))
     }
 
     /// Checks the permissions that a statement about data or the schema needs, by the names in it.
@@ -67,7 +73,8 @@ impl Access {
             Right::May(permission, on) => {
                 let table = table.filter(|_| on == On::Table).map(str::to_owned);
                 let action = action_of(permission);
-                self.authorize(login, &[Target { keyspace: keyspace.to_owned(), table, action }])
+                let target = Target { keyspace: keyspace.to_owned(), table, action };
+                self.authorize_all(login, &[target], on == On::AllKeyspaces)
             }
             Right::Holds => unreachable!("a statement about data grants nothing"),
         })
@@ -94,7 +101,13 @@ impl Access {
         Ok(())
     }
 
-    fn authorize_one(&self, login: &Login, view: &View, target: &Target) -> Result<(), Error> {
+    fn authorize_one(
+        &self,
+        login: &Login,
+        view: &View,
+        target: &Target,
+        may_be_new: bool,
+    ) -> Result<(), Error> {
         let Target { keyspace, table, action } = target;
         let (role, rights) = (login.role(), &view.rights);
         let own = KEYSPACES.contains(&keyspace.as_str());
@@ -103,7 +116,7 @@ impl Access {
             return Err(Error::Unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
         }
         let is_new = |keyspace: &String| !self.has_data(&Resource::Keyspace(keyspace.clone()));
-        let is_new_keyspace = table.is_none() && *action == Action::Create && is_new(keyspace);
+        let is_new_keyspace = may_be_new && table.is_none() && *action == Action::Create && is_new(keyspace);
         if is_new_keyspace {
             self.check_old_grants(login, keyspace)?;
         }
