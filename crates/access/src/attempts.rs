@@ -223,6 +223,19 @@ mod tests {
     }
 
     #[test]
+    fn address_has_a_bound_except_for_superusers() {
+        let attempts = Attempts::default();
+        let attempt = |name: &str| attempts.attempt(name, from(1));
+        let attack: Vec<_> =
+            ["a", "b"].iter().flat_map(|name| fill(&attempts, attempt(name), false)).collect();
+        assert_eq!(attack.len(), ADDRESS_MAX as usize);
+        assert_eq!(attempts.take(attempt("c"), ITERATIONS, false).err(), Some(Refusal::Full));
+        assert!(attempts.take(attempts.attempt("c", from(2)), ITERATIONS, false).is_ok());
+        // Superusers have all slots that the attack left.
+        assert_eq!(fill(&attempts, attempt("admin"), true).len(), (CHECKS_MAX - ADDRESS_MAX) as usize);
+    }
+
+    #[test]
     fn check_takes_slots_by_its_iterations() {
         let attempts = Attempts::default();
         let attempt = attempts.attempt("heavy", from(1));
@@ -231,6 +244,10 @@ mod tests {
             held.push(slots);
         }
         assert_eq!(held.len(), 8);
+        drop(held);
+        // A part of a slot counts as a whole one.
+        let weight = |iterations| attempts.take(attempt, iterations, false).map(|slots| slots.weight).ok();
+        assert_eq!([1, ITERATIONS, ITERATIONS + 1].map(weight), [Some(1), Some(1), Some(2)]);
     }
 
     #[test]
@@ -248,6 +265,17 @@ mod tests {
         assert_eq!(attempts.check_failures(guesser, 6 * SECOND), Ok(()), "one attempt per second");
         attempts.failed(guesser, 6 * SECOND);
         assert!(attempts.check_failures(guesser, 6 * SECOND).is_err());
+        // A started second counts as a whole one.
+        assert_eq!(attempts.check_failures(guesser, 6 * SECOND + 1), Err(Refusal::Failures { retry_s: 1 }));
+    }
+
+    #[test]
+    fn quiet_time_permits_no_more_than_the_burst() {
+        let attempts = Attempts::default();
+        let guesser = attempts.attempt("admin", from(1));
+        attempts.failed(guesser, 0);
+        (0..FAILURES_BURST).for_each(|_| attempts.failed(guesser, 1_000 * SECOND));
+        assert!(attempts.check_failures(guesser, 1_000 * SECOND).is_err());
     }
 
     #[test]
@@ -260,6 +288,11 @@ mod tests {
         }
         assert_eq!(attempts.state.borrow().repaid_ns.len(), PAIRS_MAX);
         assert!(attempts.check_failures(worst, 0).is_err());
+        // A known pair takes no place, and repaid pairs give theirs back.
+        attempts.failed(worst, 0);
+        assert_eq!(attempts.state.borrow().repaid_ns.len(), PAIRS_MAX);
+        attempts.failed(attempts.attempt("later", from(1)), SECOND);
+        assert_eq!(attempts.state.borrow().repaid_ns.len(), 2);
     }
 
     #[test]

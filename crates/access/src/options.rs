@@ -655,7 +655,10 @@ mod tests {
         check_one("io_limit = '200MB/s'", Ok("'200MB/s'"));
         check_one("io_limit = '1.5 gib/s'", Ok("'1536MiB/s'"));
         check_one("io_limit = '100000/s'", Ok("'100KB/s'"));
-        for bad in ["'200MB'", "'1KB/s'", "'x/s'", "5", "'-5MB/s'", "'1e9/s'", "'99999999999GB/s'"] {
+        check_one("io_limit = '64KiB/s'", Ok("'64KiB/s'"));
+        for bad in
+            ["'200MB'", "'1KB/s'", "'65535/s'", "'x/s'", "5", "'-5MB/s'", "'1e9/s'", "'99999999999GB/s'"]
+        {
             let given = bad.trim_matches('\'');
             let text = "'io_limit' takes bytes a second such as '200MB/s', at least '64KiB/s'";
             check_one(&format!("io_limit = {bad}"), Err(&format!("{text} (given {given})")));

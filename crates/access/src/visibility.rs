@@ -141,3 +141,184 @@ impl Visibility {
 fn is_public(keyspace: &str) -> bool {
     engine::is_of_server(keyspace)
 }
+
+#[cfg(test)]
+mod tests {
+    use cql::ast::Permission::{Alter, Create, Describe, Execute, Modify, Select};
+
+    use super::*;
+    use crate::resource::PermissionSet;
+    use crate::roles::{Edit, tests::roles};
+
+    /// Objects of the tests. Table `t` has identity 1. Identity 2 is a later table of its name.
+    const OBJECTS: [About<'static>; 33] = [
+        About::Keyspace("ks"),
+        About::Keyspace("other"),
+        About::Keyspace("system_auth"),
+        About::AllKeyspaces,
+        About::Table("ks", "t", 1),
+        About::Table("ks", "t", 2),
+        About::Table("ks", "u", 3),
+        About::Table("other", "t", 1),
+        About::Data("ks", "t", 1),
+        About::Data("ks", "t", 2),
+        About::Data("ks", "u", 3),
+        About::Data("other", "t", 1),
+        About::Data("system_auth", "roles", 4),
+        About::Data("system_views", "clients", 5),
+        About::AllData,
+        About::Rows("ks", "t", 1),
+        About::Rows("ks", "t", 2),
+        About::Rows("ks", "u", 3),
+        About::Rows("other", "t", 1),
+        About::Rows("system_auth", "roles", 4),
+        About::Rows("system_views", "clients", 5),
+        About::Rows("system_views", "sstable_tasks", 6),
+        About::Rows("system_schema", "tables", 7),
+        About::Role("ann"),
+        About::Role("readers"),
+        About::Role("bob"),
+        About::AllRoles,
+        About::Level("default"),
+        About::Level("own"),
+        About::Level("granted"),
+        About::Level("other"),
+        About::AllLevels,
+        About::Table("system_auth", "roles", 4),
+    ];
+
+    /// Objects that `ann` sees without any grant. Its statements run in level `default`.
+    const ALWAYS: [About<'static>; 8] = [
+        About::Keyspace("system_auth"),
+        About::Rows("system_views", "sstable_tasks", 6),
+        About::Rows("system_schema", "tables", 7),
+        About::Role("ann"),
+        About::Role("readers"),
+        About::Level("default"),
+        About::Level("own"),
+        About::Level("granted"),
+    ];
+
+    /// Returns the objects that `ann`, a member of `readers`, sees. Bit `n` of `of_ann` gives the
+    /// grant `n` to `ann`, and the others are those of `readers`.
+    fn seen(grants: &[(Permission, Resource)], of_ann: usize) -> Vec<About<'static>> {
+        let mut roles = roles(&["ann < readers", "readers", "bob < ann"]);
+        for (role, level) in [("ann", "own"), ("readers", "granted"), ("bob", "other")] {
+            roles.apply(&Edit::Attach { role: role.into(), level: level.into() });
+        }
+        for (n, (permission, resource)) in grants.iter().enumerate() {
+            let role = if of_ann >> n & 1 == 1 { "ann" } else { "readers" }.into();
+            let permissions = PermissionSet::of(&[*permission]);
+            roles.apply(&Edit::Permit { role, resource: resource.clone(), permissions });
+        }
+        let visibility = Visibility::of(&Rights::of(1, "ann", &roles), "default");
+        OBJECTS.into_iter().filter(|object| visibility.sees(*object)).collect()
+    }
+
+    /// Checks that grants show exactly `expected` besides the objects that are always visible,
+    /// whichever of the two roles has each of them.
+    fn check(grants: &[(Permission, Resource)], expected: &[About<'static>]) {
+        let expects = |object: &About<'_>| expected.contains(object) || ALWAYS.contains(object);
+        let expected: Vec<About<'_>> = OBJECTS.into_iter().filter(expects).collect();
+        for of_ann in 0..1 << grants.len() {
+            assert_eq!(seen(grants, of_ann), expected, "{grants:?}, {of_ann:b}");
+        }
+    }
+
+    fn keyspace(name: &str) -> Resource {
+        Resource::Keyspace(name.to_owned())
+    }
+
+    fn table(keyspace: &str, table: &str, id: u128) -> Resource {
+        Resource::Table(keyspace.to_owned(), table.to_owned(), id)
+    }
+
+    #[test]
+    fn role_without_grants_sees_itself_and_the_server() {
+        check(&[], &[]);
+        let superuser = Visibility::of(&Rights::of(1, "root", &roles(&["root!"])), "default");
+        assert!(OBJECTS.into_iter().all(|object| superuser.sees(object)));
+        let ended = Visibility::of(&Rights::new(1, false, Vec::new()), "default");
+        let seen: Vec<About<'_>> = OBJECTS.into_iter().filter(|object| ended.sees(*object)).collect();
+        let public = ALWAYS
+            .into_iter()
+            .filter(|object| !matches!(object, About::Role(_) | About::Level("own" | "granted")));
+        assert_eq!(seen, public.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn grant_on_a_table_shows_that_table_only() {
+        let shown = [About::Keyspace("ks"), About::Table("ks", "t", 1)];
+        check(&[(Modify, table("ks", "t", 1))], &shown);
+        let read = [About::Data("ks", "t", 1), About::Rows("ks", "t", 1)];
+        check(&[(Select, table("ks", "t", 1))], &[&shown[..], &read].concat());
+        let both = [(Modify, table("ks", "t", 1)), (Select, table("ks", "t", 1))];
+        check(&both, &[&shown[..], &read].concat());
+        // SELECT on one table and another permission on a second one do not mix.
+        let mixed = [(Select, table("ks", "t", 1)), (Alter, table("ks", "u", 3))];
+        check(&mixed, &[&shown[..], &read, &[About::Table("ks", "u", 3)]].concat());
+    }
+
+    #[test]
+    fn grant_on_a_keyspace_shows_its_tables_only() {
+        let shown = [
+            About::Keyspace("ks"),
+            About::Table("ks", "t", 1),
+            About::Table("ks", "t", 2),
+            About::Table("ks", "u", 3),
+        ];
+        let data = [About::Data("ks", "t", 1), About::Data("ks", "t", 2), About::Data("ks", "u", 3)];
+        let rows = [About::Rows("ks", "t", 1), About::Rows("ks", "t", 2), About::Rows("ks", "u", 3)];
+        for whole in [keyspace("ks"), Resource::AllTables("ks".to_owned())] {
+            check(&[(Create, whole.clone())], &shown);
+            check(&[(Select, whole.clone())], &[&shown[..], &data, &rows].concat());
+            // The stronger of two grants decides, in either order.
+            let one = [About::Data("ks", "t", 1), About::Rows("ks", "t", 1)];
+            let weak_above = [(Modify, whole.clone()), (Select, table("ks", "t", 1))];
+            check(&weak_above, &[&shown[..], &one].concat());
+            let weak_below = [(Select, whole), (Modify, table("ks", "t", 1))];
+            check(&weak_below, &[&shown[..], &data, &rows].concat());
+        }
+        let all_tables = Resource::AllTables("ks".to_owned());
+        for (above, below) in [(Select, Modify), (Modify, Select)] {
+            let both = [(above, keyspace("ks")), (below, all_tables.clone())];
+            check(&both, &[&shown[..], &data, &rows].concat());
+        }
+    }
+
+    #[test]
+    fn grant_on_all_keyspaces_shows_no_verifiers() {
+        let of_data = |object: &About<'_>| {
+            matches!(object, About::Keyspace(_) | About::AllKeyspaces | About::Table(..))
+        };
+        let shown: Vec<About<'_>> = OBJECTS.into_iter().filter(of_data).collect();
+        check(&[(Modify, Resource::AllKeyspaces)], &shown);
+        let is_read = |object: &About<'_>| match object {
+            About::Data(keyspace, ..) => !keyspace.starts_with("system"),
+            About::Rows(keyspace, ..) => *keyspace != "system_auth",
+            other => of_data(other) || *other == About::AllData,
+        };
+        let read: Vec<About<'_>> = OBJECTS.into_iter().filter(is_read).collect();
+        check(&[(Select, Resource::AllKeyspaces)], &read);
+        // A grant on the keyspace of the verifiers shows neither them nor their keys.
+        check(&[(Select, keyspace("system_auth"))], &[About::Table("system_auth", "roles", 4)]);
+        let clients = table("system_views", "clients", 5);
+        check(&[(Select, clients)], &[About::Rows("system_views", "clients", 5)]);
+    }
+
+    #[test]
+    fn only_describe_shows_other_roles_and_levels() {
+        let all_roles = [About::Role("bob"), About::AllRoles];
+        check(&[(Describe, Resource::AllRoles)], &all_roles);
+        check(&[(Alter, Resource::AllRoles)], &[]);
+        check(&[(Alter, Resource::Role("bob".to_owned()))], &[]);
+        let all_levels = [About::Level("other"), About::AllLevels];
+        check(&[(Describe, Resource::AllServiceLevels)], &all_levels);
+        check(&[(Execute, Resource::AllServiceLevels)], &[]);
+        check(&[(Execute, Resource::ServiceLevel("other".to_owned()))], &[About::Level("other")]);
+        let both = [(Describe, Resource::AllRoles), (Describe, Resource::AllServiceLevels)];
+        check(&both, &[&all_roles[..], &all_levels].concat());
+        let other = [(Describe, Resource::AllRoles), (Alter, Resource::AllRoles)];
+        check(&other, &all_roles);
+    }
+}

@@ -149,3 +149,15 @@ fn check_name(what: &str, name: &str) -> Result<(), Error> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_1_to_255_bytes() {
+        for (bytes, is_valid) in [(0, false), (1, true), (255, true), (256, false)] {
+            assert_eq!(check_name("Role", &"x".repeat(bytes)).is_ok(), is_valid, "{bytes} bytes");
+        }
+    }
+}

@@ -344,3 +344,17 @@ fn empty_passwords_are_rejected() {
     assert_eq!(error, Some(AuthError::Refused(text)));
     server.stop();
 }
+
+#[test]
+fn password_of_1024_bytes_is_accepted_and_no_longer_one() {
+    let server = Server::start(None);
+    let create = |bytes: usize| format!("CREATE USER u{bytes} WITH PASSWORD '{}'", "x".repeat(bytes));
+    assert_eq!(server.run(0, "admin", &create(1024)), "ok");
+    let refusal = "Invalid: A password can't be longer than 1024 bytes";
+    assert_eq!(server.run(0, "admin", &create(1025)), refusal);
+    server.on(1, |access| async move {
+        assert!(access.authenticate("u1024", &"x".repeat(1024)).await.is_ok());
+        assert!(access.authenticate("u1024", &"x".repeat(1025)).await.is_err());
+    });
+    server.stop();
+}

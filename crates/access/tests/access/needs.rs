@@ -1,9 +1,10 @@
 //! Runs every statement of the table of needs with every single permission on every resource, and
 //! with exactly the permissions that it needs.
 
-use crate::common::Server;
+use crate::common::{Server, format_result, open_session};
 use access::{NEEDS, Need, On, Right};
 use cql::ast::Permission;
+use engine::Outcome;
 
 /// Objects that the examples use. Runs before each example and restores the objects, whatever the
 /// last example changed. Some statements fail if there is nothing to restore.
@@ -234,5 +235,57 @@ fn errors_without_rights_reveal_no_objects() {
         let expected = if name.is_empty() { refusals[0].clone() } else { refusals[0].replace(name, other) };
         assert_eq!(refusals[1], expected, "{not_there}");
     }
+    server.stop();
+}
+
+#[test]
+fn batch_needs_the_rights_of_each_statement() {
+    let server = Server::start(None);
+    reset(&server);
+    assert_eq!(server.run(0, "admin", "GRANT MODIFY ON ks.t TO ann"), "ok");
+    let (own, other) = ("INSERT INTO ks.t (k, v) VALUES (1, 1)", "INSERT INTO ks.u (k) VALUES (1)");
+    let conditional = "INSERT INTO ks.t (k, v) VALUES (1, 1) IF NOT EXISTS";
+    let no_modify = "Unauthorized: User ann has no MODIFY permission on <table ks.u> or any of its parents";
+    let no_select = "Unauthorized: User ann has no SELECT permission on <table ks.t> or any of its parents";
+    for (parts, expected) in [
+        (&[own][..], "ok"),
+        (&[own, own, own], "ok"),
+        (&[other], no_modify),
+        (&[other, other], no_modify),
+        (&[own, other], no_modify),
+        (&[other, own], no_modify),
+        (&[own, own, other, own], no_modify),
+        (&[own, conditional], no_select),
+        (&[conditional, own], no_select),
+    ] {
+        let text = format!("BEGIN BATCH {}; APPLY BATCH", parts.join("; "));
+        let checked = server.on(1, move |access| async move {
+            let ann = open_session(&access, "ann").await.expect("logs in");
+            let batch = cql::parse(&text).expect("parses");
+            // This check precedes planning. The engine checks the tables of the plan again.
+            format_result(access.authorize_statement(&ann, &batch, None).map(|()| Outcome::Void))
+        });
+        assert_eq!(checked, expected, "{parts:?}");
+    }
+    server.stop();
+}
+
+#[test]
+fn create_keyspace_needs_a_right_on_all_keyspaces() {
+    let server = Server::start(None);
+    reset(&server);
+    let create = |name: &str| {
+        format!(
+            "CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        )
+    };
+    assert_eq!(server.run(0, "admin", "GRANT CREATE ON KEYSPACE ks TO ann"), "ok");
+    // The response is the same for an existing keyspace.
+    let refusal = "Unauthorized: User ann has no CREATE permission on <all keyspaces> or any of its parents";
+    for name in ["ks", "x"] {
+        assert_eq!(server.run(1, "ann", &create(name)), refusal, "{name}");
+    }
+    assert_eq!(server.run(0, "admin", "GRANT CREATE ON ALL KEYSPACES TO ann"), "ok");
+    assert_eq!(server.run(1, "ann", &create("new")), "ok");
     server.stop();
 }

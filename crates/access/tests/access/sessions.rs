@@ -270,3 +270,171 @@ fn unfiltered_rows_need_the_right_to_see_all() {
     });
     server.stop();
 }
+
+#[test]
+fn certificate_session_ends_when_its_role_gets_a_password() {
+    let server = Server::start(None);
+    server.on(1, |access| async move {
+        for (text, ends) in [
+            ("ALTER ROLE ann WITH LOGIN = true", false),
+            ("ALTER ROLE ann WITH SUPERUSER = true", false),
+            ("ALTER ROLE ann WITH LOGIN = false", true),
+            ("ALTER ROLE ann WITH PASSWORD = 'secret'", true),
+            ("DROP ROLE ann", true),
+        ] {
+            assert!(access.log_in_by_certificate("ann").is_none(), "{text}");
+            assert_eq!(as_admin("CREATE ROLE ann WITH LOGIN = true").await, "ok");
+            let login = access.log_in_by_certificate("ann").expect("the role may log in");
+            let ended = Rc::new(Cell::new(false));
+            let end = ended.clone();
+            login.on_end(move || end.set(true));
+            assert!(login.is_current());
+            assert_eq!(as_admin(text).await, "ok", "{text}");
+            assert_eq!((login.is_current(), ended.get()), (!ends, ends), "{text}");
+            assert_eq!(as_admin("DROP ROLE IF EXISTS ann").await, "ok");
+        }
+    });
+    server.stop();
+}
+
+#[test]
+fn dropped_role_leaves_no_view_behind() {
+    let server = Server::start(None);
+    prepare(&server, &[ANN, "CREATE SERVICE LEVEL a WITH shares = 7", "ATTACH SERVICE LEVEL a TO ann"]);
+    server.on(1, |access| async move {
+        let login = log_in(&access, "ann").await;
+        let view = Rc::downgrade(&access.effective(&login));
+        drop(login);
+        assert!(view.upgrade().is_some(), "later sessions of the role share its view");
+        assert_eq!(as_admin("DROP ROLE ann").await, "ok");
+        assert!(view.upgrade().is_none());
+    });
+    server.stop();
+}
+
+#[test]
+fn listeners_check_rights_after_each_loss_of_rights() {
+    let server = Server::start(None);
+    prepare(&server, &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", ANN, "CREATE ROLE readers"]);
+    server.on(1, |access| async move {
+        let checks = Rc::new(Cell::new([0, 0]));
+        for listener in 0..2 {
+            let checks = checks.clone();
+            access.on_rights_taken(move || {
+                let mut counts = checks.get();
+                counts[listener] += 1;
+                checks.set(counts);
+            });
+        }
+        for (text, takes) in [
+            ("GRANT readers TO ann", false),
+            ("GRANT SELECT ON ks.t TO readers", false),
+            ("REVOKE SELECT ON ks.t FROM readers", true),
+            ("CREATE SERVICE LEVEL a WITH shares = 7", false),
+            ("ATTACH SERVICE LEVEL a TO ann", false),
+            ("ALTER SERVICE LEVEL a WITH shares = 8", false),
+            ("DETACH SERVICE LEVEL FROM ann", false),
+            ("GRANT EXECUTE ON SERVICE LEVEL a TO readers", false),
+            // Its other edits take nothing.
+            ("DROP SERVICE LEVEL a", true),
+            ("REVOKE readers FROM ann", true),
+            ("ALTER ROLE ann WITH LOGIN = false", true),
+            ("DROP ROLE ann", true),
+        ] {
+            checks.set([0, 0]);
+            assert_eq!(as_admin(text).await, "ok", "{text}");
+            assert_eq!(checks.get(), [u32::from(takes); 2], "{text}");
+        }
+    });
+    server.stop();
+}
+
+#[test]
+fn late_schema_change_grants_nothing_to_a_later_role() {
+    let server = Server::start(None);
+    prepare(&server, &[KS, ANN]);
+    server.on(0, |access| async move {
+        let (earlier, anonymous) = (log_in(&access, "ann").await, access.anonymous());
+        let create = "CREATE TABLE ks.t (k int PRIMARY KEY)";
+        let Ok(Outcome::SchemaChange(change)) = engine_alone(create).await else { panic!("creates") };
+        for text in ["DROP ROLE ann", ANN, "CREATE ROLE anonymous"] {
+            assert_eq!(as_admin(text).await, "ok", "{text}");
+        }
+        for login in [&earlier, &anonymous] {
+            access.schema_changed(login, &change).await.expect("follows");
+        }
+        assert!(access.authorize(&log_in(&access, "ann").await, &select("t")).is_err());
+        for role in ["ann", "anonymous"] {
+            let listed = as_admin(&format!("LIST ALL PERMISSIONS OF {role}")).await;
+            assert_eq!(listed.lines().count(), 1, "{listed}");
+        }
+    });
+    server.stop();
+}
+
+#[test]
+fn session_without_authentication_may_do_everything() {
+    let server = Server::start(None);
+    server.on(1, |access| async move {
+        let login = access.anonymous();
+        // Its name has no meaning, and may be the name of a role.
+        for text in [KS, "DROP KEYSPACE ks", "CREATE ROLE anonymous", "DROP ROLE anonymous"] {
+            assert_eq!(format_result(statement(&access, &login, text).await), "ok", "{text}");
+        }
+    });
+    server.stop();
+}
+
+#[test]
+fn change_planned_after_a_drop_of_its_role_is_refused() {
+    let server = Server::start(None);
+    prepare(&server, &[ANN, "CREATE ROLE r", "GRANT ALTER ON ROLE r TO ann"]);
+    server.on(0, |access| async move {
+        let (ann, admin) = (log_in(&access, "ann").await, log_in(&access, "admin").await);
+        let run = |login: &Login, text: &'static str| {
+            let (access, login) = (access.clone(), login.clone());
+            let run = async move { format_result(statement(&access, &login, text).await) };
+            lanes::spawn(lanes::current_group(), run)
+        };
+        // All of them begin before the first takes effect.
+        let changes = [
+            run(&admin, "DROP ROLE ann"),
+            run(&admin, "CREATE ROLE IF NOT EXISTS ann"),
+            run(&admin, "GRANT ALTER ON ROLE r TO ann"),
+            run(&ann, "ALTER ROLE r WITH LOGIN = true"),
+        ];
+        let refusal = "Unauthorized: Role ann was dropped, lost LOGIN or got another password: log in again";
+        for (change, expected) in changes.into_iter().zip(["ok", "ok", "ok", refusal]) {
+            assert_eq!(change.await, expected);
+        }
+    });
+    server.stop();
+}
+
+#[test]
+fn late_drop_of_a_keyspace_keeps_the_grants_on_the_next() {
+    let server = Server::start(None);
+    let other = KS.replace("ks", "other");
+    prepare(&server, &[&other, "CREATE TABLE other.t (k int PRIMARY KEY)", ANN]);
+    prepare(&server, &["GRANT SELECT ON KEYSPACE other TO ann", "GRANT MODIFY ON other.t TO ann"]);
+    server.on(0, |access| async move {
+        engine_alone(KS).await.expect("creates");
+        let Ok(Outcome::SchemaChange(dropped)) = engine_alone("DROP KEYSPACE ks").await else {
+            panic!("drops")
+        };
+        let create = "CREATE TABLE ks.t (k int PRIMARY KEY)";
+        for text in [KS, create, "GRANT SELECT ON KEYSPACE ks TO ann", "GRANT MODIFY ON ks.t TO ann"] {
+            assert_eq!(as_admin(text).await, "ok", "{text}");
+        }
+        let before = as_admin("LIST ALL PERMISSIONS OF ann").await;
+        assert_eq!(before.lines().count(), 5, "{before}");
+        access.schema_changed(&access.anonymous(), &dropped).await.expect("follows");
+        assert_eq!(as_admin("LIST ALL PERMISSIONS OF ann").await, before);
+        // Now the grants of this keyspace end, and only they.
+        assert_eq!(as_admin("DROP KEYSPACE ks").await, "ok");
+        let after = as_admin("LIST ALL PERMISSIONS OF ann").await;
+        let kept: Vec<&str> = before.lines().filter(|line| !line.contains("ks")).collect();
+        assert_eq!(after, kept.join("\n"));
+    });
+    server.stop();
+}

@@ -49,3 +49,20 @@ fn roles_grants_and_levels_are_refused_beyond_their_weight() {
         server.stop();
     }
 }
+
+#[test]
+fn change_that_fills_the_weight_exactly_is_accepted() {
+    let server = Server::start(None);
+    let set = |bytes| server.on(0, move |access| async move { access.set_bytes_max(bytes) });
+    set(1);
+    let refusal = server.run(0, "admin", "CREATE ROLE ann");
+    let needed = refusal.split_once(", got ").and_then(|(_, rest)| rest.split_once(':')).expect("a number").0;
+    let needed: u64 = needed.parse().expect("a number");
+    set(needed - 1);
+    assert!(server.run(0, "admin", "CREATE ROLE ann").starts_with("Invalid"));
+    // A longer name needs more.
+    set(needed);
+    assert!(server.run(0, "admin", "CREATE ROLE anna").starts_with("Invalid"));
+    assert_eq!(server.run(0, "admin", "CREATE ROLE ann"), "ok");
+    server.stop();
+}
