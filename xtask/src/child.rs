@@ -50,7 +50,7 @@ fn line(command: &Command) -> String {
 /// 1. Stop the child, so that it starts no more of them.
 /// 2. Find its descendants and stop them too, until no new ones are found.
 /// 3. Kill them all.
-fn kill(child: &mut Child) {
+pub(crate) fn kill(child: &mut Child) {
     let mut family = vec![child.id()];
     for _ in 0..KILL_ROUNDS_MAX {
         signal("-STOP", &family);
@@ -68,7 +68,7 @@ fn kill(child: &mut Child) {
 
 /// Sends a signal by the `kill` of the shell, because some systems have no program of that name.
 /// Ignores processes that have ended.
-fn signal(signal: &str, pids: &[u32]) {
+pub(crate) fn signal(signal: &str, pids: &[u32]) {
     let mut command = Command::new("sh");
     command.args(["-c", "kill \"$@\" 2>/dev/null", "sh", signal]).args(pids.iter().map(u32::to_string));
     let _ = command.status();

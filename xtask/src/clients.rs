@@ -31,7 +31,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
     child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
     let built = target::folder(root).join("release");
-    let python = environment(&target::folder(root).join("venv"), &folder.join("requirements.txt"))?;
+    let python = python(root)?;
     for script in &scripts {
         println!("      {}", name(script));
         let mut command = Command::new(&python);
@@ -46,6 +46,11 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 
 fn is_script(name: &str) -> bool {
     name.ends_with(".py") && !name.starts_with('_')
+}
+
+/// Returns the Python of the environment with the clients. Prepares the environment once.
+pub(crate) fn python(root: &Path) -> Result<PathBuf, String> {
+    environment(&target::folder(root).join("venv"), &root.join("tests/clients/requirements.txt"))
 }
 
 /// Returns the Python of an environment with these requirements. A file in it contains the

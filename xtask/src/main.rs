@@ -22,6 +22,7 @@ mod layering;
 mod report;
 mod simulate;
 mod sizes;
+mod stress;
 mod target;
 
 use std::path::{Path, PathBuf};
@@ -113,7 +114,7 @@ struct Tool {
 }
 
 /// The tools.
-const TOOLS: [Tool; 5] = [
+const TOOLS: [Tool; 6] = [
     Tool {
         name: "benchmarks",
         flags: "[--check]",
@@ -148,6 +149,13 @@ const TOOLS: [Tool; 5] = [
         what: "seeded histories of storage and CQL against models (failures are made shorter), and overloads",
         builds: true,
         run: simulate::simulate,
+    },
+    Tool {
+        name: "stress",
+        flags: "[--quick] [--seconds N] [--cores N] [--out FILE]",
+        what: "a published experiment with cassandra-stress, ratios beside the published ones (Java, Maven)",
+        builds: true,
+        run: stress::run,
     },
 ];
 
