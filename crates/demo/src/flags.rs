@@ -17,9 +17,10 @@ fairlane demo compaction [flags]   the space that a major compaction needs
 fairlane demo olap [flags]         queries beside queries: shares, a hard limit, latency
 fairlane demo batching [flags]     commands in order over changing keys: partitions in parallel, and batches
 fairlane demo overload [flags]     more load than the server can do, without and with max_concurrency = 'auto'
+fairlane demo petabyte [flags]     large user data next to small application data: rates, writes, shares, levels
 
   --quick          one minute (olap: three) instead of some (levels 4, flush 15, compaction 2,
-                   olap 7, batching 4, overload 4); coarser results
+                   olap 7, batching 4, overload 4, petabyte 16); coarser results
   --shape NAME     slices (default): the batch load reads 100 rows a request;
                    published: single rows, interactive at 20 % of capacity beside 1800 in flight
   --report FILE    the report, to open in a browser [report.html]

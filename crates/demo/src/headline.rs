@@ -1,7 +1,7 @@
 //! Headline of the report, of at most ten words, and the result in one sentence.
 
 use crate::compare::{
-    Effect, batch_loss, beside, best, both_p99, cost, deviation, mean_of, one_key, throughputs,
+    Effect, batch_loss, beside, best, both_p99, cost, deviation, isolation, mean_of, one_key, throughputs,
 };
 use crate::names::{BATCHED, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
 use crate::results::{Chapter, Outcome, Subject};
@@ -50,6 +50,12 @@ pub(crate) fn headline(outcome: &Outcome) -> String {
                 format!("One key: {partitions} commands/s in partitions, {batches} in batches")
             }
             None => "Commands in order over changing keys".to_string(),
+        },
+        Subject::Petabyte => match isolation(outcome) {
+            Some([own, one]) => {
+                format!("Next to users p99 is ×{}; in one level ×{} of that", factor(own), factor(one))
+            }
+            None => "Large user data next to application data".to_string(),
         },
         Subject::Overload => {
             let in_time = |is_limited| {
@@ -104,6 +110,7 @@ fn result(outcome: &Outcome) -> String {
         Subject::Olap => olap(outcome),
         Subject::Batching => batching(outcome),
         Subject::Overload => overload(outcome),
+        Subject::Petabyte => petabyte(outcome),
     }
 }
 
@@ -144,6 +151,18 @@ fn olap(outcome: &Outcome) -> String {
 fn upper_first(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn petabyte(outcome: &Outcome) -> String {
+    match isolation(outcome) {
+        Some([own, one]) => format!(
+            "Next to users who read at 85 % of capacity, the p99 of the application's reads is ×{} of that alone when \
+             each has a service level; in one level it is ×{} of that.",
+            factor(own),
+            factor(one)
+        ),
+        None => "Large user data next to small application data.".to_string(),
+    }
 }
 
 /// Returns the p99 of writes at the published rate, with the controllers off and on, µs.

@@ -39,6 +39,7 @@ mod names;
 mod olap;
 mod options;
 mod overload;
+mod petabyte;
 mod phases;
 mod plan;
 mod report;
@@ -231,6 +232,13 @@ const OVERLOAD: [(&str, Experiment); 3] = [
     ("writes into full memtables", overload::full_memtables),
 ];
 
+const PETABYTE: [(&str, Experiment); 4] = [
+    ("users read at rising rates", petabyte::rates),
+    ("users read, or read and write", petabyte::mixed),
+    ("fewer shares for users", petabyte::shares),
+    ("one level, and a level each", petabyte::levels),
+];
+
 /// Returns the chapters about queries, or those of one experiment.
 fn olap_chapters(only: Option<OlapPart>) -> &'static [(&'static str, Experiment)] {
     let all: &'static [(&'static str, Experiment)] = &OLAP;
@@ -274,6 +282,12 @@ fn script(options: &Options) -> Option<Script> {
             prepare: |_| Ok(results::Capacity::default()),
             chapters: &OVERLOAD,
             quick: 1,
+        },
+        Subject::Petabyte => Script {
+            flags: |_| petabyte::flags(),
+            prepare: petabyte::prepare,
+            chapters: &PETABYTE,
+            quick: PETABYTE.len(),
         },
         Subject::Compaction => return None,
     };
@@ -339,7 +353,9 @@ fn machine(subject: Subject) -> Machine {
         Subject::Levels | Subject::Batching => {}
         // Background work of storage is per core, so that one core is enough.
         // So is the limit of statements in flight.
-        Subject::Flush | Subject::Compaction | Subject::Overload => server_cores.truncate(1),
+        Subject::Flush | Subject::Compaction | Subject::Overload | Subject::Petabyte => {
+            server_cores.truncate(1);
+        }
         // A query runs on all cores, and its client needs hardly any CPU.
         Subject::Olap => (server_cores, load_cores) = (cores.clone(), cores),
     }
@@ -365,6 +381,9 @@ fn notes(options: &Options, machine: &Machine) -> Vec<String> {
         notes.push(format!(
             "The rate of {rate_per_s:.0} writes a second is that of `--rate`, not 40 % of capacity."
         ));
+    }
+    if options.subject == Subject::Petabyte {
+        notes.push(petabyte::NOT_MODELLED.to_string());
     }
     if machine.server_cores == machine.load_cores && machine.load_cores.len() < 2 {
         notes.push(

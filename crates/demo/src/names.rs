@@ -20,6 +20,12 @@ pub(crate) const IN_MEMORY: &str = "in memory";
 pub(crate) const UNCONTROLLED: &str = "off";
 pub(crate) const CONTROLLED: &str = "on";
 
+/// Loads of the demo in the shape of a petabyte; the first two are roles and levels as well.
+pub(crate) const USERS: &str = "users";
+pub(crate) const APPLICATION: &str = "application";
+pub(crate) const USER_WRITES: &str = "user writes";
+pub(crate) const APPLICATION_WRITES: &str = "application writes";
+
 /// The two clients of the demo of queries: one connection whose throughput and latency count, and
 /// those beside it.
 pub(crate) const DASHBOARD: &str = "dashboard";

@@ -76,6 +76,10 @@ pub(crate) struct Times {
     pub(crate) background: f64,
     /// A phase of the published experiment with writes.
     pub(crate) published: f64,
+    /// Rows of the users' table, phases of that demo, and pairs of them.
+    pub(crate) user_rows: u64,
+    pub(crate) petabyte: f64,
+    pub(crate) petabyte_pairs: usize,
     /// Numbers of these phases with controllers, and without.
     pub(crate) background_phases: (usize, usize),
     /// Bytes in each column of its rows, if not the usual ones: in short phases those would not
@@ -97,6 +101,9 @@ impl Times {
         shares: 3.0,
         background: 5.0,
         published: 8.0,
+        user_rows: 200_000,
+        petabyte: 1.5,
+        petabyte_pairs: 2,
         background_phases: (4, 2),
         background_value_bytes: Some(512),
         batching: 3.0,
@@ -111,6 +118,10 @@ impl Times {
         shares: 14.0,
         background: 30.0,
         published: 300.0,
+        // 2.5 GB stored: 39 times the memory.
+        user_rows: 4_200_000,
+        petabyte: 8.0,
+        petabyte_pairs: 6,
         background_phases: (16, 8),
         background_value_bytes: None,
         batching: 8.0,

@@ -247,7 +247,7 @@ fn open_capacity(stage: &mut Stage, kind: &Kind, closed_per_s: f64) -> Result<f6
 
 /// Returns the highest rate before the first that was not answered in time, or what was answered in
 /// time at the first, per second.
-fn capacity(steps: &[StepReport]) -> f64 {
+pub(crate) fn capacity(steps: &[StepReport]) -> f64 {
     let is_served = |step: &&StepReport| step.in_time as f64 >= IN_TIME * step.due as f64;
     let served = steps.iter().take_while(is_served).last();
     served.or(steps.first()).map_or(0.0, |step| step.in_time as f64 / step.seconds.max(1e-9))

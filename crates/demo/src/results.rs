@@ -24,16 +24,19 @@ pub(crate) enum Subject {
     Batching,
     /// More load than the server can do, without and with a limit.
     Overload,
+    /// Large user data beside small application data.
+    Petabyte,
 }
 
 impl Subject {
     /// All subjects but the first, each with its word on the command line.
-    pub(crate) const WORDS: [(&'static str, Subject); 5] = [
+    pub(crate) const WORDS: [(&'static str, Subject); 6] = [
         ("flush", Subject::Flush),
         ("compaction", Subject::Compaction),
         ("olap", Subject::Olap),
         ("batching", Subject::Batching),
         ("overload", Subject::Overload),
+        ("petabyte", Subject::Petabyte),
     ];
 }
 
@@ -472,6 +475,16 @@ impl Series {
             p99_us: second.all.p99_us,
         };
         Series { load: name.to_string(), points: whole.map(point).collect() }
+    }
+
+    /// Returns the sum of two loads that began together. Their percentiles are the greater ones.
+    pub(crate) fn plus(mut self, other: &Series) -> Series {
+        for (point, other) in self.points.iter_mut().zip(&other.points) {
+            point.rate_per_s += other.rate_per_s;
+            point.p50_us = point.p50_us.max(other.p50_us);
+            point.p99_us = point.p99_us.max(other.p99_us);
+        }
+        self
     }
 
     /// Returns the mean rate over the seconds that are entirely within the phase. A phase may be

@@ -1,6 +1,9 @@
 //! State that all chapters share: the server, the probe of its CPU, an administrator's session,
 //! sizes and times, and measured capacities.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use load::session::Session;
@@ -43,6 +46,8 @@ pub(crate) struct Stage {
     /// Bytes that the log writes at the rate of the demo of flushes.
     pub(crate) log_bytes_per_s: f64,
     pub(crate) machine: Machine,
+    /// File of what is expected, next to the report.
+    expected: PathBuf,
     /// Sentences that a reader of the results must know.
     pub(crate) notes: Vec<String>,
     pub(crate) password: String,
@@ -105,6 +110,7 @@ impl Stage {
             log_bytes_per_s: 0.0,
             slices_per_s: 0.0,
             machine,
+            expected: Path::new(&options.report).with_extension("expected.txt"),
             notes,
             password,
             stop,
@@ -123,6 +129,15 @@ impl Stage {
         (self.server, self.admin, self.probe) =
             start_server(&self.folder, &self.machine, &self.password, flags)?;
         Ok(())
+    }
+
+    /// Adds to a file what is expected of a chapter that was not measured yet.
+    pub(crate) fn expect(&self, chapter: &str, expected: &str) -> Result<(), DemoError> {
+        let file = OpenOptions::new().create(true).append(true).open(&self.expected);
+        let written = file.and_then(|mut file| write!(file, "{chapter}, at {:.0}:\n{expected}\n", now_s()));
+        let failed =
+            |error| DemoError::Failed(format!("{} cannot be written: {error}", self.expected.display()));
+        written.map_err(failed)
     }
 
     /// Prints a line of progress.

@@ -40,7 +40,8 @@ pub(crate) fn doubts(outcome: &Outcome) -> Vec<String> {
             // A few connections with short queries need not fill a server, and their results do not
             // rely on it.
             // The demo of overload has rates below capacity.
-            let fills = !SHORT.contains(&chapter.id.as_str()) && outcome.subject != Subject::Overload;
+            let fills = !SHORT.contains(&chapter.id.as_str())
+                && !matches!(outcome.subject, Subject::Overload | Subject::Petabyte);
             chapter.windows.iter().map(move |window| (phase(chapter, &window.label), window, fills))
         })
         .collect();

@@ -2,7 +2,7 @@
 
 use crate::common::{self, Common};
 use crate::flag::{Flag, flag, list, number, rates, read, seconds, usage, whole};
-use crate::spec::{Pacing, Spec, Step, Workload};
+use crate::spec::{Pacing, Spec, Step, ValueSizes, Workload};
 use crate::sweep::flags::{self as sweep, SweepFlags};
 use crate::usl::flags::{self as usl, LadderFlags};
 use crate::usl::{Plan, Target};
@@ -123,6 +123,14 @@ static FLAGS: &[Flag<Options>] = &[
     }),
     flag!("value-size", "BYTES", "34", "bytes in each column", |o, v| {
         o.value_bytes = Some(whole(v)? as usize);
+        Ok(())
+    }),
+    flag!("value-sizes", "NAME", "fixed", "fixed, or exponential with --value-size as the mean", |o, v| {
+        o.spec.rows.value_sizes = match v {
+            "fixed" => ValueSizes::Fixed,
+            "exponential" => ValueSizes::Exponential,
+            _ => return Err(usage(format!("--value-sizes: expected fixed or exponential, got `{v}`"))),
+        };
         Ok(())
     }),
     flag!("compressibility", "0..1", "0", "share of each value that is one repeated byte", |o, v| {

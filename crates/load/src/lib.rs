@@ -66,7 +66,7 @@ pub use merge::{Merged, merge};
 pub use report::{ErrorCount, Operations, Report, Step as StepReport};
 pub use run::{StopFlag, run};
 pub use scrape::{Exposed, ServiceTime, fetch as fetch_metrics, scrape, scrape_named};
-pub use spec::{Keys, Pacing, Rows, Spec, Step, Workload};
+pub use spec::{Keys, Pacing, Rows, Spec, Step, ValueSizes, Workload};
 pub use sweep::{Sweep, sweep as run_sweep};
 pub use timeline::{Moment, Second};
 pub use usl::{Ladder, ladder};

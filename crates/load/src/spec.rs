@@ -72,6 +72,17 @@ pub struct Keys {
     pub slice: (u64, u64),
 }
 
+/// Distribution of the sizes of values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueSizes {
+    /// All values have the same size.
+    #[default]
+    Fixed,
+    /// Exponential, at most 8 times the mean, so that one value in 3,000 is cut.
+    Exponential,
+}
+
 /// Layout of the rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rows {
@@ -79,8 +90,11 @@ pub struct Rows {
     pub keyspace: String,
     /// Blob columns of a row. Five columns are `standard1` of cassandra-stress.
     pub columns: usize,
-    /// Bytes in each column.
+    /// Bytes in each column, or their mean.
     pub value_bytes: usize,
+    /// Distribution of the sizes of values.
+    #[serde(default)]
+    pub value_sizes: ValueSizes,
     /// Share of each value that is one repeated byte, 0 to 1. The rest is random.
     pub compressibility: f64,
     /// Rows in a partition of table `slices`. Zero: a table without a clustering key.
@@ -167,6 +181,7 @@ impl Default for Spec {
                 keyspace: "keyspace1".to_string(),
                 columns: 5,
                 value_bytes: 34,
+                value_sizes: ValueSizes::Fixed,
                 compressibility: 0.0,
                 per_partition: 0,
                 slice_rows: 100,

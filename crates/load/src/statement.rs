@@ -4,9 +4,10 @@
 
 use rand::RngCore as _;
 use rand::rngs::SmallRng;
+use rand_distr::{Distribution as _, Exp1};
 use wire::{Direction, Encoder, Execute, QueryParams, Request, Value, ValuesBuf, Version};
 
-use crate::spec::{Rows, Spec, Workload};
+use crate::spec::{Rows, Spec, ValueSizes, Workload};
 use crate::{LoadError, session::Prepared};
 
 /// Length of a key, bytes: its number, big-endian.
@@ -78,13 +79,20 @@ pub(crate) struct Template {
     frame: Vec<u8>,
     key_at: usize,
     clustering_at: Option<usize>,
-    /// Offset of the blobs, which follow one another.
+    /// Offset of the blobs, which follow one another up to the end.
     values_at: usize,
     values: usize,
     value_bytes: usize,
-    /// Random bytes of each blob. The rest keeps the bytes of `frame`.
-    random_bytes: usize,
+    value_sizes: ValueSizes,
+    /// Random part of each blob, 0 to 1. The rest is one repeated byte.
+    random_part: f64,
 }
+
+/// Largest size of a value, over the mean.
+const SIZE_MAX_PART: f64 = 8.0;
+/// Offset of the length of a frame's body, and the size of its header, bytes.
+const BODY_LENGTH_AT: usize = 5;
+const HEADER_BYTES: usize = 9;
 
 impl Template {
     /// Encodes the frame. Without optional parameters, nothing follows the values in protocol v4.
@@ -128,7 +136,8 @@ impl Template {
             values_at,
             values: blobs,
             value_bytes: rows.value_bytes,
-            random_bytes: ((1.0 - rows.compressibility) * rows.value_bytes as f64).round() as usize,
+            value_sizes: rows.value_sizes,
+            random_part: 1.0 - rows.compressibility,
         })
     }
 
@@ -142,11 +151,22 @@ impl Template {
         if let Some(at) = self.clustering_at {
             frame[at..at + 8].copy_from_slice(&row.clustering.to_be_bytes());
         }
-        let mut at = self.values_at;
+        out.truncate(start + self.values_at);
         for _ in 0..self.values {
-            rng.fill_bytes(&mut frame[at + 4..at + 4 + self.random_bytes]);
-            at += 4 + self.value_bytes;
+            let bytes = match self.value_sizes {
+                ValueSizes::Fixed => self.value_bytes,
+                ValueSizes::Exponential => {
+                    let size: f64 = Exp1.sample(rng);
+                    (size.min(SIZE_MAX_PART) * self.value_bytes as f64) as usize
+                }
+            };
+            out.extend_from_slice(&(bytes as u32).to_be_bytes());
+            let at = out.len();
+            out.resize(at + bytes, b'x');
+            rng.fill_bytes(&mut out[at..at + (self.random_part * bytes as f64).round() as usize]);
         }
+        let body = (out.len() - start - HEADER_BYTES) as u32;
+        out[start + BODY_LENGTH_AT..start + HEADER_BYTES].copy_from_slice(&body.to_be_bytes());
     }
 }
 
@@ -197,6 +217,22 @@ mod tests {
         let written = check(&spec, Role::Write, RowId { key: 1, clustering: 0 });
         assert!(written[1..].iter().all(|value| value[17..].iter().all(|byte| *byte == b'x')));
         assert!(written[1..].iter().all(|value| value[..17].iter().any(|byte| *byte != b'x')));
+    }
+
+    #[test]
+    fn exponential_sizes_have_their_mean() {
+        let mut spec = Spec::default();
+        (spec.rows.columns, spec.rows.value_bytes, spec.rows.compressibility) = (3, 2000, 0.7);
+        spec.rows.value_sizes = ValueSizes::Exponential;
+        let prepared = Prepared { id: b"an id".to_vec(), markers: 0 };
+        let template = Template::new(&spec, Role::Write, &prepared).expect("the values fit");
+        let (mut out, mut rng) = (Vec::new(), SmallRng::seed_from_u64(5));
+        (0..1000).for_each(|key| template.append(&mut out, 1, RowId { key, clustering: 0 }, &mut rng));
+        let mean = out.len() as f64 / 3000.0;
+        assert!((1900.0..2150.0).contains(&mean), "{mean}");
+        let sizes: Vec<usize> =
+            check(&spec, Role::Write, RowId { key: 1, clustering: 0 })[1..].iter().map(Vec::len).collect();
+        assert!(sizes.iter().all(|size| *size <= 16_000) && sizes[0] != sizes[1], "{sizes:?}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod judge;
 mod levels;
 mod olap;
 mod overload;
+mod petabyte;
 mod shares;
 mod storage;
 
@@ -18,6 +19,7 @@ pub(crate) use conditioning::both_p99;
 pub(crate) use levels::{Effect, batch_loss};
 pub(crate) use olap::{OverAlone, beside, over_alone, throughputs};
 pub(crate) use overload::{best, mean_of, parts};
+pub(crate) use petabyte::{expected, isolation};
 pub(crate) use shares::over_first;
 pub(crate) use storage::cost;
 
@@ -27,6 +29,9 @@ pub(crate) fn published_by(subject: Subject) -> &'static str {
         Subject::Flush => {
             "ScyllaDB, “Improved Latencies from 3.6ms to 0.8ms for the 99th Percentile”, scylladb.com, 18 September \
              2017"
+        }
+        Subject::Petabyte => {
+            "ScyllaDB, “Operating at Monstrous Scales: Benchmarking Petabyte Workloads”, a talk and report of 2021"
         }
         _ => {
             "ScyllaDB, “Running OLAP and OLTP Workloads on the Same Cluster with Workload Prioritization”, \
@@ -46,6 +51,7 @@ pub(crate) fn compare(outcome: &Outcome) -> Vec<Row> {
     olap::rows(outcome, &mut rows);
     batching::rows(outcome, &mut rows);
     overload::rows(outcome, &mut rows);
+    petabyte::rows(outcome, &mut rows);
     rows
 }
 

@@ -3,7 +3,7 @@
 use super::{batching, cpu, olap, overload, storage};
 use crate::chart::{Across, Band, Figure, Line, Note, Panel, Rule, Scale};
 use crate::compare::over_first;
-use crate::names::{BATCH, INTERACTIVE, WRITES};
+use crate::names::{APPLICATION, BATCH, INTERACTIVE, USERS, WRITES};
 use crate::results::{Chapter, Outcome, Point, Series, Subject, Window};
 use crate::units::{number, percent, rate, round_time, time};
 
@@ -18,10 +18,11 @@ pub(super) fn of(outcome: &Outcome, chapter: &Chapter) -> Figure {
     }
     let band =
         |window: &Window| Band { label: window.label.clone(), begin: window.begin_s, end: window.end_s };
+    let is_apart = outcome.subject == Subject::Petabyte;
     let mut panels = match chapter.window("beside") {
         _ if outcome.subject == Subject::Batching => batching::panels(chapter),
         _ if outcome.subject == Subject::Olap => vec![olap::panel(chapter)],
-        None if chapter.storage.is_empty() => vec![together(chapter)],
+        None if chapter.storage.is_empty() && !is_apart => vec![together(chapter)],
         _ => chapter.series.iter().map(|series| apart(outcome, chapter, series)).collect(),
     };
     if outcome.subject != Subject::Batching {
@@ -49,7 +50,9 @@ fn line(chapter: &Chapter, series: &Series, value: fn(&Point) -> f64) -> Line {
 fn requests(outcome: &Outcome, load: &str) -> &'static str {
     if load == WRITES {
         "rows"
-    } else if load == INTERACTIVE || (load == BATCH && outcome.shape == "published") {
+    } else if load == APPLICATION {
+        "single-row reads and writes"
+    } else if load == USERS || load == INTERACTIVE || (load == BATCH && outcome.shape == "published") {
         "single-row reads"
     } else {
         "slices of 100 rows"

@@ -193,6 +193,7 @@ fn main_figure(out: &mut String, outcome: &Outcome) -> usize {
     };
     let heading = match outcome.subject {
         Subject::Overload => "Without and with a limit",
+        Subject::Petabyte => "Large and small data",
         Subject::Batching => "Partitions in parallel, and batches",
         _ => "Without and with service levels",
     };
@@ -238,6 +239,7 @@ fn section(out: &mut String, outcome: &Outcome, chapter: &Chapter) {
             "Shaded: measured phases. Between them all commands end, and the rows are compared with sequential \
              execution."
         }
+        Subject::Petabyte => "Shaded: measured phases. Rates and settings change between them.",
         Subject::Overload => "Lines that end early: the generator was the limit, or nothing was answered.",
         Subject::Olap => "Shaded: measured phases. Clients log in and warm up between them.",
     };

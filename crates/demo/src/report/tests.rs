@@ -3,7 +3,8 @@
 use super::*;
 use crate::names::{BATCHED, PER_PARTITION};
 use crate::results::{
-    Batches, Cpu, CpuPoint, InFlight, OfQuery, Offered, Point, Series, SpacePoint, StoragePoint, WindowLoad,
+    Batches, Cpu, CpuPoint, InFlight, OfQuery, Offered, Point, Row, Series, SpacePoint, StoragePoint,
+    WindowLoad,
 };
 
 fn series(load: &str, count: usize) -> Series {
