@@ -24,8 +24,8 @@ impl Access {
         self.authorize_all(login, targets, true)
     }
 
-    /// Checks the actions. `may_be_new` is false for a statement that creates no keyspace. Its error
-    /// is then the same for a missing keyspace.
+    /// Checks the actions. `may_be_new` is false for a statement that creates no keyspace. Its
+    /// error is then the same for a missing keyspace.
     fn authorize_all(&self, login: &Login, targets: &[Target], may_be_new: bool) -> Result<(), Error> {
         if !login.is_current() {
             return Err(ended(login.role()));

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Rates are parts of the highest rate of user reads that is answered in time: less than a closed
-//! loop's, whose deep queues make a read cheaper. Only ratios of neighbouring phases are compared. What is expected is written to a file before each chapter.
+//! loop's, whose deep queues make a read cheaper. Only ratios of neighbouring phases are compared.
+//! What is expected is written to a file before each chapter.
 
 use load::{Distribution, Keys, Latency, OpKind, Pacing, Report, Rows, Spec, Step, ValueSizes, Workload};
 
@@ -52,12 +53,13 @@ pub(crate) const HIGH: f64 = 0.85;
 /// Shares of the users' level, from the default.
 const SHARES: [u32; 4] = [1000, 500, 250, 100];
 
-/// What the experiment leaves out.
-pub(crate) const NOT_MODELLED: &str = "Not modelled: 20 machines, two replicas, a network and their device. Reads in one queue alone would give \
-     ratios of (1 - 0.61) / (1 - 0.85) = 2.6 from 61 to 85 % of capacity, so that a row proves something only where \
-     it differs from that.";
+/// Note about what the experiment leaves out.
+pub(crate) const NOT_MODELLED: &str = concat!(
+    "Not modelled: 20 machines, two replicas, a network and their device. A single queue would give ratios of ",
+    "(1 - 0.61) / (1 - 0.85) = 2.6 from 61 to 85 % of capacity: a row proves something only where it differs."
+);
 
-/// What a phase offers, and the statements before it.
+/// Rates of a phase, and the statements before it.
 #[derive(Clone, Debug)]
 struct Setting {
     id: String,
@@ -214,7 +216,9 @@ pub(crate) fn levels(stage: &mut Stage) -> Result<Chapter, DemoError> {
 
 /// Returns two settings in the order A B B A, as many pairs as the form of the demo has.
 fn pairs(stage: &Stage, a: &Setting, b: &Setting) -> Vec<Setting> {
-    let pair = |number: usize| if number % 2 == 0 { [a.clone(), b.clone()] } else { [b.clone(), a.clone()] };
+    let pair = |number: usize| {
+        if number.is_multiple_of(2) { [a.clone(), b.clone()] } else { [b.clone(), a.clone()] }
+    };
     (0..stage.times.petabyte_pairs).flat_map(pair).collect()
 }
 

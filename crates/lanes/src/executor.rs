@@ -4,8 +4,8 @@
 //! wake-ups from other threads.
 //!
 //! One iteration:
-//! 1. Charge the time spent outside (in tokio's poller) to the group that ran before, and the CPU of
-//!    heavy workers to their groups.
+//! 1. Charge the time spent outside (in tokio's poller) to the group that ran before, and the CPU
+//!    of heavy workers to their groups.
 //! 2. Take messages, and reap completions of the disk.
 //! 3. Pick a group, run its tasks for a slice, charge it, and pick again until the next poll is
 //!    due. If heavy work is first, yield the core to the heavy lane. If nothing is ready, sleep in
@@ -363,9 +363,9 @@ impl Core {
         [until_ns, unthrottle_ns, disk_ns].into_iter().flatten().min()
     }
 
-    /// Charges CPU time since the last reading, as [`Groups::charge_poll`] does, or to the group that
-    /// woke the core. After a yield the time may have been a poll. It is then returned, and charged
-    /// once its events show the group.
+    /// Charges CPU time since the last reading, as [`Groups::charge_poll`] does, or to the group
+    /// that woke the core. After a yield the time may have been a poll. It is then returned, and
+    /// charged once its events show the group.
     fn charge_outside(&self, now_ns: u64, slept: bool) -> Option<CorePoll> {
         let cpu_ns = sys::thread_cpu_ns();
         let cost_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());

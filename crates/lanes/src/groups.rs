@@ -396,10 +396,10 @@ impl Groups {
         }
     }
 
-    /// Charges a poll for events to the group that ran before it, or to `control` if the core slept.
-    /// Over many polls each group pays by its CPU. `control` would not do for all: polls cost a sixth
-    /// of a core that reads from disk, which is all that `system` has beside a level, so that the log
-    /// would get nothing.
+    /// Charges a poll for events to the group that ran before it, or to `control` if the core
+    /// slept. Over many polls each group pays by its CPU. `control` would not do for all: polls
+    /// cost a sixth of a core that reads from disk, which is all that `system` has beside a level,
+    /// so that the log would get nothing.
     pub(crate) fn charge_poll(&mut self, ran_last: Option<usize>, cpu_ns: u64) {
         let payer = ran_last.filter(|slot| self.has(*slot)).unwrap_or_else(|| self.slot(Group::CONTROL));
         self.charge_fast(payer, cpu_ns, false);

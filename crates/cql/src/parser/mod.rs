@@ -319,8 +319,8 @@ impl<'a> Parser<'a> {
         Ok(phrases)
     }
 
-    /// Parses the definitions `(a, b)` of a table or type. As in Cassandra, nothing may stand behind
-    /// a comma.
+    /// Parses the definitions `(a, b)` of a table or type. As in Cassandra, nothing may stand
+    /// behind a comma.
     fn definitions<T>(&mut self, mut phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         self.expect(Kind::LeftParen, "'('")?;
         let mut phrases = vec![phrase(self)?];

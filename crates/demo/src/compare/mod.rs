@@ -31,7 +31,7 @@ pub(crate) fn published_by(subject: Subject) -> &'static str {
              2017"
         }
         Subject::Petabyte => {
-            "ScyllaDB, “Operating at Monstrous Scales: Benchmarking Petabyte Workloads”, a talk and report of 2021"
+            "ScyllaDB, “Operating at Monstrous Scales: Benchmarking Petabyte Workloads with ScyllaDB”"
         }
         _ => {
             "ScyllaDB, “Running OLAP and OLTP Workloads on the Same Cluster with Workload Prioritization”, \
