@@ -26,11 +26,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         println!("      no scripts in tests/clients: nothing to run");
         return Ok(());
     }
-    // With examples, so that dependencies have the same features as in the tests and are not
-    // rebuilt.
-    let build = ["build", "--release", "--workspace", "--bins", "--examples"];
-    child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
-    let built = target::folder(root).join("release");
+    let built = build(root)?;
     let python = python(root)?;
     for script in &scripts {
         println!("      {}", name(script));
@@ -42,6 +38,15 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         child::run(&mut command, SCRIPT_TIMEOUT)?;
     }
     Ok(())
+}
+
+/// Builds the programs, and returns their folder.
+pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
+    // With examples, so that dependencies have the same features as in the tests and are not
+    // rebuilt.
+    let build = ["build", "--release", "--workspace", "--bins", "--examples"];
+    child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
+    Ok(target::folder(root).join("release"))
 }
 
 fn is_script(name: &str) -> bool {

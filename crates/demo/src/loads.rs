@@ -85,12 +85,18 @@ impl Stage {
             let count = keys.population * rows.per_partition.max(1);
             self.print(&format!("writing {count} rows"));
             let base = self.spec(ADMIN, Workload::Prefill, pacing);
-            let report = self.run("prefill", &Spec { keys, rows, create: true, ..base })?;
-            if let Some(missing) = report.warnings.iter().find(|warning| warning.contains("not written")) {
-                return Err(DemoError::Failed(format!("The prefill failed: {missing}")));
-            }
+            self.fill(&Spec { keys, rows, create: true, ..base })?;
         }
         Ok(())
+    }
+
+    /// Writes all rows of a prefill.
+    pub(crate) fn fill(&mut self, spec: &Spec) -> Result<(), DemoError> {
+        let report = self.run("prefill", spec)?;
+        match report.warnings.iter().find(|warning| warning.contains("not written")) {
+            Some(missing) => Err(DemoError::Failed(format!("The prefill failed: {missing}"))),
+            None => Ok(()),
+        }
     }
 
     /// Measures the capacity with closed loops that run alone, and chooses the rate of the

@@ -188,10 +188,7 @@ fn prepare(stage: &mut Stage, kind: &Kind) -> Result<(), DemoError> {
     stage.print(&format!("writing {} partitions", kind.partitions));
     let pacing = Pacing::Closed { in_flight: 512, seconds: 0.0 };
     let spec = Spec { workload: Workload::Prefill, create: true, ..kind.spec(stage, ADMIN, pacing) };
-    let report = stage.run("prefill", &spec)?;
-    if let Some(missing) = report.warnings.iter().find(|warning| warning.contains("not written")) {
-        return Err(failed(&format!("The prefill failed: {missing}")));
-    }
+    stage.fill(&spec)?;
     for role in [INTERACTIVE, STEADY] {
         stage.role(role)?;
         stage.cql(&[&format!("GRANT MODIFY ON KEYSPACE {KEYSPACE} TO {role}")])?;

@@ -11,7 +11,7 @@
 //!
 //! Rates are parts of the highest rate of user reads that is answered in time: less than a closed
 //! loop's, whose deep queues make a read cheaper. Only ratios of neighbouring phases are compared.
-//! What is expected is written to a file before each chapter.
+//! Each chapter writes its expectation to a file before it runs.
 
 use load::{Distribution, Keys, Latency, OpKind, Pacing, Report, Rows, Spec, Step, ValueSizes, Workload};
 
@@ -48,8 +48,8 @@ const PAUSE_S: f64 = 2.5;
 const CONNECT_MS: f64 = 2500.0;
 /// Parts of capacity: the ladder, and the two that are compared.
 const LADDER: [f64; 3] = [0.55, 0.70, 0.78];
-pub(crate) const LOW: f64 = 0.61;
-pub(crate) const HIGH: f64 = 0.85;
+const LOW: f64 = 0.61;
+const HIGH: f64 = 0.85;
 /// Shares of the users' level, from the default.
 const SHARES: [u32; 4] = [1000, 500, 250, 100];
 
@@ -114,10 +114,7 @@ pub(crate) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
         stage.print(&format!("writing {} rows of {user}", spec.keys.population));
         let keys = Keys { distribution: Distribution::Uniform, ..spec.keys.clone() };
         let spec = Spec { user: Some(ADMIN.to_string()), keys, create: true, ..spec };
-        let report = stage.run("prefill", &spec)?;
-        if let Some(missing) = report.warnings.iter().find(|warning| warning.contains("not written")) {
-            return Err(DemoError::Failed(format!("The prefill failed: {missing}")));
-        }
+        stage.fill(&spec)?;
         stage.reader(user, keyspace)?;
         stage.cql(&[
             &format!("GRANT MODIFY ON KEYSPACE {keyspace} TO {user}"),

@@ -73,14 +73,12 @@ pub(crate) fn text(spec: &Spec, role: Role) -> String {
     }
 }
 
-/// An encoded EXECUTE frame to copy and patch.
+/// An encoded EXECUTE frame to copy and patch, without the blobs at its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     frame: Vec<u8>,
     key_at: usize,
     clustering_at: Option<usize>,
-    /// Offset of the blobs, which follow one another up to the end.
-    values_at: usize,
     values: usize,
     value_bytes: usize,
     value_sizes: ValueSizes,
@@ -125,15 +123,15 @@ impl Template {
         let execute = Execute { id: &prepared.id, result_metadata_id: &[], params };
         let encoded = encoder.request(0, &Request::Execute(execute));
         encoded.map_err(|error| LoadError::Usage(error.to_string()))?;
-        let frame = encoder.finish().to_vec();
+        let mut frame = encoder.finish().to_vec();
         let values_at = frame.len() - blobs * (4 + rows.value_bytes);
         let clustering_at = clustered.then(|| values_at - 8);
+        frame.truncate(values_at);
         let key_at = values_at - if clustered { 12 } else { 0 } - KEY_BYTES;
         Ok(Template {
             frame,
             key_at,
             clustering_at,
-            values_at,
             values: blobs,
             value_bytes: rows.value_bytes,
             value_sizes: rows.value_sizes,
@@ -151,7 +149,6 @@ impl Template {
         if let Some(at) = self.clustering_at {
             frame[at..at + 8].copy_from_slice(&row.clustering.to_be_bytes());
         }
-        out.truncate(start + self.values_at);
         for _ in 0..self.values {
             let bytes = match self.value_sizes {
                 ValueSizes::Fixed => self.value_bytes,

@@ -33,7 +33,7 @@ use server::Server;
 use stages::{Measured, Stage};
 use tool::{Load, Stress};
 
-use crate::{BUILD_TIMEOUT, Outcome, cargo, child, clients, target};
+use crate::{Outcome, clients, target};
 
 /// Published threads of the interactive load, and of every other one.
 const OLTP_THREADS: usize = 200;
@@ -210,9 +210,7 @@ fn binary(root: &Path) -> Result<PathBuf, String> {
     if let Some(binary) = std::env::var_os("FAIRLANE_BIN").filter(|binary| !binary.is_empty()) {
         return Ok(binary.into());
     }
-    let build = ["build", "--release", "--workspace", "--bins", "--examples"];
-    child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
-    Ok(target::folder(root).join("release/fairlane"))
+    Ok(clients::build(root)?.join("fairlane"))
 }
 
 /// Returns true if a program is in the search path.

@@ -6,6 +6,7 @@
 use crate::error::DemoError;
 use crate::metrics::now_s;
 use crate::names::{ALONE, CONTROLLED, UNCONTROLLED, WRITES};
+use crate::options::FlushOptions;
 use crate::results::{Chapter, Series, Window};
 use crate::stage::{KEYSPACE, Stage};
 
@@ -24,7 +25,9 @@ const TABLE: &str = "standard1";
 
 /// Phases at the published rate.
 pub(crate) fn at_rate(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let rate_per_s = stage.flush.rate_per_s.unwrap_or(RATE_PER_S);
+    let options =
+        FlushOptions { rate_per_s: stage.flush.rate_per_s.or(Some(RATE_PER_S)), ..stage.flush.clone() };
+    let rate_per_s = options.rate_per_s(stage.writes_per_s)?;
     let mut chapter = both(stage, rate_per_s)?;
     chapter.id = "published_rate".into();
     chapter.title = format!("{rate_per_s:.0} writes a second");
@@ -41,13 +44,6 @@ pub(crate) fn at_part(stage: &mut Stage) -> Result<Chapter, DemoError> {
 }
 
 fn both(stage: &mut Stage, rate_per_s: f64) -> Result<Chapter, DemoError> {
-    if rate_per_s >= stage.writes_per_s {
-        return Err(DemoError::Failed(format!(
-            "expected less than the {:.0} writes a second that the server takes for long, got {rate_per_s:.0}: the \
-             queue would grow without end.",
-            stage.writes_per_s
-        )));
-    }
     let mut chapter = Chapter { series: vec![Series::of(WRITES, &[])], ..Chapter::default() };
     for (label, controllers) in [(UNCONTROLLED, false), (CONTROLLED, true)] {
         let phase = Phase {
