@@ -49,6 +49,12 @@ const ROWS: &[Row] = &[
     (Metric::gauge("fairlane_cache_bytes", "Bytes in the block cache."), |s| s.cache_bytes),
     (Metric::counter("fairlane_cache_hits_total", "Block lookups answered by the cache."), |s| s.cache_hits),
     (Metric::counter("fairlane_cache_misses_total", "Block lookups that read the disk."), |s| s.cache_misses),
+    (Metric::counter("fairlane_row_cache_hits_total", "Row reads whose files were cached."), |s| {
+        s.row_cache_hits
+    }),
+    (Metric::counter("fairlane_row_cache_misses_total", "Row reads that asked files."), |s| {
+        s.row_cache_misses
+    }),
     (Metric::gauge("fairlane_scan_cache_bytes", "Bytes in the cache of scans."), |s| s.scan_cache_bytes),
     (Metric::counter("fairlane_scan_cache_hits_total", "Reads of scans answered by their cache."), |s| {
         s.scan_cache_hits

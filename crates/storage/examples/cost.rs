@@ -3,6 +3,7 @@
 //! Prints the wall time per call in ns, of a task that does nothing else. The log is in a temporary
 //! folder.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -44,19 +45,44 @@ async fn fill(shard: &Rc<Shard>, name: &str, rows: u64, timestamp: i64) {
     println!("{name}: apply {} ns, with commits of 256 in flight {} ns", applying / rows, per(rows, start));
 }
 
-fn read(shard: &Rc<Shard>, name: &str, rows: u64) {
+async fn read(shard: &Rc<Shard>, name: &str, rows: u64) {
     let reads = rows.min(1_000_000);
     let keys: Vec<_> = (0..reads).map(|i| place(i.wrapping_mul(7919) % rows)).collect();
     let start = lanes::time::monotonic_ns();
     let mut cells = 0;
     for (token, key) in &keys {
-        match shard.read_row(TABLE, *token, key, &[], Pick::columns(&[0]), 0) {
-            Read::Ready(Some(row)) => cells += row.cells().count() as u64,
-            other => panic!("not in memory: {other:?}"),
-        }
+        let row = match shard.read_row(TABLE, *token, key, &[], Pick::columns(&[0, 1, 2, 3, 4]), 0) {
+            Read::Ready(row) => row,
+            pending => pending.wait().await.expect("reads"),
+        };
+        cells += row.expect("it was written").cells().count() as u64;
     }
     assert_eq!(cells, 5 * reads);
     println!("{name}: read_row {} ns", per(reads, start));
+}
+
+/// Reads of the states that a table is in: written, flushed once, and overwritten in part after
+/// several flushes, as most tables are.
+async fn states(folder: &Path, rows: u64) {
+    let periodic = CommitMode::Periodic { every: Duration::from_millis(10) };
+    let dir = folder.join("states");
+    let shard = Shard::open(Options { commit: periodic, ..Options::in_dir(dir, 0, 1) }).await.expect("opens");
+    fill(&shard, "states", rows, 1).await;
+    read(&shard, "fresh memtable", rows).await;
+    shard.flush_all().await.expect("flushes");
+    for name in ["flushed once", "flushed once, again", "flushed once, third time"] {
+        read(&shard, name, rows).await;
+    }
+    for round in 2..5 {
+        fill(&shard, "overwritten", rows, round).await;
+        shard.flush_all().await.expect("flushes");
+    }
+    fill(&shard, "half of it once more", rows / 2, 5).await;
+    for name in ["steady", "steady, again", "steady, third time"] {
+        read(&shard, name, rows).await;
+    }
+    println!("runs of a read, from 0: {:?}", &shard.table_stats(TABLE).searched[..8]);
+    shard.shutdown().await.expect("shuts down");
 }
 
 fn main() {
@@ -69,8 +95,8 @@ fn main() {
         let shard = Shard::open(memory).await.expect("opens");
         fill(&shard, "memory", rows, 1).await;
         fill(&shard, "memory, over older ones", rows, 2).await;
-        read(&shard, "memory", rows);
-        read(&shard, "memory again", rows);
+        read(&shard, "memory", rows).await;
+        read(&shard, "memory again", rows).await;
         println!("bytes a row by our count: {}", shard.stats().memtable_bytes / rows);
         drop(shard);
         let periodic = CommitMode::Periodic { every: Duration::from_millis(10) };
@@ -85,6 +111,7 @@ fn main() {
             );
             shard.shutdown().await.expect("shuts down");
         }
+        states(&folder, rows.min(1_000_000)).await;
     });
     lanes.shutdown();
     std::fs::remove_dir_all(dir).expect("the folder is removed");

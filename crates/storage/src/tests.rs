@@ -2,6 +2,7 @@
 //! keeps every mutation and computes each row from all of them.
 
 mod before;
+mod cached_rows;
 mod compare;
 mod crashes;
 mod damage;

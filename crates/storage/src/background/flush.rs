@@ -100,7 +100,7 @@ impl Background {
                     .get_mut(&id)
                     .filter(|table| table.frozen.iter().any(|(g, _)| *g == generation))
                 {
-                    Some(table) => table.files.push(file),
+                    Some(table) => table.files.push_new(file),
                     None => self.store.retire([file]),
                 }
             }

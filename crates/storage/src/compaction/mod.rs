@@ -274,6 +274,8 @@ impl Background {
     ) -> Result<Option<Vec<Arc<TableFile>>>, StorageError> {
         let noted = inputs.iter().map(|input| &input.large_rows);
         outputs.iter().for_each(|output| output.large_rows.inherit(noted.clone()));
+        let sequence = inputs.iter().map(|input| input.sequence()).max().unwrap_or_default();
+        outputs.iter().for_each(|output| output.set_sequence(sequence));
         let (mut gone, mut cut, mut left) = (Vec::new(), Vec::new(), Vec::new());
         for input in inputs {
             match rest_of(&input, next) {

@@ -205,6 +205,7 @@ impl Background {
             let state = &mut *self.state.borrow_mut();
             match state.tables.get_mut(&table) {
                 Some(table) if was_same && replaced.is_ok() => {
+                    self.store.cache.borrow_mut().forget_rows();
                     table.files.remove(&old);
                     file.into_iter().for_each(|file| table.files.push(file));
                 }
@@ -225,7 +226,7 @@ impl Background {
             let table = self.state.borrow().named(table);
             let (rows_saved, rows_lost) = (saved.rows, saved.rows_lost);
             self.options.event_sink.send(&Event::FileScrubbed { table, aside, rows_saved, rows_lost });
-            self.store.cache.borrow_mut().forget(id);
+            self.store.cache.borrow_mut().forget(id, old.index.len());
         }
         self.work.wake();
         Ok(())

@@ -20,12 +20,20 @@ use crate::model::partition::{Growth, Partition};
 use crate::model::row::{Draft, Row};
 
 /// The partitions of a table. Cloning is O(1).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Memtable {
     buckets: TokenMap<Bucket>,
     partitions: usize,
     /// Bytes of the largest row so far.
     largest_row: usize,
+    /// The greatest timestamp so far.
+    newest: i64,
+}
+
+impl Default for Memtable {
+    fn default() -> Memtable {
+        Memtable { buckets: TokenMap::default(), partitions: 0, largest_row: 0, newest: i64::MIN }
+    }
 }
 
 /// Two words, so that a slot of the map is half a cache line.
@@ -162,6 +170,18 @@ impl Memtable {
         self.largest_row
     }
 
+    /// Returns the greatest timestamp so far; `i64::MIN` without data.
+    #[inline]
+    pub(crate) fn newest(&self) -> i64 {
+        self.newest
+    }
+
+    /// Returns true if it may have a partition with this token.
+    #[inline]
+    pub(crate) fn may_have(&self, token: i64) -> bool {
+        self.buckets.get(token).is_some()
+    }
+
     /// Returns the partition with this key.
     pub(crate) fn get(&self, token: i64, key: &[u8]) -> Option<Partition> {
         match self.buckets.get(token)? {
@@ -208,6 +228,7 @@ impl Memtable {
     /// Writes a row. Takes a fast path if the row contains its key and is the only one of its
     /// partition. Returns the approximate growth in bytes.
     pub(crate) fn put(&mut self, token: i64, key: &[u8], row: &Draft) -> usize {
+        self.newest = self.newest.max(row.newest());
         match self.buckets.get_mut(token) {
             Some(Bucket::Row(old))
                 if old.key() == key && row.clustering().is_empty() && old.takes_in(row) =>
@@ -232,6 +253,7 @@ impl Memtable {
 
     /// Applies changes to a partition. Returns the approximate growth in bytes.
     pub(crate) fn apply(&mut self, token: i64, key: &[u8], changes: &[Change]) -> usize {
+        self.newest = changes.iter().map(Change::newest).fold(self.newest, i64::max);
         let Some(bucket) = self.buckets.get_mut(token) else {
             let (partition, Growth { bytes, row }) = Partition::from_changes(changes);
             self.largest_row = self.largest_row.max(row);
@@ -256,16 +278,18 @@ impl Memtable {
         bytes + key.len() + KEYED_OVERHEAD
     }
 
-    /// Inserts or replaces a partition, of which rows of up to `row_bytes` bytes were changed.
-    /// Returns the approximate growth in bytes, without the contents of the partition.
+    /// Inserts or replaces a partition. Of what was changed in it, `row_bytes` are those of the
+    /// largest row, and `newest` is the greatest timestamp. Returns the approximate growth in
+    /// bytes, without the contents of the partition.
     pub(crate) fn replace(
         &mut self,
         token: i64,
         key: &[u8],
         partition: Partition,
-        row_bytes: usize,
+        (row_bytes, newest): (usize, i64),
     ) -> usize {
         self.largest_row = self.largest_row.max(row_bytes);
+        self.newest = self.newest.max(newest);
         let Some(bucket) = self.buckets.get_mut(token) else {
             self.buckets.insert(token, Bucket::new(key, partition));
             self.partitions += 1;

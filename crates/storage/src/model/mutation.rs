@@ -29,6 +29,15 @@ pub enum Change {
 }
 
 impl Change {
+    /// Returns its greatest timestamp; `i64::MIN` if it changes nothing.
+    #[inline]
+    pub(crate) fn newest(&self) -> i64 {
+        match self {
+            Change::Row(row) | Change::Static(row) => row.newest(),
+            Change::DeletePartition(deletion) | Change::DeleteRange { deletion, .. } => deletion.timestamp,
+        }
+    }
+
     /// Returns true if it only deletes.
     pub(crate) fn is_deletion(&self) -> bool {
         match self {

@@ -340,6 +340,30 @@ impl Partition {
         }
     }
 
+    /// Returns the deletion of the whole partition.
+    pub(crate) fn deletion(&self) -> Option<Deletion> {
+        match self {
+            Partition::Single(_) => None,
+            Partition::Full(full) => full.deletion,
+        }
+    }
+
+    /// Returns true if it has a deletion of the partition or of a range.
+    pub(crate) fn has_deletions(&self) -> bool {
+        match self {
+            Partition::Single(_) => false,
+            Partition::Full(full) => full.deletion.is_some() || !full.ranges.is_empty(),
+        }
+    }
+
+    /// Returns the bytes of a partition of one row beside the row.
+    pub(crate) fn overhead(&self) -> usize {
+        match self {
+            Partition::Single(_) => 0,
+            Partition::Full(_) => size_of::<Full>() + ROW_OVERHEAD,
+        }
+    }
+
     /// Returns the timestamp up to which partition and range deletions shadow this clustering.
     pub(crate) fn floor(&self, clustering: &[u8]) -> i64 {
         match self {

@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::model::codec::{Malformed, put_bytes, put_deletion, put_expiry, put_i64, put_u32, put_varint};
-use crate::model::reconcile::{LAYERED_BYTES, merge_rows};
+use crate::model::reconcile::{LAYERED_BYTES, floor_of, merge_rows};
 use crate::model::{CellRef, CellValue, Deletion, Expiry, Liveness};
 
 /// The row has a marker.
@@ -160,6 +160,17 @@ fn clustering_of(row: &[u8]) -> &[u8] {
     walk.string().and_then(|_| walk.string()).expect(CHECKED)
 }
 
+fn newest(row: &[u8]) -> i64 {
+    let head = head(row).expect(CHECKED);
+    let of_cells = match head.flags & MIXED {
+        0 if head.directory.is_empty() => i64::MIN,
+        0 => head.timestamp,
+        _ => Cells::new(row, &head).map(|cell| cell.timestamp).max().unwrap_or(i64::MIN),
+    };
+    let marker = head.marker.map_or(i64::MIN, |marker| marker.timestamp);
+    of_cells.max(marker).max(floor_of(head.deletion))
+}
+
 #[inline]
 fn has_elements(row: &[u8]) -> bool {
     let mut walk = Walk { bytes: row, at: 0 };
@@ -231,6 +242,12 @@ impl Row {
     /// Returns the write time of most cells, in microseconds.
     pub fn timestamp(&self) -> i64 {
         self.head().timestamp
+    }
+
+    /// Returns the greatest timestamp of the row's cells, marker and deletion, dead or alive;
+    /// `i64::MIN` if it has none. Walks the cells if their timestamps differ.
+    pub(crate) fn newest(&self) -> i64 {
+        newest(&self.0)
     }
 
     /// Returns the row marker.
@@ -550,6 +567,12 @@ impl Draft {
     #[inline]
     pub(crate) fn clustering(&self) -> &[u8] {
         clustering_of(self.as_bytes())
+    }
+
+    /// Returns the greatest timestamp, as [`Row::newest`] does.
+    #[inline]
+    pub(crate) fn newest(&self) -> i64 {
+        newest(self.as_bytes())
     }
 
     /// Copies the row into an allocation of its own.

@@ -128,7 +128,7 @@ fn in_bounds(key: &[u8], start: Bound<&[u8]>, end: Bound<&[u8]>) -> bool {
 /// Returns true if a deletion up to `floor` does not shadow the timestamp. The floor `i64::MIN`
 /// shadows nothing.
 #[inline]
-fn shows(timestamp: i64, floor: i64) -> bool {
+pub(crate) fn shows(timestamp: i64, floor: i64) -> bool {
     timestamp > floor || floor == i64::MIN
 }
 

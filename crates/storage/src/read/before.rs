@@ -35,7 +35,7 @@ impl RowBefore {
     pub(crate) fn of(partition: Option<&Partition>, clustering: &[u8], now_s: u32) -> RowBefore {
         let Some(partition) = partition else { return RowBefore { row: None, newest: i64::MIN } };
         let (row, floor) = (partition.row(clustering), partition.floor(clustering));
-        let newest = row.map_or(i64::MIN, newest_of).max(floor);
+        let newest = row.map_or(i64::MIN, Row::newest).max(floor);
         RowBefore { row: row.and_then(|row| RowView::new(row.clone(), floor, now_s)), newest }
     }
 }
@@ -45,7 +45,7 @@ impl StaticsBefore {
         let newest = match &partition {
             Some(Partition::Full(full)) => {
                 let deletion = full.deletion.map_or(i64::MIN, |deletion| deletion.timestamp);
-                full.statics().map_or(i64::MIN, newest_of).max(deletion)
+                full.statics().map_or(i64::MIN, Row::newest).max(deletion)
             }
             Some(Partition::Single(_)) | None => i64::MIN,
         };
@@ -53,24 +53,16 @@ impl StaticsBefore {
     }
 }
 
-/// Returns the greatest timestamp in a row.
-fn newest_of(row: &Row) -> i64 {
-    let cells = row.cells().map(|cell| cell.timestamp);
-    let marker = row.marker().map(|marker| marker.timestamp);
-    let deletion = row.deletion().map(|deletion| deletion.timestamp);
-    cells.chain(marker).chain(deletion).fold(i64::MIN, i64::max)
-}
-
 /// Returns the greatest timestamp in a stream, dead or alive; `i64::MIN` if it is empty.
 pub(crate) async fn newest_in(mut stream: MergeStream, env: &dyn Env) -> Result<i64, StorageError> {
     let mut newest = i64::MIN;
     while let Some(piece) = stream.next_piece().await? {
         newest = match &piece.partition {
-            Partition::Single(row) => newest.max(newest_of(row)),
+            Partition::Single(row) => newest.max(row.newest()),
             Partition::Full(full) => {
                 let deletions = full.deletion.into_iter().chain(full.ranges.iter().map(|range| range.2));
                 let deletions = deletions.map(|deletion| deletion.timestamp);
-                let rows = full.statics().into_iter().chain(full.rows.iter()).map(newest_of);
+                let rows = full.statics().into_iter().chain(full.rows.iter()).map(Row::newest);
                 deletions.chain(rows).fold(newest, i64::max)
             }
         };

@@ -153,7 +153,7 @@ impl Lookup {
         let cache = &mut *cache.borrow_mut();
         match taken {
             // The disk may have the correct bytes.
-            Err(_) => cache.forget(self.file.id),
+            Err(_) => cache.forget(self.file.id, self.file.index.len()),
             // Its size depends on the columns that were decompressed.
             Ok(()) if !self.bypasses(cache.bytes_max() / PARTITION_PART) => {
                 cache.keep(self.file.id, index, block);

@@ -1,16 +1,27 @@
 //! Point reads: versions of a key in memtables, merged with those in files.
 //!
+//! Files are asked from the greatest timestamp down. A read ends when nothing in the files that are
+//! left can change what the reader sees: the wanted columns of its row are there, or a deletion
+//! covers the rest (`settled.rs`). So a row that was overwritten costs as much as one that was
+//! written once.
+//!
+//! Rows that were read from files are cached, and take their place in the next read
+//! (`cached_row.rs`).
+//!
 //! A read of one row decompresses only the requested columns. If the row has no marker, or if it
 //! was deleted and written again, other columns may decide whether it exists. Only then it is read
 //! again with all columns.
 
 pub(crate) mod before;
+pub(crate) mod cached_row;
 pub(crate) mod lookup;
 pub(crate) mod merge;
+pub(crate) mod settled;
 pub(crate) mod slice;
 
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -18,10 +29,14 @@ use crate::env::{Env, LocalBoxFuture, Work, run_heavy};
 use crate::error::StorageError;
 use crate::model::TableId;
 use crate::model::partition::Partition;
+use crate::model::reconcile::floor_of;
 use crate::model::view::RowView;
+use crate::read::cached_row::{CachedRow, Place};
 use crate::read::lookup::Lookup;
+use crate::read::settled::settled_below;
 use crate::state::Table;
 use crate::table::cache::Cache;
+use crate::table::file::TableFile;
 use crate::table::part::{Block, PartRequest};
 
 /// A read: ready at once if memory has all it needs, otherwise a future.
@@ -52,18 +67,45 @@ impl<T> Read<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     token: i64,
+    key: Bytes,
+    now_s: u32,
+    request: PartRequest,
     /// The largest row that is built of several versions, bytes.
     row_bytes_max: usize,
     pub(crate) found: Option<Partition>,
+    /// Files with lower timestamps only cannot change what the reader sees.
+    settled_below: i64,
     /// True if a row was decoded without some of its columns.
     pub(crate) partial: bool,
     /// True for a read of a slice that may have rows.
     is_slice: bool,
     /// The last rows of sources that have more of a slice.
     pub(crate) frontiers: Vec<Bytes>,
-    pub(crate) lookups: Vec<Lookup>,
+    /// Files that were not asked yet, ascending by their greatest timestamps.
+    left: Vec<Arc<TableFile>>,
+    lookup: Option<Lookup>,
+    /// The number of files that were asked.
+    pub(crate) searched: usize,
+    rows: Rows,
     /// The missing block if the cache has it: a large one, whose rows are decoded on a heavy lane.
     large: Option<Block>,
+}
+
+/// The part of a read that the cache of rows takes over.
+#[derive(Debug, Default)]
+struct Rows {
+    table: Option<TableId>,
+    /// See [`Cache::epoch`], and the sequence of the table's files at the start.
+    epoch: u64,
+    sequence: u64,
+    /// The cached row in use.
+    cached: Option<Arc<CachedRow>>,
+    /// Files that it covers, if newer ones may unsettle what it leaves open.
+    covered: Vec<Arc<TableFile>>,
+    /// The versions that files and the cached row had.
+    of_files: Option<Partition>,
+    /// The greatest timestamp of files that were not asked; `i64::MIN` if there is none.
+    unasked: i64,
 }
 
 impl Gather {
@@ -83,10 +125,20 @@ impl Gather {
             PartRequest::All => true,
             PartRequest::Row { .. } => false,
         };
-        let mut gather = Gather { token: target.token, row_bytes_max, is_slice, ..Gather::default() };
+        let Target { token, key, now_s, .. } = target.clone();
+        let mut gather = Gather {
+            token,
+            key,
+            now_s,
+            request,
+            row_bytes_max,
+            is_slice,
+            settled_below: i64::MIN,
+            ..Gather::default()
+        };
         let newest_first = table.memtables_newest_first();
         for partition in newest_first.filter_map(|memtable| memtable.get(target.token, &target.key)) {
-            let known = match &request {
+            let known = match &gather.request {
                 PartRequest::All => partition,
                 PartRequest::Row { clustering, .. } => partition.only(clustering),
                 PartRequest::Slice(slice) => {
@@ -97,12 +149,96 @@ impl Gather {
             };
             gather.add(known)?;
         }
-        for file in table.files.holding(target.token) {
-            gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), request.clone()));
+        gather.settle();
+        gather.rows = Rows { unasked: i64::MIN, ..Rows::default() };
+        if !table.files.is_empty() && table.files.greatest_timestamp() >= gather.settled_below {
+            gather.take_cached(table, cache, target)?;
+            gather.choose_files(table);
         }
-        table.searched.count(gather.lookups.len());
         let missing = gather.advance(cache, None)?;
         Ok((gather, missing))
+    }
+
+    /// Takes the cached row as a source, if there is one that settles what files would.
+    fn take_cached(
+        &mut self,
+        table: &Table,
+        cache: &RefCell<Cache>,
+        target: &Target,
+    ) -> Result<(), StorageError> {
+        let PartRequest::Row { clustering, columns, bypass_cache: false } = &self.request else {
+            return Ok(());
+        };
+        let place = Place { table: target.table, token: self.token, key: &self.key, clustering };
+        let (columns, now_s) = (columns.clone(), self.now_s);
+        let mut cache = cache.borrow_mut();
+        let cached = cache.row(place, |row| row.is_for(place, columns.as_deref(), now_s));
+        self.rows.table = Some(target.table);
+        self.rows.epoch = cache.epoch();
+        self.rows.sequence = table.files.version();
+        cache.row_misses += u64::from(cached.is_none());
+        let Some(cached) = cached else { return Ok(()) };
+        let (found, below) = (self.found.clone(), self.settled_below);
+        self.add(cached.partition.clone())?;
+        self.settle();
+        if cached.unasked != i64::MIN && cached.unasked >= self.settled_below {
+            (self.found, self.settled_below) = (found, below);
+            return Ok(());
+        }
+        self.partial |= cached.columns.is_some();
+        self.rows.of_files = Some(cached.partition.clone());
+        self.rows.unasked = cached.unasked;
+        self.rows.cached = Some(cached);
+        Ok(())
+    }
+
+    /// Collects the files that may change what the reader sees.
+    fn choose_files(&mut self, table: &Table) {
+        let sequence = self.rows.cached.as_ref().map(|cached| cached.sequence);
+        let is_covered =
+            |file: &&Arc<TableFile>| sequence.is_some_and(|sequence| file.sequence() <= sequence);
+        for file in table.files.spanning(self.token).filter(|file| !is_covered(file)) {
+            if file.greatest_timestamp() < self.settled_below {
+                self.rows.unasked = self.rows.unasked.max(file.greatest_timestamp());
+            } else if file.may_contain(self.token) {
+                self.left.push(file.clone());
+            }
+        }
+        self.left.sort_unstable_by_key(|file| file.greatest_timestamp());
+        if !self.left.is_empty() && self.rows.cached.as_ref().is_some_and(|cached| cached.unasked != i64::MIN)
+        {
+            let covered = table.files.spanning(self.token).filter(is_covered);
+            self.rows.covered = covered.filter(|file| file.may_contain(self.token)).cloned().collect();
+        }
+    }
+
+    /// Caches what files had of the row, if some were asked.
+    pub(crate) fn keep_row(&mut self, cache: &RefCell<Cache>) {
+        let Rows { table: Some(table), epoch, sequence, unasked, .. } = self.rows else { return };
+        let PartRequest::Row { clustering, columns, .. } = &self.request else { return };
+        let Some(of_files) = self.rows.of_files.take().filter(|_| self.searched > 0) else { return };
+        let place = Place { table, token: self.token, key: &self.key, clustering };
+        let columns = columns.clone().filter(|_| self.partial);
+        if let Some(row) = CachedRow::new(place, of_files, columns, (epoch, sequence, unasked), self.now_s) {
+            cache.borrow_mut().keep_row(place, Arc::new(row));
+        }
+    }
+
+    /// Updates how far what was found is settled. Large rows are opened only once, at the end.
+    fn settle(&mut self) {
+        let Some(found) = &self.found else { return };
+        self.settled_below = match &self.request {
+            PartRequest::Row { clustering, columns, .. } if found.opens_at_once() => {
+                let (row, floor) = (found.row(clustering), found.floor(clustering));
+                settled_below(row, floor, columns.as_deref(), self.now_s)
+            }
+            PartRequest::Row { clustering, .. } => {
+                settled_below(None, found.floor(clustering), None, self.now_s)
+            }
+            PartRequest::All | PartRequest::Slice(_) => {
+                settled_below(None, floor_of(found.deletion()), None, self.now_s)
+            }
+        };
     }
 
     /// Returns true if what was found may be opened within a task poll. Rows of a slice are opened
@@ -134,13 +270,26 @@ impl Gather {
         cache: &RefCell<Cache>,
         mut fetched: Option<Block>,
     ) -> Result<Option<usize>, StorageError> {
-        while let Some(lookup) = self.lookups.last_mut() {
+        loop {
+            let Some(lookup) = &mut self.lookup else {
+                let Some(file) = self.left.pop().or_else(|| self.next_covered()) else { return Ok(None) };
+                if file.greatest_timestamp() >= self.settled_below {
+                    self.searched += 1;
+                    let request = self.request.clone();
+                    self.lookup = Some(Lookup::new(file, self.token, self.key.clone(), request));
+                } else {
+                    self.rows.unasked = self.rows.unasked.max(file.greatest_timestamp());
+                }
+                continue;
+            };
             let Some(index) = lookup.needs() else {
-                let lookup = self.lookups.pop().expect("the last one was seen");
+                let lookup = self.lookup.take().expect("it was seen");
                 self.partial |= lookup.partial;
                 self.frontiers.extend(lookup.frontier);
                 if let Some(partition) = lookup.found {
+                    self.keep_of_files(&partition);
                     self.add(partition)?;
+                    self.settle();
                 }
                 continue;
             };
@@ -158,7 +307,22 @@ impl Gather {
             let taken = lookup.take(&block);
             lookup.took(cache, index, &block, taken)?;
         }
-        Ok(None)
+    }
+
+    /// Returns a file that the cached row covers, once newer ones have unsettled what it left open.
+    fn next_covered(&mut self) -> Option<Arc<TableFile>> {
+        let cached = self.rows.cached.as_ref()?;
+        (cached.unasked >= self.settled_below).then(|| self.rows.covered.pop())?
+    }
+
+    /// Merges what a file had for the cache of rows.
+    fn keep_of_files(&mut self, partition: &Partition) {
+        if self.rows.table.is_some() {
+            self.rows.of_files = Some(match self.rows.of_files.take() {
+                Some(own) => own.merge(partition.clone()),
+                None => partition.clone(),
+            });
+        }
     }
 
     /// Reads the blocks that the cache lacks, and decodes large ones on the heavy lane, in the
@@ -171,19 +335,19 @@ impl Gather {
         let mut missing = Some(missing);
         while let Some(index) = missing {
             let Some(block) = self.large.take() else {
-                let file = self.lookups.last().expect("a block is missing for a lookup").file.clone();
+                let file = self.lookup.as_ref().expect("a block is missing for a lookup").file.clone();
                 let block = file.read_block(index).await?;
                 missing = self.advance(cache, Some(block))?;
                 continue;
             };
-            let mut lookup = self.lookups.pop().expect("the block is for a lookup");
+            let mut lookup = self.lookup.take().expect("the block is for a lookup");
             let take = async move {
                 let taken = lookup.take(&block);
                 (lookup, block, taken)
             };
             let (lookup, block, taken) = run_heavy(env, Work::Requested(lanes::current_group()), take).await;
             lookup.took(cache, index, &block, taken)?;
-            self.lookups.push(lookup);
+            self.lookup = Some(lookup);
             missing = self.advance(cache, None)?;
         }
         Ok(())
@@ -193,8 +357,9 @@ impl Gather {
 /// The wanted columns of a row, and the use of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pick<'a> {
-    /// The columns that the caller needs, ascending. The answer may or may not have cells of
-    /// others. `None`: all columns.
+    /// The columns that the caller needs, ascending. The answer has their cells, and exists if the
+    /// row does. It may or may not have cells of others and a marker, and these may be outdated.
+    /// `None`: all columns.
     pub columns: Option<&'a [u32]>,
     /// Blocks that are not cached are read and not cached.
     pub bypass_cache: bool,

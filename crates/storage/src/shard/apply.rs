@@ -254,7 +254,7 @@ impl Shard {
         let state = &mut *self.state.borrow_mut();
         let active = &mut state.tables.entry(*table).or_default().active;
         // The growth by other writes is counted already.
-        state.bytes += growth.bytes + active.replace(*token, key, partition, copy.growth.row);
+        state.bytes += growth.bytes + active.replace(*token, key, partition, (copy.growth.row, copy.newest));
         self.background.applied(state, record);
     }
 
@@ -272,6 +272,8 @@ impl Shard {
 struct Copy {
     partition: Option<Partition>,
     growth: Growth,
+    /// The greatest timestamp of what was applied to it.
+    newest: i64,
     /// Number of freezes when it was made.
     generation: u64,
 }
@@ -282,10 +284,11 @@ impl Copy {
         let state = shard.state.borrow();
         let table = state.tables.get(&mutation.table);
         let partition = table.and_then(|table| table.active.get(mutation.token, &mutation.key));
-        Copy { partition, growth: Growth::default(), generation: state.next_generation }
+        Copy { partition, growth: Growth::default(), newest: i64::MIN, generation: state.next_generation }
     }
 
     fn apply(&mut self, change: &Change) -> Growth {
+        self.newest = self.newest.max(change.newest());
         if let Some(partition) = &mut self.partition {
             return partition.apply(change);
         }

@@ -39,6 +39,7 @@ impl Shard {
                 }
                 tables.iter().filter_map(|table| Some((*table, state.tables.remove(table)?))).collect()
             };
+            self.store.cache.borrow_mut().forget_rows();
             match &self.log {
                 Some(log) if !gone.is_empty() => self.remove(log, gone).await,
                 _ => Ok(()),
@@ -54,10 +55,12 @@ impl Shard {
         Box::pin(async move {
             let Some(log) = &self.log else {
                 self.state.borrow_mut().tables.remove(&table);
+                self.store.cache.borrow_mut().forget_rows();
                 return Ok(());
             };
             self.applied_all().await;
             let gone = self.state.borrow_mut().tables.remove(&table);
+            self.store.cache.borrow_mut().forget_rows();
             if let Some(gone) = gone {
                 return self.remove(log, vec![(table, gone)]).await;
             }

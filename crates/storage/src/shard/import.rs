@@ -76,7 +76,7 @@ impl Shard {
                 self.store.edit(name).await?;
                 let state = &mut *self.state.borrow_mut();
                 let to = state.tables.entry(into).or_default();
-                open.into_iter().for_each(|file| to.files.push(file));
+                open.into_iter().for_each(|file| to.files.push_new(file));
                 Ok(())
             };
             let result = result.await;

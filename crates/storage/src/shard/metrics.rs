@@ -40,6 +40,8 @@ impl Shard {
             cache_bytes: cache.bytes() as u64,
             cache_hits: cache.hits,
             cache_misses: cache.misses,
+            row_cache_hits: cache.row_hits,
+            row_cache_misses: cache.row_misses,
             scan_cache_bytes: self.store.scan_cache.bytes() as u64,
             scan_cache_hits,
             scan_cache_misses,

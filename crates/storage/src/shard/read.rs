@@ -14,6 +14,7 @@ use crate::memtable::ScanFrom;
 use crate::model::TableId;
 use crate::model::view::{PartitionView, RowView};
 use crate::read::before::{RowBefore, StaticsBefore, newest_in};
+use crate::read::cached_row::Place;
 use crate::read::merge::MergeStream;
 use crate::read::slice::Sliced;
 use crate::read::{Gather, Pick, Read, Target, see_row};
@@ -51,9 +52,9 @@ impl Shard {
             Ok((gather, None)) if gather.opens_at_once() => Read::Ready(see(gather)),
             Ok((gather, None)) => self.on_heavy_lane(async move { see(gather) }),
             Ok((mut gather, Some(missing))) => {
-                let shard = self.clone();
+                let (shard, table) = (self.clone(), target.table);
                 Read::Pending(Box::pin(async move {
-                    gather.finish((&*shard.env, &shard.store.cache), missing).await?;
+                    shard.finish(table, &mut gather, missing).await?;
                     if gather.opens_at_once() {
                         return Ok(see(gather));
                     }
@@ -85,17 +86,24 @@ impl Shard {
     ) -> Read<Option<RowView>> {
         {
             let state = self.state.borrow();
+            let id = table;
             let Some(table) = state.tables.get(&table) else { return Read::Ready(None) };
-            if table.frozen.is_empty() && table.files.holding(token).next().is_none() {
+            let row = table.active.row(token, key, clustering);
+            if table.has_only(token, row.as_ref(), pick.columns, now_s) {
                 table.searched.count(0);
-                let Some((placed, floor)) = table.active.row(token, key, clustering) else {
-                    return Read::Ready(None);
-                };
+                let Some((placed, floor)) = row else { return Read::Ready(None) };
                 if placed.opens_at_once() {
                     return Read::Ready(RowView::new(placed.row().clone(), floor, now_s));
                 }
                 let open = async move { RowView::new(placed.row().clone(), floor, now_s) };
                 return self.on_heavy_lane(open);
+            }
+            if row.is_none() && !pick.bypass_cache {
+                let place = Place { table: id, token, key, clustering };
+                if let Some(row) = table.cached_row(&self.store.cache, place, pick.columns, now_s) {
+                    table.searched.count(0);
+                    return Read::Ready(RowView::new(row, i64::MIN, now_s));
+                }
             }
         }
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
@@ -121,7 +129,7 @@ impl Shard {
                 let shard = self.clone();
                 Read::Pending(Box::pin(async move {
                     if let Some(missing) = missing {
-                        gather.finish((&*shard.env, &shard.store.cache), missing).await?;
+                        shard.finish(target.table, &mut gather, missing).await?;
                     }
                     match shard.see(gather, clustering.clone(), columns, now_s).await? {
                         Some(seen) => Ok(seen),
@@ -142,7 +150,7 @@ impl Shard {
         let request = PartRequest::Row { clustering: clustering.clone(), columns: None, bypass_cache };
         let (mut gather, missing) = self.gather(&target, request)?;
         if let Some(missing) = missing {
-            gather.finish((&*self.env, &self.store.cache), missing).await?;
+            self.finish(target.table, &mut gather, missing).await?;
         }
         let seen = self.see(gather, clustering, None, target.now_s).await?;
         Ok(seen.expect("nothing was left out"))
@@ -169,10 +177,24 @@ impl Shard {
         request: PartRequest,
     ) -> Result<(Gather, Option<usize>), StorageError> {
         let row_bytes_max = self.background.options.read_row_bytes_max();
-        match self.state.borrow().tables.get(&target.table) {
-            Some(table) => Gather::start(table, &self.store.cache, target, request, row_bytes_max),
-            None => Ok((Gather::default(), None)),
+        let state = self.state.borrow();
+        let Some(table) = state.tables.get(&target.table) else { return Ok((Gather::default(), None)) };
+        let (mut gather, missing) = Gather::start(table, &self.store.cache, target, request, row_bytes_max)?;
+        if missing.is_none() {
+            table.searched.count(gather.searched);
+            gather.keep_row(&self.store.cache);
         }
+        Ok((gather, missing))
+    }
+
+    /// Reads the blocks that a read lacks, and counts it.
+    async fn finish(&self, table: TableId, gather: &mut Gather, missing: usize) -> Result<(), StorageError> {
+        gather.finish((&*self.env, &self.store.cache), missing).await?;
+        if let Some(table) = self.state.borrow().tables.get(&table) {
+            table.searched.count(gather.searched);
+        }
+        gather.keep_row(&self.store.cache);
+        Ok(())
     }
 
     /// Reads a part of a slice of a partition: see [`Slice`]. `None` if the partition was never

@@ -7,6 +7,7 @@ pub(crate) mod dropped;
 pub(crate) mod large_rows;
 pub(crate) mod stats;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -18,10 +19,15 @@ use crate::compaction::batches::BatchesInFlight;
 use crate::compaction::needs::Needs;
 use crate::event::{FlushReason, Named};
 use crate::memtable::Memtable;
+use crate::model::layers::Placed;
+use crate::model::row::Row;
 use crate::model::{Change, Mutation, TableId};
 use crate::options::{Options, TableOptions};
+use crate::read::cached_row::{CachedRow, Place};
+use crate::read::settled::settled_below;
 use crate::state::dropped::Dropped;
 use crate::state::stats::Stats;
+use crate::table::cache::Cache;
 use crate::table::columnar::layout::ColumnLayout;
 use crate::table::runs::Files;
 use crate::table::stats::Searched;
@@ -122,6 +128,55 @@ impl Table {
 
     pub(crate) fn memtables_newest_first(&self) -> impl Iterator<Item = &Memtable> {
         std::iter::once(&self.active).chain(self.frozen.iter().rev().map(|(_, memtable)| memtable))
+    }
+
+    /// Returns true if a reader of one row needs nothing but what the active memtable has of it:
+    /// the others and the files have nothing newer, or nothing at all. `row`: the row there, with
+    /// the timestamp up to which deletions shadow it.
+    #[inline]
+    pub(crate) fn has_only(
+        &self,
+        token: i64,
+        row: Option<&(Placed, i64)>,
+        picked: Option<&[u32]>,
+        now_s: u32,
+    ) -> bool {
+        if self.frozen.is_empty() && self.files.is_empty() {
+            return true;
+        }
+        let frozen = self.frozen.iter().map(|(_, memtable)| memtable.newest());
+        let newest = frozen.fold(self.files.greatest_timestamp(), i64::max);
+        let is_settled = |(placed, floor): &(Placed, i64)| {
+            placed.opens_at_once() && settled_below(Some(placed.row()), *floor, picked, now_s) > newest
+        };
+        row.is_some_and(is_settled) || self.frozen.is_empty() && self.files.holding(token).next().is_none()
+    }
+
+    /// Returns the cached row if nothing else has any data of it: the fast path of rows that are
+    /// only in files. The row has no deletions.
+    #[inline]
+    pub(crate) fn cached_row(
+        &self,
+        cache: &RefCell<Cache>,
+        place: Place<'_>,
+        picked: Option<&[u32]>,
+        now_s: u32,
+    ) -> Option<Row> {
+        if self.memtables().any(|memtable| memtable.may_have(place.token)) {
+            return None;
+        }
+        let mut found = None;
+        let is_all = |cached: &CachedRow| {
+            let Some(row) = cached.partition.row(place.clustering) else { return false };
+            let settled = settled_below(Some(row), i64::MIN, picked, now_s);
+            let is_known = settled > cached.unasked || cached.unasked == i64::MIN && cached.columns.is_none();
+            found = Some(row.clone());
+            is_known
+                && cached.is_for(place, picked, now_s)
+                && self.files.are_covered(cached.sequence, place.token, settled)
+        };
+        cache.borrow_mut().row(place, is_all)?;
+        found
     }
 
     /// Returns a snapshot of the memtables, in O(1).

@@ -39,6 +39,10 @@ pub struct Stats {
     pub cache_hits: u64,
     /// Block lookups that read from disk.
     pub cache_misses: u64,
+    /// Reads of a row that found what files had of it in the cache.
+    pub row_cache_hits: u64,
+    /// Reads of a row that had to ask files.
+    pub row_cache_misses: u64,
     /// Bytes of stored columns that scans read and the cache keeps, now.
     pub scan_cache_bytes: u64,
     /// Reads of scans by columns, of up to a megabyte each, that the cache answered.

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 
@@ -46,6 +46,8 @@ pub(crate) struct TableFile {
     excluded: Arc<AtomicBool>,
     /// True once a read has found a damaged block. Shared by all states of this file.
     found_damaged: Arc<AtomicBool>,
+    /// Cached rows with at least this sequence cover the file. Shared by all states of this file.
+    sequence: Arc<AtomicU64>,
     /// The first and the last token that the file may contain.
     range: (i64, i64),
     /// Memory of the filter and the index while the file is open, bytes. Only this shard's part if
@@ -270,6 +272,7 @@ impl TableFile {
             damage: Some(damage),
             excluded: Arc::new(AtomicBool::new(true)),
             found_damaged: Arc::default(),
+            sequence: Arc::default(),
             large_rows: LargeRows::default(),
         }
     }
@@ -364,6 +367,7 @@ impl TableFile {
             damage: None,
             excluded: Arc::default(),
             found_damaged: Arc::default(),
+            sequence: Arc::default(),
             large_rows: LargeRows::default(),
         }
     }
@@ -406,6 +410,23 @@ impl TableFile {
     #[inline]
     pub(crate) fn may_contain(&self, token: i64) -> bool {
         self.spans(token) && self.entry.owns(token) && self.filter_has(token)
+    }
+
+    /// Returns the greatest timestamp of a cell or deletion; `i64::MAX` if it is not known, because
+    /// the file cannot be opened.
+    #[inline]
+    pub(crate) fn greatest_timestamp(&self) -> i64 {
+        self.statistics.as_ref().map_or(i64::MAX, |statistics| statistics.timestamps.1)
+    }
+
+    /// Returns the sequence, see `read/cached_row.rs`.
+    #[inline]
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence.load(Relaxed)
+    }
+
+    pub(crate) fn set_sequence(&self, sequence: u64) {
+        self.sequence.store(sequence, Relaxed);
     }
 
     #[inline]

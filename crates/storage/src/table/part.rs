@@ -25,9 +25,10 @@ pub(crate) struct Part {
 }
 
 /// The data of a partition that a reader requests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum PartRequest {
     /// Everything.
+    #[default]
     All,
     /// The row with this clustering, and the deletions that cover it. `columns`: the columns to
     /// decode, ascending, or `None` for all.

@@ -28,6 +28,8 @@ pub(crate) struct Files {
     large_rows: usize,
     /// The number of changes, which invalidates results that callers cached.
     version: u64,
+    /// The greatest sequence of a file that was added with new data.
+    newest_sequence: u64,
 }
 
 /// The fragments of one run, and their combined statistics.
@@ -83,7 +85,7 @@ impl RunStatistics {
         self.is_shared |= !file.entry.owners.is_empty();
         let Some(statistics) = &file.statistics else {
             // A file that cannot be opened may contain any timestamp.
-            self.timestamps = (i64::MIN, self.timestamps.1);
+            self.timestamps = (i64::MIN, i64::MAX);
             return;
         };
         let (least, greatest) = statistics.timestamps;
@@ -235,15 +237,44 @@ impl Files {
         self.runs.iter().flat_map(|run| &run.files)
     }
 
+    /// Returns the files whose ranges contain this token, without asking their filters.
+    #[inline]
+    pub(crate) fn spanning(&self, token: i64) -> impl Iterator<Item = &Arc<TableFile>> {
+        self.runs.iter().filter_map(move |run| run.at(token))
+    }
+
     /// Returns the files that may contain a partition with this token that this shard owns.
     #[inline]
     pub(crate) fn holding(&self, token: i64) -> impl Iterator<Item = &Arc<TableFile>> {
-        self.runs.iter().filter_map(move |run| run.at(token)).filter(move |file| file.may_contain(token))
+        self.spanning(token).filter(move |file| file.may_contain(token))
+    }
+
+    /// Returns the greatest timestamp in the files, as [`TableFile::greatest_timestamp`] does.
+    #[inline]
+    pub(crate) fn greatest_timestamp(&self) -> i64 {
+        self.runs.iter().map(|run| run.known.timestamps.1).max().unwrap_or(i64::MIN)
     }
 
     /// Returns the number of blocks of all files.
     pub(crate) fn blocks(&self) -> usize {
         self.runs.iter().map(|run| run.blocks).sum()
+    }
+
+    /// Adds a file with new data to its run: cached rows do not cover it.
+    pub(crate) fn push_new(&mut self, file: Arc<TableFile>) {
+        self.newest_sequence = self.version + 1;
+        file.set_sequence(self.newest_sequence);
+        self.push(file);
+    }
+
+    /// Returns true if a cached row with this sequence, and with nothing of what it covers below
+    /// the timestamp `settled`, is all that files have of its partition.
+    #[inline]
+    pub(crate) fn are_covered(&self, sequence: u64, token: i64, settled: i64) -> bool {
+        let changes_it = |file: &&Arc<TableFile>| {
+            file.sequence() > sequence && file.greatest_timestamp() >= settled && file.may_contain(token)
+        };
+        self.newest_sequence <= sequence || !self.spanning(token).any(|file| changes_it(&file))
     }
 
     /// Adds a file to its run.

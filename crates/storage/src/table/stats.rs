@@ -51,8 +51,8 @@ pub struct TableStats {
     pub backlog_runs: u64,
     /// Bytes to compact until the table meets its strategy.
     pub backlog_bytes: u64,
-    /// Reads of a partition by the number of runs whose filter matched, from 0, since the start
-    /// or the last TRUNCATE.
+    /// Reads of a partition by the number of runs that they searched, from 0, since the start or
+    /// the last TRUNCATE.
     pub searched: [u64; SEARCHED_MAX],
 }
 

@@ -213,7 +213,7 @@ impl FileStore {
         let is_dead = |file: &mut Arc<TableFile>| settled && TableFile::is_unused(file);
         let dead: Vec<_> = self.obsolete.borrow_mut().extract_if(.., is_dead).collect();
         for file in dead {
-            self.cache.borrow_mut().forget(file.id);
+            self.cache.borrow_mut().forget(file.id, file.index.len());
             while !self.scan_cache.forget_some(file.id) {
                 self.env.sleep(SCAN_CACHE_REST).await;
             }

@@ -116,10 +116,8 @@ async fn picked(
     let read = shard.read_row(table, token, key, at, pick, now_s).wait().await;
     let row = read.map_err(|error| format!("{what}: {error}"))?;
     let own = |cell: &SeenCell| columns.contains(&cell.0);
-    let found = row
-        .map(|row| (row.liveness(), row.cells().map(seen_cell).filter(|cell| own(cell)).collect::<Vec<_>>()));
-    let wanted =
-        wanted.map(|(_, marker, cells)| (*marker, cells.iter().filter(|cell| own(cell)).cloned().collect()));
+    let found = row.map(|row| row.cells().map(seen_cell).filter(|cell| own(cell)).collect::<Vec<_>>());
+    let wanted = wanted.map(|(_, _, cells)| cells.iter().filter(|cell| own(cell)).cloned().collect());
     differs(&what, found, wanted)
 }
 

@@ -75,6 +75,51 @@ fn table_stats_count_runs_and_the_runs_of_a_read() {
     close(shard);
 }
 
+/// Rows that were overwritten in one run after the other.
+#[test]
+fn reads_stop_at_the_newest_run_that_settles_the_row() {
+    let sim = Arc::new(Sim::new(5));
+    let (shard, _) = reporting(&sim);
+    let write = |timestamp: i64, columns: &[u32]| {
+        let mut row = RowBuilder::new(&1i64.to_be_bytes(), &[], timestamp);
+        columns
+            .iter()
+            .for_each(|column| row.push(CellRef::live(*column, timestamp, &timestamp.to_be_bytes())));
+        block_on(shard.put(TABLE, 1, &1i64.to_be_bytes(), &row.draft()).expect("taken")).expect("durable");
+    };
+    let read = |columns: &[u32]| -> Vec<i64> {
+        let pick = Pick { columns: Some(columns), bypass_cache: true };
+        let row = shard.read_row(TABLE, 1, &1i64.to_be_bytes(), &[], pick, 0);
+        let row = block_on(row.wait()).expect("read").expect("it exists");
+        columns.iter().map(|column| row.cell(*column).expect("a value").timestamp).collect()
+    };
+    let searched = || shard.table_stats(TABLE).searched[..4].to_vec();
+    for timestamp in [10, 30, 20] {
+        write(timestamp, &[0, 1]);
+        block_on(shard.flush_all()).expect("flushed");
+    }
+    assert_eq!(read(&[0, 1]), [30, 30]);
+    assert_eq!(searched(), [0, 1, 0, 0], "one run has all");
+    write(25, &[0]);
+    assert_eq!(read(&[0]), [30]);
+    assert_eq!(searched(), [0, 2, 0, 0], "the run is newer than memory, and the other two are not");
+    write(40, &[0]);
+    assert_eq!(read(&[0]), [40]);
+    assert_eq!(searched(), [1, 2, 0, 0], "memory has what is wanted");
+    assert_eq!(read(&[0, 1]), [40, 30]);
+    assert_eq!(searched(), [1, 3, 0, 0], "it lacks a column");
+    let deletion = Change::DeletePartition(Deletion { timestamp: 25, deleted_at_s: 0 });
+    let changes = vec![deletion];
+    let mutation =
+        Mutation { table: TABLE, token: 1, key: Bytes::copy_from_slice(&1i64.to_be_bytes()), changes };
+    block_on(shard.apply(vec![mutation]).expect("taken")).expect("durable");
+    let read = shard.read_partition(TABLE, 1, &1i64.to_be_bytes(), 0).wait();
+    let seen = block_on(read).expect("read").expect("it was written");
+    assert_eq!(seen.rows().next().and_then(|row| row.cell(1).map(|cell| cell.timestamp)), Some(30));
+    assert_eq!(searched(), [1, 4, 0, 0], "the deletion covers two of three runs");
+    close(shard);
+}
+
 #[test]
 fn recovery_is_reported_with_its_records_and_bytes() {
     let sim = Arc::new(Sim::new(2));

@@ -1,0 +1,123 @@
+//! Rows that the cache keeps of what reads found in files.
+
+use super::*;
+
+const TABLE: TableId = TableId(1 << 64);
+const KEY: [u8; 8] = 1i64.to_be_bytes();
+
+struct Setup {
+    shard: Rc<Shard>,
+    hits: u64,
+    searched: [u64; 4],
+}
+
+impl Setup {
+    fn new(seed: u64) -> Setup {
+        let shard = open(&Arc::new(Sim::new(seed)), &options()).expect("opens");
+        Setup { shard, hits: 0, searched: [0; 4] }
+    }
+
+    fn write(&self, cells: &[CellRef<'_>]) {
+        let timestamp = cells.first().map_or(1, |cell| cell.timestamp);
+        let mut row = RowBuilder::new(&KEY, &[], timestamp);
+        cells.iter().for_each(|cell| row.push(*cell));
+        block_on(self.shard.put(TABLE, 1, &KEY, &row.draft()).expect("taken")).expect("durable");
+    }
+
+    fn flushed(&self, cells: &[CellRef<'_>]) {
+        self.write(cells);
+        block_on(self.shard.flush_all()).expect("flushed");
+    }
+
+    /// Reads a column. Returns its timestamp, whether the cache had the row, and the number of
+    /// files that were asked.
+    fn read(&mut self, column: u32, now_s: u32) -> (Option<i64>, bool, usize) {
+        let columns = [column];
+        let read = self.shard.read_row(TABLE, 1, &KEY, &[], Pick::columns(&columns), now_s);
+        let row = block_on(read.wait()).expect("read");
+        let hits = self.shard.stats().row_cache_hits;
+        let is_hit = std::mem::replace(&mut self.hits, hits) < hits;
+        let searched: [u64; 4] = std::array::from_fn(|runs| self.shard.table_stats(TABLE).searched[runs]);
+        let before = std::mem::replace(&mut self.searched, searched);
+        let runs = (0..4).find(|runs| searched[*runs] != before[*runs]).unwrap_or(0);
+        (row.and_then(|row| row.cell(column).map(|cell| cell.timestamp)), is_hit, runs)
+    }
+
+    fn close(self) {
+        block_on(self.shard.shutdown()).expect("closed");
+        drop(self.shard);
+        drop_tasks();
+    }
+}
+
+#[test]
+fn second_read_asks_no_file() {
+    let mut setup = Setup::new(1);
+    for timestamp in [10, 20] {
+        setup.flushed(&[CellRef::live(0, timestamp, b"a")]);
+    }
+    assert_eq!(setup.read(0, 0), (Some(20), false, 1));
+    assert_eq!(setup.read(0, 0), (Some(20), true, 0));
+    // Memory is merged with it.
+    setup.write(&[CellRef::live(0, 15, b"late")]);
+    assert_eq!(setup.read(0, 0), (Some(20), true, 0));
+    setup.write(&[CellRef::live(0, 30, b"new")]);
+    assert_eq!(setup.read(0, 0), (Some(30), false, 0));
+    // A file that a flush adds is asked once.
+    block_on(setup.shard.flush_all()).expect("flushed");
+    assert_eq!(setup.read(0, 0), (Some(30), true, 1));
+    assert_eq!(setup.read(0, 0), (Some(30), true, 0));
+    block_on(setup.shard.compact_all(TABLE)).expect("compacted");
+    assert_eq!(setup.read(0, 0), (Some(30), true, 0));
+    block_on(setup.shard.truncate(TABLE)).expect("truncated");
+    // Its counts begin again, too.
+    setup.searched = [0; 4];
+    setup.flushed(&[CellRef::live(0, 5, b"again")]);
+    assert_eq!(setup.read(0, 0), (Some(5), false, 1));
+    setup.close();
+}
+
+/// A column that the first read left out, and files that it did not ask.
+#[test]
+fn other_columns_ask_the_files() {
+    let mut setup = Setup::new(2);
+    setup.flushed(&[CellRef::live(0, 10, b"a"), CellRef::live(1, 10, b"b")]);
+    setup.flushed(&[CellRef::live(0, 20, b"a")]);
+    assert_eq!(setup.read(0, 0), (Some(20), false, 1));
+    let (timestamp, _, runs) = setup.read(1, 0);
+    assert_eq!((timestamp, runs), (Some(10), 2));
+    setup.close();
+}
+
+/// The live cell proves that the row exists. Once a newer file has its tombstone, only the file
+/// that was not asked can tell.
+#[test]
+fn tombstone_in_a_newer_file_unsettles_a_cached_row() {
+    let mut setup = Setup::new(3);
+    setup.flushed(&[CellRef::live(1, 10, b"b")]);
+    setup.flushed(&[CellRef::live(0, 20, b"a")]);
+    assert_eq!(setup.read(0, 0), (Some(20), false, 1));
+    assert_eq!(setup.read(0, 0), (Some(20), true, 0));
+    setup.flushed(&[CellRef::dead(0, 30, 9)]);
+    let read = setup.shard.read_row(TABLE, 1, &KEY, &[], Pick::columns(&[0]), 0);
+    let row = block_on(read.wait()).expect("read");
+    assert!(row.is_some_and(|row| row.cell(0).is_none()), "the row exists by its other column");
+    setup.close();
+}
+
+#[test]
+fn expired_rows_and_those_with_tombstones_are_not_cached() {
+    let mut setup = Setup::new(4);
+    setup.flushed(&[CellRef::expiring(0, 10, b"a", Expiry { ttl_s: 5, at_s: 1005 })]);
+    assert_eq!(setup.read(0, 1000), (Some(10), false, 1));
+    assert_eq!(setup.read(0, 1004), (Some(10), true, 0));
+    let (timestamp, is_hit, _) = setup.read(0, 1005);
+    assert_eq!((timestamp, is_hit), (None, false));
+    setup.flushed(&[CellRef::live(0, 20, b"a"), CellRef::dead(1, 20, 9)]);
+    for _ in 0..2 {
+        let read = setup.shard.read_row(TABLE, 1, &KEY, &[], Pick::columns(&[0, 1]), 1005);
+        assert!(block_on(read.wait()).expect("read").is_some());
+    }
+    assert_eq!(setup.shard.stats().row_cache_hits, setup.hits, "it has a tombstone");
+    setup.close();
+}
