@@ -211,14 +211,18 @@ fn space(dir: &Path) -> SpacePoint {
     SpacePoint { at_s: now_s(), bytes: bytes as f64, files: f64::from(files) }
 }
 
-/// Samples the space during `work` and for [`AFTER`].
-fn watch(dir: &Path, work: impl FnOnce() -> Result<(), DemoError>) -> Result<Vec<SpacePoint>, DemoError> {
+/// Samples the space of the table files below a folder during `work` and for [`AFTER`].
+pub(crate) fn watch<T>(
+    dir: &Path,
+    every: Duration,
+    work: impl FnOnce() -> Result<T, DemoError>,
+) -> Result<(T, Vec<SpacePoint>), DemoError> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sample = || {
             let mut points = vec![space(dir)];
             while !stop.load(Ordering::Relaxed) {
-                std::thread::sleep(SAMPLE_EVERY);
+                std::thread::sleep(every);
                 points.push(space(dir));
             }
             points
@@ -228,7 +232,7 @@ fn watch(dir: &Path, work: impl FnOnce() -> Result<(), DemoError>) -> Result<Vec
         std::thread::sleep(AFTER);
         stop.store(true, Ordering::Relaxed);
         let points = sampling.join().expect("sampling does not panic");
-        result.map(|()| points)
+        result.map(|found| (found, points))
     })
 }
 
@@ -266,7 +270,7 @@ impl Experiment<'_> {
         store.compact()?;
         store.fill(self.sizes.rows, 1 << 32, self.stop)?;
         store.flush()?;
-        let points = watch(&self.dir, || store.compact())?;
+        let ((), points) = watch(&self.dir, SAMPLE_EVERY, || store.compact())?;
         store.close()?;
         Ok(points)
     }

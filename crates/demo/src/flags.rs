@@ -17,10 +17,10 @@ fairlane demo compaction [flags]   the space that a major compaction needs
 fairlane demo olap [flags]         queries beside queries: shares, a hard limit, latency
 fairlane demo batching [flags]     commands in order over changing keys: partitions in parallel, and batches
 fairlane demo overload [flags]     more load than the server can do, without and with max_concurrency = 'auto'
-fairlane demo petabyte [flags]     large user data next to small application data: rates, writes, shares, levels
+fairlane demo petabyte [flags]     large data next to small: rates, writes, shares, levels, cache, ingest
 
   --quick          one minute (olap: three) instead of some (levels 4, flush 15, compaction 2,
-                   olap 7, batching 4, overload 4, petabyte 16); coarser results
+                   olap 7, batching 4, overload 4, petabyte 22); coarser results
   --shape NAME     slices (default): the batch load reads 100 rows a request;
                    published: single rows, interactive at 20 % of capacity beside 1800 in flight
   --report FILE    the report, to open in a browser [report.html]
@@ -28,14 +28,19 @@ fairlane demo petabyte [flags]     large user data next to small application dat
   --only NAME      olap: only shares, cap or latency
   --rows N         olap: rows of the table in the shape of ClickBench's [200000, quick 50000]
   --scale N        olap: scale of TPC-H [0.05, quick 0.01]
-  --seconds N      olap: length of a phase; phases of shares are three times as long [8, quick 2]
+  --seconds N      olap: length of a phase; phases of shares are three times as long [8, quick 2];
+                   with --published the length of each phase of Q23 [300, quick 8]
                    flush: length of a phase, 5 to 120 whole seconds, less if the writes do not fit into memory
                    [30, quick 5]
   --phases N       flush: phases with controllers, at least 2; without them half as many [16, quick 4]
-  --published      flush: repeats a published experiment: 20,000 writes a second for five minutes with uncontrolled
-                   background work, then with the controllers, and both at 80 % of what the core takes (24 minutes)
+  --published      flush: repeats a published experiment: 20,000 writes a second, five minutes with uncontrolled
+                   background work and five with the controllers, and both at 80 % of what the core takes, in
+                   phases that alternate (25 minutes)
+                   olap: repeats the published experiments with workload groups: ClickBench's Q23 for five minutes
+                   with shares 2:1 and without caches, for five minutes each under a limit of 50 % by 1, 2 and 4
+                   connections, and short queries beside 1 to 8 connections (26 minutes)
   --commit MODE    flush: --commit of the server; with periodic:MS no write waits for the disk, so that only the
-                   CPU of flushes and compactions counts [batch]
+                   CPU of flushes and compactions counts [batch, with --published periodic:10000 as published]
   --rate N         flush: writes a second [40 % of what the server takes for long, which is measured first]
   --picture FILE   the main figure as an SVG file (levels, batching and overload)
   --from FILE      runs nothing: prints and writes the report again from results of --json
@@ -143,6 +148,7 @@ pub(crate) fn parse(args: &[String], program: &Program) -> Result<Options, DemoE
             "--rate" => options.flush.rate_per_s = Some(positive(name, &value()?, RATE_MAX)?),
             "--phases" => options.flush.phases = Some(flush_phases(name, &value()?)?),
             "--seconds" => options.olap.seconds = Some(positive(name, &value()?, SECONDS_MAX)?),
+            "--published" if subject == Subject::Olap => options.olap.is_published = true,
             "--published" => options.flush.is_published = true,
             "--quick" => options.quick = true,
             "--keep" => options.keep = true,
@@ -182,7 +188,8 @@ fn check_subject(options: &Options, program: &Program) -> Result<(), DemoError> 
         ),
         (
             subject != Subject::Flush && options.flush != FlushOptions::default(),
-            "--phases, --commit, --rate and --published belong to the demo of flushes: `fairlane demo flush`.",
+            "--phases, --commit, --rate and --published belong to the demo of flushes: `fairlane demo flush`. \
+             --published also belongs to `fairlane demo olap`.",
         ),
         (
             options.flush.is_published && options.flush.phases.is_some(),
@@ -272,6 +279,19 @@ mod tests {
         check("--commit batch", Err("fairlane demo flush"));
         check("olap --phases 30", Err("fairlane demo flush"));
         check("olap --only cap --rows 5 --scale 0.5 --seconds 2.5", Ok((false, "report.html", None)));
+        check("--published", Err("fairlane demo olap"));
+        check("overload --published", Err("fairlane demo flush"));
+    }
+
+    #[test]
+    fn published_experiments_are_those_of_the_subject() {
+        let parsed = |line: &str| {
+            let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+            let options = parse(&args, &PROGRAM).expect("a command line");
+            (options.flush.is_published, options.olap.is_published)
+        };
+        assert_eq!(parsed("flush --published"), (true, false));
+        assert_eq!(parsed("olap --published --quick --only cap --seconds 20"), (false, true));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::compare::{
     Effect, batch_loss, beside, best, both_p99, cost, deviation, isolation, mean_of, one_key, throughputs,
 };
-use crate::names::{BATCHED, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
+use crate::names::{BATCHED, DASHBOARD, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
 use crate::results::{Chapter, Outcome, Subject};
 use crate::units::{factor, percent, rate, time};
 
@@ -78,7 +78,7 @@ fn olap_headline(outcome: &Outcome) -> String {
         || throughputs(outcome.chapter("olap_shares")?.window(LEVELS)?).map(|ratio| format!("{ratio:.2}:1"));
     let short = || {
         let chapter = SHORT.iter().find_map(|id| outcome.chapter(id))?;
-        let (connections, over) = *beside(chapter, LEVELS).last()?;
+        let (connections, over) = *beside(chapter, LEVELS, DASHBOARD).last()?;
         Some(format!("Beside {connections} connections, short queries take ×{} as long", factor(over.p50)))
     };
     if let Some(ratio) = shares() {
@@ -131,7 +131,7 @@ fn olap(outcome: &Outcome) -> String {
     }
     let short = SHORT.iter().filter_map(|id| outcome.chapter(id));
     for chapter in short {
-        let last = |how: &str| beside(chapter, how).last().copied();
+        let last = |how: &str| beside(chapter, how, DASHBOARD).last().copied();
         if let (Some((most, levels)), Some((_, one))) = (last(LEVELS), last(ONE_LEVEL)) {
             clauses.push(format!(
                 "beside {most} connections short queries of {} take ×{} as long as alone with a level each, ×{} in \

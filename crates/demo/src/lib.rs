@@ -37,8 +37,10 @@ mod loads;
 mod metrics;
 mod names;
 mod olap;
+mod open_loop;
 mod options;
 mod overload;
+mod pairs;
 mod petabyte;
 mod phases;
 mod plan;
@@ -103,7 +105,7 @@ fn show(options: &Options) -> Result<i32, DemoError> {
         started_unix_ms: (metrics::now_s() * 1e3) as u64,
         command: command(),
         quick: options.quick,
-        shape: options.shape.name().to_string(),
+        shape: options.shape().name().to_string(),
         notes: notes(options, &machine),
         machine: machine.clone(),
         ..Outcome::default()
@@ -232,11 +234,14 @@ const OVERLOAD: [(&str, Experiment); 3] = [
     ("writes into full memtables", overload::full_memtables),
 ];
 
-const PETABYTE: [(&str, Experiment); 4] = [
+const PETABYTE: [(&str, Experiment); 7] = [
     ("users read at rising rates", petabyte::rates),
     ("users read, or read and write", petabyte::mixed),
     ("fewer shares for users", petabyte::shares),
     ("one level, and a level each", petabyte::levels),
+    ("with the cache, and around it", petabyte::bypass),
+    ("ingest with incremental compaction", petabyte::incremental),
+    ("ingest with size-tiered compaction", petabyte::size_tiered),
 ];
 
 /// Returns the chapters about queries, or those of one experiment.

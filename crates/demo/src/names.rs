@@ -17,14 +17,17 @@ pub(crate) const FLUSHING: &str = "flushing";
 pub(crate) const IN_MEMORY: &str = "in memory";
 
 /// Phases of the published experiment with writes, by the state of the controllers.
-pub(crate) const UNCONTROLLED: &str = "off";
-pub(crate) const CONTROLLED: &str = "on";
+pub(crate) const UNCONTROLLED: &str = "controllers off";
+pub(crate) const CONTROLLED: &str = "controllers on";
 
 /// Loads of the demo in the shape of a petabyte; the first two are roles and levels as well.
 pub(crate) const USERS: &str = "users";
 pub(crate) const APPLICATION: &str = "application";
 pub(crate) const USER_WRITES: &str = "user writes";
 pub(crate) const APPLICATION_WRITES: &str = "application writes";
+/// Labels of its phases, with and without the cache.
+pub(crate) const CACHED: &str = "with the cache";
+pub(crate) const BYPASSING: &str = "BYPASS CACHE";
 
 /// The two clients of the demo of queries: one connection whose throughput and latency count, and
 /// those beside it.

@@ -30,12 +30,20 @@ pub(crate) struct Options {
     pub(crate) flush: FlushOptions,
 }
 
+impl Options {
+    /// Returns the shape in the results.
+    pub(crate) fn shape(&self) -> Shape {
+        if self.olap.is_published { Shape::Published } else { self.shape }
+    }
+}
+
 /// Kinds of the two loads in the first chapters of the demo of service levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Single rows at half of the server's CPU beside slices of 100 rows.
     Slices,
     /// Single rows in both loads: at most 200 in flight at 20 % of capacity, beside 1800 in flight.
+    /// In the demo of queries: the published queries and times.
     Published,
 }
 
@@ -74,12 +82,15 @@ pub(crate) struct Times {
     pub(crate) shares: f64,
     /// A phase of the demo of flushes, warm-up included.
     pub(crate) background: f64,
-    /// A phase of the published experiment with writes.
+    /// A setting of the published experiment with writes, and a published phase of queries.
     pub(crate) published: f64,
     /// Rows of the users' table, phases of that demo, and pairs of them.
     pub(crate) user_rows: u64,
     pub(crate) petabyte: f64,
     pub(crate) petabyte_pairs: usize,
+    /// Rows that its ingest overwrites, and for how long.
+    pub(crate) ingest_rows: u64,
+    pub(crate) ingest: f64,
     /// Numbers of these phases with controllers, and without.
     pub(crate) background_phases: (usize, usize),
     /// Bytes in each column of its rows, if not the usual ones: in short phases those would not
@@ -104,6 +115,8 @@ impl Times {
         user_rows: 200_000,
         petabyte: 1.5,
         petabyte_pairs: 2,
+        ingest_rows: 60_000,
+        ingest: 8.0,
         background_phases: (4, 2),
         background_value_bytes: Some(512),
         batching: 3.0,
@@ -120,8 +133,10 @@ impl Times {
         published: 300.0,
         // 2.5 GB stored: 39 times the memory.
         user_rows: 4_200_000,
-        petabyte: 8.0,
+        petabyte: 6.0,
         petabyte_pairs: 6,
+        ingest_rows: 400_000,
+        ingest: 40.0,
         background_phases: (16, 8),
         background_value_bytes: None,
         batching: 8.0,
@@ -131,6 +146,9 @@ impl Times {
 
 /// Requested rate of the demo of flushes, as a fraction of capacity.
 const FLUSH_PART: f64 = 0.4;
+
+/// Commit mode of the published experiment with writes, the default of its server.
+const PUBLISHED_COMMIT: &str = "periodic:10000";
 
 /// Options of the demo of flushes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -155,8 +173,15 @@ impl FlushOptions {
     pub(crate) fn times(&self, times: Times) -> Times {
         let pairs = |phases: usize| (phases.next_multiple_of(2), phases.div_ceil(2).next_multiple_of(2));
         let background_phases = self.phases.map_or(times.background_phases, pairs);
-        let background = if self.is_published { times.published } else { times.background };
+        // Each setting has two phases.
+        let background = if self.is_published { times.published / 2.0 } else { times.background };
         Times { background: self.seconds.unwrap_or(background), background_phases, ..times }
+    }
+
+    /// Returns the value of the servers' `--commit`, if not their default. The published server
+    /// acknowledged writes before they were on disk.
+    pub(crate) fn commit(&self) -> Option<String> {
+        self.commit.clone().or(self.is_published.then(|| PUBLISHED_COMMIT.to_string()))
     }
 
     /// Returns the writes a second to send. Errors if a rate of at least `capacity_per_s` was
@@ -194,6 +219,8 @@ pub(crate) struct OlapOptions {
     pub(crate) scale: Option<f64>,
     pub(crate) seconds: Option<f64>,
     pub(crate) only: Option<OlapPart>,
+    /// Repeat the published experiments.
+    pub(crate) is_published: bool,
 }
 
 /// Sizes and times of the demo of queries.
@@ -208,21 +235,30 @@ pub(crate) struct OlapSizes {
     /// Warm-up before it: connections, plans, caches. Seconds.
     pub(crate) warmup_s: f64,
     pub(crate) only: Option<OlapPart>,
+    /// Length of the phases of Q23 in the published experiments, seconds. `None`: not those.
+    pub(crate) published_s: Option<f64>,
 }
 
 impl OlapSizes {
-    const QUICK: OlapSizes = OlapSizes { rows: 50_000, scale: 0.01, seconds: 2.0, warmup_s: 0.5, only: None };
-    const FULL: OlapSizes = OlapSizes { rows: 200_000, scale: 0.05, seconds: 8.0, warmup_s: 1.5, only: None };
+    const QUICK: OlapSizes =
+        OlapSizes { rows: 50_000, scale: 0.01, seconds: 2.0, warmup_s: 0.5, only: None, published_s: None };
+    const FULL: OlapSizes =
+        OlapSizes { rows: 200_000, scale: 0.05, seconds: 8.0, warmup_s: 1.5, ..OlapSizes::QUICK };
 }
 
 impl OlapOptions {
+    /// Returns the sizes and times. In the published experiments `--seconds` is the length of the
+    /// phases of Q23.
     pub(crate) fn sizes(&self, quick: bool) -> OlapSizes {
-        let default = if quick { OlapSizes::QUICK } else { OlapSizes::FULL };
+        let (default, times) =
+            if quick { (OlapSizes::QUICK, Times::QUICK) } else { (OlapSizes::FULL, Times::FULL) };
+        let usual_s = self.seconds.filter(|_| !self.is_published);
         OlapSizes {
             rows: self.rows.unwrap_or(default.rows),
             scale: self.scale.unwrap_or(default.scale),
-            seconds: self.seconds.unwrap_or(default.seconds),
+            seconds: usual_s.unwrap_or(default.seconds),
             only: self.only,
+            published_s: self.is_published.then(|| self.seconds.unwrap_or(times.published)),
             ..default
         }
     }
@@ -242,6 +278,15 @@ mod tests {
     }
 
     #[test]
+    fn published_writes_do_not_wait_for_the_disk() {
+        let options = FlushOptions { is_published: true, ..FlushOptions::default() };
+        assert_eq!(options.commit().as_deref(), Some("periodic:10000"));
+        let batch = FlushOptions { commit: Some("batch".into()), ..options };
+        assert_eq!(batch.commit().as_deref(), Some("batch"));
+        assert_eq!(FlushOptions::default().commit(), None);
+    }
+
+    #[test]
     fn phases_of_flushes_are_rounded_up_to_pairs() {
         let phases = |phases| {
             let options = FlushOptions { phases: Some(phases), ..FlushOptions::default() };
@@ -256,5 +301,14 @@ mod tests {
         let expected = OlapSizes { rows: 7, only: Some(OlapPart::Cap), ..OlapSizes::QUICK };
         assert_eq!(options.sizes(true), expected);
         assert_eq!(OlapOptions::default().sizes(false), OlapSizes::FULL);
+    }
+
+    #[test]
+    fn published_phases_of_q23_have_a_length_of_their_own() {
+        let sizes = |seconds, quick| {
+            OlapOptions { seconds, is_published: true, ..OlapOptions::default() }.sizes(quick)
+        };
+        assert_eq!(sizes(None, false), OlapSizes { published_s: Some(300.0), ..OlapSizes::FULL });
+        assert_eq!(sizes(Some(60.0), true), OlapSizes { published_s: Some(60.0), ..OlapSizes::QUICK });
     }
 }

@@ -24,8 +24,8 @@ use std::time::Duration;
 use load::{Keys, Pacing, Report, Rows, Spec, Step, StepReport, Workload};
 
 use crate::error::DemoError;
-use crate::metrics::now_s;
 use crate::names::{FROM_DISK, FROM_MEMORY, FULL_MEMTABLES, INTERACTIVE, STEADY};
+use crate::open_loop::{Search, capacity, together};
 use crate::results::{Chapter, Offered, Run, Window, WindowLoad};
 use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
@@ -39,13 +39,9 @@ const LADDER: [usize; 6] = [16, 64, 256, 1024, 4096, 8192];
 /// requests.
 const RUNG_S: f64 = 0.6;
 const RUNG_WARMUP_S: f64 = 0.2;
-/// Rates of the open loops that search for the capacity, as fractions of the best closed loop: the
-/// first, the ratio of two neighbours, and their number. Each lasts [`SEARCH_S`] seconds, in which
-/// writes at capacity fill a memtable.
-const SEARCH: (f64, f64, i32) = (0.2, 1.2, 10);
-const SEARCH_S: f64 = 1.0;
-/// Least part of the due requests that is answered in time, up to capacity.
-const IN_TIME: f64 = 0.99;
+/// Rates of the open loops that search for the capacity, as fractions of the best closed loop. In a
+/// second, writes at capacity fill a memtable.
+const SEARCH: Search = Search { first: 0.2, ratio: 1.2, count: 10, seconds: 1.0 };
 /// Offered rates as fractions of capacity, in order, each with the limiter off (false) or on. The
 /// lowest one is the base of comparison, and so measured twice.
 pub(crate) const RATES: [(f64, bool); 12] = [
@@ -72,10 +68,6 @@ const OVERLOAD_WARMUP_S: f64 = 0.5;
 const CONNECTIONS: usize = 64;
 /// Most requests in flight over all connections: more than the constant bounds of the server.
 const IN_FLIGHT_MAX: usize = 32_000;
-/// Time to open all connections before the loads begin together, ms.
-const CONNECT_MS: f64 = 2500.0;
-/// Largest difference between the begins of both loads, ms.
-const APART_MS_MAX: u64 = 100;
 /// Memory of the server, of memtables where they are to be full, and rows by kind of load. Rows on
 /// disk take four times the memory of their server.
 const FLAGS: [&str; 4] = ["--memory", "1GiB", "--memtable-memory", "64MiB"];
@@ -232,24 +224,6 @@ fn ladder(stage: &mut Stage, kind: &Kind) -> Result<Vec<Run>, DemoError> {
     Ok(rungs)
 }
 
-/// Returns the highest rate of an open loop that is answered in time.
-fn open_capacity(stage: &mut Stage, kind: &Kind, closed_per_s: f64) -> Result<f64, DemoError> {
-    let (first, ratio, count) = SEARCH;
-    let rate = |n: i32| first * ratio.powi(n) * closed_per_s;
-    let steps = (0..count).map(|n| Step { rate_per_s: rate(n), seconds: SEARCH_S }).collect();
-    let spec = Spec { seed: 3, ..kind.open_loop(stage, ADMIN, steps) };
-    let report = stage.run("open loop at rising rates", &spec)?;
-    Ok(capacity(&report.steps))
-}
-
-/// Returns the highest rate before the first that was not answered in time, or what was answered in
-/// time at the first, per second.
-pub(crate) fn capacity(steps: &[StepReport]) -> f64 {
-    let is_served = |step: &&StepReport| step.in_time as f64 >= IN_TIME * step.due as f64;
-    let served = steps.iter().take_while(is_served).last();
-    served.or(steps.first()).map_or(0.0, |step| step.in_time as f64 / step.seconds.max(1e-9))
-}
-
 /// Returns the steps of both loads: the steady load alone, then for each rate a pause, a warm-up,
 /// and what is measured.
 fn steps(capacity_per_s: f64, (seconds, pause_s): (f64, f64)) -> Vec<Step> {
@@ -264,15 +238,14 @@ fn steps(capacity_per_s: f64, (seconds, pause_s): (f64, f64)) -> Vec<Step> {
 }
 
 /// Returns the index of the rate that follows if `step` is a pause.
-fn rate_after(step: i64) -> Option<usize> {
-    let step = usize::try_from(step).ok()?;
+fn rate_after(step: usize) -> Option<usize> {
     (step % 3 == 1).then_some(step / 3)
 }
 
-/// Sets the limiter of the interactive level.
-fn set_limiter(stage: &mut Stage, is_on: bool) -> Result<(), DemoError> {
+/// Returns the statement that sets the limiter of the interactive level.
+fn set_limiter(is_on: bool) -> String {
     let limit = if is_on { "'auto'" } else { "null" };
-    stage.cql(&[&format!("ALTER SERVICE LEVEL {INTERACTIVE} WITH max_concurrency = {limit}")])
+    format!("ALTER SERVICE LEVEL {INTERACTIVE} WITH max_concurrency = {limit}")
 }
 
 /// Runs both loads through all steps. Returns their reports.
@@ -280,36 +253,11 @@ fn offer(stage: &mut Stage, kind: &Kind, capacity_per_s: f64) -> Result<[Report;
     let interactive = steps(capacity_per_s, stage.times.overload);
     let steady_per_s = (capacity_per_s * STEADY_PART).min(STEADY_PER_S_MAX);
     let steady = interactive.iter().map(|step| Step { rate_per_s: steady_per_s, ..*step }).collect();
-    let begin_unix_ms = Some((now_s() * 1e3 + CONNECT_MS) as u64);
-    let steady =
-        Spec { connections: 4, seed: 13, begin_unix_ms, ..kind.spec(stage, STEADY, Pacing::Open(steady)) };
-    let interactive = Spec { seed: 17, begin_unix_ms, ..kind.open_loop(stage, INTERACTIVE, interactive) };
-    let (stop, mut set, mut fault) = (stage.stop.clone(), None, None);
-    let (interactive, steady) = std::thread::scope(|scope| {
-        let steady = scope.spawn(|| load::run(&steady, &stop, |_| {}));
-        let report = load::run(&interactive, &stop, |second| {
-            let next = rate_after(second.step);
-            if let Some(next) = next.filter(|next| set != Some(*next)) {
-                set = Some(next);
-                fault = set_limiter(stage, RATES[next].1).err().or(fault.take());
-            }
-            if second.sent > 0 {
-                stage.progress(INTERACTIVE, second);
-            }
-        });
-        (report, steady.join())
-    });
-    stage.interrupted()?;
-    stage.server_check()?;
-    if let Some(fault) = fault {
-        return Err(fault);
-    }
-    let steady = steady.map_err(|_| failed("The thread of the steady load failed."))??;
-    let interactive = interactive?;
-    if interactive.started_unix_ms.abs_diff(steady.started_unix_ms) > APART_MS_MAX {
-        return Err(failed("The loads did not begin together: connecting took too long."));
-    }
-    Ok([interactive, steady])
+    let steady = Spec { connections: 4, seed: 13, ..kind.spec(stage, STEADY, Pacing::Open(steady)) };
+    let interactive = Spec { seed: 17, ..kind.open_loop(stage, INTERACTIVE, interactive) };
+    let statements = |step| rate_after(step).map(|next| set_limiter(RATES[next].1)).into_iter().collect();
+    let reports = together(stage, &[(INTERACTIVE, interactive), (STEADY, steady)], statements)?;
+    reports.try_into().map_err(|_| failed("A load has no report."))
 }
 
 /// Returns the results of a step.
@@ -353,10 +301,8 @@ fn chapter(stage: &mut Stage, kind: &Kind) -> Result<Chapter, DemoError> {
     };
     let last = rungs.last().map_or(0.0, |run| run.throughput_per_s);
     let closed_per_s = best.throughput_per_s;
-    let capacity_per_s = open_capacity(stage, kind, closed_per_s)?;
-    if capacity_per_s < 1.0 {
-        return Err(failed("The server answered no requests in time."));
-    }
+    let rising = Spec { seed: 3, ..kind.open_loop(stage, ADMIN, Vec::new()) };
+    let capacity_per_s = capacity(stage, rising, &SEARCH, closed_per_s)?;
     stage.print(&format!("capacity: {capacity_per_s:.0}/s; {closed_per_s:.0}/s, {}", best.load));
     let [interactive, steady] = offer(stage, kind, capacity_per_s)?;
     stage.probe.mark();
@@ -427,7 +373,7 @@ mod tests {
         let steps = steps(1000.0, (2.0, 1.0));
         assert_eq!(steps.len(), 1 + 3 * RATES.len());
         for (index, step) in steps.iter().enumerate() {
-            let expected = match (index, rate_after(index as i64)) {
+            let expected = match (index, rate_after(index)) {
                 (0, _) => 0.0,
                 (_, Some(next)) => {
                     let after = [steps[index + 1].rate_per_s, steps[index + 2].rate_per_s];
@@ -438,7 +384,6 @@ mod tests {
             };
             assert_eq!(step.rate_per_s, expected, "step {index}");
         }
-        assert_eq!(rate_after(-1), None);
     }
 
     #[test]
@@ -447,14 +392,6 @@ mod tests {
             let with = |on: bool| RATES.iter().filter(|rate| **rate == (part, on)).count();
             assert_eq!(with(false), with(true), "{part}");
         }
-    }
-
-    #[test]
-    fn capacity_is_the_last_rate_before_the_first_late_one() {
-        let step = |due, in_time| StepReport { seconds: 2.0, due, in_time, ..StepReport::default() };
-        assert_eq!(capacity(&[step(100, 100), step(200, 198), step(300, 290), step(400, 400)]), 99.0);
-        assert_eq!(capacity(&[step(100, 60), step(200, 200)]), 30.0);
-        assert_eq!(capacity(&[]), 0.0);
     }
 
     #[test]

@@ -212,6 +212,9 @@ pub(crate) struct Chapter {
     pub(crate) cpu: Vec<CpuPoint>,
     /// Activity of storage, second by second, if it is the subject.
     pub(crate) storage: Vec<StoragePoint>,
+    /// Use of the disk by level, second by second, if it is the subject.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) disk: Vec<DiskPoint>,
     /// Space of the table files over time, if it is the subject.
     pub(crate) space: Vec<SpacePoint>,
     /// Operations of the batcher in each phase, if it is the subject.
@@ -557,6 +560,18 @@ impl StoragePoint {
     pub(crate) fn background_bytes_per_s(&self) -> f64 {
         self.flush_bytes_per_s + self.compaction_bytes_per_s
     }
+}
+
+/// Use of the disk in one second, by level.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DiskPoint {
+    /// Middle, seconds since 1970.
+    pub(crate) at_s: f64,
+    /// Bytes a second, read and written.
+    pub(crate) bytes_per_s: BTreeMap<String, f64>,
+    /// Mean number of requests in the queue.
+    pub(crate) queued: BTreeMap<String, f64>,
 }
 
 /// Operations of a batcher in one phase.

@@ -24,7 +24,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Nice value of the batch load, which shares cores with the interactive one. It is used if `chrt`
 /// is missing. With `chrt` the batch load is in the class `SCHED_IDLE`, which yields at once
 /// instead of after a slice of some milliseconds.
-const NICE: i32 = 19;
+pub(crate) const NICE: i32 = 19;
 /// Name of the server's superuser.
 pub(crate) const ADMIN: &str = "admin";
 

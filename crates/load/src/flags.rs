@@ -155,6 +155,10 @@ static FLAGS: &[Flag<Options>] = &[
         o.spec.write_ratio = number(v)?;
         Ok(())
     }),
+    flag!("bypass-cache", "", "off", "read with BYPASS CACHE", |o, _| {
+        o.spec.bypass_cache = true;
+        Ok(())
+    }),
     flag!("consistency", "LEVEL", "ONE", "consistency level", |o, v| {
         o.spec.consistency = v.to_string();
         Ok(())
@@ -388,6 +392,8 @@ mod tests {
         assert_eq!(rows("read --value-size 100 --columns 3").ok(), Some((3, 100, 0)));
         assert_eq!(rows("slice").ok(), Some((1, 34, 100)));
         assert_eq!(rows("prefill --rows-per-partition 10").ok(), Some((1, 34, 10)));
+        let bypasses = |line| spec(line).map(|spec| spec.bypass_cache).ok();
+        assert_eq!([bypasses("read"), bypasses("read --bypass-cache")], [Some(false), Some(true)]);
     }
 
     #[test]

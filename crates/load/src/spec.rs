@@ -141,6 +141,9 @@ pub struct Spec {
     pub rows: Rows,
     /// Share of writes in a mixed load, 0 to 1.
     pub write_ratio: f64,
+    /// True to read with `BYPASS CACHE`.
+    #[serde(default)]
+    pub bypass_cache: bool,
     /// CQL name of the consistency level.
     pub consistency: String,
     /// Seed of keys, values and arrival times.
@@ -188,6 +191,7 @@ impl Default for Spec {
                 replication: 1,
             },
             write_ratio: 0.5,
+            bypass_cache: false,
             consistency: "ONE".to_string(),
             seed: 1,
             create: true,

@@ -58,12 +58,13 @@ pub(crate) fn definitions(rows: &Rows) -> [String; 2] {
 pub(crate) fn text(spec: &Spec, role: Role) -> String {
     let rows = &spec.rows;
     let table = table(rows);
+    let bypass = if spec.bypass_cache { " BYPASS CACHE" } else { "" };
     match (role, spec.workload, spec.clustered()) {
         (Role::Read, Workload::Slice, _) => {
-            format!("SELECT ck, v FROM {table} WHERE key = ? AND ck >= ? LIMIT {}", rows.slice_rows)
+            format!("SELECT ck, v FROM {table} WHERE key = ? AND ck >= ? LIMIT {}{bypass}", rows.slice_rows)
         }
-        (Role::Read, _, true) => format!("SELECT ck, v FROM {table} WHERE key = ? AND ck = ?"),
-        (Role::Read, _, false) => format!("SELECT * FROM {table} WHERE key = ?"),
+        (Role::Read, _, true) => format!("SELECT ck, v FROM {table} WHERE key = ? AND ck = ?{bypass}"),
+        (Role::Read, _, false) => format!("SELECT * FROM {table} WHERE key = ?{bypass}"),
         (Role::Write, _, true) => format!("INSERT INTO {table} (key, ck, v) VALUES (?, ?, ?)"),
         (Role::Write, _, false) => {
             let names: Vec<String> = (0..rows.columns).map(|column| format!("\"C{column}\"")).collect();
@@ -230,6 +231,17 @@ mod tests {
         let sizes: Vec<usize> =
             check(&spec, Role::Write, RowId { key: 1, clustering: 0 })[1..].iter().map(Vec::len).collect();
         assert!(sizes.iter().all(|size| *size <= 16_000) && sizes[0] != sizes[1], "{sizes:?}");
+    }
+
+    #[test]
+    fn only_reads_bypass_the_cache() {
+        let mut spec = Spec { bypass_cache: true, ..Spec::default() };
+        assert!(text(&spec, Role::Read).ends_with("WHERE key = ? BYPASS CACHE"));
+        assert!(!text(&spec, Role::Write).contains("BYPASS"));
+        (spec.rows.per_partition, spec.workload) = (100, Workload::Slice);
+        assert!(text(&spec, Role::Read).ends_with("LIMIT 100 BYPASS CACHE"));
+        spec.bypass_cache = false;
+        assert!(text(&spec, Role::Read).ends_with("LIMIT 100"));
     }
 
     #[test]

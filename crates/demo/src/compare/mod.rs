@@ -17,13 +17,13 @@ use crate::results::{Outcome, Row, Subject};
 pub(crate) use batching::{deviation, one_key};
 pub(crate) use conditioning::both_p99;
 pub(crate) use levels::{Effect, batch_loss};
-pub(crate) use olap::{OverAlone, beside, over_alone, throughputs};
+pub(crate) use olap::{OverAlone, beside, cpu_ratio, over_alone, throughputs};
 pub(crate) use overload::{best, mean_of, parts};
 pub(crate) use petabyte::{expected, isolation};
 pub(crate) use shares::over_first;
 pub(crate) use storage::cost;
 
-/// Returns the source of the published results: tests by the maker of a database that speaks CQL.
+/// Returns the source of the published results.
 pub(crate) fn published_by(subject: Subject) -> &'static str {
     match subject {
         Subject::Flush => {
@@ -32,6 +32,11 @@ pub(crate) fn published_by(subject: Subject) -> &'static str {
         }
         Subject::Petabyte => {
             "ScyllaDB, “Operating at Monstrous Scales: Benchmarking Petabyte Workloads with ScyllaDB”"
+        }
+        Subject::Batching => "a conference talk about streams of events in strict order over ScyllaDB",
+        Subject::Olap => {
+            "Apache Doris, “Multi-tenant workload isolation: a better balance between isolation and utilization”, \
+             doris.apache.org, 14 May 2024"
         }
         _ => {
             "ScyllaDB, “Running OLAP and OLTP Workloads on the Same Cluster with Workload Prioritization”, \

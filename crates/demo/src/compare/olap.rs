@@ -1,12 +1,14 @@
-//! Comparisons of queries beside queries: throughput of two clients, CPU of a capped client, and
-//! the latency of short queries over their latency alone.
+//! Comparisons of queries beside queries: throughput of two clients, CPU and latency of a capped
+//! client, and the latency of short queries over their latency alone. The published experiments add
+//! the published values. Those are words more than numbers: the text of the article has no table.
 
 use load::Latency;
 
 use super::judge::{judged, median, ratio};
 use crate::names::{ALONE, CAPPED, CONNECTIONS, DASHBOARD, LEVELS, ONE_LEVEL, REPORTS, SHORT};
+use crate::options::Shape;
 use crate::results::{Chapter, OfQuery, Outcome, Row, Window};
-use crate::units::{factor, percent};
+use crate::units::{factor, percent, rate, time};
 
 /// Configured shares and limit, and the tolerances of results.
 const SHARES: f64 = 2.0;
@@ -21,6 +23,11 @@ pub(crate) fn throughputs(window: &Window) -> Option<f64> {
     ratio(window.throughput(DASHBOARD), window.throughput(REPORTS))
 }
 
+/// Returns the CPU of the first client's level over that of the second's.
+pub(crate) fn cpu_ratio(window: &Window) -> Option<f64> {
+    ratio(window.cpu.levels.get(DASHBOARD).copied(), window.cpu.levels.get(REPORTS).copied())
+}
+
 /// Latency of queries over their latency alone: the median over the queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OverAlone {
@@ -28,8 +35,8 @@ pub(crate) struct OverAlone {
     pub(crate) p99: f64,
 }
 
-fn queries(window: &Window) -> Option<&[OfQuery]> {
-    window.load(DASHBOARD).map(|load| load.queries.as_slice())
+fn queries<'a>(window: &'a Window, load: &str) -> Option<&'a [OfQuery]> {
+    window.load(load).map(|load| load.queries.as_slice())
 }
 
 /// Returns all phases with this id.
@@ -41,27 +48,29 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Returns the result of one phase. `None` if no query was answered both alone and in this phase.
-pub(crate) fn over_alone(chapter: &Chapter, window: &Window) -> Option<OverAlone> {
-    let alone: Vec<&OfQuery> = phases(chapter, ALONE).filter_map(queries).flatten().collect();
+/// Returns the result of one client in one phase. `None` if no query was answered both alone and in
+/// this phase.
+pub(crate) fn over_alone(chapter: &Chapter, window: &Window, load: &str) -> Option<OverAlone> {
+    let alone = |window| queries(window, DASHBOARD);
+    let alone: Vec<&OfQuery> = phases(chapter, ALONE).filter_map(alone).flatten().collect();
     let over = |of: fn(&Latency) -> f64| {
         let one = |query: &OfQuery| {
             let same = alone.iter().filter(|same| same.name == query.name);
             let same: Vec<f64> = same.map(|same| of(&same.latency)).collect();
             ratio(Some(of(&query.latency)), mean(&same))
         };
-        median(queries(window)?.iter().filter_map(one).collect())
+        median(queries(window, load)?.iter().filter_map(one).collect())
     };
     Some(OverAlone { p50: over(|latency| latency.p50_us)?, p99: over(|latency| latency.p99_us)? })
 }
 
-/// Returns the mean result beside each number of connections, for phases whose ids start with
-/// `how`.
-pub(crate) fn beside(chapter: &Chapter, how: &str) -> Vec<(usize, OverAlone)> {
+/// Returns the mean result of one client for each number of connections of the second, over the
+/// phases whose ids start with `how`.
+pub(crate) fn beside(chapter: &Chapter, how: &str, load: &str) -> Vec<(usize, OverAlone)> {
     let of = |connections: usize| {
         let id = format!("{how}-{connections}");
         let all: Vec<OverAlone> =
-            phases(chapter, &id).filter_map(|window| over_alone(chapter, window)).collect();
+            phases(chapter, &id).filter_map(|window| over_alone(chapter, window, load)).collect();
         let of = |one: fn(&OverAlone) -> f64| mean(&all.iter().map(one).collect::<Vec<_>>());
         Some((connections, OverAlone { p50: of(|over| over.p50)?, p99: of(|over| over.p99)? }))
     };
@@ -72,12 +81,20 @@ fn shares_row(chapter: &Chapter, id: &str, how: &str, entitled: f64) -> Option<R
     let window = chapter.window(id)?;
     let value = throughputs(window)?;
     let per_s = |load: &str| format!("{:.2}", window.throughput(load).unwrap_or_default());
-    let cpu = ratio(window.cpu.levels.get(DASHBOARD).copied(), window.cpu.levels.get(REPORTS).copied());
-    let cpu = cpu.map_or(String::new(), |cpu| format!("; CPU {cpu:.2}"));
+    let count = |load: &str| {
+        rate(queries(window, load).unwrap_or_default().iter().map(|query| query.count as f64).sum())
+    };
+    let cpu = cpu_ratio(window).map_or(String::new(), |cpu| format!("; CPU {cpu:.2}"));
     let row = Row {
         what: format!("throughput of two clients of queries, {how}"),
         seen: format!("{value:.2}"),
-        detail: format!("{} and {} queries a second{cpu}", per_s(DASHBOARD), per_s(REPORTS)),
+        detail: format!(
+            "{} and {} queries a second, {} and {} in all{cpu}",
+            per_s(DASHBOARD),
+            per_s(REPORTS),
+            count(DASHBOARD),
+            count(REPORTS)
+        ),
         goal: format!("{entitled:.0}\u{a0}±\u{a0}3\u{a0}%"),
         value,
         met: Some((value / entitled - 1.0).abs() <= SHARES_OFF_MAX),
@@ -103,27 +120,56 @@ fn cap_row(window: &Window) -> Row {
     judged(row, &[window])
 }
 
-/// Compares short queries beside the most connections with those beside the fewest.
-fn short_row(chapter: &Chapter, how: &str, label: &str) -> Option<Row> {
-    let found = beside(chapter, how);
-    let ((fewest, least), (most, last)) = (*found.first()?, *found.last()?);
+/// Compares the p99 of the capped client with the most connections to that with the fewest.
+fn cap_p99_row(chapter: &Chapter) -> Option<Row> {
+    let latency = |window: &Window| Some((window.label.clone(), window.latency(CAPPED)?));
+    let found: Vec<(String, Latency)> = chapter.windows.iter().filter_map(latency).collect();
+    let [(fewest, least), .., (most, last)] = found.as_slice() else { return None };
+    let value = ratio(Some(last.p99_us), Some(least.p99_us))?;
+    let list = |of: fn(&Latency) -> f64| {
+        found.iter().map(|(_, latency)| time(of(latency))).collect::<Vec<_>>().join(" · ")
+    };
+    let row = Row {
+        what: format!("cpu_limit = '50%', p99 of {most} over {fewest}"),
+        seen: format!("×{}", factor(value)),
+        detail: format!("p99 {}; medians {}", list(|latency| latency.p99_us), list(|latency| latency.p50_us)),
+        value,
+        ..Row::default()
+    };
+    Some(judged(row, &chapter.windows.iter().collect::<Vec<_>>()))
+}
+
+/// Compares short queries of a client beside the most connections with those beside the fewest.
+fn short_row(chapter: &Chapter, load: &str, how: &str, label: &str) -> Option<Row> {
+    let found = beside(chapter, how, load);
+    let [(fewest, least), .., (most, last)] = found.as_slice() else { return None };
     let list = |of: fn(&OverAlone) -> f64| {
         found.iter().map(|(_, over)| format!("×{}", factor(of(over)))).collect::<Vec<_>>().join(" · ")
     };
     let connections: Vec<String> = found.iter().map(|(connections, _)| connections.to_string()).collect();
     let value = ratio(Some(last.p50), Some(least.p50))?;
-    let judges = how == LEVELS;
+    let judges = how == LEVELS && load == DASHBOARD;
+    let growth: Vec<String> = found[1..]
+        .iter()
+        .filter_map(|(_, over)| ratio(Some(over.p50), Some(least.p50)))
+        .map(|growth| format!("×{}", factor(growth)))
+        .collect();
+    let (medians, beside) = match load {
+        DASHBOARD => ("medians", "beside"),
+        _ => ("medians of the other client", "with"),
+    };
     let row = Row {
         what: format!(
-            "{}, medians beside {most} over beside {fewest}, {label}",
+            "{}, {medians} {beside} {most} over {beside} {fewest}, {label}",
             chapter.id.replace('_', " ")
         ),
         seen: format!("×{}", factor(value)),
         detail: format!(
-            "beside {} over alone: medians {}, p99 {}",
+            "{beside} {} over alone: medians {}, p99 {}; over the first: {}",
             connections.join(" · "),
             list(|over| over.p50),
-            list(|over| over.p99)
+            list(|over| over.p99),
+            growth.join(" · ")
         ),
         goal: if judges { format!("≤\u{a0}×{}", factor(GROWTH_MAX)) } else { String::new() },
         value,
@@ -135,16 +181,25 @@ fn short_row(chapter: &Chapter, how: &str, label: &str) -> Option<Row> {
 }
 
 pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+    let is_published = outcome.shape == Shape::Published.name();
+    let mut add = |row: Option<Row>, published: &str| {
+        let published = if is_published { published.to_string() } else { String::new() };
+        rows.extend(row.map(|row| Row { published, ..row }));
+    };
     if let Some(chapter) = outcome.chapter("olap_shares") {
-        rows.extend(shares_row(chapter, LEVELS, "shares 2:1", SHARES));
-        rows.extend(shares_row(chapter, ONE_LEVEL, "one level", 1.0));
+        add(shares_row(chapter, LEVELS, "shares 2:1", SHARES), "2");
+        add(shares_row(chapter, ONE_LEVEL, "one level", 1.0), "1");
     }
     if let Some(chapter) = outcome.chapter("olap_cap") {
-        rows.extend(chapter.windows.iter().map(cap_row));
+        chapter.windows.iter().for_each(|window| add(Some(cap_row(window)), "about 50\u{a0}%"));
+        add(cap_p99_row(chapter), "rises");
     }
     for chapter in SHORT.iter().filter_map(|id| outcome.chapter(id)) {
-        rows.extend(short_row(chapter, LEVELS, "a level each"));
-        rows.extend(short_row(chapter, ONE_LEVEL, "one level"));
+        add(short_row(chapter, DASHBOARD, LEVELS, "a level each"), "much smaller");
+        add(short_row(chapter, DASHBOARD, ONE_LEVEL, "one level"), "×2 to ×3");
+        // Both clients were published without groups, and only the first one with them.
+        add(short_row(chapter, REPORTS, LEVELS, "a level each"), "");
+        add(short_row(chapter, REPORTS, ONE_LEVEL, "one level"), "×2 to ×3");
     }
 }
 
@@ -169,10 +224,15 @@ mod tests {
     }
 
     fn found(id: &str, windows: Vec<Window>) -> Vec<Row> {
-        let chapter = Chapter { id: id.into(), windows, ..Chapter::default() };
+        let outcome = Outcome { chapters: vec![chapter(id, windows)], ..Outcome::default() };
         let mut found = Vec::new();
-        rows(&Outcome { chapters: vec![chapter], ..Outcome::default() }, &mut found);
+        rows(&outcome, &mut found);
+        assert!(found.iter().all(|row| row.published.is_empty()), "{found:?}");
         found
+    }
+
+    fn chapter(id: &str, windows: Vec<Window>) -> Chapter {
+        Chapter { id: id.into(), windows, ..Chapter::default() }
     }
 
     #[test]
@@ -183,6 +243,63 @@ mod tests {
         let shown: Vec<(&str, Option<bool>)> = rows.iter().map(|row| (row.seen.as_str(), row.met)).collect();
         assert_eq!(shown, [("2.03", Some(true)), ("0.80", Some(false))]);
         assert!(found("olap_shares", vec![window(LEVELS, two(6.0, 0.0))]).is_empty());
+    }
+
+    #[test]
+    fn queries_completed_and_cpu_stand_beside_the_ratio() {
+        let two = vec![load(DASHBOARD, 6.0, &[("q1", 1.0), ("q2", 1.0)]), load(REPORTS, 3.0, &[("q1", 1.0)])];
+        let mut window = window(LEVELS, two);
+        window.cpu.levels = [(DASHBOARD.to_string(), 1.2), (REPORTS.to_string(), 0.6)].into();
+        assert_eq!(cpu_ratio(&window), Some(2.0));
+        let rows = found("olap_shares", vec![window]);
+        assert_eq!(rows[0].detail, "6.00 and 3.00 queries a second, 18 and 9 in all; CPU 2.00");
+    }
+
+    #[test]
+    fn published_words_stand_beside_each_row() {
+        let capped = |id: &str, p99_us: f64| {
+            let latency = Some(Latency { p99_us, p50_us: 100.0, ..Latency::default() });
+            window(id, vec![WindowLoad { latency, ..load(CAPPED, 5.0, &[]) }])
+        };
+        let both =
+            |p50_us: f64| vec![load(DASHBOARD, 1.0, &[("q1", 100.0)]), load(REPORTS, 1.0, &[("q1", p50_us)])];
+        let two = vec![load(DASHBOARD, 6.0, &[]), load(REPORTS, 3.0, &[])];
+        let chapters = vec![
+            chapter("olap_shares", vec![window(LEVELS, two)]),
+            chapter("olap_cap", vec![capped("1", 200.0), capped("4", 900.0)]),
+            chapter(
+                "olap_tpch",
+                vec![
+                    window(ALONE, vec![load(DASHBOARD, 1.0, &[("q1", 50.0)])]),
+                    window("levels-1", both(100.0)),
+                    window("levels-8", both(800.0)),
+                    window("one_level-1", both(100.0)),
+                    window("one_level-2", both(150.0)),
+                    window("one_level-8", both(400.0)),
+                ],
+            ),
+        ];
+        let shape = Shape::Published.name().to_string();
+        let mut found = Vec::new();
+        rows(&Outcome { chapters, shape, ..Outcome::default() }, &mut found);
+        let shown: Vec<(f64, &str, Option<bool>)> =
+            found.iter().map(|row| (row.value, &*row.published, row.met)).collect();
+        let expected = [
+            (2.0, "2", Some(true)),
+            (0.5, "about 50\u{a0}%", Some(true)),
+            (0.5, "about 50\u{a0}%", Some(true)),
+            (4.5, "rises", None),
+            (1.0, "much smaller", Some(true)),
+            (1.0, "×2 to ×3", None),
+            (8.0, "", None),
+            (4.0, "×2 to ×3", None),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(
+            found[3].detail,
+            "p99 0.200\u{a0}ms · 0.900\u{a0}ms; medians 0.100\u{a0}ms · 0.100\u{a0}ms"
+        );
+        assert!(found[7].detail.ends_with("; over the first: ×1.50 · ×4.00"), "{}", found[7].detail);
     }
 
     #[test]

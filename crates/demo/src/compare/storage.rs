@@ -2,7 +2,7 @@
 //! servers alternate. Each is compared with its neighbour, and the median of these pairs counts:
 //! the p99 of single phases varies more by pauses of the machine than by background work.
 
-use super::judge::{judged, median, ratio};
+use super::judge::{judged, median, ratio, ratios, spread};
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
 use crate::results::{Chapter, Outcome, Point, Row, StoragePoint, Window};
 use crate::units::{factor, percent, rate, time};
@@ -22,35 +22,12 @@ fn p99s(chapter: &Chapter, label: &str) -> Vec<f64> {
 
 /// Returns the p99 of writes on the flushing server over that in memory, for each pair of phases.
 fn pairs(chapter: &Chapter) -> Vec<f64> {
-    let of = |pair: &[Window]| {
-        let p99 = |label: &str| {
-            let window = pair.iter().find(|window| window.label == label)?;
-            window.latency(WRITES).map(|latency| latency.p99_us)
-        };
-        ratio(p99(FLUSHING), p99(IN_MEMORY))
-    };
-    chapter.windows.chunks(2).filter_map(of).collect()
+    ratios(chapter, (IN_MEMORY, FLUSHING), |window| window.latency(WRITES).map(|latency| latency.p99_us))
 }
 
 /// Returns the median over the pairs.
 pub(crate) fn cost(chapter: &Chapter) -> Option<f64> {
     median(pairs(chapter))
-}
-
-/// Returns the range of the middle half of the ratios, or of all if they are few.
-fn spread(mut ratios: Vec<f64>) -> String {
-    ratios.sort_by(f64::total_cmp);
-    let (n, quarter) = (ratios.len(), ratios.len() / 4);
-    match n {
-        1 => "one pair".to_string(),
-        _ => {
-            let (least, most) = (factor(ratios[quarter]), factor(ratios[n - 1 - quarter]));
-            format!(
-                "median of {n} pairs, {} from ×{least} to ×{most}",
-                if quarter == 0 { "all" } else { "the middle half" }
-            )
-        }
-    }
 }
 
 /// Returns least and largest value in parentheses, or nothing for one value.
@@ -285,12 +262,8 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_reported_with_their_spread() {
-        assert_eq!(spread(vec![2.0]), "one pair");
+    fn several_values_are_reported_with_their_range() {
         let both = format!(" ({} to {})", time(2e3), time(3e3));
         assert_eq!([range(vec![2e3]), range(vec![3e3, 2e3])], [String::new(), both]);
-        assert_eq!(spread(vec![2.0, 1.1, 1.3]), "median of 3 pairs, all from ×1.10 to ×2.00");
-        let of_eight = (1..=8).rev().map(f64::from).collect();
-        assert_eq!(spread(of_eight), "median of 8 pairs, the middle half from ×3.00 to ×6.00");
     }
 }

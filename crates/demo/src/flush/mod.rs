@@ -19,6 +19,7 @@ use load::{Keys, Pacing, Report, Rows, Spec, Step, Workload};
 use crate::error::DemoError;
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
 use crate::options::FlushOptions;
+use crate::pairs::pairs;
 use crate::results::{Capacity, Chapter, Run, Series, StoragePoint, Window, WindowLoad};
 use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
@@ -56,7 +57,7 @@ const WARMUP_S_MIN: f64 = 1.0;
 /// Returns the flags of a server with this memory for memtables.
 fn server_flags(options: &FlushOptions, memtables: &str) -> Vec<String> {
     let flags = ["--memory", MEMORY, "--memtable-memory", memtables].map(str::to_string);
-    let commit = options.commit.iter().flat_map(|commit| ["--commit".to_string(), commit.clone()]);
+    let commit = options.commit().into_iter().flat_map(|commit| ["--commit".to_string(), commit]);
     flags.into_iter().chain(commit).collect()
 }
 
@@ -72,8 +73,10 @@ pub(crate) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
     stage.print(&format!(
         "capacity for writes: closed loop, {BACKLOG} in flight, then background work to its end"
     ));
-    // Long enough to fill and flush memtables several times.
-    let (warmup_s, seconds) = (stage.times.settle, 3.0 * stage.times.capacity);
+    // Long enough to fill and flush memtables several times, and before longer phases to compact
+    // as often as they do: compactions of compacted files come late.
+    let part_of_phase = if stage.flush.is_published { stage.times.background / 2.0 } else { 0.0 };
+    let (warmup_s, seconds) = (stage.times.settle, part_of_phase.max(3.0 * stage.times.capacity));
     let pacing = Pacing::Closed { in_flight: BACKLOG, seconds };
     let spec = Spec { warmup_s, ..writes(stage, pacing) };
     let report = stage.run("writes, closed loop", &spec)?;
@@ -158,11 +161,6 @@ pub(crate) fn uncontrolled(stage: &mut Stage) -> Result<Chapter, DemoError> {
     Ok(chapter)
 }
 
-/// Returns the kind of server of a phase: A B B A.
-fn kind(phase: usize) -> &'static str {
-    if matches!(phase % 4, 0 | 3) { FLUSHING } else { IN_MEMORY }
-}
-
 /// Returns the length of a phase in which the large server flushes nothing, at most `seconds`.
 fn phase_s(seconds: f64, log_bytes_per_s: f64) -> f64 {
     seconds.min(LOG_BYTES * LOG_PART / log_bytes_per_s.max(1.0))
@@ -206,8 +204,7 @@ fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Ch
     stage.print(&format!("{phases} phases of {phase_s:.1} s, warm-up included"));
     let warmup_s = (phase_s * WARMUP_PART).max(WARMUP_S_MIN);
     let mut chapter = Chapter { series: vec![Series::of(WRITES, &[])], ..Chapter::default() };
-    for phase in 0..phases {
-        let kind = kind(phase);
+    for (phase, kind) in pairs(&FLUSHING, &IN_MEMORY, phases / 2).into_iter().enumerate() {
         Phase {
             id: format!("{}-{phase}", kind.replace(' ', "_")),
             label: kind.to_string(),
@@ -266,12 +263,6 @@ mod tests {
         assert_eq!(phase_s(30.0, 0.0), 30.0);
         let phase = phase_s(30.0, 20e6);
         assert!((16.0..16.2).contains(&phase), "{phase}");
-    }
-
-    #[test]
-    fn servers_take_phases_in_pairs() {
-        let kinds = [0, 1, 2, 3, 4].map(kind);
-        assert_eq!(kinds, [FLUSHING, IN_MEMORY, IN_MEMORY, FLUSHING, FLUSHING]);
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! Repeats a published experiment: single-row writes at a fixed rate on one core for five minutes,
-//! first with uncontrolled background work, then with the controllers. Once at the published rate,
-//! of which this core may need a smaller part than the published one did, and once at a rate that
-//! takes most of it.
+//! Repeats a published experiment: single-row writes at a fixed rate on one core, five minutes with
+//! uncontrolled background work and five with the controllers. Each takes two phases, in the order
+//! A B B A. Once at the published rate, of which this core may need a smaller part than the
+//! published one did, and once at a rate that takes most of it.
 
 use crate::error::DemoError;
 use crate::metrics::now_s;
 use crate::names::{ALONE, CONTROLLED, UNCONTROLLED, WRITES};
 use crate::options::FlushOptions;
+use crate::pairs::pairs;
 use crate::results::{Chapter, Series, Window};
 use crate::stage::{KEYSPACE, Stage};
 
@@ -18,6 +19,8 @@ const RATE_PER_S: f64 = 20_000.0;
 /// its rate with uncontrolled background work, and none with the controllers: it had little to
 /// spare.
 const PART: f64 = 0.8;
+/// Phases of each of the two settings.
+const PAIRS: usize = 2;
 /// Warm-up, seconds.
 const WARMUP_S: f64 = 2.0;
 /// Table of the load.
@@ -45,10 +48,11 @@ pub(crate) fn at_part(stage: &mut Stage) -> Result<Chapter, DemoError> {
 
 fn both(stage: &mut Stage, rate_per_s: f64) -> Result<Chapter, DemoError> {
     let mut chapter = Chapter { series: vec![Series::of(WRITES, &[])], ..Chapter::default() };
-    for (label, controllers) in [(UNCONTROLLED, false), (CONTROLLED, true)] {
+    let settings = pairs(&(UNCONTROLLED, false), &(CONTROLLED, true), PAIRS);
+    for (number, (label, controllers)) in settings.into_iter().enumerate() {
         let phase = Phase {
-            id: label.to_string(),
-            label: format!("controllers {}", if controllers { "on" } else { "off" }),
+            id: format!("{}-{number}", label.replace(' ', "_")),
+            label: label.to_string(),
             memtables: SMALL,
             controllers,
             rate_per_s,
@@ -60,9 +64,10 @@ fn both(stage: &mut Stage, rate_per_s: f64) -> Result<Chapter, DemoError> {
     chapter.windows.iter_mut().for_each(|window| window.cpu.served.clear());
     chapter.what = format!(
         "An open loop of {rate_per_s:.0} single-row writes a second, {:.0} % of what this core takes for long with \
-         flushes and compactions, for {:.0} s on each of two servers. On the first, flushes and compactions run as \
-         fast as their fixed shares allow; on the second, their controllers pace them.",
+         flushes and compactions. Each of {} phases takes {:.0} s on a server of its own. With controllers off, \
+         flushes and compactions run as fast as their fixed shares allow; with controllers on, they are paced.",
         rate_per_s / stage.writes_per_s * 100.0,
+        2 * PAIRS,
         stage.times.background
     );
     Ok(chapter)

@@ -46,6 +46,8 @@ pub(super) struct Clients {
     pub(super) user: &'static str,
     pub(super) queries: Queries,
     pub(super) connections: usize,
+    /// Scans neither read nor fill the cache of column chunks.
+    pub(super) bypass_cache: bool,
 }
 
 /// Other clients in a phase.
@@ -60,13 +62,17 @@ pub(super) enum Beside {
 
 impl Clients {
     fn spec(&self, stage: &Stage, seconds: f64, drain_s: f64) -> SqlSpec {
+        let bypass_cache = if self.bypass_cache { "on" } else { "off" };
         SqlSpec {
             hosts: vec![stage.server.sql.clone()],
             user: self.user.to_string(),
             password: Some(stage.password.clone()),
             database: "fairlane".to_string(),
             queries: self.queries.texts(),
-            setup: vec![format!("SET search_path TO {}", self.queries.keyspace)],
+            setup: vec![
+                format!("SET search_path TO {}", self.queries.keyspace),
+                format!("SET bypass_cache = {bypass_cache}"),
+            ],
             pacing: Pacing::Closed { in_flight: self.connections, seconds },
             rounds: 0,
             concurrency: self.connections,

@@ -9,6 +9,9 @@
 //!
 //! The server has all cores, since a query runs on all of them. The clients need hardly any CPU. In
 //! each phase the clients log in, warm up, and are measured.
+//!
+//! The published experiments have the same chapters. Q23 then runs for minutes, with shares and
+//! without the cache of column chunks, and it is the query of the cap too.
 
 mod clients;
 mod short;
@@ -44,6 +47,21 @@ const SHARES_PHASES: f64 = 3.0;
 /// Returns the flags of the server.
 pub(crate) fn flags() -> Vec<String> {
     ["--sql-listen", "127.0.0.1:0"].map(str::to_string).to_vec()
+}
+
+/// Returns the lengths of the phases of shares, seconds: with a level each, and in one level. No
+/// length was published for the second, and equal halves show soon.
+fn shares_s(sizes: &OlapSizes) -> [f64; 2] {
+    let usual_s = sizes.seconds * SHARES_PHASES;
+    [sizes.published_s.unwrap_or(usual_s), usual_s]
+}
+
+/// Returns the query of the chapter about the cap, its name, and the length of a phase, seconds.
+fn capped(sizes: &OlapSizes) -> (Queries, &'static str, f64) {
+    match sizes.published_s {
+        Some(seconds) => (SHARED, "Q23", seconds),
+        None => (EVERY_CORE, "Q10", sizes.seconds),
+    }
 }
 
 /// Fills the tables, creates roles and levels, and waits until flushes and compactions have ended.
@@ -103,33 +121,36 @@ fn set_one_level(stage: &mut Stage) -> Result<(), DemoError> {
 
 /// Measures two clients that run the same query without pause: with shares 2:1, then in one level.
 pub(crate) fn shares(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let OlapSizes { rows, seconds, .. } = stage.olap;
-    let seconds = seconds * SHARES_PHASES;
-    let client = |user: &'static str| Clients { user, queries: SHARED, connections: 1 };
+    let OlapSizes { rows, published_s, .. } = stage.olap;
+    let [levels_s, one_level_s] = shares_s(&stage.olap);
+    let bypass_cache = published_s.is_some();
+    let client = |user: &'static str| Clients { user, queries: SHARED, connections: 1, bypass_cache };
     let (first, beside) = (client(DASHBOARD), Beside::Along(client(REPORTS)));
     let mut phases = Phases::new(stage);
     set_shares(phases.stage, [1000, 500])?;
-    phases.measure(LEVELS, "a level each, shares 1000 and 500", first, beside, seconds)?;
+    phases.measure(LEVELS, "a level each, shares 1000 and 500", first, beside, levels_s)?;
     set_one_level(phases.stage)?;
-    phases.measure(ONE_LEVEL, "both in one level", first, beside, seconds)?;
+    phases.measure(ONE_LEVEL, "both in one level", first, beside, one_level_s)?;
     let mut chapter = phases.finish();
     chapter.id = "olap_shares".into();
     chapter.title = "Shares between queries: 2 to 1".to_string();
     chapter.what = format!(
         "Two clients, `{DASHBOARD}` and `{REPORTS}`, with a connection each run the same query without pause: \
          ClickBench's Q23, over {} rows in the shape of its table. First each has its own level, `{DASHBOARD}` \
-         with twice the shares of the other. Then both are in one level. Nothing else changes.",
-        rate(rows as f64)
+         with twice the shares of the other. Then both are in one level. Nothing else changes.{}",
+        rate(rows as f64),
+        if bypass_cache { " Scans bypass the cache (`SET bypass_cache = on`)." } else { "" }
     );
     Ok(chapter)
 }
 
 /// Measures a hard limit with 1, 2 and 4 connections whose queries use all cores.
 pub(crate) fn cap(stage: &mut Stage) -> Result<Chapter, DemoError> {
-    let OlapSizes { rows, seconds, .. } = stage.olap;
+    let rows = stage.olap.rows;
+    let (queries, name, seconds) = capped(&stage.olap);
     let mut phases = Phases::new(stage);
     for connections in CAPPED_CONNECTIONS {
-        let clients = Clients { user: CAPPED, queries: EVERY_CORE, connections };
+        let clients = Clients { user: CAPPED, queries, connections, bypass_cache: false };
         let label = format!("{connections} {}", if connections == 1 { "connection" } else { "connections" });
         phases.measure(&connections.to_string(), &label, clients, Beside::Nothing, seconds)?;
     }
@@ -137,10 +158,9 @@ pub(crate) fn cap(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter.id = "olap_cap".into();
     chapter.title = "A hard limit for queries: cpu_limit = '50%'".to_string();
     chapter.what = format!(
-        "One client alone on the server, in a level that may use half of its CPU, runs ClickBench's Q10 over {} \
-         rows without pause. The query keeps all cores busy. First one runs at a time, then two, then four. The \
-         first panel shows the CPU of the whole server, as the kernel counts it, including planning, sockets and \
-         background work.",
+        "One client alone on the server, in a level that may use half of its CPU, runs ClickBench's {name} over {} \
+         rows without pause. First one runs at a time, then two, then four. The first panel shows the CPU of the \
+         whole server, as the kernel counts it, including planning, sockets and background work.",
         rate(rows as f64)
     );
     Ok(chapter)
@@ -149,11 +169,20 @@ pub(crate) fn cap(stage: &mut Stage) -> Result<Chapter, DemoError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::OlapOptions;
 
     #[test]
     fn program_contains_every_query() {
         for queries in [SHARED, EVERY_CORE, short::CLICKBENCH, short::TPCH] {
             assert_eq!(queries.texts().len(), queries.names.len());
         }
+    }
+
+    #[test]
+    fn published_phases_run_q23_for_minutes() {
+        let sizes = |is_published| OlapOptions { is_published, ..OlapOptions::default() }.sizes(false);
+        assert_eq!((shares_s(&sizes(false)), shares_s(&sizes(true))), ([24.0; 2], [300.0, 24.0]));
+        assert_eq!(capped(&sizes(false)), (EVERY_CORE, "Q10", 8.0));
+        assert_eq!(capped(&sizes(true)), (SHARED, "Q23", 300.0));
     }
 }

@@ -1,6 +1,7 @@
 //! A client of short queries, alone and beside a second client with up to eight connections that
 //! run the same queries without pause. With a level each, the first client is entitled to half of
 //! the server whatever the number of connections. In one level its queries are a few among many.
+//! These are the four published tests: few and many connections without workload groups, and with.
 //!
 //! Each number of connections is measured twice, in rising and in falling order, and `alone` at
 //! both ends. Two phases of one kind differ by the way in which queries overlap, and a drift
@@ -42,7 +43,7 @@ fn chapter(
     names: &str,
 ) -> Result<Chapter, DemoError> {
     let seconds = stage.olap.seconds * SHORT_PHASES;
-    let first = Clients { user: DASHBOARD, queries, connections: 1 };
+    let first = Clients { user: DASHBOARD, queries, connections: 1, bypass_cache: false };
     let mut phases = Phases::new(stage);
     set_shares(phases.stage, [1000, 1000])?;
     phases.measure(ALONE, "alone", first, Beside::Nothing, seconds)?;
@@ -51,7 +52,7 @@ fn chapter(
             set_one_level(phases.stage)?;
         }
         for connections in CONNECTIONS.into_iter().chain(CONNECTIONS.into_iter().rev()) {
-            let beside = Beside::Around(Clients { user: REPORTS, queries, connections });
+            let beside = Beside::Around(Clients { user: REPORTS, connections, ..first });
             let (id, label) = (format!("{how}-{connections}"), format!("{label}, beside {connections}"));
             phases.measure(&id, &label, first, beside, seconds)?;
         }

@@ -3,7 +3,7 @@
 use super::{batching, cpu, olap, overload, storage};
 use crate::chart::{Across, Band, Figure, Line, Note, Panel, Rule, Scale};
 use crate::compare::over_first;
-use crate::names::{APPLICATION, BATCH, INTERACTIVE, USERS, WRITES};
+use crate::names::{APPLICATION, BATCH, INTERACTIVE, USER_WRITES, USERS, WRITES};
 use crate::results::{Chapter, Outcome, Point, Series, Subject, Window};
 use crate::units::{number, percent, rate, round_time, time};
 
@@ -29,6 +29,7 @@ pub(super) fn of(outcome: &Outcome, chapter: &Chapter) -> Figure {
         panels.push(latency(chapter));
     }
     panels.extend(storage::panels(chapter));
+    panels.extend(storage::disk(chapter));
     panels.push(cpu::cpu(chapter));
     panels.extend(storage::space(chapter));
     Figure {
@@ -48,7 +49,7 @@ fn line(chapter: &Chapter, series: &Series, value: fn(&Point) -> f64) -> Line {
 
 /// Returns the name of a load's requests.
 fn requests(outcome: &Outcome, load: &str) -> &'static str {
-    if load == WRITES {
+    if load == WRITES || load == USER_WRITES {
         "rows"
     } else if load == APPLICATION {
         "single-row reads and writes"

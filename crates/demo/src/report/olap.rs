@@ -2,8 +2,8 @@
 //! alone.
 
 use crate::chart::{Line, Note, Panel, Rule, Scale};
-use crate::compare::{OverAlone, over_alone, throughputs};
-use crate::names::{CAPPED, SHORT};
+use crate::compare::{OverAlone, cpu_ratio, over_alone, throughputs};
+use crate::names::{CAPPED, DASHBOARD, REPORTS, SHORT};
 use crate::results::{Chapter, Point, Series, Window};
 use crate::units::{factor, number, percent};
 
@@ -58,7 +58,9 @@ fn throughput(chapter: &Chapter) -> Panel {
     let lines = chapter.series.iter().enumerate().map(line).collect();
     let texts = |window: &Window| {
         let ratio = throughputs(window)?;
-        Some(vec![format!("{ratio:.2} : 1 over the phase"), format!("{ratio:.2} : 1")])
+        let short = vec![format!("{ratio:.2} : 1 over the phase"), format!("{ratio:.2} : 1")];
+        let long = cpu_ratio(window).map(|cpu| format!("{ratio:.2} : 1 over the phase, CPU {cpu:.2} : 1"));
+        Some(long.into_iter().chain(short).collect())
     };
     plain("queries answered a second (means of three seconds)", lines, notes(chapter, texts), number)
 }
@@ -84,19 +86,29 @@ fn capped(chapter: &Chapter) -> Panel {
 /// Returns the panel of the latency of short queries over their latency alone, a step for each
 /// phase.
 fn latency_over_alone(chapter: &Chapter) -> Panel {
-    let line = |name: &str, thin: bool, of: fn(&OverAlone) -> f64| {
+    let line = |load: &str, name: &str, of: fn(&OverAlone) -> f64| {
         let steps = chapter.windows.iter().filter_map(|window| {
-            let value = of(&over_alone(chapter, window)?);
+            let value = of(&over_alone(chapter, window, load)?);
             Some(step(window, value))
         });
-        Line { name: name.to_string(), class: 0, thin, points: steps.flatten().collect() }
+        Line {
+            name: name.to_string(),
+            class: usize::from(load == REPORTS),
+            thin: name == "p99",
+            points: steps.flatten().collect(),
+        }
     };
     let texts = |window: &Window| {
-        let over = over_alone(chapter, window)?;
+        let over = over_alone(chapter, window, DASHBOARD)?;
         let (p50, p99) = (factor(over.p50), factor(over.p99));
         Some(vec![format!("median ×{p50}, p99 ×{p99}"), format!("×{p50}, ×{p99}"), format!("×{p50}")])
     };
-    let lines = vec![line("median", false, |over| over.p50), line("p99", true, |over| over.p99)];
+    let lines = [
+        line(DASHBOARD, "median", |over| over.p50),
+        line(DASHBOARD, "p99", |over| over.p99),
+        line(REPORTS, "median of the others", |over| over.p50),
+    ];
+    let lines = lines.into_iter().filter(|line| !line.points.is_empty()).collect();
     Panel {
         rules: vec![Rule { value: 2.0, label: "twice: half of the server".to_string() }],
         ..plain("latency of short queries over alone", lines, notes(chapter, texts), |value| {

@@ -2,7 +2,7 @@
 //! the space of table files.
 
 use crate::chart::{Line, Note, Panel, Rule, Scale};
-use crate::results::{Chapter, SpacePoint, StoragePoint, Window};
+use crate::results::{Chapter, DiskPoint, Series, SpacePoint, StoragePoint, Window};
 use crate::units::number;
 
 /// Classes of background work. The load has class 0.
@@ -58,6 +58,29 @@ fn panel(chapter: &Chapter, title: &str, of: &[(&str, usize, Of)]) -> Panel {
     Panel { tall: 0.9, ..Panel::of_lines(&title, Scale::Linear, lines, number) }
 }
 
+/// Returns the panels of the disk by level: bandwidth and queue. The level of each load has its
+/// class.
+pub(super) fn disk(chapter: &Chapter) -> Vec<Panel> {
+    if chapter.disk.is_empty() {
+        return Vec::new();
+    }
+    let of = |title: &str, value: &dyn Fn(&DiskPoint, &str) -> Option<f64>| {
+        let line = |(class, series): (usize, &Series)| {
+            let name = series.load.clone();
+            let point = |point: &DiskPoint| (point.at_s, value(point, &name).unwrap_or_default());
+            Line { points: chapter.disk.iter().map(point).collect(), class, thin: false, name: name.clone() }
+        };
+        let lines = chapter.series.iter().enumerate().map(line).collect();
+        Panel { tall: 0.9, ..Panel::of_lines(title, Scale::Linear, lines, number) }
+    };
+    vec![
+        of("disk of the server's core by level, MB a second", &|point, level| {
+            point.bytes_per_s.get(level).map(|bytes| bytes / 1e6)
+        }),
+        of("requests in the disk's queue by level", &|point, level| point.queued.get(level).copied()),
+    ]
+}
+
 /// Returns the seconds in which a memtable was flushed.
 pub(super) fn flushes(chapter: &Chapter) -> Vec<f64> {
     chapter.storage.iter().filter(|point| point.flushes > 0.5).map(|point| point.at_s).collect()
@@ -69,9 +92,14 @@ pub(super) fn space(chapter: &Chapter) -> Option<Panel> {
     let points = chapter.space.iter().map(|SpacePoint { at_s, bytes, .. }| (*at_s, bytes / 1e6)).collect();
     let rule = |part: f64, label: &str| Rule { value: table * part / 1e6, label: label.to_string() };
     let lines = vec![Line { name: "table files".to_string(), class: 0, thin: false, points }];
+    // A chapter with loads is about the space of a table at work, else about one compaction.
+    let goal = match chapter.series.is_empty() {
+        true => rule(1.1, "10 % more than before"),
+        false => rule(1.25, "25 % more than the data"),
+    };
     Some(Panel {
         tall: 1.8,
-        rules: vec![rule(1.1, "10 % more than before"), rule(2.0, "twice as much")],
+        rules: vec![goal, rule(2.0, "twice as much")],
         ..Panel::of_lines("space of the table's files, MB", Scale::Linear, lines, number)
     })
 }

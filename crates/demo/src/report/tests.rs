@@ -3,8 +3,8 @@
 use super::*;
 use crate::names::{BATCHED, PER_PARTITION};
 use crate::results::{
-    Batches, Cpu, CpuPoint, InFlight, OfQuery, Offered, Point, Row, Series, SpacePoint, StoragePoint,
-    WindowLoad,
+    Batches, Cpu, CpuPoint, DiskPoint, InFlight, OfQuery, Offered, Point, Row, Series, SpacePoint,
+    StoragePoint, WindowLoad,
 };
 
 fn series(load: &str, count: usize) -> Series {
@@ -276,6 +276,38 @@ fn storage_and_space_are_drawn_above_the_table() {
             assert_eq!(page.matches("<svg").count(), 2 * count, "each wide and narrow");
             assert_eq!(page.contains(">5 flushes<"), subject == Subject::Flush);
         }
+    }
+}
+
+#[test]
+fn disk_is_drawn_by_level_and_space_with_its_goal() {
+    let disk = |n: usize| DiskPoint {
+        at_s: n as f64 + 0.5,
+        bytes_per_s: [("users".to_string(), 2e7)].into(),
+        queued: [("users".to_string(), 1.5), ("application".to_string(), 0.5)].into(),
+    };
+    let users = Chapter {
+        windows: vec![window("a", "61 %", 0.0, &["application", "users"])],
+        series: vec![series("application", 6), series("users", 6)],
+        disk: (0..6).map(disk).collect(),
+        ..mixed("petabyte_rates")
+    };
+    let ingest = Chapter {
+        windows: vec![window("ingest", "90 %", 0.0, &["user writes"])],
+        series: vec![series("user writes", 6)],
+        space: [1e6, 1.2e6].map(|bytes| SpacePoint { bytes, ..SpacePoint::default() }).to_vec(),
+        ..mixed("petabyte_ingest")
+    };
+    let outcome = Outcome { subject: Subject::Petabyte, chapters: vec![users, ingest], ..outcome() };
+    let page = page(&outcome);
+    check_layout(&page);
+    for expected in ["disk of the server's core by level", "the disk's queue by level"] {
+        assert_eq!(page.matches(expected).count(), 2, "{expected}, wide and narrow");
+    }
+    for (expected, count) in
+        [("25 % more than the data", 2), ("10 % more than before", 0), ("user writes: rows", 2)]
+    {
+        assert_eq!(page.matches(expected).count(), count, "{expected}");
     }
 }
 

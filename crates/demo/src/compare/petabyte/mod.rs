@@ -1,0 +1,275 @@
+//! Ratios of neighbouring phases of the demo in the shape of a petabyte, next to the published ones
+//! and to what is expected. The expectation of a chapter is written before the chapter runs.
+
+mod values;
+
+use load::Latency;
+
+use super::judge::{judged, median, ratios, spread};
+use crate::names::{APPLICATION, APPLICATION_WRITES, BYPASSING, CACHED, USERS};
+use crate::results::{Outcome, Row, Window};
+use crate::units::{factor, time};
+
+/// Compared quantile of latencies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Quantile {
+    P50,
+    P99,
+}
+
+impl Quantile {
+    fn name(self) -> &'static str {
+        match self {
+            Quantile::P50 => "p50",
+            Quantile::P99 => "p99",
+        }
+    }
+
+    fn of(self, latency: Latency) -> f64 {
+        match self {
+            Quantile::P50 => latency.p50_us,
+            Quantile::P99 => latency.p99_us,
+        }
+    }
+}
+
+/// A comparison of two settings.
+struct Pair {
+    /// Id of the chapter.
+    chapter: &'static str,
+    what: &'static str,
+    load: &'static str,
+    /// Labels of the phases: the later is compared with the base.
+    labels: (&'static str, &'static str),
+    quantile: Quantile,
+    /// Published ratio; empty for claims of our own.
+    published: &'static str,
+    /// Expected ratio, and the reason.
+    expected: f64,
+    because: &'static str,
+    /// Largest ratio, if it is a goal.
+    goal: Option<f64>,
+}
+
+const RATES: (&str, (&str, &str)) = ("petabyte_rates", ("61 %", "85 %"));
+const MIXED: (&str, (&str, &str)) = ("petabyte_mixed", ("read-only", "80/20"));
+const HALF_SHARES: (&str, (&str, &str)) = ("petabyte_shares", ("shares 1000", "shares 500"));
+const QUARTER: (&str, (&str, &str)) = ("petabyte_shares", ("shares 1000", "shares 250"));
+const TENTH: (&str, (&str, &str)) = ("petabyte_shares", ("shares 1000", "shares 100"));
+const BESIDE: (&str, (&str, &str)) = ("petabyte_levels", ("alone", "a level each"));
+const ONE_LEVEL: (&str, (&str, &str)) = ("petabyte_levels", ("a level each", "one level"));
+const BYPASS: (&str, (&str, &str)) = ("petabyte_bypass", (BYPASSING, CACHED));
+
+const OWN_QUEUE: &str = "a level waits in its own queue, so that it hardly sees the users' rate";
+const PACED: &str = "flushes and compactions are paced";
+const LITTLE: &str = "the application uses less than its shares with either";
+const EITHER_WAY: &str = "the application needs 4 % either way";
+const EVICTED: &str = "users evict rows of the application from the cache";
+const FEW_HITS: &str = "the cache has 1/39 of the rows, so that most reads miss it";
+
+impl Pair {
+    const fn of(
+        (chapter, labels): (&'static str, (&'static str, &'static str)),
+        load: &'static str,
+        what: &'static str,
+        published: &'static str,
+        (expected, because): (f64, &'static str),
+    ) -> Pair {
+        let quantile = Quantile::P99;
+        Pair { chapter, what, load, labels, quantile, published, expected, because, goal: None }
+    }
+
+    const fn median(self) -> Pair {
+        Pair { quantile: Quantile::P50, ..self }
+    }
+}
+
+/// All comparisons.
+const PAIRS: [Pair; 17] = [
+    Pair::of(RATES, APPLICATION, "application reads, users at 85 % over 61 %", "×2.96", (1.2, OWN_QUEUE)),
+    Pair::of(
+        RATES,
+        APPLICATION_WRITES,
+        "application writes, users at 85 % over 61 %",
+        "×1.50",
+        (1.2, OWN_QUEUE),
+    ),
+    Pair::of(RATES, USERS, "user reads at 85 % over 61 %", "", (2.6, "M/M/1: (1 - 0.61) / (1 - 0.85)")),
+    Pair::of(
+        MIXED,
+        APPLICATION_WRITES,
+        "application writes, users 80/20 over read-only",
+        "×1.80",
+        (1.2, PACED),
+    ),
+    Pair::of(MIXED, APPLICATION, "application reads, users 80/20 over read-only", "×1.96", (1.2, PACED)),
+    Pair::of(
+        HALF_SHARES,
+        APPLICATION,
+        "application reads, users with 500 shares over 1000",
+        "×0.48",
+        (1.0, LITTLE),
+    ),
+    Pair::of(HALF_SHARES, USERS, "user reads with 500 shares over 1000", "×0.82", (1.0, EITHER_WAY)),
+    Pair::of(QUARTER, APPLICATION, "application reads, users with 250 shares over 1000", "", (1.0, LITTLE)),
+    Pair::of(QUARTER, USERS, "user reads with 250 shares over 1000", "rises", (1.0, EITHER_WAY)),
+    Pair::of(TENTH, APPLICATION, "application reads, users with 100 shares over 1000", "", (1.0, LITTLE)),
+    Pair::of(TENTH, USERS, "user reads with 100 shares over 1000", "rises", (1.0, EITHER_WAY)),
+    Pair {
+        goal: Some(1.2),
+        ..Pair::of(
+            BESIDE,
+            APPLICATION,
+            "application reads next to users over alone, a level each",
+            "",
+            (1.2, "the goal of this project"),
+        )
+    },
+    Pair::of(
+        ONE_LEVEL,
+        APPLICATION,
+        "application reads in one level over a level each",
+        "",
+        (2.0, "it waits in the queue of the users"),
+    ),
+    Pair::of(
+        BYPASS,
+        APPLICATION,
+        "application reads, users with the cache over BYPASS CACHE",
+        "≤ ×1.7",
+        (1.2, EVICTED),
+    )
+    .median(),
+    Pair::of(
+        BYPASS,
+        APPLICATION,
+        "application reads, users with the cache over BYPASS CACHE",
+        "≤ ×1.7",
+        (1.2, EVICTED),
+    ),
+    Pair::of(BYPASS, USERS, "user reads with the cache over BYPASS CACHE", "≤ ×1.7", (1.0, FEW_HITS))
+        .median(),
+    Pair::of(BYPASS, USERS, "user reads with the cache over BYPASS CACHE", "≤ ×1.7", (1.0, FEW_HITS)),
+];
+
+/// Returns what is expected of a chapter, in lines.
+pub(crate) fn expected(chapter: &str) -> String {
+    let of = PAIRS.iter().filter(|pair| pair.chapter == chapter);
+    let lines: String = of
+        .map(|pair| format!("{}: ×{}, because {}\n", pair.name(), factor(pair.expected), pair.because))
+        .collect();
+    lines + &values::expected(chapter)
+}
+
+impl Pair {
+    fn name(&self) -> String {
+        format!("{} of {}", self.quantile.name(), self.what)
+    }
+
+    fn value(&self, window: &Window) -> Option<f64> {
+        window.latency(self.load).map(|latency| self.quantile.of(latency))
+    }
+
+    fn row(&self, outcome: &Outcome) -> Option<Row> {
+        let chapter = outcome.chapter(self.chapter)?;
+        let ratios = ratios(chapter, self.labels, |window| self.value(window));
+        let value = median(ratios.clone())?;
+        let labelled = |label: &str| {
+            let of = chapter.windows.iter().filter(|window| window.label == label);
+            time(median(of.filter_map(|window| self.value(window)).collect()).unwrap_or_default())
+        };
+        let (base, later) = self.labels;
+        let row = Row {
+            what: self.name(),
+            seen: format!("×{}", factor(value)),
+            detail: format!(
+                "expected ×{}: {}; {} over {}, medians; {}",
+                factor(self.expected),
+                self.because,
+                labelled(later),
+                labelled(base),
+                spread(ratios)
+            ),
+            published: self.published.to_string(),
+            goal: self.goal.map_or(String::new(), |most| format!("≤\u{a0}×{most}")),
+            value,
+            met: self.goal.map(|most| value <= most),
+        };
+        let compared = |window: &&Window| [base, later].contains(&&*window.label);
+        Some(judged(row, &chapter.windows.iter().filter(compared).collect::<Vec<_>>()))
+    }
+}
+
+pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+    rows.extend(PAIRS.iter().filter_map(|pair| pair.row(outcome)));
+    values::rows(outcome, rows);
+}
+
+/// Returns the p99 of application reads beside users over alone, and in one level over a level
+/// each.
+pub(crate) fn isolation(outcome: &Outcome) -> Option<[f64; 2]> {
+    let value = |of: (&str, (&str, &str))| {
+        let pair = PAIRS.iter().find(|pair| (pair.chapter, pair.labels) == of)?;
+        pair.row(outcome).map(|row| row.value)
+    };
+    Some([value(BESIDE)?, value(ONE_LEVEL)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Chapter, WindowLoad};
+
+    fn window(label: &str, p99_us: f64) -> Window {
+        let latency = Some(Latency { p99_us, ..Latency::default() });
+        let load = WindowLoad { load: APPLICATION.into(), latency, ..WindowLoad::default() };
+        Window { label: label.into(), loads: vec![load], ..Window::default() }
+    }
+
+    #[test]
+    fn neighbours_are_compared_once() {
+        let phases = [
+            ("alone", 100.0),
+            ("a level each", 110.0),
+            ("a level each", 120.0),
+            ("alone", 100.0),
+            ("one level", 500.0),
+            ("a level each", 250.0),
+            ("one level", 900.0),
+        ];
+        let windows = phases.map(|(label, p99_us)| window(label, p99_us)).to_vec();
+        let chapter = Chapter { id: "petabyte_levels".into(), windows, ..Chapter::default() };
+        let outcome = Outcome { chapters: vec![chapter], ..Outcome::default() };
+        let mut found = Vec::new();
+        rows(&outcome, &mut found);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!((found[0].value - 1.15).abs() < 1e-9 && found[0].met == Some(true), "{:?}", found[0]);
+        assert_eq!((found[1].value, found[1].met), (2.0, None));
+        assert!(found[0].detail.contains("expected ×1.20: the goal of this project"), "{}", found[0].detail);
+        assert_eq!(isolation(&outcome).map(|[_, one]| one), Some(2.0));
+    }
+
+    #[test]
+    fn median_and_p99_of_one_pair_are_two_rows() {
+        let phase = |label: &str, p50_us: f64, p99_us: f64| {
+            let latency = Some(Latency { p50_us, p99_us, ..Latency::default() });
+            let load = WindowLoad { load: USERS.into(), latency, ..WindowLoad::default() };
+            Window { label: label.into(), loads: vec![load], ..Window::default() }
+        };
+        let windows = vec![phase(BYPASSING, 10.0, 100.0), phase(CACHED, 15.0, 120.0)];
+        let chapter = Chapter { id: "petabyte_bypass".into(), windows, ..Chapter::default() };
+        let mut found = Vec::new();
+        rows(&Outcome { chapters: vec![chapter], ..Outcome::default() }, &mut found);
+        let of: Vec<(&str, f64)> = found.iter().map(|row| (&row.what[..3], row.value)).collect();
+        assert_eq!(of, [("p50", 1.5), ("p99", 1.2)]);
+    }
+
+    #[test]
+    fn every_chapter_has_an_expectation() {
+        let chapters = ["rates", "mixed", "shares", "levels", "bypass", "ingest", "tiered"];
+        for chapter in chapters.map(|name| format!("petabyte_{name}")) {
+            assert!(expected(&chapter).contains("because"), "{chapter}");
+        }
+        assert_eq!(expected("other"), "");
+    }
+}
