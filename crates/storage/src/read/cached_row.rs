@@ -48,8 +48,8 @@ pub(crate) struct CachedRow {
     pub(crate) epoch: u64,
     /// Files up to it are covered.
     pub(crate) sequence: u64,
-    /// The greatest timestamp of covered files that were not asked; `i64::MIN` if there is none.
-    pub(crate) unasked: i64,
+    /// The greatest timestamp of covered files that were not asked, if there are some.
+    pub(crate) unasked: Option<i64>,
     /// The columns that were decoded, ascending; `None`: all.
     pub(crate) columns: Option<Arc<[u32]>>,
     /// The second from which it is invalid, because a cell has expired.
@@ -64,10 +64,11 @@ impl CachedRow {
         place: Place<'_>,
         partition: Partition,
         columns: Option<Arc<[u32]>>,
-        (epoch, sequence, unasked): (u64, u64, i64),
+        (epoch, sequence, unasked): (u64, u64, Option<i64>),
         now_s: u32,
     ) -> Option<CachedRow> {
-        let row = partition.row(place.clustering)?;
+        // Layers of a large row are not merged here.
+        let row = partition.opens_at_once().then(|| partition.row(place.clustering))??;
         if row.bytes() > ROW_BYTES_MAX || row.deletion().is_some() || partition.has_deletions() {
             return None;
         }
@@ -112,6 +113,13 @@ impl CachedRow {
             }
         };
         own == place && has_columns && now_s < self.valid_until_s
+    }
+
+    /// Returns true if files that were not asked may change what a reader sees who knows the row
+    /// above the timestamp `settled`.
+    #[inline]
+    pub(crate) fn leaves_open(&self, settled: i64) -> bool {
+        self.unasked.is_some_and(|unasked| unasked >= settled)
     }
 
     /// Returns its bytes of memory.

@@ -102,10 +102,12 @@ struct Rows {
     cached: Option<Arc<CachedRow>>,
     /// Files that it covers, if newer ones may unsettle what it leaves open.
     covered: Vec<Arc<TableFile>>,
-    /// The versions that files and the cached row had.
+    /// True if memory has a version. Otherwise all that was found is of files.
+    has_memory: bool,
+    /// The versions that files and the cached row had, if memory has one too.
     of_files: Option<Partition>,
-    /// The greatest timestamp of files that were not asked; `i64::MIN` if there is none.
-    unasked: i64,
+    /// The greatest timestamp of files that were not asked, if there are some.
+    unasked: Option<i64>,
 }
 
 impl Gather {
@@ -150,7 +152,7 @@ impl Gather {
             gather.add(known)?;
         }
         gather.settle();
-        gather.rows = Rows { unasked: i64::MIN, ..Rows::default() };
+        gather.rows.has_memory = gather.found.is_some();
         if !table.files.is_empty() && table.files.greatest_timestamp() >= gather.settled_below {
             gather.take_cached(table, cache, target)?;
             gather.choose_files(table);
@@ -181,12 +183,12 @@ impl Gather {
         let (found, below) = (self.found.clone(), self.settled_below);
         self.add(cached.partition.clone())?;
         self.settle();
-        if cached.unasked != i64::MIN && cached.unasked >= self.settled_below {
+        if cached.leaves_open(self.settled_below) {
             (self.found, self.settled_below) = (found, below);
             return Ok(());
         }
         self.partial |= cached.columns.is_some();
-        self.rows.of_files = Some(cached.partition.clone());
+        self.keep_of_files(&cached.partition);
         self.rows.unasked = cached.unasked;
         self.rows.cached = Some(cached);
         Ok(())
@@ -199,14 +201,13 @@ impl Gather {
             |file: &&Arc<TableFile>| sequence.is_some_and(|sequence| file.sequence() <= sequence);
         for file in table.files.spanning(self.token).filter(|file| !is_covered(file)) {
             if file.greatest_timestamp() < self.settled_below {
-                self.rows.unasked = self.rows.unasked.max(file.greatest_timestamp());
+                self.rows.unasked = self.rows.unasked.max(Some(file.greatest_timestamp()));
             } else if file.may_contain(self.token) {
                 self.left.push(file.clone());
             }
         }
         self.left.sort_unstable_by_key(|file| file.greatest_timestamp());
-        if !self.left.is_empty() && self.rows.cached.as_ref().is_some_and(|cached| cached.unasked != i64::MIN)
-        {
+        if !self.left.is_empty() && self.rows.cached.as_ref().is_some_and(|cached| cached.unasked.is_some()) {
             let covered = table.files.spanning(self.token).filter(is_covered);
             self.rows.covered = covered.filter(|file| file.may_contain(self.token)).cloned().collect();
         }
@@ -216,7 +217,11 @@ impl Gather {
     pub(crate) fn keep_row(&mut self, cache: &RefCell<Cache>) {
         let Rows { table: Some(table), epoch, sequence, unasked, .. } = self.rows else { return };
         let PartRequest::Row { clustering, columns, .. } = &self.request else { return };
-        let Some(of_files) = self.rows.of_files.take().filter(|_| self.searched > 0) else { return };
+        if self.searched == 0 {
+            return;
+        }
+        let of_files = if self.rows.has_memory { self.rows.of_files.take() } else { self.found.clone() };
+        let Some(of_files) = of_files else { return };
         let place = Place { table, token: self.token, key: &self.key, clustering };
         let columns = columns.clone().filter(|_| self.partial);
         if let Some(row) = CachedRow::new(place, of_files, columns, (epoch, sequence, unasked), self.now_s) {
@@ -278,7 +283,7 @@ impl Gather {
                     let request = self.request.clone();
                     self.lookup = Some(Lookup::new(file, self.token, self.key.clone(), request));
                 } else {
-                    self.rows.unasked = self.rows.unasked.max(file.greatest_timestamp());
+                    self.rows.unasked = self.rows.unasked.max(Some(file.greatest_timestamp()));
                 }
                 continue;
             };
@@ -312,12 +317,12 @@ impl Gather {
     /// Returns a file that the cached row covers, once newer ones have unsettled what it left open.
     fn next_covered(&mut self) -> Option<Arc<TableFile>> {
         let cached = self.rows.cached.as_ref()?;
-        (cached.unasked >= self.settled_below).then(|| self.rows.covered.pop())?
+        cached.leaves_open(self.settled_below).then(|| self.rows.covered.pop())?
     }
 
     /// Merges what a file had for the cache of rows.
     fn keep_of_files(&mut self, partition: &Partition) {
-        if self.rows.table.is_some() {
+        if self.rows.table.is_some() && self.rows.has_memory {
             self.rows.of_files = Some(match self.rows.of_files.take() {
                 Some(own) => own.merge(partition.clone()),
                 None => partition.clone(),

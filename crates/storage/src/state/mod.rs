@@ -165,18 +165,17 @@ impl Table {
         if self.memtables().any(|memtable| memtable.may_have(place.token)) {
             return None;
         }
-        let mut found = None;
         let is_all = |cached: &CachedRow| {
-            let Some(row) = cached.partition.row(place.clustering) else { return false };
-            let settled = settled_below(Some(row), i64::MIN, picked, now_s);
-            let is_known = settled > cached.unasked || cached.unasked == i64::MIN && cached.columns.is_none();
-            found = Some(row.clone());
-            is_known
-                && cached.is_for(place, picked, now_s)
+            let settled = settled_below(cached.partition.row(place.clustering), i64::MIN, picked, now_s);
+            // Columns that were not decoded may decide whether an unsettled row exists.
+            let is_known = settled > i64::MIN || cached.columns.is_none();
+            cached.is_for(place, picked, now_s)
+                && is_known
+                && !cached.leaves_open(settled)
                 && self.files.are_covered(cached.sequence, place.token, settled)
         };
-        cache.borrow_mut().row(place, is_all)?;
-        found
+        let cached = cache.borrow_mut().row(place, is_all)?;
+        cached.partition.row(place.clustering).cloned()
     }
 
     /// Returns a snapshot of the memtables, in O(1).

@@ -121,3 +121,36 @@ fn expired_rows_and_those_with_tombstones_are_not_cached() {
     assert_eq!(setup.shard.stats().row_cache_hits, setup.hits, "it has a tombstone");
     setup.close();
 }
+
+/// A file whose only timestamp is the lowest one counts as a file that was not asked.
+#[test]
+fn lowest_timestamp_is_not_forgotten() {
+    let mut setup = Setup::new(5);
+    setup.flushed(&[CellRef::live(1, i64::MIN, b"b")]);
+    setup.flushed(&[CellRef::live(0, 20, b"a")]);
+    assert_eq!(setup.read(0, 0), (Some(20), false, 1));
+    assert_eq!(setup.read(1, 0).0, Some(i64::MIN));
+    setup.close();
+}
+
+/// Versions of a row in two files that are large together are merged by its reader on the heavy
+/// lane, and not by the cache.
+#[test]
+fn large_row_is_not_opened_to_be_cached() {
+    use crate::model::partition::{Full, Partition, Rows};
+    use crate::model::reconcile::MERGED_CELLS;
+    use crate::read::cached_row::{CachedRow, Place};
+    let part = |first: u32| {
+        let mut row = RowBuilder::new(&[], &[], 1);
+        (first..first + 3000)
+            .for_each(|path| row.push(CellRef::live(0, 1, b"value").at(&path.to_be_bytes())));
+        let mut rows = Rows::default();
+        rows.push(row.finish());
+        Partition::Full(Arc::new(Full { rows, ..Full::default() }))
+    };
+    let both = part(0).merge(part(3000));
+    let before = MERGED_CELLS.get();
+    let place = Place { table: TABLE, token: 1, key: &KEY, clustering: &[] };
+    assert!(CachedRow::new(place, both, None, (0, 0, None), 0).is_none());
+    assert_eq!(MERGED_CELLS.get(), before);
+}
