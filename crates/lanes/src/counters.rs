@@ -70,10 +70,14 @@ counters! {
     disk_queue_ns,
     /// Disk time charged, ns, according to the disk's maxima.
     disk_ns,
-    /// Hits of caches above the disk; see [`crate::disk::count_lookup`].
+    /// Hits of the cache of blocks; see [`crate::disk::count_lookup`].
     cache_hits,
-    /// Misses of caches above the disk.
+    /// Misses of the cache of blocks.
     cache_misses,
+    /// Hits of the cache of rows.
+    row_cache_hits,
+    /// Misses of the cache of rows.
+    row_cache_misses,
     /// Time that its CPU limit throttled it, ns, summed over cores.
     throttled_ns,
     /// Fast-lane task polls longer than 200 µs.

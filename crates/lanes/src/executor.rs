@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use crate::counters::count;
 use crate::current::{clock_read, coarse_now_ns, in_group, poll_begins};
 use crate::deferred::Deferred;
-use crate::disk::Service;
+use crate::disk::{Cached, Service};
 use crate::groups::{Choice, Groups};
 use crate::heavy_control::{CoreYield, HeavyControl};
 use crate::lanes::Lanes;
@@ -120,11 +120,17 @@ impl Core {
     }
 
     /// Counts a cache lookup, for [`crate::disk::count_lookup`].
-    pub(crate) fn count_lookup(&self, group: Group, found: bool) {
+    pub(crate) fn count_lookup(&self, group: Group, cached: Cached, found: bool) {
         let registry = &self.shared.registry;
         if registry.get(group).is_some() {
             let counters = &registry.counters(slot_of(group.0))[self.shared.index];
-            count(if found { &counters.cache_hits } else { &counters.cache_misses }, 1);
+            let counter = match (cached, found) {
+                (Cached::Block, true) => &counters.cache_hits,
+                (Cached::Block, false) => &counters.cache_misses,
+                (Cached::Row, true) => &counters.row_cache_hits,
+                (Cached::Row, false) => &counters.row_cache_misses,
+            };
+            count(counter, 1);
         }
     }
 

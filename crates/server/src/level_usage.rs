@@ -21,7 +21,7 @@ use crate::core::Core;
 type Column = (&'static str, fn(&LevelUsage) -> u64);
 
 /// Columns in the order of the table, behind the name of the level.
-const COLUMNS: [Column; 31] = [
+const COLUMNS: [Column; 33] = [
     ("shares", |u| u.shares.into()),
     ("cpu_fast_us", |u| u.lanes.cpu_fast_ns / 1000),
     ("cpu_heavy_us", |u| u.lanes.cpu_heavy_ns / 1000),
@@ -33,6 +33,8 @@ const COLUMNS: [Column; 31] = [
     ("disk_wait_us", |u| u.lanes.disk_wait_ns / 1000),
     ("cache_hits", |u| u.lanes.cache_hits),
     ("cache_misses", |u| u.lanes.cache_misses),
+    ("row_cache_hits", |u| u.lanes.row_cache_hits),
+    ("row_cache_misses", |u| u.lanes.row_cache_misses),
     ("memory_bytes", |u| u.memory.used),
     ("memory_min_bytes", |u| u.memory.min),
     ("memory_most_bytes", |u| u.memory.peak),

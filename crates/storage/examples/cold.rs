@@ -1,11 +1,12 @@
 //! Measures the CPU time of point reads that mostly miss the cache: `cargo run --release -p storage
-//! --example cold [random|text|wide] [ROWS] [BLOCK_BYTES] [FILE_BYTES]`.
+//! --example cold [random|text|wide|skewed] [ROWS] [BLOCK_BYTES] [FILE_BYTES]`.
 //!
 //! Writes rows of five values to a temporary folder and compacts them. Values are random bytes, or
 //! text that compresses to about half. With `wide`, partitions have 1,000 rows. The cache is a
-//! quarter of the files' size. 64 readers read whole rows with uniformly distributed keys. Prints
-//! the mean cost of a read: CPU time of all threads, its kernel part, bytes read from disk, and the
-//! hit rate of the cache.
+//! quarter of the files' size. 64 readers read whole rows with uniformly distributed keys. With
+//! `skewed`, the cache is a tenth, and keys follow Zipf's law with exponent 0.99. Prints the mean
+//! cost of a read: CPU time of all threads, its kernel part, bytes read from disk, and the hit rates
+//! of the caches of rows and blocks.
 #![expect(clippy::disallowed_methods, reason = "reads the kernel's counts of CPU time, outside the lanes")]
 
 use std::cell::Cell;
@@ -31,6 +32,7 @@ enum Data {
     Random,
     Text,
     Wide,
+    Skewed,
 }
 
 impl Data {
@@ -41,6 +43,11 @@ impl Data {
             _ => (number, Vec::new()),
         };
         (partition.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64, partition.to_be_bytes(), row)
+    }
+
+    /// Returns the number of the row to read.
+    fn draw(self, rows: u64, random: &mut Random) -> u64 {
+        if self == Data::Skewed { random.skewed(rows, 0.99) } else { random.below(rows) }
     }
 
     fn value(self, random: &mut Random) -> Vec<u8> {
@@ -71,7 +78,7 @@ impl Data {
                     value.push(b' ');
                 }
                 Data::Text => value.extend_from_slice(format!("{} ", word >> 44).as_bytes()),
-                Data::Random | Data::Wide => value.extend_from_slice(&word.to_le_bytes()),
+                Data::Random | Data::Wide | Data::Skewed => value.extend_from_slice(&word.to_le_bytes()),
             }
         }
         value.truncate(VALUE);
@@ -119,7 +126,8 @@ fn kernel_ns() -> u64 {
 }
 
 async fn read(shard: &Rc<Shard>, data: Data, rows: u64, name: &str) {
-    let left = Rc::new(Cell::new(READS));
+    let reads = if data == Data::Skewed { 10 * READS } else { READS };
+    let left = Rc::new(Cell::new(reads));
     let handle = lanes::handle();
     let before = (handle.usage(Group::DEFAULT), kernel_ns(), shard.stats(), cpu_ns());
     let readers: Vec<_> = (0..READERS)
@@ -129,7 +137,7 @@ async fn read(shard: &Rc<Shard>, data: Data, rows: u64, name: &str) {
                 let mut random = Random::new(reader << 32 | left.get());
                 while left.get() > 0 {
                     left.set(left.get() - 1);
-                    let (token, key, clustering) = data.place(random.below(rows));
+                    let (token, key, clustering) = data.place(data.draw(rows, &mut random));
                     let row = shard.read_row(TABLE, token, &key, &clustering, Pick::ALL, 0).wait().await;
                     assert_eq!(row.expect("reads").expect("is there").cells().count(), COLUMNS as usize);
                     lanes::yield_now().await;
@@ -143,13 +151,15 @@ async fn read(shard: &Rc<Shard>, data: Data, rows: u64, name: &str) {
     let (usage, kernel, stats, cpu) = (handle.usage(Group::DEFAULT), kernel_ns(), shard.stats(), cpu_ns());
     let hits = stats.cache_hits - before.2.cache_hits;
     let lookups = hits + stats.cache_misses - before.2.cache_misses;
+    let row_hits = stats.row_cache_hits - before.2.row_cache_hits;
     println!(
         "{name}: {:.2} µs of CPU a read (kernel about {:.1}), {:.1} KiB in {:.2} disk reads, \
-         {:.1} % in the cache, which has {} MB",
-        (cpu - before.3) as f64 / READS as f64 / 1e3,
-        (kernel - before.1) as f64 / READS as f64 / 1e3,
-        (usage.disk_read_bytes - before.0.disk_read_bytes) as f64 / READS as f64 / 1024.0,
-        (usage.disk_read_ops - before.0.disk_read_ops) as f64 / READS as f64,
+         {:.1} % of rows and {:.1} % of blocks in the cache, which has {} MB",
+        (cpu - before.3) as f64 / reads as f64 / 1e3,
+        (kernel - before.1) as f64 / reads as f64 / 1e3,
+        (usage.disk_read_bytes - before.0.disk_read_bytes) as f64 / reads as f64 / 1024.0,
+        (usage.disk_read_ops - before.0.disk_read_ops) as f64 / reads as f64,
+        100.0 * row_hits as f64 / reads as f64,
         100.0 * hits as f64 / lookups.max(1) as f64,
         stats.cache_bytes / 1_000_000,
     );
@@ -160,6 +170,7 @@ fn main() {
     let data = match std::env::args().nth(1).as_deref() {
         Some("text") => Data::Text,
         Some("wide") => Data::Wide,
+        Some("skewed") => Data::Skewed,
         _ => Data::Random,
     };
     let rows = std::env::args().nth(2).map_or(1_500_000, |rows| rows.parse().expect("a number of rows"));
@@ -176,10 +187,11 @@ fn main() {
         let shard = Shard::open(options(16 << 20)).await.expect("opens");
         fill(&shard, data, rows).await;
         let bytes = shard.stats().file_bytes;
+        let part = if data == Data::Skewed { 10 } else { 4 };
         println!("{rows} rows in {} files, {} MB", shard.stats().files, bytes / 1_000_000);
         shard.shutdown().await.expect("shuts down");
         drop(shard);
-        for (name, cache_bytes) in [("cold", bytes as usize / 4), ("in the cache", bytes as usize * 4)] {
+        for (name, cache_bytes) in [("cold", bytes as usize / part), ("in the cache", bytes as usize * 4)] {
             let shard = Shard::open(options(cache_bytes)).await.expect("opens");
             read(&shard, data, rows, "warming up").await;
             read(&shard, data, rows, name).await;

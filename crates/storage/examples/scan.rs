@@ -1,5 +1,5 @@
 //! Measures scans of a compacted table on one core: `cargo run --release -p storage --example scan
-//! [ROWS]`.
+//! [ROWS] [BLOCK_BYTES]`.
 //!
 //! Writes rows of eight columns (five numbers, two short texts, a longer one) to a temporary
 //! folder, flushes and compacts them, and scans them into record batches. Prints the decoded bytes
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use lanes::Group;
 use storage::{
     BatchRequest, CellRef, ColumnEncoding, ColumnLayout, ColumnType, Liveness, Options, RowBuilder,
-    ScanColumn, Shard, TableId,
+    ScanColumn, Shard, TableId, TableOptions,
 };
 
 const TABLE: TableId = TableId(7);
@@ -80,13 +80,15 @@ async fn scan(shard: &Rc<Shard>, name: &str, columns: Vec<ScanColumn>, rows: u64
 
 fn main() {
     let rows = std::env::args().nth(1).map_or(1_000_000, |rows| rows.parse().expect("a number of rows"));
+    let block_bytes = std::env::args().nth(2).map(|bytes| bytes.parse().expect("a number of bytes"));
     let dir = std::env::temp_dir().join(format!("fairlane-storage-scan-{}", std::process::id()));
     let lanes = testkit::start_lanes(1);
     let folder = dir.clone();
     lanes.block_on(0, Group::CONTROL, move || async move {
-        let shard =
-            Shard::open(Options { memtable_bytes_max: 1 << 30, ..Options::in_dir(folder, 0, 1) }).await;
-        let shard = shard.expect("opens");
+        let table = TableOptions::default();
+        let table = TableOptions { block_bytes: block_bytes.unwrap_or(table.block_bytes), ..table };
+        let options = Options { memtable_bytes_max: 1 << 30, table, ..Options::in_dir(folder, 0, 1) };
+        let shard = Shard::open(options).await.expect("opens");
         fill(&shard, rows).await;
         let stats = shard.stats();
         println!("{rows} rows in {} files, {} MB", stats.files, stats.file_bytes / 1_000_000);

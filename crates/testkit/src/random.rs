@@ -44,6 +44,14 @@ impl Random {
         self.below(n) == 0
     }
 
+    /// Returns a number below `n`, which must not be 0: `k` with a probability ∝ 1 ⁄ (k + 1)^theta,
+    /// where `theta` is above 0 and not 1. The continuous law stands for Zipf's discrete one.
+    pub fn skewed(&mut self, n: u64, theta: f64) -> u64 {
+        let (most, rest) = (n as f64, 1.0 - theta);
+        let x = ((most.powf(rest) - 1.0) * self.fraction() + 1.0).powf(1.0 / rest);
+        (x as u64).clamp(1, n) - 1
+    }
+
     /// Returns a number in (0, 1].
     pub fn fraction(&mut self) -> f64 {
         ((self.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64

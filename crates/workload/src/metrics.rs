@@ -55,7 +55,7 @@ const MEMORY: [Metric<MemoryUse>; 3] = [
     ("fairlane_query_memory_refused_total", "", "Refused requests for query memory.", |u| u.refused as f64),
 ];
 
-const LANES: [Metric<Usage>; 15] = [
+const LANES: [Metric<Usage>; 17] = [
     ("fairlane_cpu_seconds_total", ",lane=\"fast\"", "CPU time by lane.", |u| seconds(u.cpu_fast_ns)),
     ("fairlane_cpu_seconds_total", ",lane=\"heavy\"", "", |u| seconds(u.cpu_heavy_ns)),
     ("fairlane_wait_seconds_total", "", "Time that tasks were ready and did not run.", |u| {
@@ -84,6 +84,10 @@ const LANES: [Metric<Usage>; 15] = [
         u.cache_hits as f64
     }),
     ("fairlane_cache_lookups_total", ",found=\"no\"", "", |u| u.cache_misses as f64),
+    ("fairlane_row_cache_lookups_total", ",found=\"yes\"", "Row lookups in the cache.", |u| {
+        u.row_cache_hits as f64
+    }),
+    ("fairlane_row_cache_lookups_total", ",found=\"no\"", "", |u| u.row_cache_misses as f64),
 ];
 
 /// Background work of the server, which belongs to no level. Its CPU and disk traffic are exported

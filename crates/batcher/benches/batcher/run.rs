@@ -18,11 +18,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Returns a key. The continuous law stands for the discrete one: the skew matters here.
     fn draw(self, random: &mut Random) -> u32 {
-        let (most, rest) = (f64::from(self.count), 1.0 - self.theta);
-        let x = ((most.powf(rest) - 1.0) * random.fraction() + 1.0).powf(1.0 / rest);
-        (x as u32).clamp(1, self.count) - 1
+        random.skewed(self.count.into(), self.theta) as u32
     }
 }
 

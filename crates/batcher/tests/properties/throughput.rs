@@ -10,12 +10,7 @@ use testkit::Random;
 /// Creates commands that read and write one of `keys` slots, by Zipf's law with exponent `theta`.
 fn skewed(count: usize, keys: u32, theta: f64) -> Vec<Change> {
     let mut random = Random::new(u64::from(keys));
-    let mut key = || {
-        // The continuous law in place of the discrete one: the skew matters here, no more.
-        let (most, rest) = (f64::from(keys), 1.0 - theta);
-        let x = ((most.powf(rest) - 1.0) * random.fraction() + 1.0).powf(1.0 / rest);
-        (x as u32).clamp(1, keys) - 1
-    };
+    let mut key = || random.skewed(keys.into(), theta) as u32;
     (0..count)
         .map(|number| (number, key()))
         .map(|(number, key)| Change::new(number, &[key], &[key]))

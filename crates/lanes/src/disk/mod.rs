@@ -55,11 +55,20 @@ const FILE_MODE: u32 = 0o600;
 /// Permissions of folders.
 const FOLDER_MODE: u32 = 0o700;
 
+/// An entry of a cache above the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cached {
+    /// A block of a file.
+    Block,
+    /// A row of a table.
+    Row,
+}
+
 /// Counts a lookup in a cache above the disk, for the current group: a hit if `found`, else a miss.
 /// Counts nothing outside of fast lanes.
-pub fn count_lookup(found: bool) {
+pub fn count_lookup(cached: Cached, found: bool) {
     let group = current_group();
-    with_core(|core| core.count_lookup(group, found));
+    with_core(|core| core.count_lookup(group, cached, found));
 }
 
 /// Creates a folder and its parents. It may exist already.

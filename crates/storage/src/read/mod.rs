@@ -84,6 +84,8 @@ pub(crate) struct Gather {
     /// Files that were not asked yet, ascending by their greatest timestamps.
     left: Vec<Arc<TableFile>>,
     lookup: Option<Lookup>,
+    /// True once a block was read from disk.
+    from_disk: bool,
     /// The number of files that were asked.
     pub(crate) searched: usize,
     rows: Rows,
@@ -178,7 +180,6 @@ impl Gather {
         self.rows.table = Some(target.table);
         self.rows.epoch = cache.epoch();
         self.rows.sequence = table.files.version();
-        cache.row_misses += u64::from(cached.is_none());
         let Some(cached) = cached else { return Ok(()) };
         let (found, below) = (self.found.clone(), self.settled_below);
         self.add(cached.partition.clone())?;
@@ -225,7 +226,7 @@ impl Gather {
         let place = Place { table, token: self.token, key: &self.key, clustering };
         let columns = columns.clone().filter(|_| self.partial);
         if let Some(row) = CachedRow::new(place, of_files, columns, (epoch, sequence, unasked), self.now_s) {
-            cache.borrow_mut().keep_row(place, Arc::new(row));
+            cache.borrow_mut().keep_row(place, Arc::new(row), self.from_disk);
         }
     }
 
@@ -299,7 +300,10 @@ impl Gather {
                 continue;
             };
             let block = match fetched.take() {
-                Some(block) => block,
+                Some(block) => {
+                    self.from_disk = true;
+                    block
+                }
                 None => match cache.borrow_mut().get(lookup.file.id, index) {
                     Some(block) => block,
                     None => return Ok(Some(index)),

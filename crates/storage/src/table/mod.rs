@@ -18,6 +18,7 @@ pub(crate) mod bloom;
 pub(crate) mod cache;
 pub(crate) mod columnar;
 pub(crate) mod deaths;
+pub(crate) mod fifo;
 pub(crate) mod file;
 pub(crate) mod large_rows;
 pub(crate) mod owners;

@@ -154,3 +154,72 @@ fn large_row_is_not_opened_to_be_cached() {
     assert!(CachedRow::new(place, both, None, (0, 0, None), 0).is_none());
     assert_eq!(MERGED_CELLS.get(), before);
 }
+
+/// Opens a shard with 4,000 rows of 120 bytes in blocks of 4 KiB, and a cache of `cache_bytes`.
+fn filled(cache_bytes: usize) -> Rc<Shard> {
+    let table = TableOptions { block_bytes: 4 << 10, fragment_bytes: 1 << 20, ..TableOptions::default() };
+    let options = Options { cache_bytes, table, memtable_bytes_max: 16 << 20, ..options() };
+    let shard = open(&Arc::new(Sim::new(8)), &options).expect("opens");
+    for number in 0..ROWS {
+        let key = number.to_be_bytes();
+        let mut row = RowBuilder::new(&key, &[], 1);
+        let value = [number.to_be_bytes(), (number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes()];
+        row.push(CellRef::live(0, 1, &value.as_flattened().repeat(8)));
+        block_on(shard.put(TABLE, number as i64, &key, &row.draft()).expect("taken")).expect("durable");
+    }
+    block_on(shard.flush_all()).expect("flushed");
+    shard
+}
+
+const ROWS: u64 = 4000;
+
+/// Reads rows, and checks that the cache stays within its memory. Returns the part of reads that
+/// the cache of rows answered, in percent.
+fn read_rows(shard: &Rc<Shard>, count: u64, mut draw: impl FnMut() -> u64) -> u64 {
+    let before = shard.stats().row_cache_hits;
+    for _ in 0..count {
+        let number = draw();
+        let read = shard.read_row(TABLE, number as i64, &number.to_be_bytes(), &[], Pick::ALL, 0);
+        assert!(block_on(read.wait()).expect("read").is_some(), "row {number}");
+        let cache = shard.store.cache.borrow();
+        assert!(cache.bytes() <= cache.bytes_max(), "{} of {} bytes", cache.bytes(), cache.bytes_max());
+    }
+    100 * (shard.stats().row_cache_hits - before) / count
+}
+
+/// A tenth of the rows answers two thirds of the reads, and a block has thirty rows.
+#[test]
+fn few_hot_rows_take_the_memory_of_blocks() {
+    let shard = filled(160 << 10);
+    let mut random = Random::new(3);
+    let mut draw = || random.skewed(ROWS, 0.99).wrapping_mul(1013) % ROWS;
+    read_rows(&shard, 30_000, &mut draw);
+    let hits = read_rows(&shard, 10_000, draw);
+    assert!(hits >= 50, "{hits} % of the rows were cached");
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+/// Readers of slices use blocks only. They get the memory of rows that are not read any more.
+#[test]
+fn blocks_take_the_memory_of_rows() {
+    let shard = filled(160 << 10);
+    let mut random = Random::new(4);
+    read_rows(&shard, 4000, || random.below(ROWS));
+    let slice = || Slice { bypass_cache: false, ..Slice::all(1) };
+    let mut read_blocks = |count: u64| {
+        let before = shard.stats().cache_misses;
+        for _ in 0..count {
+            // Their blocks take more than half of the memory.
+            let number = random.below(ROWS / 10);
+            let read = shard.read_slice(TABLE, number as i64, &number.to_be_bytes(), &slice(), 0);
+            assert_eq!(block_on(read.wait()).expect("read").expect("is there").view.rows().count(), 1);
+        }
+        100 * (shard.stats().cache_misses - before) / count
+    };
+    read_blocks(20_000);
+    let misses = read_blocks(5000);
+    assert!(misses <= 2, "{misses} % of the blocks were not cached");
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
