@@ -84,6 +84,27 @@ counters! {
     stalls,
 }
 
+/// An entry of a cache above the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cached {
+    /// A block of a file.
+    Block,
+    /// A row of a table.
+    Row,
+}
+
+impl Counters {
+    /// Returns the counter of lookups that found an entry, or did not.
+    pub(crate) fn lookups(&self, cached: Cached, found: bool) -> &AtomicU64 {
+        match (cached, found) {
+            (Cached::Block, true) => &self.cache_hits,
+            (Cached::Block, false) => &self.cache_misses,
+            (Cached::Row, true) => &self.row_cache_hits,
+            (Cached::Row, false) => &self.row_cache_misses,
+        }
+    }
+}
+
 /// Adds to a counter that only this thread writes: no locked instruction.
 pub(crate) fn count(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll, Waker};
 
-use crate::counters::count;
+use crate::counters::{Cached, count};
 use crate::current::{clock_read, coarse_now_ns, in_group, poll_begins};
 use crate::deferred::Deferred;
-use crate::disk::{Cached, Service};
+use crate::disk::Service;
 use crate::groups::{Choice, Groups};
 use crate::heavy_control::{CoreYield, HeavyControl};
 use crate::lanes::Lanes;
@@ -124,13 +124,7 @@ impl Core {
         let registry = &self.shared.registry;
         if registry.get(group).is_some() {
             let counters = &registry.counters(slot_of(group.0))[self.shared.index];
-            let counter = match (cached, found) {
-                (Cached::Block, true) => &counters.cache_hits,
-                (Cached::Block, false) => &counters.cache_misses,
-                (Cached::Row, true) => &counters.row_cache_hits,
-                (Cached::Row, false) => &counters.row_cache_misses,
-            };
-            count(counter, 1);
+            count(counters.lookups(cached, found), 1);
         }
     }
 

@@ -8,18 +8,11 @@ use engine::{Error, Outcome, Warnings};
 
 use crate::answers::answer_and_record;
 use crate::failure;
-use crate::request::PendingAnswer;
+use crate::request::CqlRequest;
 use crate::session::Session;
 
 /// Maximum number of answers before the connection polls other events: a few microseconds of work.
 const ANSWERS_MAX: usize = 128;
-
-/// Answers a write when the engine acknowledges it or when its deadline has passed. The session's
-/// connection polls for both.
-pub(crate) fn answer_when_acked(session: &Session, pending: PendingAnswer, write: u64) {
-    session.begin();
-    session.unacked.borrow_mut().push(pending, write);
-}
 
 /// Answers the writes that are acknowledged or late, and registers the connection's waker for the
 /// next.
@@ -46,16 +39,21 @@ fn answer_expired(session: &Rc<Session>, cx: &mut Context<'_>) {
         }
         let now_ns = lanes::time::monotonic_ns();
         let expired = session.unacked.borrow_mut().take_expired(now_ns);
-        for pending in expired {
-            let error = failure::timed_out(pending.request.kind(), pending.request.limit);
-            answer(session, pending, Err(error), now_ns);
+        for (request, warnings) in expired {
+            let error = failure::timed_out(request.kind(), request.limit);
+            answer(session, (request, warnings), Err(error), now_ns);
         }
     }
 }
 
-fn answer(session: &Rc<Session>, pending: PendingAnswer, result: Result<Outcome, Error>, now_ns: u64) {
+fn answer(
+    session: &Rc<Session>,
+    (request, warnings): (CqlRequest, Warnings),
+    result: Result<Outcome, Error>,
+    now_ns: u64,
+) {
     Warnings::begin();
-    pending.warnings.give();
-    answer_and_record(session, pending.request, result, now_ns);
-    session.in_flight.set(session.in_flight.get() - 1);
+    warnings.give();
+    answer_and_record(session, request, result, now_ns);
+    session.is_acked();
 }

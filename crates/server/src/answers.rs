@@ -134,8 +134,6 @@ fn encode_large(session: &Rc<Session>, large: LargeAnswer) -> Result<(), Full> {
     let bytes = rows.cells.len() + metadata_bytes;
     let charge = session.account.borrow().charge(bytes as u64)?;
     let (session, owner) = (session.clone(), session);
-    let group = lanes::current_group();
-    session.begin();
     let encoding = Encoding::begin(&session, bytes);
     let work = async move {
         let encoded = match &statement {
@@ -155,7 +153,7 @@ fn encode_large(session: &Rc<Session>, large: LargeAnswer) -> Result<(), Full> {
         };
         deliver(&session, stream, encoding, charge, write).await;
     };
-    lanes::spawn(group, owner.clone().guarded(stream, work)).detach();
+    owner.spawn_answer(lanes::current_group(), stream, work);
     Ok(())
 }
 

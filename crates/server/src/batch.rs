@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use engine::{AnswerMemory, BatchKind, Error, Execution, Plan, Value, Warnings};
+use engine::{AnswerMemory, BatchKind, Error, Execution, Plan, Value};
 use wire::{Batch, BatchPlace, CheckedStatement, Envelope, Failure, Values};
 use workload::Waiting;
 
@@ -12,8 +12,9 @@ use crate::authorize::authorize;
 use crate::bind;
 use crate::execute::check_age;
 use crate::failure;
-use crate::pending::{PendingResult, Step, Wait};
-use crate::request::{CqlRequest, PendingAnswer, detached, own_body};
+use crate::fast::{Fast, Rest};
+use crate::pending::PendingResult;
+use crate::request::{CqlRequest, own_body};
 use crate::session::Session;
 use crate::slots::take_slot;
 use crate::statement::{INLINE_TEXT_BYTES, Kind, Parsed, RunsIn, Statement, Timeout, Work};
@@ -35,10 +36,10 @@ pub(crate) fn execute_batch(
     envelope: &Envelope,
     batch: &Batch<'_>,
     mut request: CqlRequest,
-) -> Step {
+) -> Fast {
     match begin(session, envelope, batch, &mut request) {
         Ok(None) => {}
-        Ok(Some(waiting)) => return Step::Slot(waiting, request),
+        Ok(Some(waiting)) => return Fast::Slow(request, Rest::Slot(waiting)),
         Err(failure) => return refused(session, request, &failure),
     }
     let keyspace = request.keyspace_of(batch.params.keyspace);
@@ -61,11 +62,11 @@ pub(crate) async fn execute_long_batch(
     (envelope, place): (&Envelope, &BatchPlace),
     mut texts: Vec<Option<Parsed>>,
     mut request: CqlRequest,
-) -> Step {
+) -> Fast {
     let batch = envelope.checked_batch(place).expect("the envelope was read as a batch before");
     match begin(session, envelope, &batch, &mut request) {
         Ok(None) => {}
-        Ok(Some(waiting)) => return Step::Slot(waiting, request),
+        Ok(Some(waiting)) => return Fast::Slow(request, Rest::Slot(waiting)),
         Err(failure) => return refused(session, request, &failure),
     }
     let keyspace = request.keyspace_of(batch.params.keyspace);
@@ -104,10 +105,10 @@ fn begin(
     take_slot(session, envelope, request)
 }
 
-fn refused(session: &Session, mut request: CqlRequest, failure: &Failure) -> Step {
+fn refused(session: &Session, mut request: CqlRequest, failure: &Failure) -> Fast {
     session.refuse(request.stream, failure);
     request.failed = true;
-    Step::Answered(request)
+    Fast::Answered(request)
 }
 
 /// Returns the statement of an entry of a batch.
@@ -181,19 +182,18 @@ fn run(
     batch: &Batch<'_>,
     parts: Parts<'_>,
     request: CqlRequest,
-) -> Step {
-    let wait = match call_engine(session, envelope, batch, parts) {
+) -> Fast {
+    let rest = match call_engine(session, envelope, batch, parts) {
         Execution::Ready(result) => {
             let result = result.map_err(|error| request.failure(error));
-            return Step::Answered(answer(session, request, result));
+            return Fast::Answered(answer(session, request, result));
         }
-        Execution::Written(write) => Wait::Ack(write),
+        Execution::Written(write) => Rest::Acknowledged(write),
         Execution::Pending(later) | Execution::Reading { later, .. } => {
-            Wait::Result(PendingResult::of(later))
+            Rest::Result(PendingResult::of(later))
         }
     };
-    let rerun = matches!(wait, Wait::Result(_)).then(|| detached(envelope));
-    Step::Later(PendingAnswer { request, warnings: Warnings::take(), rerun }, wait)
+    Fast::Slow(request, rest)
 }
 
 fn call_engine(session: &Session, envelope: &Envelope, batch: &Batch<'_>, parts: Parts<'_>) -> Execution {

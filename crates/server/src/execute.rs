@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use engine::{AnswerMemory, Error, Execution, Later, Outcome, Warnings};
+use engine::{AnswerMemory, Error, Execution, Later, Outcome};
 use wire::{Envelope, Failure, QueryParams};
 
 use crate::answers::answer;
@@ -12,9 +12,10 @@ use crate::authorize::authorize;
 use crate::bind::rebind;
 use crate::describe;
 use crate::failure;
+use crate::fast::{Fast, Rest};
 use crate::options::use_keyspace;
-use crate::pending::{PendingResult, Step, Wait};
-use crate::request::{CqlRequest, PendingAnswer, Times, detached, own_body};
+use crate::pending::PendingResult;
+use crate::request::{CqlRequest, Frame, Times, detached, own_body};
 use crate::session::Session;
 use crate::slots::{needs_slot, take_slot};
 use crate::statement::{Kind, RunsIn, Statement, Timeout, Work};
@@ -26,7 +27,7 @@ pub(crate) fn execute_in_level(
     envelope: &Envelope,
     params: &QueryParams<'_>,
     mut request: CqlRequest,
-) -> Step {
+) -> Fast {
     let effective = match &request.statement().level {
         RunsIn::Session => return execute(session, envelope, params, request),
         RunsIn::Driver => Ok(session.core.access.handshake()),
@@ -42,7 +43,7 @@ pub(crate) fn execute_in_level(
         Ok(effective) => {
             request.effective = effective;
             (request.admitted, request.slot) = (None, None);
-            Step::OtherLevel(request)
+            Fast::Slow(request, Rest::OtherLevel)
         }
         Err(error) => {
             let failure = request.failure(error);
@@ -57,7 +58,7 @@ pub(crate) fn execute(
     envelope: &Envelope,
     params: &QueryParams<'_>,
     mut request: CqlRequest,
-) -> Step {
+) -> Fast {
     if let Err(error) = begin(session, params, &mut request) {
         let failure = request.failure(error);
         return answered(session, request, Err(failure));
@@ -65,15 +66,15 @@ pub(crate) fn execute(
     if needs_slot(request.statement()) {
         match take_slot(session, envelope, &mut request) {
             Ok(None) => {}
-            Ok(Some(waiting)) => return Step::Slot(waiting, request),
+            Ok(Some(waiting)) => return Fast::Slow(request, Rest::Slot(waiting)),
             Err(failure) => return answered(session, request, Err(failure)),
         }
     }
-    let wait = match &request.statement().work {
+    let rest = match &request.statement().work {
         Work::Use(keyspace) => {
             let failed = !use_keyspace(session, request.stream, keyspace);
             request.failed = failed;
-            return Step::Answered(request);
+            return Fast::Answered(request);
         }
         Work::Describe => {
             let login = session.login().expect("requests come after authentication");
@@ -90,38 +91,37 @@ pub(crate) fn execute(
                     let result = result.map_err(|error| request.failure(error));
                     return answered(session, request, result);
                 }
-                describe::Answer::Later(later) => Wait::Result(PendingResult::of(later)),
+                describe::Answer::Later(later) => Rest::Result(PendingResult::of(later)),
             }
         }
-        Work::Access => Wait::Result(PendingResult::of(execute_access(session, request.statement()))),
+        Work::Access => Rest::Result(PendingResult::of(execute_access(session, request.statement()))),
         Work::Engine(_) => {
             let page_bytes = session.page_bytes();
             match call_engine(session, (envelope, params), &request, page_bytes) {
                 Execution::Ready(Ok(Outcome::SchemaChange(change))) => {
                     let ready = std::future::ready(Ok(Outcome::SchemaChange(change)));
-                    Wait::Result(PendingResult::of(Box::pin(ready)))
+                    Rest::Result(PendingResult::of(Box::pin(ready)))
                 }
                 // Bind it again on the heavy lane, then run it from the beginning.
                 Execution::Ready(Err(Error::Stale)) if request.statement().is_stale_long() => {
-                    return Step::Long(request);
+                    return Fast::Slow(request, Rest::Opening(Frame::Whole(detached(envelope))));
                 }
                 Execution::Ready(result) => {
                     let result = result.map_err(|error| request.failure(error));
                     return answered(session, request, result);
                 }
-                Execution::Written(write) => Wait::Ack(write),
+                Execution::Written(write) => Rest::Acknowledged(write),
                 Execution::Reading { later, bytes, reads } => {
-                    Wait::Result(PendingResult::of_read(session, later, bytes, page_bytes).counted(reads))
+                    Rest::Result(PendingResult::of_read(session, later, bytes, page_bytes).counted(reads))
                 }
                 Execution::Pending(later) if request.kind() == Kind::Read => {
-                    Wait::Result(PendingResult::of_read(session, later, 0, page_bytes))
+                    Rest::Result(PendingResult::of_read(session, later, 0, page_bytes))
                 }
-                Execution::Pending(later) => Wait::Result(PendingResult::of(later)),
+                Execution::Pending(later) => Rest::Result(PendingResult::of(later)),
             }
         }
     };
-    let rerun = (!request.is_prepared && matches!(wait, Wait::Result(_))).then(|| detached(envelope));
-    Step::Later(PendingAnswer { request, warnings: Warnings::take(), rerun }, wait)
+    Fast::Slow(request, rest)
 }
 
 /// Returns the rows per page, or `None` for all rows without pages.
@@ -129,8 +129,8 @@ fn page_rows(params: &QueryParams<'_>) -> Option<u32> {
     params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0)
 }
 
-fn answered(session: &Rc<Session>, request: CqlRequest, result: Result<Outcome, Failure>) -> Step {
-    Step::Answered(answer(session, request, result))
+fn answered(session: &Rc<Session>, request: CqlRequest, result: Result<Outcome, Failure>) -> Fast {
+    Fast::Answered(answer(session, request, result))
 }
 
 /// Checks the rights of a statement and sets its time limit.

@@ -1,4 +1,4 @@
-//! Outcome of the stages of a request on one task poll, and pending results of engine calls.
+//! Pending results of engine calls.
 //!
 //! Pending reads do not begin while the client does not read its answers, and those of several rows
 //! not without a permit, so that clients hold a bounded amount of memory whatever they ask for.
@@ -11,36 +11,10 @@ use std::task::{Context, Poll, Waker};
 
 use engine::{Later, Reads};
 use lanes::CatchPanic;
-use workload::Waiting;
 
 use crate::panics;
 use crate::read_permits::WaitingRead;
-use crate::request::{CqlRequest, PendingAnswer};
 use crate::session::Session;
-
-/// Continuation of a request.
-pub(crate) enum Step {
-    /// The answer is in the output buffer. The request is to be recorded.
-    Answered(CqlRequest),
-    /// The message is answered, and is no statement to be recorded.
-    Unrecorded,
-    /// The heavy lane has to parse or bind its texts first.
-    Long(CqlRequest),
-    /// The statement specifies another level, whose settings the request has now. That level has
-    /// not admitted it.
-    OtherLevel(CqlRequest),
-    /// The request waits for a slot.
-    Slot(Waiting, CqlRequest),
-    /// The answer comes later.
-    Later(PendingAnswer, Wait),
-}
-
-/// Event that a pending answer waits for.
-pub(crate) enum Wait {
-    /// Acknowledgement of a write of this core, by its number.
-    Ack(u64),
-    Result(PendingResult),
-}
 
 /// Pending result of an engine call. A panic becomes an error to the client. A read also passes a
 /// [`Gate`]. Allocates nothing beyond the engine's box, because every read that waits for another

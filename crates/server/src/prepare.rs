@@ -52,7 +52,6 @@ pub(crate) fn prepare(
 fn answer_when_elsewhere(session: &Rc<Session>, envelope: &Envelope, statement: Rc<Statement>) {
     let (session, owner, envelope) = (session.clone(), session, envelope.clone());
     let limit = session.core.shared.config.request_timeout;
-    session.begin();
     let stream = envelope.stream;
     let warnings = Warnings::take();
     let work = async move {
@@ -70,7 +69,7 @@ fn answer_when_elsewhere(session: &Rc<Session>, envelope: &Envelope, statement: 
             session.refuse(envelope.stream, &failure);
         }
     };
-    lanes::spawn(lanes::current_group(), owner.clone().guarded(stream, work)).detach();
+    owner.spawn_answer(lanes::current_group(), stream, work);
 }
 
 /// Prepares a statement on the other cores, as far as they can.

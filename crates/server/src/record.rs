@@ -1,16 +1,13 @@
 //! Record stage: counts answered statements for the level, and logs each slow one. The line shows
 //! `?` for literals.
 
-use std::fmt::{self, Display};
-use std::rc::Rc;
+use std::fmt::Display;
 use std::sync::Arc;
 
-use wire::{Envelope, Request};
-
 use crate::logging::{FieldValue, Level};
-use crate::request::{CqlRequest, Times, own_body};
+use crate::request::{CqlRequest, Times};
 use crate::session::Session;
-use crate::statement::{INLINE_TEXT_BYTES, Kind, RunsIn, Statement};
+use crate::statement::{Kind, RunsIn, Statement};
 
 /// Maximum length of a statement's text in the log, bytes.
 const TEXT_BYTES_MAX: usize = 1000;
@@ -37,40 +34,6 @@ fn keep_until_sent(session: &Session, request: CqlRequest) {
     if request.effective.level.is_limited() {
         session.answered.borrow_mut().extend(request.admitted);
     }
-}
-
-/// Counts a statement answered at once. Finds its text only if it was slow.
-pub(crate) fn record_envelope(session: &Session, request: CqlRequest, envelope: &Envelope, ended_ns: u64) {
-    if let Some(slow) = count(session, &request, ended_ns) {
-        log_slow_envelope(session, &slow, envelope);
-    }
-    keep_until_sent(session, request);
-}
-
-#[cold]
-fn log_slow_envelope(session: &Session, slow: &Slow, envelope: &Envelope) {
-    if own_body(envelope).is_some()
-        && let Ok((text, _)) = envelope.checked_query()
-    {
-        return log_slow(session, slow, &format!("a statement of {} bytes", text.len()));
-    }
-    let plans = &session.core.plans;
-    let statement = match envelope.request() {
-        Ok(Request::Execute(execute)) => match plans.prepared(execute.id) {
-            None => return log_slow(session, slow, &"a prepared statement that is no longer cached"),
-            found => found,
-        },
-        Ok(Request::Query(query)) => {
-            let of_session = || session.keyspace.borrow().clone();
-            let keyspace = query.params.keyspace.map(Rc::from).or_else(of_session);
-            match plans.text(keyspace.as_deref(), query.text) {
-                None => return log_slow(session, slow, &UncachedText(query.text)),
-                found => found,
-            }
-        }
-        _ => None,
-    };
-    log_slow_statement(session, slow, statement.as_deref());
 }
 
 /// Counts a statement. Returns its times if it was slow.
@@ -118,22 +81,10 @@ fn log_slow(session: &Session, slow: &Slow, statement: &dyn Display) {
     session.core.shared.logger.log(Level::Warn, "slow statement", &fields);
 }
 
-/// A text whose statement is not cached. A short text is parsed again for the log.
-struct UncachedText<'a>(&'a str);
-
-impl Display for UncachedText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.len() <= INLINE_TEXT_BYTES
-            && let Ok(statement) = cql::parse(self.0)
-        {
-            return cql::Masked(&statement).fmt(f);
-        }
-        write!(f, "a statement of {} bytes", self.0.len())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use super::*;
 
     /// A text without end.
@@ -152,21 +103,5 @@ mod tests {
         let text = access::beginning(&Endless, TEXT_BYTES_MAX);
         assert!(text.len() <= TEXT_BYTES_MAX && text.len() > TEXT_BYTES_MAX - 4, "{}", text.len());
         assert_eq!(access::beginning(&"short", TEXT_BYTES_MAX), "short");
-    }
-
-    #[test]
-    fn log_line_shows_no_literal() {
-        assert_eq!(
-            access::beginning(&UncachedText("select a from t where a = 'secret'"), TEXT_BYTES_MAX),
-            "SELECT a FROM t WHERE a = ?"
-        );
-        assert_eq!(
-            access::beginning(&UncachedText(&format!("SELECT '{}'", "x".repeat(5000))), TEXT_BYTES_MAX),
-            "a statement of 5009 bytes"
-        );
-        assert_eq!(
-            access::beginning(&UncachedText("no CQL 'secret'"), TEXT_BYTES_MAX),
-            "a statement of 15 bytes"
-        );
     }
 }

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Error, Warnings};
+use engine::Error;
 use frontdoor::Charge;
 use wire::{Consistency, Envelope, Failure, LargeEnvelope};
 use workload::{Effective, InFlight, Ticket, Watch};
@@ -145,20 +145,6 @@ impl CqlRequest {
         failure::of(error, self.kind(), self.consistency, id)
     }
 }
-
-/// A request whose answer comes later.
-pub(crate) struct PendingAnswer {
-    pub(crate) request: CqlRequest,
-    /// Guardrail warnings so far.
-    pub(crate) warnings: Warnings,
-    /// The request, to be run again if the schema changes while it waits. `None` for EXECUTE and
-    /// for writes that only wait for the disk.
-    pub(crate) rerun: Option<Envelope>,
-}
-
-// Each read that waits for another core or the disk holds one in its task, and each write that
-// waits for the disk holds one in its session.
-const _: () = assert!(size_of::<PendingAnswer>() <= 240, "more bytes for each request in flight");
 
 /// A request as it arrives.
 pub(crate) enum Frame {

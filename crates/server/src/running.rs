@@ -58,7 +58,7 @@ async fn cancel_forbidden(sessions: Weak<Sessions>) {
         let session = sessions.by_id.borrow().get(&id).cloned();
         let Some(session) = session else { continue };
         let forbidden: Vec<(u64, Error)> = {
-            let tasks = session.cancellable_tasks.borrow();
+            let tasks = session.tasks.borrow();
             let denied = |running: &Running| authorize(&session, running.statement.as_ref()?).err();
             tasks.running().filter_map(|(number, running)| Some((number, denied(running)?))).collect()
         };
@@ -104,7 +104,7 @@ fn table(sessions: Weak<Sessions>) -> VirtualTable {
                 rows_read: running.reads.as_ref().map(|reads| reads.rows()),
                 progress: None,
             };
-            session.cancellable_tasks.borrow().running().map(one).collect::<Vec<_>>()
+            session.tasks.borrow().running().map(one).collect::<Vec<_>>()
         };
         sessions.by_id.borrow().values().flat_map(of_session).collect()
     })

@@ -16,20 +16,21 @@ use frontdoor::Slot;
 use lanes::net::TcpStream;
 use wire::{Decoded, Envelope, Limits};
 
-use workload::{Arrived, Effective, InFlight, Refused, Rejection};
+use workload::{Effective, Entrance, HeldRequest, InFlight, Rejection};
 
 use crate::connection::{BYTES_PER_UNIT, Connection, REQUEST_UNITS};
 use crate::counters::{add, sub};
 use crate::failure;
+use crate::fast::{Fast, Rest, try_fast};
 use crate::handshake::handshake;
 use crate::output::Ended;
 use crate::panics;
-use crate::record::record_envelope;
+use crate::record::record;
 use crate::request::{CqlRequest, Frame, INLINE_BYTES, Times};
-use crate::run::{run, run_long};
 use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::slots::is_always_admitted;
+use crate::slow::continue_slowly;
 
 /// Work units of a segment, or a chunk of a large frame, beside its bytes.
 const CHUNK_UNITS: u32 = 1;
@@ -143,18 +144,16 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
                 now_ns = lanes::time::monotonic_ns();
             }
             let arrived = connection.session.arrived(&effective, connection.since_ns);
+            let is_exempt = || is_always_admitted(&connection.session, &frame);
             let admission = &connection.session.core.admission;
-            let admitted = match admission.admit(&effective, arrived, now_ns) {
-                Ok(admitted) => Ok(admitted),
-                Err(_) if is_always_admitted(&connection.session, &frame) => {
-                    Ok(admission.admit_always(&effective))
-                }
-                Err(Refused::Hold) => {
-                    let admitted = wait_for_admission(connection, &effective, arrived).await?;
+            let admitted = match admission.enter(&effective, arrived, now_ns, is_exempt) {
+                Entrance::In(admitted) => Ok(admitted),
+                Entrance::Refused(rejected) => Err(rejected),
+                Entrance::Held(held) => {
+                    let admitted = wait_for_admission(connection, held).await?;
                     now_ns = lanes::time::monotonic_ns();
                     admitted
                 }
-                Err(Refused::Overloaded(rejected)) => Err(rejected),
             };
             let admitted = match admitted {
                 Ok(admitted) => admitted,
@@ -218,16 +217,23 @@ fn work_on_small(session: &Rc<Session>, envelope: &Envelope, request: CqlRequest
     session.client.count();
     session.warm_output();
     Warnings::begin();
-    let answered = lanes::catch_panic_in(|| run(session, envelope, request, None));
-    let answered = answered.unwrap_or_else(|panicked| {
+    let fast = lanes::catch_panic_in(|| try_fast(session, envelope, request, None));
+    let fast = fast.unwrap_or_else(|panicked| {
         session.refuse(envelope.stream, &panics::failure(panicked));
-        None
+        Fast::Unrecorded
     });
-    let ended_ns = lanes::time::monotonic_ns();
-    if let Some(request) = answered {
-        record_envelope(session, request, envelope, ended_ns);
+    match fast {
+        Fast::Unrecorded => lanes::time::monotonic_ns(),
+        Fast::Answered(request) => {
+            let ended_ns = lanes::time::monotonic_ns();
+            record(session, request, ended_ns);
+            ended_ns
+        }
+        Fast::Slow(request, rest) => {
+            continue_slowly(session, Some(envelope), request, rest);
+            lanes::time::monotonic_ns()
+        }
     }
-    ended_ns
 }
 
 /// Starts a task for a large frame.
@@ -242,7 +248,7 @@ fn work_on_large(connection: &mut Connection, large: wire::LargeEnvelope, mut re
     match charged {
         Ok(charge) => {
             request.charges = [charge].into_iter().chain(incoming.map(|incoming| incoming.charge)).collect();
-            run_long(session, Frame::Parts(large), request);
+            continue_slowly(session, None, request, Rest::Opening(Frame::Parts(large)));
         }
         Err(full) => session.refuse(large.stream(), &failure::out_of_memory(full)),
     }
@@ -266,11 +272,9 @@ fn refuse(
 /// client's writes block.
 async fn wait_for_admission(
     connection: &Connection,
-    effective: &Rc<Effective>,
-    arrived: Arrived,
+    mut held: HeldRequest,
 ) -> Result<Result<InFlight, Rejection>, Ended> {
     let session = &connection.session;
-    let mut held = std::pin::pin!(session.core.admission.hold(effective, arrived));
     poll_fn(|cx| {
         session.set_connection(cx.waker());
         // Poll this first: an answer given below may free capacity.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use access::Login;
 use bytes::Bytes;
-use engine::PAGE_BYTES_MAX;
+use engine::{PAGE_BYTES_MAX, Warnings};
 use frontdoor::{Account, Charge, WriteHalf};
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
@@ -27,7 +27,8 @@ use crate::counters::bump;
 use crate::failure;
 use crate::held::Held;
 use crate::panics;
-use crate::tasks::CancellableTasks;
+use crate::request::CqlRequest;
+use crate::tasks::Tasks;
 use crate::unacked::{Unacked, nanoseconds};
 
 /// Identity of an authenticated session.
@@ -93,8 +94,7 @@ pub(crate) struct Session {
     pub(crate) unacked: RefCell<Unacked>,
     /// Memory of the requests in flight.
     pub(crate) held: Rc<Held>,
-    /// Tasks that are cancelled when the connection ends.
-    pub(crate) cancellable_tasks: RefCell<CancellableTasks>,
+    pub(crate) tasks: RefCell<Tasks>,
     /// Memory account of the session's requests.
     pub(crate) account: RefCell<Arc<Account>>,
     /// Large answers, to be sent before the contents of the encoder.
@@ -138,7 +138,7 @@ impl Session {
             killed: Cell::new(false),
             unacked: RefCell::default(),
             held: Rc::default(),
-            cancellable_tasks: RefCell::default(),
+            tasks: RefCell::default(),
             outbox: RefCell::default(),
             answered: RefCell::default(),
             paused_until_ns: Cell::new(0),
@@ -338,8 +338,7 @@ impl Session {
     /// them with `failure`. Writes continue to their end. Their answers are sent if they are ready
     /// within [`END_WITHIN`].
     pub(crate) fn end_with(self: &Rc<Self>, failure: &Failure) {
-        let streams: Vec<i16> =
-            self.cancellable_tasks.borrow().running().map(|(_, task)| task.stream).collect();
+        let streams: Vec<i16> = self.tasks.borrow().running().map(|(_, task)| task.stream).collect();
         self.cancel_tasks();
         streams.iter().for_each(|stream| self.refuse(*stream, failure));
         self.draining.set(true);
@@ -357,46 +356,74 @@ impl Session {
     /// Cancels the task with that number, and answers its request with `failure`. Returns false if
     /// it has ended.
     pub(crate) fn cancel_task(&self, number: u64, failure: &Failure) -> bool {
-        let taken = self.cancellable_tasks.borrow_mut().take(number);
+        let taken = self.tasks.borrow_mut().take(number);
         let Some((task, running)) = taken else { return false };
         drop(task);
         self.refuse(running.stream, failure);
-        self.end();
         true
     }
 
-    /// Counts a request whose answer comes later.
-    pub(crate) fn begin(&self) {
+    /// Counts a request whose answer comes later, until the result is dropped.
+    pub(crate) fn begin(self: &Rc<Self>) -> Unanswered {
         bump(&self.in_flight, 1);
+        Unanswered(self.clone())
+    }
+
+    /// Answers a write when the engine acknowledges it or when its deadline has passed. The
+    /// connection polls for both (`acks.rs`).
+    pub(crate) fn answer_when_acked(&self, request: CqlRequest, warnings: Warnings, write: u64) {
+        bump(&self.in_flight, 1);
+        self.unacked.borrow_mut().push(request, warnings, write);
+    }
+
+    /// Counts a write of [`Session::answer_when_acked`] as answered.
+    pub(crate) fn is_acked(&self) {
+        bump(&self.in_flight, -1);
+    }
+
+    /// Starts a task that answers a request. If the work panics, an error is the answer.
+    pub(crate) fn spawn_answer(
+        self: &Rc<Self>,
+        group: lanes::Group,
+        stream: i16,
+        work: impl Future<Output = ()> + 'static,
+    ) {
+        let (session, unanswered) = (self.clone(), self.begin());
+        let guarded = async move {
+            if let Err(panicked) = lanes::catch_panic(work).await {
+                session.refuse(stream, &panics::failure(panicked));
+            }
+            drop(unanswered);
+        };
+        lanes::spawn(group, guarded).detach();
     }
 
     /// Cancels reads and work on files in flight, requests that wait for a slot, and long requests
     /// that are being opened. Called when the connection has ended.
     pub(crate) fn cancel_tasks(&self) {
-        // Taken out first: dropping a task may borrow `cancellable_tasks` again.
-        let tasks = std::mem::take(&mut *self.cancellable_tasks.borrow_mut());
-        bump(&self.in_flight, -(tasks.count() as isize));
+        self.cancel(false);
     }
 
     /// Cancels the same tasks except long requests that are being opened. The client sends no more
     /// bytes, but may still read the answer to a write that was received completely.
     pub(crate) fn cancel_known_tasks(&self) {
-        let cancelled = self.cancellable_tasks.borrow_mut().take_known();
-        bump(&self.in_flight, -(cancelled.len() as isize));
+        self.cancel(true);
     }
 
-    /// Counts the request as answered and wakes the connection.
-    pub(crate) fn end(&self) {
-        bump(&self.in_flight, -1);
-        self.wake();
+    fn cancel(&self, keep_opening: bool) {
+        // Taken out first: dropping a task may borrow `tasks` again.
+        let cancelled = self.tasks.borrow_mut().take_running(keep_opening);
+        drop(cancelled);
     }
+}
 
-    /// Runs the work of a request counted by [`Session::begin`], and ends the request even if the
-    /// work panics.
-    pub(crate) async fn guarded(self: Rc<Self>, stream: i16, work: impl Future<Output = ()>) {
-        if let Err(panicked) = lanes::catch_panic(work).await {
-            self.refuse(stream, &panics::failure(panicked));
-        }
-        self.end();
+/// A request whose answer comes later. Dropping it counts the request as answered and wakes the
+/// connection.
+pub(crate) struct Unanswered(Rc<Session>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        bump(&self.0.in_flight, -1);
+        self.0.wake();
     }
 }

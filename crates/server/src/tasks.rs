@@ -1,5 +1,5 @@
-//! Tasks of a session that end with its connection: reads, work on files, long requests that are
-//! being opened, and requests that wait for a slot.
+//! Tasks of a session's requests. Some end with the connection: reads, work on files, long requests
+//! that are being opened, and requests that wait for a slot. Others run to their end.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Running {
 
 /// Tasks by key.
 #[derive(Default)]
-pub(crate) struct CancellableTasks {
+pub(crate) struct Tasks {
     tasks: Vec<Option<StoredTask>>,
     free: Vec<usize>,
     /// Number of the last task. Numbers are never reused.
@@ -40,11 +40,12 @@ pub(crate) struct CancellableTasks {
 /// A task with its description.
 struct StoredTask {
     task: lanes::Task<()>,
-    running: Running,
+    /// `None` for a task that runs to its end.
+    running: Option<Running>,
     number: u64,
 }
 
-impl CancellableTasks {
+impl Tasks {
     /// Reserves a key for a task.
     pub(crate) fn reserve(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
@@ -53,54 +54,60 @@ impl CancellableTasks {
         })
     }
 
-    /// Stores a task under its key. The task is cancelled when the connection ends and drops it.
-    pub(crate) fn store(&mut self, key: usize, task: lanes::Task<()>, running: Running) {
+    /// Stores a task under its key. If it is `running`, the end of the connection cancels it.
+    pub(crate) fn store(&mut self, key: usize, task: lanes::Task<()>, running: Option<Running>) {
         self.numbers += 1;
         self.tasks[key] = Some(StoredTask { task, running, number: self.numbers });
     }
 
-    /// Notes that the statement of a task runs in another level now.
-    pub(crate) fn move_to(&mut self, key: usize, effective: &Rc<Effective>) {
+    /// Changes what a task does.
+    pub(crate) fn set(&mut self, key: usize, running: Option<Running>) {
+        // The list is empty if the connection has ended.
         if let Some(stored) = self.tasks.get_mut(key).and_then(Option::as_mut) {
-            stored.running.effective = effective.clone();
+            stored.running = running;
         }
     }
 
-    /// Returns the number of stored tasks.
-    pub(crate) fn count(&self) -> usize {
-        self.tasks.iter().flatten().count()
+    /// Notes that the statement of a task runs in another level now.
+    pub(crate) fn move_to(&mut self, key: usize, effective: &Rc<Effective>) {
+        let stored = self.tasks.get_mut(key).and_then(Option::as_mut);
+        if let Some(running) = stored.and_then(|stored| stored.running.as_mut()) {
+            running.effective = effective.clone();
+        }
     }
 
     /// Returns the statements that run or wait, each with its number.
     pub(crate) fn running(&self) -> impl Iterator<Item = (u64, &Running)> {
-        self.tasks.iter().flatten().map(|stored| (stored.number, &stored.running))
+        self.tasks.iter().flatten().filter_map(|stored| Some((stored.number, stored.running.as_ref()?)))
     }
 
     /// Removes the task with that number, so that the caller can end it.
     pub(crate) fn take(&mut self, number: u64) -> Option<(lanes::Task<()>, Running)> {
-        let of_number =
-            |stored: &Option<StoredTask>| stored.as_ref().is_some_and(|stored| stored.number == number);
-        let key = self.tasks.iter().position(of_number)?;
+        let is_it = |stored: &StoredTask| stored.number == number && stored.running.is_some();
+        let key = self.tasks.iter().position(|stored| stored.as_ref().is_some_and(is_it))?;
         let StoredTask { task, running, .. } = self.tasks[key].take()?;
         self.free.push(key);
-        Some((task, running))
+        Some((task, running?))
     }
 
-    /// Removes the tasks known to be reads or to wait for a slot.
-    pub(crate) fn take_known(&mut self) -> Vec<lanes::Task<()>> {
-        let mut known = Vec::new();
+    /// Removes the tasks that end with the connection, and with `keep_opening` not those that are
+    /// being opened.
+    pub(crate) fn take_running(&mut self, keep_opening: bool) -> Vec<lanes::Task<()>> {
+        let is_taken = |stored: &mut StoredTask| {
+            stored.running.as_ref().is_some_and(|running| !(keep_opening && running.is_being_opened()))
+        };
+        let mut taken = Vec::new();
         for (key, entry) in self.tasks.iter_mut().enumerate() {
-            if let Some(stored) = entry.take_if(|stored| !stored.running.is_being_opened()) {
-                known.push(stored.task);
+            if let Some(stored) = entry.take_if(is_taken) {
+                taken.push(stored.task);
                 self.free.push(key);
             }
         }
-        known
+        taken
     }
 
     /// Frees the key of a task that is about to end by itself.
     pub(crate) fn done(&mut self, key: usize) {
-        // The list is empty if the connection has ended.
         if let Some(stored) = self.tasks.get_mut(key).and_then(Option::take) {
             stored.task.detach();
             self.free.push(key);

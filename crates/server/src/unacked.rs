@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use engine::{Acks, Engine, Error};
+use engine::{Acks, Engine, Error, Warnings};
 
-use crate::request::PendingAnswer;
+use crate::request::CqlRequest;
 
 /// The queue.
 #[derive(Default)]
@@ -24,8 +24,13 @@ struct Waiting {
     write: u64,
     /// Deadline of the answer, ns of the monotonic clock.
     deadline_ns: u64,
-    pending: PendingAnswer,
+    request: CqlRequest,
+    /// Guardrail warnings so far.
+    warnings: Warnings,
 }
+
+// Each write that waits for the disk holds one.
+const _: () = assert!(size_of::<Waiting>() <= 224, "more bytes for each write in flight");
 
 /// A timer that ends at or before the first `deadline_ns` of all waiting writes.
 struct Timer {
@@ -40,10 +45,9 @@ impl Unacked {
     }
 
     /// Adds the write with the number `write`.
-    pub(crate) fn push(&mut self, pending: PendingAnswer, write: u64) {
-        let request = &pending.request;
+    pub(crate) fn push(&mut self, request: CqlRequest, warnings: Warnings, write: u64) {
         let deadline_ns = request.times.began_ns.saturating_add(nanoseconds(request.limit));
-        self.waiting.push_back(Waiting { write, deadline_ns, pending });
+        self.waiting.push_back(Waiting { write, deadline_ns, request, warnings });
         if self.timer.as_ref().is_some_and(|timer| deadline_ns < timer.at_ns) {
             self.timer = None;
         }
@@ -63,16 +67,19 @@ impl Unacked {
     }
 
     /// Removes the oldest write.
-    pub(crate) fn take_oldest(&mut self) -> Option<PendingAnswer> {
-        self.waiting.pop_front().map(|waiting| waiting.pending)
+    pub(crate) fn take_oldest(&mut self) -> Option<(CqlRequest, Warnings)> {
+        self.waiting.pop_front().map(|waiting| (waiting.request, waiting.warnings))
     }
 
     /// Removes the writes whose deadline has passed, in one pass.
-    pub(crate) fn take_expired(&mut self, now_ns: u64) -> impl Iterator<Item = PendingAnswer> + use<> {
+    pub(crate) fn take_expired(
+        &mut self,
+        now_ns: u64,
+    ) -> impl Iterator<Item = (CqlRequest, Warnings)> + use<> {
         let (expired, waiting): (VecDeque<_>, _) =
             std::mem::take(&mut self.waiting).into_iter().partition(|w| w.deadline_ns <= now_ns);
         self.waiting = waiting;
-        expired.into_iter().map(|waiting| waiting.pending)
+        expired.into_iter().map(|waiting| (waiting.request, waiting.warnings))
     }
 
     /// Returns true if the timer has ended. Without a timer, sets one if a write is waiting.

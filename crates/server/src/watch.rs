@@ -22,7 +22,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) async fn watched(
     session: &Session,
     mut watch: Watch,
-    (request, key): (&mut CqlRequest, Option<usize>),
+    (request, key): (&mut CqlRequest, usize),
     later: &mut PendingResult,
 ) -> Result<Result<Outcome, Error>, lanes::time::Elapsed> {
     let limit = request.limit;
@@ -88,12 +88,7 @@ fn act(session: &Session, exceeded: &Exceeded) -> Result<(), Error> {
 
 /// Moves a statement to another level with everything that counts it: its watch, permit and slot.
 /// It keeps its time limit.
-async fn demote(
-    session: &Session,
-    watch: &mut Watch,
-    (request, key): (&mut CqlRequest, Option<usize>),
-    level: &str,
-) {
+async fn demote(session: &Session, watch: &mut Watch, (request, key): (&mut CqlRequest, usize), level: &str) {
     let is_other = |entry: &Arc<Entry>| !Arc::ptr_eq(&entry.level, &request.effective.level);
     // A dropped level has no group to move to: the statement stays in its own.
     let Some(entry) =
@@ -106,7 +101,7 @@ async fn demote(
     request.admitted.iter_mut().for_each(|admitted| admitted.move_to(&effective));
     let takes_slot = effective.spec.slots.max_concurrency.is_some();
     request.slot = takes_slot.then(|| workload::enter_running(&effective));
-    key.inspect(|key| session.cancellable_tasks.borrow_mut().move_to(*key, &effective));
+    session.tasks.borrow_mut().move_to(key, &effective);
     request.effective = effective.clone();
     lanes::switch_group(effective.group()).await;
 }

@@ -1,12 +1,12 @@
-//! Measures the CPU time of point reads that mostly miss the cache: `cargo run --release -p storage
-//! --example cold [random|text|wide|skewed] [ROWS] [BLOCK_BYTES] [FILE_BYTES]`.
+//! Measures the CPU time of point reads that mostly miss the cache: `cargo run --release -p
+//! storage --example cold [random|text|wide|skewed] [ROWS] [BLOCK_BYTES] [FILE_BYTES]`.
 //!
 //! Writes rows of five values to a temporary folder and compacts them. Values are random bytes, or
 //! text that compresses to about half. With `wide`, partitions have 1,000 rows. The cache is a
 //! quarter of the files' size. 64 readers read whole rows with uniformly distributed keys. With
 //! `skewed`, the cache is a tenth, and keys follow Zipf's law with exponent 0.99. Prints the mean
-//! cost of a read: CPU time of all threads, its kernel part, bytes read from disk, and the hit rates
-//! of the caches of rows and blocks.
+//! cost of a read: CPU time of all threads, its kernel part, bytes read from disk, and the hit
+//! rates of the caches of rows and blocks.
 #![expect(clippy::disallowed_methods, reason = "reads the kernel's counts of CPU time, outside the lanes")]
 
 use std::cell::Cell;

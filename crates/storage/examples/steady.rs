@@ -3,9 +3,10 @@
 //!
 //! For each compaction strategy, with uniform keys and with keys by Zipf's law with exponent 0.99:
 //! writes `ROWS` rows of five values of 34 bytes and compacts them, then reads a row and writes
-//! `COLUMNS` of its columns (of other rows, at random) `RATE / 2` times a second. Memtables have 16 MiB, so that the table is flushed
-//! every few seconds. Prints the runs of the table, the runs that a read asked (0: memory or the
-//! cache of rows had the answer), and what compactions wrote for each byte that flushes wrote.
+//! `COLUMNS` of the columns of another one `RATE / 2` times a second. Memtables have 16 MiB, so
+//! that the table is flushed every few seconds. Prints the runs of the table, the runs that a read
+//! asked (0: memory or the cache of rows had the answer), and the bytes that compactions wrote for
+//! each byte that flushes wrote.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -50,7 +51,7 @@ async fn fill(shard: &Rc<Shard>, rows: u64) {
     shard.compact_all(TABLE).await.expect("compacts");
 }
 
-/// What is read and written, and for how long.
+/// Reads and writes of a measurement.
 #[derive(Clone, Copy)]
 struct Mix {
     rows: u64,
@@ -124,27 +125,34 @@ fn main() {
                 let commit = CommitMode::Periodic { every: Duration::from_millis(10) };
                 let table = TableOptions { strategy, ..TableOptions::default() };
                 let cache_bytes = (rows as usize * 220 / 10).max(8 << 20);
-                let sizes = Options { memtable_bytes_max: 16 << 20, cache_bytes, ..Options::in_dir(folder, 0, 1) };
+                let sizes =
+                    Options { memtable_bytes_max: 16 << 20, cache_bytes, ..Options::in_dir(folder, 0, 1) };
                 let shard = Shard::open(Options { commit, table, ..sizes }).await.expect("opens");
                 fill(&shard, rows).await;
                 let (before, asked) = (shard.stats(), shard.table_stats(TABLE).searched);
                 let runs = run(&shard, Mix { rows, theta, seconds, rate, columns }).await;
-                let asked: Vec<u64> =
-                    shard.table_stats(TABLE).searched.iter().zip(asked).map(|(now, then)| now - then).collect();
+                let asked: Vec<u64> = shard
+                    .table_stats(TABLE)
+                    .searched
+                    .iter()
+                    .zip(asked)
+                    .map(|(now, then)| now - then)
+                    .collect();
                 let reads: u64 = asked.iter().sum();
                 let sum: u64 = (0..).zip(&asked).map(|(runs, reads)| runs * reads).sum();
                 let after = shard.stats();
                 let growth = |of: fn(&Stats) -> u64| of(&after) - of(&before);
+                let percent = |part: u64| (1000 * part / reads) as f64 / 10.0;
+                let written = growth(|stats| stats.flushed_bytes).max(1) as f64;
                 println!(
-                    "{rows} rows, {columns} columns written, {}, {strategy:?}: {reads} reads asked {:.3} of {:.1} runs; none, one, two, more: \
-                     {:?}; {} flushes, compactions wrote {:.1} times what they wrote",
+                    "{rows} rows, {columns} columns written, {}, {strategy:?}: {reads} reads asked \
+                     {:.3} of {runs:.1} runs; none, one, two, more: {:?} %; {} flushes, compactions \
+                     wrote {:.1} times what they wrote",
                     theta.map_or("uniform", |_| "zipfian"),
                     sum as f64 / reads as f64,
-                    runs,
-                    [asked[0], asked[1], asked[2], asked[3..].iter().sum()]
-                        .map(|part| (1000 * part / reads) as f64 / 10.0),
+                    [asked[0], asked[1], asked[2], asked[3..].iter().sum()].map(percent),
                     growth(|stats| stats.flushes),
-                    growth(|stats| stats.compacted_bytes) as f64 / growth(|stats| stats.flushed_bytes).max(1) as f64,
+                    growth(|stats| stats.compacted_bytes) as f64 / written,
                 );
                 shard.shutdown().await.expect("shuts down");
             });

@@ -27,6 +27,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -150,12 +151,25 @@ pub struct InFlight {
     effective: Rc<Effective>,
 }
 
+/// Answer to a request that wants to enter its level.
+pub enum Entrance {
+    /// It may run.
+    In(InFlight),
+    /// Keep the request and stop reading its connection until this ends.
+    Held(HeldRequest),
+    /// Answer Overloaded (0x1001).
+    Refused(Rejection),
+}
+
+/// Ends when a held request is admitted or refused.
+pub type HeldRequest = Pin<Box<dyn Future<Output = Result<InFlight, Rejection>>>>;
+
 /// A request that was not admitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// Keep the request and stop reading its connection. Wait with [`Admission::hold`].
+enum Refused {
+    /// See [`Entrance::Held`].
     Hold,
-    /// Answer Overloaded (0x1001).
+    /// See [`Entrance::Refused`].
     Overloaded(Rejection),
 }
 
@@ -184,17 +198,27 @@ impl Admission {
         })
     }
 
-    /// Admits a request. `now_ns` is the present time in ns of the monotonic clock.
-    ///
-    /// # Errors
-    /// [`Refused`] if the level or the core is at its bound, or if the request came too late.
-    pub fn admit(
+    /// Admits, holds or refuses a request of any protocol. It is refused if the level or the core
+    /// is at its bound, or if the request came too late. `now_ns` is the present time in ns of the
+    /// monotonic clock. `is_exempt` is called for a request that is not admitted at once. It
+    /// returns true for one that is admitted nevertheless; see [`Admission::admit_always`].
+    #[inline]
+    pub fn enter(
         self: &Rc<Self>,
         effective: &Rc<Effective>,
         arrived: Arrived,
         now_ns: u64,
-    ) -> Result<InFlight, Refused> {
-        self.check(effective, arrived, now_ns, false)
+        is_exempt: impl FnOnce() -> bool,
+    ) -> Entrance {
+        match self.check(effective, arrived, now_ns, false) {
+            Ok(admitted) => Entrance::In(admitted),
+            Err(_) if is_exempt() => Entrance::In(self.admit_always(effective)),
+            Err(Refused::Overloaded(rejection)) => Entrance::Refused(rejection),
+            Err(Refused::Hold) => {
+                let (admission, effective) = (self.clone(), effective.clone());
+                Entrance::Held(Box::pin(async move { admission.hold(&effective, arrived).await }))
+            }
+        }
     }
 
     /// Admits a request regardless of limits: one on the server's own tables, by which drivers
@@ -308,7 +332,7 @@ impl Admission {
     ///
     /// # Errors
     /// The answer to a request that came too late.
-    pub async fn hold(
+    async fn hold(
         self: &Rc<Self>,
         effective: &Rc<Effective>,
         arrived: Arrived,

@@ -31,8 +31,8 @@ mod waits;
 mod watch;
 
 pub use admission::{
-    Admission, Arrived, CORE_IN_FLIGHT_MAX, Decision, INTERACTIVE_IN_FLIGHT_MAX, InFlight,
-    LEVEL_IN_FLIGHT_MAX, Refused, Rejection, StatementsInFlight, decide,
+    Admission, Arrived, CORE_IN_FLIGHT_MAX, Decision, Entrance, HeldRequest, INTERACTIVE_IN_FLIGHT_MAX,
+    InFlight, LEVEL_IN_FLIGHT_MAX, Rejection, StatementsInFlight, decide,
 };
 pub use effective::{Effective, merge};
 pub use gate::SlotUse;

@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::counters::Cached;
 pub(crate) use bucket::{Bucket, SharedBudget};
 pub use buffer::{AlignedBuf, BLOCK};
 pub use file::{File, OpenOptions, lock_file, open};
@@ -54,15 +55,6 @@ use crate::current::current_group;
 const FILE_MODE: u32 = 0o600;
 /// Permissions of folders.
 const FOLDER_MODE: u32 = 0o700;
-
-/// An entry of a cache above the disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cached {
-    /// A block of a file.
-    Block,
-    /// A row of a table.
-    Row,
-}
 
 /// Counts a lookup in a cache above the disk, for the current group: a hit if `found`, else a miss.
 /// Counts nothing outside of fast lanes.

@@ -13,7 +13,7 @@ use datafusion::common::ParamValues;
 use engine::{About, Action, AnswerGrant, AnswerMemory, Outcome, StatementState, Target};
 use lanes::Group;
 use workload::{
-    Action as Consequence, Arrived, Effective, Entry, InFlight, Kind, Level, Refused, Ticket, Watch,
+    Action as Consequence, Arrived, Effective, Entrance, Entry, InFlight, Kind, Level, Ticket, Watch,
 };
 
 use crate::catalog::no_table;
@@ -133,7 +133,7 @@ impl Session {
         is_of_server: impl Fn() -> bool,
     ) -> Result<StatementContext, RequestError> {
         let mut context = self.new_statement(is_starting).await?;
-        let (effective, admission) = (context.effective(), self.here.admission.clone());
+        let (effective, admission) = (context.effective(), &self.here.admission);
         if let Some(permit) = self.permits.take_planned(&effective.level) {
             context.in_flight = RefCell::new(Some(permit.in_flight));
             (context.queue_ns, context.planned) = (permit.queue_ns, permit.planned);
@@ -142,14 +142,11 @@ impl Session {
         let time_limit_ns = nanoseconds(context.rules.borrow().limit());
         let arrived = Arrived { since_ns: connection.since_ns(), time_limit_ns, is_only: true };
         let mut began_ns = lanes::time::monotonic_ns();
-        let admitted = match admission.admit(&effective, arrived, began_ns) {
-            Ok(admitted) => Ok(admitted),
-            Err(_) if is_of_server() => Ok(admission.admit_always(&effective)),
-            Err(Refused::Overloaded(rejected)) => Err(rejected),
-            Err(Refused::Hold) => {
-                let effective = effective.clone();
-                let holding = Box::pin(async move { admission.hold(&effective, arrived).await });
-                let admitted = context.attend(self, connection, holding).await?;
+        let admitted = match admission.enter(&effective, arrived, began_ns, is_of_server) {
+            Entrance::In(admitted) => Ok(admitted),
+            Entrance::Refused(rejected) => Err(rejected),
+            Entrance::Held(held) => {
+                let admitted = context.attend(self, connection, held).await?;
                 began_ns = lanes::time::monotonic_ns();
                 admitted
             }

@@ -180,11 +180,16 @@ impl Gather {
         self.rows.table = Some(target.table);
         self.rows.epoch = cache.epoch();
         self.rows.sequence = table.files.version();
-        let Some(cached) = cached else { return Ok(()) };
+        let Some(cached) = cached else {
+            cache.count_row(false);
+            return Ok(());
+        };
         let (found, below) = (self.found.clone(), self.settled_below);
         self.add(cached.partition.clone())?;
         self.settle();
-        if cached.leaves_open(self.settled_below) {
+        let is_used = !cached.leaves_open(self.settled_below);
+        cache.count_row(is_used);
+        if !is_used {
             (self.found, self.settled_below) = (found, below);
             return Ok(());
         }

@@ -174,7 +174,9 @@ impl Table {
                 && !cached.leaves_open(settled)
                 && self.files.are_covered(cached.sequence, place.token, settled)
         };
-        let cached = cache.borrow_mut().row(place, is_all)?;
+        let mut cache = cache.borrow_mut();
+        let cached = cache.row(place, is_all)?;
+        cache.count_row(true);
         cached.partition.row(place.clustering).cloned()
     }
 

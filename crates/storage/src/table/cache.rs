@@ -40,8 +40,8 @@ const GHOSTS_PART: usize = 8;
 /// the disk that ghosts of [`GHOSTS_PART`] would have saved.
 const STEP_PART: usize = 1024;
 
-/// What a hit saves, in units of the cost of a row that is decoded from a cached block: a read of
-/// the disk costs about ten times as much.
+/// Cost of a read of the disk, in units of the cost of a row that is decoded from a cached block.
+/// Hits of blocks save it.
 const BLOCK_SAVES: usize = 10;
 
 /// The cache of one shard.
@@ -137,17 +137,20 @@ impl Cache {
     }
 
     /// Returns the row at this place, if it is valid and `is_wanted`, which compares the place: it
-    /// is found by a hash.
+    /// is found by a hash. Readers count their lookups with [`Cache::count_row`].
     pub(crate) fn row(
         &mut self,
         place: Place<'_>,
         is_wanted: impl FnOnce(&CachedRow) -> bool,
     ) -> Option<Arc<CachedRow>> {
         let (key, epoch) = (self.hashes.hash_one(place), self.epoch);
-        let found = self.rows.get(key, |row| row.epoch == epoch && is_wanted(row)).cloned();
-        *if found.is_some() { &mut self.row_hits } else { &mut self.row_misses } += 1;
-        count_lookup(Cached::Row, found.is_some());
-        found
+        self.rows.get(key, |row| row.epoch == epoch && is_wanted(row)).cloned()
+    }
+
+    /// Counts a read that could use a cached row: a hit if there was one.
+    pub(crate) fn count_row(&mut self, found: bool) {
+        *if found { &mut self.row_hits } else { &mut self.row_misses } += 1;
+        count_lookup(Cached::Row, found);
     }
 
     /// Returns the number of changes that made cached rows invalid.

@@ -69,8 +69,8 @@ fn server_option_limits_levels_without_their_own() {
     let default = |limit| level.level.set_limit(&level.spec, limit);
     default(crate::DefaultLimit::Statements(2));
     let admission = Admission::new(0);
-    let inside = [0, 0].map(|_| admission.admit(&level, since(0), 0).expect("below the limit"));
-    assert!(matches!(admission.admit(&level, since(0), 0), Err(Refused::Overloaded(_))));
+    let inside = [0, 0].map(|_| admission.check(&level, since(0), 0, false).expect("below the limit"));
+    assert!(matches!(admission.check(&level, since(0), 0, false), Err(Refused::Overloaded(_))));
     drop(inside);
     default(crate::DefaultLimit::Auto);
     assert!(level.level.is_limited());
@@ -91,20 +91,44 @@ fn refusal_names_level_limit_and_retry_delay() {
     let (admission, level) = (Admission::new(0), effective("olap", None));
     level.level.record(0, crate::Kind::Read, 1_000_000, 0, false);
     let inside: Vec<_> =
-        (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&level, since(0), 0).ok().unwrap()).collect();
+        (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.check(&level, since(0), 0, false).ok().unwrap()).collect();
     let text = "The service level 'olap' is overloaded: its queue is full (16384 statements in flight on this \
                 core, limit 16384). Try again in 1 ms.";
     assert_eq!(
-        admission.admit(&level, since(0), 0).err(),
+        admission.check(&level, since(0), 0, false).err(),
         Some(Refused::Overloaded(Rejection { text: text.into(), pause_ns: 0 }))
     );
-    assert!(admission.admit(&effective("oltp", None), since(0), 0).is_ok(), "another level has capacity");
+    assert!(
+        admission.check(&effective("oltp", None), since(0), 0, false).is_ok(),
+        "another level has capacity"
+    );
     let batch = effective("etl", Some(WorkloadType::Batch));
     batch.level.set_in_flight(0, LEVEL_IN_FLIGHT_MAX);
-    assert_eq!(admission.admit(&batch, since(0), 0).err(), Some(Refused::Hold));
+    assert_eq!(admission.check(&batch, since(0), 0, false).err(), Some(Refused::Hold));
     drop(inside);
     assert_eq!((admission.in_flight(), level.level.in_flight(0)), (0, 0));
-    assert!(admission.admit(&level, since(0), 0).is_ok());
+    assert!(admission.check(&level, since(0), 0, false).is_ok());
+}
+
+#[test]
+fn request_enters_waits_or_is_refused() {
+    let admission = Admission::new(0);
+    let full = |name, workload_type| {
+        let level = effective(name, workload_type);
+        level.level.set_in_flight(0, LEVEL_IN_FLIGHT_MAX);
+        level
+    };
+    let enter = |level: &Rc<Effective>, exempt: bool| match admission.enter(level, since(0), 0, || exempt) {
+        Entrance::In(_) => "in",
+        Entrance::Held(_) => "held",
+        Entrance::Refused(_) => "refused",
+    };
+    assert_eq!(enter(&effective("oltp", None), false), "in");
+    let (olap, etl) = (full("olap", None), full("etl", Some(WorkloadType::Batch)));
+    assert_eq!([enter(&olap, false), enter(&olap, true)], ["refused", "in"]);
+    assert_eq!([enter(&etl, false), enter(&etl, true)], ["held", "in"]);
+    let unasked = || panic!("a request that is admitted at once is not looked into");
+    assert!(matches!(admission.enter(&effective("oltp", None), since(0), 0, unasked), Entrance::In(_)));
 }
 
 /// Runs `task` on the fast lane of a core.
@@ -124,9 +148,10 @@ fn poll(held: &mut std::pin::Pin<Box<impl Future<Output = Result<InFlight, Rejec
 fn held_requests_resume_in_turn_when_one_ends() {
     on_core(async || {
         let (admission, batch) = (Admission::new(0), effective("etl", Some(WorkloadType::Batch)));
-        let mut inside: Vec<_> =
-            (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&batch, since(0), 0).ok().unwrap()).collect();
-        assert_eq!(admission.admit(&batch, since(0), 0).err(), Some(Refused::Hold));
+        let mut inside: Vec<_> = (0..LEVEL_IN_FLIGHT_MAX)
+            .map(|_| admission.check(&batch, since(0), 0, false).ok().unwrap())
+            .collect();
+        assert_eq!(admission.check(&batch, since(0), 0, false).err(), Some(Refused::Hold));
         let hold = || Box::pin(admission.hold(&batch, since(0)));
         let (mut first, mut gone, mut last) = (hold(), hold(), hold());
         assert!(!poll(&mut first) && !poll(&mut gone) && !poll(&mut last));
@@ -157,7 +182,7 @@ fn held_requests_that_are_checked_in_vain_keep_their_order() {
         let (admission, level) = (Admission::new(0), limited(Some(WorkloadType::Batch)));
         let now_ns = lanes::time::monotonic_ns();
         let mut inside: Vec<_> =
-            (0..2).map(|_| admission.admit(&level, since(now_ns), now_ns).ok().unwrap()).collect();
+            (0..2).map(|_| admission.check(&level, since(now_ns), now_ns, false).ok().unwrap()).collect();
         let hold = || Box::pin(admission.hold(&level, since(now_ns)));
         let mut held = [hold(), hold(), hold()];
         assert!(held.iter_mut().all(|one| !poll(one)));
@@ -178,7 +203,7 @@ fn ended_request_wakes_only_those_that_wait_for_what_it_leaves() {
         let admission = Admission::new(0);
         let [own, other] = [(); 2].map(|()| limited(Some(WorkloadType::Batch)));
         let now_ns = lanes::time::monotonic_ns();
-        let admit = |level| admission.admit(level, since(now_ns), now_ns).ok().unwrap();
+        let admit = |level| admission.check(level, since(now_ns), now_ns, false).ok().unwrap();
         let [mut of_own, mut of_other] = [&own, &other].map(|level| vec![admit(level), admit(level)]);
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(wakes.clone());
@@ -207,8 +232,9 @@ fn ended_request_wakes_only_those_that_wait_for_what_it_leaves() {
 fn held_requests_of_closed_sessions_are_removed() {
     on_core(async || {
         let (admission, batch) = (Admission::new(0), effective("etl", Some(WorkloadType::Batch)));
-        let _inside: Vec<_> =
-            (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&batch, since(0), 0).ok().unwrap()).collect();
+        let _inside: Vec<_> = (0..LEVEL_IN_FLIGHT_MAX)
+            .map(|_| admission.check(&batch, since(0), 0, false).ok().unwrap())
+            .collect();
         let mut first = Box::pin(admission.hold(&batch, since(0)));
         assert!(!poll(&mut first));
         for _ in 0..1000 {
@@ -248,7 +274,7 @@ fn limiter_holds_young_and_refuses_late_interactive_statements() {
         const MS: u64 = 1_000_000;
         let (admission, level) = (Admission::new(0), limited(Some(WorkloadType::Interactive)));
         let now_ns = 1_000 * MS;
-        let admit = |age_ns: u64, now_ns: u64| admission.admit(&level, since(now_ns - age_ns), now_ns);
+        let admit = |age_ns: u64, now_ns: u64| admission.check(&level, since(now_ns - age_ns), now_ns, false);
         let first = admit(0, now_ns).ok().unwrap();
         // Ready before the first one was checked: it waited in a queue.
         let second = admit(51 * MS, now_ns + 50 * MS).ok().unwrap();
@@ -273,7 +299,7 @@ fn arriving_statement_does_not_overtake_held_ones() {
     on_core(async || {
         let (admission, level) = (Admission::new(0), limited(Some(WorkloadType::Batch)));
         let now_ns = lanes::time::monotonic_ns();
-        let admit = || admission.admit(&level, since(now_ns), now_ns);
+        let admit = || admission.check(&level, since(now_ns), now_ns, false);
         let mut inside = [admit().ok(), admit().ok()];
         let hold = || Box::pin(admission.hold(&level, since(now_ns)));
         let (mut first, mut second) = (hold(), hold());
@@ -292,7 +318,7 @@ fn longest_time_limit_of_arriving_statements_is_noted() {
         let (admission, level) = (Admission::new(0), limited(None));
         for time_limit_ns in [3, 7, 5] {
             let arrived = Arrived { time_limit_ns: time_limit_ns * 1_000_000_000, ..since(0) };
-            drop(admission.admit(&level, arrived, 0).expect("it is alone"));
+            drop(admission.check(&level, arrived, 0, false).expect("it is alone"));
         }
         let taken = [level.level.take_time_limit_ns(), level.level.take_time_limit_ns()];
         assert_eq!(taken, [7_000_000_000, 0]);
@@ -307,7 +333,7 @@ fn limiter_holds_statements_that_cost_no_more_than_a_refusal() {
         let limit = level.level.limit(0).get().expect("it was set");
         let work_ns = 9_999; // below the least work of what is refused early
         level.level.limit(0).set(&sched::control::ConcurrencyLimit { work_ns, ..limit });
-        let admit = |age_ns: u64, now_ns: u64| admission.admit(&level, since(now_ns - age_ns), now_ns);
+        let admit = |age_ns: u64, now_ns: u64| admission.check(&level, since(now_ns - age_ns), now_ns, false);
         let _inside = [admit(0, 1_000 * MS).ok(), admit(51 * MS, 1_050 * MS).ok()];
         assert_eq!(admit(107 * MS, 1_157 * MS).err(), Some(Refused::Hold));
     });
@@ -317,7 +343,8 @@ fn limiter_holds_statements_that_cost_no_more_than_a_refusal() {
 fn moved_request_ends_for_its_level_and_is_in_flight_in_the_other() {
     on_core(async || {
         let (admission, old, new) = (Admission::new(0), limited(None), effective("slow", None));
-        let mut inside: Vec<_> = (0..2).map(|_| admission.admit(&old, since(0), 0).ok().unwrap()).collect();
+        let mut inside: Vec<_> =
+            (0..2).map(|_| admission.check(&old, since(0), 0, false).ok().unwrap()).collect();
         let mut held = Box::pin(admission.hold(&old, since(lanes::time::monotonic_ns())));
         assert!(!poll(&mut held));
         let counts = |level: &Effective| (level.level.in_flight(0), level.level.ended(0));
@@ -334,14 +361,20 @@ fn limiter_never_refuses_batch_and_others_after_queue_timeout() {
     on_core(async || {
         const S: u64 = 1_000_000_000;
         let (admission, batch) = (Admission::new(0), limited(Some(WorkloadType::Batch)));
-        let _inside = [admission.admit(&batch, since(0), 0).ok(), admission.admit(&batch, since(0), 0).ok()];
-        assert_eq!(admission.admit(&batch, since(S), 2 * S).err(), Some(Refused::Hold));
+        let _inside = [
+            admission.check(&batch, since(0), 0, false).ok(),
+            admission.check(&batch, since(0), 0, false).ok(),
+        ];
+        assert_eq!(admission.check(&batch, since(S), 2 * S, false).err(), Some(Refused::Hold));
         assert!(!admission.admit_always(&batch).effective.level.name().is_empty());
         let mut other = Effective::clone(&limited(None));
         other.spec.slots.queue_timeout = Some(Duration::from_secs(2));
         let other = Rc::new(other);
-        let _inside = [admission.admit(&other, since(0), 0).ok(), admission.admit(&other, since(0), 0).ok()];
-        assert_eq!(admission.admit(&other, since(S), 2 * S).err(), Some(Refused::Hold));
-        assert!(matches!(admission.admit(&other, since(S), 3 * S), Err(Refused::Overloaded(_))));
+        let _inside = [
+            admission.check(&other, since(0), 0, false).ok(),
+            admission.check(&other, since(0), 0, false).ok(),
+        ];
+        assert_eq!(admission.check(&other, since(S), 2 * S, false).err(), Some(Refused::Hold));
+        assert!(matches!(admission.check(&other, since(S), 3 * S, false), Err(Refused::Overloaded(_))));
     });
 }

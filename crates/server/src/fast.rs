@@ -1,0 +1,83 @@
+//! The part of a request that memory of this core allows: decode, authorize, slot, engine, answer.
+//!
+//! ```text
+//!  connection ─ try_fast ─┬─ Answered ──────────────────────────────► record
+//!                         ├─ Slow(Acknowledged) ─► session's queue ──► answer, record     (acks.rs)
+//!                         └─ Slow(…) ────────────► a task, which calls try_fast again    (slow.rs)
+//! ```
+//!
+//! It runs in the poll of its connection or of the request's task, without a wait.
+
+use std::rc::Rc;
+
+use wire::{Envelope, Failure};
+use workload::Waiting;
+
+use crate::batch::execute_batch;
+use crate::decode::{Decoded, decode};
+use crate::execute::execute_in_level;
+use crate::options;
+use crate::pending::PendingResult;
+use crate::prepare::prepare;
+use crate::request::{CqlRequest, Frame, detached};
+use crate::session::Session;
+use crate::statement::Bound;
+
+/// State of a request after [`try_fast`].
+pub(crate) enum Fast {
+    /// The answer is in the output buffer. The request is to be recorded.
+    Answered(CqlRequest),
+    /// The message is answered, and is no statement to be recorded.
+    Unrecorded,
+    /// Memory does not suffice.
+    Slow(CqlRequest, Rest),
+}
+
+/// Event that a request waits for.
+pub(crate) enum Rest {
+    /// The heavy lane has to assemble it, or to parse or bind its texts.
+    Opening(Frame),
+    /// The statement specifies another level, whose settings the request has now. That level has
+    /// not admitted it.
+    OtherLevel,
+    /// A slot.
+    Slot(Waiting),
+    /// The acknowledgement of a write of this core, by its number.
+    Acknowledged(u64),
+    /// The result of the engine.
+    Result(PendingResult),
+}
+
+/// Works on a request whose text the heavy lane may have bound already (`bound`).
+pub(crate) fn try_fast(
+    session: &Rc<Session>,
+    envelope: &Envelope,
+    request: CqlRequest,
+    bound: Option<Bound>,
+) -> Fast {
+    stages(session, envelope, request, bound).unwrap_or_else(|failure| {
+        session.refuse(envelope.stream, &failure);
+        Fast::Unrecorded
+    })
+}
+
+/// Decodes a request and passes it to the stages of its kind.
+fn stages(
+    session: &Rc<Session>,
+    envelope: &Envelope,
+    mut request: CqlRequest,
+    bound: Option<Bound>,
+) -> Result<Fast, Failure> {
+    match decode(session, envelope, &mut request, bound)? {
+        Decoded::Statement(params) => return Ok(execute_in_level(session, envelope, &params, request)),
+        Decoded::Batch(batch) => return Ok(execute_batch(session, envelope, &batch, request)),
+        Decoded::Long => return Ok(Fast::Slow(request, Rest::Opening(Frame::Whole(detached(envelope))))),
+        Decoded::Prepare(message, bound) => {
+            let keyspace = request.keyspace_of(message.keyspace);
+            prepare(session, envelope, &message, keyspace.as_ref(), bound)?;
+        }
+        Decoded::Register(types) => options::register(session, request.stream, &types)?,
+        Decoded::Options => options::supported(session, request.stream),
+    }
+    Ok(Fast::Unrecorded)
+}

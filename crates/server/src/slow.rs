@@ -1,0 +1,304 @@
+//! The task of a request that memory could not answer at once.
+//!
+//! It does what the request waits for, then continues as far as memory suffices (`try_fast`), until
+//! the request is answered:
+//!
+//! 1. *Opening*: the heavy lane assembles a large frame, and parses and binds a long text.
+//! 2. *Other level*: the level that the statement names admits it.
+//! 3. *Slot*: a level with `max_concurrency` has a place for it.
+//! 4. *Result*: the engine has read from disk or from other cores, or has written there. If the
+//!    schema has changed meanwhile, the text is bound anew and the request runs again, once.
+//!
+//! Every request has a time limit. Answers may overtake each other: each carries the stream number
+//! of its request. The end of the connection cancels requests that are being opened or wait for a
+//! slot, and reads.
+
+use std::rc::Rc;
+
+use engine::{Error, Outcome, Warnings};
+use wire::{Envelope, Failure, FailureKind, Request};
+use workload::{Entrance, Waiting};
+
+use crate::answers::answer_and_record;
+use crate::batch::execute_long_batch;
+use crate::bind::{bind_envelope, renew_executed};
+use crate::execute::execute;
+use crate::failure;
+use crate::fast::{Fast, Rest, try_fast};
+use crate::logging::{FieldValue, Level};
+use crate::long::{Limits, Opened, Texts, open};
+use crate::panics;
+use crate::pending::PendingResult;
+use crate::record::record;
+use crate::request::{CqlRequest, Frame, WAITING_BYTES, detached};
+use crate::session::{Session, Unanswered};
+use crate::statement::Kind;
+use crate::tasks::Running;
+use crate::watch::watched;
+
+/// Continues a request of a connection. `envelope`: its message, unless the rest has it.
+pub(crate) fn continue_slowly(
+    session: &Rc<Session>,
+    envelope: Option<&Envelope>,
+    mut request: CqlRequest,
+    rest: Rest,
+) {
+    if let Err(failure) = hold(session, envelope, &mut request, &rest) {
+        return session.refuse(request.stream, &failure);
+    }
+    if let Rest::Acknowledged(write) = rest {
+        return session.answer_when_acked(request, Warnings::take(), write);
+    }
+    // A prepared read needs no copy of its message.
+    let is_read_again = !matches!(&rest, Rest::Result(_) if request.is_prepared);
+    let slow = Slow {
+        session: session.clone(),
+        stream: request.stream,
+        key: session.tasks.borrow_mut().reserve(),
+        envelope: envelope.filter(|_| is_read_again).map(detached),
+        may_run_again: true,
+        unanswered: Some(session.begin()),
+    };
+    let (key, group) = (slow.key, request.effective.group());
+    let running = running(&request, &rest);
+    let task = lanes::spawn(group, Warnings::within(Warnings::take(), slow.run(request, rest)));
+    session.tasks.borrow_mut().store(key, task, running);
+}
+
+/// Charges the memory of a request that waits.
+fn hold(
+    session: &Session,
+    envelope: Option<&Envelope>,
+    request: &mut CqlRequest,
+    rest: &Rest,
+) -> Result<(), Failure> {
+    match (rest, envelope) {
+        (Rest::Opening(Frame::Whole(envelope)), _) => {
+            let bytes = (envelope.body.len() + WAITING_BYTES) as u64;
+            let charged = session.account.borrow().charge(bytes);
+            request.charges.push(charged.map_err(failure::out_of_memory)?);
+        }
+        // Charged before.
+        (Rest::Opening(Frame::Parts(_)) | Rest::Slot(_), _) => {}
+        (_, Some(envelope)) if request.held.is_none() => request.hold(session, envelope),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Returns the request's entry in the list of running statements. The end of the connection cancels
+/// what is listed.
+fn running(request: &CqlRequest, rest: &Rest) -> Option<Running> {
+    let (statement, since_ns) = (request.statement.clone(), request.times.arrived_ns);
+    let (stream, effective) = (request.stream, request.effective.clone());
+    let waiting = Running { stream, statement, effective, since_ns, waits: true, reads: None };
+    match rest {
+        Rest::Opening(_) => Some(Running { statement: None, waits: false, ..waiting }),
+        Rest::Slot(_) => Some(waiting),
+        Rest::Result(later) if request.kind().is_cancellable() => {
+            let (since_ns, reads) = (request.times.began_ns, later.reads().cloned());
+            Some(Running { since_ns, waits: false, reads, ..waiting })
+        }
+        Rest::OtherLevel | Rest::Acknowledged(_) | Rest::Result(_) => None,
+    }
+}
+
+struct Slow {
+    session: Rc<Session>,
+    stream: i16,
+    /// Key of the task in the session's list.
+    key: usize,
+    /// The message, to be read again. `None` before it is assembled, and for an EXECUTE that waits
+    /// for its result.
+    envelope: Option<Envelope>,
+    /// False once the schema has changed under the request.
+    may_run_again: bool,
+    /// `None` once the request is answered, while its work goes on.
+    unanswered: Option<Unanswered>,
+}
+
+// Each read that waits for another core or the disk holds one.
+const _: () =
+    assert!(size_of::<CqlRequest>() + size_of::<Slow>() <= 320, "more bytes for each request in flight");
+
+impl Slow {
+    async fn run(mut self, request: CqlRequest, rest: Rest) {
+        let (session, stream, key) = (self.session.clone(), self.stream, self.key);
+        let work = async move {
+            let mut fast = Some(Fast::Slow(request, rest));
+            while let Some(Fast::Slow(request, rest)) = fast {
+                fast = match rest {
+                    Rest::Opening(frame) => Box::pin(self.open(frame, request)).await,
+                    Rest::OtherLevel => Box::pin(self.enter_level(request)).await,
+                    Rest::Slot(waiting) => Box::pin(self.take_slot(waiting, request)).await,
+                    Rest::Result(later) => self.result(later, request).await,
+                    Rest::Acknowledged(write) => {
+                        self.session.answer_when_acked(request, Warnings::take(), write);
+                        None
+                    }
+                };
+                fast = fast.and_then(|fast| self.wait_again(fast));
+            }
+            if let Some(Fast::Answered(request)) = fast {
+                record(&self.session, request, lanes::time::monotonic_ns());
+            }
+        };
+        if let Err(panicked) = lanes::catch_panic(work).await {
+            session.refuse(stream, &panics::failure(panicked));
+        }
+        session.tasks.borrow_mut().done(key);
+    }
+
+    /// Prepares for the next wait of a request.
+    fn wait_again(&self, fast: Fast) -> Option<Fast> {
+        let Fast::Slow(mut request, rest) = fast else { return Some(fast) };
+        if let Err(failure) = hold(&self.session, self.envelope.as_ref(), &mut request, &rest) {
+            self.session.refuse(self.stream, &failure);
+            return None;
+        }
+        self.session.tasks.borrow_mut().set(self.key, running(&request, &rest));
+        Some(Fast::Slow(request, rest))
+    }
+
+    /// From here on the end of the connection does not cancel the request.
+    fn is_past_waiting(&self) {
+        self.session.tasks.borrow_mut().set(self.key, None);
+    }
+
+    fn refuse(&self, failure: &Failure) -> Option<Fast> {
+        self.session.refuse(self.stream, failure);
+        None
+    }
+
+    /// Opens a long request on the heavy lane, binds its texts and runs it.
+    async fn open(&mut self, frame: Frame, mut request: CqlRequest) -> Option<Fast> {
+        let session = self.session.clone();
+        let opening = Warnings::collect(Warnings::NONE, open(frame, Limits::of(&session, &request)));
+        let opened = lanes::catch_panic(lanes::heavy(request.effective.group(), opening)).await;
+        self.is_past_waiting();
+        let opened = opened.map_err(panics::failure).and_then(|(opened, warnings)| {
+            warnings.give();
+            opened
+        });
+        let Opened { envelope, texts, trees, id, batch } = match opened {
+            Ok(opened) => opened,
+            Err(failure) => return self.refuse(&failure),
+        };
+        let envelope = self.envelope.insert(envelope);
+        request.charges.extend(trees);
+        session.warm_output();
+        request.times.began_ns = lanes::time::monotonic_ns();
+        let bound = match texts {
+            Texts::Batch(texts) => {
+                let place = batch.expect("a BATCH has its place");
+                return Some(execute_long_batch(&session, (envelope, &place), texts, request).await);
+            }
+            Texts::None => renew_executed(&session.core, envelope).await.map(|()| None),
+            Texts::One(parsed) => {
+                bind_envelope(&session, envelope, &request, *parsed).await.map(|mut bound| {
+                    bound.id = id;
+                    Some(bound)
+                })
+            }
+        };
+        match bound {
+            Ok(bound) => Some(try_fast(&session, envelope, request, bound)),
+            Err(failure) => self.refuse(&failure),
+        }
+    }
+
+    /// Waits until the level that the statement names admits it, and runs it there.
+    async fn enter_level(&self, mut request: CqlRequest) -> Option<Fast> {
+        let (session, effective) = (&self.session, request.effective.clone());
+        lanes::switch_group(effective.group()).await;
+        let began_ns = lanes::time::monotonic_ns();
+        let arrived = session.arrived(&effective, request.times.arrived_ns);
+        let (entered, began_ns) = match session.core.admission.enter(&effective, arrived, began_ns, || false)
+        {
+            Entrance::In(admitted) => (Ok(admitted), began_ns),
+            Entrance::Refused(rejected) => (Err(rejected), began_ns),
+            Entrance::Held(held) => (held.await, lanes::time::monotonic_ns()),
+        };
+        match entered {
+            Ok(admitted) => request.admitted = Some(admitted),
+            Err(rejected) => {
+                session.refuse_admission(self.stream, &effective, rejected, began_ns);
+                return None;
+            }
+        }
+        let envelope = self.envelope.as_ref().expect("kept to be read again");
+        let params = match envelope.request() {
+            Ok(Request::Execute(execute)) => execute.params,
+            Ok(Request::Query(query)) => query.params,
+            _ => unreachable!("the envelope was read as one of these before"),
+        };
+        request.times.began_ns = lanes::time::monotonic_ns();
+        Some(execute(session, envelope, &params, request))
+    }
+
+    /// Waits for a slot, and runs the request.
+    async fn take_slot(&self, waiting: Waiting, mut request: CqlRequest) -> Option<Fast> {
+        let slot = waiting.await;
+        self.is_past_waiting();
+        request.times.began_ns = lanes::time::monotonic_ns();
+        match slot {
+            Ok(slot) => {
+                self.session.warm_output();
+                request.slot = Some(slot);
+                let envelope = self.envelope.as_ref().expect("kept to be read again");
+                Some(try_fast(&self.session, envelope, request, None))
+            }
+            Err(refused) => self.refuse(&Failure::new(FailureKind::Overloaded, refused.0)),
+        }
+    }
+
+    /// Answers when the result is there or the time limit is over. Runs the request again if the
+    /// schema has changed meanwhile.
+    async fn result(&mut self, mut later: PendingResult, mut request: CqlRequest) -> Option<Fast> {
+        let (session, kind) = (self.session.clone(), request.kind());
+        let watch = request.watch().filter(|_| kind == Kind::Read);
+        let waited = match watch {
+            Some(watch) => watched(&session, watch, (&mut request, self.key), &mut later).await,
+            None => lanes::time::timeout(request.limit, &mut later).await,
+        };
+        let Ok(result) = waited else {
+            let error = failure::timed_out(kind, request.limit);
+            // Work that continues after the answer keeps its slot and its memory.
+            let _slot = request.slot.take();
+            let _charges = std::mem::take(&mut request.charges);
+            answer_and_record(&session, request, Err(error), lanes::time::monotonic_ns());
+            self.unanswered = None;
+            if !kind.is_cancellable() {
+                update_grants(&session, &later.await).await;
+            }
+            return None;
+        };
+        // Free the memory charged for the answer: the answer is charged again when it is encoded.
+        drop(later);
+        update_grants(&session, &result).await;
+        // The client of a prepared statement gets the error, and prepares it again.
+        let runs_again = matches!(result, Err(Error::Stale)) && !request.is_prepared;
+        if let Some(envelope) = self.envelope.as_ref().filter(|_| runs_again)
+            && std::mem::take(&mut self.may_run_again)
+        {
+            return Some(try_fast(&session, envelope, request, None));
+        }
+        answer_and_record(&session, request, result, lanes::time::monotonic_ns());
+        None
+    }
+}
+
+/// Updates the grants after a schema change, even if the client has disconnected.
+async fn update_grants(session: &Session, result: &Result<Outcome, Error>) {
+    let (Ok(Outcome::SchemaChange(change)), Some(login)) = (result, session.login()) else { return };
+    // The schema change stands even if the grants fail. The client is answered with success, and
+    // the failure is logged.
+    if let Err(error) = session.core.access.schema_changed(&login, change).await {
+        let (logger, what) = (&session.core.shared.logger, "grants do not follow the schema");
+        logger.log(
+            Level::Error,
+            what,
+            &[("keyspace", FieldValue::text(&change.keyspace)), ("error", FieldValue::text(&error))],
+        );
+    }
+}
