@@ -1,5 +1,6 @@
-//! Circles of imports between the files of a crate. Files that import each other can be understood
-//! only together, so a circle has at most [`FILES_MAX`] files.
+//! Circles of imports between the files of a crate, and between its folders. Files that import each
+//! other can be understood only together, so a circle has at most [`FILES_MAX`] files. Folders have
+//! none: no folder imports what imports it. Files beside the folders may be imported by all.
 //!
 //! 1. Parse each file of `crates/*/src`, without its tests.
 //! 2. Collect the paths that lead to another module: imports, and paths in code that begin with
@@ -31,12 +32,19 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
             continue;
         }
         let krate = name(&folder);
-        let largest = circles(&files(&source)?).into_iter().max_by_key(Vec::len).unwrap_or_default();
+        let imports = Imports::of(&files(&source)?);
+        let largest = imports.circles().into_iter().max_by_key(Vec::len).unwrap_or_default();
         if largest.len() > FILES_MAX {
             complaints.push(format!(
                 "`{krate}` has a circle of {} files that import each other, at most {FILES_MAX}:\n    {}",
                 largest.len(),
                 largest.join("\n    ")
+            ));
+        }
+        for circle in imports.between_folders().circles() {
+            complaints.push(format!(
+                "`{krate}` has folders that import each other:\n    {}",
+                circle.join("\n    ")
             ));
         }
     }
@@ -259,30 +267,58 @@ fn defining(files: &BTreeMap<Names, File>, names: &[String], depth: usize) -> Op
     Some(module.to_vec())
 }
 
-/// Returns the circles. Each has a line for each file with the files of the circle that it imports.
-fn circles(files: &BTreeMap<Names, File>) -> Vec<Vec<String>> {
-    /// Maximum number of re-exports on the way to an item.
-    const DEPTH_MAX: usize = 8;
-    let indexes: BTreeMap<&Names, usize> =
-        files.keys().enumerate().map(|(index, names)| (names, index)).collect();
-    let imports: Vec<BTreeSet<usize>> = files
-        .iter()
-        .map(|(module, file)| {
-            let found = file.used.iter().filter_map(|names| defining(files, names, DEPTH_MAX));
-            found.filter(|other| other != module).map(|other| indexes[&other]).collect()
-        })
-        .collect();
-    let shown: Vec<&str> = files.values().map(|file| file.shown.as_str()).collect();
-    let found = components(&imports).into_iter().filter(|component| component.len() > 1);
-    let lines = found.map(|component| {
-        let line = |&index: &usize| {
-            let others = imports[index].iter().filter(|other| component.contains(other));
-            let others: Vec<&str> = others.map(|&other| shown[other]).collect();
-            format!("{} imports {}", shown[index], others.join(", "))
-        };
-        component.iter().map(line).collect()
-    });
-    lines.collect()
+/// Imports between files or folders.
+struct Imports {
+    names: Vec<String>,
+    /// What each of them imports, by index.
+    edges: Vec<BTreeSet<usize>>,
+}
+
+impl Imports {
+    fn of(files: &BTreeMap<Names, File>) -> Imports {
+        /// Maximum number of re-exports on the way to an item.
+        const DEPTH_MAX: usize = 8;
+        let indexes: BTreeMap<&Names, usize> =
+            files.keys().enumerate().map(|(index, names)| (names, index)).collect();
+        let edges = files
+            .iter()
+            .map(|(module, file)| {
+                let found = file.used.iter().filter_map(|names| defining(files, names, DEPTH_MAX));
+                found.filter(|other| other != module).map(|other| indexes[&other]).collect()
+            })
+            .collect();
+        Imports { names: files.values().map(|file| file.shown.clone()).collect(), edges }
+    }
+
+    /// Returns the imports between the folders of the crate, without the files beside them.
+    fn between_folders(&self) -> Imports {
+        let folder = |shown: &String| shown.split_once('/').map(|(folder, _)| folder.to_owned());
+        let folders: Vec<Option<String>> = self.names.iter().map(folder).collect();
+        let names: Vec<String> =
+            folders.iter().flatten().collect::<BTreeSet<_>>().into_iter().cloned().collect();
+        let index = |file: usize| folders[file].as_ref().and_then(|own| names.binary_search(own).ok());
+        let mut edges = vec![BTreeSet::new(); names.len()];
+        for (file, others) in self.edges.iter().enumerate() {
+            let Some(from) = index(file) else { continue };
+            edges[from].extend(others.iter().filter_map(|other| index(*other)).filter(|to| *to != from));
+        }
+        Imports { names, edges }
+    }
+
+    /// Returns the circles. Each has a line for each member with those of the circle that it
+    /// imports.
+    fn circles(&self) -> Vec<Vec<String>> {
+        let found = components(&self.edges).into_iter().filter(|component| component.len() > 1);
+        let lines = found.map(|component| {
+            let line = |&index: &usize| {
+                let others = self.edges[index].iter().filter(|other| component.contains(other));
+                let others: Vec<&str> = others.map(|&other| &*self.names[other]).collect();
+                format!("{} imports {}", self.names[index], others.join(", "))
+            };
+            component.iter().map(line).collect()
+        });
+        lines.collect()
+    }
 }
 
 /// Returns the strongly connected components of a graph, each in the order of its nodes.
@@ -317,8 +353,26 @@ mod tests {
     fn check(texts: &[(&str, &str)], expected: &[&[&str]]) {
         let texts: Vec<_> =
             texts.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();
-        let found = circles(&parse(&texts).expect("the texts are Rust"));
+        let found = Imports::of(&parse(&texts).expect("the texts are Rust")).circles();
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn folders_that_import_each_other_form_a_circle() {
+        let texts = [
+            ("lib.rs", "mod a; mod b; mod c; use a::x::X;"),
+            ("a/mod.rs", "pub mod x; pub mod y;"),
+            ("a/x.rs", "use crate::b::u::U; pub struct X(U, crate::c::C);"),
+            ("a/y.rs", "pub struct Y;"),
+            ("b/mod.rs", "pub mod u; pub mod v;"),
+            ("b/u.rs", "pub struct U;"),
+            ("b/v.rs", "pub struct V(crate::a::y::Y);"),
+            ("c.rs", "pub struct C(crate::b::u::U);"),
+        ];
+        let texts: Vec<_> = texts.map(|(path, text)| (PathBuf::from(path), text.to_owned())).into();
+        let imports = Imports::of(&parse(&texts).expect("the texts are Rust"));
+        assert_eq!(imports.circles(), Vec::<Vec<String>>::new());
+        assert_eq!(imports.between_folders().circles(), [["a imports b", "b imports a"]]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use engine::{
 };
 use storage::TableId;
 
-use crate::maintenance;
+use crate::ddl::maintenance;
 use crate::plan::{EmbeddedPlan, Kind};
 use crate::{Embedded, storage_error};
 
@@ -99,7 +99,7 @@ impl Engine for Embedded {
     }
 
     fn metrics(&self) -> Vec<Measure> {
-        crate::metrics::of(&self.shard.stats())
+        crate::system::metrics::of(&self.shard.stats())
     }
 }
 

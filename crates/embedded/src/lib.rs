@@ -5,52 +5,19 @@
 //! shard directly. Unsupported statements are rejected with an error. The engine never returns
 //! approximate results.
 
-mod batch_log;
-mod catalog;
-mod change;
-mod choice;
-mod clock;
-mod conditions;
+mod bind;
 mod current;
-mod definition;
-mod elements;
+mod ddl;
 mod execute;
-mod filter;
 mod heavy_lane;
-mod keyed_lock;
-mod maintenance;
-mod metrics;
-mod modify;
-mod names;
-mod ordered;
-mod own_tables;
 mod owned;
-mod paging;
 mod plan;
-mod point;
 mod read;
-mod reading;
-mod restore;
-mod restrict;
-mod row_answer;
-mod scan;
-mod select;
-mod show;
-mod slice;
-mod snapshot;
-mod system_schema;
+mod system;
 mod table_scan;
-mod table_uses;
-mod table_view;
-mod task_tables;
-mod term;
 #[cfg(test)]
 mod testing;
-mod truncate;
-mod virtual_select;
 mod write;
-mod write_times;
-mod writing;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -63,14 +30,14 @@ use lanes::PerCore;
 use schema::Sharding;
 use storage::{BatchInFlight, BatchesInFlight, Shard, StorageError, TableId};
 
-use batch_log::BatchLog;
-use clock::{Clock, Floor};
+use crate::system::own_tables::OWN_TABLES;
+use crate::write::batch_log::BatchLog;
+use crate::write::clock::{Clock, Floor};
+use crate::write::keyed_lock::{KeyGuard, KeyedLock};
 use current::Current;
-use keyed_lock::{KeyGuard, KeyedLock};
-use own_tables::OWN_TABLES;
 
-pub use clock::WallClock;
-pub use snapshot::AutoSnapshot;
+pub use crate::ddl::snapshot::AutoSnapshot;
+pub use crate::write::clock::WallClock;
 
 /// Most significant bits of a token that sharding ignores (ScyllaDB's default, 12): a shard owns
 /// 2^12 token ranges, so that data spreads evenly.
@@ -122,7 +89,7 @@ pub struct Embedded {
     /// Keeps all tombstones until a start has replayed the batch logs (core 0 only).
     replaying: Cell<Option<BatchInFlight>>,
     /// Latencies of the tables on this core.
-    uses: table_uses::Uses,
+    uses: system::table_uses::Uses,
     /// Event sink for panics of schema changes, and for the batches replayed after a crash.
     event_sink: storage::EventSink,
 }
@@ -194,7 +161,7 @@ impl Embedded {
                 batch_log: BatchLog::default(),
                 batches,
                 replaying: Cell::new(replaying),
-                uses: table_uses::Uses::default(),
+                uses: system::table_uses::Uses::default(),
                 event_sink,
             });
             let schema = match lanes::current_core() {
@@ -206,7 +173,7 @@ impl Embedded {
             embedded
                 .configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
             embedded.add_schema_tables();
-            task_tables::register(&embedded);
+            system::task_tables::register(&embedded);
             embedded.drop_leftovers(&schema);
             ENGINES.set(Rc::new(Rc::downgrade(&embedded)));
             if lanes::current_core() + 1 == shards as usize {
@@ -310,7 +277,7 @@ impl Embedded {
             let all = tables.upgrade().map(|e| e.registry.all()).unwrap_or_default();
             all.into_iter().map(|table| table.def).collect()
         };
-        for table in system_schema::tables(schema, tables) {
+        for table in system::system_schema::tables(schema, tables) {
             self.registry.add(table);
         }
     }

@@ -14,15 +14,15 @@ use schema::TableDef;
 use uuid::Uuid;
 
 use crate::Embedded;
+use crate::bind::names::Names;
+use crate::bind::select::{SelectPlan, select};
+use crate::bind::term::{Binder, Counted};
 use crate::current::BoundTo;
-use crate::definition::{keyspace_of, no_keyspace, no_table};
+use crate::ddl::definition::{keyspace_of, no_keyspace, no_table};
+use crate::ddl::maintenance;
 use crate::heavy_lane::heavy;
-use crate::maintenance;
-use crate::names::Names;
-use crate::select::{SelectPlan, select};
-use crate::term::{Binder, Counted};
-use crate::write::{self, WritePlan};
-use crate::writing::check_kind;
+use crate::write::mutations::{self, WritePlan};
+use crate::write::run::check_kind;
 
 /// Action of a plan.
 #[derive(Debug)]
@@ -243,14 +243,14 @@ pub(crate) fn bind(
                 binding.bound_to(&def);
             }
             let plan = select(&Names::of(def), asked, &mut binding.binder, is_virtual)?;
-            let markers = write::key_markers(&plan.restrictions);
+            let markers = mutations::key_markers(&plan.restrictions);
             (BoundKind::Select(Arc::new(plan)), markers)
         }
         Statement::Batch(batch) => {
             binding.binder.check(Guardrail::BatchStatements, batch.statements.len())?;
             let plans = batch.statements.iter().map(|s| write_plan(definitions, s, used, &mut binding));
             let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
-            write::timestamp_of_all(&mut plans, &batch.using, &mut binding.binder)?;
+            mutations::timestamp_of_all(&mut plans, &batch.using, &mut binding.binder)?;
             let kind = match batch.kind {
                 ast::BatchKind::Logged => BatchKind::Logged,
                 ast::BatchKind::Unlogged => BatchKind::Unlogged,
@@ -293,9 +293,9 @@ fn write_plan(
     binding.bound_to(&def);
     let names = binding.names(def);
     let plan = match statement {
-        Statement::Insert(s) => write::insert(&names, s, &mut binding.binder),
-        Statement::Update(s) => write::update(&names, s, &mut binding.binder),
-        Statement::Delete(s) => write::delete(&names, s, &mut binding.binder),
+        Statement::Insert(s) => mutations::insert(&names, s, &mut binding.binder),
+        Statement::Update(s) => mutations::update(&names, s, &mut binding.binder),
+        Statement::Delete(s) => mutations::delete(&names, s, &mut binding.binder),
         _ => unreachable!("the name was taken from one of these"),
     }?;
     if plan.is_conditional() {

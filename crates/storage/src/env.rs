@@ -16,6 +16,9 @@ use sched::control::Division;
 
 use crate::table::shared::SharedFiles;
 
+/// Alignment of direct writes, in bytes.
+pub(crate) const BLOCK: usize = 4096;
+
 /// A boxed future that either lane may poll.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 

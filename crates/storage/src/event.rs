@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use units::FieldValue;
 
-use crate::compaction::tasks::{Tally, TaskKind};
+use crate::background::tasks::{Tally, TaskKind};
 use crate::error::StorageError;
 use crate::model::TableId;
 

@@ -29,10 +29,8 @@ mod sim;
 #[cfg(test)]
 mod tests;
 
-pub use background::progress::Progress;
-pub use compaction::batches::{BatchInFlight, BatchesInFlight};
+pub use background::tasks::{Compacted, HISTORY_MAX, Tally, Task, TaskKind};
 pub use compaction::scrub::Scrubbed;
-pub use compaction::tasks::{Compacted, HISTORY_MAX, Tally, Task, TaskKind};
 pub use env::LocalBoxFuture;
 pub use error::StorageError;
 pub use event::{Event, EventSink, FlushReason, Named, Recovery};
@@ -54,6 +52,8 @@ pub use scan::{Scan, ScanPiece};
 pub use shard::Shard;
 pub use shard::commit::{Acks, Commit};
 pub use shard::repair::repair;
+pub use state::batches::{BatchInFlight, BatchesInFlight};
+pub use state::progress::Progress;
 pub use state::stats::Stats;
 pub use table::columnar::bounds::ValueRange;
 pub use table::columnar::layout::{ColumnEncoding, ColumnLayout};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::compaction::batches::BatchesInFlight;
 use crate::event::EventSink;
+use crate::state::batches::BatchesInFlight;
 
 /// Condition for acknowledging a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,7 +15,7 @@ use engine::scan::Filter;
 use schema::{ColumnDef, ColumnKind, CqlType, TableDef, token, value};
 use storage::{ColumnEncoding, ColumnLayout, ValueRange};
 
-use crate::slice::{self, Range};
+use crate::bind::slice::{self, Range};
 
 /// Partitions looked up one by one, at most. Their tokens are computed on a fast lane. With more
 /// the whole range is scanned.

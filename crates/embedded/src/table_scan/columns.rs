@@ -13,8 +13,8 @@ use engine::scan::arrow::{ColumnBuilder, decimal_column};
 use schema::{ColumnDef, ColumnKind, CqlType, TableDef, token, value};
 use storage::{ColumnType, ScanColumn};
 
-use crate::elements;
-use crate::slice::descending;
+use crate::bind::elements;
+use crate::bind::slice::descending;
 
 /// 2³¹, the `date` value of 1970-01-01: the bit to flip.
 const EPOCH_BIT: u32 = 1 << 31;

@@ -9,11 +9,12 @@
 
 pub(crate) mod backpressure;
 pub(crate) mod flush;
+pub(crate) mod job;
 pub(crate) mod pacing;
-pub(crate) mod progress;
+pub(crate) mod purge;
 pub(crate) mod reports;
-pub(crate) mod retry;
 pub(crate) mod shares;
+pub(crate) mod tasks;
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
@@ -25,9 +26,7 @@ use sched::control::INTERVAL_NS;
 
 use crate::background::pacing::Pacing;
 use crate::background::reports::Reports;
-use crate::background::retry::backoff;
-use crate::compaction::strategy::need::COMPACTIONS_MAX;
-use crate::compaction::tasks::Tasks;
+use crate::background::tasks::Tasks;
 use crate::env::{Env, Work};
 use crate::error::StorageError;
 use crate::event::Event;
@@ -35,10 +34,11 @@ use crate::log::bound::LogBound;
 use crate::log::reserve::Reserve;
 use crate::log::{Log, RETRY_FULL};
 use crate::memtable::Memtable;
-use crate::memtable::token_map::FreeInChunks;
+use crate::model::FreeInChunks;
 use crate::options::Options;
 use crate::signal::{Gate, Signal};
 use crate::state::State;
+use crate::state::retry::backoff;
 use crate::table::store::FileStore;
 
 /// Failures in a row after which writes are refused: three seconds after the first.
@@ -107,15 +107,12 @@ impl Background {
 
     /// Starts the background tasks.
     pub(crate) fn start(self: &Rc<Self>) {
-        self.busy.set(self.busy.get() + 2 + COMPACTIONS_MAX as u32);
+        self.busy.set(self.busy.get() + 2);
         let own = self.clone();
         self.env.spawn(Work::Flush, Box::pin(async move { own.flush_loop().await }));
         let own = self.clone();
         self.env.spawn(Work::Control, Box::pin(async move { own.pace_loop().await }));
-        for _ in 0..COMPACTIONS_MAX {
-            let own = self.clone();
-            self.env.spawn(Work::Compaction, Box::pin(async move { own.compaction_loop().await }));
-        }
+        self.start_compactions();
         self.start_expiry_checks();
     }
 

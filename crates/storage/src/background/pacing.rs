@@ -17,11 +17,11 @@ use sched::control::{
     UNLIMITED, divide, pressure_ppm,
 };
 
-use crate::compaction::needs::InFlight;
 use crate::env::{Env, LocalBoxFuture, Work};
 use crate::log::bound::LogBound;
 use crate::options::{Options, PaceOptions};
 use crate::state::State;
+use crate::state::needs::InFlight;
 use crate::state::stats::Stats;
 
 /// The initial estimate of the cost of flushing or compacting 1 MiB, ns of CPU: 250 MiB/s.

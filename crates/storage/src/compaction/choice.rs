@@ -3,13 +3,13 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::compaction::needs::{Choice, InFlight};
 use crate::compaction::strategy::dead::{self, Dead};
 use crate::compaction::strategy::need::{self, Candidate};
 use crate::compaction::strategy::{self, Run};
 use crate::env::Env;
 use crate::model::TableId;
 use crate::options::TableOptions;
+use crate::state::needs::{Choice, InFlight};
 use crate::state::{State, Table};
 use crate::table::file::TableFile;
 use crate::table::runs::{self, Files};

@@ -4,16 +4,11 @@
 //! large one. A requested compaction (`requested.rs`) has its own task, in the group of the
 //! statement.
 
-pub(crate) mod batches;
 pub(crate) mod choice;
 pub(crate) mod expiry;
-pub(crate) mod job;
-pub(crate) mod needs;
-pub(crate) mod purge;
 pub(crate) mod requested;
 pub(crate) mod scrub;
 pub(crate) mod strategy;
-pub(crate) mod tasks;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,12 +17,10 @@ use std::time::Duration;
 use rustc_hash::FxHashSet;
 
 use crate::background::Background;
-use crate::background::progress::Progress;
-use crate::background::retry::{Failures, backoff};
+use crate::background::job::Paced;
+use crate::background::tasks::{Compacted, Tally, TaskKind};
 use crate::compaction::choice::runs_of;
-use crate::compaction::job::Paced;
-use crate::compaction::needs::InFlight;
-use crate::compaction::tasks::{Compacted, Tally, TaskKind};
+use crate::compaction::strategy::need::COMPACTIONS_MAX;
 use crate::env::Work;
 use crate::error::StorageError;
 use crate::event::Event;
@@ -36,6 +29,9 @@ use crate::memtable::{Memtable, ScanFrom};
 use crate::model::TableId;
 use crate::options::Strategy;
 use crate::read::merge::MergeStream;
+use crate::state::needs::InFlight;
+use crate::state::progress::Progress;
+use crate::state::retry::{Failures, backoff};
 use crate::table::file::TableFile;
 use crate::table::runs::Files;
 
@@ -49,7 +45,17 @@ pub(crate) struct CompactionTask {
 }
 
 impl Background {
-    pub(crate) async fn compaction_loop(self: Rc<Self>) {
+    /// Starts the tasks that compact. There is one for each compaction that may run at once.
+    pub(crate) fn start_compactions(self: &Rc<Self>) {
+        for _ in 0..COMPACTIONS_MAX {
+            if self.enter().is_ok() {
+                let own = self.clone();
+                self.env.spawn(Work::Compaction, Box::pin(async move { own.compaction_loop().await }));
+            }
+        }
+    }
+
+    async fn compaction_loop(self: Rc<Self>) {
         loop {
             let next = self
                 .work

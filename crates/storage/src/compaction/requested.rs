@@ -9,11 +9,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::background::Background;
-use crate::background::progress::{CancelOnDrop, Progress};
 use crate::compaction::CompactionTask;
 use crate::env::Work;
 use crate::error::StorageError;
 use crate::model::TableId;
+use crate::state::progress::{CancelOnDrop, Progress};
 use crate::table::file::TableFile;
 
 /// Time between two checks for the end of other compactions.

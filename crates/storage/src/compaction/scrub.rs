@@ -19,13 +19,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::background::Background;
-use crate::background::progress::{CancelOnDrop, Progress};
-use crate::compaction::tasks::TaskKind;
+use crate::background::tasks::TaskKind;
 use crate::env::{Env, Mode, Work, run_heavy};
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::manifest::{Edit, FileEntry};
 use crate::model::TableId;
+use crate::state::progress::{CancelOnDrop, Progress};
 use crate::table::TableWriter;
 use crate::table::file::TableFile;
 use crate::table::part::Part;

@@ -12,9 +12,9 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::env::{Mode, Work};
+use crate::env::{BLOCK, Mode, Work};
 use crate::error::StorageError;
-use crate::log::segment::{BLOCK, SegmentHeader, encode_header, encode_note};
+use crate::log::segment::{SegmentHeader, encode_header, encode_note};
 use crate::log::{Log, Segment, segment_path};
 
 /// Size of a segment on a full disk, in bytes. Dropping a table needs a few of its blocks.

@@ -32,12 +32,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::env::{Env, File, LocalBoxFuture, Work};
+use crate::env::{BLOCK, Env, File, LocalBoxFuture, Work};
 use crate::error::StorageError;
 use crate::log::bound::LogBound;
 use crate::log::pending::{Batch, Pending, RECORD_HEADER, Record};
 use crate::log::reserve::Reserve;
-use crate::log::segment::{BLOCK, SegmentHeader, complete_batch, payload_of, start_batch};
+use crate::log::segment::{SegmentHeader, complete_batch, payload_of, start_batch};
 use crate::log::turns::{Turn, Turns};
 use crate::manifest::mark::Mark;
 use crate::options::{CommitMode, Options};

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
-use crate::log::segment::{BATCH_HEADER, BLOCK};
+use crate::env::BLOCK;
+use crate::log::segment::BATCH_HEADER;
 use crate::model::codec::put_u32;
 
 /// Size of the length before a record.

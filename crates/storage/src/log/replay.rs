@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::env::{Env, Mode};
+use crate::env::{BLOCK, Env, Mode};
 use crate::error::StorageError;
-use crate::log::segment::{self, BLOCK, Batch, Contents, HeaderRead, SegmentHeader, Torn};
+use crate::log::segment::{self, Batch, Contents, HeaderRead, SegmentHeader, Torn};
 use crate::log::segment_path;
 use crate::manifest::Manifest;
 use crate::manifest::layout::{list, read_all};

@@ -33,10 +33,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::env::BLOCK;
 use crate::model::codec::{Malformed, Reader, put_u32, put_u64};
-
-/// Alignment of direct writes, in bytes.
-pub(crate) const BLOCK: usize = 4096;
 
 /// Size of a batch before its payload.
 pub(crate) const BATCH_HEADER: usize = 40;

@@ -24,9 +24,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::env::BLOCK;
 use crate::env::{Env, File, Mode};
 use crate::error::StorageError;
-use crate::log::segment::BLOCK;
 use crate::manifest::layout::{read_all, sync};
 use crate::model::codec::{Malformed, Reader, put_u32, put_u64};
 use crate::signal::Signal;

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use imbl::OrdMap;
 
-use crate::memtable::token_map::{FreeInChunks, TokenMap};
+use crate::memtable::token_map::TokenMap;
 use crate::model::Change;
+use crate::model::FreeInChunks;
 use crate::model::layers::Placed;
 use crate::model::partition::{Growth, Partition};
 use crate::model::row::{Draft, Row};

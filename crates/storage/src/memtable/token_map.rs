@@ -20,6 +20,8 @@ use std::ops::ControlFlow;
 
 use triomphe::Arc;
 
+use crate::model::FreeInChunks;
+
 /// Number of bits in a digit.
 const DIGIT_BITS: u32 = 6;
 
@@ -41,13 +43,6 @@ enum Slot<V> {
     Empty,
     Value(i64, V),
     Branch(Branch<V>),
-}
-
-/// A value that may be too large to free at once.
-pub(crate) trait FreeInChunks {
-    /// Frees about `left` allocations that are not shared, and decrements `left` for each. Returns
-    /// true if more may remain. After false, dropping the value is cheap.
-    fn free_chunk(&mut self, left: &mut usize) -> bool;
 }
 
 impl<V: FreeInChunks> FreeInChunks for TokenMap<V> {

@@ -14,6 +14,7 @@ pub(crate) mod partition;
 pub(crate) mod ranges;
 pub(crate) mod reconcile;
 pub(crate) mod row;
+pub(crate) mod settled;
 pub(crate) mod view;
 
 pub use mutation::{Change, Mutation};
@@ -154,4 +155,15 @@ pub struct Deletion {
     /// Time of the deletion in seconds since the Unix epoch. It decides when the tombstone may be
     /// dropped.
     pub deleted_at_s: u32,
+}
+
+/// Partitions are counted by the number of their sources, up to this number. More sources count as
+/// the last.
+pub(crate) const SOURCES_MAX: usize = 16;
+
+/// A value that may be too large to free at once.
+pub(crate) trait FreeInChunks {
+    /// Frees about `left` allocations that are not shared, and decrements `left` for each. Returns
+    /// true if more may remain. After false, dropping the value is cheap.
+    fn free_chunk(&mut self, left: &mut usize) -> bool;
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 
-use crate::memtable::token_map::FreeInChunks;
+use crate::model::FreeInChunks;
 use crate::model::layers::Placed;
 use crate::model::ranges::{Position, Ranges};
 use crate::model::reconcile::{LAYERED_BYTES, floor_of, merge_deletion, merge_rows};

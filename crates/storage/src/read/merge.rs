@@ -25,10 +25,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::compaction::tasks::SOURCES_MAX;
 use crate::error::StorageError;
 use crate::memtable::{Entry, Memtable, ScanFrom};
 use crate::model::Deletion;
+use crate::model::SOURCES_MAX;
 use crate::model::partition::{Full, Partition};
 use crate::model::ranges::Ranges;
 use crate::table::file::{FileCursor, TableFile};

@@ -13,10 +13,8 @@
 //! again with all columns.
 
 pub(crate) mod before;
-pub(crate) mod cached_row;
 pub(crate) mod lookup;
 pub(crate) mod merge;
-pub(crate) mod settled;
 pub(crate) mod slice;
 
 use std::cell::RefCell;
@@ -30,12 +28,12 @@ use crate::error::StorageError;
 use crate::model::TableId;
 use crate::model::partition::Partition;
 use crate::model::reconcile::floor_of;
+use crate::model::settled::settled_below;
 use crate::model::view::RowView;
-use crate::read::cached_row::{CachedRow, Place};
 use crate::read::lookup::Lookup;
-use crate::read::settled::settled_below;
 use crate::state::Table;
 use crate::table::cache::Cache;
+use crate::table::cached_row::{CachedRow, Place};
 use crate::table::file::TableFile;
 use crate::table::part::{Block, PartRequest};
 

@@ -25,10 +25,10 @@ use std::sync::Arc;
 
 use schema::Sharding;
 
-use crate::env::{Env, File, Mode};
+use crate::env::{BLOCK, Env, File, Mode};
 use crate::error::StorageError;
 use crate::log::replay::{Other, Replay};
-use crate::log::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_header, seal_batch};
+use crate::log::segment::{BATCH_HEADER, SegmentHeader, encode_header, seal_batch};
 use crate::log::segment_path;
 use crate::manifest::layout::{self, Layout, lock, make_shard};
 use crate::manifest::{FileEntry, Manifest, Origin, Owner, seal_of, versions};

@@ -20,8 +20,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::background::Background;
-use crate::background::progress::Progress;
-use crate::compaction::tasks::TaskKind;
+use crate::background::tasks::TaskKind;
 use crate::env::{Env, Mode};
 use crate::error::StorageError;
 use crate::event::EventSink;
@@ -36,6 +35,7 @@ use crate::recovery::generations::check_generations;
 use crate::recovery::new_stamp;
 use crate::recovery::reshard::{copy, link_or_copy};
 use crate::recovery::shard_files::read_manifest;
+use crate::state::progress::Progress;
 use crate::table::file::{TableFile, table_name};
 use crate::table::store::ManifestHold;
 

@@ -3,12 +3,12 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use crate::background::progress::Progress;
 use crate::compaction::scrub::Scrubbed;
 use crate::error::StorageError;
 use crate::model::TableId;
 use crate::recovery::snapshot::Cut;
 use crate::shard::Shard;
+use crate::state::progress::Progress;
 
 impl Shard {
     /// Flushes all memtables.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::compaction::tasks::{Compacted, Task};
+use crate::background::tasks::{Compacted, Task};
 use crate::event::Recovery;
 use crate::log::Log;
 use crate::model::TableId;

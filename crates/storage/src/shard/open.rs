@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::background::Background;
+use crate::env::BLOCK;
 use crate::env::Env;
 use crate::error::StorageError;
 use crate::log::bound::FREE_IDLE;
 use crate::log::reserve::Reserve;
-use crate::log::segment::BLOCK;
 use crate::log::{Log, Recovered, Register};
 use crate::manifest::mark::Mark;
 use crate::manifest::versions::Versions;

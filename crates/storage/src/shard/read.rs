@@ -14,7 +14,6 @@ use crate::memtable::ScanFrom;
 use crate::model::TableId;
 use crate::model::view::{PartitionView, RowView};
 use crate::read::before::{RowBefore, StaticsBefore, newest_in};
-use crate::read::cached_row::Place;
 use crate::read::merge::MergeStream;
 use crate::read::slice::Sliced;
 use crate::read::{Gather, Pick, Read, Target, see_row};
@@ -22,6 +21,7 @@ use crate::scan::Scan;
 use crate::scan::batch_scan::BatchSnapshot;
 use crate::shard::Shard;
 use crate::state::Table;
+use crate::table::cached_row::Place;
 use crate::table::part::{PartRequest, Slice};
 use crate::table::runs::Files;
 

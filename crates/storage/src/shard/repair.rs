@@ -5,8 +5,6 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::background::progress::Progress;
-use crate::compaction::batches::BatchesInFlight;
 use crate::compaction::scrub::Scrubbed;
 use crate::env::Env;
 use crate::error::StorageError;
@@ -16,6 +14,8 @@ use crate::model::TableId;
 use crate::on_lanes::OnLanes;
 use crate::options::Options;
 use crate::shard::Shard;
+use crate::state::batches::BatchesInFlight;
+use crate::state::progress::Progress;
 
 /// Scrubs all tables of a folder that no server has open, as [`Shard::scrub`] does. Runs on a fast
 /// lane of an otherwise idle process. Calls `progress` before every table, with the number of the

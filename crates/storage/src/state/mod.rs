@@ -3,8 +3,12 @@
 //! A read looks up one table and finds its memtables and files together. So all of it is one value,
 //! which a reader borrows once.
 
+pub(crate) mod batches;
 pub(crate) mod dropped;
 pub(crate) mod large_rows;
+pub(crate) mod needs;
+pub(crate) mod progress;
+pub(crate) mod retry;
 pub(crate) mod stats;
 
 use std::cell::RefCell;
@@ -14,20 +18,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
-use crate::background::retry::Failures;
-use crate::compaction::batches::BatchesInFlight;
-use crate::compaction::needs::Needs;
 use crate::event::{FlushReason, Named};
 use crate::memtable::Memtable;
 use crate::model::layers::Placed;
 use crate::model::row::Row;
+use crate::model::settled::settled_below;
 use crate::model::{Change, Mutation, TableId};
 use crate::options::{Options, TableOptions};
-use crate::read::cached_row::{CachedRow, Place};
-use crate::read::settled::settled_below;
+use crate::state::batches::BatchesInFlight;
 use crate::state::dropped::Dropped;
+use crate::state::needs::Needs;
+use crate::state::retry::Failures;
 use crate::state::stats::Stats;
 use crate::table::cache::Cache;
+use crate::table::cached_row::{CachedRow, Place};
 use crate::table::columnar::layout::ColumnLayout;
 use crate::table::runs::Files;
 use crate::table::stats::Searched;

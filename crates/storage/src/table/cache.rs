@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use lanes::disk::{Cached, count_lookup};
 
-use crate::read::cached_row::{CachedRow, Place};
+use crate::table::cached_row::{CachedRow, Place};
 use crate::table::fifo::Fifo;
 use crate::table::part::Block;
 use crate::table::scan_cache::ScanCache;

@@ -249,9 +249,9 @@ mod tests {
     fn scan_evicts_nothing_that_is_used() {
         let (mut fifo, bytes_max) = (Fifo::default(), 100 * SIZE);
         for _ in 0..3 {
-            (0..50).for_each(|key| drop(read(&mut fifo, key, bytes_max)));
+            (0..50).for_each(|key| _ = read(&mut fifo, key, bytes_max));
         }
-        (1000..9000).for_each(|key| drop(read(&mut fifo, key, bytes_max)));
+        (1000..9000).for_each(|key| _ = read(&mut fifo, key, bytes_max));
         let hits = (0..50).filter(|key| read(&mut fifo, *key, bytes_max)).count();
         assert!(hits >= 45, "{hits} of 50 are still there");
     }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn entry_returns_to_the_main_queue_while_its_ghost_exists() {
         let mut fifo = Fifo::default();
-        (0..20).for_each(|key| drop(read(&mut fifo, key, 15 * SIZE)));
+        (0..20).for_each(|key| _ = read(&mut fifo, key, 15 * SIZE));
         assert!(!fifo.insert(100, 100, SIZE) && fifo.insert(0, 0, SIZE));
         assert!(fifo.slots.of(&0)[&0].is_main && !fifo.slots.of(&100)[&100].is_main);
     }
@@ -268,7 +268,7 @@ mod tests {
     fn parts_of_a_map_are_even() {
         fn check<K: Eq + Hash>(name: &str, keys: impl Iterator<Item = K>) {
             let mut slots = Slots::new();
-            keys.for_each(|key| drop(slots.of_mut(&key).insert(key, ())));
+            keys.for_each(|key| _ = slots.of_mut(&key).insert(key, ()));
             let largest = slots.0.iter().map(FxHashMap::len).max();
             assert!(largest < Some(2 * 100_000 / MAPS), "{name}: {largest:?} keys in a part");
         }
@@ -285,8 +285,8 @@ mod tests {
             let key = random.skewed(500, 0.9);
             match random.below(10) {
                 0 => fifo.remove(key),
-                1 => drop(fifo.insert(key, key, random.within(1, 3 * SIZE as u64) as usize)),
-                _ => drop(read(&mut fifo, key, 60 * SIZE)),
+                1 => _ = fifo.insert(key, key, random.within(1, 3 * SIZE as u64) as usize),
+                _ => _ = read(&mut fifo, key, 60 * SIZE),
             }
             fit(&mut fifo, 60 * SIZE);
             let sum = |is_main: bool| -> usize {

@@ -16,6 +16,7 @@
 
 pub(crate) mod bloom;
 pub(crate) mod cache;
+pub(crate) mod cached_row;
 pub(crate) mod columnar;
 pub(crate) mod deaths;
 pub(crate) mod fifo;

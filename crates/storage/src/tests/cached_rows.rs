@@ -139,7 +139,7 @@ fn lowest_timestamp_is_not_forgotten() {
 fn large_row_is_not_opened_to_be_cached() {
     use crate::model::partition::{Full, Partition, Rows};
     use crate::model::reconcile::MERGED_CELLS;
-    use crate::read::cached_row::{CachedRow, Place};
+    use crate::table::cached_row::{CachedRow, Place};
     let part = |first: u32| {
         let mut row = RowBuilder::new(&[], &[], 1);
         (first..first + 3000)

@@ -33,8 +33,8 @@ use schema::Sharding;
 use super::crashes::write;
 use super::model::Store;
 use super::*;
-use crate::compaction::batches::BatchInFlight;
 use crate::sim::run;
+use crate::state::batches::BatchInFlight;
 use batches::Batch;
 
 /// The system table, which is on shard 0; the table of the batch log, which every shard has; the

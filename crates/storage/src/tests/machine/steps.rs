@@ -213,7 +213,7 @@ impl Machine {
         let segment = self.options.segment_bytes;
         let unit = (self.options.memtable_bytes_max as u64).max(segment);
         // The header and the last note of a segment take a block each, which no batch can use.
-        let usable = segment - 2 * crate::log::segment::BLOCK as u64;
+        let usable = segment - 2 * crate::env::BLOCK as u64;
         let most = ((unit * 13 / 4).div_ceil(usable) + 3 + self.starts) * segment;
         for shard in &self.shards {
             let dir = shard.store.dir.join("log");

@@ -1,0 +1,131 @@
+//! Comparisons that rows must pass, before and after the values of an execution are bound.
+
+use std::cmp::Ordering;
+
+use cql::ast::CompareOp;
+use engine::{Error, Value};
+use schema::{CqlType, TableDef, value};
+
+use crate::bind::choice::Choice;
+use crate::bind::elements;
+use crate::bind::term::Bind;
+
+/// Comparison that rows must pass.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    /// Index in the table's `columns`.
+    pub(crate) column: usize,
+    /// Condition on the column.
+    pub(crate) test: Test,
+}
+
+/// Condition of a [`Filter`].
+#[derive(Clone, Debug)]
+pub(crate) enum Test {
+    /// Comparison with one value.
+    Compare(CompareOp, Bind),
+    /// Membership in a list of values.
+    In(Choice),
+    /// Membership of this value in the collection.
+    Contains(Bind),
+    /// Membership of this key in the map.
+    ContainsKey(Bind),
+    /// Equality of the map entry at this key with this value.
+    Entry(Bind, Bind),
+}
+
+/// Filter bound to the values of one execution. It can be sent to another core.
+#[derive(Clone, Debug)]
+pub(crate) struct BoundFilter {
+    /// Index in the table's `columns`.
+    pub(crate) column: usize,
+    test: BoundTest,
+}
+
+#[derive(Clone, Debug)]
+enum BoundTest {
+    Compare(CompareOp, Vec<u8>),
+    /// Sorted in the order of the column's type, without duplicates.
+    In(Vec<Vec<u8>>),
+    Contains(Vec<u8>),
+    ContainsKey(Vec<u8>),
+    Entry(Vec<u8>, Vec<u8>),
+}
+
+impl Filter {
+    /// Returns the size of its values in one execution, in bytes as given by the client.
+    pub(crate) fn size(&self, values: &[Value<'_>]) -> u64 {
+        match &self.test {
+            Test::Compare(_, bind) | Test::Contains(bind) | Test::ContainsKey(bind) => bind.size(values),
+            Test::In(choice) => choice.size(values).1,
+            Test::Entry(key, bind) => key.size(values) + bind.size(values),
+        }
+    }
+
+    /// Binds the values of one execution.
+    pub(crate) fn bound(&self, def: &TableDef, values: &[Value<'_>]) -> Result<BoundFilter, Error> {
+        let one = |bind: &Bind| Ok::<_, Error>(bind.required(values)?.into_owned());
+        let test = match &self.test {
+            Test::Compare(op, bind) => BoundTest::Compare(*op, one(bind)?),
+            Test::In(choice) => {
+                let all = choice.values(values)?.into_iter().map(std::borrow::Cow::into_owned).collect();
+                BoundTest::In(in_order(&def.columns[self.column].ty, all))
+            }
+            Test::Contains(bind) => BoundTest::Contains(one(bind)?),
+            Test::ContainsKey(bind) => BoundTest::ContainsKey(one(bind)?),
+            Test::Entry(key, bind) => BoundTest::Entry(one(key)?, one(bind)?),
+        };
+        Ok(BoundFilter { column: self.column, test })
+    }
+}
+
+/// Sorts and deduplicates values of a type, so that a row needs a binary search and not a scan.
+pub(crate) fn in_order(ty: &CqlType, mut values: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let _ = lanes::spend(values.len() as u32);
+    values.sort_unstable_by(|a, b| value::compare(ty, a, b));
+    values.dedup_by(|a, b| value::compare(ty, a, b).is_eq());
+    values
+}
+
+/// Returns true if `values`, from [`in_order`], contain `wanted`.
+pub(crate) fn is_among(ty: &CqlType, values: &[Vec<u8>], wanted: &[u8]) -> bool {
+    values.binary_search_by(|value| value::compare(ty, value, wanted)).is_ok()
+}
+
+impl BoundFilter {
+    /// Returns true if a value passes. Null never passes.
+    pub(crate) fn passes(&self, ty: &CqlType, found: Option<&[u8]>) -> bool {
+        let Some(found) = found else { return false };
+        let same = |ty: &CqlType, a: &[u8], b: &[u8]| value::compare(ty, a, b).is_eq();
+        match &self.test {
+            BoundTest::Compare(op, other) => holds(*op, value::compare(ty, found, other)),
+            BoundTest::In(others) => is_among(ty, others, found),
+            BoundTest::Contains(wanted) => match ty.thawed() {
+                CqlType::Map(_, of) => {
+                    value::pairs(found).flatten().any(|(_, value)| same(of, value, wanted))
+                }
+                CqlType::List(of) | CqlType::Set(of) => {
+                    value::elements(found).flatten().any(|element| same(of, element, wanted))
+                }
+                _ => false,
+            },
+            BoundTest::ContainsKey(key) => elements::value_at_key(ty, found, key).is_some(),
+            BoundTest::Entry(key, wanted) => match (ty.thawed(), elements::value_at_key(ty, found, key)) {
+                (CqlType::Map(_, of), Some(value)) => same(of, value, wanted),
+                _ => false,
+            },
+        }
+    }
+}
+
+/// Returns true if the comparison `op` holds for values in this order.
+pub(crate) fn holds(op: CompareOp, order: Ordering) -> bool {
+    match op {
+        CompareOp::Eq => order.is_eq(),
+        CompareOp::NotEq => order.is_ne(),
+        CompareOp::Less => order.is_lt(),
+        CompareOp::LessEq => order.is_le(),
+        CompareOp::Greater => order.is_gt(),
+        CompareOp::GreaterEq => order.is_ge(),
+    }
+}

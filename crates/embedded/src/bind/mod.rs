@@ -1,0 +1,13 @@
+//! Parts of a statement that are bound to the schema: terms, restrictions, selected columns,
+//! changes.
+
+pub(crate) mod change;
+pub(crate) mod choice;
+pub(crate) mod elements;
+pub(crate) mod filter;
+pub(crate) mod names;
+pub(crate) mod restrict;
+pub(crate) mod select;
+pub(crate) mod show;
+pub(crate) mod slice;
+pub(crate) mod term;

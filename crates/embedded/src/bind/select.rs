@@ -1,0 +1,471 @@
+//! Prepared SELECTs: what to read, in which order, and what to show.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use cql::ast::{self, SelectExpr, Selection};
+use engine::{Cells, ColumnSpec, Columns, Error, METADATA_BYTES_MAX, Rows, Value};
+use schema::{ColumnDef, ColumnKind, CqlType, TableDef};
+use storage::Pick;
+
+use crate::bind::choice::Choice;
+use crate::bind::names::Names;
+use crate::bind::restrict::{Restrictions, restrict};
+use crate::bind::show::{Inside, Show, Shows, Step};
+use crate::bind::term::{Bind, Binder};
+
+/// Columns or count that a SELECT returns.
+#[derive(Clone, Debug)]
+pub(crate) enum Projection {
+    /// Rows.
+    Rows(Shows),
+    /// Number of rows; with a column, number of rows in which it is not null.
+    Count(Option<Show>),
+}
+
+impl Projection {
+    /// Returns the number of columns shown of each row.
+    pub(crate) fn width(&self) -> usize {
+        match self {
+            Projection::Rows(shows) => shows.len(),
+            Projection::Count(_) => 1,
+        }
+    }
+
+    /// Returns true if it shows static columns.
+    pub(crate) fn shows_statics(&self, def: &TableDef) -> bool {
+        match self {
+            Projection::Rows(shows) => shows.iter().any(|show| show.is_static(def)),
+            Projection::Count(show) => show.iter().any(|show| show.is_static(def)),
+        }
+    }
+}
+
+/// Prepared SELECT. Parts that are sent to other cores are behind [`Arc`].
+#[derive(Debug)]
+pub(crate) struct SelectPlan {
+    pub(crate) def: Arc<TableDef>,
+    pub(crate) projection: Arc<Projection>,
+    pub(crate) columns: Columns,
+    pub(crate) restrictions: Restrictions,
+    pub(crate) limit: Option<Bind>,
+    pub(crate) per_partition: Option<Bind>,
+    pub(crate) reversed: bool,
+    /// Number of clustering columns that ORDER BY names.
+    pub(crate) ordered: usize,
+    /// True for DISTINCT: one row per partition, of key and static columns.
+    pub(crate) distinct: bool,
+    /// True for a point read: a whole primary key by `=`, showing only cells of that row.
+    pub(crate) point: bool,
+    /// True if the size of a row of the result has no small bound.
+    pub(crate) may_be_large: bool,
+    pub(crate) is_virtual: bool,
+    pub(crate) bypass_cache: bool,
+    /// Columns that a point read needs, ascending. `None`: all.
+    picked: Option<Box<[u32]>>,
+    /// True if the shown columns depend on the values of an execution.
+    open: bool,
+    /// True if a key column has an IN.
+    pub(crate) has_in: bool,
+    /// Number of terms in INs, and true if one takes its list from the request.
+    listed: (usize, bool),
+    /// Size of its largest result so far, in bytes of cells, up to [`ROOM_MAX`].
+    room: AtomicUsize,
+}
+
+/// Terms of INs bound in one task poll: at about 200 ns each, with sorting, 50 µs.
+const TERMS_AT_ONCE: usize = 256;
+
+/// Bytes of IN lists bound in one task poll: equals [`TERMS_AT_ONCE`] values of four bytes, with
+/// their lengths.
+const LIST_BYTES_AT_ONCE: usize = TERMS_AT_ONCE * 8;
+
+/// Columns of fixed lengths whose row is small in any case.
+const FIXED_COLUMNS: usize = 1_000;
+/// Bytes of other values bound in one task poll. They may have elements, at about 20 ns for eight
+/// bytes.
+const BYTES_AT_ONCE: usize = 16 << 10;
+
+/// Bytes reserved ahead of the rows, at most.
+const ROOM_MAX: usize = 64 << 10;
+
+impl SelectPlan {
+    /// Returns an empty result with capacity for the largest result so far.
+    pub(crate) fn rows(&self) -> Rows {
+        Rows { cells: Cells::with_capacity(self.room()), ..Rows::new(self.columns.clone()) }
+    }
+
+    /// Returns the size of the largest result so far, in bytes of cells, up to [`ROOM_MAX`].
+    pub(crate) fn room(&self) -> usize {
+        self.room.load(Relaxed)
+    }
+
+    /// Binds the projection to the values of an execution.
+    pub(crate) fn bound_projection(&self, values: &[Value<'_>]) -> Result<Arc<Projection>, Error> {
+        match &*self.projection {
+            Projection::Rows(shows) if self.open => Ok(Arc::new(Projection::Rows(shows.bound(values)?))),
+            _ => Ok(self.projection.clone()),
+        }
+    }
+
+    /// Returns true if binding the values takes longer than a task poll may.
+    #[inline]
+    pub(crate) fn is_large(&self, values: &[Value<'_>]) -> bool {
+        let (terms, has_lists) = self.listed;
+        let mut bytes = 0;
+        for value in values {
+            if let Value::Bytes(value) = value {
+                bytes += value.len();
+            }
+        }
+        let bytes_max = if has_lists { LIST_BYTES_AT_ONCE } else { BYTES_AT_ONCE };
+        let filters = &self.restrictions.filters;
+        let of_filters = || filters.iter().map(|filter| filter.size(values)).sum::<u64>();
+        terms > TERMS_AT_ONCE
+            || bytes > bytes_max
+            || !filters.is_empty() && of_filters() > BYTES_AT_ONCE as u64
+    }
+
+    /// Returns the columns that a point read requests from storage.
+    pub(crate) fn pick(&self) -> Pick<'_> {
+        Pick { columns: self.picked.as_deref(), bypass_cache: self.bypass_cache }
+    }
+
+    /// Records the size of a result.
+    pub(crate) fn measure(&self, rows: &Rows) {
+        let taken = rows.cells.len().min(ROOM_MAX);
+        if taken > self.room.load(Relaxed) {
+            self.room.store(taken, Relaxed);
+        }
+    }
+}
+
+/// Prepares a SELECT over `def`.
+pub(crate) fn select(
+    names: &Names,
+    select: &ast::Select,
+    binder: &mut Binder,
+    is_virtual: bool,
+) -> Result<SelectPlan, Error> {
+    let def = &names.def;
+    if select.json {
+        return Err(Error::Invalid("SELECT JSON is not supported yet".into()));
+    }
+    if !select.group_by.is_empty() {
+        return Err(Error::Invalid("GROUP BY is not supported yet".into()));
+    }
+    if is_virtual && (select.distinct || select.per_partition_limit.is_some()) {
+        return Err(Error::Invalid(
+            "SELECT DISTINCT and PER PARTITION LIMIT are not supported on virtual tables".into(),
+        ));
+    }
+    let (projection, columns) = prepare_projection(names, select, binder)?;
+    let restrictions = restrict(names, &select.relations, binder, is_virtual)?;
+    if is_virtual && !restrictions.tokens.is_empty() {
+        return Err(Error::Invalid("token() is not supported in the WHERE of virtual tables".into()));
+    }
+    let mut limit = |name, term: &Option<ast::Term>| {
+        term.as_ref().map(|term| binder.bind(name, &CqlType::Int, term)).transpose()
+    };
+    let per_partition = limit("[per_partition_limit]", &select.per_partition_limit)?;
+    let limit = limit("[limit]", &select.limit)?;
+    if !is_virtual && !select.allow_filtering {
+        check_filtering(&restrictions)?;
+    }
+    let reversed = order(names, select, &restrictions)?;
+    let off_point = |show: &Show| show.is_static(def) || show.is_open();
+    let open = matches!(&projection, Projection::Rows(shows) if shows.iter().any(Show::is_open));
+    let point = !is_virtual
+        && !select.distinct
+        && restrictions.filters.is_empty()
+        && restrictions.tokens.is_empty()
+        && restrictions.partition.iter().chain(&restrictions.clustering).all(|c| matches!(c, Choice::One(_)))
+        && !restrictions.partition.is_empty()
+        && restrictions.clustering.len() == def.clustering().count()
+        && per_partition.is_none()
+        && matches!(&projection, Projection::Rows(shows) if !shows.iter().any(off_point));
+    let (has_in, listed) = (restrictions.has_in(), (restrictions.listed(), restrictions.has_lists()));
+    let picked = if point { picked(def, &projection) } else { None };
+    let projection = Arc::new(projection);
+    let may_be_large = columns.len() > FIXED_COLUMNS || columns.iter().any(|c| c.ty.fixed_len().is_none());
+    Ok(SelectPlan {
+        def: def.clone(),
+        projection,
+        columns,
+        restrictions,
+        limit,
+        per_partition,
+        reversed,
+        ordered: select.order_by.len(),
+        distinct: select.distinct,
+        point,
+        may_be_large,
+        is_virtual,
+        bypass_cache: select.bypass_cache,
+        picked,
+        open,
+        has_in,
+        listed,
+        room: AtomicUsize::new(0),
+    })
+}
+
+/// Returns the columns whose cells a point read shows, ascending. `None` for a table with dropped
+/// columns: the existence of a row then depends on its other cells.
+fn picked(def: &TableDef, projection: &Projection) -> Option<Box<[u32]>> {
+    let Projection::Rows(shows) = projection else { return None };
+    if def.next_column_id as usize != def.columns.len() {
+        return None;
+    }
+    let mut columns: Vec<u32> = shows.iter().filter_map(|show| show.cells_of(def)).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    Some(columns.into())
+}
+
+fn check_filtering(restrictions: &Restrictions) -> Result<(), Error> {
+    if restrictions.filters.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Invalid(
+        "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance. \
+         If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING"
+            .into(),
+    ))
+}
+
+/// Returns true if rows are requested in the reverse of their order on disk.
+fn order(names: &Names, select: &ast::Select, restrictions: &Restrictions) -> Result<bool, Error> {
+    let mut reversed = None;
+    if !select.order_by.is_empty() && restrictions.partition.is_empty() {
+        return Err(Error::Invalid(
+            "ORDER BY is only supported when the partition key is restricted by an EQ or an IN.".into(),
+        ));
+    }
+    for (at, (name, wanted)) in select.order_by.iter().enumerate() {
+        let (_, column) = names.find(name)?;
+        let ColumnKind::Clustering(place, stored) = column.kind else {
+            return Err(Error::Invalid(format!(
+                "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {name}"
+            )));
+        };
+        if place != at {
+            return Err(Error::Invalid(format!(
+                "Order by currently only supports the ordering of columns following their declared order \
+                 in the PRIMARY KEY ({name} is out of order)"
+            )));
+        }
+        let against = stored != *wanted;
+        if *reversed.get_or_insert(against) != against {
+            return Err(Error::Invalid(
+                "Unsupported order by relation: all columns must run with, or all \
+                against, the CLUSTERING ORDER"
+                    .into(),
+            ));
+        }
+    }
+    Ok(reversed.unwrap_or(false))
+}
+
+/// Builds the columns of one result, which share the table's names.
+struct Specs {
+    keyspace: Arc<str>,
+    table: Arc<str>,
+}
+
+impl Specs {
+    fn of(def: &TableDef) -> Specs {
+        Specs { keyspace: def.keyspace.as_str().into(), table: def.name.as_str().into() }
+    }
+
+    fn spec(&self, name: String, ty: CqlType) -> ColumnSpec {
+        ColumnSpec { keyspace: self.keyspace.clone(), table: self.table.clone(), name, ty }
+    }
+}
+
+fn prepare_projection(
+    names: &Names,
+    select: &ast::Select,
+    binder: &mut Binder,
+) -> Result<(Projection, Columns), Error> {
+    let def = &names.def;
+    let specs = Specs::of(def);
+    let Selection::Selectors(selectors) = &select.selection else {
+        let describe = |c: &ColumnDef| binder.describe(&c.name, c.ty.description_bytes(METADATA_BYTES_MAX));
+        def.columns.iter().try_for_each(describe)?;
+        let columns = def.columns.iter().map(|c| specs.spec(c.name.clone(), c.ty.clone())).collect();
+        let shows = def.columns.iter().enumerate().map(|(at, column)| Show::column(at, column));
+        return Ok((Projection::Rows(Shows::new(def, shows.collect())), columns));
+    };
+    let mut shows = Vec::with_capacity(selectors.len());
+    let mut columns = Vec::with_capacity(selectors.len());
+    // Bytes that describe the type of each column: it may be shown thousands of times.
+    let mut described: HashMap<&str, usize> = HashMap::new();
+    for selector in selectors {
+        let name = |default: &str| selector.alias.clone().unwrap_or_else(|| default.to_owned());
+        if let Some(counted) = counted(names, &selector.expr)? {
+            if selectors.len() > 1 {
+                return Err(Error::Invalid(
+                    "An aggregate beside other selectors is not supported yet".into(),
+                ));
+            }
+            let label = match &selector.expr {
+                SelectExpr::CountRows => name("count"),
+                _ => name(&format!("system.count({})", column_argument(&selector.expr))),
+            };
+            return Ok((Projection::Count(counted), vec![specs.spec(label, CqlType::BigInt)].into()));
+        }
+        let (what, label, ty) = selected(names, &selector.expr, binder)?;
+        if select.distinct && !matches!(what, Show::Key(_) | Show::Token) && !what.is_static(def) {
+            return Err(Error::Invalid(
+                "SELECT DISTINCT queries must only request partition key columns and/or static columns"
+                    .into(),
+            ));
+        }
+        let label = name(&label);
+        let count = || ty.description_bytes(METADATA_BYTES_MAX);
+        let type_bytes = match &selector.expr {
+            SelectExpr::Column(name) => *described.entry(name).or_insert_with(count),
+            _ => count(),
+        };
+        binder.describe(&label, type_bytes)?;
+        shows.push(what);
+        columns.push(specs.spec(label, ty));
+    }
+    Ok((Projection::Rows(Shows::new(def, shows)), columns.into()))
+}
+
+fn column_argument(expr: &SelectExpr) -> &str {
+    match expr {
+        SelectExpr::Function(call) => match call.arguments.as_slice() {
+            [SelectExpr::Column(name)] => name,
+            _ => "*",
+        },
+        _ => "*",
+    }
+}
+
+/// Prepares a `count`. `None`: the expression is no count. `Some(None)`: it counts rows.
+fn counted(names: &Names, expr: &SelectExpr) -> Result<Option<Option<Show>>, Error> {
+    Ok(match expr {
+        SelectExpr::CountRows => Some(None),
+        SelectExpr::Function(call) if call.name.name == "count" => match call.arguments.as_slice() {
+            [SelectExpr::Column(name)] => {
+                let (at, column) = names.find(name)?;
+                Some(Some(Show::column(at, column)))
+            }
+            _ => Some(None),
+        },
+        _ => None,
+    })
+}
+
+fn selected(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show, String, CqlType), Error> {
+    let def = &names.def;
+    let unsupported = || {
+        Error::Invalid(
+            "Selecting anything but columns, count, writetime, ttl and token is not supported yet".into(),
+        )
+    };
+    match expr {
+        SelectExpr::Column(name) => {
+            let (at, column) = names.find(name)?;
+            Ok((Show::column(at, column), name.clone(), column.ty.clone()))
+        }
+        SelectExpr::Element(..) | SelectExpr::Field(..) => inside(names, expr, binder),
+        SelectExpr::Function(call) => match (call.name.name.as_str(), call.arguments.as_slice()) {
+            (function @ ("writetime" | "ttl"), [SelectExpr::Column(name)]) => {
+                let (_, column) = names.find(name)?;
+                let is_static = column.kind == ColumnKind::Static;
+                if !is_static && column.kind != ColumnKind::Regular {
+                    return Err(Error::Invalid(format!(
+                        "Cannot use selection function {function} on PRIMARY KEY part {name}"
+                    )));
+                }
+                if column.ty.is_multi_cell() {
+                    let what = if column.ty.is_collection() { "collection" } else { "UDT" };
+                    return Err(Error::Invalid(format!(
+                        "Cannot use selection function {function} on non-frozen {what} {name}"
+                    )));
+                }
+                Ok(match function {
+                    "ttl" => (Show::Ttl(column.id, is_static), format!("ttl({name})"), CqlType::Int),
+                    _ => {
+                        (Show::WriteTime(column.id, is_static), format!("writetime({name})"), CqlType::BigInt)
+                    }
+                })
+            }
+            ("token", arguments) => {
+                let names: Option<Vec<&String>> = arguments
+                    .iter()
+                    .map(|a| if let SelectExpr::Column(name) = a { Some(name) } else { None })
+                    .collect();
+                match names {
+                    Some(names) if names.iter().copied().eq(def.partition_key().map(|c| &c.name)) => {
+                        let names: Vec<&str> = names.iter().map(|n| n.as_str()).collect();
+                        Ok((Show::Token, format!("system.token({})", names.join(", ")), CqlType::BigInt))
+                    }
+                    _ => Err(Error::Invalid(
+                        "The token function takes the whole partition key, in its order".into(),
+                    )),
+                }
+            }
+            _ => Err(unsupported()),
+        },
+        _ => Err(unsupported()),
+    }
+}
+
+/// Prepares `c[k]`, `c.f`, and nested combinations of them.
+fn inside(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show, String, CqlType), Error> {
+    let (base, of, label, ty, step) = match expr {
+        SelectExpr::Element(base, key) => {
+            let (of, label, ty) = selected(names, base, binder)?;
+            let (key_type, found) = match ty.thawed() {
+                CqlType::Map(key, value) => (&**key, &**value),
+                CqlType::Set(member) => (&**member, &**member),
+                CqlType::List(_) => {
+                    return Err(Error::Invalid(format!(
+                        "Element selection is only allowed on sets and maps, but {label} is a list"
+                    )));
+                }
+                _ => {
+                    return Err(Error::Invalid(format!(
+                        "Invalid element selection: {label} is of type {ty} is not a collection"
+                    )));
+                }
+            };
+            let bind = binder.bind(&format!("key({label})"), key_type, key)?;
+            let found = found.clone();
+            (base, of, format!("{label}[{key}]"), found, Step::Key(ty, bind))
+        }
+        SelectExpr::Field(base, field) => {
+            let (of, label, ty) = selected(names, base, binder)?;
+            let CqlType::Udt(udt) = ty.thawed() else {
+                return Err(Error::Invalid(format!(
+                    "Invalid field selection: {label} of type {ty} is not a user type"
+                )));
+            };
+            let Some(at) = udt.fields.iter().position(|(name, _)| name == field) else {
+                return Err(Error::Invalid(format!("{label} of type {ty} has no field {field}")));
+            };
+            (base, of, format!("{label}.{field}"), udt.fields[at].1.clone(), Step::Field(at))
+        }
+        other => return selected(names, other, binder),
+    };
+    let show = match of {
+        Show::Inside(mut inside) => {
+            inside.steps.push(step);
+            Show::Inside(inside)
+        }
+        _ => {
+            let SelectExpr::Column(name) = &**base else {
+                return Err(Error::Invalid(format!("{label} has no parts")));
+            };
+            let (column, _) = names.find(name)?;
+            Show::Inside(Box::new(Inside { column, steps: vec![step] }))
+        }
+    };
+    Ok((show, label, ty))
+}

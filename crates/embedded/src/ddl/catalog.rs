@@ -1,0 +1,354 @@
+//! The schema, stored in a table of its own on core 0 with a row per definition. Statements change
+//! it one at a time, and every core adopts a change before the statement returns.
+//!
+//! The edits of a statement are computed and serialized on a heavy lane, in the group of its role.
+
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cql::ast::{self, Statement};
+use engine::{Error, Guardrail, Guardrails, Outcome, ParsedTree, Schema, SchemaChange, Warnings};
+use schema::TableDef;
+use storage::{Event, Mutation, TableId};
+
+use crate::bind::term;
+use crate::ddl::definition::{self, Step, storage_options};
+use crate::heavy_lane::heavy;
+use crate::system::own_tables::{OWN_TABLES, SCHEMA_TABLE};
+use crate::table_scan::bounds::layouts;
+use crate::write::mutations::Times;
+use crate::{Embedded, storage_error};
+
+/// Partition of the rows.
+const ROWS_KEY: &[u8] = b"definitions";
+
+/// Effect of a definition statement, computed before any change is made.
+pub(crate) struct Defined {
+    step: Step,
+    edits: Vec<rows::Edit>,
+    changed: Arc<[Arc<TableDef>]>,
+}
+
+impl Defined {
+    /// Returns the change from the schema `now` to that of `step`.
+    pub(crate) fn new(now: &Schema, step: Step) -> Defined {
+        let edits = rows::edits(now, &step.schema);
+        let changed = rows::changed_tables(now, &step.schema).into();
+        Defined { step, edits, changed }
+    }
+}
+
+/// Checks the additions of a statement to the schema against the guardrails.
+fn check(
+    guardrails: &Guardrails,
+    statement: &Statement,
+    used: Option<&str>,
+    after: &Schema,
+) -> Result<(), Error> {
+    let check = |guardrail, count: usize| guardrails.check(guardrail, count as u64);
+    let tables = || after.keyspaces.values().map(|keyspace| keyspace.tables.len()).sum();
+    match statement {
+        Statement::CreateKeyspace(_) => check(Guardrail::Keyspaces, after.keyspaces.len()),
+        Statement::CreateTable(_) => check(Guardrail::Tables, tables()),
+        Statement::CreateType(create) => {
+            let keyspace = after.keyspaces.get(&definition::keyspace_of(&create.name, used)?);
+            check(Guardrail::UserTypes, keyspace.map_or(0, |keyspace| keyspace.types.len()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the memory of all definitions, with or without guardrails. `known` is the weight of
+/// `now`. Returns that of `after`, bytes.
+///
+/// # Errors
+/// Returns an error if it is over `bytes_max` and grows.
+fn check_weight(now: &Schema, after: &Schema, known: Option<u64>, bytes_max: u64) -> Result<u64, Error> {
+    let before = known.unwrap_or_else(|| rows::weight(now, u64::MAX));
+    let (removed, added) = rows::difference(now, after, bytes_max.saturating_add(before));
+    let bytes = before.saturating_sub(removed).saturating_add(added);
+    if bytes <= bytes_max || added <= removed {
+        return Ok(bytes);
+    }
+    Err(Error::Invalid(format!(
+        "expected at most {bytes_max} bytes of definitions in the whole schema, got {bytes} or more: drop tables and \
+         types that are not used, shorten names and comments, or start the server with more --memory"
+    )))
+}
+
+/// Checks the sizes in a statement before building anything from it.
+fn check_sizes(
+    guardrails: &Guardrails,
+    statement: &Statement,
+    used: Option<&str>,
+    now: &Schema,
+) -> Result<(), Error> {
+    let options = match statement {
+        Statement::CreateKeyspace(create) => return definition::check_reserved(&create.name),
+        Statement::CreateTable(create) => {
+            guardrails.check(Guardrail::Columns, create.columns.len() as u64)?;
+            &create.properties.options
+        }
+        Statement::AlterTable(alter) => match &alter.change {
+            ast::TableChange::With(properties) => &properties.options,
+            ast::TableChange::Add { columns, .. } => {
+                let keyspace = definition::keyspace_of(&alter.table, used)?;
+                let existing = now.table(&keyspace, &alter.table.name).map_or(0, |def| def.columns.len());
+                return guardrails.check(Guardrail::Columns, (existing + columns.len()) as u64);
+            }
+            _ => return Ok(()),
+        },
+        _ => return Ok(()),
+    };
+    for (name, value) in options {
+        if name == "comment"
+            && let ast::OptionValue::String(text) = value
+        {
+            guardrails.check(Guardrail::CommentBytes, text.len() as u64)?;
+        }
+    }
+    Ok(())
+}
+
+impl Embedded {
+    /// Loads the schema from core 0's shard.
+    pub(crate) async fn load_schema(&self) -> Result<Arc<Schema>, Error> {
+        let stored = self.read_schema(SCHEMA_TABLE).await?;
+        let new = || Schema { version: term::random_uuid(), ..Schema::default() };
+        Ok(Arc::new(stored.unwrap_or_else(new)))
+    }
+
+    /// Reads the schema from a table of this core, and raises the clock to its timestamps. `None`:
+    /// there is none yet.
+    pub(crate) async fn read_schema(&self, from: TableId) -> Result<Option<Schema>, Error> {
+        let token = schema::token::token(ROWS_KEY);
+        let found = self.shard.read_partition(from, token, ROWS_KEY, 0).wait().await;
+        let Some(view) = found.map_err(storage_error)? else { return Ok(None) };
+        if let Some((schema, last_us)) = rows::parse(&view)? {
+            self.raise_clock(last_us);
+            return Ok(Some(schema));
+        }
+        if view.rows().next().is_some() {
+            // Do not replace an unreadable schema by an empty one.
+            return Err(Error::Server("the schema has definitions but no version: it is damaged".into()));
+        }
+        Ok(None)
+    }
+
+    /// Runs a definition statement on core 0, called from any core.
+    pub(crate) async fn define(
+        statement: Arc<ParsedTree>,
+        keyspace: Option<String>,
+    ) -> Result<Outcome, Error> {
+        let define = move || {
+            Warnings::collect(Warnings::NONE, async move {
+                let engine = Embedded::local();
+                let _guard = engine.definition_lock.lock(()).await;
+                engine.define_here(statement, keyspace).await
+            })
+        };
+        let (defined, warnings) = lanes::call(0, define).await;
+        warnings.give();
+        defined
+    }
+
+    async fn define_here(
+        &self,
+        statement: Arc<ParsedTree>,
+        keyspace: Option<String>,
+    ) -> Result<Outcome, Error> {
+        let now = self.current.schema();
+        let (guardrails, id) = (self.guardrails().clone(), term::random_uuid());
+        let (known, bytes_max) = (self.schema_bytes.take(), self.schema_bytes_max.get());
+        let (sender, weighed) = lanes::sync::cross::oneshot();
+        let plan = async move {
+            let used = keyspace.as_deref();
+            check_sizes(&guardrails, &statement, used, &now)?;
+            let Some(step) = definition::apply(&now, &statement, used, id)? else {
+                return Ok(None);
+            };
+            check(&guardrails, &statement, used, &step.schema)?;
+            sender.send(check_weight(&now, &step.schema, known, bytes_max)?);
+            Ok(Some(Defined::new(&now, step)))
+        };
+        let changed = self.change(plan).await;
+        // After a refused statement the schema is weighed again: most statements succeed.
+        if changed.is_ok()
+            && let Ok(bytes) = weighed.await
+        {
+            self.schema_bytes.set(Some(bytes));
+        }
+        changed
+    }
+
+    /// Sets the most bytes that all definitions may take, on core 0. A larger schema stays usable,
+    /// and may shrink.
+    pub fn set_schema_bytes_max(&self, bytes: u64) {
+        self.schema_bytes_max.set(bytes);
+    }
+
+    /// Plans a change on a heavy lane and makes it. A panic of the plan fails only its statement.
+    pub(crate) async fn change(
+        &self,
+        plan: impl Future<Output = Result<Option<Defined>, Error>> + Send + 'static,
+    ) -> Result<Outcome, Error> {
+        if self.half_changed.get() {
+            return Err(half_changed());
+        }
+        let Some(defined) = heavy(plan).await? else {
+            return Ok(Outcome::Void);
+        };
+        self.snapshot_dropped_data(&defined.step).await?;
+        self.make_or_stop(defined).await
+    }
+
+    /// Makes a change. A panic meanwhile stops the server, because log and cores may differ
+    /// afterwards.
+    pub(crate) async fn make_or_stop(&self, defined: Defined) -> Result<Outcome, Error> {
+        let made = lanes::catch_panic(self.make(defined)).await;
+        made.unwrap_or_else(|_| {
+            self.half_changed.set(true);
+            self.event_sink.send(&Event::Panicked { task: "schema" });
+            Err(half_changed())
+        })
+    }
+
+    /// Makes a change: first in the log, then on every core.
+    async fn make(&self, mut defined: Defined) -> Result<Outcome, Error> {
+        self.write_change(&mut defined).await?;
+        self.spread(defined).await
+    }
+
+    /// Writes a change to the log. From then on a start loads it.
+    pub(crate) async fn write_change(&self, Defined { step, edits, .. }: &mut Defined) -> Result<(), Error> {
+        let mut edits = std::mem::take(edits);
+        edits.push((rows::VERSION.to_vec(), Some(step.schema.version.as_bytes().to_vec())));
+        self.write_rows(edits).await
+    }
+
+    /// Makes every core adopt a change, and drops unused data.
+    async fn spread(&self, Defined { step, changed, .. }: Defined) -> Result<Outcome, Error> {
+        let Step { schema, change, dropped } = step;
+        let data = dropped.iter().map(|def| TableId(def.data_id().as_u128()));
+        let (schema, dropped): (_, Arc<[TableId]>) = (Arc::new(schema), data.collect());
+        for core in 0..lanes::cores() {
+            let (schema, change, changed) = (schema.clone(), change.clone(), changed.clone());
+            let adopt =
+                move || async move { Embedded::local().adopt(schema, &changed, change.as_ref()).await };
+            lanes::call(core, adopt).await;
+        }
+        // Drop the data only now: a statement that finds it dropped is bound again, and must find
+        // the new schema on any core.
+        let gone = drop_data(dropped).await;
+        gone.map(|()| change.map_or(Outcome::Void, Outcome::SchemaChange))
+    }
+
+    /// Writes rows of the schema, all or none.
+    async fn write_rows(&self, edits: Vec<rows::Edit>) -> Result<(), Error> {
+        let Times { now_us: timestamp, now_s, .. } = self.times();
+        // A type may be used by every table. Then all table definitions are written.
+        let build = async move { edits.iter().map(|edit| rows::change(edit, timestamp, now_s)).collect() };
+        let changes = lanes::heavy(lanes::current_group(), build).await;
+        let (token, key) = (schema::token::token(ROWS_KEY), Bytes::from_static(ROWS_KEY));
+        let mutation = Mutation { table: SCHEMA_TABLE, token, key, changes };
+        self.keep_floor().map_err(storage_error)?;
+        // Dropping a table frees space, so this write must succeed on a full disk.
+        let written = self.shard.apply_vital(vec![mutation]).await.map_err(storage_error)?;
+        written.await.map_err(storage_error)
+    }
+
+    /// Configures the options and the column layouts of tables in storage.
+    pub(crate) fn configure_tables<'d>(&self, tables: impl Iterator<Item = &'d Arc<TableDef>>) {
+        for def in tables {
+            let table = TableId(def.data_id().as_u128());
+            self.shard.name(table, format!("{}.{}", def.keyspace, def.name).into());
+            self.shard.configure(table, storage_options::of_table(def));
+            self.shard.describe(table, layouts(def));
+            self.shard.forget_columns(table, dropped_columns(def));
+        }
+    }
+
+    /// Drops tables that no schema names. They remain after a crash between a schema change and the
+    /// drop on this core.
+    pub(crate) fn drop_leftovers(&self, schema: &Schema) {
+        let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+        let mut known: HashSet<TableId> = tables.map(|def| TableId(def.data_id().as_u128())).collect();
+        known.extend(OWN_TABLES.map(|(table, _)| table));
+        let mut unknown = self.shard.tables();
+        unknown.retain(|table| !known.contains(table));
+        if unknown.is_empty() {
+            return;
+        }
+        let engine = self.rc();
+        // A full disk delays the drop, which must not delay the start.
+        let drop = async move {
+            let tables = unknown.len();
+            if engine.shard.drop_tables(&unknown).await.is_ok() {
+                engine.event_sink.send(&Event::LeftoversDropped { tables });
+            }
+        };
+        lanes::spawn(lanes::current_group(), drop).detach();
+    }
+
+    /// Adopts a new schema on this core.
+    async fn adopt(&self, schema: Arc<Schema>, changed: &[Arc<TableDef>], change: Option<&SchemaChange>) {
+        let before = self.current.replace(schema);
+        // The last core frees the old schema, which takes long if there are many tables.
+        lanes::heavy(lanes::current_group(), async move { drop(before) }).detach();
+        for table in changed {
+            self.configure_tables(std::iter::once(table));
+            let columns = u32::try_from(table.columns.len()).unwrap_or(u32::MAX);
+            if lanes::spend(1 + columns / COLUMNS_PER_UNIT) {
+                lanes::yield_now().await;
+            }
+        }
+        let listeners = self.listeners.borrow().clone();
+        if let Some(change) = change {
+            for listener in &listeners {
+                listener(change).await;
+            }
+        }
+    }
+}
+
+/// Drops the data of tables on all cores in parallel. A core that fails rejects writes, and drops
+/// the data at its next start.
+pub(crate) async fn drop_data(dropped: Arc<[TableId]>) -> Result<(), Error> {
+    if dropped.is_empty() {
+        return Ok(());
+    }
+    let group = lanes::current_group();
+    let drop_on = |core| {
+        let dropped = dropped.clone();
+        let drop = move || async move { Embedded::local().shard.drop_tables(&dropped).await };
+        lanes::spawn(group, lanes::call(core, drop))
+    };
+    let tasks: Vec<_> = (0..lanes::cores()).map(drop_on).collect();
+    let mut gone = Ok(());
+    for task in tasks {
+        gone = gone.and(task.await);
+    }
+    gone.map_err(storage_error)
+}
+
+/// Returns the numbers of a table's dropped columns.
+fn dropped_columns(def: &TableDef) -> Vec<u32> {
+    if def.next_column_id as usize == def.columns.len() {
+        return Vec::new();
+    }
+    let mut present: Vec<u32> = def.columns.iter().map(|column| column.id).collect();
+    present.sort_unstable();
+    (0..def.next_column_id).filter(|id| present.binary_search(id).is_err()).collect()
+}
+
+fn half_changed() -> Error {
+    Error::Server("a change of the schema was left half done by a panic: the server stops".to_owned())
+}
+
+/// Columns whose layouts are configured in a work unit.
+const COLUMNS_PER_UNIT: u32 = 8;

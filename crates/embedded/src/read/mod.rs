@@ -1,0 +1,10 @@
+//! Running a SELECT.
+
+pub(crate) mod ordered;
+pub(crate) mod paging;
+pub(crate) mod partition;
+pub(crate) mod point;
+pub(crate) mod row_answer;
+pub(crate) mod run;
+pub(crate) mod scan;
+pub(crate) mod virtual_select;

@@ -1,0 +1,181 @@
+//! One row of an answer. A statement of some kilobytes can show a value of a megabyte thousands of
+//! times, in each of thousands of rows:
+//!
+//! 1. If the stored row is so small that its answer is small too, the answer is built at once.
+//! 2. Otherwise collections are assembled, each once, and the bytes of the answer are counted.
+//! 3. A row over [`ROW_BYTES_MAX`] is refused. A page ends before a row that does not fit.
+//! 4. The bytes are charged, and then copied.
+//!
+//! A heavy lane does all but the first.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use engine::{Error, ROW_BYTES_MAX, Rows};
+
+use crate::bind::select::Projection;
+use crate::bind::show::{Show, Shows, Source, inside};
+use crate::read::partition::Chunk;
+
+/// Largest row of an answer that is built without counting its bytes first, on the fast lane.
+const SMALL_BYTES: usize = 128 << 10;
+
+/// Columns of a row that cost one work unit to find.
+const COLUMNS_PER_UNIT: usize = 4;
+
+/// Returns true if the answer of a row is small, judging by the stored row alone. Otherwise a heavy
+/// lane adds it.
+#[inline]
+pub(crate) fn is_small(projection: &Projection, source: &Source<'_>) -> bool {
+    match projection {
+        Projection::Rows(shows) => shows.fits(source, SMALL_BYTES),
+        Projection::Count(_) => true,
+    }
+}
+
+/// Adds a row to the chunk. Returns false if it does not fit: the page ends before it.
+///
+/// # Errors
+/// Returns an error if the row is too large for any answer, or if there is no memory for it.
+pub(crate) fn add(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
+    let before = chunk.rows.cells.len();
+    let is_added = match projection {
+        Projection::Rows(shows) if !is_small(projection, source) => add_large(shows, source, chunk)?,
+        projection => add_small(projection, source, chunk).map(|()| true)?,
+    };
+    lanes::count_copied(chunk.rows.cells.len().saturating_sub(before));
+    Ok(is_added)
+}
+
+/// Adds a small row to the chunk, or counts it.
+fn add_small(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) -> Result<(), Error> {
+    match projection {
+        Projection::Rows(shows) => {
+            chunk.begin_row();
+            push_small(shows, source, &mut chunk.rows)?;
+            chunk.bound()
+        }
+        Projection::Count(counted) => {
+            chunk.of_partition += 1;
+            let is_counted = match counted {
+                None => true,
+                Some(show) => match assembled(show) {
+                    None => source.simple(show, &mut Vec::new())?.is_some(),
+                    Some(_) => Wholes::default().value(source, show)?.is_some(),
+                },
+            };
+            chunk.counted += u64::from(is_counted);
+            Ok(())
+        }
+    }
+}
+
+/// Appends the cells of a row that [`is_small`].
+#[inline]
+pub(crate) fn push_small(shows: &Shows, source: &Source<'_>, rows: &mut Rows) -> Result<(), Error> {
+    if !shows.are_simple() {
+        return push_assembled(shows, source, rows);
+    }
+    let mut scratch = Vec::new();
+    for show in shows.iter() {
+        rows.push(match show {
+            // Most columns, without the way through a result.
+            Show::Regular(id) => source.cell(*id, false).and_then(|cell| cell.value()),
+            show => source.simple(show, &mut scratch)?,
+        });
+    }
+    Ok(())
+}
+
+/// Appends the cells of a row with columns that are assembled.
+fn push_assembled(shows: &Shows, source: &Source<'_>, rows: &mut Rows) -> Result<(), Error> {
+    let (mut scratch, mut wholes) = (Vec::new(), Wholes::default());
+    for show in shows.iter() {
+        match assembled(show) {
+            None => rows.push(source.simple(show, &mut scratch)?),
+            Some(_) => rows.push(wholes.value(source, show)?),
+        }
+    }
+    Ok(())
+}
+
+/// Adds a row of any size, as [`add`] does.
+fn add_large(shows: &Shows, source: &Source<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
+    let (mut scratch, mut wholes) = (Vec::new(), Wholes::default());
+    let mut bytes = 0;
+    for show in shows.iter() {
+        let value = match assembled(show) {
+            None => source.simple(show, &mut scratch)?,
+            Some(_) => wholes.value(source, show)?,
+        };
+        bytes += 4 + value.map_or(0, <[u8]>::len);
+        if bytes > ROW_BYTES_MAX {
+            return Err(too_large(bytes));
+        }
+        chunk.grants.cover(chunk.rows.cells.len() + wholes.bytes)?;
+    }
+    if !chunk.admits(bytes, wholes.bytes)? {
+        return Ok(false);
+    }
+    chunk.begin_row();
+    for show in shows.iter() {
+        match assembled(show) {
+            None => chunk.rows.push(source.simple(show, &mut scratch)?),
+            Some(_) => chunk.rows.push(wholes.value(source, show)?),
+        }
+    }
+    chunk.bound()?;
+    Ok(true)
+}
+
+/// Returns the work units of the columns of a row, and of its filters.
+pub(crate) fn units_of_row(columns: usize) -> u32 {
+    1 + (columns / COLUMNS_PER_UNIT) as u32
+}
+
+/// Returns the error for a row that no answer can hold.
+pub(crate) fn too_large(bytes: usize) -> Error {
+    Error::Invalid(format!(
+        "expected at most {ROW_BYTES_MAX} bytes in one row of an answer, got {bytes} or more: \
+         select fewer columns, and each of them once"
+    ))
+}
+
+/// Returns the column of which a part or the elements are shown, by its index.
+fn assembled(show: &Show) -> Option<usize> {
+    match show {
+        Show::Elements(at) => Some(*at),
+        Show::Inside(part) => Some(part.column),
+        _ => None,
+    }
+}
+
+/// Values of columns that are stored as elements or shown in parts, each assembled once.
+#[derive(Default)]
+struct Wholes<'v> {
+    values: BTreeMap<usize, Option<Cow<'v, [u8]>>>,
+    /// Bytes of the values that were assembled.
+    bytes: usize,
+}
+
+impl<'v> Wholes<'v> {
+    /// Returns the value of a show for which [`assembled`] returns a column.
+    fn value(&mut self, source: &Source<'v>, show: &Show) -> Result<Option<&[u8]>, Error> {
+        let column = assembled(show).expect("the caller has checked it");
+        let whole = match self.values.entry(column) {
+            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::btree_map::Entry::Vacant(place) => {
+                let value = source.column(column)?;
+                if let Some(Cow::Owned(value)) = &value {
+                    self.bytes += value.len();
+                }
+                place.insert(value)
+            }
+        };
+        let whole = whole.as_deref();
+        match show {
+            Show::Inside(part) => Ok(whole.map(|value| inside(&part.steps, value)).transpose()?.flatten()),
+            _ => Ok(whole),
+        }
+    }
+}

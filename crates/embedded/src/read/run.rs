@@ -1,0 +1,322 @@
+//! Running a SELECT: from a plan and values to one page of rows.
+//!
+//! Binds the values of a request. Many values, such as the keys of an `IN`, are bound on a heavy
+//! lane.
+
+use std::collections::BTreeSet;
+use std::ops::{Bound, RangeInclusive};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cql::ast::CompareOp;
+use engine::{
+    AnswerGrant, AnswerMemory, Error, Execution, Guardrail, Outcome, PAGE_BYTES_MAX, Reads, Request, Rows,
+    Value,
+};
+use storage::SLICE_BYTES;
+
+use crate::bind::choice::{Cost, plus, times};
+use crate::bind::restrict::{TokenBound, is_lower};
+use crate::bind::select::{Projection, SelectPlan};
+use crate::bind::slice::{clustering_ranges, partition_keys};
+use crate::heavy_lane::heavy;
+use crate::owned::{OwnedRequest, OwnedValues};
+use crate::read::paging::Position;
+use crate::read::partition::{Chunk, Ends, GRANT_BYTES, Grants, Slice};
+use crate::read::scan::{PORTION_BYTES_MAX, Scan};
+use crate::read::virtual_select;
+use crate::system::own_tables::is_server_keyspace;
+use crate::{Embedded, storage_error};
+
+/// Work units of reading one partition on this core: a lookup in each memtable and in the filter of
+/// each file.
+const KEY_UNITS: u32 = 5;
+
+/// Partitions and slices that the fast lane builds: 50 µs. A heavy lane builds more.
+const COMBINATIONS_AT_ONCE: u64 = lanes::UNITS_PER_POLL as u64;
+
+impl Embedded {
+    pub(crate) fn select(&self, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {
+        if plan.is_virtual {
+            let table = self.registry.get(&plan.def.keyspace, &plan.def.name);
+            return match table {
+                Some(table) => virtual_select::run(&table, plan, request),
+                None => Execution::Ready(Err(Error::Stale)),
+            };
+        }
+        let now_s = request.now_s.unwrap_or_else(|| (lanes::time::unix_micros() / 1_000_000) as u32);
+        if plan.point && !plan.is_large(request.values) {
+            return self.point_read(plan, request, now_s);
+        }
+        let combinations = match self.check_product(plan, request.values) {
+            Ok(combinations) => combinations,
+            Err(error) => return Execution::Ready(Err(error)),
+        };
+        let start = match request.paging_state.map(Position::decode).transpose() {
+            Ok(start) => start,
+            Err(error) => return Execution::Ready(Err(error)),
+        };
+        let (rows, bytes) = start.as_ref().map_or((0, 0), |start| (start.rows_read, start.bytes_read));
+        let reads = Arc::new(Reads::after(rows, bytes));
+        if combinations > COMBINATIONS_AT_ONCE || plan.is_large(request.values) {
+            let (engine, plan, counted) = (self.rc(), plan.clone(), reads.clone());
+            let request = OwnedRequest::of(request, OwnedValues::of(request));
+            let bytes = bytes_in_hand(&plan);
+            let later = Box::pin(async move {
+                let bind = async move {
+                    Reading::of(&plan, &request.borrowed(&request.values.all()), now_s, start, counted)
+                };
+                heavy(bind).await?.run(engine).await
+            });
+            return Execution::Reading { later, bytes, reads };
+        }
+        match Reading::of(plan, request, now_s, start, reads.clone()) {
+            Ok(reading) => {
+                let bytes = bytes_in_hand(plan);
+                Execution::Reading { later: Box::pin(reading.run(self.rc())), bytes, reads }
+            }
+            Err(error) => Execution::Ready(Err(error)),
+        }
+    }
+
+    /// Checks the number of rows and slices that the INs of a SELECT name, before any value is
+    /// copied. Returns how many of both are to be built.
+    fn check_product(&self, plan: &SelectPlan, values: &[Value<'_>]) -> Result<u64, Error> {
+        if !plan.has_in {
+            return Ok(0);
+        }
+        let partitions = Cost::of(&plan.restrictions.partition, values)?;
+        let slices = Cost::of(&plan.restrictions.clustering, values)?;
+        let guardrails = self.registry.guardrails();
+        guardrails.check(Guardrail::InProduct, times(partitions.count, slices.count)?)?;
+        guardrails.check(Guardrail::InProductBytes, plus(partitions.bytes, slices.bytes)?)?;
+        plus(partitions.count, slices.count)
+    }
+}
+
+/// Returns the bytes of rows that a read may hold at a time: a chunk of a partition, the part of
+/// the answer that needs no grant, and for a scan a portion of each core.
+fn bytes_in_hand(plan: &SelectPlan) -> usize {
+    let portions = if plan.restrictions.partition.is_empty() { lanes::cores() } else { 0 };
+    SLICE_BYTES + GRANT_BYTES + portions * PORTION_BYTES_MAX
+}
+
+/// Cassandra's text for a result that must be sorted and might not fit a page.
+const CANNOT_PAGE: &str = "Cannot page queries with both ORDER BY and a IN restriction on the partition key; \
+                           you must either remove the ORDER BY or the IN and sort client side, or disable paging \
+                           for this query";
+
+/// Returns the tokens that meet all bounds; an empty range if there are none.
+fn tokens(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<RangeInclusive<i64>, Error> {
+    let (mut start, mut end) = (i64::MIN, i64::MAX);
+    for (op, bind) in bounds {
+        let Some(token) = bind.number(values)? else {
+            return Err(Error::Invalid("Invalid unset value for the partition key token".into()));
+        };
+        let strict = matches!(op, CompareOp::Less | CompareOp::Greater);
+        match op {
+            CompareOp::NotEq => unreachable!("refused when the statement was prepared"),
+            CompareOp::Eq => (start, end) = (start.max(token), end.min(token)),
+            _ if is_lower(*op) => match token.checked_add(i64::from(strict)) {
+                Some(token) => start = start.max(token),
+                None => (start, end) = (1, 0),
+            },
+            // As in Cassandra, the smallest token as an upper bound means the end of the ring.
+            _ if token == i64::MIN => {}
+            _ => end = end.min(token - i64::from(strict)),
+        }
+    }
+    Ok(start..=end)
+}
+
+/// State of one page of a SELECT.
+struct Reading {
+    plan: Arc<SelectPlan>,
+    scan: Scan,
+    /// Partitions that the statement names. `None`: a scan finds them.
+    keys: Option<Vec<(i64, Bytes)>>,
+    /// True if the partitions are merged into one order.
+    merged: bool,
+    position: Position,
+    page: Option<u32>,
+    /// Bytes of cells at which a page ends early.
+    page_bytes_max: usize,
+    /// Memory for the result.
+    grant: Option<Arc<dyn AnswerGrant>>,
+    counting: bool,
+    /// Rows must be durable before the client gets them.
+    serial: bool,
+}
+
+impl Reading {
+    /// Binds the values of a request, to read on from `start`.
+    fn of(
+        plan: &Arc<SelectPlan>,
+        request: &Request<'_>,
+        now_s: u32,
+        start: Option<Position>,
+        reads: Arc<Reads>,
+    ) -> Result<Reading, Error> {
+        let values = request.values;
+        let whole = plan.restrictions.clustering.is_empty() && plan.restrictions.range.is_empty();
+        let ranges = match plan.restrictions.partition.is_empty() {
+            true => Arc::from([(Bound::Unbounded, Bound::Unbounded)]),
+            false => clustering_ranges(&plan.def, &plan.restrictions, values)?.into(),
+        };
+        let limit = |bind: &Option<crate::bind::term::Bind>, name: &str| match bind {
+            None => Ok(u32::MAX),
+            Some(bind) => match bind.number(values)? {
+                None => Ok(u32::MAX),
+                Some(n) if n > 0 => Ok(n as u32),
+                Some(_) => Err(Error::Invalid(format!("{name} must be strictly positive"))),
+            },
+        };
+        let per_partition = limit(&plan.per_partition, "PER PARTITION LIMIT")?;
+        let rows_max = limit(&plan.limit, "LIMIT")?;
+        let counting = matches!(*plan.projection, Projection::Count(_));
+        let filters =
+            plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, values)).collect::<Result<_, _>>()?;
+        let slice = Slice {
+            def: plan.def.clone(),
+            projection: plan.bound_projection(values)?,
+            ranges,
+            filters,
+            reversed: plan.reversed,
+            distinct: plan.distinct,
+            whole,
+            per_partition,
+            now_s,
+            bypass_cache: plan.bypass_cache,
+            reads,
+        };
+        let tokens = tokens(&plan.restrictions.tokens, values)?;
+        let keys = match plan.restrictions.partition.is_empty() {
+            true => None,
+            false => {
+                let mut keys = partition_keys(&plan.def, &plan.restrictions.partition, values)?;
+                keys.retain(|(token, _)| tokens.contains(token));
+                Some(keys)
+            }
+        };
+        let merged = plan.ordered > 0 && !counting && keys.as_ref().is_some_and(|keys| keys.len() > 1);
+        if merged && (request.paging_state.is_some() || request.page_size.is_some_and(|page| page < rows_max))
+        {
+            return Err(Error::Invalid(CANNOT_PAGE.into()));
+        }
+        let position = start.unwrap_or_else(|| Position { left: rows_max, ..Position::default() });
+        Ok(Reading {
+            scan: Scan { slice, tokens },
+            merged,
+            plan: plan.clone(),
+            keys,
+            position,
+            page: if counting || merged { None } else { request.page_size },
+            page_bytes_max: request.page_bytes_max.min(PAGE_BYTES_MAX),
+            grant: request.room.map(AnswerMemory::open),
+            counting,
+            serial: request.serial,
+        })
+    }
+
+    async fn run(mut self, engine: Rc<Embedded>) -> Result<Outcome, Error> {
+        let page = self.page.unwrap_or(u32::MAX).min(self.position.left).max(1);
+        let guardrails = engine.guardrails();
+        let of_server = is_server_keyspace(&self.plan.def.keyspace);
+        let whole_max = match guardrails.fail_threshold(Guardrail::UnpagedBytes) {
+            _ if of_server => usize::MAX,
+            0 => usize::MAX,
+            bytes => usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(1),
+        };
+        let bytes_max = if self.page.is_some() { self.page_bytes_max } else { whole_max };
+        guardrails.check(Guardrail::PageRows, self.page.unwrap_or(0).into())?;
+        let ends = if self.page.is_some() { Ends::Page } else { Ends::Whole };
+        let mut chunk = Chunk::new(Rows::new(self.plan.columns.clone()), page, bytes_max, ends);
+        chunk.room = self.plan.room();
+        chunk.grants = Grants::of(self.grant.take());
+        chunk.guardrails = Some(guardrails.clone());
+        let read_cores: Option<BTreeSet<usize>> = match &self.keys {
+            Some(keys) if self.serial => Some(keys.iter().map(|(token, _)| engine.owner(*token)).collect()),
+            None if self.serial => Some((0..lanes::cores()).collect()),
+            _ => None,
+        };
+        let next = match self.keys.take() {
+            Some(keys) if self.merged => {
+                self.scan.slice.in_order(&engine, keys, self.plan.ordered, &mut chunk).await?;
+                None
+            }
+            Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,
+            None if self.scan.tokens.is_empty() => None,
+            None => self.scan.run(&self.position, &mut chunk).await?,
+        };
+        for core in read_cores.into_iter().flatten() {
+            let settled = || async { Embedded::local().shard.settled().await };
+            lanes::call(core, settled).await.map_err(storage_error)?;
+        }
+        guardrails.note(Guardrail::Tombstones, chunk.dead);
+        if self.page.is_none() && !of_server {
+            guardrails.check(Guardrail::UnpagedBytes, chunk.rows.cells.len() as u64)?;
+        }
+        if self.counting {
+            chunk.rows.push(Some(&(chunk.counted as i64).to_be_bytes()));
+            chunk.rows.count = 1;
+            return Ok(Outcome::Rows(chunk.rows));
+        }
+        self.plan.measure(&chunk.rows);
+        let left = self.position.left.saturating_sub(chunk.rows.count);
+        if let Some(mut next) = next.filter(|_| left > 0) {
+            next.left = if self.position.left == u32::MAX { u32::MAX } else { left };
+            let reads = &self.scan.slice.reads;
+            (next.rows_read, next.bytes_read) = (reads.rows(), reads.bytes());
+            chunk.rows.paging_state = Some(next.encode());
+        }
+        Ok(Outcome::Rows(chunk.rows))
+    }
+
+    /// Reads the named partitions in token order. Returns the position to continue from, if there
+    /// are more rows.
+    async fn by_keys(
+        &self,
+        engine: &Rc<Embedded>,
+        keys: Vec<(i64, Bytes)>,
+        chunk: &mut Chunk,
+    ) -> Result<Option<Position>, Error> {
+        let position = &self.position;
+        let mut done = None;
+        let first = match &position.key {
+            // Keys are sorted: skip the partitions that were read before.
+            Some(reached) => keys.partition_point(|(token, key)| match position.row {
+                Some(_) => (*token, key) < (position.token, reached),
+                None => (*token, key) <= (position.token, reached),
+            }),
+            None => 0,
+        };
+        for (token, key) in keys.into_iter().skip(first) {
+            // A partition that does not exist costs its lookup too.
+            if lanes::spend(KEY_UNITS) {
+                lanes::yield_now().await;
+            }
+            let mut after = None;
+            chunk.of_partition = 0;
+            if position.row.is_some() && position.key.as_ref() == Some(&key) {
+                after.clone_from(&position.row);
+                chunk.of_partition = position.of_partition;
+            }
+            let core = engine.owner(token);
+            let finished = self.scan.slice.one_on(core, token, &key, after, chunk).await?;
+            if !finished {
+                return Ok(Some(stopped_at(chunk, token, key, done)));
+            }
+            done = Some((token, key));
+        }
+        Ok(None)
+    }
+}
+
+fn stopped_at(chunk: &Chunk, token: i64, key: Bytes, done: Option<(i64, Bytes)>) -> Position {
+    match done {
+        _ if chunk.last.is_some() => chunk.inside(token, key),
+        Some((token, key)) => Position::after(token, key),
+        None => Position::default(),
+    }
+}

@@ -1,0 +1,427 @@
+//! Conditions of writes: IF NOT EXISTS, IF EXISTS, IF c = v. They are prepared and checked against
+//! stored data here. The result is Cassandra's: `[applied]`, and the current values if it is false.
+
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use cql::ast::{self, CompareOp, IfClause, InValues, Target};
+use engine::{ColumnSpec, Error, Rows, Value};
+use schema::{ColumnKind, CqlType, TableDef, value};
+
+use crate::bind::elements;
+use crate::bind::filter::holds;
+use crate::bind::names::Names;
+use crate::bind::restrict::sign;
+use crate::bind::select::Projection;
+use crate::bind::show::{Show, Shows, Source};
+use crate::bind::term::{Bind, Binder, Given};
+use crate::read::partition::{Chunk, Ends, Grants};
+use crate::read::row_answer::{self, units_of_row};
+
+/// Conditions of a write.
+#[derive(Debug)]
+pub(crate) struct Conditions {
+    what: Requirement,
+    /// True if the statement changes static columns alone: a partition without rows may pass.
+    static_only: bool,
+}
+
+#[derive(Debug)]
+enum Requirement {
+    NotExists,
+    Exists,
+    Columns(Vec<ColumnTest>),
+}
+
+/// Test of one column.
+#[derive(Debug)]
+struct ColumnTest {
+    /// Index in the table's `columns`.
+    column: usize,
+    /// Type of the column.
+    of: CqlType,
+    part: Part,
+    /// Type of the tested value.
+    ty: CqlType,
+    test: Test,
+}
+
+#[derive(Debug)]
+enum Part {
+    Whole,
+    Key(Bind),
+    Index(Bind),
+    Field(usize),
+}
+
+#[derive(Debug)]
+enum Test {
+    Compare(CompareOp, Bind),
+    In(Vec<Bind>),
+    Listed(Bind),
+    Contains(Bind),
+    ContainsKey(Bind),
+}
+
+fn invalid<T>(text: String) -> Result<T, Error> {
+    Err(Error::Invalid(text))
+}
+
+impl Conditions {
+    /// Returns the IF NOT EXISTS of an INSERT.
+    pub(crate) fn not_exists(static_only: bool) -> Conditions {
+        Conditions { what: Requirement::NotExists, static_only }
+    }
+
+    /// Prepares the IF of an UPDATE or a DELETE; `None` without one.
+    pub(crate) fn of(
+        names: &Names,
+        clause: &IfClause,
+        static_only: bool,
+        binder: &mut Binder,
+    ) -> Result<Option<Conditions>, Error> {
+        let what = match clause {
+            IfClause::None => return Ok(None),
+            IfClause::Exists => Requirement::Exists,
+            IfClause::Columns(conditions) => {
+                let tests = conditions.iter().map(|condition| ColumnTest::of(names, condition, binder));
+                Requirement::Columns(tests.collect::<Result<_, _>>()?)
+            }
+        };
+        Ok(Some(Conditions { what, static_only }))
+    }
+
+    /// Returns true if all tested columns are static.
+    pub(crate) fn is_static(&self, def: &TableDef) -> bool {
+        match &self.what {
+            Requirement::Columns(tests) => {
+                tests.iter().all(|test| def.columns[test.column].kind == ColumnKind::Static)
+            }
+            _ => self.static_only,
+        }
+    }
+
+    /// Returns the estimated work units of checking them against a row of `row_bytes`. Each test
+    /// may walk all elements of a collection.
+    pub(crate) fn units(&self, values: &[Value<'_>], row_bytes: usize) -> u64 {
+        let Requirement::Columns(tests) = &self.what else { return 1 };
+        let of_test = |test: &ColumnTest| 1 + (row_bytes as u64 + test.size(values)) / BYTES_PER_UNIT;
+        tests.iter().map(of_test).sum()
+    }
+
+    /// Returns what the conditions test of a row.
+    fn tested(&self, source: &Source<'_>) -> Result<Tested, Error> {
+        let Requirement::Columns(tests) = &self.what else { return Ok(Tested::Row(self.finds(source))) };
+        // Assemble a collection once, even if several tests use it.
+        let mut wholes = HashMap::new();
+        for test in tests {
+            if let Entry::Vacant(place) = wholes.entry(test.column) {
+                place.insert(source.column(test.column)?.map(Cow::into_owned));
+            }
+        }
+        Ok(Tested::Columns(wholes))
+    }
+
+    /// Returns true if all conditions hold. Yields between tests, because each may walk all
+    /// elements of a collection.
+    async fn hold(&self, tested: Tested, values: &[Value<'_>]) -> Result<bool, Error> {
+        let (tests, wholes) = match (&self.what, tested) {
+            (Requirement::NotExists, Tested::Row(found)) => return Ok(!found),
+            (Requirement::Columns(tests), Tested::Columns(wholes)) => (tests, wholes),
+            (_, Tested::Row(found)) => return Ok(found),
+            (_, Tested::Columns(_)) => unreachable!("made of the same requirement"),
+        };
+        for test in tests {
+            let whole = wholes.get(&test.column).and_then(Option::as_deref);
+            if !test.holds(whole, values)? {
+                return Ok(false);
+            }
+            if lanes::spend_bytes(whole.map_or(1, |whole| whole.len().max(1))) {
+                lanes::yield_now().await;
+            }
+        }
+        Ok(true)
+    }
+
+    fn finds(&self, source: &Source<'_>) -> bool {
+        source.row.is_some() && source.exists() || self.static_only && source.has_statics()
+    }
+}
+
+/// Tested parts of a row.
+enum Tested {
+    /// True if the row exists.
+    Row(bool),
+    /// Values of the tested columns.
+    Columns(HashMap<usize, Option<Vec<u8>>>),
+}
+
+/// Bytes of values that a test compares in one work unit.
+const BYTES_PER_UNIT: u64 = 64;
+
+impl ColumnTest {
+    /// Returns the size of its values in one execution, in bytes as given by the client.
+    fn size(&self, values: &[Value<'_>]) -> u64 {
+        let of_part = match &self.part {
+            Part::Key(bind) | Part::Index(bind) => bind.size(values),
+            Part::Whole | Part::Field(_) => 0,
+        };
+        of_part
+            + match &self.test {
+                Test::In(binds) => binds.iter().map(|bind| BYTES_PER_UNIT + bind.size(values)).sum(),
+                Test::Compare(_, bind) | Test::Listed(bind) => bind.size(values),
+                Test::Contains(bind) | Test::ContainsKey(bind) => bind.size(values),
+            }
+    }
+
+    fn of(names: &Names, condition: &ast::Condition, binder: &mut Binder) -> Result<ColumnTest, Error> {
+        let name = condition.target.column();
+        let (column, found) = names.find(name)?;
+        if !matches!(found.kind, ColumnKind::Static | ColumnKind::Regular) {
+            return invalid(format!("PRIMARY KEY column '{name}' cannot have IF conditions"));
+        }
+        let (part, ty) = match (&condition.target, found.ty.thawed()) {
+            (Target::Column(_), _) => (Part::Whole, found.ty.clone()),
+            (Target::Element(_, key), CqlType::Map(key_type, value)) => {
+                (Part::Key(binder.bind(&format!("key({name})"), key_type, key)?), (**value).clone())
+            }
+            (Target::Element(_, at), CqlType::List(element)) => {
+                (Part::Index(binder.bind(&format!("idx({name})"), &CqlType::Int, at)?), (**element).clone())
+            }
+            (Target::Field(_, field), CqlType::Udt(udt)) => {
+                match udt.fields.iter().position(|(known, _)| known == field) {
+                    Some(at) => (Part::Field(at), udt.fields[at].1.clone()),
+                    None => return invalid(format!("Unknown field {field} for column {name}")),
+                }
+            }
+            (Target::Element(..), CqlType::Set(_)) => {
+                return invalid(format!("Invalid element access syntax for set column {name}"));
+            }
+            (Target::Element(..), _) => {
+                return invalid(format!("Invalid element access syntax for non-collection column {name}"));
+            }
+            (Target::Field(..), ty) => {
+                return invalid(format!("Cannot operate on a field of column {name} of type {ty}"));
+            }
+        };
+        let inner = ty.thawed().inner();
+        let test = match &condition.test {
+            ast::Test::Compare(op, term) => Test::Compare(*op, binder.bind(name, &ty, term)?),
+            ast::Test::In(InValues::List(terms)) => Test::In(binder.bind_all(name, &ty, terms)?),
+            ast::Test::In(InValues::Marker(term)) => Test::Listed(binder.bind_list(name, &ty, term)?),
+            ast::Test::Contains(term) => match inner.last().filter(|_| ty.is_collection()) {
+                Some(element) => Test::Contains(binder.bind(&format!("value({name})"), element, term)?),
+                None => return invalid(format!("Cannot use CONTAINS on non-collection column {name}")),
+            },
+            ast::Test::ContainsKey(term) => match ty.thawed() {
+                CqlType::Map(key, _) => Test::ContainsKey(binder.bind(&format!("key({name})"), key, term)?),
+                _ => return invalid(format!("Cannot use CONTAINS KEY on non-map column {name}")),
+            },
+            ast::Test::Like(_) => return invalid("LIKE is not supported in conditions".into()),
+        };
+        Ok(ColumnTest { column, of: found.ty.clone(), part, ty, test })
+    }
+
+    /// Returns the tested value. A collection or user type without elements is null.
+    fn found<'w>(&self, whole: Option<&'w [u8]>, values: &[Value<'_>]) -> Result<Option<&'w [u8]>, Error> {
+        let Some(whole) = whole else { return Ok(None) };
+        Ok(match &self.part {
+            Part::Whole => Some(whole),
+            Part::Key(key) => elements::value_at_key(&self.of, whole, &key.required(values)?),
+            Part::Index(at) => {
+                let at = at.number(values)?.and_then(|at| usize::try_from(at).ok());
+                at.and_then(|at| value::elements(whole).nth(at)).and_then(Result::ok)
+            }
+            Part::Field(at) => value::components(whole).nth(*at).and_then(Result::ok).flatten(),
+        })
+    }
+
+    fn holds(&self, whole: Option<&[u8]>, values: &[Value<'_>]) -> Result<bool, Error> {
+        let found = self.found(whole, values)?;
+        let wanted = |bind: &Bind| match bind.get(values)? {
+            Given::Bytes(bytes) if self.is_empty_collection(&bytes) => Ok(None),
+            Given::Bytes(bytes) => Ok(Some(bytes.into_owned())),
+            Given::Null => Ok(None),
+            Given::Unset => invalid("Invalid 'unset' value in condition".into()),
+        };
+        let same = |wanted: &Option<Vec<u8>>| match (&found, wanted) {
+            (Some(found), Some(wanted)) => value::compare(&self.ty, found, wanted).is_eq(),
+            (found, wanted) => found.is_none() && wanted.is_none(),
+        };
+        let has = |bind: &Bind, key: bool| {
+            let (Some(found), Some(wanted)) = (&found, wanted(bind)?) else { return Ok(false) };
+            Ok(match self.ty.thawed() {
+                _ if key => elements::value_at_key(&self.ty, found, &wanted).is_some(),
+                CqlType::Map(_, of) => {
+                    value::pairs(found).flatten().any(|(_, v)| value::compare(of, v, &wanted).is_eq())
+                }
+                CqlType::List(of) | CqlType::Set(of) => {
+                    value::elements(found).flatten().any(|v| value::compare(of, v, &wanted).is_eq())
+                }
+                _ => false,
+            })
+        };
+        match &self.test {
+            Test::Compare(op, bind) => match (op, wanted(bind)?) {
+                (CompareOp::Eq, wanted) => Ok(same(&wanted)),
+                (CompareOp::NotEq, wanted) => Ok(!same(&wanted)),
+                (op, None) => invalid(format!("Invalid comparison with null for operator \"{}\"", sign(*op))),
+                (op, Some(wanted)) => {
+                    Ok(found.is_some_and(|found| holds(*op, value::compare(&self.ty, found, &wanted))))
+                }
+            },
+            Test::In(binds) => {
+                for bind in binds {
+                    if same(&wanted(bind)?) {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Test::Listed(bind) => {
+                let list = bind.required(values)?;
+                Ok(value::elements(&list).flatten().any(|wanted| same(&Some(wanted.to_vec()))))
+            }
+            Test::Contains(bind) => has(bind, false),
+            Test::ContainsKey(bind) => has(bind, true),
+        }
+    }
+
+    /// Returns true for an empty collection of elements, which equals null.
+    fn is_empty_collection(&self, bytes: &[u8]) -> bool {
+        self.ty.is_multi_cell() && self.ty.is_collection() && bytes == [0; 4]
+    }
+}
+
+/// Result of checking the conditions of one or more statements.
+#[derive(Default)]
+pub(crate) struct Verdict {
+    /// Rows that were checked.
+    rows: BTreeSet<Vec<u8>>,
+    /// Columns that were checked, in the order of the statement; `None` once a whole row was.
+    columns: Option<Vec<usize>>,
+    /// Set of the same columns, for lookups.
+    seen: HashSet<usize>,
+    whole: bool,
+    refused: bool,
+}
+
+impl Verdict {
+    /// Checks the conditions of one statement against a row. The future does not hold the row, so
+    /// that a heavy lane may run it.
+    pub(crate) fn check<'c>(
+        &'c mut self,
+        conditions: &'c Conditions,
+        row: Vec<u8>,
+        source: &Source<'_>,
+        values: &'c [Value<'c>],
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<'c> {
+        self.note(conditions, row);
+        let tested = conditions.tested(source);
+        async move {
+            self.refused |= !conditions.hold(tested?, values).await?;
+            Ok(())
+        }
+    }
+
+    /// Notes the row and the columns of a statement's conditions.
+    fn note(&mut self, conditions: &Conditions, row: Vec<u8>) {
+        self.rows.insert(row);
+        let columns = self.columns.get_or_insert_default();
+        match &conditions.what {
+            Requirement::Columns(tests) => {
+                columns
+                    .extend(tests.iter().map(|test| test.column).filter(|column| self.seen.insert(*column)));
+            }
+            _ => self.whole = true,
+        }
+    }
+
+    /// Returns true if a statement had conditions.
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.columns.is_some()
+    }
+
+    /// Returns the result of a failed condition, without its rows. `None` if all conditions hold.
+    pub(crate) fn refusal(&mut self, def: &TableDef, in_batch: bool, grants: Grants) -> Option<Refusal> {
+        if !self.refused {
+            return None;
+        }
+        let keys = def.partition_key().count() + def.clustering().count();
+        let shown: Vec<usize> = match &self.columns {
+            Some(columns) if !self.whole => {
+                let of_key = 0..if in_batch { keys } else { 0 };
+                of_key.chain(columns.iter().copied()).collect()
+            }
+            _ => (0..def.columns.len()).collect(),
+        };
+        let mut specs = vec![applied_column(def)];
+        specs.extend(shown.iter().map(|at| spec(def, &def.columns[*at].name, def.columns[*at].ty.clone())));
+        let shows = shown.iter().map(|at| Show::column(*at, &def.columns[*at])).collect();
+        let projection = Projection::Rows(Shows::new(def, shows));
+        let mut chunk = Chunk::new(Rows::new(specs.into()), u32::MAX, usize::MAX, Ends::Whole);
+        chunk.grants = grants;
+        Some(Refusal { keys: std::mem::take(&mut self.rows), projection, chunk })
+    }
+}
+
+/// Result of a failed condition: the checked columns of the rows as they are. Each row repeats the
+/// static columns.
+pub(crate) struct Refusal {
+    /// Rows that were checked.
+    pub(crate) keys: BTreeSet<Vec<u8>>,
+    projection: Projection,
+    chunk: Chunk,
+}
+
+impl Refusal {
+    /// Returns the work units of adding a small row.
+    pub(crate) fn row_units(&self) -> u32 {
+        units_of_row(self.projection.width())
+    }
+
+    /// Adds a row, if it exists.
+    ///
+    /// # Errors
+    /// Returns an error if there is no memory for the result, or if it is too large.
+    pub(crate) fn add(&mut self, source: &Source<'_>) -> Result<(), Error> {
+        if !(source.has_statics() || source.row.is_some() && source.exists()) {
+            return Ok(());
+        }
+        self.chunk.rows.push(Some(&[0]));
+        row_answer::add(&self.projection, source, &mut self.chunk).map(drop)
+    }
+
+    /// Returns the rows.
+    pub(crate) fn finish(self, def: &TableDef) -> Rows {
+        if self.chunk.rows.count > 0 {
+            return self.chunk.rows;
+        }
+        let mut rows = Rows::new(vec![applied_column(def)].into());
+        rows.push(Some(&[0]));
+        rows.count = 1;
+        rows
+    }
+}
+
+/// Returns the result if all conditions hold.
+pub(crate) fn applied(def: &TableDef) -> Rows {
+    let mut rows = Rows::new(vec![applied_column(def)].into());
+    rows.push(Some(&[1]));
+    rows.count = 1;
+    rows
+}
+
+fn applied_column(def: &TableDef) -> ColumnSpec {
+    spec(def, "[applied]", CqlType::Boolean)
+}
+
+fn spec(def: &TableDef, name: &str, ty: CqlType) -> ColumnSpec {
+    ColumnSpec {
+        keyspace: def.keyspace.as_str().into(),
+        table: def.name.as_str().into(),
+        name: name.into(),
+        ty,
+    }
+}

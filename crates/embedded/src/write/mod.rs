@@ -1,0 +1,10 @@
+//! Running INSERT, UPDATE, DELETE and BATCH.
+
+pub(crate) mod batch_log;
+pub(crate) mod clock;
+pub(crate) mod conditions;
+pub(crate) mod keyed_lock;
+pub(crate) mod modify;
+pub(crate) mod mutations;
+pub(crate) mod run;
+pub(crate) mod times;

@@ -1,0 +1,528 @@
+//! Writes that depend on stored data: counters, list elements by index, and conditions (IF …).
+//!
+//! Each such write is a step on the core that owns its partition: lock the partition, read, decide,
+//! write. Steps on one partition run one after the other. If the row is in memory, a step never
+//! waits for I/O.
+//!
+//! The lock is released when the write is applied, before the log has made it durable. The next
+//! step may see a write that is not durable yet. This is safe: the log keeps their order, so the
+//! later write is durable only if the earlier one is.
+//!
+//! The log records the outcome, such as the new total of a counter, so that a replay may apply it
+//! twice.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use engine::{Error, Outcome, Request, Rows, Value};
+use schema::TableDef;
+use storage::{Change, Commit, Mutation, PartitionView, RowView, TableId};
+
+use crate::bind::show::Source;
+use crate::heavy_lane::{heavy, run_to_completion};
+use crate::owned::{InTurn, OwnedRequest};
+use crate::read::partition::STATIC_BYTES_MAX;
+use crate::write::batch_log::Spread;
+use crate::write::conditions::{self, Verdict};
+use crate::write::mutations::{Times, WritePlan};
+use crate::write::run::{Job, Part, by_partition};
+use crate::{Embedded, storage_error};
+
+/// Changes to one partition, made under one lock.
+#[derive(Clone, Debug)]
+struct Step {
+    token: i64,
+    key: Bytes,
+    parts: Vec<Part>,
+    request: OwnedRequest,
+    /// Timestamps of the statement. A conditional write and a counter take later ones under the
+    /// lock.
+    times: Times,
+}
+
+impl Step {
+    /// Returns the timestamps of a write under the lock. All statements of a batch without
+    /// conditions have the same ones.
+    fn times_under_lock(&self, engine: &Embedded) -> Times {
+        let own = |part: &Part| part.plan().is_conditional() || part.plan().counts();
+        let count = self.parts.last().map_or(0, |part| part.number + 1);
+        if self.parts.iter().any(own) { engine.times_of(count) } else { self.times }
+    }
+
+    /// Returns true if the effect of some statement takes longer than a task poll may, on rows of
+    /// at most `row_bytes`.
+    async fn is_large(&self, row_bytes: usize) -> Result<bool, Error> {
+        let mut in_turn = InTurn::of(&self.request.values);
+        for part in &self.parts {
+            if part.plan().units(in_turn.at(&part.places), row_bytes)? > UNITS_AT_ONCE {
+                return Ok(true);
+            }
+            if lanes::spend(1) {
+                lanes::yield_now().await;
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Work units of one statement that the fast lane binds and checks.
+const UNITS_AT_ONCE: u64 = 250;
+
+/// Effect of a step.
+enum Decision {
+    /// Some condition does not hold. With the rows that were checked.
+    Refused(Rows),
+    Write {
+        changes: Vec<Change>,
+        is_conditional: bool,
+    },
+}
+
+/// A step with what it has read. Either lane decides it, with yields between statements.
+struct Deciding {
+    step: Step,
+    read: Read,
+    times: Times,
+    now_s: u32,
+}
+
+impl Deciding {
+    async fn run(self) -> Result<(Step, Decision), Error> {
+        let Deciding { step, read, times, now_s } = self;
+        let (def, all) = (step.parts[0].plan().def.clone(), step.request.values.clone());
+        let mut verdict = Verdict::default();
+        let mut in_turn = InTurn::of(&all);
+        for part in &step.parts {
+            let (plan, values) = (part.plan(), in_turn.at(&part.places));
+            if let Some(conditions) = plan.conditions() {
+                let row = plan.row(values)?;
+                let checked =
+                    verdict.check(conditions, row.clone(), &read.source(&step, &def, &row, now_s), values);
+                checked.await?;
+            }
+            if lanes::spend(STATEMENT_UNITS) {
+                lanes::yield_now().await;
+            }
+        }
+        // The rows that were read stay in memory beside the answer.
+        let grants = step.request.grants().beside(read.bytes);
+        if let Some(mut refusal) = verdict.refusal(&def, step.parts.len() > 1, grants) {
+            for row in std::mem::take(&mut refusal.keys) {
+                refusal.add(&read.source(&step, &def, &row, now_s))?;
+                if lanes::spend(refusal.row_units()) {
+                    lanes::yield_now().await;
+                }
+            }
+            return Ok((step, Decision::Refused(refusal.finish(&def))));
+        }
+        let is_conditional = verdict.is_conditional();
+        let mut changes = Vec::new();
+        for part in &step.parts {
+            let (plan, values) = (part.plan(), in_turn.at(&part.places));
+            let own_time = plan.is_conditional() || is_conditional || plan.counts();
+            let timestamp_us = if own_time { None } else { step.request.timestamp_us };
+            let now_us = if own_time { later_than(read.newest, times.now_us)? } else { times.now_us };
+            let times = Times { now_us, ..times.of_statement(part.number) };
+            changes.extend(changes_of(plan, values, (timestamp_us, times), (&step, &read, now_s))?);
+            if lanes::spend(STATEMENT_UNITS) {
+                lanes::yield_now().await;
+            }
+        }
+        Ok((step, Decision::Write { changes, is_conditional }))
+    }
+}
+
+/// Computes the changes of one statement from the rows that its step has read.
+fn changes_of(
+    plan: &WritePlan,
+    values: &[Value<'_>],
+    (timestamp_us, times): (Option<i64>, Times),
+    (step, read, now_s): (&Step, &Read, u32),
+) -> Result<Vec<Change>, Error> {
+    let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
+    let before = |row: Option<&[u8]>| {
+        let source = read.source(step, &plan.def, row.unwrap_or_default(), now_s);
+        plan.before(&source, row.is_none())
+    };
+    plan.changes(values, &request, times, &step.key, &before)
+}
+
+/// Data of a partition that a step has read.
+struct Read {
+    rows: BTreeMap<Vec<u8>, Option<RowView>>,
+    /// Static cells, read only if the step needs them.
+    view: Option<PartitionView>,
+    /// Greatest timestamp read, of live and dead data.
+    newest: i64,
+    /// Bytes of all that was read.
+    bytes: usize,
+}
+
+impl Read {
+    /// Returns true if some row takes longer to show than a task poll may.
+    fn is_large(&self) -> bool {
+        let statics = self.view.as_ref().map_or(0, PartitionView::static_bytes);
+        statics > STATIC_BYTES_MAX || self.rows.values().flatten().any(|row| !row.is_small())
+    }
+
+    /// Returns the bytes of the largest row.
+    fn largest_row(&self) -> usize {
+        let statics = self.view.as_ref().map_or(0, PartitionView::static_bytes);
+        self.rows.values().flatten().map(RowView::bytes).max().unwrap_or(0).max(statics)
+    }
+
+    /// Returns a row of the partition as it was read.
+    fn source<'a>(&'a self, step: &'a Step, def: &'a TableDef, row: &[u8], now_s: u32) -> Source<'a> {
+        Source {
+            def,
+            token: step.token,
+            key: &step.key,
+            row: self.rows.get(row).and_then(Option::as_ref),
+            view: self.view.as_ref(),
+            now_s,
+        }
+    }
+}
+
+/// Guards that a core holds for a statement of another core. Dropping this value releases them.
+struct RemoteGuards {
+    core: usize,
+    number: u64,
+}
+
+impl Drop for RemoteGuards {
+    fn drop(&mut self) {
+        // Outside the lanes the server has already stopped.
+        if lanes::on_lane() {
+            let (core, number) = (self.core, self.number);
+            let end = move || async move { drop(Embedded::local().held_guards.borrow_mut().remove(&number)) };
+            lanes::spawn(lanes::current_group(), lanes::call(core, end)).detach();
+        }
+    }
+}
+
+/// Work units of one statement of a step: bind it, then look up, check and write its row.
+const STATEMENT_UNITS: u32 = 10;
+
+impl Embedded {
+    /// Runs statements of which at least one reads before it writes.
+    pub(crate) async fn modify(self: &Rc<Self>, job: Job, times: Times) -> Result<Outcome, Error> {
+        if job.parts.iter().any(|part| part.plan().is_conditional()) {
+            let Some(step) = one_step(job, times).await? else { return Ok(Outcome::Void) };
+            let core = self.owner(step.token);
+            return lanes::call(core, move || async move {
+                let engine = Embedded::local();
+                let (commit, outcome) = engine.step(step).await?;
+                match commit {
+                    Some(commit) => commit.await,
+                    // A rejection shows rows that were read. They must be durable, so that no crash
+                    // takes them back.
+                    None => engine.shard.settled().await,
+                }
+                .map_err(storage_error)?;
+                Ok(outcome)
+            })
+            .await;
+        }
+        // A counter named twice is incremented twice: its second step must see the first one.
+        let counts = job.parts.iter().any(|part| part.plan().counts());
+        let is_atomic = job.is_atomic;
+        let (steps, plain) = self.steps(job, times).await?;
+        let several =
+            steps.iter().map(Vec::len).sum::<usize>() + plain.iter().map(Vec::len).sum::<usize>() > 1;
+        if several && !counts {
+            return self.modify_together(steps, plain, is_atomic).await;
+        }
+        if plain.iter().any(|part| !part.is_empty()) {
+            let plain = plain.into_iter().map(by_partition).collect();
+            self.apply_by_core(plain).await?;
+        }
+        self.run_steps(steps).await
+    }
+
+    /// Splits statements into steps for the cores that own their partitions, and mutations of
+    /// statements that read nothing. Statements on one partition share a step, which reads it once;
+    /// but each counter has its own, which sees the ones before.
+    async fn steps(&self, job: Job, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
+        let cores = self.sharding.shards as usize;
+        let (mut steps, mut plain) = (vec![Vec::<Step>::new(); cores], vec![Vec::new(); cores]);
+        let mut places: HashMap<_, usize> = HashMap::new();
+        let mut in_turn = InTurn::of(&job.request.values);
+        for part in job.parts {
+            let values = in_turn.at(&part.places);
+            if part.plan().reads_first() {
+                for (token, key) in keys(&part, values, &job.request).await? {
+                    let of_core = &mut steps[self.owner(token)];
+                    let partition = (part.plan().def.id, token, key.clone());
+                    let known = if part.plan().counts() { None } else { places.get(&partition) };
+                    match known {
+                        Some(&place) => of_core[place].parts.push(part.clone()),
+                        None => {
+                            places.insert(partition, of_core.len());
+                            let (parts, request) = (vec![part.clone()], job.request.clone());
+                            of_core.push(Step { token, key, parts, request, times });
+                        }
+                    }
+                    if lanes::spend(1) {
+                        lanes::yield_now().await;
+                    }
+                }
+            } else {
+                let times = times.of_statement(part.number);
+                for mutation in effect(part, values, &job.request, times).await? {
+                    plain[self.owner(mutation.token)].push(mutation);
+                    if lanes::spend(1) {
+                        lanes::yield_now().await;
+                    }
+                }
+            }
+            if lanes::spend(STATEMENT_UNITS) {
+                lanes::yield_now().await;
+            }
+        }
+        Ok((steps, plain))
+    }
+
+    /// Runs steps on the cores that own their partitions. Steps of one core keep their order.
+    async fn run_steps(&self, by_core: Vec<Vec<Step>>) -> Result<Outcome, Error> {
+        let mut has_run = false;
+        for (core, steps) in by_core.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()) {
+            let earlier = std::mem::replace(&mut has_run, true);
+            let run = move || async move {
+                let engine = Embedded::local();
+                let mut commits = Vec::with_capacity(steps.len());
+                for (at, step) in steps.into_iter().enumerate() {
+                    let made = engine.step(step).await;
+                    commits.extend(made.map_err(|error| forbid_retry(error, earlier || at > 0))?.0);
+                }
+                // The log keeps their order: the last commit is durable only if all earlier ones
+                // are.
+                for commit in commits {
+                    commit.await.map_err(storage_error)?;
+                }
+                Ok::<(), Error>(())
+            };
+            lanes::call(core, run).await?;
+        }
+        Ok(Outcome::Void)
+    }
+
+    /// Runs one step on the core that owns the partition.
+    async fn step(&self, step: Step) -> Result<(Option<Commit>, Outcome), Error> {
+        let _guard = self.partition_locks.lock(step.token).await;
+        let (step, decision) = self.decide(step).await?;
+        let (changes, is_conditional) = match decision {
+            Decision::Refused(rows) => return Ok((None, Outcome::Rows(rows))),
+            Decision::Write { changes, is_conditional } => (changes, is_conditional),
+        };
+        let def = &step.parts[0].plan().def;
+        let table = TableId(def.data_id().as_u128());
+        let mutation = Mutation { table, token: step.token, key: step.key.clone(), changes };
+        self.keep_floor().map_err(storage_error)?;
+        let commit = self.shard.apply_yielding(vec![mutation]).await.map_err(storage_error)?;
+        let outcome = match is_conditional {
+            true => Outcome::Rows(conditions::applied(def)),
+            false => Outcome::Void,
+        };
+        Ok((Some(commit), outcome))
+    }
+
+    /// Reads what a step depends on, and decides its effect, under the partition's lock. A heavy
+    /// lane decides if values or rows are large.
+    async fn decide(&self, step: Step) -> Result<(Step, Decision), Error> {
+        let times = step.times_under_lock(self);
+        let now_s = step.request.now_s.unwrap_or(times.now_s);
+        let read = self.read_before(&step, now_s).await?;
+        let is_large = read.is_large() || step.is_large(read.largest_row()).await?;
+        let deciding = Deciding { step, read, times, now_s };
+        if is_large { heavy(deciding.run()).await } else { deciding.run().await }
+    }
+
+    /// Runs steps and applies mutations together; all or none if `is_atomic`. Every statement reads
+    /// the data from before all of them, as in Cassandra.
+    async fn modify_together(
+        &self,
+        steps: Vec<Vec<Step>>,
+        mut changed: Vec<Vec<Mutation>>,
+        is_atomic: bool,
+    ) -> Result<Outcome, Error> {
+        let engine = self.rc();
+        // A task of its own: other cores hold guards for it, which must be released.
+        let work = async move {
+            let mut held = Vec::new();
+            // Locks in the order of cores and tokens, so that two statements cannot deadlock.
+            for (core, steps) in steps.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()) {
+                let bind = move || async move { Embedded::local().bind_steps(steps).await };
+                let (number, mutations) = lanes::call(core, bind).await?;
+                held.push(RemoteGuards { core, number });
+                changed[core].extend(mutations);
+            }
+            let spread =
+                async move { Spread::of(changed.into_iter().map(by_partition).collect(), is_atomic) };
+            engine.apply_spread(heavy(spread).await).await?;
+            drop(held);
+            Ok(Outcome::Void)
+        };
+        run_to_completion(work).await
+    }
+
+    /// Locks all partitions of the steps on this core, and computes their changes. Returns the
+    /// number under which the guards are held; [`RemoteGuards`] releases them.
+    async fn bind_steps(&self, steps: Vec<Step>) -> Result<(u64, Vec<Mutation>), Error> {
+        let tokens: BTreeSet<i64> = steps.iter().map(|step| step.token).collect();
+        let mut guards = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            guards.push(self.partition_locks.lock(token).await);
+            if lanes::spend(1) {
+                lanes::yield_now().await;
+            }
+        }
+        let mut mutations = Vec::with_capacity(steps.len());
+        for step in steps {
+            let (step, decision) = self.decide(step).await?;
+            let Decision::Write { changes, .. } = decision else {
+                unreachable!("statements with conditions are one step")
+            };
+            let table = TableId(step.parts[0].plan().def.data_id().as_u128());
+            mutations.push(Mutation { table, token: step.token, key: step.key, changes });
+        }
+        let number = self.next_guards.replace(self.next_guards.get() + 1);
+        self.held_guards.borrow_mut().insert(number, guards);
+        Ok((number, mutations))
+    }
+
+    /// Reads the data that the statements of a step depend on.
+    ///
+    /// # Errors
+    /// Returns an error if the read fails, or if there is no memory for the rows.
+    async fn read_before(&self, step: &Step, now_s: u32) -> Result<Read, Error> {
+        let table = TableId(step.parts[0].plan().def.data_id().as_u128());
+        let mut read = Read { rows: BTreeMap::new(), view: None, newest: i64::MIN, bytes: 0 };
+        let mut grants = step.request.grants();
+        if step.parts.iter().any(|part| part.plan().reads_statics()) {
+            let found = self.shard.read_statics_before(table, step.token, &step.key, now_s);
+            let found = found.wait().await.map_err(storage_error)?;
+            (read.view, read.newest) = (found.view, read.newest.max(found.newest));
+            read.bytes += read.view.as_ref().map_or(0, PartitionView::static_bytes);
+        }
+        // The timestamp of a conditional batch also exceeds the data that its other statements
+        // overwrite.
+        let is_conditional = step.parts.iter().any(|part| part.plan().is_conditional());
+        let mut in_turn = InTurn::of(&step.request.values);
+        for part in &step.parts {
+            let values = in_turn.at(&part.places);
+            let rows = match part.plan().has_in {
+                false => part.plan().rows(values, is_conditional)?,
+                // An IN may name thousands.
+                true => {
+                    let (part, request) = (part.clone(), step.request.clone());
+                    let rows = async move {
+                        part.plan().rows(&request.values.borrowed(part.places.clone()), is_conditional)
+                    };
+                    heavy(rows).await?
+                }
+            };
+            for row in rows {
+                if lanes::spend(STATEMENT_UNITS) {
+                    lanes::yield_now().await;
+                }
+                if read.rows.contains_key(&row) {
+                    continue;
+                }
+                let found = self.shard.read_row_before(table, step.token, &step.key, &row, now_s);
+                let found = found.wait().await.map_err(storage_error)?;
+                read.newest = read.newest.max(found.newest);
+                read.bytes += found.row.as_ref().map_or(0, RowView::bytes);
+                read.rows.insert(row, found.row);
+                // A batch of short statements can read 65,535 large rows.
+                grants.cover(read.bytes)?;
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// Returns the partitions of a statement. An IN may name thousands, so a heavy lane builds their
+/// keys, and those of large values.
+async fn keys(part: &Part, values: &[Value<'_>], request: &OwnedRequest) -> Result<Vec<(i64, Bytes)>, Error> {
+    if !part.plan().has_in && part.plan().units(values, 0)? <= UNITS_AT_ONCE {
+        return part.plan().keys(values);
+    }
+    let (part, request) = (part.clone(), request.clone());
+    let keys = async move { part.plan().keys(&request.values.borrowed(part.places.clone())) };
+    heavy(keys).await
+}
+
+/// Returns the mutations of a statement that reads nothing. A heavy lane builds those of an IN, and
+/// those of large values.
+async fn effect(
+    part: Part,
+    values: &[Value<'_>],
+    request: &OwnedRequest,
+    times: Times,
+) -> Result<Vec<Mutation>, Error> {
+    let bind = move |part: &Part, values: &[Value<'_>], request: &OwnedRequest| {
+        let mut all = Vec::new();
+        crate::write::mutations::mutations(part.plan(), values, &request.borrowed(values), times, &mut all)?;
+        Ok(all)
+    };
+    if !part.plan().has_in && part.plan().units(values, 0)? <= UNITS_AT_ONCE {
+        return bind(&part, values, request);
+    }
+    let request = request.clone();
+    heavy(async move { bind(&part, &request.values.borrowed(part.places.clone()), &request) }).await
+}
+
+/// Replaces `Error::Stale` after earlier steps were applied. The statement must not be retried
+/// then: it would apply those steps twice.
+fn forbid_retry(error: Error, after_others: bool) -> Error {
+    match error {
+        Error::Stale if after_others => Error::Server(
+            "a table was truncated or dropped while the statement was running: a part of it has been applied"
+                .to_owned(),
+        ),
+        error => error,
+    }
+}
+
+/// Merges statements with conditions into one step. Rejects them at the second partition, before
+/// checking the rest.
+async fn one_step(job: Job, times: Times) -> Result<Option<Step>, Error> {
+    let mut found: Option<(i64, Bytes)> = None;
+    let Some(table) = job.parts.first().map(|part| part.plan().def.id) else { return Ok(None) };
+    let Job { parts: given, request, .. } = job;
+    let mut parts = Vec::with_capacity(given.len());
+    let mut in_turn = InTurn::of(&request.values);
+    for part in given {
+        if part.plan().def.id != table {
+            return Err(Error::Invalid("Batch with conditions cannot span multiple tables".into()));
+        }
+        let keys = keys(&part, in_turn.at(&part.places), &request).await?;
+        for key in &keys {
+            if found.get_or_insert_with(|| key.clone()) != key {
+                return Err(Error::Invalid("Batch with conditions cannot span multiple partitions".into()));
+            }
+        }
+        // An empty IN names no partition: the statement does nothing.
+        if !keys.is_empty() {
+            parts.push(part);
+        }
+        if lanes::spend(STATEMENT_UNITS) {
+            lanes::yield_now().await;
+        }
+    }
+    drop(in_turn);
+    Ok(found.map(|(token, key)| Step { token, key, parts, request, times }))
+}
+
+/// Returns a write time above `newest`, the greatest timestamp read. With a lower one an
+/// acknowledged write would lose to the stored data.
+fn later_than(newest: i64, now_us: i64) -> Result<i64, Error> {
+    match newest.checked_add(1) {
+        Some(next) => Ok(now_us.max(next)),
+        None => Err(Error::Invalid(
+            "expected stored timestamps below 2^63 - 1, got one that no conditional write can exceed".into(),
+        )),
+    }
+}

@@ -1,0 +1,379 @@
+//! INSERT, UPDATE, DELETE and BATCH: from a plan and values to mutations, and from mutations to the
+//! cores that own them.
+
+mod effect;
+
+use std::sync::Arc;
+
+use cql::ast;
+use engine::{Error, Value};
+use schema::{ColumnKind, CqlType, TableDef};
+
+use crate::bind::change::{self, ColumnOp};
+use crate::bind::choice::{Choice, Cost, plus, times};
+use crate::bind::names::Names;
+use crate::bind::restrict::{Restrictions, restrict};
+use crate::bind::term::{Bind, Binder};
+use crate::write::conditions::Conditions;
+
+pub(crate) use effect::{Times, mutations};
+
+/// Effect of a write on the rows that it names.
+#[derive(Debug)]
+enum Act {
+    /// Changes columns, in the order of their numbers. With `marker` (INSERT) the row exists even
+    /// without cells.
+    Columns { marker: bool, statics: Vec<ColumnOp>, regulars: Vec<ColumnOp> },
+    /// Deletes rows, slices or the partition.
+    Delete,
+}
+
+/// Prepared write.
+#[derive(Debug)]
+pub(crate) struct WritePlan {
+    pub(crate) def: Arc<TableDef>,
+    restrictions: Restrictions,
+    act: Act,
+    timestamp: Option<Bind>,
+    ttl: Option<Bind>,
+    conditions: Option<Conditions>,
+    /// True if its keys have an IN.
+    pub(crate) has_in: bool,
+    facts: Facts,
+}
+
+/// Properties of a write, computed once: a batch needs them tens of thousands of times.
+#[derive(Clone, Copy, Default, Debug)]
+struct Facts {
+    /// True if the table holds counters.
+    counts: bool,
+    /// True if it creates list elements, whose paths need a unique timestamp.
+    appends: bool,
+    /// True if its effect depends on stored data.
+    reads_first: bool,
+    /// True if it reads static columns before it writes.
+    reads_statics: bool,
+    /// True if it has values with elements or fields, each of which is checked.
+    has_elements: bool,
+    /// Bytes of constants that each execution copies.
+    constant_bytes: u64,
+}
+
+/// Cost of one execution of a write, computed from the lengths of its values alone.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct WriteCost {
+    /// Number of rows, slices and partitions.
+    pub(crate) rows: u64,
+    /// Bytes of keys and values.
+    pub(crate) bytes: u64,
+}
+
+/// Bytes of values that are checked and copied in one work unit.
+const BYTES_PER_UNIT: u64 = 128;
+
+/// The same for values with elements, of about eight bytes each.
+const ELEMENT_BYTES_PER_UNIT: u64 = 16;
+
+/// Bytes of a row or partition in the log beside its values: lengths, timestamps and the table.
+/// They charge for rows of empty values.
+const ROW_BYTES: u64 = 16;
+
+impl WritePlan {
+    /// Returns the bind markers of the partition key if it consists of markers alone.
+    pub(crate) fn key_markers(&self) -> Vec<u16> {
+        key_markers(&self.restrictions)
+    }
+
+    /// Returns the cost of an execution with these values, without checking, copying or building
+    /// anything.
+    ///
+    /// # Errors
+    /// Returns an error if a count overflows.
+    pub(crate) fn cost(&self, values: &[Value<'_>]) -> Result<WriteCost, Error> {
+        let partitions = Cost::of(&self.restrictions.partition, values)?;
+        let rows = Cost::of(&self.restrictions.clustering, values)?;
+        let (mut of_row, mut of_partition) = (ROW_BYTES, ROW_BYTES);
+        for (_, bind) in &self.restrictions.range {
+            of_row = plus(of_row, bind.size(values))?;
+        }
+        if let Act::Columns { statics, regulars, .. } = &self.act {
+            for op in regulars {
+                of_row = plus(of_row, op.size(values))?;
+            }
+            for op in statics {
+                of_partition = plus(of_partition, op.size(values))?;
+            }
+        }
+        let of_rows = plus(rows.bytes, times(rows.count, of_row)?)?;
+        let bytes = plus(partitions.bytes, times(partitions.count, plus(of_partition, of_rows)?)?)?;
+        Ok(WriteCost { rows: times(partitions.count, rows.count)?, bytes })
+    }
+
+    /// Returns the estimated work units of computing its changes, with its conditions, on rows of
+    /// at most `row_bytes`.
+    ///
+    /// # Errors
+    /// Returns an error if a count overflows.
+    pub(crate) fn units(&self, values: &[Value<'_>], row_bytes: usize) -> Result<u64, Error> {
+        let cost = self.cost(values)?;
+        let per_unit = if self.has_elements() { ELEMENT_BYTES_PER_UNIT } else { BYTES_PER_UNIT };
+        let conditions = self.conditions.as_ref().map_or(0, |conditions| conditions.units(values, row_bytes));
+        // Reading a list first compares its elements with the values.
+        let of_row = if self.facts.reads_first { 1 + row_bytes as u64 / per_unit } else { 1 };
+        Ok(plus(times(cost.rows, of_row)?, cost.bytes / per_unit)?.saturating_add(conditions))
+    }
+
+    fn facts(&self) -> Facts {
+        let has_statics = self.def.columns.iter().any(|column| column.kind == ColumnKind::Static);
+        let statics_read = match &self.act {
+            Act::Columns { statics, .. } => statics.iter().any(ColumnOp::reads_first),
+            Act::Delete => false,
+        };
+        Facts {
+            counts: self.def.is_counter(),
+            appends: self.ops().any(ColumnOp::appends),
+            reads_first: self.conditions.is_some() || self.ops().any(ColumnOp::reads_first),
+            has_elements: self.ops().any(ColumnOp::has_elements),
+            constant_bytes: self.ops().map(ColumnOp::constant_bytes).sum(),
+            reads_statics: has_statics && (self.conditions.is_some() || statics_read),
+        }
+    }
+}
+
+/// Returns the bind markers of the partition key; see [`WritePlan::key_markers`].
+pub(crate) fn key_markers(restrictions: &Restrictions) -> Vec<u16> {
+    let marker = |choice: &Choice| match choice {
+        Choice::One(bind) => bind.marker().map(|m| m as u16),
+        _ => None,
+    };
+    restrictions.partition.iter().map(marker).collect::<Option<_>>().unwrap_or_default()
+}
+
+fn using(binder: &mut Binder, using: &ast::Using) -> Result<(Option<Bind>, Option<Bind>), Error> {
+    let mut one = |name, ty, term: &Option<ast::Term>| {
+        term.as_ref().map(|term| binder.bind(name, &ty, term)).transpose()
+    };
+    Ok((one("[timestamp]", CqlType::BigInt, &using.timestamp)?, one("[ttl]", CqlType::Int, &using.ttl)?))
+}
+
+/// Applies the timestamp of a batch to its writes.
+pub(crate) fn timestamp_of_all(
+    plans: &mut [WritePlan],
+    of_batch: &ast::Using,
+    binder: &mut Binder,
+) -> Result<(), Error> {
+    let (Some(timestamp), _) = using(binder, of_batch)? else { return Ok(()) };
+    if plans.iter().any(|plan| plan.timestamp.is_some()) {
+        return Err(Error::Invalid("Timestamp must be set either on BATCH or individual statements".into()));
+    }
+    if plans.iter().any(|plan| plan.facts.counts) {
+        return Err(Error::Invalid("Cannot provide custom timestamp for a BATCH containing counters".into()));
+    }
+    if plans.iter().any(WritePlan::is_conditional) {
+        return Err(Error::Invalid("Cannot provide custom timestamp for conditional BATCH".into()));
+    }
+    plans.iter_mut().for_each(|plan| plan.timestamp = Some(timestamp.clone()));
+    Ok(())
+}
+
+/// Checks a write against the restrictions of counters and conditions.
+fn checked(mut plan: WritePlan) -> Result<WritePlan, Error> {
+    plan.facts = plan.facts();
+    plan.has_in = plan.restrictions.has_in();
+    let what = match (&plan.conditions, plan.facts.counts) {
+        (Some(_), true) => {
+            return Err(Error::Invalid("Conditional updates are not supported on counter tables".into()));
+        }
+        (Some(_), false) => "conditional updates",
+        (None, true) => "counter updates",
+        (None, false) => return Ok(plan),
+    };
+    if plan.timestamp.is_some() {
+        return Err(Error::Invalid(format!("Cannot provide custom timestamp for {what}")));
+    }
+    if plan.ttl.is_some() && plan.facts.counts {
+        return Err(Error::Invalid(format!("Cannot provide custom TTL for {what}")));
+    }
+    let Some(conditions) = &plan.conditions else { return Ok(plan) };
+    let Restrictions { partition, clustering, .. } = &plan.restrictions;
+    for (choices, of) in [(partition, "partition key"), (clustering, "clustering key columns")] {
+        if choices.iter().any(|choice| !matches!(choice, Choice::One(_))) {
+            return Err(Error::Invalid(format!("IN on the {of} is not supported with conditional updates")));
+        }
+    }
+    if let Some(missing) = plan.def.clustering().nth(clustering.len())
+        && !(conditions.is_static(&plan.def) && plan.is_static_only())
+    {
+        return Err(Error::Invalid(format!(
+            "Statements must restrict all PRIMARY KEY columns with equality relations in order to use IF condition \
+             on non static columns, but column '{}' is not restricted",
+            missing.name
+        )));
+    }
+    Ok(plan)
+}
+
+/// Cassandra's text for an INSERT that names a column twice.
+const DUPLICATES: &str = "The column names contains duplicates";
+
+/// Prepares an INSERT.
+pub(crate) fn insert(names: &Names, insert: &ast::Insert, binder: &mut Binder) -> Result<WritePlan, Error> {
+    let def = &names.def;
+    if def.is_counter() {
+        return Err(Error::Invalid(
+            "INSERT statements are not allowed on counter tables, use UPDATE instead".into(),
+        ));
+    }
+    if insert.json.is_some() {
+        return Err(Error::Invalid("INSERT JSON is not supported yet".into()));
+    }
+    if insert.columns.len() != insert.values.len() {
+        return Err(Error::Invalid("Unmatched column names/values".into()));
+    }
+    let mut keys = vec![None; def.partition_key().count() + def.clustering().count()];
+    let (mut statics, mut regulars) = (Vec::new(), Vec::new());
+    for (name, term) in insert.columns.iter().zip(&insert.values) {
+        let (at, column) = names.find(name)?;
+        match column.kind {
+            ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..) => {
+                let key = Choice::One(binder.bind(name, &column.ty, term)?);
+                if keys[at].replace(key).is_some() {
+                    return Err(Error::Invalid(DUPLICATES.into()));
+                }
+            }
+            ColumnKind::Static => statics.push(change::set(column, term, binder)?),
+            ColumnKind::Regular => regulars.push(change::set(column, term, binder)?),
+        }
+    }
+    for ops in [&mut statics, &mut regulars] {
+        change::in_order(def, ops).map_err(|_| Error::Invalid(DUPLICATES.into()))?;
+    }
+    let only_static = regulars.is_empty() && !statics.is_empty();
+    let partition = def.partition_key().count();
+    let missing =
+        keys.iter().enumerate().filter(|(_, key)| key.is_none()).map(|(at, _)| at).collect::<Vec<_>>();
+    let no_row = missing.len() == keys.len() - partition && missing.iter().all(|at| *at >= partition);
+    if let Some(at) = missing.first().filter(|_| !(only_static && no_row && !missing.is_empty())) {
+        return Err(Error::Invalid(format!("Some primary key parts are missing: {}", def.columns[*at].name)));
+    }
+    let mut keys = keys.into_iter().flatten();
+    let restrictions = Restrictions {
+        partition: keys.by_ref().take(partition).collect(),
+        clustering: keys.collect(),
+        ..Restrictions::default()
+    };
+    let marker = restrictions.clustering.len() == def.clustering().count();
+    let (timestamp, ttl) = using(binder, &insert.using)?;
+    checked(WritePlan {
+        def: def.clone(),
+        restrictions,
+        act: Act::Columns { marker, statics, regulars },
+        timestamp,
+        ttl,
+        conditions: insert.if_not_exists.then(|| Conditions::not_exists(!marker)),
+        has_in: false,
+        facts: Facts::default(),
+    })
+}
+
+/// Prepares an UPDATE.
+pub(crate) fn update(names: &Names, update: &ast::Update, binder: &mut Binder) -> Result<WritePlan, Error> {
+    let def = &names.def;
+    let (timestamp, ttl) = using(binder, &update.using)?;
+    let (mut statics, mut regulars) = (Vec::new(), Vec::new());
+    for assignment in &update.assignments {
+        let name = assignment.target.column();
+        let (_, column) = names.find(name)?;
+        match column.kind {
+            ColumnKind::Static => statics.push(change::assignment(column, assignment, binder)?),
+            ColumnKind::Regular => regulars.push(change::assignment(column, assignment, binder)?),
+            _ => return Err(Error::Invalid(format!("PRIMARY KEY part {name} found in SET part"))),
+        }
+    }
+    change::in_order(def, &mut statics)?;
+    change::in_order(def, &mut regulars)?;
+    let restrictions = restrict(names, &update.relations, binder, false)?;
+    let whole_row = restrictions.clustering.len() == def.clustering().count();
+    check_where(def, &restrictions, whole_row || regulars.is_empty())?;
+    if whole_row && regulars.is_empty() && !restrictions.clustering.is_empty() {
+        let name = &def.clustering().next().expect("there are clustering columns").name;
+        return Err(Error::Invalid(format!(
+            "Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns: {name}"
+        )));
+    }
+    let conditions = Conditions::of(names, &update.condition, regulars.is_empty(), binder)?;
+    checked(WritePlan {
+        def: def.clone(),
+        restrictions,
+        act: Act::Columns { marker: false, statics, regulars },
+        timestamp,
+        ttl,
+        conditions,
+        has_in: false,
+        facts: Facts::default(),
+    })
+}
+
+/// Prepares a DELETE.
+pub(crate) fn delete(names: &Names, delete: &ast::Delete, binder: &mut Binder) -> Result<WritePlan, Error> {
+    let def = &names.def;
+    let (mut regulars, mut statics) = (Vec::new(), Vec::new());
+    for target in &delete.targets {
+        let name = target.column();
+        let (_, column) = names.find(name)?;
+        match column.kind {
+            ColumnKind::Static => statics.push(change::deletion(column, target, binder)?),
+            ColumnKind::Regular => regulars.push(change::deletion(column, target, binder)?),
+            _ => {
+                return Err(Error::Invalid(format!(
+                    "Invalid identifier {name} for deletion (should not be a PRIMARY KEY part)"
+                )));
+            }
+        }
+    }
+    change::in_order(def, &mut statics)?;
+    change::in_order(def, &mut regulars)?;
+    let (timestamp, ttl) = using(binder, &delete.using)?;
+    if ttl.is_some() {
+        return Err(Error::Invalid("TTL is meaningless in a DELETE; leave it out".into()));
+    }
+    let restrictions = restrict(names, &delete.relations, binder, false)?;
+    let whole_row = restrictions.clustering.len() == def.clustering().count();
+    check_where(def, &restrictions, whole_row || regulars.is_empty())?;
+    let act = match delete.targets.is_empty() {
+        true => Act::Delete,
+        false => Act::Columns { marker: false, statics, regulars },
+    };
+    let static_only = matches!(&act, Act::Columns { regulars, .. } if regulars.is_empty());
+    let conditions = Conditions::of(names, &delete.condition, static_only, binder)?;
+    let facts = Facts::default();
+    checked(WritePlan {
+        def: def.clone(),
+        restrictions,
+        act,
+        timestamp,
+        ttl,
+        conditions,
+        has_in: false,
+        facts,
+    })
+}
+
+fn check_where(def: &TableDef, restrictions: &Restrictions, row_named: bool) -> Result<(), Error> {
+    if let Some(filter) = restrictions.filters.first().filter(|_| !restrictions.partition.is_empty()) {
+        let name = &def.columns[filter.column].name;
+        return Err(Error::Invalid(format!(
+            "Non PRIMARY KEY columns found in where clause, or a gap in its key columns: {name}"
+        )));
+    }
+    if restrictions.partition.is_empty() || !restrictions.tokens.is_empty() {
+        let names: Vec<&str> = def.partition_key().map(|c| c.name.as_str()).collect();
+        return Err(Error::Invalid(format!("Some partition key parts are missing: {}", names.join(", "))));
+    }
+    if !row_named {
+        let names: Vec<&str> =
+            def.clustering().skip(restrictions.clustering.len()).map(|c| c.name.as_str()).collect();
+        return Err(Error::Invalid(format!("Some clustering keys are missing: {}", names.join(", "))));
+    }
+    Ok(())
+}
