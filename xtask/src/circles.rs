@@ -270,7 +270,7 @@ fn defining(files: &BTreeMap<Names, File>, names: &[String], depth: usize) -> Op
 /// Imports between files or folders.
 struct Imports {
     names: Vec<String>,
-    /// What each of them imports, by index.
+    /// Imports of each of them, by index.
     edges: Vec<BTreeSet<usize>>,
 }
 

@@ -62,12 +62,12 @@ fn dispatch(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
     match args.split_first() {
         Some((word, rest)) if word == "tpch" || word == "hits" => return crate::data::cli(word, rest),
         Some((word, rest)) if word == "plan" => return capacity::cli(rest, draws.plan),
-        Some((word, rest)) if word == "sql" => return crate::sql::cli(rest),
+        Some((word, rest)) if word == "sql" => return crate::sql_cli::run(rest),
         Some((word, [next, rest @ ..])) if word == "usl" && next == "sql" => {
-            return crate::sql::ladder_cli(rest, draws);
+            return crate::sql_cli::ladder(rest, draws);
         }
         Some((word, [next, rest @ ..])) if word == "sweep" && next == "sql" => {
-            return crate::sql::sweep_cli(rest, draws);
+            return crate::sql_cli::sweep(rest, draws);
         }
         _ => {}
     }

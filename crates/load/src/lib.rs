@@ -48,6 +48,8 @@ mod scrape;
 pub mod session;
 mod spec;
 pub mod sql;
+mod sql_cli;
+mod sql_flags;
 mod statement;
 pub mod sweep;
 mod tally;

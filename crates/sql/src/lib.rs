@@ -20,6 +20,8 @@ mod config;
 mod engine;
 mod failure;
 mod postgres;
+mod run;
+mod walk;
 
 pub use ::engine::scan::arrow::SCALE_MAX;
 pub use config::{LogEvent, SlowStatement, SqlConfig};

@@ -67,7 +67,8 @@ type BorrowedPart<'a> = (&'a Arc<[WritePlan]>, usize, &'a [Value<'a>]);
 pub(crate) struct Job {
     pub(crate) parts: Vec<Part>,
     pub(crate) request: OwnedRequest,
-    /// True if it must be applied whole or not at all, even across cores: see [`crate::write::batch_log`].
+    /// True if it must be applied whole or not at all, even across cores: see
+    /// [`crate::write::batch_log`].
     pub(crate) is_atomic: bool,
 }
 

@@ -9,16 +9,13 @@
 //! arrival without a free worker is late, and its wait is part of its latency.
 
 mod accounting;
-mod cli;
 mod client;
 mod connection;
-mod flags;
-mod queries;
+pub(crate) mod queries;
 mod report;
 mod run;
 mod spec;
 
-pub(crate) use cli::{ladder as ladder_cli, run as cli, sweep as sweep_cli};
 pub use queries::{Query, bundled_queries};
 pub use report::{QueryResults, SqlReport, SqlStep};
 pub use run::run;

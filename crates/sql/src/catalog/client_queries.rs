@@ -29,7 +29,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
-use crate::engine::walk;
+use crate::walk;
 
 /// Files of the clients. If a statement has the features of several entries, the first one counts.
 const FILES: [&str; 8] = [

@@ -510,7 +510,7 @@ impl SchemaProvider for InformationSchema {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::tasks;
+    use crate::run::tasks;
 
     #[derive(Debug)]
     struct SeesAll;

@@ -23,10 +23,10 @@ use datafusion::error::{DataFusionError, Result};
 use engine::About;
 
 use crate::catalog::information_schema::InformationSchema;
-use crate::engine::engines::Engines;
-use crate::engine::table::CqlTable;
-use crate::engine::tasks;
 use crate::failure::{Failure, state};
+use crate::run::engines::Engines;
+use crate::run::table::CqlTable;
+use crate::run::tasks;
 
 /// Name of the catalog and of the database.
 pub(crate) const CATALOG: &str = "fairlane";

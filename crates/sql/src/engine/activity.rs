@@ -9,7 +9,8 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::catalog::pg_catalog;
-use crate::engine::{syntax, walk};
+use crate::engine::syntax;
+use crate::walk;
 
 /// Name of the view.
 const NAME: &str = "pg_stat_activity";

@@ -13,10 +13,10 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::StreamExt;
 
-use crate::engine::memory::Held;
 use crate::engine::passage::{Passage, PassageExec};
-use crate::engine::run::Run;
-use crate::engine::sizes::{BATCH_BYTES, batch_bytes};
+use crate::run::memory::Held;
+use crate::run::query::Run;
+use crate::run::sizes::{BATCH_BYTES, batch_bytes};
 
 /// See the head of this file.
 #[derive(Debug)]

@@ -28,10 +28,10 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::memory::{Held, StatementMemory};
-use crate::engine::sizes::{array_bytes, scalar_bytes, shared_scalar_bytes};
-use crate::engine::tasks;
 use crate::engine::window_memory::{Ledger, StateCharge, ledger};
+use crate::run::memory::{Held, StatementMemory};
+use crate::run::sizes::{array_bytes, scalar_bytes, shared_scalar_bytes};
+use crate::run::tasks;
 
 /// Functions whose state grows with their input, without DISTINCT too.
 const COLLECTING: [&str; 6] = [

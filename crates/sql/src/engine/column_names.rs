@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     TrimWhereField, VisitorMut,
 };
 
-use crate::engine::walk;
+use crate::walk;
 
 /// Separates a column's name from a suffix that makes it unique.
 pub(crate) const MARK: char = '\u{1}';

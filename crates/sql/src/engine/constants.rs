@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use datafusion::error::{DataFusionError, Result};
 
-use crate::engine::tasks;
+use crate::run::tasks;
 
 /// Copies of a constant: the value, the plan, and a copy during a rewrite.
 const COPIES: u64 = 3;

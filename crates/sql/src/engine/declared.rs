@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, LimitClause, Query, Statement, TimezoneInfo, Value, ValueWithSpan, VisitorMut,
 };
 
-use crate::engine::walk;
+use crate::walk;
 
 /// Casts the parameters of a statement to their declared types, by PostgreSQL's ids from `$1`.
 /// Texts and types that are not declared stay: they take the type of their place.

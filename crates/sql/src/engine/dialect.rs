@@ -40,8 +40,9 @@ use crate::engine::column_names::{self, last_part};
 use crate::engine::extent::extent;
 use crate::engine::syntax::{Columns, call, is_call_of, with_names};
 use crate::engine::tree::{self, Size};
-use crate::engine::{activity, checked_text, precedence, scopes, set_returning, to_char, translate, walk};
+use crate::engine::{activity, checked_text, precedence, scopes, set_returning, to_char, translate};
 use crate::failure::{Failure, state};
+use crate::walk;
 
 /// See the head of this file.
 pub(crate) struct Dialect {

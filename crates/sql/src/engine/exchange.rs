@@ -31,11 +31,11 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Sendable
 use futures::StreamExt;
 
 use crate::engine::passage::{Passage, PassageExec};
-use crate::engine::producer::{Sender, Started, channel, elsewhere};
-use crate::engine::run::Run;
-use crate::engine::scan::ScanExec;
-use crate::engine::tasks::{self, Handles};
 use crate::engine::yields::yielding;
+use crate::run::producer::{Sender, Started, channel, elsewhere};
+use crate::run::query::Run;
+use crate::run::scan::ScanExec;
+use crate::run::tasks::{self, Handles};
 
 /// See the head of this file.
 #[derive(Debug)]

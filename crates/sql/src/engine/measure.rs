@@ -17,10 +17,10 @@ use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::StreamExt;
 
 use crate::engine::passage::{Passage, PassageExec};
-use crate::engine::run::Run;
-use crate::engine::scan::ScanExec;
-use crate::engine::sizes::batch_bytes;
 use crate::engine::wide::{TooWide, joined, unnested};
+use crate::run::query::Run;
+use crate::run::scan::ScanExec;
+use crate::run::sizes::batch_bytes;
 
 /// Copies of the value of a subquery: the batch, and the value.
 const VALUE_COPIES: u64 = 2;

@@ -32,15 +32,15 @@ use crate::catalog::privileges;
 use crate::catalog::{CATALOG, Catalog, Tables};
 use crate::config::SqlConfig;
 use crate::engine::dialect::{Dialect, Parsed, SetTo, reads_catalog, set_configs};
-use crate::engine::engines::Engines;
 use crate::engine::exchange::PlaceOnLanes;
 use crate::engine::plan_cache::{PlanCache, PlanCacheCounts};
-use crate::engine::run::Physical;
-use crate::engine::table::{CqlTable, ScanOptions};
 use crate::engine::{
     bounded, checked_text, collect, declared, exact, functions, planning, syntax, values, wide, window,
 };
 use crate::failure::{Failure, state as class};
+use crate::run::engines::Engines;
+use crate::run::query::Physical;
+use crate::run::table::{CqlTable, ScanOptions};
 
 /// Version of Postgres whose dialect and catalog statements are planned for.
 pub(crate) const POSTGRES_VERSION: &str = "16.6";

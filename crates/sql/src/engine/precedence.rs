@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Statement, UnaryOperator, Value, VisitorMut};
 
-use crate::engine::walk;
+use crate::walk;
 
 /// Corrects a statement right after parsing.
 pub(crate) fn correct(statement: &mut Statement) {

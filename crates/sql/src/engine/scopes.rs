@@ -23,8 +23,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::engine::exact::KEPT;
 use crate::engine::syntax::{Columns, call, folded, is_call_of, own_expressions, with_names};
-use crate::engine::walk;
 use crate::failure::Failure;
+use crate::walk;
 
 /// Resolves the names of a statement. See the head of this file.
 ///

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::engine::column_names::last_part;
 use crate::engine::syntax::{call, is_call_of};
-use crate::engine::walk;
+use crate::walk;
 
 /// Name of the function that gives a series.
 const SERIES: &str = "generate_series";

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::engine::column_names::last_part;
-use crate::engine::walk;
+use crate::walk;
 
 /// Returns the columns of a table. `None`: there is no such table.
 pub(crate) type Columns<'a> = &'a dyn Fn(&ObjectName) -> Option<Vec<String>>;

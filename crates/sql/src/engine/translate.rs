@@ -25,8 +25,9 @@ use crate::engine::exact::{PERCENTILE, SERIES_OF_DATES, UNCONSTRAINED, plain_int
 use crate::engine::frames;
 use crate::engine::planning::{self, NODES_MAX};
 use crate::engine::syntax::{binary, call, constant_text, is_call_of, nested, number, of_names, text};
-use crate::engine::{array_syntax, set_returning, walk};
+use crate::engine::{array_syntax, set_returning};
 use crate::failure::{Failure, state};
+use crate::walk;
 
 fn unsupported<T>(text: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::new(state::UNSUPPORTED, text))

@@ -21,8 +21,8 @@ use datafusion::sql::sqlparser::ast::{
 use engine::{Guardrail, Guardrails};
 
 use crate::engine::planning::{self, DEPTH_MAX, NODES_MAX};
-use crate::engine::walk;
 use crate::failure::{Failure, state};
+use crate::walk;
 
 /// Operands from which on a chain is flattened.
 const CHAIN_MIN: usize = 16;

@@ -19,7 +19,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use crate::engine::bounded::{BATCH_BYTES_MAX, widest};
-use crate::engine::sizes::BATCH_BYTES;
+use crate::run::sizes::BATCH_BYTES;
 
 /// Bytes of a batch in one input of a join, beyond which it is charged, or the run ends. Half of
 /// the bound on functions, since a join has two inputs. Well above [`BATCH_BYTES`], so that a

@@ -17,8 +17,8 @@ use datafusion::physical_expr::expressions::Literal;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
-use crate::engine::sizes::{array_bytes, heap_bytes, scalar_bytes, shared_bytes, shared_scalar_bytes};
 use crate::engine::window_memory::{StateCharge, ledger};
+use crate::run::sizes::{array_bytes, heap_bytes, scalar_bytes, shared_bytes, shared_scalar_bytes};
 
 /// A window function that charges its results.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

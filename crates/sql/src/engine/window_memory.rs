@@ -28,10 +28,10 @@ use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use datafusion::scalar::ScalarValue;
 use futures::Stream;
 
-use crate::engine::memory::Held;
 use crate::engine::passage::{Passage, PassageExec};
-use crate::engine::run::Run;
-use crate::engine::sizes::{batch_bytes, heap_bytes, shared_bytes};
+use crate::run::memory::Held;
+use crate::run::query::Run;
+use crate::run::sizes::{batch_bytes, heap_bytes, shared_bytes};
 
 /// Copies of its input that a window node over whole partitions holds: batches, and one that they
 /// are joined to.

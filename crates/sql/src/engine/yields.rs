@@ -26,8 +26,8 @@ use futures::future::BoxFuture;
 use crate::engine::charges::charged;
 use crate::engine::measure;
 use crate::engine::passage::{Passage, PassageExec};
-use crate::engine::run::Run;
-use crate::engine::tasks;
+use crate::run::query::Run;
+use crate::run::tasks;
 
 /// Yields between batches of its input.
 #[derive(Debug)]

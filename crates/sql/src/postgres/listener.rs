@@ -19,10 +19,10 @@ use lanes::net::{TcpListener, TcpStream};
 use workload::Admission;
 
 use crate::engine::plan_cache::PlanCacheCounts;
-use crate::engine::spill::SpillSpace;
-use crate::engine::tasks::Handles;
 use crate::postgres::serve::serve;
 use crate::postgres::server::{Here, Live, Sql};
+use crate::run::spill::SpillSpace;
+use crate::run::tasks::Handles;
 
 /// Connections closed in favor of new ones.
 static CLOSED: Metric = Metric::counter(

@@ -12,7 +12,6 @@ use pgwire::messages::extendedquery::PortalSuspended;
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse};
 use workload::{Level, Ticket};
 
-use crate::engine::tasks::HeavyDrop;
 use crate::engine::text;
 use crate::failure::{Failure, state};
 use crate::postgres::connection::Connection;
@@ -24,6 +23,7 @@ use crate::postgres::server::{Cancel, Live};
 use crate::postgres::session::{Prepared, Session};
 use crate::postgres::statement::{SessionCommand, Statement};
 use crate::postgres::statement_context::StatementContext;
+use crate::run::tasks::HeavyDrop;
 
 /// A bound statement, and how far it has come.
 pub(crate) struct Portal {

@@ -11,13 +11,13 @@ use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, SendableR
 use futures::StreamExt;
 
 use crate::engine::bounded::widest;
-use crate::engine::memory::Held;
 use crate::engine::plan::{Joins, Planned};
-use crate::engine::run::Run;
-use crate::engine::sizes::batch_bytes;
 use crate::engine::wide::TooWide;
 use crate::failure::{Failure, state};
 use crate::postgres::output::{OUTPUT_BYTES, Rows, Shape};
+use crate::run::memory::Held;
+use crate::run::query::Run;
+use crate::run::sizes::batch_bytes;
 
 /// Rows encoded between checks for a yield: some tens of microseconds.
 const ROWS_PER_CHECK: u64 = 128;

@@ -20,14 +20,14 @@ use workload::Admission;
 
 use crate::catalog::Tables;
 use crate::config::{LogEvent, SlowStatement, SqlConfig};
-use crate::engine::engines::Engines;
 use crate::engine::plan::{Planner, Planning};
-use crate::engine::run::Run;
-use crate::engine::spill::SpillSpace;
-use crate::engine::tasks::Handles;
 use crate::postgres::counts::Counts;
 use crate::postgres::guesses::Guesses;
 use crate::postgres::seen::{self, Ended, Seen};
+use crate::run::engines::Engines;
+use crate::run::query::Run;
+use crate::run::spill::SpillSpace;
+use crate::run::tasks::Handles;
 
 /// The SQL listener. Cheap to clone, and usable from any thread. Its methods state where they must
 /// be called.

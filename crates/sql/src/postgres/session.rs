@@ -21,8 +21,6 @@ use workload::Effective;
 
 use crate::catalog::CATALOG;
 use crate::engine::plan::Planned;
-use crate::engine::table::ScanOptions;
-use crate::engine::tasks::HeavyDrop;
 use crate::failure::{Failure, state};
 use crate::postgres::connection::Connection;
 use crate::postgres::error::{End, RequestError};
@@ -36,6 +34,8 @@ use crate::postgres::server::{Cancel, Here, Live, Sql};
 use crate::postgres::settings::Settings;
 use crate::postgres::statement::{Read, SessionCommand, Statement, read};
 use crate::postgres::statement_context::CHECK_INTERVAL;
+use crate::run::table::ScanOptions;
+use crate::run::tasks::HeavyDrop;
 
 /// Memory of a portal without its parameter values, bytes.
 const PORTAL_BYTES: u64 = 1 << 10;

@@ -21,8 +21,6 @@ use crate::config::{SlowStatement, SqlConfig};
 use crate::engine::dialect::{is_of_drivers, reads_server_only};
 use crate::engine::masked::masked;
 use crate::engine::plan::{NotPlanned, PlanOptions, Planned};
-use crate::engine::run::Run;
-use crate::engine::tasks::{self, HeavyDrop, Panicked};
 use crate::failure::{Failure, state};
 use crate::postgres::connection::Connection;
 use crate::postgres::counts::add;
@@ -32,6 +30,8 @@ use crate::postgres::permits::{Permit, RefusedStatement, StartingStatement};
 use crate::postgres::query::{self, Progress, Running};
 use crate::postgres::server::{Cancel, Live, Query};
 use crate::postgres::session::Session;
+use crate::run::query::Run;
+use crate::run::tasks::{self, HeavyDrop, Panicked};
 
 /// Interval of checks of a statement against its level's `query_limit`, and for changes of its
 /// level.

@@ -37,9 +37,9 @@ pub(crate) use crate::engine::bounded::cost::widest;
 use crate::engine::bounded::cost::{Cost, Estimate};
 use crate::engine::call_names::CallKey;
 use crate::engine::constants;
-use crate::engine::sizes::{array_bytes, heap_bytes};
-use crate::engine::tasks::{self, CallPlace};
 use crate::engine::wide::too_wide;
+use crate::run::sizes::{array_bytes, heap_bytes};
+use crate::run::tasks::{self, CallPlace};
 
 /// Maximum work for one row, in steps of about 1 ns. A statement can be canceled only between
 /// rows.

@@ -55,8 +55,8 @@ pub(crate) use crate::engine::exact::lists::KEPT;
 pub(crate) use crate::engine::exact::percentile::PERCENTILE;
 use crate::engine::exact::types::refused;
 pub(crate) use crate::engine::exact::types::type_name;
-use crate::engine::table::CqlTable;
 use crate::failure::state;
+use crate::run::table::CqlTable;
 
 /// Registers the functions with PostgreSQL's types and errors.
 pub(crate) fn register(context: &SessionContext) {

@@ -4,8 +4,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::LogicalPlan;
 
 use crate::engine::planning::size;
-use crate::engine::tasks;
 use crate::failure::{Failure, state};
+use crate::run::tasks;
 
 /// Maximum size of a plan, in nodes: operators, their columns, and expressions. The guardrail
 /// `sql_nodes` permits 100,000 nodes of a syntax tree by default.

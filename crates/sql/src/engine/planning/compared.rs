@@ -9,8 +9,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::{Expr, Function, OrderByExpr, Visitor, WindowType};
 
 use crate::engine::planning::written::nodes_of;
-use crate::engine::walk;
 use crate::failure::{Failure, state};
+use crate::walk;
 
 /// Maximum number of comparisons by the conversion of a statement. Each takes about 7 ns
 /// (2026-11-28), all of them 1.4 s. A SELECT of 900 aggregates or 200 windows has as many.

@@ -14,7 +14,7 @@ use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
 use crate::engine::planning::budget::{MOVED_NODES_MAX, NODES_MAX, step, step_with, too_complex};
 use crate::engine::planning::size::{self, Weights};
-use crate::engine::tasks;
+use crate::run::tasks;
 
 /// Maximum growth of a plan by moving conditions, in nodes, for all runs of the rule.
 const COPIED_NODES_MAX: u64 = NODES_MAX / 4;

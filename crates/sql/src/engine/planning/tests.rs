@@ -8,8 +8,8 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::scalar::ScalarValue;
 
 use super::{NODES_MAX, bound_rules, optimized, size, step, step_binding, step_with};
-use crate::engine::tasks;
 use crate::failure::{Failure, state as class};
+use crate::run::tasks;
 
 thread_local! {
     static LARGEST: Cell<u64> = const { Cell::new(0) };

@@ -20,8 +20,8 @@ use crate::catalog::Tables;
 use crate::engine::planning::budget::{COLUMNS_MAX, step};
 use crate::engine::planning::compared::{self, Compared};
 use crate::engine::planning::size::NODE_TEXT_BYTES;
-use crate::engine::walk;
 use crate::failure::{refusal, state};
+use crate::walk;
 
 /// Meaning of the names in a statement.
 pub(crate) struct Names<'a> {

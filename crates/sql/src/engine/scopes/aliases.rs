@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::engine::column_names::MARK;
 use crate::engine::syntax::folded;
-use crate::engine::walk;
+use crate::walk;
 
 /// Renames aliases of tables that are names of columns too.
 pub(super) fn rename(statement: &mut Statement) {

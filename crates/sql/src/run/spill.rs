@@ -33,7 +33,7 @@ use lanes::disk::{self, File, OpenOptions};
 use tokio::sync::Notify;
 use workload::Account;
 
-use crate::engine::memory::StatementMemory;
+use crate::run::memory::StatementMemory;
 
 /// Unit of reads and writes, bytes.
 const CHUNK_BYTES: usize = 1 << 20;

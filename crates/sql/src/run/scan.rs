@@ -31,13 +31,13 @@ use datafusion::physical_plan::{
 use engine::Error;
 use engine::scan::{BatchSource, TableScan};
 
-use crate::engine::dynamic_filters::DynamicFilters;
-use crate::engine::engines::Engines;
-use crate::engine::memory::Held;
-use crate::engine::producer::{Sender, Started, channel, elsewhere};
-use crate::engine::run::Run;
-use crate::engine::snapshots::Snapshots;
-use crate::engine::tasks::{self, Handles};
+use crate::run::dynamic_filters::DynamicFilters;
+use crate::run::engines::Engines;
+use crate::run::memory::Held;
+use crate::run::producer::{Sender, Started, channel, elsewhere};
+use crate::run::query::Run;
+use crate::run::snapshots::Snapshots;
+use crate::run::tasks::{self, Handles};
 
 /// Copies of a batch in making: a buffer has up to as much free space again.
 const MAKING_COPIES: u64 = 2;

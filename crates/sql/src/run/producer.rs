@@ -11,10 +11,10 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use tokio::sync::mpsc;
 
-use crate::engine::memory::{Held, StatementMemory};
-use crate::engine::run::Run;
-use crate::engine::sizes::batch_bytes;
-use crate::engine::tasks::{self, Handles};
+use crate::run::memory::{Held, StatementMemory};
+use crate::run::query::Run;
+use crate::run::sizes::batch_bytes;
+use crate::run::tasks::{self, Handles};
 
 /// Maximum number of batches in a channel between two lanes: one in use, one ready. The channel's
 /// short lock is shared by heavy lanes only.

@@ -18,9 +18,9 @@ use lanes::Group;
 use uuid::Uuid;
 use workload::{Account, Effective};
 
-use crate::engine::memory::{Held, StatementMemory};
-use crate::engine::snapshots::Snapshots;
-use crate::engine::spill::{Files, SpillSpace, Spills};
+use crate::run::memory::{Held, StatementMemory};
+use crate::run::snapshots::Snapshots;
+use crate::run::spill::{Files, SpillSpace, Spills};
 
 /// Interval at which a suspended task looks whether it may go on.
 const SUSPENDED_EVERY: Duration = Duration::from_millis(20);

@@ -28,8 +28,8 @@ use lanes::{Group, Task};
 use tokio::runtime::Handle;
 use workload::{Account, Level};
 
-use crate::engine::memory::{Held, StatementMemory};
-use crate::engine::sizes::BATCH_BYTES;
+use crate::run::memory::{Held, StatementMemory};
+use crate::run::sizes::BATCH_BYTES;
 
 /// Hidden tables recorded for the audit log, for each statement.
 const HIDDEN_MAX: usize = 16;

@@ -1,11 +1,11 @@
 //! Command line of `fairlane load sql`. Progress goes to standard error, the report to standard
 //! output and to files.
-use super::flags;
-use super::run::run as run_load;
 use crate::LoadError;
 use crate::cli::Draws;
 use crate::merge;
 use crate::output::{stop_on_signals, write_file, write_json};
+use crate::sql::run as run_load;
+use crate::sql_flags as flags;
 use crate::text::progress;
 use crate::usl;
 

@@ -26,7 +26,7 @@ use datafusion::physical_expr::expressions::{
 use datafusion::scalar::ScalarValue;
 use engine::scan::Filter;
 
-use crate::engine::filter::{any_of, compared, one_of};
+use crate::run::filter::{any_of, compared, one_of};
 
 /// The dynamic filters of one partition of a scan.
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use engine::scan::{TableScan, schema_of};
 
-use crate::engine::engines::Engines;
-use crate::engine::filter;
-use crate::engine::scan::ScanExec;
+use crate::run::engines::Engines;
+use crate::run::filter;
+use crate::run::scan::ScanExec;
 
 /// Options of a session for its scans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::queries;
-use super::spec::SqlSpec;
 use crate::LoadError;
 use crate::common::{self, Common};
 use crate::flag::{Flag, flag, list, rates, seconds, usage, whole};
 use crate::flags::open_loop;
 use crate::spec::{Pacing, is_name, seconds_ok};
+use crate::sql::SqlSpec;
+use crate::sql::queries;
 use crate::sweep::flags::{self as sweep, SweepFlags};
 use crate::usl::flags::{self as usl, LadderFlags};
 use crate::usl::{Plan, Target};
