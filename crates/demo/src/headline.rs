@@ -5,7 +5,7 @@ use crate::compare::{
 };
 use crate::names::{BATCHED, DASHBOARD, LEVELS, ONE_LEVEL, SHORT, SHORT_CLICKBENCH};
 use crate::results::{Chapter, Outcome, Subject};
-use crate::units::{factor, percent, rate, time};
+use charts::numbers::{factor, percent, rate, time};
 
 /// Returns the headline: at most ten words, with the most important values that were measured.
 pub(crate) fn headline(outcome: &Outcome) -> String {

@@ -24,14 +24,12 @@
 
 mod activity;
 mod batching;
-mod chart;
 mod compaction;
 mod compare;
 mod error;
 mod flags;
 mod flush;
 mod headline;
-mod ladder;
 mod listing;
 mod loads;
 mod metrics;
@@ -43,16 +41,13 @@ mod overload;
 mod pairs;
 mod petabyte;
 mod phases;
-mod plan;
 mod report;
 mod results;
 mod server;
 mod shares;
 mod stage;
-mod sweep;
 mod terminal;
 mod trust;
-mod units;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,10 +61,7 @@ use results::{Machine, Outcome, Subject};
 use server::Folder;
 use stage::Stage;
 
-pub use ladder::{draw as draw_ladder, page as ladder_page};
 pub use options::Program;
-pub use plan::page as plan_page;
-pub use sweep::page as sweep_page;
 
 /// Runs `fairlane demo` with the arguments after `demo`. Returns the exit code: 0 if all chapters
 /// were measured, 1 if not, 2 for a wrong command line, 130 after Ctrl-C.

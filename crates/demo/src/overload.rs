@@ -29,7 +29,7 @@ use crate::open_loop::{Search, capacity, together};
 use crate::results::{Chapter, Offered, Run, Window, WindowLoad};
 use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
-use crate::units::{percent, rate, time};
+use charts::numbers::{percent, rate, time};
 
 /// Time limit of the interactive level's statements: the goodput counts answers within it.
 const TIME_LIMIT: Duration = Duration::from_millis(100);

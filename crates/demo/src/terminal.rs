@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::compare::published_by;
 use crate::listing::{Entry, loads, percentiles, usage};
 use crate::results::{Outcome, Row, Subject};
-use crate::units::{percent, rate, time};
+use charts::numbers::{percent, rate, time};
 
 /// Widths of the columns of the comparison. With spaces and the verdict they take 100 columns.
 const WHAT: usize = 43;

@@ -5,7 +5,7 @@
 use crate::listing::phase;
 use crate::names::SHORT;
 use crate::results::{Chapter, Cpu, Outcome, Subject, Window, WindowLoad};
-use crate::units::percent;
+use charts::numbers::percent;
 
 /// A sender above this fraction of its core also measures itself.
 pub(crate) const GENERATOR_MAX: f64 = 0.8;

@@ -32,17 +32,18 @@ use settings::CommandLine;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The demo starts servers of this program.
-const DEMO: demo::Program =
-    demo::Program { has_sql: cfg!(feature = "sql"), check_commit: |mode| settings::commit(mode).map(|_| ()) };
+/// Runs the demo, which starts servers of this program.
+#[cfg(feature = "demo")]
+fn demo(args: &[String]) -> ExitCode {
+    let has_sql = cfg!(feature = "sql");
+    let program = demo::Program { has_sql, check_commit: |mode| settings::commit(mode).map(|_| ()) };
+    ExitCode::from(u8::try_from(demo::run(args, &program)).unwrap_or(1))
+}
 
-/// Results of loads are drawn with the charts of the demo.
-const DRAWS: load::Draws = load::Draws {
-    ladder: demo::draw_ladder,
-    ladder_page: demo::ladder_page,
-    sweep: demo::sweep_page,
-    plan: demo::plan_page,
-};
+#[cfg(not(feature = "demo"))]
+fn demo(_: &[String]) -> ExitCode {
+    usage("this build has no demo: build it from source with `--features demo`.")
+}
 
 const HELP: &str = "\
 fairlane: transactions and analytics on the same machine, each workload in its own service level
@@ -57,7 +58,7 @@ fairlane: transactions and analytics on the same machine, each workload in its o
   fairlane snapshot FOLDER NAME     make a snapshot of a data folder, of a running server too
   fairlane restore FOLDER NAME [TO] make a data folder from a snapshot
   fairlane password ROLE            set a lost password, in a data folder that no server has open
-  fairlane compact KEYSPACE.TABLE   merge the files of a table; also `flush` and `scrub`
+  fairlane compact KEYSPACE.TABLE   write the files of a table anew as one run; also `flush` and `scrub`
   fairlane --help | --version
 
 `fairlane COMMAND --help` explains a command.
@@ -75,8 +76,8 @@ fn main() -> ExitCode {
     };
     match command {
         "serve" => with_settings("serve", rest, |loaded| serve::serve(&loaded.settings, &loaded.warnings)),
-        "demo" => ExitCode::from(u8::try_from(demo::run(rest, &DEMO)).unwrap_or(1)),
-        "load" => ExitCode::from(u8::try_from(load::cli(rest, &DRAWS)).unwrap_or(1)),
+        "demo" => demo(rest),
+        "load" => ExitCode::from(u8::try_from(load::cli(rest)).unwrap_or(1)),
         "probe-disk" => probe_disk(rest),
         "password" => password(rest),
         "config" => config(rest),

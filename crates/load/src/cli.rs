@@ -11,41 +11,13 @@ use crate::spec::Workload;
 use crate::sweep;
 use crate::text::progress;
 use crate::timeline::Second;
-use crate::usl::{self, Draw};
+use crate::usl;
 
-/// Drawings of results. Charts belong to another crate.
-#[derive(Clone, Copy, Debug)]
-pub struct Draws {
-    /// Draws a ladder as an SVG file. `None`: there is nothing to draw.
-    pub ladder: Draw,
-    /// Returns a ladder as a page.
-    pub ladder_page: usl::Page,
-    /// Returns a sweep as a page.
-    pub sweep: sweep::Page,
-    /// Returns a plan as a page.
-    pub plan: capacity::Page,
-}
-
-impl Draws {
-    /// No drawings, for a program without charts.
-    pub const NONE: Draws = Draws {
-        ladder: |_| None,
-        ladder_page: |_| String::new(),
-        sweep: |_| String::new(),
-        plan: |_| String::new(),
-    };
-
-    /// Returns those of a ladder.
-    pub(crate) fn of_ladder(&self) -> (Draw, usl::Page) {
-        (self.ladder, self.ladder_page)
-    }
-}
-
-/// Runs `fairlane load` with the arguments after the word `load`. `draws` makes the drawings.
-/// Returns the exit code: 0 for a valid measurement, 1 if none was possible, 2 for a wrong command
-/// line, 3 for invalid results.
-pub fn cli(args: &[String], draws: &Draws) -> i32 {
-    match dispatch(args, draws) {
+/// Runs `fairlane load` with the arguments after the word `load`. Returns the exit code: 0
+/// for a valid measurement, 1 if none was possible, 2 for a wrong command line, 3 for invalid
+/// results.
+pub fn cli(args: &[String]) -> i32 {
+    match dispatch(args) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("fairlane load: {error}");
@@ -58,16 +30,16 @@ pub fn cli(args: &[String], draws: &Draws) -> i32 {
     }
 }
 
-fn dispatch(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
+fn dispatch(args: &[String]) -> Result<i32, LoadError> {
     match args.split_first() {
         Some((word, rest)) if word == "tpch" || word == "hits" => return crate::data::cli(word, rest),
-        Some((word, rest)) if word == "plan" => return capacity::cli(rest, draws.plan),
+        Some((word, rest)) if word == "plan" => return capacity::cli(rest),
         Some((word, rest)) if word == "sql" => return crate::sql_cli::run(rest),
         Some((word, [next, rest @ ..])) if word == "usl" && next == "sql" => {
-            return crate::sql_cli::ladder(rest, draws);
+            return crate::sql_cli::ladder(rest);
         }
         Some((word, [next, rest @ ..])) if word == "sweep" && next == "sql" => {
-            return crate::sql_cli::sweep(rest, draws);
+            return crate::sql_cli::sweep(rest);
         }
         _ => {}
     }
@@ -86,19 +58,19 @@ fn dispatch(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
     }
     let (command, rest) = match (command, rest) {
         ("usl", []) => ("usl", &[][..]),
-        ("usl", [workload]) => return run_ladder(&options, workload_by_name(workload)?, draws),
+        ("usl", [workload]) => return run_ladder(&options, workload_by_name(workload)?),
         ("sweep", []) => ("sweep", &[][..]),
-        ("sweep", [workload]) => return run_sweep(&options, workload_by_name(workload)?, draws),
+        ("sweep", [workload]) => return run_sweep(&options, workload_by_name(workload)?),
         other => other,
     };
     if let Some(word) = rest.first() {
         return Err(LoadError::Usage(format!("unexpected word `{word}`; see `fairlane load --help`")));
     }
     if command == "usl" {
-        return run_ladder(&options, Workload::Read, draws);
+        return run_ladder(&options, Workload::Read);
     }
     if command == "sweep" {
-        return run_sweep(&options, Workload::Read, draws);
+        return run_sweep(&options, Workload::Read);
     }
     let spec = options.spec(workload_by_name(command)?)?;
     let stop = stop_on_signals()?;
@@ -128,12 +100,12 @@ fn observer(options: &Options) -> impl FnMut(&Second) + use<> {
     }
 }
 
-fn run_ladder(options: &Options, workload: Workload, draws: &Draws) -> Result<i32, LoadError> {
-    usl::cli(&options.plan(workload)?, &options.common, &options.ladder, draws.of_ladder())
+fn run_ladder(options: &Options, workload: Workload) -> Result<i32, LoadError> {
+    usl::cli(&options.plan(workload)?, &options.common, &options.ladder)
 }
 
-fn run_sweep(options: &Options, workload: Workload, draws: &Draws) -> Result<i32, LoadError> {
-    sweep::cli(&options.sweep(workload)?, &options.common, draws.sweep)
+fn run_sweep(options: &Options, workload: Workload) -> Result<i32, LoadError> {
+    sweep::cli(&options.sweep(workload)?, &options.common)
 }
 
 fn merge_files(paths: &[String], options: &Options) -> Result<i32, LoadError> {

@@ -58,7 +58,7 @@ mod timeline;
 pub mod usl;
 mod worker;
 
-pub use cli::{Draws, cli};
+pub use cli::cli;
 pub use data::{Filling, Tables, fill};
 pub use delay_line::DelayLine;
 pub use error::LoadError;

@@ -1,7 +1,6 @@
 //! Command line of `fairlane load sql`. Progress goes to standard error, the report to standard
 //! output and to files.
 use crate::LoadError;
-use crate::cli::Draws;
 use crate::merge;
 use crate::output::{stop_on_signals, write_file, write_json};
 use crate::sql::run as run_load;
@@ -41,24 +40,24 @@ pub(crate) fn run(args: &[String]) -> Result<i32, LoadError> {
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn ladder(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
+pub(crate) fn ladder(args: &[String]) -> Result<i32, LoadError> {
     let options = flags::parse_ladder(args)?;
     if options.common.help {
         print!("{}", flags::ladder_help());
         return Ok(0);
     }
-    usl::cli(&options.plan()?, &options.common, &options.ladder, draws.of_ladder())
+    usl::cli(&options.plan()?, &options.common, &options.ladder)
 }
 
 /// Runs `fairlane load sweep sql` with the arguments after the word `sql`. Returns the exit code.
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn sweep(args: &[String], draws: &Draws) -> Result<i32, LoadError> {
+pub(crate) fn sweep(args: &[String]) -> Result<i32, LoadError> {
     let options = flags::parse_sweep(args)?;
     if options.common.help {
         print!("{}", flags::sweep_help());
         return Ok(0);
     }
-    crate::sweep::cli(&options.sweep()?, &options.common, draws.sweep)
+    crate::sweep::cli(&options.sweep()?, &options.common)
 }

@@ -398,9 +398,7 @@ fn command_line_writes_and_merges_files() {
     let fake = Fake::start(Script { rows: 1, ..Script::default() });
     let folder = testkit::Folder::empty("load");
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let run = |line: &str| {
-        load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), &load::Draws::NONE)
-    };
+    let run = |line: &str| load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>());
     for name in ["a", "b"] {
         let (json, hdr) = (path(&format!("{name}.json")), path(&format!("{name}.hdr")));
         let line = format!(

@@ -129,8 +129,7 @@ fn check(name: &str, script: Script, flags: &str) -> (Value, Arc<Seen>) {
         "sql --queries {path} --search-path tpch --hosts {address} \
          --json {path}/report --hdr {path}/hdr --quiet {flags}"
     );
-    let code =
-        load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>(), &load::Draws::NONE);
+    let code = load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>());
     let report: Value =
         serde_json::from_str(&std::fs::read_to_string(folder.join("report")).expect("a report"))
             .expect("JSON");

@@ -26,7 +26,7 @@ fn text(folder: &Folder, name: &str) -> String {
 fn run(line: &str, folder: &Folder) -> i32 {
     let args: Vec<String> =
         line.split_whitespace().map(|word| word.replace('@', &folder.display().to_string())).collect();
-    load::cli(&args, &load::Draws::NONE)
+    load::cli(&args)
 }
 
 /// Fills tables by a command line. Returns the exit code, the report and the server.

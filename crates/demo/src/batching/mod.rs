@@ -30,7 +30,7 @@ use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS,
 use crate::results::{Capacity, Chapter, MostUseful, Run, Series, Window};
 use crate::server::ADMIN;
 use crate::stage::{KEYSPACE, Stage};
-use crate::units::{percent, rate, time};
+use charts::numbers::{percent, rate, time};
 
 use client::{Client, Phase, Way, failed, on_runtime};
 use keys::{Key, Keys};

@@ -4,7 +4,7 @@
 use super::judge::{judged, ratio};
 use crate::names::{BATCHED, COMMANDS, ONE_KEY, PER_PARTITION, TEN_KEYS, THREADS, UNLIMITED};
 use crate::results::{Batches, Chapter, Outcome, Row, Window};
-use crate::units::{factor, percent, rate, time};
+use charts::numbers::{factor, percent, rate, time};
 
 /// Largest deviation of batches from the requested rate, whatever the keys.
 const DEVIATION_MAX: f64 = 0.1;

@@ -4,7 +4,7 @@
 use super::judge::{judged, median, ratios, spread};
 use crate::names::{ALONE, CONTROLLED, UNCONTROLLED, WRITES};
 use crate::results::{Chapter, Outcome, Row, Window, WindowLoad};
-use crate::units::{factor, percent, rate, time};
+use charts::numbers::{factor, percent, rate, time};
 
 /// A published result: its name, the value here, and the published values with the controllers off
 /// and on, in the unit of the value.

@@ -2,7 +2,7 @@
 
 use crate::results::{Chapter, Row, Window};
 use crate::trust::{OTHERS_MAX, is_late, others};
-use crate::units::{factor, percent};
+use charts::numbers::{factor, percent};
 
 /// Returns `a / b`, if both were measured.
 pub(super) fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {

@@ -4,7 +4,7 @@
 use super::judge::{judged, ratio};
 use crate::names::{BATCH, CAPPED, INTERACTIVE};
 use crate::results::{Chapter, Outcome, Row, Window};
-use crate::units::{factor, percent, time};
+use charts::numbers::{factor, percent, time};
 
 /// Effect of the batch load on the interactive load in one chapter.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,8 @@ fn effect_rows(chapter: &Chapter, published: bool, rows: &mut Vec<Row>) {
         rows.push(judged(row, &phases));
     }
     if let Some(value) = effect.throughput() {
-        let rate = |window: &Window| crate::units::rate(window.throughput(INTERACTIVE).unwrap_or_default());
+        let rate =
+            |window: &Window| charts::numbers::rate(window.throughput(INTERACTIVE).unwrap_or_default());
         let row = Row {
             what: format!("interactive throughput kept, {how}"),
             seen: percent(value),

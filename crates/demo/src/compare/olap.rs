@@ -8,7 +8,7 @@ use super::judge::{judged, median, ratio};
 use crate::names::{ALONE, CAPPED, CONNECTIONS, DASHBOARD, LEVELS, ONE_LEVEL, REPORTS, SHORT};
 use crate::options::Shape;
 use crate::results::{Chapter, OfQuery, Outcome, Row, Window};
-use crate::units::{factor, percent, rate, time};
+use charts::numbers::{factor, percent, rate, time};
 
 /// Configured shares and limit, and the tolerances of results.
 const SHARES: f64 = 2.0;

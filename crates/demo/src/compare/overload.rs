@@ -4,7 +4,7 @@
 use super::judge::{judged, ratio};
 use crate::results::{Chapter, Offered, Outcome, Row, Window};
 use crate::trust::GENERATOR_MAX;
-use crate::units::{factor, percent, rate, time};
+use charts::numbers::{factor, percent, rate, time};
 
 /// Least goodput with the limiter, as a fraction of the best, or of what is due if that is less.
 const GOODPUT_MIN: f64 = 0.95;

@@ -3,7 +3,7 @@
 
 use crate::names::LOADS;
 use crate::results::{Chapter, Outcome, Row, Window};
-use crate::units::{percent, rate};
+use charts::numbers::{percent, rate};
 
 /// Phases, their shares, and the published ratio of operations.
 const CASES: [(&str, &[f64], &str); 3] = [

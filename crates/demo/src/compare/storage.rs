@@ -5,7 +5,7 @@
 use super::judge::{judged, median, ratio, ratios, spread};
 use crate::names::{FLUSHING, IN_MEMORY, WRITES};
 use crate::results::{Chapter, Outcome, Point, Row, StoragePoint, Window};
-use crate::units::{factor, percent, rate, time};
+use charts::numbers::{factor, percent, rate, time};
 
 /// Goals: the p99 beside flushes over the p99 in memory, and the deviation of throughput from the
 /// rate.

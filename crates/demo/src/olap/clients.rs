@@ -17,7 +17,7 @@ use crate::error::DemoError;
 use crate::phases::follow;
 use crate::results::{Chapter, OfQuery, Series, Window, WindowLoad};
 use crate::stage::Stage;
-use crate::units::percent;
+use charts::numbers::percent;
 
 /// Time to wait for answers at the end of a phase, seconds.
 const DRAIN_S: f64 = 5.0;

@@ -24,7 +24,7 @@ use crate::options::{OlapPart, OlapSizes};
 use crate::results::{Capacity, Chapter};
 use crate::server::ADMIN;
 use crate::stage::Stage;
-use crate::units::rate;
+use charts::numbers::rate;
 use clients::{Beside, Clients, Phases, Queries};
 
 pub(crate) use short::{clickbench, tpch};

@@ -1,10 +1,10 @@
 //! Panels of chapters about commands in order: throughput, operations in flight, and the table of
 //! their phases.
 
-use crate::chart::{Line, Note, Panel, Rule, Scale};
 use crate::names::COMMANDS;
 use crate::results::{Batches, Chapter, InFlight, MostUseful, Window};
-use crate::units::{percent, rate, round_time, time};
+use charts::numbers::{percent, rate, round_time, time};
+use charts::{Line, Note, Panel, Rule, Scale};
 
 /// Returns the panels of a chapter before that of the CPU.
 pub(super) fn panels(chapter: &Chapter) -> Vec<Panel> {

@@ -1,10 +1,10 @@
 //! Panel of the server's CPU, by service level or by kind of background work.
 
 use super::storage::{COMPACTION, FLUSH, LOG};
-use crate::chart::{Line, Note, Panel, Rule, Scale};
 use crate::names::{CAPPED, COMMANDS};
 use crate::results::{Chapter, CpuPoint};
-use crate::units::percent;
+use charts::numbers::percent;
+use charts::{Line, Note, Panel, Rule, Scale};
 
 /// Least mean of a part that is drawn, as a fraction of the server's cores.
 const PART_MIN: f64 = 0.005;

@@ -1,11 +1,11 @@
 //! Figure of a chapter: its panels, and the texts in them.
 
 use super::{batching, cpu, olap, overload, storage};
-use crate::chart::{Across, Band, Figure, Line, Note, Panel, Rule, Scale};
 use crate::compare::over_first;
 use crate::names::{APPLICATION, BATCH, INTERACTIVE, USER_WRITES, USERS, WRITES};
 use crate::results::{Chapter, Outcome, Point, Series, Subject, Window};
-use crate::units::{number, percent, rate, round_time, time};
+use charts::numbers::{number, percent, rate, round_time, time};
+use charts::{Across, Band, Figure, Line, Note, Panel, Rule, Scale};
 
 /// Largest drawn rate, over the largest rate of a phase. A load sends faster while it repays its
 /// backlog.

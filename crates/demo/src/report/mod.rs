@@ -13,19 +13,15 @@ mod tables;
 
 use std::fmt::Write as _;
 
-use crate::chart::{Figure, NARROW, WIDE, draw, escaped};
 use crate::compare::published_by;
 use crate::headline;
 use crate::listing::machine_line;
 use crate::names::INTERACTIVE;
 use crate::results::{Chapter, Outcome, Subject, Window};
-use crate::units::{percent, rate};
+use charts::numbers::{percent, rate};
+use charts::{begin, draw, end, escaped, figure_element, notes_element};
 
-use picture::{CHART, COLOURS};
-pub(crate) use picture::{file, picture};
-pub(crate) use tables::{close as close_table, open as open_table, row};
-
-const PAGE: &str = include_str!("page.css");
+pub(crate) use picture::picture;
 
 /// Returns the page.
 pub(crate) fn page(outcome: &Outcome) -> String {
@@ -46,21 +42,6 @@ pub(crate) fn page(outcome: &Outcome) -> String {
     tables::served(&mut out, outcome);
     end(&mut out);
     out
-}
-
-/// Returns the begin of a page, with its styles.
-pub(crate) fn begin(title: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>{}</title><style>{COLOURS}{CHART}{PAGE}</style></head><body>",
-        escaped(title)
-    )
-}
-
-/// Ends a page.
-pub(crate) fn end(out: &mut String) {
-    out.push_str("</body></html>\n");
 }
 
 fn head(out: &mut String, outcome: &Outcome) {
@@ -161,28 +142,6 @@ fn comparison(out: &mut String, outcome: &Outcome) {
     );
 }
 
-/// Writes notes that limit what the results are worth. Writes nothing if there are none.
-pub(crate) fn notes_element(out: &mut String, heading: &str, notes: &[String]) {
-    if notes.is_empty() {
-        return;
-    }
-    let _ = write!(out, "<div class=\"doubts\"><h2>{heading}</h2><ul>");
-    for note in notes {
-        let _ = write!(out, "<li>{}</li>", escaped(note));
-    }
-    out.push_str("</ul></div>");
-}
-
-/// Writes a figure twice: for a page, and for a telephone, where text would be too small otherwise.
-pub(crate) fn figure_element(out: &mut String, figure: &Figure, caption: &str) {
-    let _ = write!(
-        out,
-        "<figure><div class=\"wide\">{}</div><div class=\"narrow\">{}</div><figcaption>{caption}</figcaption></figure>",
-        draw(figure, &WIDE),
-        draw(&Figure { tips: Vec::new(), ..figure.clone() }, &NARROW)
-    );
-}
-
 /// Writes two chapters side by side, on the same axes, or the first chapter. Returns the number of
 /// chapters that need no section of their own.
 fn main_figure(out: &mut String, outcome: &Outcome) -> usize {
@@ -199,7 +158,7 @@ fn main_figure(out: &mut String, outcome: &Outcome) -> usize {
     };
     let _ = write!(out, "<div class=\"wide\"><h2>{heading}</h2><div class=\"pair\">");
     for (title, figure) in &pair {
-        let _ = write!(out, "<figure><h3>{}</h3>{}</figure>", escaped(title), draw(figure, &picture::HALF));
+        let _ = write!(out, "<figure><h3>{}</h3>{}</figure>", escaped(title), draw(figure, &charts::HALF));
     }
     out.push_str("</div><p class=\"soft\">Both have the same axes. Each is drawn larger below.</p></div>");
     0

@@ -1,11 +1,11 @@
 //! First panels of chapters about queries: throughput, the server's CPU, or latency over latency
 //! alone.
 
-use crate::chart::{Line, Note, Panel, Rule, Scale};
 use crate::compare::{OverAlone, cpu_ratio, over_alone, throughputs};
 use crate::names::{CAPPED, DASHBOARD, REPORTS, SHORT};
 use crate::results::{Chapter, Point, Series, Window};
-use crate::units::{factor, number, percent};
+use charts::numbers::{factor, number, percent};
+use charts::{Line, Note, Panel, Rule, Scale};
 
 /// Rates are means of the seconds within this distance, since only a few queries end each second.
 const SMOOTH_S: f64 = 1.1;

@@ -1,10 +1,10 @@
 //! Figure of the demo of overload: goodput, response times and requests in flight over the offered
 //! rate. The horizontal axis is logarithmic, since rates are ratios to capacity.
 
-use crate::chart::{Across, Figure, Line, Panel, Rule, Scale};
 use crate::compare::{mean_of, parts};
 use crate::results::{Chapter, Offered};
-use crate::units::{rate, round_time, time};
+use charts::numbers::{rate, round_time, time};
+use charts::{Across, Figure, Line, Panel, Rule, Scale};
 
 /// Returns the name of a setting of the limiter.
 fn how(is_limited: bool) -> &'static str {

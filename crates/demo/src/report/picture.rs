@@ -5,18 +5,10 @@
 use std::fmt::Write as _;
 
 use super::{figure, overload};
-use crate::chart::{Figure, Layout, Panel, escaped, group};
 use crate::listing::machine_line;
 use crate::names::{BATCHED, PER_PARTITION};
 use crate::results::{Outcome, Subject};
-
-pub(super) const COLOURS: &str = include_str!("colours.css");
-pub(super) const CHART: &str = include_str!("chart.css");
-
-/// Layout of each of the two drawings.
-pub(super) const HALF: Layout = Layout { width: 600.0, panel: 112.0, text: 14.0 };
-/// Space between the drawings, and around them.
-const SPACE: f64 = 24.0;
+use charts::{Figure, HALF, Panel, SPACE, escaped, file, group};
 
 /// Gives panels with the same index the same axis.
 fn same_axes(figures: &mut [Figure]) {
@@ -85,20 +77,4 @@ pub(crate) fn picture(outcome: &Outcome) -> Option<String> {
         machine_line(&outcome.machine)
     );
     Some(file(&crate::headline::sentence(outcome), &footer, (width, whole), &drawings))
-}
-
-/// Returns drawings as an SVG file with its styles and background, and a footer. Drawings have the
-/// font size of [`HALF`].
-pub(crate) fn file(title: &str, footer: &str, (width, height): (f64, f64), drawings: &str) -> String {
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height:.0}\" font-size=\"{}\" \
-         role=\"img\"><title>{}</title><style>{COLOURS}{CHART}</style><rect width=\"100%\" height=\"100%\" \
-         rx=\"8\" style=\"fill: var(--ground)\"/>{drawings}<text x=\"{:.1}\" y=\"{:.1}\" \
-         font-size=\"12\">{}</text></svg>\n",
-        HALF.text,
-        escaped(title),
-        SPACE + HALF.text * 4.4,
-        height - 10.0,
-        escaped(footer)
-    )
 }

@@ -1,9 +1,9 @@
 //! Panels of storage: bytes written to the disk, weights of the controllers, bytes that wait, and
 //! the space of table files.
 
-use crate::chart::{Line, Note, Panel, Rule, Scale};
 use crate::results::{Chapter, DiskPoint, Series, SpacePoint, StoragePoint, Window};
-use crate::units::number;
+use charts::numbers::number;
+use charts::{Line, Note, Panel, Rule, Scale};
 
 /// Classes of background work. The load has class 0.
 pub(super) const FLUSH: usize = 1;

@@ -1,43 +1,11 @@
 //! Tables of the report: loads, use of the cores, and times inside the server.
 
-use std::fmt::Write as _;
-
-use crate::chart::escaped;
 use crate::listing::{self, percentiles, phase, usage};
 use crate::results::Outcome;
-use crate::units::{percent, rate, time};
+use charts::numbers::{percent, rate, time};
+use charts::{close_table as close, heading, open_table as open, row};
 
 const DASH: &str = "–";
-
-/// Opens a table. The first column has names, the others have numbers.
-pub(crate) fn open(out: &mut String, columns: &[&str]) {
-    out.push_str("<div class=\"wide-table\"><table><thead><tr>");
-    for (index, column) in columns.iter().enumerate() {
-        let class = if index == 0 { "" } else { " class=\"n\"" };
-        // Writing to a String cannot fail.
-        let _ = write!(out, "<th{class}>{column}</th>");
-    }
-    out.push_str("</tr></thead><tbody>");
-}
-
-/// Writes a row.
-pub(crate) fn row(out: &mut String, name: &str, numbers: &[String]) {
-    let _ = write!(out, "<tr><td>{}</td>", escaped(name));
-    for number in numbers {
-        let _ = write!(out, "<td class=\"n\">{number}</td>");
-    }
-    out.push_str("</tr>");
-}
-
-/// Writes a heading over all columns.
-fn heading(out: &mut String, columns: usize, text: &str) {
-    let _ = write!(out, "<tr class=\"part\"><td colspan=\"{columns}\">{}</td></tr>", escaped(text));
-}
-
-/// Closes a table.
-pub(crate) fn close(out: &mut String) {
-    out.push_str("</tbody></table></div>");
-}
 
 /// Writes all loads with their latencies.
 pub(super) fn loads(out: &mut String, outcome: &Outcome) {

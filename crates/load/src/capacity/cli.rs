@@ -1,22 +1,20 @@
 //! Command line of `fairlane load plan`: reads the ladders and prints the plan.
 
-use super::cores::{Needed, needed};
+use super::cores::needed;
 use super::flags;
 use super::operating::operating;
+use super::page::page;
 use crate::LoadError;
 use crate::flag::usage;
 use crate::output::{write_file, write_json};
 use crate::usl::read_ladder;
-
-/// Returns a plan as a page. Charts belong to another crate.
-pub type Page = fn(&Needed) -> String;
 
 /// Runs with the arguments after the word `plan`. Returns the exit code 0.
 ///
 /// # Errors
 /// [`LoadError::Usage`], [`LoadError::File`] for a file without a ladder, and [`LoadError::NoPlan`]
 /// for a ladder that determines no plan.
-pub(crate) fn run(args: &[String], page: Page) -> Result<i32, LoadError> {
+pub(crate) fn run(args: &[String]) -> Result<i32, LoadError> {
     let options = flags::parse(args)?;
     if options.common.help {
         print!("{}", flags::help());

@@ -15,9 +15,9 @@ mod cli;
 mod cores;
 mod flags;
 mod operating;
+mod page;
 mod text;
 
-pub use cli::Page;
 pub(crate) use cli::run as cli;
 pub use cores::{Goal, Needed, Row, needed};
 pub use operating::{Operating, operating};

@@ -1,21 +1,19 @@
 //! Command line of `fairlane load sweep`. Progress goes to standard error, the report to standard
 //! output and to files.
 
-use super::measure::{Plan, Progress, Sweep, sweep};
+use super::measure::{Plan, Progress, sweep};
+use super::page::page;
 use crate::LoadError;
 use crate::common::Common;
 use crate::output::{stop_on_signals, write_file, write_json};
 use crate::text::progress;
-
-/// Returns a sweep as a page. Charts belong to another crate.
-pub type Page = fn(&Sweep) -> String;
 
 /// Measures a sweep and writes its reports. Returns the exit code: 0 if every run was made and is
 /// valid, 3 if not. Goals that were missed are results, not failures.
 ///
 /// # Errors
 /// Those of [`sweep`], and [`LoadError::File`] for a file that cannot be written.
-pub(crate) fn run(plan: &Plan, common: &Common, page: Page) -> Result<i32, LoadError> {
+pub(crate) fn run(plan: &Plan, common: &Common) -> Result<i32, LoadError> {
     let stop = stop_on_signals()?;
     let found = sweep(plan, &stop, |event| {
         if !common.quiet {

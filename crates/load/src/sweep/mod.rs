@@ -11,11 +11,11 @@
 mod cli;
 pub(crate) mod flags;
 mod measure;
+mod page;
 mod run;
 mod text;
 mod verdict;
 
-pub use cli::Page;
 pub(crate) use cli::run as cli;
 pub use measure::{Plan, Progress, Sweep, sweep};
 pub use run::{Run, SweepSecond};

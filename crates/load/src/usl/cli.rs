@@ -2,29 +2,19 @@
 //! output and to files.
 
 use super::flags::LadderFlags;
-use super::ladder::{Ladder, Plan, ladder};
+use super::ladder::{Plan, ladder};
+use super::page::{draw, page};
 use crate::LoadError;
 use crate::common::Common;
 use crate::output::{stop_on_signals, write_file, write_json};
 use crate::text::progress;
-
-/// Draws a ladder as an SVG file. `None`: there is nothing to draw. Charts belong to another crate.
-pub type Draw = fn(&Ladder) -> Option<String>;
-
-/// Returns a ladder as a page.
-pub type Page = fn(&Ladder) -> String;
 
 /// Measures a ladder and writes its reports. Returns the exit code: 0 if a law was fitted, 3 if
 /// not.
 ///
 /// # Errors
 /// Those of [`ladder`], and [`LoadError::File`] for a file that cannot be written.
-pub(crate) fn run(
-    plan: &Plan,
-    common: &Common,
-    flags: &LadderFlags,
-    (draw, page): (Draw, Page),
-) -> Result<i32, LoadError> {
+pub(crate) fn run(plan: &Plan, common: &Common, flags: &LadderFlags) -> Result<i32, LoadError> {
     let stop = stop_on_signals()?;
     let found = ladder(plan, &stop, |second| {
         if !common.quiet {

@@ -16,13 +16,13 @@ mod fit;
 pub(crate) mod flags;
 mod ladder;
 mod law;
+mod page;
 mod rung;
 mod scaling;
 mod server;
 mod text;
 
 pub(crate) use cli::run as cli;
-pub use cli::{Draw, Page};
 pub use confidence::Estimate;
 pub use fit::{Point, fit};
 pub(crate) use ladder::{EMPTY_READS, read as read_ladder};

@@ -8,7 +8,7 @@ use load::Latency;
 use super::judge::{judged, median, ratios, spread};
 use crate::names::{APPLICATION, APPLICATION_WRITES, BYPASSING, CACHED, USERS};
 use crate::results::{Outcome, Row, Window};
-use crate::units::{factor, time};
+use charts::numbers::{factor, time};
 
 /// Compared quantile of latencies.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use super::super::judge::{judged, ratio};
 use crate::names::{APPLICATION, BYPASSING, CACHED, FROM_MEMORY, USER_WRITES, USERS};
 use crate::results::{Chapter, Outcome, Row};
-use crate::units::{factor, rate, time};
+use charts::numbers::{factor, rate, time};
 
 /// A value of a chapter.
 struct Value {

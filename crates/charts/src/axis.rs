@@ -3,7 +3,7 @@
 
 /// Scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// Linear, from zero.
     Linear,
     /// Logarithmic, for latencies over several powers of ten.
@@ -24,11 +24,11 @@ pub(crate) struct Axis {
 
 /// Mark of an axis with its label.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Mark {
-    pub(super) value: f64,
-    pub(super) label: String,
+pub(crate) struct Mark {
+    pub(crate) value: f64,
+    pub(crate) label: String,
     /// Position along the axis, in units of the drawing.
-    pub(super) at: f64,
+    pub(crate) at: f64,
 }
 
 impl Axis {
@@ -55,7 +55,7 @@ impl Axis {
 
     /// Returns the values to mark, in the order of preference. A linear axis has wider steps to
     /// offer.
-    pub(super) fn candidates(&self) -> Vec<Vec<f64>> {
+    pub(crate) fn candidates(&self) -> Vec<Vec<f64>> {
         let mut out = vec![self.marks.clone()];
         if self.scale == Scale::Linear {
             out.extend(steps(self.high, self.high / 3.5).skip(1));
@@ -64,7 +64,7 @@ impl Axis {
     }
 
     /// Returns the position of a value between the ends, 0 to 1.
-    pub(super) fn part(&self, value: f64) -> f64 {
+    pub(crate) fn part(&self, value: f64) -> f64 {
         let part = match self.scale {
             Scale::Linear => value / self.high,
             Scale::Log => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
@@ -73,7 +73,7 @@ impl Axis {
     }
 
     /// Returns true if the value can be drawn on this axis.
-    pub(super) fn contains(&self, value: f64) -> bool {
+    pub(crate) fn contains(&self, value: f64) -> bool {
         drawable(self.scale, value)
     }
 }
@@ -81,7 +81,7 @@ impl Axis {
 /// Returns the marks of the first candidate whose labels differ and do not overlap. If there is
 /// none, those of the last one that differ from the marks before them and do not overlap them.
 /// `extent` is the length of a label along the axis, with the space around it.
-pub(super) fn legible(
+pub(crate) fn legible(
     candidates: &[Vec<f64>],
     label: impl Fn(f64) -> String,
     at: impl Fn(f64) -> f64,
@@ -109,7 +109,7 @@ pub(super) fn legible(
 
 /// Returns the multiples of round steps up to `top`, for each step from `least` to `top`: 1, 2 or 5
 /// times a power of ten.
-pub(super) fn steps(top: f64, least: f64) -> impl Iterator<Item = Vec<f64>> {
+pub(crate) fn steps(top: f64, least: f64) -> impl Iterator<Item = Vec<f64>> {
     let round = grid().filter(move |step| *step >= least * (1.0 - 1e-9) && *step <= top * (1.0 + 1e-9));
     round.map(move |step| (0..=(top / step + 1e-9) as usize).map(|n| n as f64 * step).collect())
 }

@@ -2,69 +2,82 @@
 
 use std::fmt::Write as _;
 
-use super::axis::Scale;
+use crate::axis::Scale;
 
 /// Line of a panel: name, class (`s0`, `s1`, …), and points of time and value.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) class: usize,
+pub struct Line {
+    /// Its name, drawn beside it.
+    pub name: String,
+    /// Number of its class.
+    pub class: usize,
     /// True for a second line of the same load: thinner, without marks.
-    pub(crate) thin: bool,
-    pub(crate) points: Vec<(f64, f64)>,
+    pub thin: bool,
+    /// Time and value of each.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// Value to compare with, drawn across the panel.
 #[derive(Clone, Debug)]
-pub(crate) struct Rule {
-    pub(crate) value: f64,
-    pub(crate) label: String,
+pub struct Rule {
+    /// Place on the vertical axis.
+    pub value: f64,
+    /// Text on it.
+    pub label: String,
 }
 
 /// Period with a name: a phase.
 #[derive(Clone, Debug)]
-pub(crate) struct Band {
-    pub(crate) label: String,
-    pub(crate) begin: f64,
-    pub(crate) end: f64,
+pub struct Band {
+    /// Its name, above the panels.
+    pub label: String,
+    /// Its start on the horizontal axis.
+    pub begin: f64,
+    /// Its end on the horizontal axis.
+    pub end: f64,
 }
 
 /// Text in a phase: the first of `texts` that fits.
 #[derive(Clone, Debug)]
-pub(crate) struct Note {
+pub struct Note {
     /// Index of the phase.
-    pub(crate) band: usize,
+    pub band: usize,
     /// Values between which the text stands. `None`: at the upper edge of the panel.
-    pub(crate) between: Option<(f64, f64)>,
-    pub(crate) texts: Vec<String>,
+    pub between: Option<(f64, f64)>,
+    /// From the longest to the shortest.
+    pub texts: Vec<String>,
 }
 
 /// Panel of a figure.
 #[derive(Clone, Debug)]
-pub(crate) struct Panel {
+pub struct Panel {
     /// Title of the vertical axis: quantity and unit. It stands above the panel.
-    pub(crate) title: String,
-    pub(crate) scale: Scale,
+    pub title: String,
+    /// Scale of the vertical axis.
+    pub scale: Scale,
     /// Height in units of the layout's panel height.
-    pub(crate) tall: f64,
+    pub tall: f64,
     /// True for stacked areas instead of lines.
-    pub(crate) stacked: bool,
+    pub stacked: bool,
     /// Least end of the axis.
-    pub(crate) top: Option<f64>,
+    pub top: Option<f64>,
     /// Further values that the axis includes, to be the same as a neighbour's.
-    pub(crate) spans: Vec<f64>,
-    pub(crate) lines: Vec<Line>,
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) notes: Vec<Note>,
+    pub spans: Vec<f64>,
+    /// Lines or areas, from the bottom up.
+    pub lines: Vec<Line>,
+    /// Values to compare with.
+    pub rules: Vec<Rule>,
+    /// Texts in phases.
+    pub notes: Vec<Note>,
     /// Times that are ticked at the lower edge.
-    pub(crate) moments: Vec<f64>,
+    pub moments: Vec<f64>,
     /// Formats a mark of the axis.
-    pub(crate) mark: fn(f64) -> String,
+    pub mark: fn(f64) -> String,
 }
 
 impl Panel {
     /// Returns a panel of lines, one unit tall and without notes.
-    pub(crate) fn of_lines(title: &str, scale: Scale, lines: Vec<Line>, mark: fn(f64) -> String) -> Panel {
+    pub fn of_lines(title: &str, scale: Scale, lines: Vec<Line>, mark: fn(f64) -> String) -> Panel {
         Panel {
             title: title.to_string(),
             scale,
@@ -83,15 +96,20 @@ impl Panel {
 
 /// Horizontal axis of a figure.
 #[derive(Clone, Debug)]
-pub(crate) enum Across {
+pub enum Across {
     /// Time since the begin of the figure, seconds.
     Time,
     /// Another quantity: its title with the unit, and the labels at some of its values.
-    Values { title: &'static str, marks: Vec<(f64, String)> },
+    Values {
+        /// Title of the axis.
+        title: &'static str,
+        /// Values with their labels.
+        marks: Vec<(f64, String)>,
+    },
 }
 
 impl Across {
-    pub(super) fn title(&self) -> &'static str {
+    pub(crate) fn title(&self) -> &'static str {
         match self {
             Across::Time => "time, seconds",
             Across::Values { title, .. } => title,
@@ -101,63 +119,68 @@ impl Across {
 
 /// Figure.
 #[derive(Clone, Debug)]
-pub(crate) struct Figure {
+pub struct Figure {
     /// Description for screen readers.
-    pub(crate) label: String,
-    pub(crate) bands: Vec<Band>,
-    pub(crate) panels: Vec<Panel>,
-    pub(crate) across: Across,
+    pub label: String,
+    /// Phases, shaded.
+    pub bands: Vec<Band>,
+    /// Panels, from the top down.
+    pub panels: Vec<Panel>,
+    /// Horizontal axis of all panels.
+    pub across: Across,
     /// Texts for the pointer, each with the middle of its second.
-    pub(crate) tips: Vec<(f64, String)>,
+    pub tips: Vec<(f64, String)>,
 }
 
 /// Sizes of a drawing, in its own units. The page scales it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    pub(crate) width: f64,
+pub struct Layout {
+    /// Width of the drawing.
+    pub width: f64,
     /// Height of a panel, without its title.
-    pub(crate) panel: f64,
+    pub panel: f64,
     /// Font size.
-    pub(crate) text: f64,
+    pub text: f64,
 }
 
-/// Layouts for a page, and for a telephone.
-pub(crate) const WIDE: Layout = Layout { width: 960.0, panel: 118.0, text: 13.0 };
-pub(crate) const NARROW: Layout = Layout { width: 380.0, panel: 104.0, text: 11.5 };
+/// Layout for a page.
+pub const WIDE: Layout = Layout { width: 960.0, panel: 118.0, text: 13.0 };
+/// Layout for a telephone.
+pub const NARROW: Layout = Layout { width: 380.0, panel: 104.0, text: 11.5 };
 
 /// Gap between points, seconds, at which a line is broken.
-pub(super) const GAP_S: f64 = 3.0;
+pub(crate) const GAP_S: f64 = 3.0;
 
 impl Layout {
-    pub(super) fn left(&self) -> f64 {
+    pub(crate) fn left(&self) -> f64 {
         self.text * 4.4
     }
 
-    pub(super) fn right(&self) -> f64 {
+    pub(crate) fn right(&self) -> f64 {
         self.width - self.text
     }
 
     /// Returns the height between two panels.
-    pub(super) fn gap(&self) -> f64 {
+    pub(crate) fn gap(&self) -> f64 {
         self.text * 2.6
     }
 }
 
 /// Escapes a text for HTML and SVG.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Time axis.
-pub(super) struct Time {
-    pub(super) begin: f64,
-    pub(super) end: f64,
+pub(crate) struct Time {
+    pub(crate) begin: f64,
+    pub(crate) end: f64,
     left: f64,
     right: f64,
 }
 
 impl Time {
-    pub(super) fn of(figure: &Figure, layout: &Layout) -> Option<Time> {
+    pub(crate) fn of(figure: &Figure, layout: &Layout) -> Option<Time> {
         let points = figure.panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
         let bands = figure.bands.iter().flat_map(|band| [band.begin, band.end]);
         let times: Vec<f64> = match figure.bands.is_empty() {
@@ -169,17 +192,17 @@ impl Time {
         (begin < end).then_some(Time { begin, end, left: layout.left(), right: layout.right() })
     }
 
-    pub(super) fn x(&self, at: f64) -> f64 {
+    pub(crate) fn x(&self, at: f64) -> f64 {
         self.left + (at - self.begin) / (self.end - self.begin) * (self.right - self.left)
     }
 
-    pub(super) fn contains(&self, at: f64) -> bool {
+    pub(crate) fn contains(&self, at: f64) -> bool {
         (self.begin..=self.end).contains(&at)
     }
 }
 
 /// Writes a text at a point. `anchor` is the end of the text that stands there.
-pub(super) fn text(out: &mut String, class: &str, anchor: &str, (x, y): (f64, f64), words: &str) {
+pub(crate) fn text(out: &mut String, class: &str, anchor: &str, (x, y): (f64, f64), words: &str) {
     // Writing to a String cannot fail.
     let _ = write!(
         out,

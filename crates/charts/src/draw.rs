@@ -1,31 +1,12 @@
-//! Figures as SVG text. Panels stand one below the other and share the time axis. Phases are shaded
-//! through all panels and named above. Lines and areas carry their names, so that no legend is
-//! needed. Colours come from the page by class, for light and dark schemes. Lines also differ in
-//! dashes and marks. Both axes have titles, and labels that differ and do not overlap.
-//!
-//! ```text
-//!              alone        beside it      alone again      phases
-//!   y title  ┌─────────────┬─┬────────────┬─┬────────────┐
-//!   marks  ──┤ note        │ │ note       │ │ note       │  one panel
-//!            └─────────────┴─┴────────────┴─┴────────────┘
-//!            0             20             40                marks
-//!                           x title
-//! ```
-
-mod axis;
-mod label;
-mod model;
-mod panel;
+//! Drawing of figures.
 
 use std::fmt::Write as _;
 
-use axis::Axis;
-pub(crate) use axis::Scale;
-use label::width;
-pub(crate) use model::{Across, Band, Figure, Layout, Line, NARROW, Note, Panel, Rule, WIDE, escaped};
-use model::{Time, text};
-
-use crate::units::number;
+use crate::axis::{self, Axis};
+use crate::label::width;
+use crate::model::{Across, Band, Figure, Layout, Panel, Time, escaped, text};
+use crate::numbers::number;
+use crate::panel;
 
 /// Most steps between two marks of the time axis.
 const SECONDS_MARKS: f64 = 8.0;
@@ -72,7 +53,7 @@ fn panel_axis(panel: &Panel) -> Option<Axis> {
 }
 
 /// Returns the drawing at the origin, without `<svg>`, and its height. `None` without points.
-pub(crate) fn group(figure: &Figure, layout: &Layout) -> Option<(String, f64)> {
+pub fn group(figure: &Figure, layout: &Layout) -> Option<(String, f64)> {
     let time = Time::of(figure, layout)?;
     let figure = &clipped(figure, &time);
     if figure.panels.is_empty() {
@@ -204,7 +185,7 @@ fn tips(out: &mut String, figure: &Figure, time: &Time, (head, bottom): (f64, f6
 }
 
 /// Returns the figure as an element of a page, or a sentence if there is nothing to draw.
-pub(crate) fn draw(figure: &Figure, layout: &Layout) -> String {
+pub fn draw(figure: &Figure, layout: &Layout) -> String {
     let label = escaped(&figure.label);
     match group(figure, layout) {
         None => format!("<p class=\"none\">{label}: nothing was measured.</p>"),

@@ -4,12 +4,12 @@
 
 use std::fmt::Write as _;
 
-use load::Ladder;
-use load::usl::{Rung, Scaling};
+use crate::Ladder;
+use crate::usl::{Rung, Scaling};
 
-use crate::chart::{Across, Band, Figure, Layout, Line, Panel, Rule, Scale, escaped, group};
-use crate::report::{begin, close_table, end, figure_element, file, notes_element, open_table, row};
-use crate::units::{rate, round_time, time};
+use charts::numbers::{rate, round_time, time};
+use charts::{Across, Band, Figure, Layout, Line, Panel, Rule, Scale, escaped, group};
+use charts::{begin, close_table, end, figure_element, file, notes_element, open_table, row};
 
 /// Layout of the drawing. Its font size is that of the demo's picture.
 const LAYOUT: Layout = Layout { width: 960.0, panel: 150.0, text: 14.0 };
@@ -19,7 +19,7 @@ const AROUND: (f64, f64, f64) = (24.0, 36.0, 28.0);
 const FINE: usize = 8;
 
 /// Returns the plot as an SVG file. `None`: fewer than two concurrencies have a valid measurement.
-pub fn draw(ladder: &Ladder) -> Option<String> {
+pub(crate) fn draw(ladder: &Ladder) -> Option<String> {
     let (drawing, height) = group(&figure(ladder), &LAYOUT)?;
     let (side, above, below) = AROUND;
     let drawing = format!(
@@ -36,7 +36,7 @@ pub fn draw(ladder: &Ladder) -> Option<String> {
 }
 
 /// Returns the ladder as a page: the conclusions, the plot, and every rung.
-pub fn page(ladder: &Ladder) -> String {
+pub(crate) fn page(ladder: &Ladder) -> String {
     let mut out = begin("fairlane load usl");
     let sentences = ladder.scaling.as_ref().map(Scaling::sentences).unwrap_or_default();
     let none = "No law: fewer than four concurrencies have a valid measurement.";

@@ -1,6 +1,8 @@
 //! Drawings of lines made for tests.
 
 use super::*;
+use crate::axis::Scale;
+use crate::model::{Line, NARROW, Note, Rule, WIDE};
 
 fn figure(scale: Scale, points: Vec<(f64, f64)>) -> Figure {
     let line = Line { name: "one & only".to_string(), class: 0, thin: false, points };
@@ -59,9 +61,9 @@ fn check_labels(labels: &[(f64, f64, &str)], seed: u64) {
 #[test]
 fn labels_of_any_range_differ_and_do_not_overlap() {
     let formats: [fn(f64) -> String; 5] = [
-        crate::units::rate,
-        crate::units::round_time,
-        crate::units::number,
+        crate::numbers::rate,
+        crate::numbers::round_time,
+        crate::numbers::number,
         |value| format!("{value:.0} %"),
         |value| format!("{value:.1}"),
     ];

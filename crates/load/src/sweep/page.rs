@@ -3,19 +3,19 @@
 
 use std::fmt::Write as _;
 
-use load::Sweep;
-use load::sweep::{Run, SweepSecond};
+use crate::Sweep;
+use crate::sweep::{Run, SweepSecond};
 
-use crate::chart::{Across, Band, Figure, Line, Panel, Rule, Scale, escaped};
-use crate::report::{begin, close_table, end, figure_element, notes_element, open_table, row};
-use crate::units::{factor, rate, round_time, time};
+use charts::numbers::{factor, rate, round_time, time};
+use charts::{Across, Band, Figure, Line, Panel, Rule, Scale, escaped};
+use charts::{begin, close_table, end, figure_element, notes_element, open_table, row};
 
 /// Time between two runs on the axis, seconds. Lines are broken at such gaps.
 const BETWEEN_S: f64 = 4.0;
 const DASH: &str = "–";
 
 /// Returns the page.
-pub fn page(sweep: &Sweep) -> String {
+pub(crate) fn page(sweep: &Sweep) -> String {
     let mut out = begin("fairlane load sweep");
     head(&mut out, sweep);
     doubts(&mut out, sweep);

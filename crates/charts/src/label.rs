@@ -3,11 +3,11 @@
 
 /// Axis-parallel box.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Area {
-    pub(super) left: f64,
-    pub(super) top: f64,
-    pub(super) right: f64,
-    pub(super) bottom: f64,
+pub(crate) struct Area {
+    pub(crate) left: f64,
+    pub(crate) top: f64,
+    pub(crate) right: f64,
+    pub(crate) bottom: f64,
 }
 
 impl Area {
@@ -31,7 +31,7 @@ impl Area {
 }
 
 /// Returns an estimate of a text's width in a wide sans-serif font, in the unit of `size`.
-pub(super) fn width(text: &str, size: f64) -> f64 {
+pub(crate) fn width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.6
 }
 
@@ -42,7 +42,7 @@ const COST_POINT: f64 = 1.0;
 const COST_NAME: f64 = 100.0;
 
 /// Returns points along a polyline, so close that no name fits between them.
-pub(super) fn along(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+pub(crate) fn along(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut out = points.to_vec();
     for pair in points.windows(2) {
         let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
@@ -55,7 +55,7 @@ pub(super) fn along(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 /// Returns the cheapest box for a name beside `line`, inside `plot`. `points` are those of all
 /// lines, and `taken` the boxes of other names.
-pub(super) fn place(
+pub(crate) fn place(
     text: &str,
     size: f64,
     line: &[(f64, f64)],

@@ -1,7 +1,7 @@
 //! Numbers as text: times, rates, factors and percentages, with units and about three digits.
 
 /// Returns a factor with about three digits.
-pub(crate) fn factor(value: f64) -> String {
+pub fn factor(value: f64) -> String {
     if value >= 1000.0 {
         rate(value)
     } else if value >= 100.0 {
@@ -14,7 +14,7 @@ pub(crate) fn factor(value: f64) -> String {
 }
 
 /// Returns a time of `us` microseconds in milliseconds or seconds, with about three digits.
-pub(crate) fn time(us: f64) -> String {
+pub fn time(us: f64) -> String {
     match us / 1000.0 {
         ms if ms <= 0.0 => "–".to_string(),
         ms if ms < 1.0 => format!("{ms:.3}\u{a0}ms"),
@@ -25,7 +25,7 @@ pub(crate) fn time(us: f64) -> String {
 }
 
 /// Returns a round time of `us` microseconds, for the mark of an axis.
-pub(crate) fn round_time(us: f64) -> String {
+pub fn round_time(us: f64) -> String {
     if us < 0.999 {
         format!("{:.0} ns", us * 1e3)
     } else if us < 999.0 {
@@ -38,7 +38,7 @@ pub(crate) fn round_time(us: f64) -> String {
 }
 
 /// Returns a rate in groups of three digits.
-pub(crate) fn rate(per_s: f64) -> String {
+pub fn rate(per_s: f64) -> String {
     let digits = format!("{per_s:.0}");
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -51,12 +51,12 @@ pub(crate) fn rate(per_s: f64) -> String {
 }
 
 /// Returns a number with at most six decimals, for the mark of an axis.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     format!("{}", (value * 1e6).round() / 1e6)
 }
 
 /// Returns a fraction as a percentage with one decimal.
-pub(crate) fn percent(part: f64) -> String {
+pub fn percent(part: f64) -> String {
     format!("{:.1}\u{a0}%", part * 100.0)
 }
 

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use load::capacity::{Needed, Row};
-use load::usl::Usl;
+use crate::capacity::{Needed, Row};
+use crate::usl::Usl;
 
-use crate::chart::{Across, Figure, Line, Panel, Rule, Scale, escaped};
-use crate::report::{begin, close_table, end, figure_element, notes_element, open_table, row};
-use crate::units::{rate, time};
+use charts::numbers::{rate, time};
+use charts::{Across, Figure, Line, Panel, Rule, Scale, escaped};
+use charts::{begin, close_table, end, figure_element, notes_element, open_table, row};
 
 /// Points of a curve from one power of two to the next.
 const FINE: usize = 8;
@@ -15,7 +15,7 @@ const FINE: usize = 8;
 const CORES_MAX: f64 = 1024.0;
 
 /// Returns the page.
-pub fn page(plan: &Needed) -> String {
+pub(crate) fn page(plan: &Needed) -> String {
     let mut out = begin("fairlane load plan");
     head(&mut out, plan);
     notes_element(&mut out, "Notes", &plan.notes);
@@ -138,8 +138,8 @@ fn measured(out: &mut String, plan: &Needed) {
 
 #[cfg(test)]
 mod tests {
-    use load::capacity::{Goal, Operating, needed};
-    use load::usl::Estimate;
+    use crate::capacity::{Goal, Operating, needed};
+    use crate::usl::Estimate;
 
     use super::*;
 

@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 
-use super::axis::{Axis, Scale, legible};
-use super::label::{Area, along, width};
-use super::model::{Figure, GAP_S, Layout, Line, Note, Panel, Time, text};
+use crate::axis::{Axis, Scale, legible};
+use crate::label::{Area, along, width};
+use crate::model::{Figure, GAP_S, Layout, Line, Note, Panel, Time, text};
 
 /// Place of a panel.
-pub(super) struct Place<'a> {
-    pub(super) axis: Axis,
-    pub(super) time: &'a Time,
-    pub(super) layout: &'a Layout,
+pub(crate) struct Place<'a> {
+    pub(crate) axis: Axis,
+    pub(crate) time: &'a Time,
+    pub(crate) layout: &'a Layout,
     /// Upper edge of the plot.
-    pub(super) top: f64,
+    pub(crate) top: f64,
     /// Height of the plot.
-    pub(super) high: f64,
+    pub(crate) high: f64,
 }
 
 /// Points of an unbroken line.
@@ -54,7 +54,7 @@ impl Place<'_> {
 }
 
 /// Returns the upper edges of stacked areas, at the times of the longest one.
-pub(super) fn sums(lines: &[Line]) -> Vec<Vec<(f64, f64)>> {
+pub(crate) fn sums(lines: &[Line]) -> Vec<Vec<(f64, f64)>> {
     let Some(longest) = lines.iter().max_by_key(|line| line.points.len()) else { return Vec::new() };
     let mut below = vec![0.0; longest.points.len()];
     let mut out = Vec::new();
@@ -83,7 +83,7 @@ fn path(points: &[(f64, f64)]) -> String {
 }
 
 /// Draws the panel.
-pub(super) fn draw(out: &mut String, figure: &Figure, panel: &Panel, place: &Place) {
+pub(crate) fn draw(out: &mut String, figure: &Figure, panel: &Panel, place: &Place) {
     let layout = place.layout;
     let width_max = layout.right() - layout.left();
     let at = (layout.left(), place.top - layout.text * 0.55);
@@ -153,7 +153,7 @@ fn rules(out: &mut String, panel: &Panel, place: &Place, points: &[(f64, f64)], 
             "<line class=\"rule\" x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
         );
         let own = along(&[(left, y), (right, y)]);
-        let Some(area) = super::label::place(&rule.label, size, &own, points, taken, place.plot()) else {
+        let Some(area) = crate::label::place(&rule.label, size, &own, points, taken, place.plot()) else {
             continue;
         };
         text(out, "ruled halo", "end", (area.right, area.bottom - size * 0.25), &rule.label);
@@ -227,7 +227,7 @@ fn names(
     let size = place.layout.text;
     for (line, runs) in panel.lines.iter().zip(runs) {
         let own: Run = runs.iter().flatten().copied().collect();
-        let area = super::label::place(&line.name, size, &own, points, &taken, place.plot());
+        let area = crate::label::place(&line.name, size, &own, points, &taken, place.plot());
         let Some(area) = area else { continue };
         let at = (f64::midpoint(area.left, area.right), area.bottom - size * 0.25);
         text(out, &format!("name halo s{}", line.class), "middle", at, &line.name);
