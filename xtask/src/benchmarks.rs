@@ -1,7 +1,8 @@
-//! `docs/benchmarks.md` is rendered from `bench/results/*.txt`, one file for each group of goals.
-//! Benchmarks write their blocks there (`crates/result_file`). Other results are typed. The command
-//! `cargo xtask benchmarks` then writes the page, and the step of that name fails where page and
-//! files differ. A file has a header, then blocks of one command each:
+//! `docs/benchmarks.md` and the pages below it are rendered from `bench/results/*.txt`, one file and
+//! page for each group of goals. Benchmarks write their blocks there (`crates/result_file`). Other
+//! results are typed. The command `cargo xtask benchmarks` then writes the pages, and the step of
+//! that name fails where pages and files differ. The main page has a table of at most [`CHOSEN_MAX`]
+//! rows, which `bench/chosen.txt` lists. A file has a header, then blocks of one command each:
 //!
 //! ```text
 //! title: Cold reads
@@ -17,6 +18,7 @@
 //! what | measured | unit | goal | verdict       rows, at least one; unit, goal and verdict may be empty
 //! ```
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::Path;
 
@@ -27,8 +29,14 @@ const FOLDER: &str = "bench/results";
 const VERDICTS: [&str; 3] = ["met", "missed", "undecided"];
 /// Columns of a line of a document. Tables are wider.
 const COLUMNS_MAX: usize = 110;
-/// The beginning of the page, up to the rows of its first table.
+/// The main page, up to the rows of its last table. `{chosen}` stands for the first table.
 const HEAD: &str = "bench/head.md";
+/// Rows of the first table: `file | row` each, and lines that begin with `#`.
+const CHOSEN: &str = "bench/chosen.txt";
+/// The largest number of chosen rows.
+const CHOSEN_MAX: usize = 25;
+/// Folder of the other pages.
+const PAGES: &str = "docs/benchmarks";
 
 /// One file: title, goal and machine, then blocks.
 type Results<'a> = ([&'a str; 3], Vec<Block<'a>>);
@@ -46,43 +54,107 @@ struct Block<'a> {
 /// A line, counted from 1, and the complaint about it.
 type Fault = (usize, String);
 
-/// Writes the page. With `--check`, compares it.
+/// Writes the pages. With `--check`, compares them.
 pub(crate) fn run(root: &Path, flags: &[&str]) -> Result<(), String> {
     match flags {
-        [] => std::fs::write(root.join(PAGE), page(root)?)
-            .map_err(|error| format!("{PAGE} could not be written: {error}.")),
+        [] => write(root),
         ["--check"] => check(root),
         _ => Err(format!("expected `--check` or no flag, got `{}`.", flags.join(" "))),
     }
 }
 
-/// Fails unless the page is what the files render to.
+fn write(root: &Path) -> Result<(), String> {
+    let pages = pages(root)?;
+    let failed = |path: &str, error| format!("{path} could not be written: {error}.");
+    std::fs::create_dir_all(root.join(PAGES)).map_err(|error| failed(PAGES, error))?;
+    for stale in stale(root, &pages)? {
+        std::fs::remove_file(root.join(&stale)).map_err(|error| failed(&stale, error))?;
+    }
+    pages.iter().try_for_each(|(path, text)| {
+        std::fs::write(root.join(path), text).map_err(|error| failed(path, error))
+    })
+}
+
+/// Fails unless the pages are what the files render to.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
-    difference(&page(root)?, &read(&root.join(PAGE))?).map_or(Ok(()), Err)
+    let pages = pages(root)?;
+    let differ = |(path, text): (&String, &String)| match read(&root.join(path)) {
+        Ok(got) => difference(path, text, &got),
+        Err(error) => Some(error),
+    };
+    let stale = stale(root, &pages)?.into_iter().map(|path| format!("{path} is rendered from no file."));
+    verdict(pages.iter().filter_map(differ).chain(stale).collect())
+}
+
+/// Returns the pages below [`PAGES`] that no file renders to.
+fn stale(root: &Path, pages: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    let folder = root.join(PAGES);
+    let there = if folder.is_dir() { list(&folder)? } else { Vec::new() };
+    let paths = there.iter().map(|path| format!("{PAGES}/{}", name(path)));
+    Ok(paths.filter(|path| !pages.contains_key(path)).collect())
 }
 
 /// A complaint about the first line that differs.
-fn difference(expected: &str, got: &str) -> Option<String> {
+fn difference(path: &str, expected: &str, got: &str) -> Option<String> {
     let most = expected.lines().count().max(got.lines().count());
     let pair = |index| [expected, got].map(|text| text.lines().nth(index).unwrap_or("the end of the page"));
     let (line, [expected, got]) = (1..).zip((0..most).map(pair)).find(|(_, pair)| pair[0] != pair[1])?;
     let remedy = "Change the files, not the page, then run `cargo xtask benchmarks`.";
-    Some(format!("{PAGE}:{line} expected from {FOLDER}: `{expected}`, got `{got}`. {remedy}"))
+    Some(format!("{path}:{line} expected from {FOLDER}: `{expected}`, got `{got}`. {remedy}"))
 }
 
-/// Renders all files, in the order of their names.
-fn page(root: &Path) -> Result<String, String> {
-    let (mut summary, mut sections, mut complaints) = (read(&root.join(HEAD))?, String::new(), Vec::new());
+/// Renders all pages, by path.
+fn pages(root: &Path) -> Result<BTreeMap<String, String>, String> {
+    let (mut pages, mut texts, mut complaints) = (BTreeMap::new(), Vec::new(), Vec::new());
     for path in list(&root.join(FOLDER))?.into_iter().filter(|path| name(path).ends_with(".txt")) {
-        match parse(&read(&path)?) {
+        texts.push((name(&path).trim_end_matches(".txt").to_owned(), read(&path)?));
+    }
+    let (mut subjects, mut files) = (String::new(), BTreeMap::new());
+    for (file, text) in &texts {
+        match parse(text) {
             Ok(results) => {
-                let (row, section) = render(&results);
-                (summary, sections) = (summary + &row, sections + &section);
+                let page = file.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '-');
+                let (row, text) = render(page, &results);
+                subjects += &row;
+                pages.insert(format!("{PAGES}/{page}.md"), text);
+                files.insert(&**file, (page, results));
             }
-            Err((line, reason)) => complaints.push(format!("{FOLDER}/{}:{line} {reason}", name(&path))),
+            Err((line, reason)) => complaints.push(format!("{FOLDER}/{file}.txt:{line} {reason}")),
         }
     }
-    verdict(complaints).map(|()| summary + &sections)
+    match chosen(&read(&root.join(CHOSEN))?, &files) {
+        Ok(table) => {
+            drop(pages.insert(PAGE.into(), read(&root.join(HEAD))?.replace("{chosen}", &table) + &subjects))
+        }
+        Err(mut more) => complaints.append(&mut more),
+    }
+    verdict(complaints).map(|()| pages)
+}
+
+/// Renders the table of the rows that `list` names, each with a link to its page.
+fn chosen(list: &str, files: &BTreeMap<&str, (&str, Results<'_>)>) -> Result<String, Vec<String>> {
+    let mut table = String::from("| what | measured | unit | goal | verdict |\n|---|---|---|---|---|\n");
+    let lines = || (1..).zip(list.lines()).filter(|(_, line)| !line.starts_with('#'));
+    let mut complaints = Vec::new();
+    if lines().count() > CHOSEN_MAX {
+        complaints.push(format!("{CHOSEN} has {} rows, at most {CHOSEN_MAX}.", lines().count()));
+    }
+    for (at, line) in lines() {
+        let (file, what) = line.split_once(" | ").unwrap_or((line, ""));
+        let row = files.get(file).and_then(|(page, (_, blocks))| {
+            let rows = blocks.iter().flat_map(|block| &block.rows);
+            rows.filter(|row| row[0] == what).last().map(|row| (page, row))
+        });
+        match row {
+            Some((page, [_, measured, unit, goal, verdict])) => {
+                table += &format!(
+                    "| [{what}](benchmarks/{page}.md) | {measured} | {unit} | {goal} | {verdict} |\n"
+                );
+            }
+            None => complaints.push(format!("{CHOSEN}:{at} names no row of {FOLDER}: `{line}`.")),
+        }
+    }
+    if complaints.is_empty() { Ok(table) } else { Err(complaints) }
 }
 
 /// Reads one file.
@@ -142,9 +214,12 @@ fn row((at, line): (usize, &str)) -> Result<[&str; 5], Fault> {
     if is_valid { Ok(row) } else { Err((at, format!("expected `{form}`, got `{line}`."))) }
 }
 
-/// The row of the summary, and the section.
-fn render(([title, goal, machine], blocks): &Results<'_>) -> (String, String) {
-    let mut text = format!("\n## {title}\n\n{}\n", wrap(goal, ""));
+/// The row of the main page, and the page.
+fn render(page: &str, ([title, goal, machine], blocks): &Results<'_>) -> (String, String) {
+    let mut text = format!(
+        "# {title}\n\nHow it was measured: [benchmarks.md](../benchmarks.md).\n\n{}\n",
+        wrap(goal, "")
+    );
     text += "| what | measured | unit | goal | verdict | run |\n|---|---|---|---|---|---|\n";
     let mut list = format!("\n{}\n", wrap(&format!("Machine: {machine}"), ""));
     for (Block { run: [date, commit, command, runs], machine, note, rows }, number) in blocks.iter().zip(1..)
@@ -154,11 +229,9 @@ fn render(([title, goal, machine], blocks): &Results<'_>) -> (String, String) {
         list += &format!("{number}. {date}, commit {commit}, runs: {runs}.\n   {command}\n");
         [machine, note].into_iter().flatten().for_each(|text| list += &wrap(text, "   "));
     }
-    let anchor =
-        title.to_lowercase().replace(' ', "-").replace(|c: char| c.is_ascii_punctuation() && c != '-', "");
     let rows = || blocks.iter().flat_map(|block| &block.rows);
     let counts = VERDICTS.map(|verdict| rows().filter(|row| row[4] == verdict).count().to_string());
-    (format!("| [{title}](#{anchor}) | {} |\n", counts.join(" | ")), text + &list)
+    (format!("| [{title}](benchmarks/{page}.md) | {} |\n", counts.join(" | ")), text + &list)
 }
 
 /// Breaks a text into lines with an indent. A code span stays whole.
@@ -183,9 +256,9 @@ mod tests {
         commit: unknown\ncommand: cargo bench\nruns: 2\nnote: A note.\nfirst | 1 | µs | 2 | met\nsecond | 1 | | |\n";
 
     #[test]
-    fn file_renders_to_a_summary_and_a_section() {
-        let (summary, section) = render(&parse(FILE).unwrap());
-        assert_eq!(summary, "| [A title](#a-title) | 1 | 0 | 0 |\n");
+    fn file_renders_to_a_row_and_a_page() {
+        let (summary, section) = render("a-title", &parse(FILE).unwrap());
+        assert_eq!(summary, "| [A title](benchmarks/a-title.md) | 1 | 0 | 0 |\n");
         assert!(
             section.contains("\n| first | 1 | µs | 2 | met | 1 |\n| second | 1 |  |  |  | 1 |\n"),
             "{section}"
@@ -198,7 +271,7 @@ mod tests {
         let written = FILE
             .replace("commit: unknown", "commit: 0a1b2c3d modified")
             .replace("runs: 2", "machine: Another machine.\nruns: 2");
-        let (_, section) = render(&parse(&written).unwrap());
+        let (_, section) = render("page", &parse(&written).unwrap());
         let run = "1. by 2026-11-24, commit 0a1b2c3d modified, runs: 2.\n   `cargo bench`\n";
         let list = format!("{run}   Another machine.\n   A note.\n");
         assert!(section.ends_with(&list), "{section}");
@@ -217,7 +290,16 @@ mod tests {
 
     #[test]
     fn changed_page_is_reported() {
-        assert_eq!(difference("a\nb\n", "a\nb\n"), None);
-        assert!(difference("a\nb\n", "a\n").unwrap().contains("benchmarks.md:2 expected"));
+        assert_eq!(difference(PAGE, "a\nb\n", "a\nb\n"), None);
+        assert!(difference(PAGE, "a\nb\n", "a\n").unwrap().contains("benchmarks.md:2 expected"));
+    }
+
+    #[test]
+    fn chosen_rows_are_found_and_counted() {
+        let results = || BTreeMap::from([("01-a", ("a", parse(FILE).unwrap()))]);
+        let table = chosen("# rows\n01-a | first\n", &results()).unwrap();
+        assert!(table.ends_with("| [first](benchmarks/a.md) | 1 | µs | 2 | met |\n"), "{table}");
+        assert!(chosen("01-a | third\n", &results()).unwrap_err()[0].contains("chosen.txt:1 names no row"));
+        assert_eq!(chosen(&"01-a | first\n".repeat(CHOSEN_MAX + 1), &results()).unwrap_err().len(), 1);
     }
 }

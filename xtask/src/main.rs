@@ -72,7 +72,7 @@ const STEPS: [Step; 13] = [
     Step { name: "docs", what: "the paths that documents name exist", builds: false, run: docs::check },
     Step {
         name: "benchmarks",
-        what: "docs/benchmarks.md is rendered from bench/results",
+        what: "docs/benchmarks.md and its pages are rendered from bench/results",
         builds: false,
         run: benchmarks::check,
     },
@@ -118,7 +118,7 @@ const TOOLS: [Tool; 6] = [
     Tool {
         name: "benchmarks",
         flags: "[--check]",
-        what: "writes docs/benchmarks.md from bench/results",
+        what: "writes docs/benchmarks.md and its pages from bench/results",
         builds: false,
         run: benchmarks::run,
     },
