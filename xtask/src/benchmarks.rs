@@ -1,8 +1,9 @@
-//! `docs/benchmarks.md` and the pages below it are rendered from `bench/results/*.txt`, one file and
-//! page for each group of goals. Benchmarks write their blocks there (`crates/result_file`). Other
-//! results are typed. The command `cargo xtask benchmarks` then writes the pages, and the step of
-//! that name fails where pages and files differ. The main page has a table of at most [`CHOSEN_MAX`]
-//! rows, which `bench/chosen.txt` lists. A file has a header, then blocks of one command each:
+//! `docs/benchmarks.md` and the pages below it are rendered from `bench/results/*.txt`, one file
+//! and page for each group of goals. Benchmarks write their blocks there (`crates/result_file`).
+//! Other results are typed. The command `cargo xtask benchmarks` then writes the pages, and the
+//! step of that name fails where pages and files differ. The main page has a table of at most
+//! [`CHOSEN_MAX`] rows, which `bench/chosen.txt` lists. A file has a header, then blocks of one
+//! command each:
 //!
 //! ```text
 //! title: Cold reads

@@ -141,7 +141,8 @@ fn commit(root: &Path) -> String {
         let output = Command::new("git").arg("-C").arg(root).args(args).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let changes = ["status", "--porcelain", "--", ".", ":!bench/results", ":!docs/benchmarks.md", ":!docs/benchmarks"];
+    let changes =
+        ["status", "--porcelain", "--", ".", ":!bench/results", ":!docs/benchmarks.md", ":!docs/benchmarks"];
     match (git(&["rev-parse", "--short=8", "HEAD"]), git(&changes)) {
         (Some(commit), Some(changes)) if changes.is_empty() => commit,
         (Some(commit), _) => format!("{commit} modified"),
