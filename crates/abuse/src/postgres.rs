@@ -14,7 +14,7 @@ use crate::target::{PASSWORD, PATIENCE, Role, Target};
 
 /// Protocol 3.0.
 const VERSION: i32 = 3 << 16;
-/// Request codes used in place of a version.
+/// Request codes used instead of a version.
 pub(crate) const SSL_REQUEST: i32 = 80_877_103;
 pub(crate) const GSSENC_REQUEST: i32 = 80_877_104;
 pub(crate) const CANCEL_REQUEST: i32 = 80_877_102;

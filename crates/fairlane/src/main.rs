@@ -58,7 +58,7 @@ fairlane: transactions and analytics on the same machine, each workload in its o
   fairlane snapshot FOLDER NAME     make a snapshot of a data folder, of a running server too
   fairlane restore FOLDER NAME [TO] make a data folder from a snapshot
   fairlane password ROLE            set a lost password, in a data folder that no server has open
-  fairlane compact KEYSPACE.TABLE   write the files of a table anew as one run; also `flush` and `scrub`
+  fairlane compact KEYSPACE.TABLE   compact the files of a table to one run; also `flush` and `scrub`
   fairlane --help | --version
 
 `fairlane COMMAND --help` explains a command.

@@ -21,7 +21,7 @@ fairlane compact KEYSPACE.TABLE [FLAGS]
 fairlane flush KEYSPACE.TABLE [FLAGS]
 fairlane scrub KEYSPACE.TABLE [FLAGS]
 
-`compact` merges the files of a table into one run on each core. `flush` writes memtables to table
+`compact` compacts the files of a table to one run on each core. `flush` writes memtables to table
 files. `scrub` reads every file of a table and writes the undamaged part of damaged ones to new files.
 A running server does the work, on all cores, in the service level of the role. The role needs ALTER
 on the table. Ctrl-C ends the work. Files that were finished by then stay.

@@ -326,8 +326,8 @@ impl CoreScheduler {
         self.polls.not_before_ns(now_ns, &self.policy)
     }
 
-    /// Returns true if a level lags beside another one that had the core. Its events are then
-    /// polled for sooner. False beside flushes and compactions, which must keep up.
+    /// Returns true if a level lags behind another one that had the core. Its events are then
+    /// polled for sooner. False alongside flushes and compactions, which must keep up.
     #[must_use]
     pub fn lags_beside(&self, leaf: NodeId, had_core: NodeId) -> bool {
         leaf != had_core && self.is_level(had_core) && self.is_level(leaf) && self.tree.lag_ns(leaf) > 0

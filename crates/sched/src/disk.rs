@@ -93,9 +93,9 @@ pub struct DiskSpeed {
 }
 
 /// Part of the measured speed that the model allows, in percent. At 100 %, a queue that once forms
-/// inside the disk (after a hiccup, or beside another program) never ends. A kernel's I/O scheduler
-/// or a hypervisor's throttle then orders it by its own rules: `mq-deadline` lets a single read
-/// wait behind a scan for up to half a second.
+/// inside the disk (after a hiccup, or next to another program) never ends. A kernel's I/O
+/// scheduler or a hypervisor's throttle then orders it by its own rules: `mq-deadline` lets a
+/// single read wait behind a scan for up to half a second.
 const USED_PERCENT: u64 = 90;
 
 impl DiskSpeed {

@@ -17,9 +17,9 @@ pub const LATENCY_SLICE_NS: u64 = 50_000;
 pub struct Policy {
     /// Length of a time slice, ns.
     pub slice_ns: u64,
-    /// Length of a time slice while a latency-class leaf is eligible beside others, ns. It is also
-    /// the time between two polls while another leaf may want the core soon. `slice_ns` switches
-    /// the rule off.
+    /// Length of a time slice while a latency-class leaf is eligible alongside others, ns. It is
+    /// also the time between two polls while another leaf may want the core soon. `slice_ns`
+    /// switches the rule off.
     pub latency_slice_ns: u64,
     /// CPU time that a waking leaf may have saved up, ns. 0: none.
     pub credit_ns: u64,

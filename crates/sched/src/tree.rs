@@ -302,7 +302,7 @@ impl Tree {
         order(a) < order(b)
     }
 
-    /// Returns the lag (ns) that a node repays beside its siblings; 0 above leaves.
+    /// Returns the lag (ns) that a node repays to its siblings; 0 above leaves.
     #[must_use]
     pub fn lag_ns(&self, node: NodeId) -> u64 {
         self.live(node).clock.lag_ns.into()
@@ -344,7 +344,7 @@ impl Tree {
     }
 
     /// Returns the slice length of the picked leaf, ns: [`Policy::latency_slice_ns`] while a
-    /// latency-class leaf is eligible beside others, else [`Policy::slice_ns`].
+    /// latency-class leaf is eligible alongside others, else [`Policy::slice_ns`].
     #[must_use]
     pub fn slice_ns(&self) -> u64 {
         let contended = self.eligible_latency_leaves > 0 && self.eligible_leaves > 1;

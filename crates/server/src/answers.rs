@@ -32,7 +32,7 @@ use crate::statement::{INLINE_METADATA_BYTES, Statement, Work};
 /// 100 µs with LZ4.
 const INLINE_ANSWER_BYTES: usize = 64 << 10;
 
-/// Bytes of columns, beside those of the statement, that are counted for a charge.
+/// Bytes of columns, apart from those of the statement, that are counted for a charge.
 const COUNTED_METADATA_BYTES: usize = 64 << 10;
 
 /// Puts the answer into the output buffer. Returns the request with its outcome.

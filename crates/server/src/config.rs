@@ -22,7 +22,7 @@ pub struct ServerConfig {
     pub advertise: Option<SocketAddr>,
     /// Address of `/metrics` and `/health/*`. `None` serves neither.
     pub http: Option<SocketAddr>,
-    /// Host names accepted in requests for `/metrics`, beside `localhost` and IP addresses.
+    /// Host names accepted in requests for `/metrics`, besides `localhost` and IP addresses.
     pub http_hosts: Vec<String>,
     /// Certificate for clients that use TLS. The first byte of a client shows if it does.
     pub tls: Option<Tls>,
@@ -49,7 +49,7 @@ pub struct ServerConfig {
     /// Maximum number of unread answer bytes of one connection. At the limit the socket is not
     /// read.
     pub output_bytes_max: usize,
-    /// Bytes of rows that the reads of several rows hold on each core, at most, beside their
+    /// Bytes of rows that the reads of several rows hold on each core, at most, apart from their
     /// answers. Further reads wait.
     pub read_bytes_max: usize,
     /// Time limit from accepting a connection to its authentication.

@@ -12,7 +12,7 @@ use frontdoor::{Account, Charge};
 /// Bytes that are not charged: about 16 requests.
 const UNCHARGED_BYTES: usize = 32 << 10;
 
-/// Estimated memory of a request in flight beside its body, bytes: its task, and the state of its
+/// Estimated memory of a request in flight without its body, bytes: its task, and the state of its
 /// statement in the engine.
 pub(crate) const REQUEST_BYTES: usize = 2 << 10;
 

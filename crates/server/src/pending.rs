@@ -32,7 +32,7 @@ impl PendingResult {
     }
 
     /// Creates the pending result of a read with pages of at most `page_bytes`, which holds up to
-    /// `bytes` of rows beside its answer.
+    /// `bytes` of rows in addition to its answer.
     pub(crate) fn of_read(
         session: &Rc<Session>,
         later: Later,

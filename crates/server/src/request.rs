@@ -19,8 +19,8 @@ use crate::statement::{Kind, Statement};
 /// Maximum size of a body decoded on the fast lane, bytes. Inflating 32 KiB takes about 15 µs.
 pub(crate) const INLINE_BYTES: usize = 32 << 10;
 
-/// Estimated memory of a waiting request beside its body, bytes: its task and its entry in the wait
-/// queue.
+/// Estimated memory of a waiting request without its body, bytes: its task and its entry in the
+/// wait queue.
 pub(crate) const WAITING_BYTES: usize = 1 << 10;
 
 /// Estimated arrival of a request at its socket, and the time its work began, ns of the monotonic

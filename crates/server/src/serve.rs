@@ -32,7 +32,7 @@ use crate::sessions::Sessions;
 use crate::slots::is_always_admitted;
 use crate::slow::continue_slowly;
 
-/// Work units of a segment, or a chunk of a large frame, beside its bytes.
+/// Work units of a segment, or a chunk of a large frame, apart from its bytes.
 const CHUNK_UNITS: u32 = 1;
 
 /// Bytes of a segment that are checked and copied, or inflated, in one work unit. The largest
@@ -243,7 +243,7 @@ fn work_on_large(connection: &mut Connection, large: wire::LargeEnvelope, mut re
     Warnings::begin();
     session.client.count();
     let incoming = connection.incoming.take();
-    // Charge an inflated body beside the compressed one: both exist while it is inflated.
+    // Charge an inflated body with the compressed one: both exist while it is inflated.
     let charged = session.account.borrow().charge(large.bytes() as u64);
     match charged {
         Ok(charge) => {

@@ -184,7 +184,7 @@ fn server_work(tree: &Tree) -> Option<Work> {
 /// 10 µs.
 pub(crate) const INLINE_METADATA_BYTES: usize = 16 << 10;
 
-/// Estimated memory of a cached statement beside its text and tokens, bytes: plan, columns and map
+/// Estimated memory of a cached statement without its text and tokens, bytes: plan, columns and map
 /// entries.
 const STATEMENT_BYTES: usize = 2 << 10;
 /// Memory of a token in tree and plan, bytes. A term of an IN list took 190 in a release build.

@@ -59,7 +59,7 @@ pub struct Level {
     candidates: Arc<Candidates>,
     /// True if the limiter bounds its statements in flight.
     is_limited: AtomicBool,
-    /// Bound of its statements in flight on each core, beside the limiter.
+    /// Bound of its statements in flight on each core, apart from the limiter.
     in_flight_max: AtomicU32,
     /// Number of changes of its limits, by [`LimitChange`].
     limit_changes: [AtomicU64; LimitChange::ALL.len()],
@@ -255,7 +255,7 @@ impl Level {
         self.is_limited.load(Relaxed)
     }
 
-    /// Returns the bound of its statements in flight on each core, beside the limiter.
+    /// Returns the bound of its statements in flight on each core, apart from the limiter.
     pub(crate) fn in_flight_max(&self) -> u32 {
         self.in_flight_max.load(Relaxed)
     }

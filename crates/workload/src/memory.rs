@@ -121,9 +121,9 @@ pub struct Claim {
     pub shares: u32,
 }
 
-/// Returns the entitlement of a level in pages: its part of `total` by shares beside the `others`
-/// that use memory, at least its guarantee and at most `limit`. A level whose guarantee exceeds its
-/// part has the guarantee, and the rest is divided among the others.
+/// Returns the entitlement of a level in pages: its part of `total` by shares alongside the
+/// `others` that use memory, at least its guarantee and at most `limit`. A level whose guarantee
+/// exceeds its part has the guarantee, and the rest is divided among the others.
 #[must_use]
 pub fn entitlement(total: u64, limit: u64, own: Claim, others: &[Claim]) -> u64 {
     let mut others = others.to_vec();

@@ -11,7 +11,7 @@ use crate::level::Totals;
 use crate::waits::Names;
 use crate::{Catalog, Entry, Kind, Levels, LimitUse, MemoryUse, SlotUse};
 
-/// A metric of each owner: name, labels beside the owner, help, and value (divided by 10^9 for
+/// A metric of each owner: name, labels besides the owner, help, and value (divided by 10^9 for
 /// seconds). Help is empty behind the first entry of a name.
 type Metric<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 
@@ -91,7 +91,7 @@ const LANES: [Metric<Usage>; 17] = [
 ];
 
 /// Background work of the server, which belongs to no level. Its CPU and disk traffic are exported
-/// beside those of the levels.
+/// alongside those of the levels.
 pub(crate) const SYSTEM: [(&str, Group); 4] = [
     ("control", Group::CONTROL),
     ("log", Group::LOG),

@@ -3,7 +3,7 @@
 //! 1. The server is overloaded if a level lacks memory that it is entitled to, if a statement that
 //!    cannot spill was refused memory that others hold, or if the limiter refused statements, since
 //!    the last look.
-//! 2. Of the levels with candidates, the one that uses most beside its shares is the least
+//! 2. Of the levels with candidates, the one that uses most for its shares is the least
 //!    entitled. Its heaviest statement is asked for its next action: by memory if memory is short,
 //!    otherwise by the bytes that it has read. A statement that holds borrowed memory without
 //!    growing is found in this way too.
@@ -82,7 +82,7 @@ impl Overload {
     }
 }
 
-/// Returns the heaviest statement of the level that uses most beside its shares. `None` if none can
+/// Returns the heaviest statement of the level that uses most for its shares. `None` if none can
 /// be asked.
 fn heaviest(running: &[Arc<Candidate>], lack: Lack, shares: impl Fn(u64) -> u64) -> Option<&Arc<Candidate>> {
     let weight = |candidate: &Candidate| match lack {

@@ -209,7 +209,7 @@ pub(crate) struct Binder {
     described: Option<(Arc<CqlType>, usize)>,
 }
 
-/// Bytes of a marker or a result column in messages and plans, beside its name and type: names of
+/// Bytes of a marker or a result column in messages and plans, without its name and type: names of
 /// keyspace and table are shared.
 const COLUMN_BYTES: usize = 4;
 

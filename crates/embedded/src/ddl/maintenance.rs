@@ -25,7 +25,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Merges all runs of a table.
+/// Compacts all runs of a table to one.
 pub(crate) async fn compact(table: TableId) -> Result<Outcome, Error> {
     let compact = move |shard: Rc<Shard>, group, progress: Progress| async move {
         shard.compact(table, i64::MIN..=i64::MAX, group, &progress).await

@@ -115,7 +115,7 @@ impl Grants {
         Grants { answer, granted: GRANT_BYTES, base: 0 }
     }
 
-    /// Returns grants for a part of the answer, beside its other `base` bytes.
+    /// Returns grants for a part of the answer, in addition to its other `base` bytes.
     pub(crate) fn beside(&self, base: usize) -> Grants {
         Grants { answer: self.answer.clone(), granted: self.granted, base }
     }

@@ -21,7 +21,7 @@ const PORTION_ROWS_MAX: u32 = 5000;
 pub(crate) const PORTION_BYTES_MAX: usize = 256 << 10;
 const PORTION_PARTITIONS_MAX: u32 = 10_000;
 
-/// Work units of a partition beside its rows.
+/// Work units of a partition without its rows.
 const PARTITION_UNITS: u32 = 2;
 
 /// Rows of a chunk of a wide partition that are charged as merged, at most. A block has hardly

@@ -1,6 +1,6 @@
 //! SELECT over virtual tables: rows are built, sorted by key, filtered by every relation, and split
 //! into pages. Tables as large as the schema stream their rows in the order of the key: a read
-//! holds a few rows beside its page.
+//! holds a few rows in addition to its page.
 
 use std::sync::Arc;
 

@@ -170,8 +170,8 @@ fn history(me: Weak<Embedded>) -> VirtualTable {
             let Some(engine) = me.upgrade() else { return Vec::new() };
             let names = VisibleTables::of(&engine.current.schema(), viewer).await;
             let mut rows = Vec::new();
-            for merge in engine.shard.compaction_history() {
-                rows.extend(history_row(&merge, &names));
+            for compaction in engine.shard.compaction_history() {
+                rows.extend(history_row(&compaction, &names));
                 if lanes::spend(10) {
                     lanes::yield_now().await;
                 }
@@ -185,10 +185,10 @@ fn history(me: Weak<Embedded>) -> VirtualTable {
         .about(Subject::Keyspace(HISTORY_KEYSPACE))
 }
 
-fn history_row(merge: &Compacted, names: &VisibleTables) -> Option<VirtualRow> {
-    let (keyspace, table) = names.name(Some(merge.table.0))?;
-    let tally = &merge.tally;
-    let kind = merge.kind.name();
+fn history_row(compaction: &Compacted, names: &VisibleTables) -> Option<VirtualRow> {
+    let (keyspace, table) = names.name(Some(compaction.table.0))?;
+    let tally = &compaction.tally;
+    let kind = compaction.kind.name();
     let properties = schema::value::encode_map([(&b"compaction_type"[..], kind.as_bytes())].into_iter());
     let merged: Vec<([u8; 4], [u8; 8])> = (1..)
         .zip(tally.partitions)
@@ -197,16 +197,16 @@ fn history_row(merge: &Compacted, names: &VisibleTables) -> Option<VirtualRow> {
         .collect();
     let merged = schema::value::encode_map(merged.iter().map(|(runs, count)| (&runs[..], &count[..])));
     Some(vec![
-        task_id(merge.ended_s, merge.number),
+        task_id(compaction.ended_s, compaction.number),
         bigint(tally.bytes_in),
         bigint(tally.bytes_out),
         text(table),
-        bigint(u64::from(merge.ended_s) * 1000),
+        bigint(u64::from(compaction.ended_s) * 1000),
         Some(properties.into()),
         text(keyspace),
         Some(merged.into()),
         int(lanes::current_core() as u64),
-        bigint(merge.duration_ms),
+        bigint(compaction.duration_ms),
         bigint(tally.tombstones_in.saturating_sub(tally.tombstones_out)),
     ])
 }

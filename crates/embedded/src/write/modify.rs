@@ -105,7 +105,7 @@ impl Deciding {
                 lanes::yield_now().await;
             }
         }
-        // The rows that were read stay in memory beside the answer.
+        // The rows that were read stay in memory with the answer.
         let grants = step.request.grants().beside(read.bytes);
         if let Some(mut refusal) = verdict.refusal(&def, step.parts.len() > 1, grants) {
             for row in std::mem::take(&mut refusal.keys) {

@@ -74,7 +74,7 @@ const BYTES_PER_UNIT: u64 = 128;
 /// The same for values with elements, of about eight bytes each.
 const ELEMENT_BYTES_PER_UNIT: u64 = 16;
 
-/// Bytes of a row or partition in the log beside its values: lengths, timestamps and the table.
+/// Bytes of a row or partition in the log without its values: lengths, timestamps and the table.
 /// They charge for rows of empty values.
 const ROW_BYTES: u64 = 16;
 

@@ -43,7 +43,7 @@ pub(crate) const fn from<O: AsMut<SweepFlags>>() -> Flag<O> {
 }
 
 pub(crate) const fn peak<O: AsMut<SweepFlags>>() -> Flag<O> {
-    let help = "`sweep`: the peak in requests a second, in place of --from";
+    let help = "`sweep`: the peak in requests a second, instead of --from";
     flag!("peak", "RATE", "none", help, |o: &mut O, v| {
         o.as_mut().peak_per_s = Some(count(v)?);
         Ok(())

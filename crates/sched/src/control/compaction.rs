@@ -2,7 +2,7 @@
 //!
 //! The backlog is work: bytes to be compacted, times the measured cost of a byte. To clear it
 //! within [`HORIZON_NS`] takes the fraction `f = cost ÷ horizon` of a core (or of the disk,
-//! whichever is more). A weight of `1000 f ÷ (1 − f)` gets that beside users with endless work.
+//! whichever is more). A weight of `1000 f ÷ (1 − f)` gets that alongside users with endless work.
 //! With work arriving steadily, the backlog settles where `f` is the rate of arrival. It does not
 //! swing, because the loop is of first order: the decision is a rate, and the measurement is its
 //! integral. A cap and a floor bound the weight. A slew limit keeps a single large compaction from
@@ -11,7 +11,7 @@
 use super::{MILLI, PPM, SECOND_NS, scale, slew, weight_of_part};
 
 /// Time in which the backlog is to be cleared, ns. It is short enough that reads do not suffer for
-/// long, and long beside the variation within one compaction.
+/// long, and long compared with the variation within one compaction.
 const HORIZON_NS: u64 = 60 * SECOND_NS;
 /// Lowest weight: 5 % of a saturated core, so that compaction always makes progress.
 const FLOOR: u64 = 50;

@@ -37,7 +37,8 @@ const MEASURED_OVER_NS: u64 = 200_000_000;
 const ENDED_MILLI_MIN: u64 = 8000;
 /// Work of a statement until one has ended, ns: a read from disk (19 µs).
 const WORK_NS_START: u64 = 20_000;
-/// Statements that may wait. Enough that random arrivals leave no gap, few beside a time limit.
+/// Statements that may wait. Enough that random arrivals leave no gap, few compared with a time
+/// limit.
 const QUEUE_STATEMENTS: u64 = 8;
 /// Least time for which the limit lets statements wait after their admission, ns: an order of
 /// magnitude above a lane switch and a poll (200 µs).
@@ -57,7 +58,7 @@ const MEAN_AGE_NS_MAX: u64 = 1 << 36;
 
 /// Work of a statement below which a level refuses only what has waited for
 /// 1 ÷ [`TARGET_OF_TIME_LIMIT`] of its time limit, ns. To read, decode and refuse one takes 2.5 µs:
-/// beside reads from memory (3.5 µs) refusals would take most of the core, so that fewer are
+/// alongside reads from memory (3.5 µs) refusals would take most of the core, so that fewer are
 /// answered than without a limit.
 const REFUSABLE_WORK_NS: u64 = 10_000;
 
@@ -268,7 +269,7 @@ pub struct StandingQueue {
 }
 
 impl StandingQueue {
-    /// Returns the state as words, to be stored beside other counters.
+    /// Returns the state as words, to be stored with other counters.
     #[must_use]
     pub fn to_words(self) -> [u64; 4] {
         [self.checked_ns, self.empty_ns, self.stands_until_ns, self.mean_ns]

@@ -1,5 +1,5 @@
 //! Conversion of weights to shares. The tree has two nodes under its root, `users` and `system`.
-//! Flush and compaction are children of `system`, beside the log and other work of the server.
+//! Flush and compaction are children of `system`, like the log and other work of the server.
 //! Shares end at 1000.
 //!
 //! ```text

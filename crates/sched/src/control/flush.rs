@@ -11,7 +11,7 @@
 //!    more) that the flush needs. The weight gets that part of a saturated core. If this is not
 //!    enough (another process, a byte that costs more), the line of 1 rises, and the weight with
 //!    it. An exception is a flush that is a little late near its end. There the line is almost
-//!    vertical, and the rest is small beside the next memtable, so the weight ignores it.
+//!    vertical, and the rest is small compared with the next memtable, so the weight ignores it.
 //! 3. *Memory runs out.* `pressure` (see [`super::pressure_ppm`]) lifts the rate. It raises the
 //!    weight with its square up to [`WEIGHT_MAX`], where the flush wins.
 //! 4. *No writers.* The rate is lifted, as no writer has to be spared.
@@ -230,7 +230,7 @@ mod tests {
             flushed
         }
 
-        /// Runs a step beside busy users.
+        /// Runs a step alongside busy users.
         fn weight_after_a_step(&mut self, fill: u64, speed: u64) -> u64 {
             self.step(fill, speed, true);
             self.decision.weight

@@ -13,7 +13,7 @@
 //!   latency, its target ───────────▶ Latency ─── shares ───▶ the group of the level
 //! ```
 //!
-//! A *weight* is the entitlement of a background group beside all users together, who weigh
+//! A *weight* is the entitlement of a background group alongside all users together, who weigh
 //! [`USERS_WEIGHT`]. With a weight of 250 it gets a fifth of a saturated core, and what is left of
 //! any other.
 

@@ -136,8 +136,8 @@ mod tests {
 
     const FLUSH_RATE: u64 = 50 * MIB;
 
-    /// Runs groups of writers of 4 KiB beside a flush slower than they want. Returns the result of
-    /// each group, and the least and highest pressure.
+    /// Runs groups of writers of 4 KiB alongside a flush slower than they want. Returns the result
+    /// of each group, and the least and highest pressure.
     fn run(groups: &[Writers]) -> (Vec<Settled>, u32, u32) {
         const BYTES: u64 = 4096;
         const STEP_NS: u64 = 100_000;

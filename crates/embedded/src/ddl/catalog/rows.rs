@@ -98,7 +98,7 @@ pub(super) fn changed_tables(before: &Schema, after: &Schema) -> Vec<Arc<TableDe
     changed
 }
 
-/// Bytes of a table on each core beside its definition: its statistics, and its place in storage.
+/// Bytes of a table on each core without its definition: its statistics, and its place in storage.
 const TABLE_CORE_BYTES: u64 = 2 << 10;
 /// Bytes of a column on each core: its layout in storage.
 const COLUMN_CORE_BYTES: u64 = 32;

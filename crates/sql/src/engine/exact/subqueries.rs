@@ -318,7 +318,7 @@ fn is_null_match(expr: &Expr) -> bool {
 }
 
 /// Replaces a condition `left IS NOT DISTINCT FROM right` by two equations: of what is null, and of
-/// the values with a constant in place of null. Joins by them need no mode of their own.
+/// the values with a constant instead of null. Joins by them need no mode of their own.
 fn matched(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::IsNotDistinctFrom, right }) = condition else {
         return Ok(condition);
