@@ -17,15 +17,15 @@ const ANSWERS_MAX: usize = 128;
 /// Answers the writes that are acknowledged or late, and registers the connection's waker for the
 /// next.
 pub(crate) fn answer_acked(session: &Rc<Session>, cx: &mut Context<'_>) {
-    if session.unacked.borrow().is_empty() {
+    if session.requests.unacked.borrow().is_empty() {
         return;
     }
     let mut now_ns = None;
     for _ in 0..ANSWERS_MAX {
-        let polled = session.unacked.borrow_mut().poll_oldest(&*session.core.engine, cx);
+        let polled = session.requests.unacked.borrow_mut().poll_oldest(&*session.core.engine, cx);
         let Some(result) = polled else { return answer_expired(session, cx) };
         let now_ns = *now_ns.get_or_insert_with(lanes::time::monotonic_ns);
-        let oldest = session.unacked.borrow_mut().take_oldest();
+        let oldest = session.requests.unacked.borrow_mut().take_oldest();
         answer(session, oldest.expect("polled above"), result.map(|()| Outcome::Void), now_ns);
     }
     cx.waker().wake_by_ref();
@@ -34,11 +34,11 @@ pub(crate) fn answer_acked(session: &Rc<Session>, cx: &mut Context<'_>) {
 /// Answers the writes whose deadline has passed, and sets the timer for the next deadline.
 fn answer_expired(session: &Rc<Session>, cx: &mut Context<'_>) {
     loop {
-        if !session.unacked.borrow_mut().poll_timer(cx) {
+        if !session.requests.unacked.borrow_mut().poll_timer(cx) {
             return;
         }
         let now_ns = lanes::time::monotonic_ns();
-        let expired = session.unacked.borrow_mut().take_expired(now_ns);
+        let expired = session.requests.unacked.borrow_mut().take_expired(now_ns);
         for (request, warnings) in expired {
             let error = failure::timed_out(request.kind(), request.limit);
             answer(session, (request, warnings), Err(error), now_ns);

@@ -82,7 +82,7 @@ fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, F
     if let Ok(Outcome::SchemaChange(change)) = &result {
         warnings.extend(reply::definition_warning(change, &core.engine.schema()));
     }
-    let mut encoder = session.encoder.borrow_mut();
+    let mut encoder = session.outgoing.encoder.borrow_mut();
     let code = reply::answer(&mut encoder, stream, &result, statement, metadata, warnings);
     drop(encoder);
     if let Some(code) = code {
@@ -125,7 +125,7 @@ struct LargeAnswer {
 /// The account has not enough free memory.
 fn encode_large(session: &Rc<Session>, large: LargeAnswer) -> Result<(), Full> {
     let LargeAnswer { stream, rows, statement, metadata, warnings } = large;
-    let version = session.encoder.borrow().version();
+    let version = session.outgoing.encoder.borrow().version();
     let of_statement = statement.as_deref().filter(|statement| reply::is_result_of(statement, &rows));
     let metadata_bytes = match of_statement {
         Some(statement) => statement.metadata_bytes(),
@@ -168,7 +168,7 @@ pub(crate) async fn deliver<F>(
     F: Future<Output = (Encoder, Result<(), wire::Error>)> + Send,
 {
     let (version, framing) = {
-        let encoder = session.encoder.borrow();
+        let encoder = session.outgoing.encoder.borrow();
         (encoder.version(), encoder.framing())
     };
     let bytes = encoding.bytes;
@@ -184,8 +184,8 @@ pub(crate) async fn deliver<F>(
     };
     let bytes = lanes::heavy(lanes::current_group(), encode).await;
     drop(encoding);
-    let before = session.encoder.borrow_mut().finish().split().freeze();
-    let mut outbox = session.outbox.borrow_mut();
+    let before = session.outgoing.encoder.borrow_mut().finish().split().freeze();
+    let mut outbox = session.outgoing.outbox.borrow_mut();
     let unsent = [Unsent { bytes: before, charge: None }, Unsent { bytes, charge: Some(charge) }];
     outbox.extend(unsent.into_iter().filter(|unsent| !unsent.bytes.is_empty()));
 }
@@ -204,13 +204,13 @@ pub(crate) struct Encoding {
 
 impl Encoding {
     pub(crate) fn begin(session: &Rc<Session>, bytes: usize) -> Encoding {
-        session.encoding_bytes.set(session.encoding_bytes.get() + bytes);
+        session.outgoing.encoding_bytes.set(session.outgoing.encoding_bytes.get() + bytes);
         Encoding { session: session.clone(), bytes }
     }
 }
 
 impl Drop for Encoding {
     fn drop(&mut self) {
-        self.session.encoding_bytes.set(self.session.encoding_bytes.get() - self.bytes);
+        self.session.outgoing.encoding_bytes.set(self.session.outgoing.encoding_bytes.get() - self.bytes);
     }
 }

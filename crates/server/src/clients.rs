@@ -17,16 +17,16 @@ fn described(session: &Session) -> ClientSession {
     let client = &session.client;
     let login = session.login();
     let stage = match &login {
-        _ if session.draining.get() || session.killed.get() => SessionStage::Draining,
+        _ if session.life.draining.get() || session.life.killed.get() => SessionStage::Draining,
         Some(_) => SessionStage::Ready,
         None => SessionStage::Login,
     };
     let level = login.as_ref().map(|login| session.core.access.effective(login).level.name().clone());
-    let in_flight = session.in_flight.get();
+    let in_flight = session.requests.in_flight.get();
     // Before login, the session uses the account of all connections.
     let requests_bytes = if login.is_some() { session.account.borrow().used_bytes() } else { 0 };
     let idle_ns = match in_flight {
-        0 => lanes::time::monotonic_ns().saturating_sub(session.active_ns.get()),
+        0 => lanes::time::monotonic_ns().saturating_sub(session.life.active_ns.get()),
         _ => 0,
     };
     let startup = client.startup();

@@ -97,7 +97,7 @@ impl Connection {
             std::pin::pin!(Stream::accept(stream, config.tls.as_ref(), ClientCertificates::Asked));
         let stream = poll_fn(|cx| {
             session.set_connection(cx.waker());
-            if session.draining.get() || session.killed.get() {
+            if session.life.draining.get() || session.life.killed.get() {
                 return Poll::Ready(Err(Ended::Gone));
             }
             accepting.as_mut().poll(cx).map_err(|_| Ended::Gone)
@@ -106,7 +106,7 @@ impl Connection {
         session.client.is_encrypted.set(stream.is_encrypted());
         *session.client.certificate_subject.borrow_mut() = stream.client();
         let (stream, output) = stream.into_split();
-        *session.output.borrow_mut() = Some(output);
+        *session.outgoing.socket.borrow_mut() = Some(output);
         let limits = Limits { body_bytes_max: config.handshake_frame_bytes_max };
         Ok(Connection {
             decoder: Decoder::new(Direction::Request, limits),
@@ -177,7 +177,7 @@ impl Connection {
             poll_fn(|cx| {
                 self.session.set_connection(cx.waker());
                 self.answer_and_send(cx)?;
-                if self.session.killed.get() {
+                if self.session.life.killed.get() {
                     return Poll::Ready(Err(Ended::Gone));
                 }
                 sleep.as_mut().poll(cx).map(Ok)
@@ -194,7 +194,7 @@ impl Connection {
         if self.has_more {
             return Ok(());
         }
-        let until_ns = self.session.paused_until_ns.take();
+        let until_ns = self.session.life.paused_until_ns.take();
         let left_ns = until_ns.saturating_sub(lanes::time::monotonic_ns());
         if left_ns == 0 {
             return Ok(());
@@ -212,7 +212,7 @@ impl Connection {
         poll_fn(|cx| {
             self.session.set_connection(cx.waker());
             self.answer_and_send(cx)?;
-            if self.session.killed.get() || self.session.draining.get() {
+            if self.session.life.killed.get() || self.session.life.draining.get() {
                 return Poll::Ready(Ok(()));
             }
             sleep.as_mut().poll(cx).map(Ok)
@@ -238,11 +238,11 @@ impl Connection {
     pub(crate) fn is_blocked(&self) -> bool {
         let session = &self.session;
         let config = &session.core.shared.config;
-        session.in_flight.get() >= config.in_flight_max
-            || session.held.is_full(&session.account)
+        session.requests.in_flight.get() >= config.in_flight_max
+            || session.requests.held.is_full(&session.account)
             || session.is_output_full()
-            || session.draining.get()
-            || session.killed.get()
+            || session.life.draining.get()
+            || session.life.killed.get()
     }
 
     /// Answers a malformed frame with an error.
@@ -252,7 +252,7 @@ impl Connection {
         {
             // Answer in the supported version that is nearest to the peer's.
             let nearest = if *version < Version::V4.number() { Version::V4 } else { Version::V5 };
-            self.session.encoder.borrow_mut().set_version(nearest);
+            self.session.outgoing.encoder.borrow_mut().set_version(nearest);
         }
         self.session.refuse(self.decoder.last_stream(), &Failure::from(error));
         Ended::Refused
@@ -290,11 +290,11 @@ impl Connection {
         }
         self.answer_and_send(cx)?;
         let session = &self.session;
-        if session.killed.get() {
+        if session.life.killed.get() {
             return Poll::Ready(Err(Ended::Gone));
         }
-        if session.draining.get() {
-            let finished = session.in_flight.get() == 0 && session.unsent_bytes() == 0;
+        if session.life.draining.get() {
+            let finished = session.requests.in_flight.get() == 0 && session.unsent_bytes() == 0;
             return if finished { Poll::Ready(Err(Ended::Gone)) } else { Poll::Pending };
         }
         if self.is_blocked() {
@@ -335,7 +335,7 @@ impl Connection {
         match read {
             Poll::Ready(Ok(0)) => {
                 // The peer may have closed only its sending side: finish and answer its writes.
-                self.session.draining.set(true);
+                self.session.life.draining.set(true);
                 self.session.cancel_known_tasks();
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -350,7 +350,7 @@ impl Connection {
                 self.has_more = waiting > 0;
                 self.end_wait();
                 self.arrivals.read(Read { bytes: n, waiting, unread }, now_ns);
-                self.session.active_ns.set(now_ns);
+                self.session.life.active_ns.set(now_ns);
                 self.news_ns = now_ns;
                 Poll::Ready(Ok(()))
             }
@@ -381,7 +381,9 @@ impl Connection {
     pub(crate) fn answer_and_send(&self, cx: &mut Context<'_>) -> Result<(), Ended> {
         let session = &self.session;
         answer_acked(session, cx);
-        if session.sending.get() == Sending::Connection || session.draining.get() || session.is_output_full()
+        if session.outgoing.sending.get() == Sending::Connection
+            || session.life.draining.get()
+            || session.is_output_full()
         {
             return session.send_now(cx);
         }
@@ -406,7 +408,7 @@ impl Connection {
             return;
         }
         let session = self.session.clone();
-        let shut = poll_fn(|cx| match session.output.borrow_mut().as_mut() {
+        let shut = poll_fn(|cx| match session.outgoing.socket.borrow_mut().as_mut() {
             Some(output) => Pin::new(output).poll_shutdown(cx),
             None => Poll::Ready(Ok(())),
         })

@@ -62,7 +62,7 @@ fn login_without_password(connection: &Connection) -> Option<Login> {
 async fn startup(connection: &mut Connection) -> Result<Option<Login>, Ended> {
     loop {
         let envelope = connection.next().await?;
-        connection.session.encoder.borrow_mut().set_version(envelope.version);
+        connection.session.outgoing.encoder.borrow_mut().set_version(envelope.version);
         let config = &connection.session.core.shared.config;
         if !connection.session.client.is_encrypted.get() && !config.takes_plaintext_cql() {
             let text = "This server takes encrypted connections only: connect with TLS";
@@ -118,7 +118,7 @@ fn answer_startup(
     };
     let framing =
         Framing::after_startup(envelope.version, compression).map_err(|error| Failure::from(&error))?;
-    let mut encoder = connection.session.encoder.borrow_mut();
+    let mut encoder = connection.session.outgoing.encoder.borrow_mut();
     if is_known {
         encoder.ready(envelope.stream);
     } else {
@@ -145,7 +145,7 @@ async fn authenticate(connection: &mut Connection, stream: i16, token: Option<&[
             enter(connection, &login, stream).await?;
             audit::login(&connection.session, name, None);
             connection.session.log_in(login);
-            let mut encoder = connection.session.encoder.borrow_mut();
+            let mut encoder = connection.session.outgoing.encoder.borrow_mut();
             encoder.auth_success(stream, None).expect("no token");
             Ok(true)
         }

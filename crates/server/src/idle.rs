@@ -19,10 +19,10 @@ pub(crate) async fn close_idle(sessions: Weak<Sessions>, limit: Duration) {
         let listed: Vec<_> = sessions.by_id.borrow().values().cloned().collect();
         for session in listed {
             let now_ns = lanes::time::monotonic_ns();
-            if session.in_flight.get() > 0 || session.role.borrow().is_none() {
-                session.active_ns.set(now_ns);
-            } else if is_idle(session.active_ns.get(), now_ns, limit_ns) {
-                session.killed.set(true);
+            if session.requests.in_flight.get() > 0 || session.role.borrow().is_none() {
+                session.life.active_ns.set(now_ns);
+            } else if is_idle(session.life.active_ns.get(), now_ns, limit_ns) {
+                session.life.killed.set(true);
                 session.wake();
             }
             if lanes::spend(1) {

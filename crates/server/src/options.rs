@@ -36,7 +36,7 @@ pub(crate) fn supported(session: &Session, stream: i16) {
         }
     }
     let options: Vec<(String, Vec<String>)> = options.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
-    session.encoder.borrow_mut().supported(stream, &options).expect("short names");
+    session.outgoing.encoder.borrow_mut().supported(stream, &options).expect("short names");
 }
 
 /// Answers REGISTER.
@@ -47,7 +47,7 @@ pub(crate) fn register(session: &Session, stream: i16, types: &[&str]) -> Result
     if types.contains(&"SCHEMA_CHANGE") {
         session.wants_schema.set(true);
     }
-    session.encoder.borrow_mut().ready(stream);
+    session.outgoing.encoder.borrow_mut().ready(stream);
     Ok(())
 }
 
@@ -62,5 +62,5 @@ pub(crate) fn use_keyspace(session: &Session, stream: i16, keyspace: &str) -> bo
         return false;
     }
     *session.keyspace.borrow_mut() = Some(keyspace.into());
-    session.encoder.borrow_mut().set_keyspace(stream, keyspace, &Prelude::default()).is_ok()
+    session.outgoing.encoder.borrow_mut().set_keyspace(stream, keyspace, &Prelude::default()).is_ok()
 }

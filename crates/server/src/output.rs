@@ -28,8 +28,8 @@ pub(crate) enum Ended {
 impl Session {
     /// Schedules the output buffer to be sent at the group's next pause.
     pub(crate) fn send_soon(self: &Rc<Self>) {
-        if self.sending.get() == Sending::None && self.unsent_bytes() > 0 {
-            self.sending.set(Sending::Deferred);
+        if self.outgoing.sending.get() == Sending::None && self.unsent_bytes() > 0 {
+            self.outgoing.sending.set(Sending::Deferred);
             lanes::defer(self.clone());
         }
     }
@@ -37,10 +37,10 @@ impl Session {
     /// Sends the bytes that the socket takes now. The socket wakes the caller when it takes more.
     pub(crate) fn send_now(&self, cx: &mut Context<'_>) -> Result<(), Ended> {
         let sent = self.write_out(|output, bytes| Pin::new(output).poll_write(cx, bytes))?;
-        match self.sending.get() {
+        match self.outgoing.sending.get() {
             Sending::Deferred => {}
-            _ if sent == Sent::All => self.sending.set(Sending::None),
-            _ => self.sending.set(Sending::Connection),
+            _ if sent == Sent::All => self.outgoing.sending.set(Sending::None),
+            _ => self.outgoing.sending.set(Sending::Connection),
         }
         if sent == Sent::Enough {
             cx.waker().wake_by_ref();
@@ -53,11 +53,12 @@ impl Session {
         &self,
         mut write: impl FnMut(&mut WriteHalf, &[u8]) -> Poll<io::Result<usize>>,
     ) -> Result<Sent, Ended> {
-        let (mut encoder, mut outbox) = (self.encoder.borrow_mut(), self.outbox.borrow_mut());
+        let (mut encoder, mut outbox) =
+            (self.outgoing.encoder.borrow_mut(), self.outgoing.outbox.borrow_mut());
         if outbox.is_empty() && encoder.pending() == 0 {
             return Ok(Sent::All);
         }
-        let mut output = self.output.borrow_mut();
+        let mut output = self.outgoing.socket.borrow_mut();
         let output = output.as_mut().ok_or(Ended::Gone)?;
         let mut left = output.round_bytes_max();
         let sent = loop {
@@ -94,13 +95,13 @@ impl Session {
         };
         drop((encoder, outbox));
         if sent == Sent::All {
-            self.output_charge.take();
+            self.outgoing.charge.take();
         }
         // After `Enough` there is more to send. After `Part` it is the client that does not read.
         if sent != Sent::Enough {
-            self.answered.borrow_mut().clear();
+            self.outgoing.answered.borrow_mut().clear();
         }
-        if !self.paused_reads.borrow().is_empty() && !self.is_output_full() {
+        if !self.outgoing.paused_reads.borrow().is_empty() && !self.is_output_full() {
             self.wake_paused_reads();
         }
         Ok(sent)
@@ -120,15 +121,15 @@ enum Sent {
 
 impl DeferredWork for Session {
     fn run_deferred(self: Rc<Self>) {
-        self.sending.set(Sending::None);
+        self.outgoing.sending.set(Sending::None);
         let sent = self.write_out(|output, bytes| match output.try_write(bytes) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
             other => Poll::Ready(other),
         });
         match sent {
             Ok(Sent::All) => return,
-            Ok(_) => self.sending.set(Sending::Connection),
-            Err(_) => self.killed.set(true),
+            Ok(_) => self.outgoing.sending.set(Sending::Connection),
+            Err(_) => self.life.killed.set(true),
         }
         self.wake();
     }

@@ -89,7 +89,7 @@ enum Permit {
 
 impl Gate {
     fn new(session: Rc<Session>, bytes: usize, page_bytes: usize) -> Gate {
-        session.paged_bytes.set(session.paged_bytes.get() + page_bytes);
+        session.outgoing.paged_bytes.set(session.outgoing.paged_bytes.get() + page_bytes);
         Gate { session, page_bytes, bytes, permit: Permit::None }
     }
 
@@ -98,9 +98,9 @@ impl Gate {
         if matches!(self.permit, Permit::Held) {
             return true;
         }
-        if self.session.is_output_full() && !self.session.killed.get() {
+        if self.session.is_output_full() && !self.session.life.killed.get() {
             self.release();
-            self.session.paused_reads.borrow_mut().push(cx.waker().clone());
+            self.session.outgoing.paused_reads.borrow_mut().push(cx.waker().clone());
             return false;
         }
         let permits = &self.session.core.read_permits;
@@ -133,6 +133,6 @@ impl Gate {
 impl Drop for Gate {
     fn drop(&mut self) {
         self.release();
-        self.session.paged_bytes.set(self.session.paged_bytes.get() - self.page_bytes);
+        self.session.outgoing.paged_bytes.set(self.session.outgoing.paged_bytes.get() - self.page_bytes);
     }
 }

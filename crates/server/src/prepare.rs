@@ -129,7 +129,7 @@ fn answer(session: &Session, envelope: &Envelope, statement: &Statement) -> Resu
         result: &encoded.result,
     };
     session.warm_output();
-    let mut encoder = session.encoder.borrow_mut();
+    let mut encoder = session.outgoing.encoder.borrow_mut();
     let warnings = Warnings::take().texts(session.core.engine.registry().guardrails());
     let written = encoder.prepared(envelope.stream, &head, &Prelude::with_warnings(warnings));
     written.map_err(|error| unencodable(&error))

@@ -32,7 +32,7 @@ struct Slow {
 /// read must not use up the limit of others.
 fn keep_until_sent(session: &Session, request: CqlRequest) {
     if request.effective.level.is_limited() {
-        session.answered.borrow_mut().extend(request.admitted);
+        session.outgoing.answered.borrow_mut().extend(request.admitted);
     }
 }
 

@@ -123,7 +123,7 @@ impl CqlRequest {
     /// Counts its memory among that of the requests in flight. A large body is charged already.
     pub(crate) fn hold(&mut self, session: &Session, envelope: &Envelope) {
         let body = if own_body(envelope).is_some() { 0 } else { envelope.body.len() };
-        self.held = Some(session.held.hold(REQUEST_BYTES + body));
+        self.held = Some(session.requests.held.hold(REQUEST_BYTES + body));
     }
 
     /// Returns the keyspace specified with a statement, or else the session's.

@@ -58,14 +58,14 @@ async fn cancel_forbidden(sessions: Weak<Sessions>) {
         let session = sessions.by_id.borrow().get(&id).cloned();
         let Some(session) = session else { continue };
         let forbidden: Vec<(u64, Error)> = {
-            let tasks = session.tasks.borrow();
+            let tasks = session.requests.tasks.borrow();
             let denied = |running: &Running| authorize(&session, running.statement.as_ref()?).err();
             tasks.running().filter_map(|(number, running)| Some((number, denied(running)?))).collect()
         };
         for (number, error) in forbidden {
             session.cancel_task(number, &failure::unbound(error));
         }
-        if lanes::spend(1 + session.in_flight.get() as u32) {
+        if lanes::spend(1 + session.requests.in_flight.get() as u32) {
             lanes::yield_now().await;
         }
     }
@@ -104,7 +104,7 @@ fn table(sessions: Weak<Sessions>) -> VirtualTable {
                 rows_read: running.reads.as_ref().map(|reads| reads.rows()),
                 progress: None,
             };
-            session.tasks.borrow().running().map(one).collect::<Vec<_>>()
+            session.requests.tasks.borrow().running().map(one).collect::<Vec<_>>()
         };
         sessions.by_id.borrow().values().flat_map(of_session).collect()
     })

@@ -56,11 +56,11 @@ impl Drop for Listed {
         session.cancel_tasks();
         // Close the socket and free the answers now, even if other tasks still reference the
         // session.
-        session.output.take();
-        session.killed.set(true);
-        session.outbox.take();
-        session.output_charge.take();
-        session.answered.take();
+        session.outgoing.socket.take();
+        session.life.killed.set(true);
+        session.outgoing.outbox.take();
+        session.outgoing.charge.take();
+        session.outgoing.answered.take();
         session.wake_paused_reads();
         sessions.by_id.borrow_mut().remove(&session.id);
         sub(&session.core.counters.connections, 1);
@@ -75,7 +75,7 @@ pub(crate) async fn serve(sessions: Rc<Sessions>, stream: TcpStream, peer: Socke
     let _ = stream.set_nodelay(true);
     let session = Session::new(sessions.core.clone(), id, peer);
     // The server may have begun to stop while the connection was on its way from another core.
-    session.draining.set(session.core.shared.stopping.load(SeqCst));
+    session.life.draining.set(session.core.shared.stopping.load(SeqCst));
     sessions.by_id.borrow_mut().insert(id, session.clone());
     add(&session.core.counters.connections, 1);
     add(&session.core.counters.accepted, 1);
@@ -173,7 +173,7 @@ async fn serve_requests(connection: &mut Connection) -> Result<Infallible, Ended
             }
         }
         if starved || connection.is_blocked() {
-            if connection.session.paused_until_ns.get() > 0 {
+            if connection.session.life.paused_until_ns.get() > 0 {
                 connection.pause().await?;
             }
             connection.wait_for_news().await?;
@@ -280,7 +280,7 @@ async fn wait_for_admission(
         // Poll this first: an answer given below may free capacity.
         let admitted = held.as_mut().poll(cx);
         connection.answer_and_send(cx)?;
-        if session.killed.get() {
+        if session.life.killed.get() {
             return Poll::Ready(Err(Ended::Gone));
         }
         admitted.map(Ok)

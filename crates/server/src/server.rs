@@ -193,11 +193,11 @@ impl Server {
             self.shared.stopping.store(true, SeqCst);
             drop(sessions::here(&self.shared).map(|here| here.accepting.take()));
             let end = lanes::time::now() + deadline;
-            self.on_sessions(end, |session| session.draining.set(true)).await;
+            self.on_sessions(end, |session| session.life.draining.set(true)).await;
             let finished =
                 lanes::time::timeout(left_until(end), self.shared.connections.emptied()).await.is_ok();
             let end = lanes::time::now() + CLOSING;
-            self.on_sessions(end, |session| session.killed.set(true)).await;
+            self.on_sessions(end, |session| session.life.killed.set(true)).await;
             let closed =
                 lanes::time::timeout(left_until(end), self.shared.connections.emptied()).await.is_ok();
             let shared = self.shared.clone();

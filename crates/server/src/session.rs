@@ -75,78 +75,99 @@ pub(crate) struct Session {
     pub(crate) core: Rc<Core>,
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
-    pub(crate) encoder: RefCell<Encoder>,
-    /// Sending half of the socket, from the TLS handshake to the end of the connection.
-    pub(crate) output: RefCell<Option<WriteHalf>>,
-    pub(crate) sending: Cell<Sending>,
-    /// Number of requests whose answers are not in the output buffer yet.
-    pub(crate) in_flight: Cell<usize>,
     pub(crate) role: RefCell<Option<Role>>,
+    /// Memory account of the session's requests.
+    pub(crate) account: RefCell<Arc<Account>>,
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
     /// True if the client registered for schema changes.
     pub(crate) wants_schema: Cell<bool>,
+    /// Client facts for `system.connections`.
+    pub(crate) client: ClientFacts,
+    pub(crate) life: Life,
+    pub(crate) requests: Requests,
+    pub(crate) outgoing: Outgoing,
+    connection: RefCell<Option<Waker>>,
+}
+
+/// Times and ends of a session.
+pub(crate) struct Life {
     /// Time of the last bytes received or of the last request in flight, ns of the monotonic clock.
     pub(crate) active_ns: Cell<u64>,
+    /// Time before which the socket is not read, because a request was refused, ns of the monotonic
+    /// clock.
+    pub(crate) paused_until_ns: Cell<u64>,
     /// True if no more requests are read. Requests in flight finish.
     pub(crate) draining: Cell<bool>,
     /// True if the connection must close at once.
     pub(crate) killed: Cell<bool>,
-    pub(crate) unacked: RefCell<Unacked>,
-    /// Memory of the requests in flight.
+}
+
+/// Requests whose answers are not in the output buffer yet.
+#[derive(Default)]
+pub(crate) struct Requests {
+    /// Their number.
+    pub(crate) in_flight: Cell<usize>,
+    /// Their memory.
     pub(crate) held: Rc<Held>,
+    /// Writes that wait for the disk.
+    pub(crate) unacked: RefCell<Unacked>,
+    /// Tasks of the others.
     pub(crate) tasks: RefCell<Tasks>,
-    /// Memory account of the session's requests.
-    pub(crate) account: RefCell<Arc<Account>>,
+}
+
+/// Answers on their way to the client.
+pub(crate) struct Outgoing {
+    pub(crate) encoder: RefCell<Encoder>,
     /// Large answers, to be sent before the contents of the encoder.
     pub(crate) outbox: RefCell<VecDeque<Unsent>>,
+    /// Sending half of the socket, from the TLS handshake to the end of the connection.
+    pub(crate) socket: RefCell<Option<WriteHalf>>,
+    pub(crate) sending: Cell<Sending>,
+    /// Charge for answers in the output buffer beyond [`UNCHARGED_BYTES`], until all are sent.
+    pub(crate) charge: RefCell<Option<Charge>>,
     /// Requests whose answers were encoded and not passed to the socket yet, of levels with a
     /// limiter.
     pub(crate) answered: RefCell<Vec<InFlight>>,
-    /// Time before which the socket is not read, because a request was refused, ns of the monotonic
-    /// clock.
-    pub(crate) paused_until_ns: Cell<u64>,
-    /// Reads paused by backpressure until the client reads its answers.
-    pub(crate) paused_reads: RefCell<Vec<Waker>>,
-    /// Charge for answers in the output buffer beyond [`UNCHARGED_BYTES`], until all are sent.
-    pub(crate) output_charge: RefCell<Option<Charge>>,
     /// Bytes of answers that are being encoded on the heavy lane.
     pub(crate) encoding_bytes: Cell<usize>,
     /// Upper bound of the bytes in pages of the reads in flight.
     pub(crate) paged_bytes: Cell<usize>,
-    /// Client facts for `system.connections`.
-    pub(crate) client: ClientFacts,
-    connection: RefCell<Option<Waker>>,
+    /// Reads paused by backpressure until the client reads its answers.
+    pub(crate) paused_reads: RefCell<Vec<Waker>>,
 }
 
 impl Session {
     pub(crate) fn new(core: Rc<Core>, id: u64, peer: SocketAddr) -> Rc<Session> {
         let account = RefCell::new(core.shared.config.accounts.all().clone());
+        let life = Life {
+            active_ns: Cell::new(lanes::time::monotonic_ns()),
+            paused_until_ns: Cell::new(0),
+            draining: Cell::new(false),
+            killed: Cell::new(false),
+        };
+        let outgoing = Outgoing {
+            encoder: RefCell::new(Encoder::new(wire::Direction::Response, wire::Version::V5)),
+            outbox: RefCell::default(),
+            socket: RefCell::default(),
+            sending: Cell::default(),
+            charge: RefCell::default(),
+            answered: RefCell::default(),
+            encoding_bytes: Cell::new(0),
+            paged_bytes: Cell::new(0),
+            paused_reads: RefCell::default(),
+        };
         Rc::new(Session {
-            account,
             core,
             id,
             peer,
-            encoder: RefCell::new(Encoder::new(wire::Direction::Response, wire::Version::V5)),
-            output: RefCell::default(),
-            sending: Cell::default(),
-            in_flight: Cell::new(0),
             role: RefCell::new(None),
+            account,
             keyspace: RefCell::new(None),
             wants_schema: Cell::new(false),
-            active_ns: Cell::new(lanes::time::monotonic_ns()),
-            draining: Cell::new(false),
-            killed: Cell::new(false),
-            unacked: RefCell::default(),
-            held: Rc::default(),
-            tasks: RefCell::default(),
-            outbox: RefCell::default(),
-            answered: RefCell::default(),
-            paused_until_ns: Cell::new(0),
-            paused_reads: RefCell::default(),
-            output_charge: RefCell::default(),
-            encoding_bytes: Cell::new(0),
-            paged_bytes: Cell::new(0),
             client: ClientFacts::new(),
+            life,
+            requests: Requests::default(),
+            outgoing,
             connection: RefCell::new(None),
         })
     }
@@ -157,7 +178,7 @@ impl Session {
         match &*self.role.borrow() {
             Some(role) => {
                 if !role.login.is_current() {
-                    self.draining.set(true);
+                    self.life.draining.set(true);
                 }
                 self.core.access.effective(&role.login)
             }
@@ -215,7 +236,7 @@ impl Session {
 
     /// Gives an empty output buffer its memory from the core's pool of buffers.
     pub(crate) fn warm_output(&self) {
-        let mut encoder = self.encoder.borrow_mut();
+        let mut encoder = self.outgoing.encoder.borrow_mut();
         if encoder.pending() == 0 {
             let out = encoder.finish();
             if out.capacity() == 0 {
@@ -226,13 +247,13 @@ impl Session {
 
     /// Returns the bytes of answers that the socket has not taken yet.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.encoder.borrow().pending()
-            + self.outbox.borrow().iter().map(|unsent| unsent.bytes.len()).sum::<usize>()
+        self.outgoing.encoder.borrow().pending()
+            + self.outgoing.outbox.borrow().iter().map(|unsent| unsent.bytes.len()).sum::<usize>()
     }
 
     /// Returns the bytes of answers that the client has not read, including those being encoded.
     pub(crate) fn answer_bytes(&self) -> usize {
-        self.unsent_bytes() + self.encoding_bytes.get()
+        self.unsent_bytes() + self.outgoing.encoding_bytes.get()
     }
 
     /// Returns true if the unread answers have reached `output_bytes_max`, or the connection's
@@ -247,8 +268,8 @@ impl Session {
     /// account is full.
     #[cold]
     fn charge_output(&self) -> bool {
-        let bytes = self.encoder.borrow().pending().saturating_sub(UNCHARGED_BYTES) as u64;
-        let mut charge = self.output_charge.borrow_mut();
+        let bytes = self.outgoing.encoder.borrow().pending().saturating_sub(UNCHARGED_BYTES) as u64;
+        let mut charge = self.outgoing.charge.borrow_mut();
         let more = bytes.saturating_sub(charge.as_ref().map_or(0, Charge::bytes));
         if more == 0 {
             return true;
@@ -266,20 +287,20 @@ impl Session {
     /// Returns the size limit of the connection's next page, bytes: 1/8 of the free part of
     /// [`ANSWER_BYTES_MAX`].
     pub(crate) fn page_bytes(&self) -> usize {
-        let used = self.paged_bytes.get() + self.answer_bytes();
+        let used = self.outgoing.paged_bytes.get() + self.answer_bytes();
         (ANSWER_BYTES_MAX.saturating_sub(used) / 8).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX)
     }
 
     /// Wakes the reads that are paused until the client reads its answers.
     pub(crate) fn wake_paused_reads(&self) {
-        let waiting = std::mem::take(&mut *self.paused_reads.borrow_mut());
+        let waiting = std::mem::take(&mut *self.outgoing.paused_reads.borrow_mut());
         waiting.into_iter().for_each(std::task::Waker::wake);
     }
 
     /// Appends an ERROR and counts it.
     pub(crate) fn refuse(&self, stream: i16, failure: &Failure) {
         self.core.counters.error(failure.kind.code());
-        let mut encoder = self.encoder.borrow_mut();
+        let mut encoder = self.outgoing.encoder.borrow_mut();
         if encoder.error(stream, failure, &Prelude::default()).is_err() {
             let plain = Failure::new(FailureKind::Server, "The error does not fit the protocol");
             encoder.error(stream, &plain, &Prelude::default()).expect("a server error has no fields");
@@ -295,7 +316,7 @@ impl Session {
     /// one.
     pub(crate) fn arrived(&self, effective: &Effective, since_ns: u64) -> Arrived {
         let time_limit_ns = nanoseconds(self.time_limit(effective));
-        Arrived { since_ns, time_limit_ns, is_only: self.in_flight.get() == 0 }
+        Arrived { since_ns, time_limit_ns, is_only: self.requests.in_flight.get() == 0 }
     }
 
     /// Refuses a request that its level did not admit, and pauses the connection. Charges the CPU
@@ -313,7 +334,7 @@ impl Session {
         let ended_ns = lanes::time::monotonic_ns();
         effective.level.add_refusal_ns(self.core.index, ended_ns.saturating_sub(began_ns));
         if pause_ns > 0 {
-            self.paused_until_ns.set(ended_ns.saturating_add(pause_ns));
+            self.life.paused_until_ns.set(ended_ns.saturating_add(pause_ns));
         }
         ended_ns
     }
@@ -325,10 +346,10 @@ impl Session {
             return false;
         }
         if self.unsent_bytes() > self.core.shared.config.output_bytes_max {
-            self.killed.set(true);
+            self.life.killed.set(true);
         } else {
             // An event too long for the protocol has names that no client can have created.
-            let _ = self.encoder.borrow_mut().event(event);
+            let _ = self.outgoing.encoder.borrow_mut().event(event);
         }
         self.wake();
         true
@@ -338,16 +359,16 @@ impl Session {
     /// them with `failure`. Writes continue to their end. Their answers are sent if they are ready
     /// within [`END_WITHIN`].
     pub(crate) fn end_with(self: &Rc<Self>, failure: &Failure) {
-        let streams: Vec<i16> = self.tasks.borrow().running().map(|(_, task)| task.stream).collect();
+        let streams: Vec<i16> = self.requests.tasks.borrow().running().map(|(_, task)| task.stream).collect();
         self.cancel_tasks();
         streams.iter().for_each(|stream| self.refuse(*stream, failure));
-        self.draining.set(true);
+        self.life.draining.set(true);
         self.wake();
         let ended = Rc::downgrade(self);
         let close = async move {
             lanes::time::sleep(END_WITHIN).await;
             let Some(session) = ended.upgrade() else { return };
-            session.killed.set(true);
+            session.life.killed.set(true);
             session.wake();
         };
         lanes::spawn(lanes::Group::CONTROL, close).detach();
@@ -356,7 +377,7 @@ impl Session {
     /// Cancels the task with that number, and answers its request with `failure`. Returns false if
     /// it has ended.
     pub(crate) fn cancel_task(&self, number: u64, failure: &Failure) -> bool {
-        let taken = self.tasks.borrow_mut().take(number);
+        let taken = self.requests.tasks.borrow_mut().take(number);
         let Some((task, running)) = taken else { return false };
         drop(task);
         self.refuse(running.stream, failure);
@@ -365,20 +386,20 @@ impl Session {
 
     /// Counts a request whose answer comes later, until the result is dropped.
     pub(crate) fn begin(self: &Rc<Self>) -> Unanswered {
-        bump(&self.in_flight, 1);
+        bump(&self.requests.in_flight, 1);
         Unanswered(self.clone())
     }
 
     /// Answers a write when the engine acknowledges it or when its deadline has passed. The
     /// connection polls for both (`acks.rs`).
     pub(crate) fn answer_when_acked(&self, request: CqlRequest, warnings: Warnings, write: u64) {
-        bump(&self.in_flight, 1);
-        self.unacked.borrow_mut().push(request, warnings, write);
+        bump(&self.requests.in_flight, 1);
+        self.requests.unacked.borrow_mut().push(request, warnings, write);
     }
 
     /// Counts a write of [`Session::answer_when_acked`] as answered.
     pub(crate) fn is_acked(&self) {
-        bump(&self.in_flight, -1);
+        bump(&self.requests.in_flight, -1);
     }
 
     /// Starts a task that answers a request. If the work panics, an error is the answer.
@@ -412,7 +433,7 @@ impl Session {
 
     fn cancel(&self, keep_opening: bool) {
         // Taken out first: dropping a task may borrow `tasks` again.
-        let cancelled = self.tasks.borrow_mut().take_running(keep_opening);
+        let cancelled = self.requests.tasks.borrow_mut().take_running(keep_opening);
         drop(cancelled);
     }
 }
@@ -423,7 +444,7 @@ pub(crate) struct Unanswered(Rc<Session>);
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
-        bump(&self.0.in_flight, -1);
+        bump(&self.0.requests.in_flight, -1);
         self.0.wake();
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn continue_slowly(
     let slow = Slow {
         session: session.clone(),
         stream: request.stream,
-        key: session.tasks.borrow_mut().reserve(),
+        key: session.requests.tasks.borrow_mut().reserve(),
         envelope: envelope.filter(|_| is_read_again).map(detached),
         may_run_again: true,
         unanswered: Some(session.begin()),
@@ -62,7 +62,7 @@ pub(crate) fn continue_slowly(
     let (key, group) = (slow.key, request.effective.group());
     let running = running(&request, &rest);
     let task = lanes::spawn(group, Warnings::within(Warnings::take(), slow.run(request, rest)));
-    session.tasks.borrow_mut().store(key, task, running);
+    session.requests.tasks.borrow_mut().store(key, task, running);
 }
 
 /// Charges the memory of a request that waits.
@@ -146,7 +146,7 @@ impl Slow {
         if let Err(panicked) = lanes::catch_panic(work).await {
             session.refuse(stream, &panics::failure(panicked));
         }
-        session.tasks.borrow_mut().done(key);
+        session.requests.tasks.borrow_mut().done(key);
     }
 
     /// Prepares for the next wait of a request.
@@ -156,13 +156,13 @@ impl Slow {
             self.session.refuse(self.stream, &failure);
             return None;
         }
-        self.session.tasks.borrow_mut().set(self.key, running(&request, &rest));
+        self.session.requests.tasks.borrow_mut().set(self.key, running(&request, &rest));
         Some(Fast::Slow(request, rest))
     }
 
     /// From here on the end of the connection does not cancel the request.
     fn is_past_waiting(&self) {
-        self.session.tasks.borrow_mut().set(self.key, None);
+        self.session.requests.tasks.borrow_mut().set(self.key, None);
     }
 
     fn refuse(&self, failure: &Failure) -> Option<Fast> {

@@ -101,7 +101,7 @@ async fn demote(session: &Session, watch: &mut Watch, (request, key): (&mut CqlR
     request.admitted.iter_mut().for_each(|admitted| admitted.move_to(&effective));
     let takes_slot = effective.spec.slots.max_concurrency.is_some();
     request.slot = takes_slot.then(|| workload::enter_running(&effective));
-    session.tasks.borrow_mut().move_to(key, &effective);
+    session.requests.tasks.borrow_mut().move_to(key, &effective);
     request.effective = effective.clone();
     lanes::switch_group(effective.group()).await;
 }
