@@ -20,8 +20,6 @@ mod testing;
 mod write;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, LazyLock};
 
@@ -30,21 +28,20 @@ use lanes::PerCore;
 use schema::Sharding;
 use storage::{BatchInFlight, BatchesInFlight, Shard, StorageError, TableId};
 
+use crate::ddl::state::{Definitions, Snapshots};
 use crate::system::own_tables::OWN_TABLES;
 use crate::write::batch_log::BatchLog;
 use crate::write::clock::{Clock, Floor};
-use crate::write::keyed_lock::{KeyGuard, KeyedLock};
+use crate::write::keyed_lock::KeyedLock;
+use crate::write::partition_locks::PartitionLocks;
 use current::Current;
 
-pub use crate::ddl::snapshot::AutoSnapshot;
+pub use crate::ddl::state::AutoSnapshot;
 pub use crate::write::clock::WallClock;
 
 /// Most significant bits of a token that sharding ignores (ScyllaDB's default, 12): a shard owns
 /// 2^12 token ranges, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
-
-/// Most bytes of all definitions, unless the caller sets them.
-const SCHEMA_BYTES_MAX: u64 = 64 << 20;
 
 /// The embedded engine on one core.
 pub struct Embedded {
@@ -54,34 +51,15 @@ pub struct Embedded {
     current: Rc<Current>,
     listeners: RefCell<Vec<SchemaListener>>,
     registry: Registry,
-    /// Locks of partitions, by token, for statements that read before they write.
-    partition_locks: KeyedLock<i64>,
-    /// Guards held for statements of other cores, by number.
-    held_guards: RefCell<HashMap<u64, Vec<KeyGuard<i64>>>>,
-    next_guards: Cell<u64>,
+    partitions: PartitionLocks,
     /// Locks of the groups that build the rows of a virtual table. A group runs one such read at a
     /// time, because each read holds all rows in memory.
     virtual_locks: KeyedLock<lanes::Group>,
     /// Source of write timestamps, shared by all cores.
     clock: Arc<Clock>,
     floor: Floor,
-    /// Most bytes of all definitions, and those of the current ones if they are known (core 0
-    /// only).
-    schema_bytes_max: Cell<u64>,
-    schema_bytes: Cell<Option<u64>>,
-    /// Serializes definition statements (core 0 only).
-    definition_lock: KeyedLock<()>,
-    /// True after a panic between the log record of a schema change and the last core that adopts
-    /// it (core 0 only).
-    half_changed: Cell<bool>,
-    /// Data folder. `None`: all data is in memory.
-    dir: Option<PathBuf>,
-    /// Configuration of automatic snapshots (core 0 only).
-    auto_snapshot: Cell<AutoSnapshot>,
-    /// Serializes snapshots, from the cut to the last file (core 0 only). Lock definitions first.
-    snapshot_lock: KeyedLock<()>,
-    /// This core's part of a snapshot in flight.
-    cut: RefCell<Option<storage::Cut>>,
+    definitions: Definitions,
+    snapshots: Snapshots,
     /// Entries of this core's writes that span cores.
     batch_log: BatchLog,
     /// Writes of all cores that span cores and are in flight.
@@ -144,20 +122,12 @@ impl Embedded {
                 current: Rc::default(),
                 listeners: RefCell::default(),
                 registry: Registry::default(),
-                partition_locks: KeyedLock::default(),
-                held_guards: RefCell::default(),
-                next_guards: Cell::new(0),
+                partitions: PartitionLocks::default(),
                 virtual_locks: KeyedLock::default(),
                 clock,
                 floor: Floor::new(is_durable, |token| sharding.shard_of(token) == core),
-                schema_bytes_max: Cell::new(SCHEMA_BYTES_MAX),
-                schema_bytes: Cell::new(None),
-                definition_lock: KeyedLock::default(),
-                snapshot_lock: KeyedLock::default(),
-                half_changed: Cell::new(false),
-                dir,
-                auto_snapshot: Cell::default(),
-                cut: RefCell::default(),
+                definitions: Definitions::default(),
+                snapshots: Snapshots::of(dir),
                 batch_log: BatchLog::default(),
                 batches,
                 replaying: Cell::new(replaying),

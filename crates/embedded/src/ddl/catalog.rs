@@ -148,7 +148,7 @@ impl Embedded {
         let define = move || {
             Warnings::collect(Warnings::NONE, async move {
                 let engine = Embedded::local();
-                let _guard = engine.definition_lock.lock(()).await;
+                let _guard = engine.definitions.lock().await;
                 engine.define_here(statement, keyspace).await
             })
         };
@@ -164,7 +164,7 @@ impl Embedded {
     ) -> Result<Outcome, Error> {
         let now = self.current.schema();
         let (guardrails, id) = (self.guardrails().clone(), term::random_uuid());
-        let (known, bytes_max) = (self.schema_bytes.take(), self.schema_bytes_max.get());
+        let (known, bytes_max) = (self.definitions.bytes.take(), self.definitions.bytes_max.get());
         let (sender, weighed) = lanes::sync::cross::oneshot();
         let plan = async move {
             let used = keyspace.as_deref();
@@ -181,7 +181,7 @@ impl Embedded {
         if changed.is_ok()
             && let Ok(bytes) = weighed.await
         {
-            self.schema_bytes.set(Some(bytes));
+            self.definitions.bytes.set(Some(bytes));
         }
         changed
     }
@@ -189,7 +189,7 @@ impl Embedded {
     /// Sets the most bytes that all definitions may take, on core 0. A larger schema stays usable,
     /// and may shrink.
     pub fn set_schema_bytes_max(&self, bytes: u64) {
-        self.schema_bytes_max.set(bytes);
+        self.definitions.bytes_max.set(bytes);
     }
 
     /// Plans a change on a heavy lane and makes it. A panic of the plan fails only its statement.
@@ -197,7 +197,7 @@ impl Embedded {
         &self,
         plan: impl Future<Output = Result<Option<Defined>, Error>> + Send + 'static,
     ) -> Result<Outcome, Error> {
-        if self.half_changed.get() {
+        if self.definitions.half_changed.get() {
             return Err(half_changed());
         }
         let Some(defined) = heavy(plan).await? else {
@@ -212,7 +212,7 @@ impl Embedded {
     pub(crate) async fn make_or_stop(&self, defined: Defined) -> Result<Outcome, Error> {
         let made = lanes::catch_panic(self.make(defined)).await;
         made.unwrap_or_else(|_| {
-            self.half_changed.set(true);
+            self.definitions.half_changed.set(true);
             self.event_sink.send(&Event::Panicked { task: "schema" });
             Err(half_changed())
         })

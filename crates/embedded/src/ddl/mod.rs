@@ -5,4 +5,5 @@ pub(crate) mod definition;
 pub(crate) mod maintenance;
 pub(crate) mod restore;
 pub(crate) mod snapshot;
+pub(crate) mod state;
 pub(crate) mod truncate;

@@ -43,7 +43,7 @@ impl Embedded {
             let (from, keyspace, table) = (from.to_owned(), keyspace.to_owned(), table.to_owned());
             lanes::call(0, move || async move {
                 let engine = Embedded::local();
-                let _guard = engine.definition_lock.lock(()).await;
+                let _guard = engine.definitions.lock().await;
                 let snapshot = engine.schema_of(&from).await?;
                 let now = engine.current.schema();
                 let data = term::random_uuid();
@@ -59,7 +59,7 @@ impl Embedded {
                     return Err(error);
                 }
                 // The restored definition may have another weight.
-                engine.schema_bytes.set(None);
+                engine.definitions.forget_bytes();
                 // If this fails, its record may be in the log nevertheless. The next start then
                 // drops one of the two data identities.
                 engine.make_or_stop(Defined::new(&now, step)).await.map(|_| ())

@@ -28,19 +28,9 @@ use schema::TableDef;
 use storage::TableId;
 
 use crate::ddl::definition::Step;
+use crate::ddl::state::AutoSnapshot;
 use crate::system::own_tables::{BATCH_TABLE, FLOORS, SCHEMA_TABLE};
 use crate::{Embedded, storage_error};
-
-/// Configuration of automatic snapshots.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct AutoSnapshot {
-    /// Makes one before DROP TABLE and DROP KEYSPACE.
-    pub before_drop: bool,
-    /// Makes one before TRUNCATE, and before a restore replaces the data of a table.
-    pub before_truncate: bool,
-    /// Age at which they are removed. `None`: never.
-    pub keep: Option<Duration>,
-}
 
 /// Reasons, which are prefixes of snapshot names.
 const DROPPED: &str = "dropped";
@@ -65,8 +55,8 @@ impl Embedded {
             lanes::call(0, move || async move {
                 flush_all().await?;
                 let engine = Embedded::local();
-                let definitions = engine.definition_lock.lock(()).await;
-                let _snapshots = engine.snapshot_lock.lock(()).await;
+                let definitions = engine.definitions.lock().await;
+                let _snapshots = engine.snapshots.lock.lock(()).await;
                 let cut = cut_all(None).await;
                 drop(definitions);
                 write_all(cut, &to).await
@@ -77,7 +67,7 @@ impl Embedded {
 
     /// Configures automatic snapshots, and starts removing old ones. Call it once, on core 0.
     pub fn set_auto_snapshot(&self, auto: AutoSnapshot) {
-        self.auto_snapshot.set(auto);
+        self.snapshots.auto.set(auto);
         let engine = Rc::downgrade(&self.rc());
         let checks = async move {
             while let Some(engine) = engine.upgrade() {
@@ -96,9 +86,9 @@ impl Embedded {
     /// # Errors
     /// Returns an error if the snapshot fails. The change must not be made then.
     pub(crate) async fn snapshot_dropped_data(&self, step: &Step) -> Result<(), Error> {
-        let (auto, is_drop) = (self.auto_snapshot.get(), step.change.is_some());
+        let (auto, is_drop) = (self.snapshots.auto.get(), step.change.is_some());
         let is_wanted = if is_drop { auto.before_drop } else { auto.before_truncate };
-        let Some(dir) = self.dir.as_ref().filter(|_| is_wanted && !step.dropped.is_empty()) else {
+        let Some(dir) = self.snapshots.dir.as_ref().filter(|_| is_wanted && !step.dropped.is_empty()) else {
             return Ok(());
         };
         let wanted = step.dropped.iter().filter(|def| allows_snapshot(def)).cloned();
@@ -127,13 +117,13 @@ impl Embedded {
     /// # Errors
     /// Returns an error if a folder cannot be removed.
     pub(crate) async fn remove_old_snapshots(&self) -> std::io::Result<()> {
-        let Some(all) = self.dir.as_ref().map(|dir| dir.join("snapshots")) else { return Ok(()) };
+        let Some(all) = self.snapshots.dir.as_ref().map(|dir| dir.join("snapshots")) else { return Ok(()) };
         let names = match disk::list_dir(&all).await {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             names => names?,
         };
         let now_ms = lanes::time::unix_micros() / 1000;
-        let keep_ms = self.auto_snapshot.get().keep.and_then(|keep| i64::try_from(keep.as_millis()).ok());
+        let keep_ms = self.snapshots.auto.get().keep.and_then(|keep| i64::try_from(keep.as_millis()).ok());
         for name in names {
             let Some(made_ms) = made_ms(&name) else { continue };
             let is_old = keep_ms.is_some_and(|keep| now_ms.saturating_sub(made_ms) > keep);
@@ -177,7 +167,7 @@ async fn make(to: &Path, tables: Arc<[TableId]>) -> Result<(), Error> {
     let made = async {
         flush_all().await?;
         let engine = Embedded::local();
-        let _snapshots = engine.snapshot_lock.lock(()).await;
+        let _snapshots = engine.snapshots.lock.lock(()).await;
         write_all(cut_all(Some(tables)).await, &making).await?;
         let put = async {
             disk::rename(&making, to).await?;
@@ -214,7 +204,7 @@ pub(crate) async fn cut_all(tables: Option<Arc<[TableId]>>) -> Result<(), Error>
             if let Some(tables) = tables {
                 cut = cut.only(&tables);
             }
-            *engine.cut.borrow_mut() = Some(cut);
+            *engine.snapshots.cut.borrow_mut() = Some(cut);
             Ok(())
         });
         made = made.and(cut.await);
@@ -231,7 +221,7 @@ pub(crate) async fn write_all(cut: Result<(), Error>, to: &Path) -> Result<(), E
     for core in (0..lanes::cores()).rev() {
         let to = made.is_ok().then(|| to.to_owned());
         let write = lanes::call(core, move || async move {
-            let cut = Embedded::local().cut.take();
+            let cut = Embedded::local().snapshots.cut.take();
             match cut.zip(to) {
                 Some((cut, to)) => cut.write(&to).await.map_err(storage_error),
                 None => Ok(()),

@@ -27,7 +27,7 @@ impl Embedded {
     pub(crate) async fn truncate(def: Arc<TableDef>) -> Result<Outcome, Error> {
         let truncate = move || async move {
             let engine = Embedded::local();
-            let _guard = engine.definition_lock.lock(()).await;
+            let _guard = engine.definitions.lock().await;
             let now = engine.current.schema();
             let data = term::random_uuid();
             engine.change(async move { emptied(&now, &def, data).map(Some) }).await

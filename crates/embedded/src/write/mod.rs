@@ -6,5 +6,6 @@ pub(crate) mod conditions;
 pub(crate) mod keyed_lock;
 pub(crate) mod modify;
 pub(crate) mod mutations;
+pub(crate) mod partition_locks;
 pub(crate) mod run;
 pub(crate) mod times;

@@ -196,7 +196,7 @@ impl Drop for RemoteGuards {
         // Outside the lanes the server has already stopped.
         if lanes::on_lane() {
             let (core, number) = (self.core, self.number);
-            let end = move || async move { drop(Embedded::local().held_guards.borrow_mut().remove(&number)) };
+            let end = move || async move { Embedded::local().partitions.release(number) };
             lanes::spawn(lanes::current_group(), lanes::call(core, end)).detach();
         }
     }
@@ -310,7 +310,7 @@ impl Embedded {
 
     /// Runs one step on the core that owns the partition.
     async fn step(&self, step: Step) -> Result<(Option<Commit>, Outcome), Error> {
-        let _guard = self.partition_locks.lock(step.token).await;
+        let _guard = self.partitions.lock(step.token).await;
         let (step, decision) = self.decide(step).await?;
         let (changes, is_conditional) = match decision {
             Decision::Refused(rows) => return Ok((None, Outcome::Rows(rows))),
@@ -373,7 +373,7 @@ impl Embedded {
         let tokens: BTreeSet<i64> = steps.iter().map(|step| step.token).collect();
         let mut guards = Vec::with_capacity(tokens.len());
         for token in tokens {
-            guards.push(self.partition_locks.lock(token).await);
+            guards.push(self.partitions.lock(token).await);
             if lanes::spend(1) {
                 lanes::yield_now().await;
             }
@@ -387,9 +387,7 @@ impl Embedded {
             let table = TableId(step.parts[0].plan().def.data_id().as_u128());
             mutations.push(Mutation { table, token: step.token, key: step.key, changes });
         }
-        let number = self.next_guards.replace(self.next_guards.get() + 1);
-        self.held_guards.borrow_mut().insert(number, guards);
-        Ok((number, mutations))
+        Ok((self.partitions.hold(guards), mutations))
     }
 
     /// Reads the data that the statements of a step depend on.

@@ -376,7 +376,7 @@ fn panic_while_planning_a_change_fails_one_statement() {
         run_all(&engine, &[KEYSPACE]).await;
         let planner = engine.clone();
         let statement = lanes::catch_panic(async move {
-            let guard = planner.definition_lock.lock(()).await;
+            let guard = planner.definitions.lock().await;
             let plan = async { panic!("this panic is part of the test") };
             let outcome = planner.change(plan).await;
             drop(guard);

@@ -192,10 +192,13 @@ fn old_snapshots_of_the_server_are_removed() {
             std::fs::create_dir_all(&tables).expect("made");
             std::fs::write(tables.join("0000000000000001.table"), "data").expect("written");
         }
-        engine.auto_snapshot.set(AutoSnapshot { keep: Some(Duration::from_secs(7 * 24 * 3600)), ..KEEP_ALL });
+        engine
+            .snapshots
+            .auto
+            .set(AutoSnapshot { keep: Some(Duration::from_secs(7 * 24 * 3600)), ..KEEP_ALL });
         engine.remove_old_snapshots().await.expect("removed");
         let left: Vec<bool> = names.iter().map(|name| at.join(name).exists()).collect();
-        engine.auto_snapshot.set(KEEP_ALL);
+        engine.snapshots.auto.set(KEEP_ALL);
         left
     });
     assert_eq!(left, [false, true, false, true, true, true]);
@@ -253,7 +256,7 @@ fn writes_go_on_while_a_drop_waits_for_a_snapshot() {
             lanes::call(core, || async { Embedded::local().flush().await }).await.expect("flushes");
         }
         // A snapshot whose files are being written.
-        let guard = engine.snapshot_lock.lock(()).await;
+        let guard = engine.snapshots.lock.lock(()).await;
         let cut = crate::ddl::snapshot::cut_all(None).await;
         let dropped = lanes::spawn(lanes::current_group(), {
             let engine = engine.clone();

@@ -199,8 +199,8 @@ fn batches_with_statements_that_read_are_atomic() {
             assert_eq!(elements, wanted, "{key}");
         }
         assert_eq!(entries(engine).await, 0);
-        let held = lanes::call(1, || async { Embedded::local().held_guards.borrow().len() }).await;
-        assert_eq!((held, engine.held_guards.borrow().len()), (0, 0), "the guards are released");
+        let held = lanes::call(1, || async { Embedded::local().partitions.held() }).await;
+        assert_eq!((held, engine.partitions.held()), (0, 0), "the guards are released");
     });
 }
 
