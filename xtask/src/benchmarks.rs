@@ -143,8 +143,8 @@ fn chosen(list: &str, files: &BTreeMap<&str, (&str, Results<'_>)>) -> Result<Str
     for (at, line) in lines() {
         let (file, what) = line.split_once(" | ").unwrap_or((line, ""));
         let row = files.get(file).and_then(|(page, (_, blocks))| {
-            let rows = blocks.iter().flat_map(|block| &block.rows);
-            rows.filter(|row| row[0] == what).last().map(|row| (page, row))
+            let mut rows = blocks.iter().flat_map(|block| &block.rows);
+            rows.rfind(|row| row[0] == what).map(|row| (page, row))
         });
         match row {
             Some((page, [_, measured, unit, goal, verdict])) => {

@@ -64,7 +64,7 @@ fn main() {
         let arrived = Arrived { since_ns: 0, time_limit_ns: 10_000_000_000, is_only: true };
         measure(&mut run, "look up the level, admit, end and record", || {
             let effective = access.effective(&login);
-            let admitted = admission.admit(&effective, arrived, 0);
+            let admitted = admission.enter(&effective, arrived, 0, || false);
             ns = (ns + 977) % 10_000;
             effective.level.record(0, Kind::Read, ns, 100, false);
             drop(admitted);

@@ -9,7 +9,9 @@ mod table;
 mod values;
 
 pub(crate) use table::Settings;
-pub(crate) use values::{Cpus, DiskSpeedGiven, REQUEST_MEMORY_BYTES_MIN, commit};
+#[cfg(feature = "demo")]
+pub(crate) use values::commit;
+pub(crate) use values::{Cpus, DiskSpeedGiven, REQUEST_MEMORY_BYTES_MIN};
 
 use std::path::{Path, PathBuf};
 
