@@ -381,6 +381,8 @@ impl Session {
         let Some((task, running)) = taken else { return false };
         drop(task);
         self.refuse(running.stream, failure);
+        // The task is dropped when its group has the core next.
+        self.wake();
         true
     }
 

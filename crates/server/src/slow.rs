@@ -7,7 +7,7 @@
 //! 2. *Other level*: the level that the statement names admits it.
 //! 3. *Slot*: a level with `max_concurrency` has a place for it.
 //! 4. *Result*: the engine has read from disk or from other cores, or has written there. If the
-//!    schema has changed meanwhile, the text is bound anew and the request runs again, once.
+//!    schema has changed meanwhile, the text is bound anew and the request runs again.
 //!
 //! Every request has a time limit. Answers may overtake each other: each carries the stream number
 //! of its request. The end of the connection cancels requests that are being opened or wait for a
@@ -49,14 +49,17 @@ pub(crate) fn continue_slowly(
     if let Rest::Acknowledged(write) = rest {
         return session.answer_when_acked(request, Warnings::take(), write);
     }
-    // A prepared read needs no copy of its message.
-    let is_read_again = !matches!(&rest, Rest::Result(_) if request.is_prepared);
+    // A frame that is being opened has its message, and a prepared read needs it no more.
+    let is_read_again = match &rest {
+        Rest::Opening(_) => false,
+        Rest::Result(_) => !request.is_prepared,
+        Rest::OtherLevel | Rest::Slot(_) | Rest::Acknowledged(_) => true,
+    };
     let slow = Slow {
         session: session.clone(),
         stream: request.stream,
         key: session.requests.tasks.borrow_mut().reserve(),
         envelope: envelope.filter(|_| is_read_again).map(detached),
-        may_run_again: true,
         unanswered: Some(session.begin()),
     };
     let (key, group) = (slow.key, request.effective.group());
@@ -111,8 +114,6 @@ struct Slow {
     /// The message, to be read again. `None` before it is assembled, and for an EXECUTE that waits
     /// for its result.
     envelope: Option<Envelope>,
-    /// False once the schema has changed under the request.
-    may_run_again: bool,
     /// `None` once the request is answered, while its work goes on.
     unanswered: Option<Unanswered>,
 }
@@ -210,7 +211,9 @@ impl Slow {
     /// Waits until the level that the statement names admits it, and runs it there.
     async fn enter_level(&self, mut request: CqlRequest) -> Option<Fast> {
         let (session, effective) = (&self.session, request.effective.clone());
-        lanes::switch_group(effective.group()).await;
+        if effective.group() != lanes::current_group() {
+            lanes::switch_group(effective.group()).await;
+        }
         let began_ns = lanes::time::monotonic_ns();
         let arrived = session.arrived(&effective, request.times.arrived_ns);
         let (entered, began_ns) = match session.core.admission.enter(&effective, arrived, began_ns, || false)
@@ -269,7 +272,9 @@ impl Slow {
             answer_and_record(&session, request, Err(error), lanes::time::monotonic_ns());
             self.unanswered = None;
             if !kind.is_cancellable() {
-                update_grants(&session, &later.await).await;
+                // A panic must not answer a second time.
+                let updated = lanes::catch_panic(async { update_grants(&session, &later.await).await });
+                let _ = updated.await;
             }
             return None;
         };
@@ -278,9 +283,7 @@ impl Slow {
         update_grants(&session, &result).await;
         // The client of a prepared statement gets the error, and prepares it again.
         let runs_again = matches!(result, Err(Error::Stale)) && !request.is_prepared;
-        if let Some(envelope) = self.envelope.as_ref().filter(|_| runs_again)
-            && std::mem::take(&mut self.may_run_again)
-        {
+        if let Some(envelope) = self.envelope.as_ref().filter(|_| runs_again) {
             return Some(try_fast(&session, envelope, request, None));
         }
         answer_and_record(&session, request, result, lanes::time::monotonic_ns());

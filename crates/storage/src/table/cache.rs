@@ -100,7 +100,7 @@ impl Cache {
     fn fit(&mut self) {
         let limit = self.bytes_max();
         while self.bytes() > limit && !(self.rows.is_empty() && self.blocks.is_empty()) {
-            let is_rows_turn = self.rows.bytes() > self.rows_bytes_max.min(limit);
+            let is_rows_turn = self.rows.bytes() > self.rows_bytes_max.min(limit - limit / EITHER_MIN_PART);
             if (is_rows_turn || self.blocks.is_empty()) && !self.rows.is_empty() {
                 self.rows.evict(limit / GHOSTS_PART);
             } else {
@@ -116,7 +116,9 @@ impl Cache {
         let limit = self.bytes_max();
         let (unit, least) = (limit / GHOSTS_PART, limit / EITHER_MIN_PART);
         let ghosts = if to_rows { self.rows.ghost_bytes() } else { self.blocks.ghost_bytes() };
-        let step = limit / STEP_PART * saves / BLOCK_SAVES * unit / ghosts.max(unit / GHOSTS_PART).max(1);
+        let per_ghost = unit as f64 / ghosts.max(unit / GHOSTS_PART).max(1) as f64;
+        let step = (limit / STEP_PART * saves / BLOCK_SAVES) as f64 * per_ghost;
+        let step = step as usize;
         let moved = match to_rows {
             true => self.rows_bytes_max.saturating_add(step),
             false => self.rows_bytes_max.saturating_sub(step),
@@ -186,10 +188,10 @@ impl Cache {
             Some((cached, _)) => (cached.clone(), cached.bytes()),
             None => (block.clone(), block.bytes()),
         };
+        // A block may outgrow the memory while it is cached.
         if bytes > self.bytes_max() {
-            return;
-        }
-        if self.blocks.insert(key, block, bytes) {
+            self.blocks.remove(key);
+        } else if self.blocks.insert(key, block, bytes) {
             self.move_limit(false, BLOCK_SAVES);
         }
         self.fit();

@@ -223,3 +223,23 @@ fn blocks_take_the_memory_of_rows() {
     block_on(shard.shutdown()).expect("closed");
     drop_tasks();
 }
+
+/// A block grows as its columns are decompressed. One that outgrows the whole cache leaves it.
+#[test]
+fn block_that_outgrows_the_cache_is_not_kept() {
+    let options = Options { cache_bytes: 16 << 10, memtable_bytes_max: 16 << 20, ..options() };
+    let shard = open(&Arc::new(Sim::new(9)), &options).expect("opens");
+    let mut row = RowBuilder::new(&KEY, &[], 1);
+    (0..5).for_each(|column| row.push(CellRef::live(column, 1, &[0; 5000])));
+    block_on(shard.put(TABLE, 1, &KEY, &row.draft()).expect("taken")).expect("durable");
+    block_on(shard.flush_all()).expect("flushed");
+    let misses = |pick: Pick<'_>| {
+        let before = shard.stats().cache_misses;
+        assert!(block_on(shard.read_row(TABLE, 1, &KEY, &[], pick, 0).wait()).expect("read").is_some());
+        shard.stats().cache_misses - before
+    };
+    assert_eq!([misses(Pick::columns(&[0])), misses(Pick::columns(&[0]))], [1, 0], "a column fits");
+    assert_eq!([misses(Pick::ALL), misses(Pick::ALL)], [0, 1], "all columns do not");
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
