@@ -55,5 +55,5 @@ fn answer(
     Warnings::begin();
     warnings.give();
     answer_and_record(session, request, result, now_ns);
-    session.is_acked();
+    session.end_acked();
 }

@@ -400,7 +400,7 @@ impl Session {
     }
 
     /// Counts a write of [`Session::answer_when_acked`] as answered.
-    pub(crate) fn is_acked(&self) {
+    pub(crate) fn end_acked(&self) {
         bump(&self.requests.in_flight, -1);
     }
 

@@ -162,7 +162,7 @@ impl Slow {
     }
 
     /// From here on the end of the connection does not cancel the request.
-    fn is_past_waiting(&self) {
+    fn end_waiting(&self) {
         self.session.requests.tasks.borrow_mut().set(self.key, None);
     }
 
@@ -176,7 +176,7 @@ impl Slow {
         let session = self.session.clone();
         let opening = Warnings::collect(Warnings::NONE, open(frame, Limits::of(&session, &request)));
         let opened = lanes::catch_panic(lanes::heavy(request.effective.group(), opening)).await;
-        self.is_past_waiting();
+        self.end_waiting();
         let opened = opened.map_err(panics::failure).and_then(|(opened, warnings)| {
             warnings.give();
             opened
@@ -242,7 +242,7 @@ impl Slow {
     /// Waits for a slot, and runs the request.
     async fn take_slot(&self, waiting: Waiting, mut request: CqlRequest) -> Option<Fast> {
         let slot = waiting.await;
-        self.is_past_waiting();
+        self.end_waiting();
         request.times.began_ns = lanes::time::monotonic_ns();
         match slot {
             Ok(slot) => {

@@ -117,8 +117,7 @@ impl Cache {
         let (unit, least) = (limit / GHOSTS_PART, limit / EITHER_MIN_PART);
         let ghosts = if to_rows { self.rows.ghost_bytes() } else { self.blocks.ghost_bytes() };
         let per_ghost = unit as f64 / ghosts.max(unit / GHOSTS_PART).max(1) as f64;
-        let step = (limit / STEP_PART * saves / BLOCK_SAVES) as f64 * per_ghost;
-        let step = step as usize;
+        let step = ((limit / STEP_PART * saves / BLOCK_SAVES) as f64 * per_ghost) as usize;
         let moved = match to_rows {
             true => self.rows_bytes_max.saturating_add(step),
             false => self.rows_bytes_max.saturating_sub(step),

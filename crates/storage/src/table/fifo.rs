@@ -68,7 +68,10 @@ pub(crate) struct Fifo<K, V> {
     /// Keys of evicted entries.
     ghosts: Slots<K, Ghost>,
     ghosts_len: usize,
-    ghost_order: VecDeque<(K, u64)>,
+    /// Latest evictions with their numbers and bytes, oldest first. The ghosts of some may have
+    /// become entries again.
+    evicted: VecDeque<(K, u64, usize)>,
+    evicted_bytes: usize,
     ghost_bytes: usize,
     /// Numbers entries and ghosts.
     number: u64,
@@ -101,7 +104,8 @@ impl<K: Eq + Hash, V> Default for Fifo<K, V> {
             small_bytes: 0,
             ghosts: Slots::new(),
             ghosts_len: 0,
-            ghost_order: VecDeque::new(),
+            evicted: VecDeque::new(),
+            evicted_bytes: 0,
             ghost_bytes: 0,
             number: 0,
         }
@@ -109,14 +113,15 @@ impl<K: Eq + Hash, V> Default for Fifo<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Fifo<K, V> {
-    /// Memory of an entry beside its own, bytes: a slot with its places in the map and a queue.
+    /// Memory of an entry without its own, bytes: a slot with its places in the map and a queue.
     const SLOT: usize = 2 * (size_of::<K>() + size_of::<Slot<V>>()) + size_of::<(K, u64)>();
     /// Memory of a ghost, bytes.
-    const GHOST: usize = 2 * (size_of::<K>() + size_of::<Ghost>()) + size_of::<(K, u64)>();
+    const GHOST: usize = 2 * (size_of::<K>() + size_of::<Ghost>());
 
     /// Returns the memory of the entries, of the queues, and of ghosts, bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.ghosts_len * Self::GHOST
+        let evicted = self.evicted.len() * size_of::<(K, u64, usize)>();
+        self.bytes + self.ghosts_len * Self::GHOST + evicted
     }
 
     /// Returns the bytes that the entries of the ghosts had.
@@ -173,7 +178,8 @@ impl<K: Copy + Eq + Hash, V> Fifo<K, V> {
     }
 
     /// Takes a step of eviction: evicts an entry, or gives one that was used another chance.
-    /// Ghosts stay for as many bytes as the entries have, at least `ghosts_min`.
+    /// A ghost stays until as many bytes as the entries have were evicted after it, at least
+    /// `ghosts_min`.
     pub(crate) fn evict(&mut self, ghosts_min: usize) {
         let from_small = self.main.is_empty() || self.small_bytes > self.bytes / SMALL_PART;
         let queue = if from_small && !self.small.is_empty() { &mut self.small } else { &mut self.main };
@@ -194,10 +200,12 @@ impl<K: Copy + Eq + Hash, V> Fifo<K, V> {
         self.number += 1;
         self.ghosts_len += 1;
         self.ghosts.of_mut(&key).insert(key, Ghost { number: self.number, bytes });
-        self.ghost_order.push_back((key, self.number));
         self.ghost_bytes += bytes;
-        while self.ghost_bytes > self.bytes.max(ghosts_min) || self.ghost_order.len() > 2 * self.ghosts_len {
-            let Some((oldest, number)) = self.ghost_order.pop_front() else { return };
+        self.evicted.push_back((key, self.number, bytes));
+        self.evicted_bytes += bytes;
+        while self.evicted_bytes > self.bytes.max(ghosts_min) {
+            let Some((oldest, number, bytes)) = self.evicted.pop_front() else { return };
+            self.evicted_bytes -= bytes;
             if self.ghosts.of(&oldest).get(&oldest).is_some_and(|ghost| ghost.number == number) {
                 self.forget_ghost(oldest);
             }
@@ -265,6 +273,19 @@ mod tests {
     }
 
     #[test]
+    fn ghosts_stay_while_others_come_back() {
+        let mut fifo = Fifo::default();
+        (0..40).for_each(|key| _ = read(&mut fifo, key, 30 * SIZE));
+        let ghosts: Vec<u64> = (0..40).filter(|key| fifo.ghosts.of(key).contains_key(key)).collect();
+        let (old, young) = ghosts.split_at(ghosts.len() / 3);
+        assert!(old.len() > 3, "{ghosts:?} were evicted");
+        young.iter().for_each(|key| assert!(fifo.insert(*key, *key, SIZE), "{key} came back"));
+        fifo.evict(0);
+        let last = *old.last().expect("there are several");
+        assert!(fifo.insert(last, last, SIZE), "one eviction makes no other ghost end");
+    }
+
+    #[test]
     fn parts_of_a_map_are_even() {
         fn check<K: Eq + Hash>(name: &str, keys: impl Iterator<Item = K>) {
             let mut slots = Slots::new();
@@ -306,7 +327,8 @@ mod tests {
             assert!(count(fifo.slots.0.iter().map(FxHashMap::len).sum()), "{step}");
             let queued = fifo.small.len() + fifo.main.len();
             assert!(queued <= 2 * fifo.len + QUEUE_MIN, "{queued} keys in the queues");
-            assert!(fifo.ghost_order.len() <= 2 * fifo.ghosts_len.max(1), "{step}");
+            let evicted: usize = fifo.evicted.iter().map(|(_, _, bytes)| bytes).sum();
+            assert!(fifo.evicted_bytes == evicted && fifo.ghost_bytes <= evicted, "{step}");
         }
     }
 }

@@ -84,6 +84,15 @@ impl Pair {
     }
 }
 
+/// Reads of the application from memory, which users with the cache evict.
+const EVICTING: Pair = Pair::of(
+    BYPASS,
+    APPLICATION,
+    "application reads, users with the cache over BYPASS CACHE",
+    "≤ ×1.7",
+    (1.2, EVICTED),
+);
+
 /// All comparisons.
 const PAIRS: [Pair; 17] = [
     Pair::of(RATES, APPLICATION, "application reads, users at 85 % over 61 %", "×2.96", (1.2, OWN_QUEUE)),
@@ -132,21 +141,8 @@ const PAIRS: [Pair; 17] = [
         "",
         (2.0, "it waits in the queue of the users"),
     ),
-    Pair::of(
-        BYPASS,
-        APPLICATION,
-        "application reads, users with the cache over BYPASS CACHE",
-        "≤ ×1.7",
-        (1.2, EVICTED),
-    )
-    .median(),
-    Pair::of(
-        BYPASS,
-        APPLICATION,
-        "application reads, users with the cache over BYPASS CACHE",
-        "≤ ×1.7",
-        (1.2, EVICTED),
-    ),
+    EVICTING.median(),
+    EVICTING,
     Pair::of(BYPASS, USERS, "user reads with the cache over BYPASS CACHE", "≤ ×1.7", (1.0, FEW_HITS))
         .median(),
     Pair::of(BYPASS, USERS, "user reads with the cache over BYPASS CACHE", "≤ ×1.7", (1.0, FEW_HITS)),
