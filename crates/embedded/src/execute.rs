@@ -33,14 +33,14 @@ impl Engine for Embedded {
         self.plan_long(statement, keyspace)
     }
 
-    fn execute(&self, plan: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
-        let plan = own(plan);
+    fn execute(&self, given: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
+        let plan = own(given);
         if let Err(error) = self.check_values(plan, request.values) {
             return Execution::Ready(Err(error));
         }
         match &plan.kind {
             Kind::Select(select) => self.select(select, request),
-            Kind::Write { plans, is_atomic } => self.write_all(plans, *is_atomic, request),
+            Kind::Write { plans: writes, is_atomic } => self.write(given, writes, *is_atomic, request),
             Kind::Truncate(def) => Execution::Pending(Box::pin(Embedded::truncate(def.clone()))),
             Kind::Compact(def) => {
                 Execution::Pending(Box::pin(maintenance::compact(TableId(def.data_id().as_u128()))))

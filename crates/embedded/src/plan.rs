@@ -22,7 +22,7 @@ use crate::ddl::definition::{keyspace_of, no_keyspace, no_table};
 use crate::ddl::maintenance;
 use crate::heavy_lane::heavy;
 use crate::write::mutations::{self, WritePlan};
-use crate::write::run::check_kind;
+use crate::write::batch::check_kind;
 
 /// Action of a plan.
 #[derive(Debug)]

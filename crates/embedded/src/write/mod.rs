@@ -1,5 +1,6 @@
 //! Running INSERT, UPDATE, DELETE and BATCH.
 
+pub(crate) mod batch;
 pub(crate) mod batch_log;
 pub(crate) mod clock;
 pub(crate) mod conditions;

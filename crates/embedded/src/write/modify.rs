@@ -26,7 +26,7 @@ use crate::read::partition::STATIC_BYTES_MAX;
 use crate::write::batch_log::Spread;
 use crate::write::conditions::{self, Verdict};
 use crate::write::mutations::{Times, WritePlan};
-use crate::write::run::{Job, Part, by_partition};
+use crate::write::batch::{WriteBatch, BatchPart, by_partition};
 use crate::{Embedded, storage_error};
 
 /// Changes to one partition, made under one lock.
@@ -34,7 +34,7 @@ use crate::{Embedded, storage_error};
 struct Step {
     token: i64,
     key: Bytes,
-    parts: Vec<Part>,
+    parts: Vec<BatchPart>,
     request: OwnedRequest,
     /// Timestamps of the statement. A conditional write and a counter take later ones under the
     /// lock.
@@ -45,7 +45,7 @@ impl Step {
     /// Returns the timestamps of a write under the lock. All statements of a batch without
     /// conditions have the same ones.
     fn times_under_lock(&self, engine: &Embedded) -> Times {
-        let own = |part: &Part| part.plan().is_conditional() || part.plan().counts();
+        let own = |part: &BatchPart| part.plan().is_conditional() || part.plan().counts();
         let count = self.parts.last().map_or(0, |part| part.number + 1);
         if self.parts.iter().any(own) { engine.times_of(count) } else { self.times }
     }
@@ -207,9 +207,9 @@ const STATEMENT_UNITS: u32 = 10;
 
 impl Embedded {
     /// Runs statements of which at least one reads before it writes.
-    pub(crate) async fn modify(self: &Rc<Self>, job: Job, times: Times) -> Result<Outcome, Error> {
-        if job.parts.iter().any(|part| part.plan().is_conditional()) {
-            let Some(step) = one_step(job, times).await? else { return Ok(Outcome::Void) };
+    pub(crate) async fn modify(self: &Rc<Self>, batch: WriteBatch, times: Times) -> Result<Outcome, Error> {
+        if batch.parts.iter().any(|part| part.plan().is_conditional()) {
+            let Some(step) = one_step(batch, times).await? else { return Ok(Outcome::Void) };
             let core = self.owner(step.token);
             return lanes::call(core, move || async move {
                 let engine = Embedded::local();
@@ -226,9 +226,9 @@ impl Embedded {
             .await;
         }
         // A counter named twice is incremented twice: its second step must see the first one.
-        let counts = job.parts.iter().any(|part| part.plan().counts());
-        let is_atomic = job.is_atomic;
-        let (steps, plain) = self.steps(job, times).await?;
+        let counts = batch.parts.iter().any(|part| part.plan().counts());
+        let is_atomic = batch.is_atomic;
+        let (steps, plain) = self.steps(batch, times).await?;
         let several =
             steps.iter().map(Vec::len).sum::<usize>() + plain.iter().map(Vec::len).sum::<usize>() > 1;
         if several && !counts {
@@ -244,15 +244,15 @@ impl Embedded {
     /// Splits statements into steps for the cores that own their partitions, and mutations of
     /// statements that read nothing. Statements on one partition share a step, which reads it once;
     /// but each counter has its own, which sees the ones before.
-    async fn steps(&self, job: Job, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
+    async fn steps(&self, batch: WriteBatch, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
         let cores = self.sharding.shards as usize;
         let (mut steps, mut plain) = (vec![Vec::<Step>::new(); cores], vec![Vec::new(); cores]);
         let mut places: HashMap<_, usize> = HashMap::new();
-        let mut in_turn = InTurn::of(&job.request.values);
-        for part in job.parts {
+        let mut in_turn = InTurn::of(&batch.request.values);
+        for part in batch.parts {
             let values = in_turn.at(&part.places);
             if part.plan().reads_first() {
-                for (token, key) in keys(&part, values, &job.request).await? {
+                for (token, key) in keys(&part, values, &batch.request).await? {
                     let of_core = &mut steps[self.owner(token)];
                     let partition = (part.plan().def.id, token, key.clone());
                     let known = if part.plan().counts() { None } else { places.get(&partition) };
@@ -260,7 +260,7 @@ impl Embedded {
                         Some(&place) => of_core[place].parts.push(part.clone()),
                         None => {
                             places.insert(partition, of_core.len());
-                            let (parts, request) = (vec![part.clone()], job.request.clone());
+                            let (parts, request) = (vec![part.clone()], batch.request.clone());
                             of_core.push(Step { token, key, parts, request, times });
                         }
                     }
@@ -270,7 +270,7 @@ impl Embedded {
                 }
             } else {
                 let times = times.of_statement(part.number);
-                for mutation in effect(part, values, &job.request, times).await? {
+                for mutation in effect(part, values, &batch.request, times).await? {
                     plain[self.owner(mutation.token)].push(mutation);
                     if lanes::spend(1) {
                         lanes::yield_now().await;
@@ -443,7 +443,7 @@ impl Embedded {
 
 /// Returns the partitions of a statement. An IN may name thousands, so a heavy lane builds their
 /// keys, and those of large values.
-async fn keys(part: &Part, values: &[Value<'_>], request: &OwnedRequest) -> Result<Vec<(i64, Bytes)>, Error> {
+async fn keys(part: &BatchPart, values: &[Value<'_>], request: &OwnedRequest) -> Result<Vec<(i64, Bytes)>, Error> {
     if !part.plan().has_in && part.plan().units(values, 0)? <= UNITS_AT_ONCE {
         return part.plan().keys(values);
     }
@@ -455,12 +455,12 @@ async fn keys(part: &Part, values: &[Value<'_>], request: &OwnedRequest) -> Resu
 /// Returns the mutations of a statement that reads nothing. A heavy lane builds those of an IN, and
 /// those of large values.
 async fn effect(
-    part: Part,
+    part: BatchPart,
     values: &[Value<'_>],
     request: &OwnedRequest,
     times: Times,
 ) -> Result<Vec<Mutation>, Error> {
-    let bind = move |part: &Part, values: &[Value<'_>], request: &OwnedRequest| {
+    let bind = move |part: &BatchPart, values: &[Value<'_>], request: &OwnedRequest| {
         let mut all = Vec::new();
         crate::write::mutations::mutations(part.plan(), values, &request.borrowed(values), times, &mut all)?;
         Ok(all)
@@ -486,10 +486,10 @@ fn forbid_retry(error: Error, after_others: bool) -> Error {
 
 /// Merges statements with conditions into one step. Rejects them at the second partition, before
 /// checking the rest.
-async fn one_step(job: Job, times: Times) -> Result<Option<Step>, Error> {
+async fn one_step(batch: WriteBatch, times: Times) -> Result<Option<Step>, Error> {
     let mut found: Option<(i64, Bytes)> = None;
-    let Some(table) = job.parts.first().map(|part| part.plan().def.id) else { return Ok(None) };
-    let Job { parts: given, request, .. } = job;
+    let Some(table) = batch.parts.first().map(|part| part.plan().def.id) else { return Ok(None) };
+    let WriteBatch { parts: given, request, .. } = batch;
     let mut parts = Vec::with_capacity(given.len());
     let mut in_turn = InTurn::of(&request.values);
     for part in given {
