@@ -6,15 +6,16 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::Schema;
+use engine::{Schema, SchemaListener};
 use schema::TableDef;
 
-/// Current schema of one core.
+/// Current schema of one core, and who learns of its changes.
 #[derive(Default)]
 pub(crate) struct Current {
     schema: RefCell<Arc<Schema>>,
     /// Number of schema changes so far.
     epoch: Cell<u64>,
+    listeners: RefCell<Vec<SchemaListener>>,
 }
 
 impl Current {
@@ -26,6 +27,16 @@ impl Current {
     pub(crate) fn replace(&self, schema: Arc<Schema>) -> Arc<Schema> {
         self.epoch.set(self.epoch.get() + 1);
         self.schema.replace(schema)
+    }
+
+    /// Adds a function that learns of each later change of the schema.
+    pub(crate) fn listen(&self, listener: SchemaListener) {
+        self.listeners.borrow_mut().push(listener);
+    }
+
+    /// Returns the functions that learn of changes.
+    pub(crate) fn listeners(&self) -> Vec<SchemaListener> {
+        self.listeners.borrow().clone()
     }
 }
 

@@ -74,7 +74,7 @@ impl Engine for Embedded {
     }
 
     fn on_schema_change(&self, listener: SchemaListener) {
-        self.listeners.borrow_mut().push(listener);
+        self.current.listen(listener);
     }
 
     fn registry(&self) -> &Registry {

@@ -10,6 +10,7 @@ mod current;
 mod ddl;
 mod execute;
 mod heavy_lane;
+mod locks;
 mod owned;
 mod plan;
 mod read;
@@ -19,21 +20,20 @@ mod table_scan;
 mod testing;
 mod write;
 
-use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, LazyLock};
 
-use engine::{Error, Guardrails, Registry, SchemaListener};
+use engine::{Error, Guardrails, Registry};
 use lanes::PerCore;
 use schema::Sharding;
-use storage::{BatchInFlight, BatchesInFlight, Shard, StorageError, TableId};
+use storage::{Shard, StorageError, TableId};
 
 use crate::ddl::state::{Definitions, Snapshots};
+use crate::locks::Locks;
 use crate::system::own_tables::OWN_TABLES;
 use crate::write::batch_log::BatchLog;
 use crate::write::clock::{Clock, Floor};
-use crate::write::keyed_lock::KeyedLock;
-use crate::write::partition_locks::PartitionLocks;
+use crate::write::times::Timestamps;
 use current::Current;
 
 pub use crate::ddl::state::AutoSnapshot;
@@ -49,23 +49,12 @@ pub struct Embedded {
     shard: Rc<Shard>,
     sharding: Sharding,
     current: Rc<Current>,
-    listeners: RefCell<Vec<SchemaListener>>,
     registry: Registry,
-    partitions: PartitionLocks,
-    /// Locks of the groups that build the rows of a virtual table. A group runs one such read at a
-    /// time, because each read holds all rows in memory.
-    virtual_locks: KeyedLock<lanes::Group>,
-    /// Source of write timestamps, shared by all cores.
-    clock: Arc<Clock>,
-    floor: Floor,
+    locks: Locks,
+    timestamps: Timestamps,
     definitions: Definitions,
     snapshots: Snapshots,
-    /// Entries of this core's writes that span cores.
     batch_log: BatchLog,
-    /// Writes of all cores that span cores and are in flight.
-    batches: Arc<BatchesInFlight>,
-    /// Keeps all tombstones until a start has replayed the batch logs (core 0 only).
-    replaying: Cell<Option<BatchInFlight>>,
     /// Latencies of the tables on this core.
     uses: system::table_uses::Uses,
     /// Event sink for panics of schema changes, and for the batches replayed after a crash.
@@ -102,8 +91,12 @@ impl Embedded {
             let (clock, batches) = match lanes::current_core() {
                 0 => (Arc::new(Clock::new(wall)), Arc::default()),
                 _ => {
-                    let shared =
-                        || async { (Embedded::local().clock.clone(), Embedded::local().batches.clone()) };
+                    let shared = || async {
+                        {
+                            let engine = Embedded::local();
+                            (engine.timestamps.clock(), engine.batch_log.in_flight.clone())
+                        }
+                    };
                     lanes::call(0, shared).await
                 }
             };
@@ -120,17 +113,15 @@ impl Embedded {
                 shard,
                 sharding,
                 current: Rc::default(),
-                listeners: RefCell::default(),
                 registry: Registry::default(),
-                partitions: PartitionLocks::default(),
-                virtual_locks: KeyedLock::default(),
-                clock,
-                floor: Floor::new(is_durable, |token| sharding.shard_of(token) == core),
+                locks: Locks::default(),
+                timestamps: Timestamps::new(
+                    clock,
+                    Floor::new(is_durable, |token| sharding.shard_of(token) == core),
+                ),
                 definitions: Definitions::default(),
                 snapshots: Snapshots::of(dir),
-                batch_log: BatchLog::default(),
-                batches,
-                replaying: Cell::new(replaying),
+                batch_log: BatchLog::new(batches, replaying),
                 uses: system::table_uses::Uses::default(),
                 event_sink,
             });
@@ -138,7 +129,7 @@ impl Embedded {
                 0 => embedded.load_schema().await?,
                 _ => lanes::call(0, || async { Embedded::local().current.schema() }).await,
             };
-            embedded.read_floors(&schema).await?;
+            embedded.timestamps.read_floors(&embedded.shard, &schema, &embedded.event_sink).await?;
             embedded.current.replace(schema.clone());
             embedded
                 .configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
@@ -150,7 +141,7 @@ impl Embedded {
                 for core in 0..shards as usize {
                     lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
                 }
-                lanes::call(0, async || drop(Embedded::local().replaying.take())).await;
+                lanes::call(0, async || drop(Embedded::local().batch_log.replaying.take())).await;
                 embedded.report_recovery(shards).await;
             }
             Ok(embedded)

@@ -21,8 +21,8 @@ use crate::current::BoundTo;
 use crate::ddl::definition::{keyspace_of, no_keyspace, no_table};
 use crate::ddl::maintenance;
 use crate::heavy_lane::heavy;
-use crate::write::mutations::{self, WritePlan};
 use crate::write::batch::check_kind;
+use crate::write::mutations::{self, WritePlan};
 
 /// Action of a plan.
 #[derive(Debug)]

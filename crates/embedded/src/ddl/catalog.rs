@@ -130,7 +130,7 @@ impl Embedded {
         let found = self.shard.read_partition(from, token, ROWS_KEY, 0).wait().await;
         let Some(view) = found.map_err(storage_error)? else { return Ok(None) };
         if let Some((schema, last_us)) = rows::parse(&view)? {
-            self.raise_clock(last_us);
+            self.timestamps.raise(last_us);
             return Ok(Some(schema));
         }
         if view.rows().next().is_some() {
@@ -250,13 +250,13 @@ impl Embedded {
 
     /// Writes rows of the schema, all or none.
     async fn write_rows(&self, edits: Vec<rows::Edit>) -> Result<(), Error> {
-        let Times { now_us: timestamp, now_s, .. } = self.times();
+        let Times { now_us: timestamp, now_s, .. } = self.timestamps.next();
         // A type may be used by every table. Then all table definitions are written.
         let build = async move { edits.iter().map(|edit| rows::change(edit, timestamp, now_s)).collect() };
         let changes = lanes::heavy(lanes::current_group(), build).await;
         let (token, key) = (schema::token::token(ROWS_KEY), Bytes::from_static(ROWS_KEY));
         let mutation = Mutation { table: SCHEMA_TABLE, token, key, changes };
-        self.keep_floor().map_err(storage_error)?;
+        self.timestamps.keep_floor(&self.shard).map_err(storage_error)?;
         // Dropping a table frees space, so this write must succeed on a full disk.
         let written = self.shard.apply_vital(vec![mutation]).await.map_err(storage_error)?;
         written.await.map_err(storage_error)
@@ -307,9 +307,8 @@ impl Embedded {
                 lanes::yield_now().await;
             }
         }
-        let listeners = self.listeners.borrow().clone();
         if let Some(change) = change {
-            for listener in &listeners {
+            for listener in self.current.listeners() {
                 listener(change).await;
             }
         }

@@ -78,7 +78,7 @@ impl Embedded {
             let mut scan = self.shard.scan(floors, i64::MIN..=i64::MAX, None, 0);
             while let Some((_, _, view)) = scan.next().await.map_err(storage_error)? {
                 let times = view.rows().filter_map(|row| row.cell(0).map(|cell| cell.timestamp));
-                times.max().into_iter().for_each(|time| self.raise_clock(time));
+                times.max().into_iter().for_each(|time| self.timestamps.raise(time));
             }
             self.read_schema(definitions).await
         };

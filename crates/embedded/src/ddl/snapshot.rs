@@ -99,7 +99,7 @@ impl Embedded {
             Some(change) if change.name.is_empty() => first.keyspace.clone(),
             _ => format!("{}-{}", first.keyspace, first.name),
         };
-        let name = format!("{reason}-{}-{of}", self.times().now_us / 1000);
+        let name = format!("{reason}-{}-{of}", self.timestamps.next().now_us / 1000);
         let to = dir.join("snapshots").join(&name);
         let mut data: Vec<TableId> = tables.iter().map(|def| TableId(def.data_id().as_u128())).collect();
         data.extend([SCHEMA_TABLE, FLOORS, BATCH_TABLE]);

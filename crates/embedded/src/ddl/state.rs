@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::write::keyed_lock::{KeyGuard, KeyedLock};
+use crate::locks::keyed::{KeyGuard, KeyedLock};
 
 /// Most bytes of all definitions, unless the caller sets them.
 const SCHEMA_BYTES_MAX: u64 = 64 << 20;

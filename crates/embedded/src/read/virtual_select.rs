@@ -93,7 +93,7 @@ impl PendingSelect {
     async fn run(self, table: VirtualTable) -> Result<Outcome, Error> {
         let group = lanes::current_group();
         let work = async move {
-            let _guard = Embedded::local().virtual_locks.lock(group).await;
+            let _guard = Embedded::local().locks.virtual_reads.lock(group).await;
             self.make(&table).await
         };
         let (outcome, warnings) = lanes::spawn(group, Warnings::collect(Warnings::NONE, work)).await;

@@ -180,7 +180,8 @@ impl Checked {
             return Err(Error::Invalid("A batch can hold INSERT, UPDATE and DELETE statements only".into()));
         };
         let first = self.parts.len();
-        let part = move |at| BatchPart { plans: plans.clone(), at, places: places.clone(), number: first + at };
+        let part =
+            move |at| BatchPart { plans: plans.clone(), at, places: places.clone(), number: first + at };
         Ok((0..plans.len()).map(part))
     }
 

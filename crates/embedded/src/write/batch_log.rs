@@ -72,11 +72,11 @@ impl Embedded {
         let number = self.batch_log.acquire();
         let key = self.batch_log.key(number);
         // Until all parts are applied, no core removes a tombstone that may delete their data.
-        let in_flight = self.batches.begin(self.times().now_s);
+        let in_flight = self.batch_log.in_flight.begin(self.timestamps.next().now_s);
         if let Err(error) = self.write_entry(&key, &entry, None).await {
             // The entry may become durable after all, as any write that failed halfway. Delete it,
             // so that no start applies it much later.
-            drop(self.shard.apply_few_vital(&[deletion(&key, self.times().now_us)]));
+            drop(self.shard.apply_few_vital(&[deletion(&key, self.timestamps.next().now_us)]));
             self.batch_log.release(number);
             return Err(error);
         }
@@ -84,7 +84,7 @@ impl Embedded {
         let Some((_, error)) = failed.first() else {
             // The statement does not wait for its commit: an entry that reappears is only applied
             // once more. Until then it counts as in flight.
-            match self.shard.apply(vec![deletion(&key, self.times().now_us)]) {
+            match self.shard.apply(vec![deletion(&key, self.timestamps.next().now_us)]) {
                 Ok(deleted) => {
                     self.batch_log.release(number);
                     let ended = async move {
@@ -116,7 +116,7 @@ impl Embedded {
             })
         };
         if let Ok(left) = heavy(left).await {
-            let before = deletion(&key, self.times().now_us);
+            let before = deletion(&key, self.timestamps.next().now_us);
             drop(self.write_entry(&key, &left, Some(before)).await);
         }
         self.finish_later(key, Some(number), in_flight);
@@ -126,7 +126,7 @@ impl Embedded {
     /// Writes an entry, with the deletion of the entry that it replaces, and waits until both are
     /// durable.
     async fn write_entry(&self, key: &Bytes, entry: &Bytes, replaced: Option<Mutation>) -> Result<(), Error> {
-        let timestamp = self.times().now_us;
+        let timestamp = self.timestamps.next().now_us;
         let mut rows = if entry.len() <= BYTES_AT_ONCE {
             rows_of(key, timestamp, entry)
         } else {
@@ -134,7 +134,7 @@ impl Embedded {
             heavy(async move { rows_of(&key, timestamp, &entry) }).await
         };
         rows.splice(0..0, replaced);
-        self.keep_floor().map_err(storage_error)?;
+        self.timestamps.keep_floor(&self.shard).map_err(storage_error)?;
         let written = self.shard.apply_yielding(rows).await.map_err(storage_error)?;
         written.await.map_err(storage_error)
     }
@@ -162,7 +162,7 @@ impl Embedded {
                 }
             }
             left += 1;
-            self.finish_later(key, None, self.batches.begin(0));
+            self.finish_later(key, None, self.batch_log.in_flight.begin(0));
         }
         if replayed + left > 0 {
             self.event_sink.send(&Event::BatchesReplayed { replayed, left });
@@ -236,7 +236,7 @@ async fn apply_part(
     loop {
         let apply = move || async move {
             let engine = Embedded::local();
-            engine.keep_floor()?;
+            engine.timestamps.keep_floor(&engine.shard)?;
             engine.shard.apply_part(part).await?.await
         };
         match lanes::call(core, apply).await {

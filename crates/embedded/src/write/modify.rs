@@ -23,10 +23,10 @@ use crate::bind::show::Source;
 use crate::heavy_lane::{heavy, run_to_completion};
 use crate::owned::{InTurn, OwnedRequest};
 use crate::read::partition::STATIC_BYTES_MAX;
+use crate::write::batch::{BatchPart, WriteBatch, by_partition};
 use crate::write::batch_log::Spread;
 use crate::write::conditions::{self, Verdict};
 use crate::write::mutations::{Times, WritePlan};
-use crate::write::batch::{WriteBatch, BatchPart, by_partition};
 use crate::{Embedded, storage_error};
 
 /// Changes to one partition, made under one lock.
@@ -47,7 +47,7 @@ impl Step {
     fn times_under_lock(&self, engine: &Embedded) -> Times {
         let own = |part: &BatchPart| part.plan().is_conditional() || part.plan().counts();
         let count = self.parts.last().map_or(0, |part| part.number + 1);
-        if self.parts.iter().any(own) { engine.times_of(count) } else { self.times }
+        if self.parts.iter().any(own) { engine.timestamps.next_for(count) } else { self.times }
     }
 
     /// Returns true if the effect of some statement takes longer than a task poll may, on rows of
@@ -196,7 +196,7 @@ impl Drop for RemoteGuards {
         // Outside the lanes the server has already stopped.
         if lanes::on_lane() {
             let (core, number) = (self.core, self.number);
-            let end = move || async move { Embedded::local().partitions.release(number) };
+            let end = move || async move { Embedded::local().locks.partitions.release(number) };
             lanes::spawn(lanes::current_group(), lanes::call(core, end)).detach();
         }
     }
@@ -244,7 +244,11 @@ impl Embedded {
     /// Splits statements into steps for the cores that own their partitions, and mutations of
     /// statements that read nothing. Statements on one partition share a step, which reads it once;
     /// but each counter has its own, which sees the ones before.
-    async fn steps(&self, batch: WriteBatch, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
+    async fn steps(
+        &self,
+        batch: WriteBatch,
+        times: Times,
+    ) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
         let cores = self.sharding.shards as usize;
         let (mut steps, mut plain) = (vec![Vec::<Step>::new(); cores], vec![Vec::new(); cores]);
         let mut places: HashMap<_, usize> = HashMap::new();
@@ -310,7 +314,7 @@ impl Embedded {
 
     /// Runs one step on the core that owns the partition.
     async fn step(&self, step: Step) -> Result<(Option<Commit>, Outcome), Error> {
-        let _guard = self.partitions.lock(step.token).await;
+        let _guard = self.locks.partitions.lock(step.token).await;
         let (step, decision) = self.decide(step).await?;
         let (changes, is_conditional) = match decision {
             Decision::Refused(rows) => return Ok((None, Outcome::Rows(rows))),
@@ -319,7 +323,7 @@ impl Embedded {
         let def = &step.parts[0].plan().def;
         let table = TableId(def.data_id().as_u128());
         let mutation = Mutation { table, token: step.token, key: step.key.clone(), changes };
-        self.keep_floor().map_err(storage_error)?;
+        self.timestamps.keep_floor(&self.shard).map_err(storage_error)?;
         let commit = self.shard.apply_yielding(vec![mutation]).await.map_err(storage_error)?;
         let outcome = match is_conditional {
             true => Outcome::Rows(conditions::applied(def)),
@@ -373,7 +377,7 @@ impl Embedded {
         let tokens: BTreeSet<i64> = steps.iter().map(|step| step.token).collect();
         let mut guards = Vec::with_capacity(tokens.len());
         for token in tokens {
-            guards.push(self.partitions.lock(token).await);
+            guards.push(self.locks.partitions.lock(token).await);
             if lanes::spend(1) {
                 lanes::yield_now().await;
             }
@@ -387,7 +391,7 @@ impl Embedded {
             let table = TableId(step.parts[0].plan().def.data_id().as_u128());
             mutations.push(Mutation { table, token: step.token, key: step.key, changes });
         }
-        Ok((self.partitions.hold(guards), mutations))
+        Ok((self.locks.partitions.hold(guards), mutations))
     }
 
     /// Reads the data that the statements of a step depend on.
@@ -443,7 +447,11 @@ impl Embedded {
 
 /// Returns the partitions of a statement. An IN may name thousands, so a heavy lane builds their
 /// keys, and those of large values.
-async fn keys(part: &BatchPart, values: &[Value<'_>], request: &OwnedRequest) -> Result<Vec<(i64, Bytes)>, Error> {
+async fn keys(
+    part: &BatchPart,
+    values: &[Value<'_>],
+    request: &OwnedRequest,
+) -> Result<Vec<(i64, Bytes)>, Error> {
     if !part.plan().has_in && part.plan().units(values, 0)? <= UNITS_AT_ONCE {
         return part.plan().keys(values);
     }

@@ -79,7 +79,7 @@ impl Embedded {
     /// Runs a batch that is too large for one task poll, or that reads before it writes.
     fn run_large(self: Rc<Self>, batch: WriteBatch) -> Later {
         // Take the timestamps now: they must be lower than those of the session's next statement.
-        let times = self.times_of(batch.parts.len());
+        let times = self.timestamps.next_for(batch.parts.len());
         Box::pin(async move {
             if batch.reads_first {
                 return self.modify(batch, times).await;
@@ -126,7 +126,7 @@ impl Embedded {
 
     /// Applies a batch in this task poll, if all of it is for this core.
     fn apply_small(&self, batch: &WriteBatch) -> Execution {
-        let times = self.times_of(if batch.appends { batch.parts.len() } else { 1 });
+        let times = self.timestamps.next_for(if batch.appends { batch.parts.len() } else { 1 });
         let mut all = Vec::with_capacity(batch.parts.len());
         let mut in_turn = InTurn::of(&batch.request.values);
         for part in &batch.parts {
@@ -143,7 +143,7 @@ impl Embedded {
         let core = self.owner(all[0].token);
         let alone = all.iter().all(|mutation| self.owner(mutation.token) == core);
         if alone && core == lanes::current_core() {
-            let applied = self.keep_floor().and_then(|()| self.shard.apply(&all));
+            let applied = self.timestamps.keep_floor(&self.shard).and_then(|()| self.shard.apply(&all));
             return self.written(applied, move |shard| async move { shard.apply_in_turn(&all).await?.await });
         }
         let engine = self.rc();
@@ -179,7 +179,7 @@ impl Embedded {
         for (core, part) in by_core.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
             let apply = move || async move {
                 let engine = Embedded::local();
-                engine.keep_floor()?;
+                engine.timestamps.keep_floor(&engine.shard)?;
                 engine.shard.apply_yielding(part).await?.await
             };
             lanes::call(core, apply).await.map_err(storage_error)?;
@@ -202,12 +202,15 @@ impl Embedded {
         if core == lanes::current_core() {
             self.shard.prefetch(table, token);
         }
-        let row = match plan.one_row(&key, request.values, request, self.times()) {
+        let row = match plan.one_row(&key, request.values, request, self.timestamps.next()) {
             Ok(row) => row,
             Err(error) => return Some(Execution::Ready(Err(error))),
         };
         if core == lanes::current_core() {
-            let put = self.keep_floor().and_then(|()| self.shard.put(table, token, &key, &row));
+            let put = self
+                .timestamps
+                .keep_floor(&self.shard)
+                .and_then(|()| self.shard.put(table, token, &key, &row));
             return Some(self.written(put, |shard| {
                 let key = key.into_owned();
                 async move { shard.put_in_turn(table, token, &key, &row).await?.await }
@@ -216,7 +219,7 @@ impl Embedded {
         let key = key.into_owned();
         let put = move || async move {
             let engine = Embedded::local();
-            engine.keep_floor()?;
+            engine.timestamps.keep_floor(&engine.shard)?;
             engine.shard.put_in_turn(table, token, &key, &row).await?.await
         };
         Some(Execution::Pending(Box::pin(async move {

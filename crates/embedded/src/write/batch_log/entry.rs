@@ -2,10 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use engine::Error;
-use storage::{BatchInFlight, CellRef, Change, Deletion, Liveness, Mutation, PartitionView, RowBuilder};
+use storage::{
+    BatchInFlight, BatchesInFlight, CellRef, Change, Deletion, Liveness, Mutation, PartitionView, RowBuilder,
+};
 
 use crate::bind::term;
 use crate::system::own_tables::BATCH_TABLE;
@@ -41,8 +44,8 @@ pub(crate) fn mutations_of(entry: &Bytes) -> Result<Vec<Mutation>, Error> {
     }
 }
 
-/// Keys of this core's entries. Keys are reused, so that the table has no more partitions than the
-/// peak number of concurrent entries.
+/// Entries of this core's writes that span cores. Their keys are reused, so that the table has no
+/// more partitions than the peak number of concurrent entries.
 #[derive(Debug)]
 pub(crate) struct BatchLog {
     /// Random prefix: distinguishes the keys of this start from those of others, also if shards
@@ -54,6 +57,10 @@ pub(crate) struct BatchLog {
     pub(super) unfinished: RefCell<VecDeque<Unfinished>>,
     /// True while a task applies them.
     pub(super) is_retrying: Cell<bool>,
+    /// Writes of all cores that span cores and are in flight.
+    pub(crate) in_flight: Arc<BatchesInFlight>,
+    /// Keeps all tombstones until a start has replayed the batch logs (core 0 only).
+    pub(crate) replaying: RefCell<Option<BatchInFlight>>,
 }
 
 /// An entry of which a part could not be applied.
@@ -73,8 +80,9 @@ impl Drop for BatchLog {
     }
 }
 
-impl Default for BatchLog {
-    fn default() -> BatchLog {
+impl BatchLog {
+    /// Creates a log without entries. `replaying` keeps all tombstones until it is dropped.
+    pub(crate) fn new(in_flight: Arc<BatchesInFlight>, replaying: Option<BatchInFlight>) -> BatchLog {
         let random = term::random_uuid().into_bytes();
         let start = random[..8].try_into().expect("a UUID has 16 bytes");
         BatchLog {
@@ -83,11 +91,11 @@ impl Default for BatchLog {
             next: Cell::new(0),
             unfinished: RefCell::default(),
             is_retrying: Cell::new(false),
+            in_flight,
+            replaying: RefCell::new(replaying),
         }
     }
-}
 
-impl BatchLog {
     /// Returns the number of a free key.
     pub(crate) fn acquire(&self) -> u32 {
         self.free.borrow_mut().pop().unwrap_or_else(|| self.next.replace(self.next.get() + 1))

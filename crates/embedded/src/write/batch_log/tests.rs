@@ -107,7 +107,7 @@ fn part_of_a_core_that_refused_it_is_applied_in_the_background() {
         for number in numbers {
             let key = engine.batch_log.key(number);
             engine.write_entry(&key, &entry, None).await.expect("writes");
-            engine.finish_later(key, Some(number), engine.batches.begin(0));
+            engine.finish_later(key, Some(number), engine.batch_log.in_flight.begin(0));
         }
         for _ in 0..500 {
             // The deletion of an entry is visible before it is durable and the key is free.
@@ -199,8 +199,8 @@ fn batches_with_statements_that_read_are_atomic() {
             assert_eq!(elements, wanted, "{key}");
         }
         assert_eq!(entries(engine).await, 0);
-        let held = lanes::call(1, || async { Embedded::local().partitions.held() }).await;
-        assert_eq!((held, engine.partitions.held()), (0, 0), "the guards are released");
+        let held = lanes::call(1, || async { Embedded::local().locks.partitions.held() }).await;
+        assert_eq!((held, engine.locks.partitions.held()), (0, 0), "the guards are released");
     });
 }
 

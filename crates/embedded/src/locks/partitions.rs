@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-use crate::write::keyed_lock::{KeyGuard, KeyedLock};
+use crate::locks::keyed::{KeyGuard, KeyedLock};
 
 /// Locks of this core's partitions, by token.
 #[derive(Default)]
