@@ -12,7 +12,7 @@ use engine::{
 use storage::TableId;
 
 use crate::ddl::maintenance;
-use crate::plan::{EmbeddedPlan, Kind};
+use crate::plan::{EmbeddedPlan, PlanKind};
 use crate::{Embedded, storage_error};
 
 /// Progress of one writer's writes to this core's shard.
@@ -39,18 +39,18 @@ impl Engine for Embedded {
             return Execution::Ready(Err(error));
         }
         match &plan.kind {
-            Kind::Select(select) => self.select(select, request),
-            Kind::Write { plans: writes, is_atomic } => self.write(given, writes, *is_atomic, request),
-            Kind::Truncate(def) => Execution::Pending(Box::pin(Embedded::truncate(def.clone()))),
-            Kind::Compact(def) => {
+            PlanKind::Select(select) => self.select(select, request),
+            PlanKind::Write { plans: writes, is_atomic } => self.write(given, writes, *is_atomic, request),
+            PlanKind::Truncate(def) => Execution::Pending(Box::pin(Embedded::truncate(def.clone()))),
+            PlanKind::Compact(def) => {
                 Execution::Pending(Box::pin(maintenance::compact(TableId(def.data_id().as_u128()))))
             }
-            Kind::Flush => Execution::Pending(Box::pin(maintenance::flush())),
-            Kind::Scrub(def, columns) => {
+            PlanKind::Flush => Execution::Pending(Box::pin(maintenance::flush())),
+            PlanKind::Scrub(def, columns) => {
                 let table = TableId(def.data_id().as_u128());
                 Execution::Pending(Box::pin(maintenance::scrub(table, columns.clone())))
             }
-            Kind::Define(statement, keyspace) => {
+            PlanKind::Define(statement, keyspace) => {
                 Execution::Pending(Box::pin(Embedded::define(statement.clone(), keyspace.clone())))
             }
         }

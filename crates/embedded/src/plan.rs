@@ -14,7 +14,7 @@ use schema::TableDef;
 use uuid::Uuid;
 
 use crate::Embedded;
-use crate::bind::names::Names;
+use crate::bind::names::TableNames;
 use crate::bind::select::{SelectPlan, select};
 use crate::bind::term::{Binder, Counted};
 use crate::current::BoundTo;
@@ -26,7 +26,7 @@ use crate::write::mutations::{self, WritePlan};
 
 /// Action of a plan.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum PlanKind {
     /// SELECT.
     Select(Arc<SelectPlan>),
     /// INSERT, UPDATE or DELETE; a BATCH has several. Only an UNLOGGED batch is not atomic.
@@ -46,7 +46,7 @@ pub(crate) enum Kind {
 
 /// Prepared statement.
 pub(crate) struct EmbeddedPlan {
-    pub(crate) kind: Kind,
+    pub(crate) kind: PlanKind,
     binds: Columns,
     /// Markers whose values have elements, which are counted before the values are used.
     pub(crate) counted: Box<[Counted]>,
@@ -73,8 +73,8 @@ impl Plan for EmbeddedPlan {
 
     fn result(&self) -> Option<&Columns> {
         match &self.kind {
-            Kind::Select(plan) => Some(&plan.columns),
-            Kind::Scrub(_, columns) => Some(columns),
+            PlanKind::Select(plan) => Some(&plan.columns),
+            PlanKind::Scrub(_, columns) => Some(columns),
             _ => None,
         }
     }
@@ -88,7 +88,7 @@ impl Plan for EmbeddedPlan {
     }
 
     fn needs_viewer(&self) -> bool {
-        matches!(&self.kind, Kind::Select(plan) if plan.is_virtual)
+        matches!(&self.kind, PlanKind::Select(plan) if plan.is_virtual)
     }
 
     fn shows_rows(&self) -> bool {
@@ -120,7 +120,7 @@ struct Binding {
     named: HashSet<(Uuid, bool)>,
     /// Bound tables that are not virtual.
     tables: Vec<Arc<TableDef>>,
-    names: HashMap<Uuid, Rc<Names>>,
+    names: HashMap<Uuid, Rc<TableNames>>,
 }
 
 impl Binding {
@@ -139,8 +139,8 @@ impl Binding {
         }
     }
 
-    fn names(&mut self, def: Arc<TableDef>) -> Rc<Names> {
-        self.names.entry(def.id).or_insert_with(|| Rc::new(Names::of(def))).clone()
+    fn names(&mut self, def: Arc<TableDef>) -> Rc<TableNames> {
+        self.names.entry(def.id).or_insert_with(|| Rc::new(TableNames::of(def))).clone()
     }
 }
 
@@ -242,7 +242,7 @@ pub(crate) fn bind(
             if !is_virtual {
                 binding.bound_to(&def);
             }
-            let plan = select(&Names::of(def), asked, &mut binding.binder, is_virtual)?;
+            let plan = select(&TableNames::of(def), asked, &mut binding.binder, is_virtual)?;
             let markers = mutations::key_markers(&plan.restrictions);
             (BoundKind::Select(Arc::new(plan)), markers)
         }
@@ -354,24 +354,24 @@ impl Embedded {
         let (kind, target, tables) = match &***statement {
             Statement::Truncate(name) => {
                 let def = writable(self, name, used)?;
-                (Kind::Truncate(def.clone()), target(&def, Action::Modify), vec![def])
+                (PlanKind::Truncate(def.clone()), target(&def, Action::Modify), vec![def])
             }
             Statement::Compact(name) => {
                 let def = writable(self, name, used)?;
-                (Kind::Compact(def.clone()), target(&def, Action::Alter), vec![def])
+                (PlanKind::Compact(def.clone()), target(&def, Action::Alter), vec![def])
             }
             Statement::Flush(name) => {
                 let def = writable(self, name, used)?;
-                (Kind::Flush, target(&def, Action::Alter), vec![def])
+                (PlanKind::Flush, target(&def, Action::Alter), vec![def])
             }
             Statement::Scrub(name) => {
                 let def = writable(self, name, used)?;
                 let columns = maintenance::scrub_columns(&def);
-                (Kind::Scrub(def.clone(), columns), target(&def, Action::Alter), vec![def])
+                (PlanKind::Scrub(def.clone(), columns), target(&def, Action::Alter), vec![def])
             }
             _ => {
                 let target = define_target(statement, used)?;
-                (Kind::Define(statement.clone(), used.map(str::to_owned)), target, Vec::new())
+                (PlanKind::Define(statement.clone(), used.map(str::to_owned)), target, Vec::new())
             }
         };
         let guardrails = self.registry.guardrails().clone();
@@ -398,16 +398,18 @@ impl Embedded {
         let (terms, metadata_bytes) = (binder.terms(), binder.metadata_bytes());
         let (binds, counted) = binder.finish()?;
         let kind = match kind {
-            BoundKind::Select(plan) => Kind::Select(plan),
-            BoundKind::Write { plans, is_atomic } => Kind::Write { plans, is_atomic },
+            BoundKind::Select(plan) => PlanKind::Select(plan),
+            BoundKind::Write { plans, is_atomic } => PlanKind::Write { plans, is_atomic },
         };
         let latencies = match (&kind, &tables[..]) {
-            (Kind::Select(_), [def]) => Some(self.uses.of(def, || self.current.schema()).reads.clone()),
-            (Kind::Write { .. }, [def]) => Some(self.uses.of(def, || self.current.schema()).writes.clone()),
+            (PlanKind::Select(_), [def]) => Some(self.uses.of(def, || self.current.schema()).reads.clone()),
+            (PlanKind::Write { .. }, [def]) => {
+                Some(self.uses.of(def, || self.current.schema()).writes.clone())
+            }
             _ => None,
         };
         let shows_rows = match &kind {
-            Kind::Write { plans, .. } => plans.iter().any(WritePlan::is_conditional),
+            PlanKind::Write { plans, .. } => plans.iter().any(WritePlan::is_conditional),
             _ => true,
         };
         let bound_to = BoundTo::new(self.current.clone(), tables);
@@ -466,12 +468,17 @@ impl Drop for EmbeddedPlan {
         if self.terms <= TERMS_FREED_HERE || !lanes::on_lane() {
             return;
         }
-        let kind = std::mem::replace(&mut self.kind, Kind::Write { plans: Arc::from([]), is_atomic: false });
+        let kind =
+            std::mem::replace(&mut self.kind, PlanKind::Write { plans: Arc::from([]), is_atomic: false });
         let group = lanes::current_group();
         match kind {
-            Kind::Select(plan) => lanes::heavy(group, async move { drop(plan) }).detach(),
-            Kind::Write { plans, .. } => lanes::heavy(group, async move { drop(plans) }).detach(),
-            Kind::Truncate(_) | Kind::Compact(_) | Kind::Flush | Kind::Scrub(..) | Kind::Define(..) => {}
+            PlanKind::Select(plan) => lanes::heavy(group, async move { drop(plan) }).detach(),
+            PlanKind::Write { plans, .. } => lanes::heavy(group, async move { drop(plans) }).detach(),
+            PlanKind::Truncate(_)
+            | PlanKind::Compact(_)
+            | PlanKind::Flush
+            | PlanKind::Scrub(..)
+            | PlanKind::Define(..) => {}
         }
     }
 }

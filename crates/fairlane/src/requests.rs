@@ -38,7 +38,7 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Paths of one snapshot and of the files with its requests.
-pub(crate) struct Names {
+pub(crate) struct SnapshotPaths {
     pub(crate) made: PathBuf,
     pub(crate) making: PathBuf,
     wanted: PathBuf,
@@ -47,11 +47,11 @@ pub(crate) struct Names {
     restoring: PathBuf,
 }
 
-impl Names {
-    pub(crate) fn new(folder: &Path, name: &str) -> Names {
+impl SnapshotPaths {
+    pub(crate) fn new(folder: &Path, name: &str) -> SnapshotPaths {
         let all = folder.join("snapshots");
         let with_suffix = |suffix: &str| all.join(format!("{name}.{suffix}"));
-        Names {
+        SnapshotPaths {
             made: all.join(name),
             making: with_suffix("making"),
             wanted: with_suffix("wanted"),
@@ -175,7 +175,7 @@ impl Alive<'_> {
 /// # Errors
 /// The reason in words: the server refused it, has ended, or does not answer.
 pub(crate) fn restore_table(folder: &Path, name: &str, table: &str) -> Result<String, String> {
-    let names = Names::new(folder, name);
+    let names = SnapshotPaths::new(folder, name);
     if !names.made.join("shards").exists() {
         return Err(format!("{} is not a snapshot", names.made.display()));
     }
@@ -221,7 +221,7 @@ pub(crate) fn restore_table(folder: &Path, name: &str, table: &str) -> Result<St
 ///
 /// # Errors
 /// The reason in words: the server could not make it, or does not answer.
-pub(crate) fn snapshot(folder: &Path, names: &Names) -> Result<Asked, String> {
+pub(crate) fn snapshot(folder: &Path, names: &SnapshotPaths) -> Result<Asked, String> {
     let _ = fs::remove_file(&names.failed);
     let _sent = match Sent::new(&names.wanted, "") {
         // Another command waits for the same snapshot.
@@ -294,7 +294,7 @@ fn named(folder: &Path, suffix: &str) -> Vec<String> {
 /// Answers requests that an earlier server had begun to restore.
 fn fail_interrupted(folder: &Path) {
     for name in named(folder, ".restoring") {
-        let names = Names::new(folder, &name);
+        let names = SnapshotPaths::new(folder, &name);
         let _ = fs::write(&names.failed, "the server ended meanwhile: restore again");
         let _ = fs::remove_file(&names.restoring);
     }
@@ -320,7 +320,7 @@ fn find_request(folder: &Path, suffix: &str, logger: &Logger) -> Option<String> 
 
 /// Makes a requested snapshot.
 fn serve_snapshot(folder: &Path, name: &str, lanes: &Lanes, logger: &Logger) {
-    let names = Names::new(folder, name);
+    let names = SnapshotPaths::new(folder, name);
     let made = if names.made.exists() { Ok(()) } else { names.make(folder, |to| cores::snapshot(lanes, to)) };
     match made {
         Ok(()) => logger.log(Level::Info, "snapshot made", &[("name", FieldValue::text(name))]),
@@ -339,7 +339,7 @@ fn serve_snapshot(folder: &Path, name: &str, lanes: &Lanes, logger: &Logger) {
 
 /// Restores a requested table.
 fn serve_restore(folder: &Path, name: &str, lanes: &Lanes, logger: &Logger) {
-    let names = Names::new(folder, name);
+    let names = SnapshotPaths::new(folder, name);
     let table =
         fs::rename(&names.restore, &names.restoring).and_then(|()| fs::read_to_string(&names.restoring));
     let restored = table

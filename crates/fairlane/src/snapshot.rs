@@ -16,7 +16,7 @@ use storage::{Options, StorageError};
 use crate::check::lane;
 use crate::checksums;
 use crate::output::print;
-use crate::requests::{self, Asked, Names, sync};
+use crate::requests::{self, Asked, SnapshotPaths, sync};
 
 const USAGE: &str = "\
 fairlane snapshot FOLDER NAME
@@ -110,7 +110,7 @@ fn is_automatic(name: &str) -> bool {
 
 /// Makes a snapshot, by the server if one has the folder open. Returns its folder.
 fn take(folder: &Path, name: &str) -> Result<PathBuf, String> {
-    let names = Names::new(folder, name);
+    let names = SnapshotPaths::new(folder, name);
     if is_automatic(name) && names.made.exists() && !checksums::exist(&names.made) {
         return Ok(names.made);
     }
@@ -138,7 +138,7 @@ fn take(folder: &Path, name: &str) -> Result<PathBuf, String> {
 
 /// Makes a snapshot of a folder that no server has open. `None` as the reason: a server has it
 /// open.
-fn make_alone(folder: &Path, names: &Names) -> Result<(), Option<String>> {
+fn make_alone(folder: &Path, names: &SnapshotPaths) -> Result<(), Option<String>> {
     let lanes = lane()?;
     let (root, to) = (folder.to_owned(), names.making.clone());
     let mut is_open = false;

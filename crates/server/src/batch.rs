@@ -17,7 +17,7 @@ use crate::pending::PendingResult;
 use crate::request::{CqlRequest, own_body};
 use crate::session::Session;
 use crate::slots::take_slot;
-use crate::statement::{INLINE_TEXT_BYTES, Kind, Parsed, RunsIn, Statement, Timeout, Work};
+use crate::statement::{INLINE_TEXT_BYTES, Parsed, RunsIn, Statement, StatementKind, Timeout, Work};
 use crate::values::{BoundValues, check_count, value};
 
 /// Work units of one statement of a batch: the cache lookup, its rights and its values.
@@ -124,7 +124,8 @@ fn part(
             let core = &session.core;
             let found = core.plans.prepared(id).ok_or_else(|| failure::unprepared(id))?;
             let consistency = batch.params.consistency;
-            bind::current(core, found).map_err(|error| failure::of(error, Kind::Batch, consistency, Some(id)))
+            bind::current(core, found)
+                .map_err(|error| failure::of(error, StatementKind::Batch, consistency, Some(id)))
         }
     }
 }
@@ -237,7 +238,7 @@ struct Parts<'a> {
 /// Returns the plan of a statement within a batch.
 fn write_plan(statement: &Statement) -> Result<Rc<dyn Plan>, Error> {
     match &statement.work {
-        Work::Engine(plan) if statement.kind == Kind::Write => Ok(plan.clone()),
+        Work::Engine(plan) if statement.kind == StatementKind::Write => Ok(plan.clone()),
         _ => Err(Error::Invalid(
             "Only UPDATE, INSERT and DELETE statements are allowed in BATCH statements".to_owned(),
         )),

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::failure;
 use crate::request::CqlRequest;
 use crate::session::Session;
-use crate::statement::{Bound, INLINE_TEXT_BYTES, Id, Kind, Parsed, Statement, UNPREPARED, Work};
+use crate::statement::{Bound, INLINE_TEXT_BYTES, Id, Parsed, Statement, StatementKind, UNPREPARED, Work};
 
 /// Bytes of text that count as one work unit when a statement is bound again. A term takes about
 /// 0.2 µs.
@@ -65,7 +65,7 @@ pub(crate) fn statement(
     count_text(text.as_bytes());
     let bound = bound.map_or_else(|| bind(session, text, keyspace), Ok)?;
     let statement = Rc::new(Statement::of(UNPREPARED, text, keyspace, bound).map_err(failure::unbound)?);
-    if matches!(statement.work, Work::Engine(_)) && statement.kind != Kind::Other {
+    if matches!(statement.work, Work::Engine(_)) && statement.kind != StatementKind::Other {
         plans.add_text(statement.clone(), session.role_number());
     }
     Ok(statement)
@@ -153,7 +153,7 @@ pub(crate) async fn renew(core: &Core, id: &[u8], consistency: Consistency) -> R
         return Ok(());
     };
     let renewed = rebind_long(core, &statement).await;
-    renewed.map_err(|error| failure::of(error, Kind::Other, consistency, Some(id)))
+    renewed.map_err(|error| failure::of(error, StatementKind::Other, consistency, Some(id)))
 }
 
 /// Returns the statement if its plan fits the schema, otherwise binds it again.

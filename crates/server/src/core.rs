@@ -23,7 +23,7 @@ use crate::plans::Plans;
 use crate::read_permits::ReadPermits;
 
 /// State shared by all cores. Written at start and at stop, otherwise only read.
-pub(crate) struct Shared {
+pub(crate) struct ServerShared {
     pub(crate) config: ServerConfig,
     pub(crate) logger: Logger,
     /// Counters, by core.
@@ -51,7 +51,7 @@ pub struct Listening {
 
 /// State shared by the sessions of one core.
 pub(crate) struct Core {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ServerShared>,
     pub(crate) index: usize,
     pub(crate) engine: Rc<dyn Engine>,
     pub(crate) access: Rc<Access>,
@@ -68,7 +68,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(shared: Arc<Shared>, index: usize, engine: Rc<dyn Engine>, access: Rc<Access>) -> Core {
+    pub(crate) fn new(
+        shared: Arc<ServerShared>,
+        index: usize,
+        engine: Rc<dyn Engine>,
+        access: Rc<Access>,
+    ) -> Core {
         let counters = shared.counters[index].clone();
         let config = &shared.config;
         let (prepared_max, unprepared_max) = (config.prepared_max, config.unprepared_max);

@@ -13,7 +13,7 @@ use crate::failure;
 use crate::reply::MetadataRequest;
 use crate::request::{CqlRequest, own_body};
 use crate::session::Session;
-use crate::statement::{Bound, INLINE_TEXT_BYTES, Kind, Statement};
+use crate::statement::{Bound, INLINE_TEXT_BYTES, Statement, StatementKind};
 
 /// Maximum number of statements of a batch that is run without a yield. Its texts must not exceed
 /// [`INLINE_TEXT_BYTES`] in total.
@@ -58,7 +58,7 @@ pub(crate) fn decode<'a>(
             }
             let consistency = execute.params.consistency;
             let statement = current(&session.core, found)
-                .map_err(|error| failure::of(error, Kind::Other, consistency, Some(execute.id)))?;
+                .map_err(|error| failure::of(error, StatementKind::Other, consistency, Some(execute.id)))?;
             let metadata = metadata_request(&statement, envelope.version, &execute);
             request.decoded(statement, consistency, true, metadata);
             Ok(Decoded::Statement(execute.params))
@@ -127,5 +127,7 @@ fn check_batch(core: &Core, envelope: &Envelope, batch: &Batch<'_>) -> Result<()
     let guardrails = core.engine.registry().guardrails();
     let statements = guardrails.check(Guardrail::BatchStatements, batch.len() as u64);
     let bytes = guardrails.check(Guardrail::BatchBytes, envelope.body.len() as u64);
-    statements.and(bytes).map_err(|error| failure::of(error, Kind::Batch, batch.params.consistency, None))
+    statements
+        .and(bytes)
+        .map_err(|error| failure::of(error, StatementKind::Batch, batch.params.consistency, None))
 }

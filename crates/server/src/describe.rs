@@ -16,10 +16,10 @@ use cql::ast::{DescribeTarget, QualifiedName, Statement as Tree};
 use engine::{About, ColumnSpec, Columns, Error, Keyspace, Later, Outcome, Rows, Schema, Viewer};
 use schema::{CqlType, TableDef, UdtType, Weight};
 
-use crate::core::{Core, Shared};
+use crate::core::{Core, ServerShared};
 use crate::options::PARTITIONER;
 
-pub(crate) use rows::Part;
+pub(crate) use rows::Page;
 use rows::{Element, PagedRows, Text};
 
 /// Maximum number of columns, fields and names for which rows are created on the fast lane. Each
@@ -29,7 +29,7 @@ const INLINE_PARTS: usize = 300;
 const PART_BYTES: u64 = 256;
 
 /// Answer to a DESCRIBE.
-pub(crate) enum Answer {
+pub(crate) enum DescribeAnswer {
     Now(Result<Outcome, Error>),
     Later(Later),
 }
@@ -41,11 +41,11 @@ pub(crate) fn describe(
     login: &Login,
     tree: &Tree,
     session_keyspace: Option<&str>,
-    part: Part,
-) -> Answer {
+    part: Page,
+) -> DescribeAnswer {
     let Tree::Describe(describe) = tree else { unreachable!("binding selected DESCRIBE statements only") };
     if describe.target == DescribeTarget::Cluster {
-        return Answer::Now(Ok(Outcome::Rows(cluster(&core.shared))));
+        return DescribeAnswer::Now(Ok(Outcome::Rows(cluster(&core.shared))));
     }
     let check = |keyspace: &str| core.access.authorize_sight(login, keyspace);
     let all = Described {
@@ -56,11 +56,11 @@ pub(crate) fn describe(
     };
     let targets = match all.targets(&describe.target, &check) {
         Ok(targets) => targets,
-        Err(error) => return Answer::Now(Err(error)),
+        Err(error) => return DescribeAnswer::Now(Err(error)),
     };
     let mut rows = match PagedRows::new(targets.no_rows(), part) {
         Ok(rows) => rows,
-        Err(error) => return Answer::Now(Err(error)),
+        Err(error) => return DescribeAnswer::Now(Err(error)),
     };
     let parts = all.parts(&targets);
     if parts <= INLINE_PARTS {
@@ -69,10 +69,10 @@ pub(crate) fn describe(
             match rows.push(&element) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(error) => return Answer::Now(Err(error)),
+                Err(error) => return DescribeAnswer::Now(Err(error)),
             }
         }
-        return Answer::Now(Ok(Outcome::Rows(rows.finish())));
+        return DescribeAnswer::Now(Ok(Outcome::Rows(rows.finish())));
     }
     let make = async move {
         for element in all.elements(&targets) {
@@ -83,20 +83,20 @@ pub(crate) fn describe(
         }
         Ok(Outcome::Rows(rows.finish()))
     };
-    Answer::Later(Box::pin(lanes::heavy(lanes::current_group(), make)))
+    DescribeAnswer::Later(Box::pin(lanes::heavy(lanes::current_group(), make)))
 }
 
 /// Objects to describe.
 enum Targets {
     /// Names of all objects of one kind.
-    Names(Kind),
+    Names(ObjectKind),
     /// Definitions.
     Items(Vec<Item>),
 }
 
 /// Kinds of objects whose names are listed.
 #[derive(Clone, Copy)]
-enum Kind {
+enum ObjectKind {
     Keyspace,
     Table,
     Type,
@@ -187,11 +187,11 @@ impl Described {
     fn targets(&self, target: &DescribeTarget, check: &Check<'_>) -> Result<Targets, Error> {
         let items = match target {
             DescribeTarget::Cluster => unreachable!("the cluster is answered before"),
-            DescribeTarget::Keyspaces => return Ok(Targets::Names(Kind::Keyspace)),
-            DescribeTarget::Tables => return Ok(Targets::Names(Kind::Table)),
-            DescribeTarget::Types => return Ok(Targets::Names(Kind::Type)),
+            DescribeTarget::Keyspaces => return Ok(Targets::Names(ObjectKind::Keyspace)),
+            DescribeTarget::Tables => return Ok(Targets::Names(ObjectKind::Table)),
+            DescribeTarget::Types => return Ok(Targets::Names(ObjectKind::Type)),
             DescribeTarget::Functions | DescribeTarget::Aggregates => {
-                return Ok(Targets::Names(Kind::Function));
+                return Ok(Targets::Names(ObjectKind::Function));
             }
             DescribeTarget::Schema { full } => self.whole(*full),
             DescribeTarget::Keyspace { only, name } => {
@@ -225,7 +225,7 @@ impl Described {
                     .for_each(|_| ());
                 sum
             }
-            Targets::Names(Kind::Function) => 0,
+            Targets::Names(ObjectKind::Function) => 0,
             Targets::Names(_) => {
                 let keyspaces = self.schema.keyspaces.values();
                 let inside = keyspaces.map(|keyspace| 1 + keyspace.tables.len() + keyspace.types.len());
@@ -238,14 +238,14 @@ impl Described {
     fn elements<'a>(&'a self, targets: &'a Targets) -> Box<dyn Iterator<Item = Element<'a>> + Send + 'a> {
         let names: Vec<(&str, &'static str, &str)> = match targets {
             Targets::Items(items) => return Box::new(items.iter().flat_map(Item::elements)),
-            Targets::Names(Kind::Function) => Vec::new(),
-            Targets::Names(Kind::Keyspace) => {
+            Targets::Names(ObjectKind::Function) => Vec::new(),
+            Targets::Names(ObjectKind::Keyspace) => {
                 self.keyspaces().into_iter().map(|name| (name, "keyspace", name)).collect()
             }
-            Targets::Names(Kind::Table) => {
+            Targets::Names(ObjectKind::Table) => {
                 self.tables().into_iter().map(|(keyspace, name)| (keyspace, "table", name)).collect()
             }
-            Targets::Names(Kind::Type) => {
+            Targets::Names(ObjectKind::Type) => {
                 self.types().into_iter().map(|(keyspace, name)| (keyspace, "type", name)).collect()
             }
         };
@@ -424,7 +424,7 @@ fn columns(names: &[&str]) -> Columns {
     names.iter().map(column).collect()
 }
 
-fn cluster(shared: &Shared) -> Rows {
+fn cluster(shared: &ServerShared) -> Rows {
     let mut rows = Rows::new(columns(&["cluster", "partitioner", "snitch"]));
     let partitioner = PARTITIONER.rsplit('.').next().expect("a part after the last dot");
     for cell in [&*shared.config.cluster_name, partitioner, "SimpleSnitch"] {

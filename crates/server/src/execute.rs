@@ -18,7 +18,7 @@ use crate::pending::PendingResult;
 use crate::request::{CqlRequest, Frame, Times, detached, own_body};
 use crate::session::Session;
 use crate::slots::{needs_slot, take_slot};
-use crate::statement::{Kind, RunsIn, Statement, Timeout, Work};
+use crate::statement::{RunsIn, Statement, StatementKind, Timeout, Work};
 use crate::values::{bound_timeout, bound_values};
 
 /// Runs a decoded statement. It may be for another level than the session's.
@@ -80,18 +80,18 @@ pub(crate) fn execute(
             let login = session.login().expect("requests come after authentication");
             let statement = request.statement();
             let keyspace = statement.keyspace.as_deref();
-            let part = describe::Part {
+            let part = describe::Page {
                 page_rows: page_rows(params),
                 page_bytes: session.page_bytes(),
                 paging_state: params.paging_state.map(<[u8]>::to_vec),
                 grant: session.open(),
             };
             match describe::describe(&session.core, &login, &statement.tree, keyspace, part) {
-                describe::Answer::Now(result) => {
+                describe::DescribeAnswer::Now(result) => {
                     let result = result.map_err(|error| request.failure(error));
                     return answered(session, request, result);
                 }
-                describe::Answer::Later(later) => Rest::Result(PendingResult::of(later)),
+                describe::DescribeAnswer::Later(later) => Rest::Result(PendingResult::of(later)),
             }
         }
         Work::Access => Rest::Result(PendingResult::of(execute_access(session, request.statement()))),
@@ -114,7 +114,7 @@ pub(crate) fn execute(
                 Execution::Reading { later, bytes, reads } => {
                     Rest::Result(PendingResult::of_read(session, later, bytes, page_bytes).counted(reads))
                 }
-                Execution::Pending(later) if request.kind() == Kind::Read => {
+                Execution::Pending(later) if request.kind() == StatementKind::Read => {
                     Rest::Result(PendingResult::of_read(session, later, 0, page_bytes))
                 }
                 Execution::Pending(later) => Rest::Result(PendingResult::of(later)),
@@ -141,7 +141,7 @@ fn begin(session: &Session, params: &QueryParams<'_>, request: &mut CqlRequest) 
     let effective = &request.effective.spec;
     // Work on files takes as long as there are files. Only a limit of its level or the loss of its
     // client ends it.
-    if statement.kind == Kind::Maintenance {
+    if statement.kind == StatementKind::Maintenance {
         request.limit = effective.timeout.unwrap_or(std::time::Duration::MAX);
         return Ok(());
     }
@@ -196,7 +196,7 @@ fn call_engine(
         Ok(values) => values,
         Err(error) => return Execution::Ready(Err(error)),
     };
-    let is_read = statement.kind == Kind::Read;
+    let is_read = statement.kind == StatementKind::Read;
     let needs_viewer = is_read && matches!(&statement.work, Work::Engine(plan) if plan.needs_viewer());
     let shows_rows = matches!(&statement.work, Work::Engine(plan) if plan.shows_rows());
     let viewer = session.login().filter(|_| needs_viewer).map(|login| session.core.access.viewer(&login));

@@ -8,10 +8,10 @@ use wire::{Consistency, Failure, FailureKind};
 use workload::Rejection;
 
 use crate::account;
-use crate::statement::Kind;
+use crate::statement::StatementKind;
 
 /// Converts an engine's error to an ERROR message. `id` belongs to a prepared statement.
-pub(crate) fn of(error: Error, kind: Kind, consistency: Consistency, id: Option<&[u8]>) -> Failure {
+pub(crate) fn of(error: Error, kind: StatementKind, consistency: Consistency, id: Option<&[u8]>) -> Failure {
     let message = error.to_string();
     let kind = match error {
         Error::Invalid(_) => FailureKind::Invalid,
@@ -23,7 +23,7 @@ pub(crate) fn of(error: Error, kind: Kind, consistency: Consistency, id: Option<
             FailureKind::ReadTimeout { consistency, received: 0, block_for: 1, data_present: false }
         }
         Error::WriteTimeout(_) => {
-            let write_type = if kind == Kind::Batch { "BATCH" } else { "SIMPLE" };
+            let write_type = if kind == StatementKind::Batch { "BATCH" } else { "SIMPLE" };
             FailureKind::WriteTimeout {
                 consistency,
                 received: 0,
@@ -43,7 +43,7 @@ pub(crate) fn of(error: Error, kind: Kind, consistency: Consistency, id: Option<
 
 /// Returns the error for a text that cannot be prepared or bound.
 pub(crate) fn unbound(error: Error) -> Failure {
-    of(error, Kind::Other, Consistency::One, None)
+    of(error, StatementKind::Other, Consistency::One, None)
 }
 
 /// Returns the error for a text that is not valid CQL.
@@ -86,11 +86,11 @@ pub(crate) fn too_large(text: &str, bytes: usize, bytes_max: usize) -> Error {
 }
 
 /// Returns the error of a statement that exceeded its time limit.
-pub(crate) fn timed_out(kind: Kind, limit: Duration) -> Error {
+pub(crate) fn timed_out(kind: StatementKind, limit: Duration) -> Error {
     let text = format!("Operation timed out after {} ms", limit.as_millis());
     match kind {
-        Kind::Write | Kind::Batch => Error::WriteTimeout(text),
-        Kind::Read => Error::ReadTimeout(text),
-        Kind::Maintenance | Kind::Other => Error::Server(text),
+        StatementKind::Write | StatementKind::Batch => Error::WriteTimeout(text),
+        StatementKind::Read => Error::ReadTimeout(text),
+        StatementKind::Maintenance | StatementKind::Other => Error::Server(text),
     }
 }

@@ -19,7 +19,7 @@ use lanes::Group;
 use lanes::net::{TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::core::Shared;
+use crate::core::ServerShared;
 use crate::exposition::Page;
 use crate::logging::{FieldValue, Level};
 use crate::sessions::{self, Sessions};
@@ -94,7 +94,7 @@ pub(crate) async fn serve(sessions: Rc<Sessions>, listener: TcpListener) {
 }
 
 /// An answer: status, type and body.
-type Answer = (&'static str, &'static str, String);
+type HttpAnswer = (&'static str, &'static str, String);
 
 async fn serve_connection(http: &Http, tcp: TcpStream) -> std::io::Result<()> {
     let config = &http.sessions.core.shared.config;
@@ -149,7 +149,7 @@ async fn answer(http: &Http, mut stream: Stream) -> std::io::Result<()> {
 }
 
 /// Writes an answer and closes the connection.
-async fn write(mut stream: Stream, (status, kind, body): Answer, with_body: bool) -> std::io::Result<()> {
+async fn write(mut stream: Stream, (status, kind, body): HttpAnswer, with_body: bool) -> std::io::Result<()> {
     let mut out = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
          Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n",
@@ -168,7 +168,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Answers ready if the server has started, is not stopping, and all of its cores take writes.
-async fn readiness(shared: &Arc<Shared>) -> Answer {
+async fn readiness(shared: &Arc<ServerShared>) -> HttpAnswer {
     let unready = |text: &str| ("503 Service Unavailable", TEXT, format!("not ready{text}\n"));
     if !shared.ready.load(SeqCst) {
         return unready("");
@@ -185,7 +185,7 @@ async fn readiness(shared: &Arc<Shared>) -> Answer {
     ("200 OK", TEXT, "ready\n".to_owned())
 }
 
-async fn metrics_or_refusal(http: &Http, host: Option<&[u8]>, has_slot: bool) -> Answer {
+async fn metrics_or_refusal(http: &Http, host: Option<&[u8]>, has_slot: bool) -> HttpAnswer {
     let shared = http.sessions.core.shared.clone();
     if !is_allowed(host, &shared.config.http_hosts) {
         let text = "this host name is not configured: use an IP address, or add the name with --http-hosts\n";
@@ -230,12 +230,12 @@ const CLOSED: Metric = Metric::counter(
 );
 
 /// Returns this core's engine, or `None` before the core joined and after the server stopped.
-fn engine_here(shared: &Arc<Shared>) -> Option<Rc<dyn Engine>> {
+fn engine_here(shared: &Arc<ServerShared>) -> Option<Rc<dyn Engine>> {
     sessions::here(shared).map(|here| here.core.engine.clone())
 }
 
 /// Returns the metrics of each core's engine and registry, read on that core.
-async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
+async fn engines(shared: &Arc<ServerShared>) -> Vec<Vec<Measure>> {
     let mut all = Vec::with_capacity(shared.counters.len());
     for core in 0..shared.counters.len() {
         let shared = shared.clone();
@@ -249,7 +249,7 @@ async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
 }
 
 /// Returns the metrics of tables, which core 0 collects.
-async fn tables(shared: &Arc<Shared>) -> Vec<TableMeasures> {
+async fn tables(shared: &Arc<ServerShared>) -> Vec<TableMeasures> {
     let shared = shared.clone();
     let ask = move || async move {
         match engine_here(&shared) {
@@ -268,7 +268,7 @@ const REQUESTS_REFUSED: Metric = Metric::counter(
 );
 
 async fn metrics(
-    shared: &Shared,
+    shared: &ServerShared,
     levels: &workload::Levels,
     (engines, tables): (&[Vec<Measure>], &[TableMeasures]),
     guardrails: &Arc<Guardrails>,

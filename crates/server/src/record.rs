@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::logging::{FieldValue, Level};
 use crate::request::{CqlRequest, Times};
 use crate::session::Session;
-use crate::statement::{Kind, RunsIn, Statement};
+use crate::statement::{RunsIn, Statement, StatementKind};
 
 /// Maximum length of a statement's text in the log, bytes.
 const TEXT_BYTES_MAX: usize = 1000;
@@ -42,9 +42,9 @@ fn count(session: &Session, request: &CqlRequest, ended_ns: u64) -> Option<Slow>
     let service_ns = ended_ns.saturating_sub(began_ns);
     let queue_ns = began_ns.saturating_sub(arrived_ns);
     let kind = match request.kind() {
-        Kind::Read => workload::Kind::Read,
-        Kind::Write | Kind::Batch => workload::Kind::Write,
-        Kind::Maintenance | Kind::Other => workload::Kind::Other,
+        StatementKind::Read => workload::Kind::Read,
+        StatementKind::Write | StatementKind::Batch => workload::Kind::Write,
+        StatementKind::Maintenance | StatementKind::Other => workload::Kind::Other,
     };
     request.effective.level.record(session.core.index, kind, service_ns, queue_ns, request.failed);
     let statement = request.statement.as_ref().filter(|_| !request.failed);

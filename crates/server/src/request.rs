@@ -14,7 +14,7 @@ use crate::failure;
 use crate::held::{Holding, REQUEST_BYTES};
 use crate::reply::MetadataRequest;
 use crate::session::Session;
-use crate::statement::{Kind, Statement};
+use crate::statement::{Statement, StatementKind};
 
 /// Maximum size of a body decoded on the fast lane, bytes. Inflating 32 KiB takes about 15 µs.
 pub(crate) const INLINE_BYTES: usize = 32 << 10;
@@ -116,8 +116,8 @@ impl CqlRequest {
     }
 
     /// Returns the kind of the decoded statement or batch.
-    pub(crate) fn kind(&self) -> Kind {
-        self.statement.as_ref().map_or(Kind::Batch, |statement| statement.kind)
+    pub(crate) fn kind(&self) -> StatementKind {
+        self.statement.as_ref().map_or(StatementKind::Batch, |statement| statement.kind)
     }
 
     /// Counts its memory among that of the requests in flight. A large body is charged already.

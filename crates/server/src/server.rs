@@ -21,7 +21,7 @@ use lanes::{Group, Lanes};
 use wire::Event;
 
 use crate::config::ServerConfig;
-use crate::core::{Core, Listening, Shared};
+use crate::core::{Core, Listening, ServerShared};
 use crate::counters::Counters;
 use crate::logging::{FieldValue, Level, Logger};
 use crate::serve::serve;
@@ -41,7 +41,7 @@ pub struct PerCore {
 /// called.
 #[derive(Clone)]
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
 }
 
 /// Time limit for killed connections to close, and for each core to drop its state.
@@ -58,7 +58,7 @@ impl Server {
         let connections = Connections::new(config.connections, move |refusals| {
             log.log(Level::Warn, &format!("CQL: {refusals}"), &[]);
         });
-        let shared = Shared {
+        let shared = ServerShared {
             config,
             logger,
             counters: (0..cores).map(|_| Arc::new(Counters::default())).collect(),

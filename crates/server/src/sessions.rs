@@ -7,7 +7,7 @@ use lanes::Task;
 use rustc_hash::FxHashMap;
 use wire::Event;
 
-use crate::core::{Core, Shared};
+use crate::core::{Core, ServerShared};
 use crate::session::Session;
 
 /// Work units to encode an event for one session and to wake its connection.
@@ -24,13 +24,13 @@ pub(crate) struct Sessions {
 
 /// Returns a server's sessions on this core, or `None` before the core joined and after the server
 /// stopped.
-pub(crate) fn here(shared: &Shared) -> Option<Rc<Sessions>> {
+pub(crate) fn here(shared: &ServerShared) -> Option<Rc<Sessions>> {
     let here = shared.sessions.get()?;
     Some(Rc::clone(&*here).downcast().expect("`join` has set it"))
 }
 
 /// Removes a server from this core. The sessions end with their connections.
-pub(crate) fn leave(shared: &Shared) {
+pub(crate) fn leave(shared: &ServerShared) {
     drop(shared.sessions.take());
 }
 

@@ -32,7 +32,7 @@ use crate::pending::PendingResult;
 use crate::record::record;
 use crate::request::{CqlRequest, Frame, WAITING_BYTES, detached};
 use crate::session::{Session, Unanswered};
-use crate::statement::Kind;
+use crate::statement::StatementKind;
 use crate::tasks::Running;
 use crate::watch::watched;
 
@@ -259,7 +259,7 @@ impl Slow {
     /// schema has changed meanwhile.
     async fn result(&mut self, mut later: PendingResult, mut request: CqlRequest) -> Option<Fast> {
         let (session, kind) = (self.session.clone(), request.kind());
-        let watch = request.watch().filter(|_| kind == Kind::Read);
+        let watch = request.watch().filter(|_| kind == StatementKind::Read);
         let waited = match watch {
             Some(watch) => watched(&session, watch, (&mut request, self.key), &mut later).await,
             None => lanes::time::timeout(request.limit, &mut later).await,

@@ -37,7 +37,7 @@ pub(crate) enum Work {
 
 /// Kind of a statement, for counters and for the error code of its timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum StatementKind {
     Read,
     Write,
     Batch,
@@ -47,11 +47,11 @@ pub(crate) enum Kind {
     Other,
 }
 
-impl Kind {
+impl StatementKind {
     /// Returns true if cancellation, a timeout or the loss of the client ends the statement at
     /// once. Other statements run to their end, so that none is half done.
     pub(crate) fn is_cancellable(self) -> bool {
-        matches!(self, Kind::Read | Kind::Maintenance)
+        matches!(self, StatementKind::Read | StatementKind::Maintenance)
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum RunsIn {
 }
 
 impl RunsIn {
-    fn of(kind: Kind, work: &Work, specified: Option<&String>) -> RunsIn {
+    fn of(kind: StatementKind, work: &Work, specified: Option<&String>) -> RunsIn {
         let of_driver = |target: &engine::Target| match &*target.keyspace {
             "system_schema" | "system_virtual_schema" => true,
             "system" => matches!(target.table.as_deref(), Some("local" | "peers" | "peers_v2")),
@@ -85,7 +85,9 @@ impl RunsIn {
         };
         match (specified, work) {
             (Some(level), _) => RunsIn::Named(level.clone()),
-            (None, Work::Engine(plan)) if kind == Kind::Read && plan.targets().iter().all(of_driver) => {
+            (None, Work::Engine(plan))
+                if kind == StatementKind::Read && plan.targets().iter().all(of_driver) =>
+            {
                 RunsIn::Driver
             }
             _ => RunsIn::Session,
@@ -100,7 +102,7 @@ pub(crate) struct Statement {
     pub(crate) keyspace: Option<Rc<str>>,
     pub(crate) tree: Arc<ParsedTree>,
     pub(crate) work: Work,
-    pub(crate) kind: Kind,
+    pub(crate) kind: StatementKind,
     pub(crate) timeout: Timeout,
     pub(crate) level: RunsIn,
     /// Bytes of names and types of bind markers and result columns.
@@ -344,7 +346,7 @@ impl Statement {
             text: text.into(),
             keyspace: None,
             work: Work::Use("ks".to_owned()),
-            kind: Kind::Other,
+            kind: StatementKind::Other,
             timeout: Timeout::Unspecified,
             level: RunsIn::Session,
             tree,
@@ -422,15 +424,15 @@ impl Statement {
     }
 }
 
-fn kind_of(tree: &Tree) -> (Kind, Option<&Using>) {
+fn kind_of(tree: &Tree) -> (StatementKind, Option<&Using>) {
     match tree {
-        Tree::Select(s) => (Kind::Read, Some(&s.using)),
-        Tree::Insert(s) => (Kind::Write, Some(&s.using)),
-        Tree::Update(s) => (Kind::Write, Some(&s.using)),
-        Tree::Delete(s) => (Kind::Write, Some(&s.using)),
-        Tree::Batch(s) => (Kind::Batch, Some(&s.using)),
-        Tree::Compact(_) | Tree::Flush(_) | Tree::Scrub(_) => (Kind::Maintenance, None),
-        _ => (Kind::Other, None),
+        Tree::Select(s) => (StatementKind::Read, Some(&s.using)),
+        Tree::Insert(s) => (StatementKind::Write, Some(&s.using)),
+        Tree::Update(s) => (StatementKind::Write, Some(&s.using)),
+        Tree::Delete(s) => (StatementKind::Write, Some(&s.using)),
+        Tree::Batch(s) => (StatementKind::Batch, Some(&s.using)),
+        Tree::Compact(_) | Tree::Flush(_) | Tree::Scrub(_) => (StatementKind::Maintenance, None),
+        _ => (StatementKind::Other, None),
     }
 }
 

@@ -10,7 +10,7 @@ use engine::{Engine, VirtualTable};
 use schema::CqlType;
 
 use crate::cells::{inet, int, text};
-use crate::core::Shared;
+use crate::core::ServerShared;
 use crate::options::{CQL_VERSION, PARTITIONER};
 use crate::sessions::Sessions;
 use crate::{clients, guardrails, level_usage, memory, running};
@@ -46,7 +46,7 @@ pub(crate) fn register(sessions: &Rc<Sessions>) {
     running::register(sessions);
 }
 
-fn local(shared: Arc<Shared>, engine: Weak<dyn Engine>) -> VirtualTable {
+fn local(shared: Arc<ServerShared>, engine: Weak<dyn Engine>) -> VirtualTable {
     let columns: Vec<(&str, CqlType)> =
         local_row(&shared, None).into_iter().map(|(name, ty, _)| (name, ty)).collect();
     VirtualTable::new("system", "local", 1, 0, &columns, move || {
@@ -55,7 +55,7 @@ fn local(shared: Arc<Shared>, engine: Weak<dyn Engine>) -> VirtualTable {
     })
 }
 
-fn local_row(shared: &Shared, schema_version: Option<uuid::Uuid>) -> Vec<Cell> {
+fn local_row(shared: &ServerShared, schema_version: Option<uuid::Uuid>) -> Vec<Cell> {
     let config = &shared.config;
     let bound = shared.bound.get().map_or(config.listen, |bound| bound.cql);
     let advertised: SocketAddr = config.advertised(bound);

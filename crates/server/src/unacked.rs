@@ -15,12 +15,12 @@ use crate::request::CqlRequest;
 #[derive(Default)]
 pub(crate) struct Unacked {
     /// Writes in the order of their numbers.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingAnswer>,
     acks: Option<Box<dyn Acks>>,
     timer: Option<Timer>,
 }
 
-struct Waiting {
+struct WaitingAnswer {
     write: u64,
     /// Deadline of the answer, ns of the monotonic clock.
     deadline_ns: u64,
@@ -30,7 +30,7 @@ struct Waiting {
 }
 
 // Each write that waits for the disk holds one.
-const _: () = assert!(size_of::<Waiting>() <= 224, "more bytes for each write in flight");
+const _: () = assert!(size_of::<WaitingAnswer>() <= 224, "more bytes for each write in flight");
 
 /// A timer that ends at or before the first `deadline_ns` of all waiting writes.
 struct Timer {
@@ -47,7 +47,7 @@ impl Unacked {
     /// Adds the write with the number `write`.
     pub(crate) fn push(&mut self, request: CqlRequest, warnings: Warnings, write: u64) {
         let deadline_ns = request.times.began_ns.saturating_add(nanoseconds(request.limit));
-        self.waiting.push_back(Waiting { write, deadline_ns, request, warnings });
+        self.waiting.push_back(WaitingAnswer { write, deadline_ns, request, warnings });
         if self.timer.as_ref().is_some_and(|timer| deadline_ns < timer.at_ns) {
             self.timer = None;
         }

@@ -12,17 +12,17 @@ use schema::{ColumnDef, TableDef};
 const WALKED_MAX: usize = 64;
 
 /// Columns of a table by name.
-pub(crate) struct Names {
+pub(crate) struct TableNames {
     pub(crate) def: Arc<TableDef>,
     walked: Cell<usize>,
     /// Indexes in the table's `columns`, ordered by column name.
     places: OnceCell<Box<[usize]>>,
 }
 
-impl Names {
+impl TableNames {
     /// Returns the columns of `def`.
-    pub(crate) fn of(def: Arc<TableDef>) -> Names {
-        Names { def, walked: Cell::new(0), places: OnceCell::new() }
+    pub(crate) fn of(def: Arc<TableDef>) -> TableNames {
+        TableNames { def, walked: Cell::new(0), places: OnceCell::new() }
     }
 
     /// Returns the column with that name, and its index in the table's `columns`.
@@ -87,7 +87,7 @@ mod tests {
             data: None,
             options: TableOptions::default(),
         });
-        let names = Names::of(def);
+        let names = TableNames::of(def);
         for id in (0..2_000).rev() {
             let (at, found) = names.find(&format!("c{id}")).expect("the name exists");
             assert_eq!((at, found.id), (id, id as u32));

@@ -11,7 +11,7 @@ use schema::{ColumnDef, CqlType, TableDef};
 
 use crate::bind::choice::Choice;
 use crate::bind::filter::{Filter, Test};
-use crate::bind::names::Names;
+use crate::bind::names::TableNames;
 use crate::bind::term::{Bind, Binder};
 
 /// A bound on tokens.
@@ -137,7 +137,7 @@ pub(crate) fn is_lower(op: CompareOp) -> bool {
 /// Sorts the relations of a WHERE over a table. With `all_filter` every relation is a filter
 /// (virtual tables).
 pub(crate) fn restrict(
-    names: &Names,
+    names: &TableNames,
     relations: &[Relation],
     binder: &mut Binder,
     all_filter: bool,

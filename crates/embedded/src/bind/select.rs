@@ -10,9 +10,9 @@ use schema::{ColumnDef, ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
 use crate::bind::choice::Choice;
-use crate::bind::names::Names;
+use crate::bind::names::TableNames;
 use crate::bind::restrict::{Restrictions, restrict};
-use crate::bind::show::{Inside, Show, Shows, Step};
+use crate::bind::show::{Inside, PathStep, Show, Shows};
 use crate::bind::term::{Bind, Binder};
 
 /// Columns or count that a SELECT returns.
@@ -143,7 +143,7 @@ impl SelectPlan {
 
 /// Prepares a SELECT over `def`.
 pub(crate) fn select(
-    names: &Names,
+    names: &TableNames,
     select: &ast::Select,
     binder: &mut Binder,
     is_virtual: bool,
@@ -236,7 +236,7 @@ fn check_filtering(restrictions: &Restrictions) -> Result<(), Error> {
 }
 
 /// Returns true if rows are requested in the reverse of their order on disk.
-fn order(names: &Names, select: &ast::Select, restrictions: &Restrictions) -> Result<bool, Error> {
+fn order(names: &TableNames, select: &ast::Select, restrictions: &Restrictions) -> Result<bool, Error> {
     let mut reversed = None;
     if !select.order_by.is_empty() && restrictions.partition.is_empty() {
         return Err(Error::Invalid(
@@ -285,7 +285,7 @@ impl Specs {
 }
 
 fn prepare_projection(
-    names: &Names,
+    names: &TableNames,
     select: &ast::Select,
     binder: &mut Binder,
 ) -> Result<(Projection, Columns), Error> {
@@ -347,7 +347,7 @@ fn column_argument(expr: &SelectExpr) -> &str {
 }
 
 /// Prepares a `count`. `None`: the expression is no count. `Some(None)`: it counts rows.
-fn counted(names: &Names, expr: &SelectExpr) -> Result<Option<Option<Show>>, Error> {
+fn counted(names: &TableNames, expr: &SelectExpr) -> Result<Option<Option<Show>>, Error> {
     Ok(match expr {
         SelectExpr::CountRows => Some(None),
         SelectExpr::Function(call) if call.name.name == "count" => match call.arguments.as_slice() {
@@ -361,7 +361,11 @@ fn counted(names: &Names, expr: &SelectExpr) -> Result<Option<Option<Show>>, Err
     })
 }
 
-fn selected(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show, String, CqlType), Error> {
+fn selected(
+    names: &TableNames,
+    expr: &SelectExpr,
+    binder: &mut Binder,
+) -> Result<(Show, String, CqlType), Error> {
     let def = &names.def;
     let unsupported = || {
         Error::Invalid(
@@ -418,7 +422,11 @@ fn selected(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Sh
 }
 
 /// Prepares `c[k]`, `c.f`, and nested combinations of them.
-fn inside(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show, String, CqlType), Error> {
+fn inside(
+    names: &TableNames,
+    expr: &SelectExpr,
+    binder: &mut Binder,
+) -> Result<(Show, String, CqlType), Error> {
     let (base, of, label, ty, step) = match expr {
         SelectExpr::Element(base, key) => {
             let (of, label, ty) = selected(names, base, binder)?;
@@ -438,7 +446,7 @@ fn inside(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show
             };
             let bind = binder.bind(&format!("key({label})"), key_type, key)?;
             let found = found.clone();
-            (base, of, format!("{label}[{key}]"), found, Step::Key(ty, bind))
+            (base, of, format!("{label}[{key}]"), found, PathStep::Key(ty, bind))
         }
         SelectExpr::Field(base, field) => {
             let (of, label, ty) = selected(names, base, binder)?;
@@ -450,7 +458,7 @@ fn inside(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show
             let Some(at) = udt.fields.iter().position(|(name, _)| name == field) else {
                 return Err(Error::Invalid(format!("{label} of type {ty} has no field {field}")));
             };
-            (base, of, format!("{label}.{field}"), udt.fields[at].1.clone(), Step::Field(at))
+            (base, of, format!("{label}.{field}"), udt.fields[at].1.clone(), PathStep::Field(at))
         }
         other => return selected(names, other, binder),
     };

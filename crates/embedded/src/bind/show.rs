@@ -75,7 +75,7 @@ impl Shows {
     /// Returns true if a row of the result has at most `limit` bytes, judging by the sizes of the
     /// row and of the static cells.
     #[inline]
-    pub(crate) fn fits(&self, source: &Source<'_>, limit: usize) -> bool {
+    pub(crate) fn fits(&self, source: &RowSource<'_>, limit: usize) -> bool {
         // An element has at least 3 bytes in the directory of its row, and up to 8 in the result.
         let with_elements = |times: usize| {
             let row = source.row.map_or(0, RowView::bytes) * times;
@@ -119,12 +119,12 @@ const FIXED_BYTES: usize = 4 + 8;
 pub(crate) struct Inside {
     /// Index in the table's `columns`.
     pub(crate) column: usize,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<PathStep>,
 }
 
 /// Step into a value.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum PathStep {
     /// Map value, or set member, at a key of a collection of this type.
     Key(CqlType, Bind),
     /// Field of a user type, by number.
@@ -189,15 +189,15 @@ impl Show {
     /// Returns true if it depends on the values of an execution.
     pub(crate) fn is_open(&self) -> bool {
         let Show::Inside(inside) = self else { return false };
-        inside.steps.iter().any(|step| matches!(step, Step::Key(_, key) if !key.is_constant()))
+        inside.steps.iter().any(|step| matches!(step, PathStep::Key(_, key) if !key.is_constant()))
     }
 
     /// Binds the values of an execution.
     pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<Show, Error> {
         let Show::Inside(inside) = self else { return Ok(self.clone()) };
-        let step = |step: &Step| match step {
-            Step::Key(ty, key) => Ok(Step::Key(ty.clone(), key.fixed(values)?)),
-            Step::Field(at) => Ok(Step::Field(*at)),
+        let step = |step: &PathStep| match step {
+            PathStep::Key(ty, key) => Ok(PathStep::Key(ty.clone(), key.fixed(values)?)),
+            PathStep::Field(at) => Ok(PathStep::Field(*at)),
         };
         let steps = inside.steps.iter().map(step).collect::<Result<_, Error>>()?;
         Ok(Show::Inside(Box::new(Inside { column: inside.column, steps })))
@@ -205,14 +205,14 @@ impl Show {
 }
 
 /// Applies steps to a value.
-pub(crate) fn inside<'v>(steps: &[Step], mut value: &'v [u8]) -> Result<Option<&'v [u8]>, Error> {
+pub(crate) fn inside<'v>(steps: &[PathStep], mut value: &'v [u8]) -> Result<Option<&'v [u8]>, Error> {
     for step in steps {
         let part = match step {
-            Step::Key(ty, key) => match key.get(&[])? {
+            PathStep::Key(ty, key) => match key.get(&[])? {
                 Given::Bytes(key) => elements::value_at_key(ty, value, &key),
                 _ => None,
             },
-            Step::Field(at) => value::components(value).nth(*at).and_then(Result::ok).flatten(),
+            PathStep::Field(at) => value::components(value).nth(*at).and_then(Result::ok).flatten(),
         };
         match part {
             Some(part) => value = part,
@@ -224,7 +224,7 @@ pub(crate) fn inside<'v>(steps: &[Step], mut value: &'v [u8]) -> Result<Option<&
 
 /// Row in its partition, or a partition without rows.
 #[derive(Clone, Copy)]
-pub(crate) struct Source<'v> {
+pub(crate) struct RowSource<'v> {
     pub(crate) def: &'v TableDef,
     pub(crate) token: i64,
     pub(crate) key: &'v [u8],
@@ -234,7 +234,7 @@ pub(crate) struct Source<'v> {
     pub(crate) now_s: u32,
 }
 
-impl<'v> Source<'v> {
+impl<'v> RowSource<'v> {
     /// Returns true if the row exists. A row with nothing but cells of dropped columns does not.
     pub(crate) fn exists(&self) -> bool {
         let Some(row) = self.row else { return true };

@@ -17,7 +17,7 @@ use schema::TableDef;
 use storage::{Event, Mutation, TableId};
 
 use crate::bind::term;
-use crate::ddl::definition::{self, Step, storage_options};
+use crate::ddl::definition::{self, DefinitionStep, storage_options};
 use crate::heavy_lane::heavy;
 use crate::system::own_tables::{OWN_TABLES, SCHEMA_TABLE};
 use crate::table_scan::bounds::layouts;
@@ -29,14 +29,14 @@ const ROWS_KEY: &[u8] = b"definitions";
 
 /// Effect of a definition statement, computed before any change is made.
 pub(crate) struct Defined {
-    step: Step,
+    step: DefinitionStep,
     edits: Vec<rows::Edit>,
     changed: Arc<[Arc<TableDef>]>,
 }
 
 impl Defined {
     /// Returns the change from the schema `now` to that of `step`.
-    pub(crate) fn new(now: &Schema, step: Step) -> Defined {
+    pub(crate) fn new(now: &Schema, step: DefinitionStep) -> Defined {
         let edits = rows::edits(now, &step.schema);
         let changed = rows::changed_tables(now, &step.schema).into();
         Defined { step, edits, changed }
@@ -233,7 +233,7 @@ impl Embedded {
 
     /// Makes every core adopt a change, and drops unused data.
     async fn spread(&self, Defined { step, changed, .. }: Defined) -> Result<Outcome, Error> {
-        let Step { schema, change, dropped } = step;
+        let DefinitionStep { schema, change, dropped } = step;
         let data = dropped.iter().map(|def| TableId(def.data_id().as_u128()));
         let (schema, dropped): (_, Arc<[TableId]>) = (Arc::new(schema), data.collect());
         for core in 0..lanes::cores() {

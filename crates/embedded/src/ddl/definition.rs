@@ -16,7 +16,7 @@ use crate::system::own_tables::is_server_keyspace;
 use types::resolve;
 
 /// Effect of a definition statement.
-pub(crate) struct Step {
+pub(crate) struct DefinitionStep {
     /// Schema after the statement.
     pub(crate) schema: Schema,
     /// Change reported to the client and to listeners. `None`: no visible change.
@@ -32,7 +32,7 @@ pub(crate) fn apply(
     statement: &ast::Statement,
     used: Option<&str>,
     id: Uuid,
-) -> Result<Option<Step>, Error> {
+) -> Result<Option<DefinitionStep>, Error> {
     let mut schema = now.clone();
     schema.version = id;
     let step = |schema, change, target, keyspace: &str, name: &str, dropped: Vec<Arc<TableDef>>| {
@@ -42,7 +42,7 @@ pub(crate) fn apply(
             _ => None,
         };
         let change = SchemaChange { change, target, keyspace: keyspace.into(), name: name.into(), table_id };
-        Ok(Some(Step { schema, change: Some(change), dropped }))
+        Ok(Some(DefinitionStep { schema, change: Some(change), dropped }))
     };
     match statement {
         ast::Statement::CreateKeyspace(create) => {

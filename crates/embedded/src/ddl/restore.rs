@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::bind::term;
 use crate::ddl::catalog::{Defined, drop_data};
-use crate::ddl::definition::Step;
+use crate::ddl::definition::DefinitionStep;
 use crate::system::own_tables::{BATCH_TABLE, FLOORS, SCHEMA_TABLE};
 use crate::write::batch_log::{by_core, mutations_of};
 use crate::{Embedded, storage_error};
@@ -135,7 +135,7 @@ fn restored(
     snapshot: &Schema,
     (keyspace, table): (&str, &str),
     data: Uuid,
-) -> Result<Step, Error> {
+) -> Result<DefinitionStep, Error> {
     let missing = || Error::Invalid(format!("the snapshot has no table {keyspace}.{table}"));
     let from = snapshot.keyspaces.get(keyspace).ok_or_else(missing)?;
     let old = from.tables.get(table).ok_or_else(missing)?;
@@ -186,11 +186,11 @@ pub(crate) fn with_table(
     def: TableDef,
     change: Option<SchemaChange>,
     dropped: Vec<Arc<TableDef>>,
-) -> Step {
+) -> DefinitionStep {
     let mut schema = now.clone();
     let keyspace = schema.keyspaces.get_mut(&def.keyspace).expect("the caller checked the keyspace");
     Arc::make_mut(keyspace).tables.insert(def.name.clone(), Arc::new(def));
-    Step { schema, change, dropped }
+    DefinitionStep { schema, change, dropped }
 }
 
 /// Checks that every value of the snapshot is valid for the column of the same name, and belongs to

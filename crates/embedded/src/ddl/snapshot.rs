@@ -27,7 +27,7 @@ use lanes::disk;
 use schema::TableDef;
 use storage::TableId;
 
-use crate::ddl::definition::Step;
+use crate::ddl::definition::DefinitionStep;
 use crate::ddl::state::AutoSnapshot;
 use crate::system::own_tables::{BATCH_TABLE, FLOORS, SCHEMA_TABLE};
 use crate::{Embedded, storage_error};
@@ -85,7 +85,7 @@ impl Embedded {
     ///
     /// # Errors
     /// Returns an error if the snapshot fails. The change must not be made then.
-    pub(crate) async fn snapshot_dropped_data(&self, step: &Step) -> Result<(), Error> {
+    pub(crate) async fn snapshot_dropped_data(&self, step: &DefinitionStep) -> Result<(), Error> {
         let (auto, is_drop) = (self.snapshots.auto.get(), step.change.is_some());
         let is_wanted = if is_drop { auto.before_drop } else { auto.before_truncate };
         let Some(dir) = self.snapshots.dir.as_ref().filter(|_| is_wanted && !step.dropped.is_empty()) else {

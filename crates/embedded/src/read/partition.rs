@@ -11,7 +11,7 @@ use storage::{PartitionView, ScanPiece, Shard, StoredRow, TableId};
 
 use crate::bind::filter::BoundFilter;
 use crate::bind::select::Projection;
-use crate::bind::show::Source;
+use crate::bind::show::RowSource;
 use crate::bind::slice::Range;
 use crate::heavy_lane::heavy;
 use crate::read::paging::Position;
@@ -525,7 +525,7 @@ impl Slice {
         let Some(row) = row.open() else { return Ok(Shown::Dead) };
         chunk.looked_at.1 += row.bytes() as u64;
         let (row, view) = (Some(&row), Some(view));
-        let source = Source { def: &self.def, token, key, row, view, now_s: self.now_s };
+        let source = RowSource { def: &self.def, token, key, row, view, now_s: self.now_s };
         if !source.exists() {
             return Ok(Shown::Hidden);
         }
@@ -557,7 +557,7 @@ impl Slice {
         view: &PartitionView,
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
-        let source = Source { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
+        let source = RowSource { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
         let is_short = view.static_bytes() <= STATIC_BYTES_MAX && self.row_units() <= ROW_UNITS_MAX;
         if is_short && row_answer::is_small(&self.projection, &source) {
             return self.statics((token, key), view, chunk);
@@ -579,7 +579,7 @@ impl Slice {
         view: &PartitionView,
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
-        let source = Source { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
+        let source = RowSource { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
         if source.has_statics() && self.passes(&source)? {
             if chunk.left == 0 {
                 return Ok(false);
@@ -593,7 +593,7 @@ impl Slice {
         Ok(true)
     }
 
-    fn passes(&self, source: &Source<'_>) -> Result<bool, Error> {
+    fn passes(&self, source: &RowSource<'_>) -> Result<bool, Error> {
         for filter in self.filters.iter() {
             let value = source.column(filter.column)?;
             if !filter.passes(&self.def.columns[filter.column].ty, value.as_deref()) {

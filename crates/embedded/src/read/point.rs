@@ -10,7 +10,7 @@ use storage::{Read, RowView, TableId};
 
 use crate::bind::choice::{Choice, single};
 use crate::bind::select::{Projection, SelectPlan};
-use crate::bind::show::Source;
+use crate::bind::show::RowSource;
 use crate::bind::slice::{check_key, encode};
 use crate::heavy_lane::heavy;
 use crate::read::partition::{Chunk, Ends, Grants};
@@ -106,8 +106,8 @@ fn source_of<'v>(
     key: &'v [u8],
     row: Option<&'v RowView>,
     now_s: u32,
-) -> Option<Source<'v>> {
-    let source = Source { def: &plan.def, token, key, row: Some(row?), view: None, now_s };
+) -> Option<RowSource<'v>> {
+    let source = RowSource { def: &plan.def, token, key, row: Some(row?), view: None, now_s };
     source.exists().then_some(source)
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use engine::{Error, ROW_BYTES_MAX, Rows};
 
 use crate::bind::select::Projection;
-use crate::bind::show::{Show, Shows, Source, inside};
+use crate::bind::show::{RowSource, Show, Shows, inside};
 use crate::read::partition::Chunk;
 
 /// Largest row of an answer that is built without counting its bytes first, on the fast lane.
@@ -26,7 +26,7 @@ const COLUMNS_PER_UNIT: usize = 4;
 /// Returns true if the answer of a row is small, judging by the stored row alone. Otherwise a heavy
 /// lane adds it.
 #[inline]
-pub(crate) fn is_small(projection: &Projection, source: &Source<'_>) -> bool {
+pub(crate) fn is_small(projection: &Projection, source: &RowSource<'_>) -> bool {
     match projection {
         Projection::Rows(shows) => shows.fits(source, SMALL_BYTES),
         Projection::Count(_) => true,
@@ -37,7 +37,7 @@ pub(crate) fn is_small(projection: &Projection, source: &Source<'_>) -> bool {
 ///
 /// # Errors
 /// Returns an error if the row is too large for any answer, or if there is no memory for it.
-pub(crate) fn add(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
+pub(crate) fn add(projection: &Projection, source: &RowSource<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
     let before = chunk.rows.cells.len();
     let is_added = match projection {
         Projection::Rows(shows) if !is_small(projection, source) => add_large(shows, source, chunk)?,
@@ -48,7 +48,7 @@ pub(crate) fn add(projection: &Projection, source: &Source<'_>, chunk: &mut Chun
 }
 
 /// Adds a small row to the chunk, or counts it.
-fn add_small(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) -> Result<(), Error> {
+fn add_small(projection: &Projection, source: &RowSource<'_>, chunk: &mut Chunk) -> Result<(), Error> {
     match projection {
         Projection::Rows(shows) => {
             chunk.begin_row();
@@ -72,7 +72,7 @@ fn add_small(projection: &Projection, source: &Source<'_>, chunk: &mut Chunk) ->
 
 /// Appends the cells of a row that [`is_small`].
 #[inline]
-pub(crate) fn push_small(shows: &Shows, source: &Source<'_>, rows: &mut Rows) -> Result<(), Error> {
+pub(crate) fn push_small(shows: &Shows, source: &RowSource<'_>, rows: &mut Rows) -> Result<(), Error> {
     if !shows.are_simple() {
         return push_assembled(shows, source, rows);
     }
@@ -88,7 +88,7 @@ pub(crate) fn push_small(shows: &Shows, source: &Source<'_>, rows: &mut Rows) ->
 }
 
 /// Appends the cells of a row with columns that are assembled.
-fn push_assembled(shows: &Shows, source: &Source<'_>, rows: &mut Rows) -> Result<(), Error> {
+fn push_assembled(shows: &Shows, source: &RowSource<'_>, rows: &mut Rows) -> Result<(), Error> {
     let (mut scratch, mut wholes) = (Vec::new(), Wholes::default());
     for show in shows.iter() {
         match assembled(show) {
@@ -100,7 +100,7 @@ fn push_assembled(shows: &Shows, source: &Source<'_>, rows: &mut Rows) -> Result
 }
 
 /// Adds a row of any size, as [`add`] does.
-fn add_large(shows: &Shows, source: &Source<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
+fn add_large(shows: &Shows, source: &RowSource<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
     let (mut scratch, mut wholes) = (Vec::new(), Wholes::default());
     let mut bytes = 0;
     for show in shows.iter() {
@@ -160,7 +160,7 @@ struct Wholes<'v> {
 
 impl<'v> Wholes<'v> {
     /// Returns the value of a show for which [`assembled`] returns a column.
-    fn value(&mut self, source: &Source<'v>, show: &Show) -> Result<Option<&[u8]>, Error> {
+    fn value(&mut self, source: &RowSource<'v>, show: &Show) -> Result<Option<&[u8]>, Error> {
         let column = assembled(show).expect("the caller has checked it");
         let whole = match self.values.entry(column) {
             std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),

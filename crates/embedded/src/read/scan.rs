@@ -63,7 +63,7 @@ struct Portion {
 
 /// One core's part in a merge.
 #[derive(Debug)]
-struct Source {
+struct ScanSource {
     core: usize,
     portion: Portion,
     /// Bytes of the portion's cells that are merged.
@@ -90,8 +90,8 @@ impl Scan {
             counted: 0,
             next: next.clone(),
         };
-        let source = |core| Source { core, portion: portion(), merged: 0 };
-        let mut sources: Vec<Source> = (0..lanes::cores()).map(source).collect();
+        let source = |core| ScanSource { core, portion: portion(), merged: 0 };
+        let mut sources: Vec<ScanSource> = (0..lanes::cores()).map(source).collect();
         loop {
             if lanes::spend(1) {
                 lanes::yield_now().await;
@@ -132,7 +132,7 @@ impl Scan {
 
     /// Refills the portions of all cores that ran out, in parallel, until each has rows or has
     /// reached its end.
-    async fn refill(&self, sources: &mut [Source], chunk: &mut Chunk) -> Result<(), Error> {
+    async fn refill(&self, sources: &mut [ScanSource], chunk: &mut Chunk) -> Result<(), Error> {
         let cores = sources.len() as u32;
         // Tokens are spread evenly, but not exactly. With a little more from each core one round
         // usually suffices.
@@ -223,7 +223,7 @@ impl Portion {
     }
 }
 
-impl Source {
+impl ScanSource {
     /// Returns the token and key of its first partition.
     fn head(&self) -> Option<(i64, &Bytes)> {
         self.portion.partitions.front().map(|piece| (piece.token, &piece.key))

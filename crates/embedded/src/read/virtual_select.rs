@@ -176,7 +176,7 @@ impl PendingSelect {
     /// Builds the result of rows in the order of the key. Reads no more of them than the page
     /// needs. A client thus reads a small schema without a lane switch.
     async fn answer_stream(self, mut chunks: RowChunks) -> Result<Outcome, Error> {
-        let mut answer = Answer::new(self);
+        let mut answer = VirtualAnswer::new(self);
         let (mut made, mut next) = (0, Vec::new());
         while made < ROWS_INLINE {
             let Some(chunk) = chunks.next() else { return Ok(answer.finish()) };
@@ -214,7 +214,7 @@ impl PendingSelect {
             }
             order
         });
-        let mut answer = Answer::new(self);
+        let mut answer = VirtualAnswer::new(self);
         answer.add(rows)?;
         Ok(answer.finish())
     }
@@ -237,7 +237,7 @@ impl PendingSelect {
 }
 
 /// Result that is being built.
-struct Answer {
+struct VirtualAnswer {
     select: PendingSelect,
     out: Rows,
     grants: Grants,
@@ -247,10 +247,10 @@ struct Answer {
     has_more: bool,
 }
 
-impl Answer {
-    fn new(select: PendingSelect) -> Answer {
+impl VirtualAnswer {
+    fn new(select: PendingSelect) -> VirtualAnswer {
         let (out, grants) = (Rows::new(select.plan.columns.clone()), Grants::of(select.grant.clone()));
-        Answer { select, out, grants, at: 0, has_more: false }
+        VirtualAnswer { select, out, grants, at: 0, has_more: false }
     }
 
     /// Adds the rows that are visible and pass the filters, in their order. Returns false if no

@@ -4,9 +4,9 @@ use engine::{Measure, Metric};
 use storage::Stats;
 
 /// Metric with a function that returns its value.
-type Row = (Metric, fn(&Stats) -> u64);
+type StatsMetric = (Metric, fn(&Stats) -> u64);
 
-const ROWS: &[Row] = &[
+const ROWS: &[StatsMetric] = &[
     (Metric::gauge("fairlane_storage_tables", "Tables with data."), |s| s.tables),
     (Metric::gauge("fairlane_memtable_partitions", "Partitions in the active memtables."), |s| {
         s.memtable_partitions
@@ -49,10 +49,10 @@ const ROWS: &[Row] = &[
     (Metric::gauge("fairlane_cache_bytes", "Bytes in the block cache."), |s| s.cache_bytes),
     (Metric::counter("fairlane_cache_hits_total", "Block lookups answered by the cache."), |s| s.cache_hits),
     (Metric::counter("fairlane_cache_misses_total", "Block lookups that read the disk."), |s| s.cache_misses),
-    (Metric::counter("fairlane_row_cache_hits_total", "Row reads whose files were cached."), |s| {
+    (Metric::counter("fairlane_row_cache_hits_total", "StatsMetric reads whose files were cached."), |s| {
         s.row_cache_hits
     }),
-    (Metric::counter("fairlane_row_cache_misses_total", "Row reads that asked files."), |s| {
+    (Metric::counter("fairlane_row_cache_misses_total", "StatsMetric reads that asked files."), |s| {
         s.row_cache_misses
     }),
     (Metric::gauge("fairlane_scan_cache_bytes", "Bytes in the cache of scans."), |s| s.scan_cache_bytes),

@@ -142,11 +142,11 @@ pub(crate) fn register(engine: &Embedded) {
 }
 
 /// Metric with a function that returns its value.
-type Row = (Metric, fn(&TableTotals) -> f64);
+type TableMetric = (Metric, fn(&TableTotals) -> f64);
 
 const SECOND_NS: f64 = 1e9;
 
-const METRICS: &[Row] = &[
+const METRICS: &[TableMetric] = &[
     (Metric::counter("fairlane_table_reads_total", "CQL reads of the table."), |f| f.reads.count as f64),
     (Metric::counter("fairlane_table_read_seconds_total", "Time of CQL reads of the table."), |f| {
         f.reads.sum_ns as f64 / SECOND_NS

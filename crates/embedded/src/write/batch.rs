@@ -15,7 +15,7 @@ use crate::Embedded;
 use crate::bind::choice::plus;
 use crate::execute::own;
 use crate::owned::{OwnedRequest, OwnedValues};
-use crate::plan::Kind;
+use crate::plan::PlanKind;
 use crate::system::own_tables::is_server_keyspace;
 use crate::write::mutations::{WriteCost, WritePlan};
 
@@ -176,7 +176,7 @@ impl Checked {
     ) -> Result<impl Iterator<Item = BatchPart> + 'p, Error> {
         let plan = own(plan);
         engine.check_values(plan, values)?;
-        let Kind::Write { plans, .. } = &plan.kind else {
+        let PlanKind::Write { plans, .. } = &plan.kind else {
             return Err(Error::Invalid("A batch can hold INSERT, UPDATE and DELETE statements only".into()));
         };
         let first = self.parts.len();

@@ -11,10 +11,10 @@ use schema::{ColumnKind, CqlType, TableDef, value};
 
 use crate::bind::elements;
 use crate::bind::filter::holds;
-use crate::bind::names::Names;
+use crate::bind::names::TableNames;
 use crate::bind::restrict::sign;
 use crate::bind::select::Projection;
-use crate::bind::show::{Show, Shows, Source};
+use crate::bind::show::{RowSource, Show, Shows};
 use crate::bind::term::{Bind, Binder, Given};
 use crate::read::partition::{Chunk, Ends, Grants};
 use crate::read::row_answer::{self, units_of_row};
@@ -41,14 +41,14 @@ struct ColumnTest {
     column: usize,
     /// Type of the column.
     of: CqlType,
-    part: Part,
+    part: ConditionPart,
     /// Type of the tested value.
     ty: CqlType,
     test: Test,
 }
 
 #[derive(Debug)]
-enum Part {
+enum ConditionPart {
     Whole,
     Key(Bind),
     Index(Bind),
@@ -76,7 +76,7 @@ impl Conditions {
 
     /// Prepares the IF of an UPDATE or a DELETE; `None` without one.
     pub(crate) fn of(
-        names: &Names,
+        names: &TableNames,
         clause: &IfClause,
         static_only: bool,
         binder: &mut Binder,
@@ -111,7 +111,7 @@ impl Conditions {
     }
 
     /// Returns what the conditions test of a row.
-    fn tested(&self, source: &Source<'_>) -> Result<Tested, Error> {
+    fn tested(&self, source: &RowSource<'_>) -> Result<Tested, Error> {
         let Requirement::Columns(tests) = &self.what else { return Ok(Tested::Row(self.finds(source))) };
         // Assemble a collection once, even if several tests use it.
         let mut wholes = HashMap::new();
@@ -144,7 +144,7 @@ impl Conditions {
         Ok(true)
     }
 
-    fn finds(&self, source: &Source<'_>) -> bool {
+    fn finds(&self, source: &RowSource<'_>) -> bool {
         source.row.is_some() && source.exists() || self.static_only && source.has_statics()
     }
 }
@@ -164,8 +164,8 @@ impl ColumnTest {
     /// Returns the size of its values in one execution, in bytes as given by the client.
     fn size(&self, values: &[Value<'_>]) -> u64 {
         let of_part = match &self.part {
-            Part::Key(bind) | Part::Index(bind) => bind.size(values),
-            Part::Whole | Part::Field(_) => 0,
+            ConditionPart::Key(bind) | ConditionPart::Index(bind) => bind.size(values),
+            ConditionPart::Whole | ConditionPart::Field(_) => 0,
         };
         of_part
             + match &self.test {
@@ -175,23 +175,24 @@ impl ColumnTest {
             }
     }
 
-    fn of(names: &Names, condition: &ast::Condition, binder: &mut Binder) -> Result<ColumnTest, Error> {
+    fn of(names: &TableNames, condition: &ast::Condition, binder: &mut Binder) -> Result<ColumnTest, Error> {
         let name = condition.target.column();
         let (column, found) = names.find(name)?;
         if !matches!(found.kind, ColumnKind::Static | ColumnKind::Regular) {
             return invalid(format!("PRIMARY KEY column '{name}' cannot have IF conditions"));
         }
         let (part, ty) = match (&condition.target, found.ty.thawed()) {
-            (Target::Column(_), _) => (Part::Whole, found.ty.clone()),
+            (Target::Column(_), _) => (ConditionPart::Whole, found.ty.clone()),
             (Target::Element(_, key), CqlType::Map(key_type, value)) => {
-                (Part::Key(binder.bind(&format!("key({name})"), key_type, key)?), (**value).clone())
+                (ConditionPart::Key(binder.bind(&format!("key({name})"), key_type, key)?), (**value).clone())
             }
-            (Target::Element(_, at), CqlType::List(element)) => {
-                (Part::Index(binder.bind(&format!("idx({name})"), &CqlType::Int, at)?), (**element).clone())
-            }
+            (Target::Element(_, at), CqlType::List(element)) => (
+                ConditionPart::Index(binder.bind(&format!("idx({name})"), &CqlType::Int, at)?),
+                (**element).clone(),
+            ),
             (Target::Field(_, field), CqlType::Udt(udt)) => {
                 match udt.fields.iter().position(|(known, _)| known == field) {
-                    Some(at) => (Part::Field(at), udt.fields[at].1.clone()),
+                    Some(at) => (ConditionPart::Field(at), udt.fields[at].1.clone()),
                     None => return invalid(format!("Unknown field {field} for column {name}")),
                 }
             }
@@ -227,13 +228,13 @@ impl ColumnTest {
     fn found<'w>(&self, whole: Option<&'w [u8]>, values: &[Value<'_>]) -> Result<Option<&'w [u8]>, Error> {
         let Some(whole) = whole else { return Ok(None) };
         Ok(match &self.part {
-            Part::Whole => Some(whole),
-            Part::Key(key) => elements::value_at_key(&self.of, whole, &key.required(values)?),
-            Part::Index(at) => {
+            ConditionPart::Whole => Some(whole),
+            ConditionPart::Key(key) => elements::value_at_key(&self.of, whole, &key.required(values)?),
+            ConditionPart::Index(at) => {
                 let at = at.number(values)?.and_then(|at| usize::try_from(at).ok());
                 at.and_then(|at| value::elements(whole).nth(at)).and_then(Result::ok)
             }
-            Part::Field(at) => value::components(whole).nth(*at).and_then(Result::ok).flatten(),
+            ConditionPart::Field(at) => value::components(whole).nth(*at).and_then(Result::ok).flatten(),
         })
     }
 
@@ -314,7 +315,7 @@ impl Verdict {
         &'c mut self,
         conditions: &'c Conditions,
         row: Vec<u8>,
-        source: &Source<'_>,
+        source: &RowSource<'_>,
         values: &'c [Value<'c>],
     ) -> impl Future<Output = Result<(), Error>> + Send + use<'c> {
         self.note(conditions, row);
@@ -385,7 +386,7 @@ impl Refusal {
     ///
     /// # Errors
     /// Returns an error if there is no memory for the result, or if it is too large.
-    pub(crate) fn add(&mut self, source: &Source<'_>) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, source: &RowSource<'_>) -> Result<(), Error> {
         if !(source.has_statics() || source.row.is_some() && source.exists()) {
             return Ok(());
         }

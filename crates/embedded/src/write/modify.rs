@@ -19,7 +19,7 @@ use engine::{Error, Outcome, Request, Rows, Value};
 use schema::TableDef;
 use storage::{Change, Commit, Mutation, PartitionView, RowView, TableId};
 
-use crate::bind::show::Source;
+use crate::bind::show::RowSource;
 use crate::heavy_lane::{heavy, run_to_completion};
 use crate::owned::{InTurn, OwnedRequest};
 use crate::read::partition::STATIC_BYTES_MAX;
@@ -31,7 +31,7 @@ use crate::{Embedded, storage_error};
 
 /// Changes to one partition, made under one lock.
 #[derive(Clone, Debug)]
-struct Step {
+struct PartitionStep {
     token: i64,
     key: Bytes,
     parts: Vec<BatchPart>,
@@ -41,7 +41,7 @@ struct Step {
     times: Times,
 }
 
-impl Step {
+impl PartitionStep {
     /// Returns the timestamps of a write under the lock. All statements of a batch without
     /// conditions have the same ones.
     fn times_under_lock(&self, engine: &Embedded) -> Times {
@@ -81,14 +81,14 @@ enum Decision {
 
 /// A step with what it has read. Either lane decides it, with yields between statements.
 struct Deciding {
-    step: Step,
+    step: PartitionStep,
     read: Read,
     times: Times,
     now_s: u32,
 }
 
 impl Deciding {
-    async fn run(self) -> Result<(Step, Decision), Error> {
+    async fn run(self) -> Result<(PartitionStep, Decision), Error> {
         let Deciding { step, read, times, now_s } = self;
         let (def, all) = (step.parts[0].plan().def.clone(), step.request.values.clone());
         let mut verdict = Verdict::default();
@@ -138,7 +138,7 @@ fn changes_of(
     plan: &WritePlan,
     values: &[Value<'_>],
     (timestamp_us, times): (Option<i64>, Times),
-    (step, read, now_s): (&Step, &Read, u32),
+    (step, read, now_s): (&PartitionStep, &Read, u32),
 ) -> Result<Vec<Change>, Error> {
     let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
     let before = |row: Option<&[u8]>| {
@@ -173,8 +173,14 @@ impl Read {
     }
 
     /// Returns a row of the partition as it was read.
-    fn source<'a>(&'a self, step: &'a Step, def: &'a TableDef, row: &[u8], now_s: u32) -> Source<'a> {
-        Source {
+    fn source<'a>(
+        &'a self,
+        step: &'a PartitionStep,
+        def: &'a TableDef,
+        row: &[u8],
+        now_s: u32,
+    ) -> RowSource<'a> {
+        RowSource {
             def,
             token: step.token,
             key: &step.key,
@@ -248,9 +254,9 @@ impl Embedded {
         &self,
         batch: WriteBatch,
         times: Times,
-    ) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
+    ) -> Result<(Vec<Vec<PartitionStep>>, Vec<Vec<Mutation>>), Error> {
         let cores = self.sharding.shards as usize;
-        let (mut steps, mut plain) = (vec![Vec::<Step>::new(); cores], vec![Vec::new(); cores]);
+        let (mut steps, mut plain) = (vec![Vec::<PartitionStep>::new(); cores], vec![Vec::new(); cores]);
         let mut places: HashMap<_, usize> = HashMap::new();
         let mut in_turn = InTurn::of(&batch.request.values);
         for part in batch.parts {
@@ -265,7 +271,7 @@ impl Embedded {
                         None => {
                             places.insert(partition, of_core.len());
                             let (parts, request) = (vec![part.clone()], batch.request.clone());
-                            of_core.push(Step { token, key, parts, request, times });
+                            of_core.push(PartitionStep { token, key, parts, request, times });
                         }
                     }
                     if lanes::spend(1) {
@@ -289,7 +295,7 @@ impl Embedded {
     }
 
     /// Runs steps on the cores that own their partitions. Steps of one core keep their order.
-    async fn run_steps(&self, by_core: Vec<Vec<Step>>) -> Result<Outcome, Error> {
+    async fn run_steps(&self, by_core: Vec<Vec<PartitionStep>>) -> Result<Outcome, Error> {
         let mut has_run = false;
         for (core, steps) in by_core.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()) {
             let earlier = std::mem::replace(&mut has_run, true);
@@ -313,7 +319,7 @@ impl Embedded {
     }
 
     /// Runs one step on the core that owns the partition.
-    async fn step(&self, step: Step) -> Result<(Option<Commit>, Outcome), Error> {
+    async fn step(&self, step: PartitionStep) -> Result<(Option<Commit>, Outcome), Error> {
         let _guard = self.locks.partitions.lock(step.token).await;
         let (step, decision) = self.decide(step).await?;
         let (changes, is_conditional) = match decision {
@@ -334,7 +340,7 @@ impl Embedded {
 
     /// Reads what a step depends on, and decides its effect, under the partition's lock. A heavy
     /// lane decides if values or rows are large.
-    async fn decide(&self, step: Step) -> Result<(Step, Decision), Error> {
+    async fn decide(&self, step: PartitionStep) -> Result<(PartitionStep, Decision), Error> {
         let times = step.times_under_lock(self);
         let now_s = step.request.now_s.unwrap_or(times.now_s);
         let read = self.read_before(&step, now_s).await?;
@@ -347,7 +353,7 @@ impl Embedded {
     /// the data from before all of them, as in Cassandra.
     async fn modify_together(
         &self,
-        steps: Vec<Vec<Step>>,
+        steps: Vec<Vec<PartitionStep>>,
         mut changed: Vec<Vec<Mutation>>,
         is_atomic: bool,
     ) -> Result<Outcome, Error> {
@@ -373,7 +379,7 @@ impl Embedded {
 
     /// Locks all partitions of the steps on this core, and computes their changes. Returns the
     /// number under which the guards are held; [`RemoteGuards`] releases them.
-    async fn bind_steps(&self, steps: Vec<Step>) -> Result<(u64, Vec<Mutation>), Error> {
+    async fn bind_steps(&self, steps: Vec<PartitionStep>) -> Result<(u64, Vec<Mutation>), Error> {
         let tokens: BTreeSet<i64> = steps.iter().map(|step| step.token).collect();
         let mut guards = Vec::with_capacity(tokens.len());
         for token in tokens {
@@ -398,7 +404,7 @@ impl Embedded {
     ///
     /// # Errors
     /// Returns an error if the read fails, or if there is no memory for the rows.
-    async fn read_before(&self, step: &Step, now_s: u32) -> Result<Read, Error> {
+    async fn read_before(&self, step: &PartitionStep, now_s: u32) -> Result<Read, Error> {
         let table = TableId(step.parts[0].plan().def.data_id().as_u128());
         let mut read = Read { rows: BTreeMap::new(), view: None, newest: i64::MIN, bytes: 0 };
         let mut grants = step.request.grants();
@@ -494,7 +500,7 @@ fn forbid_retry(error: Error, after_others: bool) -> Error {
 
 /// Merges statements with conditions into one step. Rejects them at the second partition, before
 /// checking the rest.
-async fn one_step(batch: WriteBatch, times: Times) -> Result<Option<Step>, Error> {
+async fn one_step(batch: WriteBatch, times: Times) -> Result<Option<PartitionStep>, Error> {
     let mut found: Option<(i64, Bytes)> = None;
     let Some(table) = batch.parts.first().map(|part| part.plan().def.id) else { return Ok(None) };
     let WriteBatch { parts: given, request, .. } = batch;
@@ -519,7 +525,7 @@ async fn one_step(batch: WriteBatch, times: Times) -> Result<Option<Step>, Error
         }
     }
     drop(in_turn);
-    Ok(found.map(|(token, key)| Step { token, key, parts, request, times }))
+    Ok(found.map(|(token, key)| PartitionStep { token, key, parts, request, times }))
 }
 
 /// Returns a write time above `newest`, the greatest timestamp read. With a lower one an

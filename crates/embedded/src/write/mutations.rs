@@ -11,7 +11,7 @@ use schema::{ColumnKind, CqlType, TableDef};
 
 use crate::bind::change::{self, ColumnOp};
 use crate::bind::choice::{Choice, Cost, plus, times};
-use crate::bind::names::Names;
+use crate::bind::names::TableNames;
 use crate::bind::restrict::{Restrictions, restrict};
 use crate::bind::term::{Bind, Binder};
 use crate::write::conditions::Conditions;
@@ -217,7 +217,11 @@ fn checked(mut plan: WritePlan) -> Result<WritePlan, Error> {
 const DUPLICATES: &str = "The column names contains duplicates";
 
 /// Prepares an INSERT.
-pub(crate) fn insert(names: &Names, insert: &ast::Insert, binder: &mut Binder) -> Result<WritePlan, Error> {
+pub(crate) fn insert(
+    names: &TableNames,
+    insert: &ast::Insert,
+    binder: &mut Binder,
+) -> Result<WritePlan, Error> {
     let def = &names.def;
     if def.is_counter() {
         return Err(Error::Invalid(
@@ -277,7 +281,11 @@ pub(crate) fn insert(names: &Names, insert: &ast::Insert, binder: &mut Binder) -
 }
 
 /// Prepares an UPDATE.
-pub(crate) fn update(names: &Names, update: &ast::Update, binder: &mut Binder) -> Result<WritePlan, Error> {
+pub(crate) fn update(
+    names: &TableNames,
+    update: &ast::Update,
+    binder: &mut Binder,
+) -> Result<WritePlan, Error> {
     let def = &names.def;
     let (timestamp, ttl) = using(binder, &update.using)?;
     let (mut statics, mut regulars) = (Vec::new(), Vec::new());
@@ -315,7 +323,11 @@ pub(crate) fn update(names: &Names, update: &ast::Update, binder: &mut Binder) -
 }
 
 /// Prepares a DELETE.
-pub(crate) fn delete(names: &Names, delete: &ast::Delete, binder: &mut Binder) -> Result<WritePlan, Error> {
+pub(crate) fn delete(
+    names: &TableNames,
+    delete: &ast::Delete,
+    binder: &mut Binder,
+) -> Result<WritePlan, Error> {
     let def = &names.def;
     let (mut regulars, mut statics) = (Vec::new(), Vec::new());
     for target in &delete.targets {

@@ -29,7 +29,7 @@ const FILE: &str = "fairlane.toml";
 
 /// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Source {
+enum SettingSource {
     Default,
     File(PathBuf),
     Environment,
@@ -42,7 +42,7 @@ pub(crate) struct Loaded {
     /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
     /// Text and source of each value, in the order of the table.
-    texts: Vec<(String, Source)>,
+    texts: Vec<(String, SettingSource)>,
 }
 
 /// Result of a command line.
@@ -63,7 +63,7 @@ pub(crate) fn load(args: &[String], environment: &[(String, String)]) -> Result<
     let mut loaded = Loaded {
         settings: Settings::default(),
         warnings: Vec::new(),
-        texts: SETTINGS.iter().map(|setting| (setting.default.to_string(), Source::Default)).collect(),
+        texts: SETTINGS.iter().map(|setting| (setting.default.to_string(), SettingSource::Default)).collect(),
     };
     let named =
         || environment.iter().find(|(name, _)| name == "FAIRLANE_CONFIG").map(|(_, value)| value.into());
@@ -72,24 +72,30 @@ pub(crate) fn load(args: &[String], environment: &[(String, String)]) -> Result<
             let setting = find(&key, |setting| setting.name.into())
                 .map_err(|nearest| format!("{}: unknown setting `{key}`: {nearest}", path.display()))?;
             let place = format!("{}: {key}", path.display());
-            loaded.put(setting, value, Source::File(path.clone()), &place)?;
+            loaded.put(setting, value, SettingSource::File(path.clone()), &place)?;
         }
     }
     for (name, value) in environment.iter().filter(|(name, _)| name.starts_with("FAIRLANE_")) {
         match find(name, variable) {
-            Ok(setting) => loaded.put(setting, value.clone(), Source::Environment, name)?,
+            Ok(setting) => loaded.put(setting, value.clone(), SettingSource::Environment, name)?,
             Err(_) if OTHER_VARIABLES.contains(&name.as_str()) => {}
             Err(nearest) => loaded.warnings.push(format!("unknown variable {name}: {nearest}")),
         }
     }
     for (setting, value) in flags {
-        loaded.put(setting, value, Source::Flag, &flag(setting))?;
+        loaded.put(setting, value, SettingSource::Flag, &flag(setting))?;
     }
     Ok(CommandLine::Settings(Box::new(loaded)))
 }
 
 impl Loaded {
-    fn put(&mut self, setting: usize, value: String, source: Source, place: &str) -> Result<(), String> {
+    fn put(
+        &mut self,
+        setting: usize,
+        value: String,
+        source: SettingSource,
+        place: &str,
+    ) -> Result<(), String> {
         let set = (SETTINGS[setting].set)(&mut self.settings, &value);
         set.map_err(|expected| format!("{place}: expected {expected}, got `{value}`."))?;
         self.texts[setting] = (value, source);
@@ -102,10 +108,10 @@ impl Loaded {
         out.push_str(&format!("# Not a setting: {PASSWORD_VARIABLE}, the first superuser's password.\n"));
         for (index, (setting, (text, source))) in SETTINGS.iter().zip(&self.texts).enumerate() {
             let source = match source {
-                Source::Default => "default".to_string(),
-                Source::File(path) => format!("from {}", path.display()),
-                Source::Environment => "from the environment".to_string(),
-                Source::Flag => "from the command line".to_string(),
+                SettingSource::Default => "default".to_string(),
+                SettingSource::File(path) => format!("from {}", path.display()),
+                SettingSource::Environment => "from the environment".to_string(),
+                SettingSource::Flag => "from the command line".to_string(),
             };
             out.push_str(&format!("\n# {}\n", setting.help));
             out.push_str(&format!("# {} {}, or {}; ", flag(index), setting.value, variable(setting)));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Keyspace, ROW_BYTES_MAX, Rows};
 use schema::{TableDef, UdtType};
 
-/// Part of the answer that the client requests, and its memory.
-pub(crate) struct Part {
+/// Page of the answer that the client requests, and its memory.
+pub(crate) struct Page {
     /// Rows per page. `None`: all rows, without pages.
     pub(crate) page_rows: Option<u32>,
     /// Bytes at which a page ends.
@@ -49,7 +49,7 @@ impl Text<'_> {
 /// Rows of one answer.
 pub(super) struct PagedRows {
     rows: Rows,
-    part: Part,
+    part: Page,
     /// Rows before this page that are still to be skipped.
     skips: u64,
     /// Number of the next row.
@@ -58,7 +58,7 @@ pub(super) struct PagedRows {
 }
 
 impl PagedRows {
-    pub(super) fn new(rows: Rows, part: Part) -> Result<PagedRows, Error> {
+    pub(super) fn new(rows: Rows, part: Page) -> Result<PagedRows, Error> {
         let skips = match &part.paging_state {
             None => 0,
             Some(state) => <[u8; 8]>::try_from(&state[..])

@@ -30,7 +30,7 @@ pub(super) fn is_constant(term: &Term) -> bool {
 
 /// Part of a literal: its name, type and term; `None` is null. Elements of one collection share
 /// name and type.
-struct Part<'t> {
+struct LiteralPart<'t> {
     name: Arc<str>,
     ty: Arc<CqlType>,
     term: Option<&'t Term>,
@@ -42,10 +42,10 @@ fn split<'t>(
     name: &str,
     ty: &CqlType,
     term: &'t Term,
-) -> Result<Vec<Part<'t>>, Error> {
+) -> Result<Vec<LiteralPart<'t>>, Error> {
     let shared =
         |what: &str, ty: &CqlType| (Arc::<str>::from(format!("{what}({name})")), Arc::new(ty.clone()));
-    let part = |(name, ty): &(Arc<str>, Arc<CqlType>), term| Part {
+    let part = |(name, ty): &(Arc<str>, Arc<CqlType>), term| LiteralPart {
         name: name.clone(),
         ty: ty.clone(),
         term: Some(term),
@@ -72,7 +72,7 @@ fn split<'t>(
                 )));
             }
             let numbered = types.iter().zip(terms).enumerate();
-            let part = |(at, (ty, term)): (usize, (&CqlType, &'t Term))| Part {
+            let part = |(at, (ty, term)): (usize, (&CqlType, &'t Term))| LiteralPart {
                 name: format!("{name}[{at}]").into(),
                 ty: Arc::new(ty.clone()),
                 term: Some(term),
@@ -100,9 +100,13 @@ fn split<'t>(
 
 /// Returns the fields in the order of the type. Missing fields are null. If a field is given twice,
 /// the last one wins.
-fn fields_of<'t>(name: &str, udt: &UdtType, fields: &'t [(String, Term)]) -> Result<Vec<Part<'t>>, Error> {
+fn fields_of<'t>(
+    name: &str,
+    udt: &UdtType,
+    fields: &'t [(String, Term)],
+) -> Result<Vec<LiteralPart<'t>>, Error> {
     let mut given: HashMap<&str, &Term> = fields.iter().map(|(field, term)| (field.as_str(), term)).collect();
-    let part = |(field, ty): &(String, CqlType)| Part {
+    let part = |(field, ty): &(String, CqlType)| LiteralPart {
         name: format!("{name}.{field}").into(),
         ty: Arc::new(ty.clone()),
         term: given.remove(field.as_str()),
@@ -121,7 +125,7 @@ fn fields_of<'t>(name: &str, udt: &UdtType, fields: &'t [(String, Term)]) -> Res
 pub(super) fn parts(binder: &mut Binder, name: &str, ty: &CqlType, term: &Term) -> Result<Vec<Bind>, Error> {
     let null = Term::Literal(ast::Literal::Null);
     let apart = split(&binder.guardrails, name, ty, term)?;
-    let bind = |part: Part<'_>| binder.bind_shared(&part.name, &part.ty, part.term.unwrap_or(&null));
+    let bind = |part: LiteralPart<'_>| binder.bind_shared(&part.name, &part.ty, part.term.unwrap_or(&null));
     apart.into_iter().map(bind).collect()
 }
 

@@ -12,7 +12,7 @@ use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, UdtType,
 use super::options::{self, text_map};
 
 /// A row: one cell per column.
-pub(super) type Row = Vec<Option<Bytes>>;
+pub(super) type SchemaRow = Vec<Option<Bytes>>;
 
 /// Rows of one chunk, at most: the columns of a table may be thousands.
 const CHUNK_ROWS: usize = 64;
@@ -32,7 +32,7 @@ pub(super) struct Snapshot {
 const LOCATOR: &str = "org.apache.cassandra.locator";
 
 pub(super) fn keyspaces(snapshot: &Snapshot) -> RowChunks {
-    let row = |name: &str, durable_writes: bool, replication: &BTreeMap<String, String>| -> Row {
+    let row = |name: &str, durable_writes: bool, replication: &BTreeMap<String, String>| -> SchemaRow {
         vec![
             text(name),
             Some(Bytes::copy_from_slice(&[u8::from(durable_writes)])),
@@ -103,7 +103,7 @@ pub(super) fn types(snapshot: &Snapshot) -> RowChunks {
 
 /// Returns the row of a definition with texts of `bytes`, behind an empty chunk if it takes long to
 /// create.
-fn row_of(bytes: usize, row: impl FnOnce() -> Row) -> impl Iterator<Item = Vec<Row>> {
+fn row_of(bytes: usize, row: impl FnOnce() -> SchemaRow) -> impl Iterator<Item = Vec<SchemaRow>> {
     let long = (bytes > LONG_BYTES).then(Vec::new);
     long.into_iter().chain(std::iter::once_with(move || vec![row()]))
 }
@@ -175,19 +175,20 @@ fn of_keyspaces<T: Send + Sync + 'static>(
 }
 
 /// Returns the rows of a table's columns by name, a few at a time.
-fn column_rows(def: Arc<TableDef>) -> impl Iterator<Item = Vec<Row>> {
+fn column_rows(def: Arc<TableDef>) -> impl Iterator<Item = Vec<SchemaRow>> {
     let mut order: Vec<usize> = (0..def.columns.len()).collect();
     order.sort_by(|a, b| def.columns[*a].name.cmp(&def.columns[*b].name));
     let mut at = 0;
     std::iter::from_fn(move || {
         let end = order.len().min(at + CHUNK_ROWS);
         let chunk = &order[std::mem::replace(&mut at, end)..end];
-        let rows: Vec<Row> = chunk.iter().map(|column| column_row(&def, &def.columns[*column])).collect();
+        let rows: Vec<SchemaRow> =
+            chunk.iter().map(|column| column_row(&def, &def.columns[*column])).collect();
         (!rows.is_empty()).then_some(rows)
     })
 }
 
-fn column_row(def: &TableDef, column: &ColumnDef) -> Row {
+fn column_row(def: &TableDef, column: &ColumnDef) -> SchemaRow {
     let (kind, position, order) = match column.kind {
         ColumnKind::PartitionKey(at) => ("partition_key", Some(at), "none"),
         ColumnKind::Clustering(at, ClusteringOrder::Asc) => ("clustering", Some(at), "asc"),

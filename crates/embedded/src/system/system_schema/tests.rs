@@ -5,7 +5,7 @@ use engine::{Keyspace, RowChunks, Schema, VirtualTable};
 use schema::{ClusteringOrder, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions, UdtType, value};
 use uuid::Uuid;
 
-use super::rows::{Row, Snapshot};
+use super::rows::{SchemaRow, Snapshot};
 use super::{layout, options};
 
 fn ty(text: &str) -> CqlType {
@@ -70,7 +70,7 @@ fn tables() -> Vec<VirtualTable> {
     super::tables(schema, move || defs.clone())
 }
 
-fn created_rows(keyspace: &str, name: &str) -> Vec<Row> {
+fn created_rows(keyspace: &str, name: &str) -> Vec<SchemaRow> {
     chunks(keyspace, name, schema()).flatten().collect()
 }
 
@@ -221,7 +221,7 @@ fn rows_of_long_definitions_follow_an_empty_chunk() {
     for table in ["types", "tables"] {
         let empty = |schema| chunks("system_schema", table, schema).filter(Vec::is_empty).count();
         assert_eq!((empty(schema()), empty(long.clone())), (0, 1), "{table}");
-        let rows: Vec<Vec<Row>> = chunks("system_schema", table, long.clone()).collect();
+        let rows: Vec<Vec<SchemaRow>> = chunks("system_schema", table, long.clone()).collect();
         let at = rows.iter().position(Vec::is_empty).expect("found above");
         assert!(rows[at + 1][0].iter().flatten().any(|cell| cell.len() >= 100_000), "{table}");
     }

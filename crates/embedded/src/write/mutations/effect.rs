@@ -11,7 +11,7 @@ use super::{Act, WritePlan};
 use crate::bind::change::{self, Before, ColumnOp, Moment};
 use crate::bind::choice::single;
 use crate::bind::elements::ListPaths;
-use crate::bind::show::Source;
+use crate::bind::show::RowSource;
 use crate::bind::slice::{check_key, clustering_ranges, partition_keys};
 use crate::write::conditions::Conditions;
 
@@ -227,7 +227,7 @@ impl WritePlan {
     }
 
     /// Returns the stored cells of the columns that it reads before it writes.
-    pub(crate) fn before<'v>(&self, source: &Source<'v>, is_static: bool) -> Before<'v> {
+    pub(crate) fn before<'v>(&self, source: &RowSource<'v>, is_static: bool) -> Before<'v> {
         let mut before = Before::new();
         let Act::Columns { statics, regulars, .. } = &self.act else { return before };
         let ops = if is_static { statics } else { regulars };
