@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use engine::{AnswerGrant, AnswerMemory, Request, Value, Viewer};
 
-use crate::read::partition::Grants;
+use crate::read::chunk::Grants;
 
 /// Values that are listed in one work unit, at about 2 ns each.
 const VALUES_PER_UNIT: usize = 40;

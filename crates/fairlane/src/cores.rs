@@ -63,11 +63,12 @@ impl Cores {
         lanes: &Lanes,
         settings: &Settings,
         memory_bytes: u64,
-        given_password: (Option<String>, Prepared),
+        given_password: Option<String>,
+        prepared: Prepared,
         event_sink: &EventSink,
     ) -> Result<Cores, String> {
         let mut opened = Cores { lanes: lanes.clone(), password_file: None };
-        match opened.open_all(settings, memory_bytes, given_password, event_sink) {
+        match opened.open_all(settings, memory_bytes, given_password, prepared, event_sink) {
             Ok(()) => Ok(opened),
             Err(reason) => {
                 // The first error is the cause.
@@ -81,7 +82,8 @@ impl Cores {
         &mut self,
         settings: &Settings,
         memory_bytes: u64,
-        (given_password, prepared): (Option<String>, Prepared),
+        given_password: Option<String>,
+        prepared: Prepared,
         event_sink: &EventSink,
     ) -> Result<(), String> {
         let cores = u32::try_from(self.lanes.cores()).expect("fewer cores than 2^32");

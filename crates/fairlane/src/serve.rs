@@ -176,6 +176,34 @@ struct Found {
     tls: Option<Tls>,
 }
 
+/// Returns a sink that logs the events of storage, and stops the server after a panic.
+fn event_sink(logger: &Logger) -> EventSink {
+    let logger = logger.clone();
+    EventSink::new(move |event| {
+        let level = match event {
+            Event::Panicked { .. } => Level::Error,
+            event if event.is_bad() => Level::Warn,
+            _ => Level::Info,
+        };
+        logger.log(level, &event.phrase(), &event.fields());
+        if matches!(event, Event::Panicked { .. }) {
+            stop_after_panic();
+        }
+    })
+}
+
+fn log_refused_handshakes(tls: &Tls, logger: &Logger) {
+    let logger = logger.clone();
+    tls.on_refused(move |refused| {
+        let fields = [
+            ("client", FieldValue::text(refused.client)),
+            ("error", refused.reason.into()),
+            ("unreported", refused.unreported.into()),
+        ];
+        logger.log(Level::Warn, "TLS handshake refused", &fields);
+    });
+}
+
 /// Opens the server on running lanes, waits for a signal, and closes it.
 fn open_and_wait(
     settings: &Settings,
@@ -186,35 +214,14 @@ fn open_and_wait(
     signals: &mut Signals,
 ) -> Result<(), String> {
     let given = std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
-    let to_log = logger.clone();
-    let event_sink = EventSink::new(move |event| {
-        let level = match event {
-            Event::Panicked { .. } => Level::Error,
-            event if event.is_bad() => Level::Warn,
-            _ => Level::Info,
-        };
-        to_log.log(level, &event.phrase(), &event.fields());
-        if matches!(event, Event::Panicked { .. }) {
-            stop_after_panic();
-        }
-    });
+    let event_sink = event_sink(logger);
     let request_bytes =
         settings.request_memory_bytes.unwrap_or_else(|| machine::request_memory(memory_bytes));
     let frame_bytes = ServerConfig::default().frame_bytes_max;
     let accounts = Accounts::new(request_bytes, server::largest_request_bytes(frame_bytes));
-    if let Some(tls) = &tls {
-        let to_log = logger.clone();
-        tls.on_refused(move |refused| {
-            let fields = [
-                ("client", FieldValue::text(refused.client)),
-                ("error", refused.reason.into()),
-                ("unreported", refused.unreported.into()),
-            ];
-            to_log.log(Level::Warn, "TLS handshake refused", &fields);
-        });
-    }
+    tls.iter().for_each(|tls| log_refused_handshakes(tls, logger));
     let mut sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
-    let cores = Cores::open(lanes, settings, memory_bytes, (given, prepared), &event_sink)?;
+    let cores = Cores::open(lanes, settings, memory_bytes, given, prepared, &event_sink)?;
     if let Some(path) = cores.password_file() {
         let fields =
             [("role", settings.admin_user.as_str().into()), ("file", FieldValue::text(path.display()))];

@@ -26,7 +26,8 @@ pub(crate) fn answer_acked(session: &Rc<Session>, cx: &mut Context<'_>) {
         let Some(result) = polled else { return answer_expired(session, cx) };
         let now_ns = *now_ns.get_or_insert_with(lanes::time::monotonic_ns);
         let oldest = session.requests.unacked.borrow_mut().take_oldest();
-        answer(session, oldest.expect("polled above"), result.map(|()| Outcome::Void), now_ns);
+        let (request, warnings) = oldest.expect("polled above");
+        answer(session, request, warnings, result.map(|()| Outcome::Void), now_ns);
     }
     cx.waker().wake_by_ref();
 }
@@ -41,14 +42,15 @@ fn answer_expired(session: &Rc<Session>, cx: &mut Context<'_>) {
         let expired = session.requests.unacked.borrow_mut().take_expired(now_ns);
         for (request, warnings) in expired {
             let error = failure::timed_out(request.kind(), request.limit);
-            answer(session, (request, warnings), Err(error), now_ns);
+            answer(session, request, warnings, Err(error), now_ns);
         }
     }
 }
 
 fn answer(
     session: &Rc<Session>,
-    (request, warnings): (CqlRequest, Warnings),
+    request: CqlRequest,
+    warnings: Warnings,
     result: Result<Outcome, Error>,
     now_ns: u64,
 ) {

@@ -59,7 +59,8 @@ pub(crate) fn execute_batch(
 /// statements.
 pub(crate) async fn execute_long_batch(
     session: &Rc<Session>,
-    (envelope, place): (&Envelope, &BatchPlace),
+    envelope: &Envelope,
+    place: &BatchPlace,
     mut texts: Vec<Option<Parsed>>,
     mut request: CqlRequest,
 ) -> Fast {

@@ -97,7 +97,7 @@ pub(crate) fn execute(
         Work::Access => Rest::Result(PendingResult::of(execute_access(session, request.statement()))),
         Work::Engine(_) => {
             let page_bytes = session.page_bytes();
-            match call_engine(session, (envelope, params), &request, page_bytes) {
+            match call_engine(session, envelope, params, &request, page_bytes) {
                 Execution::Ready(Ok(Outcome::SchemaChange(change))) => {
                     let ready = std::future::ready(Ok(Outcome::SchemaChange(change)));
                     Rest::Result(PendingResult::of(Box::pin(ready)))
@@ -187,7 +187,8 @@ fn execute_access(session: &Rc<Session>, statement: &Statement) -> Later {
 /// is long.
 fn call_engine(
     session: &Session,
-    (envelope, params): (&Envelope, &QueryParams<'_>),
+    envelope: &Envelope,
+    params: &QueryParams<'_>,
     request: &CqlRequest,
     page_bytes_max: usize,
 ) -> Execution {

@@ -200,7 +200,7 @@ async fn metrics_or_refusal(http: &Http, host: Option<&[u8]>, has_slot: bool) ->
     let tables = tables(&shared).await;
     // Build the page on the heavy lane: it takes long with many levels.
     let guardrails = http.sessions.core.engine.registry().guardrails().clone();
-    let page = async move { metrics(&shared, &levels, (&engines, &tables), &guardrails).await };
+    let page = async move { metrics(&shared, &levels, &engines, &tables, &guardrails).await };
     let text = lanes::heavy_urgent(Group::CONTROL, page).await;
     ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
 }
@@ -270,7 +270,8 @@ const REQUESTS_REFUSED: Metric = Metric::counter(
 async fn metrics(
     shared: &ServerShared,
     levels: &workload::Levels,
-    (engines, tables): (&[Vec<Measure>], &[TableMeasures]),
+    engines: &[Vec<Measure>],
+    tables: &[TableMeasures],
     guardrails: &Arc<Guardrails>,
 ) -> String {
     let mut page = Page::default();

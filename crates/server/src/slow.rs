@@ -192,7 +192,7 @@ impl Slow {
         let bound = match texts {
             Texts::Batch(texts) => {
                 let place = batch.expect("a BATCH has its place");
-                return Some(execute_long_batch(&session, (envelope, &place), texts, request).await);
+                return Some(execute_long_batch(&session, envelope, &place, texts, request).await);
             }
             Texts::None => renew_executed(&session.core, envelope).await.map(|()| None),
             Texts::One(parsed) => {
@@ -261,7 +261,7 @@ impl Slow {
         let (session, kind) = (self.session.clone(), request.kind());
         let watch = request.watch().filter(|_| kind == StatementKind::Read);
         let waited = match watch {
-            Some(watch) => watched(&session, watch, (&mut request, self.key), &mut later).await,
+            Some(watch) => watched(&session, watch, &mut request, self.key, &mut later).await,
             None => lanes::time::timeout(request.limit, &mut later).await,
         };
         let Ok(result) = waited else {

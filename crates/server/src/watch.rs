@@ -22,7 +22,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) async fn watched(
     session: &Session,
     mut watch: Watch,
-    (request, key): (&mut CqlRequest, usize),
+    request: &mut CqlRequest,
+    key: usize,
     later: &mut PendingResult,
 ) -> Result<Result<Outcome, Error>, lanes::time::Elapsed> {
     let limit = request.limit;
@@ -50,7 +51,7 @@ pub(crate) async fn watched(
                 return Ok(Err(error));
             }
             if let Action::Demote(level) = &exceeded.action {
-                demote(session, &mut watch, (&mut *request, key), level).await;
+                demote(session, &mut watch, request, key, level).await;
             }
         }
     };
@@ -88,7 +89,7 @@ fn act(session: &Session, exceeded: &Exceeded) -> Result<(), Error> {
 
 /// Moves a statement to another level with everything that counts it: its watch, permit and slot.
 /// It keeps its time limit.
-async fn demote(session: &Session, watch: &mut Watch, (request, key): (&mut CqlRequest, usize), level: &str) {
+async fn demote(session: &Session, watch: &mut Watch, request: &mut CqlRequest, key: usize, level: &str) {
     let is_other = |entry: &Arc<Entry>| !Arc::ptr_eq(&entry.level, &request.effective.level);
     // A dropped level has no group to move to: the statement stays in its own.
     let Some(entry) =

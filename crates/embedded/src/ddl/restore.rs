@@ -47,7 +47,7 @@ impl Embedded {
                 let snapshot = engine.schema_of(&from).await?;
                 let now = engine.current.schema();
                 let data = term::random_uuid();
-                let step = restored(&now, &snapshot, (&keyspace, &table), data)?;
+                let step = restored(&now, &snapshot, &keyspace, &table, data)?;
                 let def = step.schema.table(&keyspace, &table).expect("the step adds the table").clone();
                 let old = snapshot.table(&keyspace, &table).expect("checked").data_id();
                 let made = async {
@@ -133,7 +133,8 @@ fn random_table() -> TableId {
 fn restored(
     now: &Schema,
     snapshot: &Schema,
-    (keyspace, table): (&str, &str),
+    keyspace: &str,
+    table: &str,
     data: Uuid,
 ) -> Result<DefinitionStep, Error> {
     let missing = || Error::Invalid(format!("the snapshot has no table {keyspace}.{table}"));

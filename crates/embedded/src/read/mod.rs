@@ -1,5 +1,6 @@
 //! Running a SELECT.
 
+pub(crate) mod chunk;
 pub(crate) mod ordered;
 pub(crate) mod paging;
 pub(crate) mod partition;

@@ -20,7 +20,8 @@ use schema::{TableDef, value};
 use crate::Embedded;
 use crate::bind::slice::descending;
 use crate::heavy_lane::heavy;
-use crate::read::partition::{Chunk, Ends, Slice, answer_too_large};
+use crate::read::chunk::{Chunk, Ends, answer_too_large};
+use crate::read::partition::Slice;
 use crate::system::own_tables::is_server_keyspace;
 
 /// Rows of a partition read at a time. Small, so that a small LIMIT reads little more than its rows

@@ -5,18 +5,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Guardrail, Guardrails, ROW_BYTES_MAX, Reads, Rows};
+use engine::{Error, Reads};
 use schema::{ColumnKind, TableDef};
-use storage::{PartitionView, ScanPiece, Shard, StoredRow, TableId};
+use storage::{PartitionView, RowView, ScanPiece, Shard, StoredRow, TableId};
 
 use crate::bind::filter::BoundFilter;
 use crate::bind::select::Projection;
 use crate::bind::show::RowSource;
 use crate::bind::slice::Range;
 use crate::heavy_lane::heavy;
-use crate::read::paging::Position;
+use crate::read::chunk::Chunk;
 use crate::read::row_answer::{self, units_of_row};
-use crate::system::own_tables::is_server_keyspace;
 use crate::{Embedded, storage_error};
 
 /// Rows requested from storage at a time, at most. Each source copies and merges this many in one
@@ -55,88 +54,6 @@ pub(crate) struct Slice {
     pub(crate) reads: Arc<Reads>,
 }
 
-/// Progress of a read.
-#[derive(Debug)]
-pub(crate) struct Chunk {
-    pub(crate) rows: Rows,
-    /// Rows counted by a `count`.
-    pub(crate) counted: u64,
-    /// Clustering key of the last row taken from the current partition, and the number of its rows
-    /// taken.
-    pub(crate) last: Option<Bytes>,
-    pub(crate) of_partition: u32,
-    /// Rows that may still be taken.
-    pub(crate) left: u32,
-    /// Bytes of cells at which no more rows are taken.
-    pub(crate) bytes_max: usize,
-    pub(crate) ends: Ends,
-    /// Dead rows and partitions skipped for this page, or for this part of a scan.
-    pub(crate) dead: u64,
-    /// Rows looked at that are not in the count of the statement yet, and their bytes.
-    looked_at: (u64, u64),
-    /// Clustering key of each row and the end of its cells, if a merge needs them.
-    pub(crate) places: Option<Vec<(Bytes, usize)>>,
-    pub(crate) grants: Grants,
-    /// Limits of an answer without pages. A heavy lane has no engine to get them from.
-    pub(crate) guardrails: Option<Arc<Guardrails>>,
-    /// Bytes to reserve when the first row arrives. A read that still waits for its rows reserves
-    /// nothing.
-    pub(crate) room: usize,
-}
-
-/// End of a read at its `bytes_max`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ends {
-    /// Ends before a large row that does not fit, but has at least one row.
-    Page,
-    /// Ends before a large row that does not fit, even if it is the first. Its reader then reads
-    /// that row alone.
-    Portion,
-    /// The answer has no pages: it is refused.
-    Whole,
-}
-
-/// Bytes of a result that are granted at a time. The first ones need no grant, so that short
-/// results cost no accounting.
-pub(crate) const GRANT_BYTES: usize = 64 << 10;
-
-/// Memory granted to a result as it grows.
-#[derive(Debug)]
-pub(crate) struct Grants {
-    answer: Option<Arc<dyn AnswerGrant>>,
-    granted: usize,
-    /// Bytes of the answer elsewhere, to which the covered ones are added.
-    base: usize,
-}
-
-impl Grants {
-    /// Returns grants from `answer`; without it every request is granted.
-    pub(crate) fn of(answer: Option<Arc<dyn AnswerGrant>>) -> Grants {
-        Grants { answer, granted: GRANT_BYTES, base: 0 }
-    }
-
-    /// Returns grants for a part of the answer, in addition to its other `base` bytes.
-    pub(crate) fn beside(&self, base: usize) -> Grants {
-        Grants { answer: self.answer.clone(), granted: self.granted, base }
-    }
-
-    /// Requests grants for `bytes` of the result.
-    ///
-    /// # Errors
-    /// Returns an error if there is no memory for them.
-    pub(crate) fn cover(&mut self, bytes: usize) -> Result<(), Error> {
-        let bytes = self.base + bytes;
-        if bytes > self.granted
-            && let Some(answer) = &self.answer
-        {
-            let granted = bytes.next_multiple_of(GRANT_BYTES);
-            answer.grow(granted as u64)?;
-            self.granted = granted;
-        }
-        Ok(())
-    }
-}
-
 /// Partition that is being read in chunks.
 #[derive(Debug, Default)]
 pub(crate) struct PartitionRead {
@@ -144,6 +61,14 @@ pub(crate) struct PartitionRead {
     head: Option<PartitionView>,
     /// True if a row was found.
     found: bool,
+}
+
+/// Partition whose rows are added, with the view that has its static cells.
+#[derive(Clone, Copy)]
+struct OpenPartition<'a> {
+    token: i64,
+    key: &'a [u8],
+    view: &'a PartitionView,
 }
 
 /// Result of adding one stored row.
@@ -158,130 +83,6 @@ enum Shown {
     Large,
     /// No more rows of the partition are wanted. True if all requested rows of it were taken.
     End(bool),
-}
-
-impl Chunk {
-    /// Returns a chunk without rows, for at most `left` rows.
-    pub(crate) fn new(rows: Rows, left: u32, bytes_max: usize, ends: Ends) -> Chunk {
-        Chunk {
-            rows,
-            counted: 0,
-            last: None,
-            of_partition: 0,
-            left,
-            bytes_max,
-            ends,
-            dead: 0,
-            looked_at: (0, 0),
-            places: None,
-            grants: Grants::of(None),
-            guardrails: None,
-            room: 0,
-        }
-    }
-
-    /// Counts dead rows and partitions of a table.
-    ///
-    /// # Errors
-    /// Returns an error if the count exceeds the guardrail. System tables are exempt: the server
-    /// cannot start without reading them.
-    pub(crate) fn count_dead(&mut self, def: &TableDef, dead: u64) -> Result<(), Error> {
-        if dead == 0 || is_server_keyspace(&def.keyspace) {
-            return Ok(());
-        }
-        self.dead += dead;
-        let engine = Embedded::local();
-        engine.uses.of(def, || engine.current.schema()).count_dead(dead, self.dead);
-        engine.guardrails().check_growth(Guardrail::Tombstones, self.dead - dead, self.dead)
-    }
-
-    /// Takes the chunk, to send it to another core. Leaves an empty one until it comes back.
-    pub(crate) fn take(&mut self) -> Chunk {
-        std::mem::replace(self, Chunk::new(Rows::new(Arc::from([])), 0, 0, Ends::Page))
-    }
-
-    /// Returns the position after the last row taken from the partition, or after the partition if
-    /// none was taken.
-    pub(crate) fn inside(&self, token: i64, key: Bytes) -> Position {
-        Position { of_partition: self.of_partition, row: self.last.clone(), ..Position::after(token, key) }
-    }
-
-    /// Records the place of the row taken last.
-    fn place(&mut self) {
-        if let Some(places) = &mut self.places {
-            places.push((self.last.clone().unwrap_or_default(), self.rows.cells.len()));
-        }
-    }
-
-    /// Takes no more rows once there are `bytes_max` bytes of cells.
-    ///
-    /// # Errors
-    /// Returns an error if there is no memory for a larger result.
-    pub(crate) fn bound(&mut self) -> Result<(), Error> {
-        let bytes = self.rows.cells.len();
-        if bytes >= self.bytes_max {
-            self.left = 0;
-        }
-        if bytes > ANSWER_BYTES_MAX {
-            return Err(answer_too_large(bytes));
-        }
-        self.grants.cover(bytes)
-    }
-
-    /// Returns true if a row of `bytes` fits, and requests grants for it and for `beside` bytes
-    /// more. Otherwise takes no more rows.
-    ///
-    /// # Errors
-    /// Returns an error if the row fits into no page, or if there is no memory for it.
-    pub(crate) fn admits(&mut self, bytes: usize, beside: usize) -> Result<bool, Error> {
-        if bytes > ROW_BYTES_MAX {
-            return Err(row_answer::too_large(bytes));
-        }
-        let after = self.rows.cells.len() + bytes;
-        if after > self.bytes_max {
-            let is_over = match self.ends {
-                Ends::Page => self.rows.count > 0,
-                Ends::Portion => true,
-                Ends::Whole => {
-                    let check =
-                        |limits: &Arc<Guardrails>| limits.check(Guardrail::UnpagedBytes, after as u64);
-                    self.guardrails.as_ref().map_or(Ok(()), check)?;
-                    false
-                }
-            };
-            if is_over {
-                self.left = 0;
-                return Ok(false);
-            }
-        }
-        if after > ANSWER_BYTES_MAX {
-            return Err(answer_too_large(after));
-        }
-        match self.grants.cover(after + beside) {
-            // The rows so far are a page.
-            Err(Error::Overloaded(_)) if self.ends == Ends::Page && self.rows.count > 0 => {
-                self.left = 0;
-                Ok(false)
-            }
-            granted => granted.map(|()| true),
-        }
-    }
-
-    /// Counts a row whose cells follow.
-    pub(crate) fn begin_row(&mut self) {
-        self.of_partition += 1;
-        self.left -= 1;
-        self.rows.count += 1;
-        self.rows.cells.reserve(std::mem::take(&mut self.room));
-    }
-}
-
-/// Returns the error for an answer without pages that is larger than the protocol allows.
-pub(crate) fn answer_too_large(bytes: usize) -> Error {
-    Error::Invalid(format!(
-        "expected at most {ANSWER_BYTES_MAX} bytes in one answer, got {bytes} or more: \
-         read it in pages, or select fewer rows and columns"
-    ))
 }
 
 impl Slice {
@@ -317,7 +118,9 @@ impl Slice {
                 let _ = lanes::spend(sliced.view.stored() as u32);
                 let rows = sliced.view.range(Bound::Unbounded, Bound::Unbounded, self.reversed);
                 let head = head.get_or_insert_with(|| sliced.view.clone());
-                if let Some(whole) = self.rows((token, key), head, rows, &mut found, chunk).await? {
+                if let Some(whole) =
+                    self.rows(OpenPartition { token, key, view: head }, rows, &mut found, chunk).await?
+                {
                     return Ok(whole);
                 }
                 match sliced.next {
@@ -328,7 +131,7 @@ impl Slice {
                         piece = storage::Slice { rows, ..piece.behind(last) };
                     }
                     None if found || !self.whole => break,
-                    None => return self.statics_alone((token, key), head, chunk).await,
+                    None => return self.statics_alone(OpenPartition { token, key, view: head }, chunk).await,
                 }
             }
         }
@@ -366,11 +169,11 @@ impl Slice {
         part: &mut PartitionRead,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
-        let place = (piece.token, &piece.key[..]);
+        let open = |view| OpenPartition { token: piece.token, key: &piece.key, view };
         for (start, end) in self.ranges_after(None) {
             let rows = piece.view.range(start, end, self.reversed);
             let head = part.head.as_ref().unwrap_or(&piece.view);
-            let ended = self.rows(place, head, rows, &mut part.found, chunk).await?;
+            let ended = self.rows(open(head), rows, &mut part.found, chunk).await?;
             if ended.is_some() {
                 return Ok(ended);
             }
@@ -383,7 +186,7 @@ impl Slice {
             true => Ok(Some(true)),
             false => {
                 let head = part.head.as_ref().unwrap_or(&piece.view);
-                self.statics_alone(place, head, chunk).await.map(Some)
+                self.statics_alone(open(head), chunk).await.map(Some)
             }
         }
     }
@@ -409,13 +212,12 @@ impl Slice {
     /// it was read to its end.
     async fn rows(
         &self,
-        place: (i64, &[u8]),
-        view: &PartitionView,
+        partition: OpenPartition<'_>,
         rows: storage::Rows<'_>,
         found: &mut bool,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
-        let added = self.add_rows(place, view, rows, found, chunk).await;
+        let added = self.add_rows(partition, rows, found, chunk).await;
         let (rows, bytes) = std::mem::take(&mut chunk.looked_at);
         self.reads.add(rows, bytes);
         added
@@ -423,14 +225,13 @@ impl Slice {
 
     async fn add_rows(
         &self,
-        (token, key): (i64, &[u8]),
-        view: &PartitionView,
+        partition: OpenPartition<'_>,
         mut rows: storage::Rows<'_>,
         found: &mut bool,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
         let of_row = self.row_units();
-        let is_heavy = of_row > ROW_UNITS_MAX || self.shows_large_statics(view);
+        let is_heavy = of_row > ROW_UNITS_MAX || self.shows_large_statics(partition.view);
         while let Some(row) = rows.next_unopened() {
             // A dead row costs as much as a live one. What a heavy lane shows is counted there.
             if lanes::spend(if is_heavy { 1 } else { of_row }) {
@@ -438,14 +239,14 @@ impl Slice {
             }
             let shown = match is_heavy || !row.is_small() {
                 true => Shown::Large,
-                false => self.row((token, key), view, &row, chunk, false)?,
+                false => self.row(partition, &row, chunk, false)?,
             };
             match shown {
                 Shown::Dead => chunk.count_dead(&self.def, 1)?,
                 Shown::Large => {
                     let rest =
                         std::iter::once(row).chain(std::iter::from_fn(|| rows.next_unopened())).collect();
-                    return self.rows_on_heavy_lane((token, key), view, rest, found, chunk).await;
+                    return self.rows_on_heavy_lane(partition, rest, found, chunk).await;
                 }
                 Shown::Hidden => {}
                 Shown::Next => *found = true,
@@ -473,19 +274,20 @@ impl Slice {
     /// Adds rows as [`Slice::rows`] does, on a heavy lane: some are large.
     async fn rows_on_heavy_lane(
         &self,
-        (token, key): (i64, &[u8]),
-        view: &PartitionView,
+        partition: OpenPartition<'_>,
         rows: Vec<StoredRow>,
         found: &mut bool,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
-        let (slice, key, view) = (self.clone(), Bytes::copy_from_slice(key), view.clone());
+        let slice = self.clone();
+        let (token, key, view) =
+            (partition.token, Bytes::copy_from_slice(partition.key), partition.view.clone());
         let mut away = chunk.take();
         let show = async move {
             let (mut dead, mut found, mut ended) = (0, false, Ok(None));
             let of_row = slice.row_units();
             for row in rows {
-                match slice.row((token, &key), &view, &row, &mut away, true) {
+                match slice.row(OpenPartition { token, key: &key, view: &view }, &row, &mut away, true) {
                     Ok(Shown::Dead) => dead += 1,
                     Ok(Shown::Hidden | Shown::Large) => {}
                     Ok(Shown::Next) => found = true,
@@ -515,8 +317,7 @@ impl Slice {
     /// on a heavy lane.
     fn row(
         &self,
-        (token, key): (i64, &[u8]),
-        view: &PartitionView,
+        partition: OpenPartition<'_>,
         row: &StoredRow,
         chunk: &mut Chunk,
         is_heavy: bool,
@@ -524,8 +325,7 @@ impl Slice {
         chunk.looked_at.0 += 1;
         let Some(row) = row.open() else { return Ok(Shown::Dead) };
         chunk.looked_at.1 += row.bytes() as u64;
-        let (row, view) = (Some(&row), Some(view));
-        let source = RowSource { def: &self.def, token, key, row, view, now_s: self.now_s };
+        let source = self.source(partition, Some(&row));
         if !source.exists() {
             return Ok(Shown::Hidden);
         }
@@ -544,28 +344,25 @@ impl Slice {
         if !row_answer::add(&self.projection, &source, chunk)? {
             return Ok(Shown::End(false));
         }
-        chunk.last = row.map(|row| Bytes::copy_from_slice(row.clustering()));
+        chunk.last = Some(Bytes::copy_from_slice(row.clustering()));
         chunk.place();
         Ok(if self.distinct { Shown::End(true) } else { Shown::Next })
     }
 
     /// Shows a partition without rows as one row if it has static cells. Shows large ones on a
     /// heavy lane.
-    async fn statics_alone(
-        &self,
-        (token, key): (i64, &[u8]),
-        view: &PartitionView,
-        chunk: &mut Chunk,
-    ) -> Result<bool, Error> {
-        let source = RowSource { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
-        let is_short = view.static_bytes() <= STATIC_BYTES_MAX && self.row_units() <= ROW_UNITS_MAX;
+    async fn statics_alone(&self, partition: OpenPartition<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
+        let source = self.source(partition, None);
+        let is_short = partition.view.static_bytes() <= STATIC_BYTES_MAX && self.row_units() <= ROW_UNITS_MAX;
         if is_short && row_answer::is_small(&self.projection, &source) {
-            return self.statics((token, key), view, chunk);
+            return self.statics(partition, chunk);
         }
-        let (slice, key, view) = (self.clone(), Bytes::copy_from_slice(key), view.clone());
+        let slice = self.clone();
+        let (token, key, view) =
+            (partition.token, Bytes::copy_from_slice(partition.key), partition.view.clone());
         let mut away = chunk.take();
         let show = async move {
-            let shown = slice.statics((token, &key), &view, &mut away);
+            let shown = slice.statics(OpenPartition { token, key: &key, view: &view }, &mut away);
             (away, shown)
         };
         let (back, shown) = heavy(show).await;
@@ -573,13 +370,8 @@ impl Slice {
         shown
     }
 
-    fn statics(
-        &self,
-        (token, key): (i64, &[u8]),
-        view: &PartitionView,
-        chunk: &mut Chunk,
-    ) -> Result<bool, Error> {
-        let source = RowSource { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
+    fn statics(&self, partition: OpenPartition<'_>, chunk: &mut Chunk) -> Result<bool, Error> {
+        let source = self.source(partition, None);
         if source.has_statics() && self.passes(&source)? {
             if chunk.left == 0 {
                 return Ok(false);
@@ -591,6 +383,12 @@ impl Slice {
             chunk.place();
         }
         Ok(true)
+    }
+
+    /// Returns a row of a partition, or the partition without rows.
+    fn source<'a>(&'a self, partition: OpenPartition<'a>, row: Option<&'a RowView>) -> RowSource<'a> {
+        let OpenPartition { token, key, view } = partition;
+        RowSource { def: &self.def, token, key, row, view: Some(view), now_s: self.now_s }
     }
 
     fn passes(&self, source: &RowSource<'_>) -> Result<bool, Error> {

@@ -13,7 +13,7 @@ use crate::bind::select::{Projection, SelectPlan};
 use crate::bind::show::RowSource;
 use crate::bind::slice::{check_key, encode};
 use crate::heavy_lane::heavy;
-use crate::read::partition::{Chunk, Ends, Grants};
+use crate::read::chunk::{Chunk, Ends, Grants};
 use crate::read::row_answer;
 use crate::{Embedded, storage_error};
 

@@ -15,7 +15,7 @@ use engine::{Error, ROW_BYTES_MAX, Rows};
 
 use crate::bind::select::Projection;
 use crate::bind::show::{RowSource, Show, Shows, inside};
-use crate::read::partition::Chunk;
+use crate::read::chunk::Chunk;
 
 /// Largest row of an answer that is built without counting its bytes first, on the fast lane.
 const SMALL_BYTES: usize = 128 << 10;

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use engine::{Cells, Error, Rows};
 use storage::{Shard, TableId};
 
+use crate::read::chunk::{Chunk, Ends};
 use crate::read::paging::Position;
-use crate::read::partition::{Chunk, Ends, PartitionRead, Slice};
+use crate::read::partition::{PartitionRead, Slice};
 use crate::{Embedded, storage_error};
 
 /// Rows that a core reads at a time, at most; there are similar bounds on bytes and partitions. A

@@ -16,8 +16,8 @@ use crate::bind::select::{Projection, SelectPlan};
 use crate::bind::show::{self, Show};
 use crate::heavy_lane::heavy;
 use crate::owned::{OwnedRequest, OwnedValues};
+use crate::read::chunk::{Grants, answer_too_large};
 use crate::read::paging::Position;
-use crate::read::partition::{Grants, answer_too_large};
 use crate::read::row_answer;
 
 /// Rows filtered, sorted and shown in one task poll.

@@ -16,7 +16,7 @@ use crate::bind::restrict::sign;
 use crate::bind::select::Projection;
 use crate::bind::show::{RowSource, Show, Shows};
 use crate::bind::term::{Bind, Binder, Given};
-use crate::read::partition::{Chunk, Ends, Grants};
+use crate::read::chunk::{Chunk, Ends, Grants};
 use crate::read::row_answer::{self, units_of_row};
 
 /// Conditions of a write.

@@ -26,7 +26,7 @@ use crate::read::partition::STATIC_BYTES_MAX;
 use crate::write::batch::{BatchPart, WriteBatch, by_partition};
 use crate::write::batch_log::Spread;
 use crate::write::conditions::{self, Verdict};
-use crate::write::mutations::{Times, WritePlan};
+use crate::write::mutations::Times;
 use crate::{Embedded, storage_error};
 
 /// Changes to one partition, made under one lock.
@@ -124,28 +124,20 @@ impl Deciding {
             let timestamp_us = if own_time { None } else { step.request.timestamp_us };
             let now_us = if own_time { later_than(read.newest, times.now_us)? } else { times.now_us };
             let times = Times { now_us, ..times.of_statement(part.number) };
-            changes.extend(changes_of(plan, values, (timestamp_us, times), (&step, &read, now_s))?);
+            {
+                let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
+                let before = |row: Option<&[u8]>| {
+                    let source = read.source(&step, &plan.def, row.unwrap_or_default(), now_s);
+                    plan.before(&source, row.is_none())
+                };
+                changes.extend(plan.changes(values, &request, times, &step.key, &before)?);
+            }
             if lanes::spend(STATEMENT_UNITS) {
                 lanes::yield_now().await;
             }
         }
         Ok((step, Decision::Write { changes, is_conditional }))
     }
-}
-
-/// Computes the changes of one statement from the rows that its step has read.
-fn changes_of(
-    plan: &WritePlan,
-    values: &[Value<'_>],
-    (timestamp_us, times): (Option<i64>, Times),
-    (step, read, now_s): (&PartitionStep, &Read, u32),
-) -> Result<Vec<Change>, Error> {
-    let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
-    let before = |row: Option<&[u8]>| {
-        let source = read.source(step, &plan.def, row.unwrap_or_default(), now_s);
-        plan.before(&source, row.is_none())
-    };
-    plan.changes(values, &request, times, &step.key, &before)
 }
 
 /// Data of a partition that a step has read.
