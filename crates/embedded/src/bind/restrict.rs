@@ -5,7 +5,7 @@
 //! Cassandra's texts. The result is therefore bounded by the columns, even if a client sends more
 //! relations.
 
-use cql::ast::{CompareOp, InValues, Relation};
+use cql::ast::{CompareOp, InValues, Relation, Term};
 use engine::Error;
 use schema::{ColumnDef, CqlType, TableDef};
 
@@ -142,89 +142,126 @@ pub(crate) fn restrict(
     binder: &mut Binder,
     all_filter: bool,
 ) -> Result<Restrictions, Error> {
-    let def = &names.def;
-    let mut tests: Vec<(usize, Test)> = Vec::with_capacity(relations.len());
-    let mut restricted = vec![Restricted::default(); def.columns.len()];
-    let (mut tokens, mut token) = (Vec::new(), Restricted::default());
+    let mut sorting = Sorting {
+        names,
+        binder,
+        tests: Vec::with_capacity(relations.len()),
+        restricted: vec![Restricted::default(); names.def.columns.len()],
+        tokens: Vec::new(),
+        token: Restricted::default(),
+    };
     for relation in relations {
-        match relation {
-            Relation::Compare { column, op, value } => {
-                let (at, column) = names.find(column)?;
-                check_comparable(column, sign(*op))?;
-                restricted[at].compare(&column.name, *op)?;
-                let bind = binder.bind(&column.name, &column.ty, value)?;
-                tests.push((at, Test::Compare(*op, bind)));
-            }
-            Relation::Contains { column, value } => {
-                let (at, column) = names.find(column)?;
-                let (name, inner) = (&column.name, column.ty.thawed().inner());
-                let element = inner.last().filter(|_| column.ty.is_collection()).ok_or_else(|| {
-                    Error::Invalid(format!("Cannot use CONTAINS on non-collection column {name}"))
-                })?;
-                tests.push((at, Test::Contains(binder.bind(&format!("value({name})"), element, value)?)));
-            }
-            Relation::ContainsKey { column, key } => {
-                let (at, column) = names.find(column)?;
-                let name = &column.name;
-                let CqlType::Map(of, _) = column.ty.thawed() else {
-                    return Err(Error::Invalid(format!("Cannot use CONTAINS KEY on non-map column {name}")));
-                };
-                tests.push((at, Test::ContainsKey(binder.bind(&format!("key({name})"), of, key)?)));
-            }
-            Relation::Element { column, key, op, value } => {
-                let (at, column) = names.find(column)?;
-                let name = &column.name;
-                let CqlType::Map(of, values) = column.ty.thawed() else {
-                    return Err(Error::Invalid(format!("Column {name} cannot be used as a map")));
-                };
-                if *op != CompareOp::Eq {
-                    return Err(Error::Invalid("Only EQ relations are supported on map entries".into()));
-                }
-                let key = binder.bind(&format!("key({name})"), of, key)?;
-                tests.push((at, Test::Entry(key, binder.bind(&format!("value({name})"), values, value)?)));
-            }
-            Relation::In { column, values } => {
-                let (at, column) = names.find(column)?;
-                check_comparable(column, "IN")?;
-                restricted[at].one_of(&column.name)?;
-                let choice = match values {
-                    InValues::List(terms) => {
-                        Choice::Some(binder.bind_all(&column.name, &column.ty, terms)?)
-                    }
-                    InValues::Marker(term) => {
-                        Choice::Listed(binder.bind_list(&column.name, &column.ty, term)?)
-                    }
-                };
-                tests.push((at, Test::In(choice)));
-            }
-            Relation::Token { columns, op, value } => {
-                if !columns.iter().eq(def.partition_key().map(|c| &c.name)) {
-                    return Err(Error::Invalid(
-                        "The token function arguments must be in the partition key order, and all of it"
-                            .into(),
-                    ));
-                }
-                if *op == CompareOp::NotEq {
-                    return Err(Error::Invalid("Unsupported \"!=\" relation on token".into()));
-                }
-                token.compare(&columns.join(", "), *op)?;
-                tokens.push((*op, binder.bind("partition key token", &CqlType::BigInt, value)?));
-            }
-            _ => {
-                return Err(Error::Invalid(
-                    "This kind of relation (tuples of columns, LIKE, IS NOT NULL) is not supported yet"
-                        .into(),
-                ));
-            }
-        }
+        sorting.add(relation)?;
     }
+    let Sorting { tests, restricted, tokens, .. } = sorting;
     let mut out = Restrictions { tokens, ..Restrictions::default() };
     let tests = match all_filter {
         true => tests,
-        false => take_keys(def, &restricted, tests, &mut out),
+        false => take_keys(&names.def, &restricted, tests, &mut out),
     };
     out.filters = tests.into_iter().map(|(column, test)| Filter { column, test }).collect();
     Ok(out)
+}
+
+/// Relations of a WHERE, bound so far.
+struct Sorting<'a> {
+    names: &'a TableNames,
+    binder: &'a mut Binder,
+    /// Tests of columns, by their index.
+    tests: Vec<(usize, Test)>,
+    /// Restrictions of each column.
+    restricted: Vec<Restricted>,
+    tokens: Vec<TokenBound>,
+    /// Restrictions of the token.
+    token: Restricted,
+}
+
+impl Sorting<'_> {
+    fn add(&mut self, relation: &Relation) -> Result<(), Error> {
+        match relation {
+            Relation::Compare { column, op, value } => self.compare(column, *op, value),
+            Relation::Contains { column, value } => self.contains(column, value),
+            Relation::ContainsKey { column, key } => self.contains_key(column, key),
+            Relation::Element { column, key, op, value } => self.element(column, key, *op, value),
+            Relation::In { column, values } => self.one_of(column, values),
+            Relation::Token { columns, op, value } => self.token(columns, *op, value),
+            _ => Err(Error::Invalid(
+                "This kind of relation (tuples of columns, LIKE, IS NOT NULL) is not supported yet".into(),
+            )),
+        }
+    }
+
+    fn compare(&mut self, column: &str, op: CompareOp, value: &Term) -> Result<(), Error> {
+        let (at, column) = self.names.find(column)?;
+        check_comparable(column, sign(op))?;
+        self.restricted[at].compare(&column.name, op)?;
+        let bind = self.binder.bind(&column.name, &column.ty, value)?;
+        self.tests.push((at, Test::Compare(op, bind)));
+        Ok(())
+    }
+
+    fn contains(&mut self, column: &str, value: &Term) -> Result<(), Error> {
+        let (at, column) = self.names.find(column)?;
+        let (name, inner) = (&column.name, column.ty.thawed().inner());
+        let element = inner
+            .last()
+            .filter(|_| column.ty.is_collection())
+            .ok_or_else(|| Error::Invalid(format!("Cannot use CONTAINS on non-collection column {name}")))?;
+        self.tests.push((at, Test::Contains(self.binder.bind(&format!("value({name})"), element, value)?)));
+        Ok(())
+    }
+
+    fn contains_key(&mut self, column: &str, key: &Term) -> Result<(), Error> {
+        let (at, column) = self.names.find(column)?;
+        let name = &column.name;
+        let CqlType::Map(of, _) = column.ty.thawed() else {
+            return Err(Error::Invalid(format!("Cannot use CONTAINS KEY on non-map column {name}")));
+        };
+        self.tests.push((at, Test::ContainsKey(self.binder.bind(&format!("key({name})"), of, key)?)));
+        Ok(())
+    }
+
+    fn element(&mut self, column: &str, key: &Term, op: CompareOp, value: &Term) -> Result<(), Error> {
+        let (at, column) = self.names.find(column)?;
+        let name = &column.name;
+        let CqlType::Map(of, values) = column.ty.thawed() else {
+            return Err(Error::Invalid(format!("Column {name} cannot be used as a map")));
+        };
+        if op != CompareOp::Eq {
+            return Err(Error::Invalid("Only EQ relations are supported on map entries".into()));
+        }
+        let key = self.binder.bind(&format!("key({name})"), of, key)?;
+        self.tests.push((at, Test::Entry(key, self.binder.bind(&format!("value({name})"), values, value)?)));
+        Ok(())
+    }
+
+    fn one_of(&mut self, column: &str, values: &InValues) -> Result<(), Error> {
+        let (at, column) = self.names.find(column)?;
+        check_comparable(column, "IN")?;
+        self.restricted[at].one_of(&column.name)?;
+        let choice = match values {
+            InValues::List(terms) => Choice::Some(self.binder.bind_all(&column.name, &column.ty, terms)?),
+            InValues::Marker(term) => {
+                Choice::Listed(self.binder.bind_list(&column.name, &column.ty, term)?)
+            }
+        };
+        self.tests.push((at, Test::In(choice)));
+        Ok(())
+    }
+
+    fn token(&mut self, columns: &[String], op: CompareOp, value: &Term) -> Result<(), Error> {
+        if !columns.iter().eq(self.names.def.partition_key().map(|c| &c.name)) {
+            return Err(Error::Invalid(
+                "The token function arguments must be in the partition key order, and all of it".into(),
+            ));
+        }
+        if op == CompareOp::NotEq {
+            return Err(Error::Invalid("Unsupported \"!=\" relation on token".into()));
+        }
+        self.token.compare(&columns.join(", "), op)?;
+        self.tokens.push((op, self.binder.bind("partition key token", &CqlType::BigInt, value)?));
+        Ok(())
+    }
 }
 
 /// Takes the relations that name partitions and slices. Returns the others.

@@ -7,38 +7,46 @@
 use std::sync::Arc;
 
 use cql::ast::{self, TypeChange, TypeName};
-use engine::{Error, Schema};
+use engine::{Error, Schema, SchemaTarget};
 use schema::{ColumnKind, CqlType, UdtType};
 
-use super::no_keyspace;
+use super::{DefinitionStep, changed, no_keyspace};
 
 fn invalid<T>(text: String) -> Result<T, Error> {
     Err(Error::Invalid(text))
 }
 
-/// Adds a type to the schema. Returns false if it exists and the statement has `IF NOT EXISTS`.
-pub(super) fn create(schema: &mut Schema, create: &ast::CreateType, keyspace: &str) -> Result<bool, Error> {
+/// Adds a type to the schema. `None`: it exists, and the statement has `IF NOT EXISTS`.
+pub(super) fn create(
+    mut schema: Schema,
+    create: &ast::CreateType,
+    keyspace: &str,
+) -> Result<Option<DefinitionStep>, Error> {
     let Some(found) = schema.keyspaces.get(keyspace) else { return Err(no_keyspace(keyspace)) };
     let name = &create.name.name;
     if found.types.contains_key(name) {
         return match create.if_not_exists {
-            true => Ok(false),
+            true => Ok(None),
             false => invalid(format!("A user type with name '{name}' already exists")),
         };
     }
-    let field = |(field, ty): &(String, TypeName)| Ok((field.clone(), resolve(schema, keyspace, ty)?));
+    let field = |(field, ty): &(String, TypeName)| Ok((field.clone(), resolve(&schema, keyspace, ty)?));
     let fields = create.fields.iter().map(field).collect::<Result<_, Error>>()?;
     let udt = UdtType { keyspace: keyspace.to_owned(), name: name.clone(), fields };
-    put(schema, udt)?;
-    Ok(true)
+    put(&mut schema, udt)?;
+    changed(schema, "CREATED", SchemaTarget::Type, keyspace, name)
 }
 
-/// Alters a type wherever it is used. Returns false if there is nothing to do.
-pub(super) fn alter(schema: &mut Schema, alter: &ast::AlterType, keyspace: &str) -> Result<bool, Error> {
+/// Alters a type wherever it is used. `None`: there is nothing to do.
+pub(super) fn alter(
+    mut schema: Schema,
+    alter: &ast::AlterType,
+    keyspace: &str,
+) -> Result<Option<DefinitionStep>, Error> {
     let name = &alter.name.name;
     let Some(old) = schema.keyspaces.get(keyspace).and_then(|k| k.types.get(name)) else {
         return match alter.if_exists {
-            true => Ok(false),
+            true => Ok(None),
             false => invalid(format!("Type {keyspace}.{name} doesn't exist")),
         };
     };
@@ -47,18 +55,18 @@ pub(super) fn alter(schema: &mut Schema, alter: &ast::AlterType, keyspace: &str)
         TypeChange::Add { if_not_exists, field, ty } => {
             if udt.fields.iter().any(|(known, _)| known == field) {
                 return match if_not_exists {
-                    true => Ok(false),
+                    true => Ok(None),
                     false => invalid(format!(
                         "Cannot add field {field} to type {name}: a field with name {field} already exists"
                     )),
                 };
             }
-            let ty = resolve(schema, keyspace, ty)?;
+            let ty = resolve(&schema, keyspace, ty)?;
             let adding = format!("Cannot add new field {field} of type {ty} to user type {name} as");
             if ty.mentions_user_type(keyspace, name) {
                 return invalid(format!("{adding} it would create a circular reference"));
             }
-            let tables = tables_using(schema, keyspace, name, true);
+            let tables = tables_using(&schema, keyspace, name, true);
             if !tables.is_empty() {
                 return invalid(format!(
                     "{adding} the type is being used in partition key by the following tables: {tables}"
@@ -77,18 +85,22 @@ pub(super) fn alter(schema: &mut Schema, alter: &ast::AlterType, keyspace: &str)
         }
         TypeChange::Type { .. } => return invalid("Altering field types is no longer supported".into()),
     }
-    put(schema, udt)?;
-    Ok(true)
+    put(&mut schema, udt)?;
+    changed(schema, "UPDATED", SchemaTarget::Type, keyspace, name)
 }
 
-/// Removes an unused type from the schema. Returns false if it does not exist and the statement has
+/// Removes an unused type from the schema. `None`: it does not exist, and the statement has
 /// `IF EXISTS`.
-pub(super) fn drop(schema: &mut Schema, drop: &ast::DropObject, keyspace: &str) -> Result<bool, Error> {
+pub(super) fn drop(
+    mut schema: Schema,
+    drop: &ast::DropObject,
+    keyspace: &str,
+) -> Result<Option<DefinitionStep>, Error> {
     let name = &drop.name.name;
     let found = schema.keyspaces.get(keyspace).filter(|found| found.types.contains_key(name));
     let Some(found) = found else {
         return match drop.if_exists {
-            true => Ok(false),
+            true => Ok(None),
             false => invalid(format!("Type '{keyspace}.{name}' doesn't exist")),
         };
     };
@@ -100,14 +112,14 @@ pub(super) fn drop(schema: &mut Schema, drop: &ast::DropObject, keyspace: &str) 
     if !types.is_empty() {
         return still(format!("user types {}", types.join(", ")));
     }
-    let tables = tables_using(schema, keyspace, name, false);
+    let tables = tables_using(&schema, keyspace, name, false);
     if !tables.is_empty() {
         return still(format!("tables {tables}"));
     }
     if let Some(found) = schema.keyspaces.get_mut(keyspace) {
         Arc::make_mut(found).types.remove(name);
     }
-    Ok(true)
+    changed(schema, "DROPPED", SchemaTarget::Type, keyspace, name)
 }
 
 /// Returns a list of the tables with a column that uses the type, as text.

@@ -1,0 +1,275 @@
+//! CREATE, ALTER and DROP TABLE.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cql::ast::{self, OptionValue};
+use engine::{Error, Schema, SchemaTarget};
+use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, TableOptions};
+
+use super::types::resolve;
+use super::{DefinitionStep, changed, no_keyspace, no_table, plain, storage_options};
+
+/// Creates a table. Its identity is the version of the schema.
+pub(super) fn create(
+    mut schema: Schema,
+    create: &ast::CreateTable,
+    keyspace: &str,
+) -> Result<Option<DefinitionStep>, Error> {
+    let def = new_table(&schema, create, keyspace)?;
+    let tables = tables_mut(&mut schema, keyspace)?;
+    if tables.contains_key(&def.name) {
+        let error = Error::AlreadyExists { keyspace: keyspace.to_owned(), table: def.name };
+        return if create.if_not_exists { Ok(None) } else { Err(error) };
+    }
+    let name = def.name.clone();
+    tables.insert(name.clone(), Arc::new(def));
+    changed(schema, "CREATED", SchemaTarget::Table, keyspace, &name)
+}
+
+/// Changes the columns or options of a table.
+pub(super) fn alter(
+    mut schema: Schema,
+    alter: &ast::AlterTable,
+    keyspace: &str,
+) -> Result<Option<DefinitionStep>, Error> {
+    let Some(table) = schema.table(keyspace, &alter.table.name) else {
+        return if alter.if_exists { Ok(None) } else { Err(no_table(keyspace, &alter.table.name)) };
+    };
+    let mut def = TableDef::clone(table);
+    alter_table(&schema, &mut def, &alter.change)?;
+    tables_mut(&mut schema, keyspace)?.insert(def.name.clone(), Arc::new(def));
+    changed(schema, "UPDATED", SchemaTarget::Table, keyspace, &alter.table.name)
+}
+
+/// Drops a table.
+pub(super) fn drop(
+    mut schema: Schema,
+    drop: &ast::DropObject,
+    keyspace: &str,
+) -> Result<Option<DefinitionStep>, Error> {
+    let gone = match schema.keyspaces.contains_key(keyspace) {
+        true => tables_mut(&mut schema, keyspace)?.remove(&drop.name.name),
+        false => None,
+    };
+    let Some(gone) = gone else {
+        return if drop.if_exists { Ok(None) } else { Err(no_table(keyspace, &drop.name.name)) };
+    };
+    let mut step = changed(schema, "DROPPED", SchemaTarget::Table, keyspace, &drop.name.name)?;
+    if let Some(step) = &mut step {
+        step.change.iter_mut().for_each(|change| change.table_id = Some(gone.id));
+        step.dropped = vec![gone];
+    }
+    Ok(step)
+}
+
+fn tables_mut<'a>(
+    schema: &'a mut Schema,
+    keyspace: &str,
+) -> Result<&'a mut BTreeMap<String, Arc<TableDef>>, Error> {
+    match schema.keyspaces.get_mut(keyspace) {
+        Some(found) => Ok(&mut Arc::make_mut(found).tables),
+        None => Err(no_keyspace(keyspace)),
+    }
+}
+
+fn new_table(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Result<TableDef, Error> {
+    if !schema.keyspaces.contains_key(keyspace) {
+        return Err(no_keyspace(keyspace));
+    }
+    if create.partition_key.is_empty() {
+        return Err(Error::Invalid(format!(
+            "No PRIMARY KEY specified for table '{}' (exactly one required)",
+            create.table.name
+        )));
+    }
+    if create.properties.compact_storage {
+        return Err(Error::Invalid("COMPACT STORAGE is not supported; leave it out".into()));
+    }
+    let columns = columns_of(schema, create, keyspace)?;
+    let mut def = TableDef {
+        id: schema.version,
+        keyspace: keyspace.to_owned(),
+        name: create.table.name.clone(),
+        next_column_id: columns.len() as u32,
+        data: None,
+        columns,
+        options: TableOptions::default(),
+    };
+    table_options(&mut def, &create.properties.options)?;
+    def.sort_columns();
+    number_columns(&mut def);
+    def.validate().map_err(|e| Error::Invalid(e.to_string()))?;
+    Ok(def)
+}
+
+fn number_columns(def: &mut TableDef) {
+    // Numbers follow the displayed order, so that the cells of a new table are at their number's
+    // index in a row.
+    let first = def.columns.iter().position(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
+    let keys = first.unwrap_or(def.columns.len()) as u32;
+    let count = def.columns.len() as u32;
+    for (at, column) in def.columns.iter_mut().enumerate() {
+        column.id = (at as u32 + count - keys) % count;
+    }
+}
+
+/// Returns the columns of a new table, in the order of the statement.
+fn columns_of(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Result<Vec<ColumnDef>, Error> {
+    let order_of = |name: &String| {
+        let order = create.properties.clustering_order.iter().find(|(n, _)| n == name);
+        order.map_or(ClusteringOrder::Asc, |(_, order)| *order)
+    };
+    let mut columns = Vec::with_capacity(create.columns.len());
+    for column in &create.columns {
+        let name = &column.name;
+        let kind = match (
+            create.partition_key.iter().position(|n| n == name),
+            create.clustering.iter().position(|n| n == name),
+        ) {
+            (Some(at), _) => ColumnKind::PartitionKey(at),
+            (_, Some(at)) => ColumnKind::Clustering(at, order_of(name)),
+            _ if column.is_static => ColumnKind::Static,
+            _ => ColumnKind::Regular,
+        };
+        if column.is_static && kind != ColumnKind::Static {
+            return Err(Error::Invalid(format!("Static column {name} cannot be part of the PRIMARY KEY")));
+        }
+        if column.is_static && create.clustering.is_empty() {
+            return Err(Error::Invalid(
+                "Static columns are only useful (and thus allowed) if the table has \
+                at least one clustering column"
+                    .into(),
+            ));
+        }
+        let ty = resolve(schema, keyspace, &column.ty)?;
+        columns.push(ColumnDef { id: 0, name: name.clone(), ty, kind });
+    }
+    for key in create.partition_key.iter().chain(&create.clustering) {
+        if !columns.iter().any(|c| c.name == *key) {
+            return Err(Error::Invalid(format!("Unknown definition {key} referenced in PRIMARY KEY")));
+        }
+    }
+    for (name, _) in &create.properties.clustering_order {
+        if !create.clustering.contains(name) {
+            return Err(Error::Invalid(format!(
+                "Only clustering key columns can be defined in CLUSTERING ORDER directive: {name} is none"
+            )));
+        }
+    }
+    Ok(columns)
+}
+
+fn table_options(def: &mut TableDef, options: &ast::Options) -> Result<(), Error> {
+    for (name, option) in options {
+        let seconds = || match option {
+            OptionValue::Integer(n) => u32::try_from(*n).ok().filter(|n| *n <= 630_720_000),
+            OptionValue::String(text) => text.parse().ok(),
+            _ => None,
+        };
+        let bad = || {
+            Error::Config(format!(
+                "Invalid value for '{name}': a whole number of seconds, at most 20 years, is expected"
+            ))
+        };
+        match name.as_str() {
+            "comment" => def.options.comment = plain(option),
+            "default_time_to_live" => def.options.default_time_to_live = seconds().ok_or_else(bad)?,
+            "gc_grace_seconds" => def.options.gc_grace_seconds = seconds().ok_or_else(bad)?,
+            "id" => return Err(Error::Config("A table's id cannot be chosen; leave ID out".into())),
+            "additional_write_policy"
+            | "allow_auto_snapshot"
+            | "bloom_filter_fp_chance"
+            | "caching"
+            | "cdc"
+            | "compaction"
+            | "compression"
+            | "crc_check_chance"
+            | "dclocal_read_repair_chance"
+            | "extensions"
+            | "incremental_backups"
+            | "max_index_interval"
+            | "memtable"
+            | "memtable_flush_period_in_ms"
+            | "min_index_interval"
+            | "read_repair"
+            | "read_repair_chance"
+            | "speculative_retry"
+            | "tombstone_gc" => {
+                storage_options::check(name, option)?;
+                def.options.other.insert(name.clone(), plain(option));
+            }
+            _ => return Err(Error::Config(format!("Unknown property '{name}'"))),
+        }
+    }
+    Ok(())
+}
+
+fn alter_table(schema: &Schema, def: &mut TableDef, change: &ast::TableChange) -> Result<(), Error> {
+    match change {
+        ast::TableChange::Add { if_not_exists, columns } => {
+            for column in columns {
+                if def.column(&column.name).is_some() {
+                    if *if_not_exists {
+                        continue;
+                    }
+                    return Err(Error::Invalid(format!("Column with name '{}' already exists", column.name)));
+                }
+                let kind = if column.is_static { ColumnKind::Static } else { ColumnKind::Regular };
+                let ty = resolve(schema, &def.keyspace, &column.ty)?;
+                def.columns.push(ColumnDef { id: def.next_column_id, name: column.name.clone(), ty, kind });
+                def.next_column_id += 1;
+            }
+        }
+        ast::TableChange::Drop { if_exists, columns, .. } => {
+            for name in columns {
+                match def.column(name) {
+                    Some((at, c)) if matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) => {
+                        def.columns.remove(at);
+                    }
+                    Some(_) => return Err(Error::Invalid(format!("Cannot drop PRIMARY KEY column {name}"))),
+                    None if *if_exists => {}
+                    None => {
+                        return Err(Error::Invalid(format!(
+                            "Column {name} was not found in table {}.{}",
+                            def.keyspace, def.name
+                        )));
+                    }
+                }
+            }
+        }
+        ast::TableChange::Rename { if_exists, columns } => {
+            for (from, to) in columns {
+                if def.column(to).is_some() {
+                    return Err(Error::Invalid(format!(
+                        "Cannot rename column {from} to {to}: another column of that name exists"
+                    )));
+                }
+                match def.columns.iter_mut().find(|c| c.name == *from) {
+                    Some(c) if matches!(c.kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..)) => {
+                        c.name.clone_from(to)
+                    }
+                    Some(_) => {
+                        return Err(Error::Invalid(format!("Cannot rename non PRIMARY KEY column {from}")));
+                    }
+                    None if *if_exists => {}
+                    None => {
+                        return Err(Error::Invalid(format!(
+                            "Column {from} was not found in table {}.{}",
+                            def.keyspace, def.name
+                        )));
+                    }
+                }
+            }
+        }
+        ast::TableChange::With(properties) => table_options(def, &properties.options)?,
+        ast::TableChange::Type { .. } => {
+            return Err(Error::Invalid("Altering column types is no longer supported".into()));
+        }
+        ast::TableChange::DropCompactStorage => {
+            return Err(Error::Invalid("Table has no COMPACT STORAGE to drop".into()));
+        }
+    }
+    def.sort_columns();
+    def.validate().map_err(|e| Error::Invalid(e.to_string()))
+}
