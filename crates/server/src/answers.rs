@@ -65,7 +65,7 @@ pub(crate) fn answer_and_record(
 /// lane.
 fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, Failure>) -> bool {
     session.warm_output();
-    let (stream, metadata, core) = (request.stream, request.metadata, &session.core);
+    let (stream, metadata, core) = (request.stream, request.form.metadata, &session.core);
     let mut statement = request.statement.as_deref();
     let mut warnings = Warnings::take().texts(core.engine.registry().guardrails());
     if let Ok(Outcome::Rows(rows)) = &result {

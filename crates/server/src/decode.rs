@@ -11,7 +11,7 @@ use crate::bind::{count_text, current, has_plan, has_stale_long, long_statement,
 use crate::core::Core;
 use crate::failure;
 use crate::reply::MetadataRequest;
-use crate::request::{CqlRequest, own_body};
+use crate::request::{CqlRequest, MessageForm, own_body};
 use crate::session::Session;
 use crate::statement::{Bound, INLINE_TEXT_BYTES, Statement, StatementKind};
 
@@ -44,7 +44,7 @@ pub(crate) fn decode<'a>(
             let (text, params) = envelope.checked_query().map_err(|error| Failure::from(&error))?;
             let keyspace = request.keyspace_of(params.keyspace);
             let statement = long_statement(text, keyspace.as_ref(), bound)?;
-            request.decoded(statement, params.consistency, false, MetadataRequest::default());
+            request.decoded(statement, MessageForm::of_text(params.consistency));
             return Ok(Decoded::Statement(params));
         }
         (bound, _) => bound,
@@ -60,7 +60,7 @@ pub(crate) fn decode<'a>(
             let statement = current(&session.core, found)
                 .map_err(|error| failure::of(error, StatementKind::Other, consistency, Some(execute.id)))?;
             let metadata = metadata_request(&statement, envelope.version, &execute);
-            request.decoded(statement, consistency, true, metadata);
+            request.decoded(statement, MessageForm { consistency, is_prepared: true, metadata });
             Ok(Decoded::Statement(execute.params))
         }
         Request::Query(query) => {
@@ -72,7 +72,7 @@ pub(crate) fn decode<'a>(
                 return Ok(Decoded::Long);
             }
             let statement = statement(session, query.text, keyspace.as_ref(), bound)?;
-            request.decoded(statement, query.params.consistency, false, MetadataRequest::default());
+            request.decoded(statement, MessageForm::of_text(query.params.consistency));
             Ok(Decoded::Statement(query.params))
         }
         Request::Batch(batch) if is_long(&batch) || has_stale_long(&session.core, &batch) => {

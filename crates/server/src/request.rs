@@ -31,6 +31,22 @@ pub(crate) struct Times {
     pub(crate) began_ns: u64,
 }
 
+/// Form of a message, on which its answer depends.
+#[derive(Clone, Copy)]
+pub(crate) struct MessageForm {
+    pub(crate) consistency: Consistency,
+    /// True if the client sent an id, false if it sent a text.
+    pub(crate) is_prepared: bool,
+    pub(crate) metadata: MetadataRequest,
+}
+
+impl MessageForm {
+    /// Returns the form of a QUERY.
+    pub(crate) fn of_text(consistency: Consistency) -> MessageForm {
+        MessageForm { consistency, is_prepared: false, metadata: MetadataRequest::default() }
+    }
+}
+
 /// A request from its admission to its accounting.
 pub(crate) struct CqlRequest {
     /// Stream number, which pairs the answer with the request.
@@ -50,10 +66,7 @@ pub(crate) struct CqlRequest {
     pub(crate) held: Option<Holding>,
     /// Statement to run. `None` for a batch, and before decoding.
     pub(crate) statement: Option<Rc<Statement>>,
-    pub(crate) consistency: Consistency,
-    /// True if the client sent an id, false if it sent a text.
-    pub(crate) is_prepared: bool,
-    pub(crate) metadata: MetadataRequest,
+    pub(crate) form: MessageForm,
     /// Time limit from the beginning of its work to its answer.
     pub(crate) limit: Duration,
     /// Slot of the statement, for levels with `max_concurrency`. `None` until the statement has
@@ -81,9 +94,7 @@ impl CqlRequest {
             charges: Vec::new(),
             held: None,
             statement: None,
-            consistency: Consistency::One,
-            is_prepared: false,
-            metadata: MetadataRequest::default(),
+            form: MessageForm::of_text(Consistency::One),
             limit: Duration::MAX,
             slot: None,
             failed: false,
@@ -91,20 +102,13 @@ impl CqlRequest {
     }
 
     /// Sets the decoded statement.
-    pub(crate) fn decoded(
-        &mut self,
-        statement: Rc<Statement>,
-        consistency: Consistency,
-        is_prepared: bool,
-        metadata: MetadataRequest,
-    ) {
-        self.statement = Some(statement);
-        (self.consistency, self.is_prepared, self.metadata) = (consistency, is_prepared, metadata);
+    pub(crate) fn decoded(&mut self, statement: Rc<Statement>, form: MessageForm) {
+        (self.statement, self.form) = (Some(statement), form);
     }
 
     /// Sets the parameters of a batch.
     pub(crate) fn decoded_batch(&mut self, consistency: Consistency, limit: Duration) {
-        (self.consistency, self.limit) = (consistency, limit);
+        (self.form.consistency, self.limit) = (consistency, limit);
     }
 
     /// Returns the decoded statement.
@@ -141,8 +145,8 @@ impl CqlRequest {
 
     /// Converts an engine's error to the answer.
     pub(crate) fn failure(&self, error: Error) -> Failure {
-        let id = self.statement.as_ref().filter(|_| self.is_prepared).map(|statement| &statement.id[..]);
-        failure::of(error, self.kind(), self.consistency, id)
+        let id = self.statement.as_ref().filter(|_| self.form.is_prepared).map(|statement| &statement.id[..]);
+        failure::of(error, self.kind(), self.form.consistency, id)
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn continue_slowly(
     // A frame that is being opened has its message, and a prepared read needs it no more.
     let is_read_again = match &rest {
         Rest::Opening(_) => false,
-        Rest::Result(_) => !request.is_prepared,
+        Rest::Result(_) => !request.form.is_prepared,
         Rest::OtherLevel | Rest::Slot(_) | Rest::Acknowledged(_) => true,
     };
     let slow = Slow {
@@ -282,7 +282,7 @@ impl Slow {
         drop(later);
         update_grants(&session, &result).await;
         // The client of a prepared statement gets the error, and prepares it again.
-        let runs_again = matches!(result, Err(Error::Stale)) && !request.is_prepared;
+        let runs_again = matches!(result, Err(Error::Stale)) && !request.form.is_prepared;
         if let Some(envelope) = self.envelope.as_ref().filter(|_| runs_again) {
             return Some(try_fast(&session, envelope, request, None));
         }

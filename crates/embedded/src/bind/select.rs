@@ -42,6 +42,21 @@ impl Projection {
     }
 }
 
+/// LIMIT and PER PARTITION LIMIT.
+#[derive(Debug)]
+pub(crate) struct RowLimits {
+    pub(crate) all: Option<Bind>,
+    pub(crate) per_partition: Option<Bind>,
+}
+
+/// Order of the rows of a partition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowOrder {
+    pub(crate) is_reversed: bool,
+    /// Number of clustering columns that ORDER BY names.
+    pub(crate) columns: usize,
+}
+
 /// Prepared SELECT. Parts that are sent to other cores are behind [`Arc`].
 #[derive(Debug)]
 pub(crate) struct SelectPlan {
@@ -49,11 +64,8 @@ pub(crate) struct SelectPlan {
     pub(crate) projection: Arc<Projection>,
     pub(crate) columns: Columns,
     pub(crate) restrictions: Restrictions,
-    pub(crate) limit: Option<Bind>,
-    pub(crate) per_partition: Option<Bind>,
-    pub(crate) reversed: bool,
-    /// Number of clustering columns that ORDER BY names.
-    pub(crate) ordered: usize,
+    pub(crate) limits: RowLimits,
+    pub(crate) order: RowOrder,
     /// True for DISTINCT: one row per partition, of key and static columns.
     pub(crate) distinct: bool,
     /// True for a point read: a whole primary key by `=`, showing only cells of that row.
@@ -194,10 +206,8 @@ pub(crate) fn select(
         projection,
         columns,
         restrictions,
-        limit,
-        per_partition,
-        reversed,
-        ordered: select.order_by.len(),
+        limits: RowLimits { all: limit, per_partition },
+        order: RowOrder { is_reversed: reversed, columns: select.order_by.len() },
         distinct: select.distinct,
         point,
         may_be_large,

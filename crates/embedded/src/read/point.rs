@@ -24,7 +24,7 @@ impl Embedded {
             Ok(keys) => keys,
             Err(error) => return Execution::Ready(Err(error)),
         };
-        if let Some(limit) = &plan.limit
+        if let Some(limit) = &plan.limits.all
             && let Err(error) = at_least_one(limit.number(request.values))
         {
             return Execution::Ready(Err(error));

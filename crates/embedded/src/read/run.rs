@@ -173,8 +173,8 @@ impl Reading {
                 Some(_) => Err(Error::Invalid(format!("{name} must be strictly positive"))),
             },
         };
-        let per_partition = limit(&plan.per_partition, "PER PARTITION LIMIT")?;
-        let rows_max = limit(&plan.limit, "LIMIT")?;
+        let per_partition = limit(&plan.limits.per_partition, "PER PARTITION LIMIT")?;
+        let rows_max = limit(&plan.limits.all, "LIMIT")?;
         let counting = matches!(*plan.projection, Projection::Count(_));
         let filters =
             plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, values)).collect::<Result<_, _>>()?;
@@ -183,7 +183,7 @@ impl Reading {
             projection: plan.bound_projection(values)?,
             ranges,
             filters,
-            reversed: plan.reversed,
+            reversed: plan.order.is_reversed,
             distinct: plan.distinct,
             whole,
             per_partition,
@@ -200,7 +200,7 @@ impl Reading {
                 Some(keys)
             }
         };
-        let merged = plan.ordered > 0 && !counting && keys.as_ref().is_some_and(|keys| keys.len() > 1);
+        let merged = plan.order.columns > 0 && !counting && keys.as_ref().is_some_and(|keys| keys.len() > 1);
         if merged && (request.paging_state.is_some() || request.page_size.is_some_and(|page| page < rows_max))
         {
             return Err(Error::Invalid(CANNOT_PAGE.into()));
@@ -243,7 +243,7 @@ impl Reading {
         };
         let next = match self.keys.take() {
             Some(keys) if self.merged => {
-                self.scan.slice.in_order(&engine, keys, self.plan.ordered, &mut chunk).await?;
+                self.scan.slice.in_order(&engine, keys, self.plan.order.columns, &mut chunk).await?;
                 None
             }
             Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,

@@ -142,7 +142,7 @@ impl PendingSelect {
 
     fn new(subject: Subject, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Result<PendingSelect, Error> {
         let filters = plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, request.values));
-        let limit = match &plan.limit {
+        let limit = match &plan.limits.all {
             Some(bind) => match bind.number(request.values)? {
                 Some(n) if n > 0 => n as usize,
                 Some(_) => return Err(Error::Invalid("LIMIT must be strictly positive".into())),
