@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use sched::{DiskModel, Policy};
+use sched::DiskModel;
 
 use crate::Reporter;
 
@@ -27,9 +27,6 @@ pub struct Config {
     pub self_check: bool,
     /// Receiver of reports; by default prints to standard error.
     pub reporter: Reporter,
-    /// Numbers of the scheduler's rules. Other numbers than [`Policy::DEFAULT`] are for
-    /// comparisons.
-    pub policy: Policy,
     /// Detected number of CPUs that this process may run on.
     pub affinity_cpus: usize,
     /// Detected quota of the cgroup in CPUs; `None`: no quota.
@@ -85,7 +82,6 @@ impl Config {
             disk: DISK_UNMEASURED,
             self_check: false,
             reporter: Reporter::default(),
-            policy: Policy::DEFAULT,
             affinity_cpus,
             quota_cpus,
         }

@@ -157,7 +157,7 @@ pub fn on_lane() -> bool {
 /// Defers `work` until this core's running group pauses: when it has nothing else to run here, or
 /// another group gets the core, or after 100 µs. Only for tasks of a fast lane; panics elsewhere.
 pub fn defer(work: Rc<dyn DeferredWork>) {
-    fast(|core| core.deferred.push(work, core.lanes.config().policy.defer_ns));
+    fast(|core| core.deferred.push(work));
 }
 
 #[cfg(test)]

@@ -3,13 +3,16 @@
 //! one after the other than each between two task polls.
 //!
 //! A group pauses when it has no ready task on the core, when another group gets the core, and
-//! after [`sched::Policy::defer_ns`] at the latest.
+//! after [`DEFER_NS`] at the latest.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::current::{current_group, in_group};
 use crate::{Flow, Group, sys};
+
+/// Longest time that answers are deferred, ns.
+const DEFER_NS: u64 = 100_000;
 
 /// Work that can be deferred for a moment. It is charged to the group that deferred it.
 pub trait DeferredWork {
@@ -38,12 +41,12 @@ impl Default for Deferred {
 }
 
 impl Deferred {
-    /// Defers work for at most `defer_ns` and the task poll in flight then.
-    pub(crate) fn push(&self, work: Rc<dyn DeferredWork>, defer_ns: u64) {
+    /// Defers work for at most [`DEFER_NS`] and the task poll in flight then.
+    pub(crate) fn push(&self, work: Rc<dyn DeferredWork>) {
         let mut items = self.items.borrow_mut();
         if items.is_empty() {
             self.group.set(current_group());
-            self.deadline_ns.set(sys::monotonic_ns() + defer_ns);
+            self.deadline_ns.set(sys::monotonic_ns() + DEFER_NS);
         }
         items.push(work);
     }

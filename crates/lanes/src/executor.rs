@@ -97,13 +97,12 @@ enum Next {
 
 impl Core {
     pub(crate) fn new(lanes: Lanes, shared: Arc<CoreShared>, disk: Service) -> Core {
-        let policy = lanes.config().policy;
-        let groups = Groups::new(shared.registry.clone(), shared.index, lanes.cores(), policy);
+        let groups = Groups::new(shared.registry.clone(), shared.index, lanes.cores());
         Core {
             shared,
             lanes,
             groups: RefCell::new(groups),
-            heavy_control: RefCell::new(HeavyControl::new(policy)),
+            heavy_control: RefCell::new(HeavyControl::new()),
             core_yield: Cell::new(None),
             disk: RefCell::new(disk),
             deferred: Deferred::default(),

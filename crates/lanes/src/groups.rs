@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use sched::{
-    CoreScheduler, Decision, LATENCY_SLICE_NS, Lane, LeafSpec, NodeId, Parent, Policy, Queued, Rounds,
-    Starving, Yielded, cap,
+    CoreScheduler, Decision, LATENCY_SLICE_NS, Lane, LeafSpec, NodeId, Parent, Queued, Rounds, Starving,
+    Yielded, cap,
 };
 
 use crate::counters::{Counters, count};
@@ -85,9 +85,9 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    pub(crate) fn new(registry: Arc<Registry>, core: usize, cores: usize, policy: Policy) -> Groups {
+    pub(crate) fn new(registry: Arc<Registry>, core: usize, cores: usize) -> Groups {
         let spec = |group: Group| registry.get(group).expect("built in").cpu_spec();
-        let scheduler = CoreScheduler::new(policy, spec(Group::USERS), spec(Group::SYSTEM));
+        let scheduler = CoreScheduler::new(spec(Group::USERS), spec(Group::SYSTEM));
         let mut groups = Groups {
             scheduler,
             locals: Vec::new(),

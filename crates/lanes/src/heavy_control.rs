@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use sched::{Outcome, Policy, SLICE_NS, Starvation, Starving, WorkerKind, Yielded};
+use sched::{Outcome, SLICE_NS, Starvation, Starving, WorkerKind, Yielded};
 
 use crate::counters::count;
 use crate::group::NO_GROUP;
@@ -40,13 +40,13 @@ pub(crate) struct HeavyControl {
 
 impl HeavyControl {
     /// Creates the state in which no worker has the core.
-    pub(crate) fn new(policy: Policy) -> HeavyControl {
+    pub(crate) fn new() -> HeavyControl {
         HeavyControl {
             active: 0,
             revoked_at_ns: 0,
             open: Vec::new(),
             progress_ns: 0,
-            starvation: Starvation::new(policy),
+            starvation: Starvation::default(),
             trial: None,
         }
     }
@@ -266,8 +266,8 @@ mod tests {
         fn new() -> Lane {
             let registry = Arc::new(Registry::new(1));
             let shared = CoreShared::new(0, Vec::new(), registry.clone(), 1);
-            let groups = Groups::new(registry, 0, 1, Policy::DEFAULT);
-            Lane { shared, groups, control: HeavyControl::new(Policy::DEFAULT) }
+            let groups = Groups::new(registry, 0, 1);
+            Lane { shared, groups, control: HeavyControl::new() }
         }
 
         /// Adds a waiting task of a group.

@@ -15,6 +15,8 @@ const POLL_NS_MAX: u64 = sched::LATENCY_SLICE_NS;
 /// Time after which a heavy task yields in any case, ns: it may have been cancelled, or another
 /// task of its group is next.
 const HEAVY_POLL_NS_MAX: u64 = 1_000_000;
+/// Interval at which heavy work offers its CPU to other threads, ns.
+const OFFER_CPU_NS: u64 = 100_000;
 
 /// Units between two readings of the clock, each of which takes about 25 ns.
 const UNITS_PER_CLOCK: u32 = 16;
@@ -38,18 +40,18 @@ thread_local! {
 pub fn slice_is_over() -> bool {
     let on_heavy_lane = with_worker(|worker| {
         let now_ns = sys::monotonic_ns();
-        offer_cpu(now_ns, worker.lanes.config().policy.offer_cpu_ns);
+        offer_cpu(now_ns);
         worker.slice_is_over() || poll_ns(now_ns) >= HEAVY_POLL_NS_MAX
     });
     on_heavy_lane.unwrap_or_else(should_yield)
 }
 
-/// Offers the CPU of this heavy worker to other threads, every `every_ns`. The kernel takes the CPU
-/// from the idle class for a fast lane that wakes. But it also gives the idle class its
-/// entitlement: 3 parts of 1,027 beside one thread, and a whole tick to a thread that has just
+/// Offers the CPU of this heavy worker to other threads, every [`OFFER_CPU_NS`]. The kernel
+/// takes the CPU from the idle class for a fast lane that wakes. But it also gives the idle class
+/// its entitlement: 3 parts of 1,027 beside one thread, and a whole tick to a thread that has just
 /// woken: up to 4 ms in which a fast lane that is ready does not run.
-fn offer_cpu(now_ns: u64, every_ns: u64) {
-    if now_ns.saturating_sub(YIELDED.get()) >= every_ns {
+fn offer_cpu(now_ns: u64) {
+    if now_ns.saturating_sub(YIELDED.get()) >= OFFER_CPU_NS {
         YIELDED.set(now_ns);
         sys::yield_cpu();
     }

@@ -15,13 +15,17 @@
 //! rules and their bounds.
 
 use crate::cap::{self, Cap};
-use crate::policy::Policy;
 use crate::poll_budget::PollBudget;
 use crate::tree::{NodeId, NodeSpec, Tree};
+use crate::virtual_time::{LATENCY_SLICE_NS, SLICE_NS};
 
 /// Longest time that the core goes to heavy work while no other leaf is eligible, ns. A leaf that
 /// wakes ends it.
 const ALONE_NS: u64 = 10_000_000;
+
+/// Fast-lane time of a leaf, while it has heavy work too, after which the heavy work gets the core,
+/// ns.
+const FAST_BEFORE_HEAVY_NS: u64 = 4 * SLICE_NS;
 
 /// One of the two nodes below the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +108,6 @@ struct Leaf {
 /// Scheduler of one core. The head of this file gives the rules.
 #[derive(Debug)]
 pub struct CoreScheduler {
-    policy: Policy,
     tree: Tree,
     /// Indexed by node.
     leaves: Vec<Option<Leaf>>,
@@ -119,11 +122,10 @@ pub struct CoreScheduler {
 impl CoreScheduler {
     /// Creates the scheduler of a core without leaves.
     #[must_use]
-    pub fn new(policy: Policy, users: NodeSpec, system: NodeSpec) -> CoreScheduler {
-        let mut tree = Tree::with_policy(policy);
+    pub fn new(users: NodeSpec, system: NodeSpec) -> CoreScheduler {
+        let mut tree = Tree::new();
         let parents = [users, system].map(|spec| tree.add(Tree::ROOT, spec));
         CoreScheduler {
-            policy,
             tree,
             leaves: Vec::new(),
             parents,
@@ -213,7 +215,7 @@ impl CoreScheduler {
     /// found fast-lane work of `found`.
     pub fn polled(&mut self, now_ns: u64, cost_ns: u64, found: NodeId, had_core: Option<NodeId>) {
         let lagging = had_core.is_some_and(|had_core| self.lags_beside(found, had_core));
-        self.polls.polled(now_ns, cost_ns, lagging, &self.policy);
+        self.polls.polled(now_ns, cost_ns, lagging);
     }
 
     /// Adds `cpu_ns` of CPU that the budget of the leaf's cap granted.
@@ -250,20 +252,16 @@ impl CoreScheduler {
         local.heavy = queued.heavy;
         let limit_ppm = local.spec.cpu_limit_ppm;
         if limit_ppm > 0 && local.cap.exhausted() {
-            let lease_ns = if queued.fast {
-                cap::LEASE_NS
-            } else {
-                cap::long_lease_ns(limit_ppm).min(self.policy.long_lease_ns.max(cap::LEASE_NS))
-            };
+            let lease_ns = if queued.fast { cap::LEASE_NS } else { cap::long_lease_ns(limit_ppm) };
             return Decision::Lease(leaf, local.cap.want_ns(lease_ns));
         }
         let budget_ns = match limit_ppm {
             0 => u64::MAX,
             // A slice shorter than a lane switch would never end the lease. Time beyond the lease
             // becomes debt.
-            _ => local.cap.remaining_ns().unsigned_abs().max(self.policy.latency_slice_ns),
+            _ => local.cap.remaining_ns().unsigned_abs().max(LATENCY_SLICE_NS),
         };
-        let heavy_waits = queued.heavy && local.fast_since_heavy_ns >= self.policy.fast_before_heavy_ns;
+        let heavy_waits = queued.heavy && local.fast_since_heavy_ns >= FAST_BEFORE_HEAVY_NS;
         match queued {
             Queued { fast: true, .. } if !heavy_waits => {
                 let slice_ns = self.tree.slice_ns().min(self.tree.poll_ns(leaf));
@@ -288,7 +286,7 @@ impl CoreScheduler {
             return Some(leaf);
         }
         let picked = self.tree.pick();
-        self.slice = picked.filter(|_| self.policy.keep_slices).map(|leaf| (leaf, now_ns));
+        self.slice = picked.map(|leaf| (leaf, now_ns));
         picked
     }
 
@@ -304,7 +302,7 @@ impl CoreScheduler {
         now_ns: u64,
     ) -> Yielded {
         let alone = in_reach && !fast && !self.tree.backlogged_beside(leaf);
-        let longest_ns = if alone { ALONE_NS } else { self.policy.slice_ns };
+        let longest_ns = if alone { ALONE_NS } else { SLICE_NS };
         let until_ns = now_ns.saturating_add(budget_ns.min(longest_ns));
         Yielded { leaf, began_ns: now_ns, until_ns, alone, own_preempts: !fast }
     }
@@ -323,7 +321,7 @@ impl CoreScheduler {
     /// ns. `None`: poll at each event.
     #[must_use]
     pub fn poll_after_ns(&self, now_ns: u64) -> Option<u64> {
-        self.polls.not_before_ns(now_ns, &self.policy)
+        self.polls.not_before_ns(now_ns)
     }
 
     /// Returns true if a level lags behind another one that had the core. Its events are then

@@ -12,7 +12,6 @@
 //! - [`CoreScheduler`]: decides for one core which group runs next, on which lane, for how long,
 //!   and when the core polls.
 //! - [`Starvation`]: detects another program that keeps the CPU from heavy work.
-//! - [`Policy`]: holds the numbers of these rules.
 //! - [`control`]: sets the pace of background work, the delay of writes, and the limit of
 //!   statements in flight.
 //!
@@ -27,7 +26,6 @@ mod heap;
 mod io_claim;
 mod io_queue;
 mod minimum;
-mod policy;
 mod poll_budget;
 mod recently_active;
 mod rounds;
@@ -40,10 +38,11 @@ pub use core_scheduler::{CoreScheduler, Decision, Lane, LeafSpec, Parent, Queued
 pub use disk::{DiskModel, DiskSpeed, InFlight, Kind};
 pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
-pub use policy::{LATENCY_SLICE_NS, Policy, SLICE_NS};
 pub use poll_budget::POLL_EVERY_NS;
 pub use recently_active::RECENTLY_ACTIVE_NS;
 pub use rounds::{NO_FLOW, Rounds};
 pub use starvation::{Outcome, Starvation, Starving, WorkerKind};
 pub use tree::{NodeId, NodeSpec, Tree};
-pub use virtual_time::{CHARGE_MIN_NS, Class, LAG_NS_MAX, SHARES_MAX, SHARES_MIN};
+pub use virtual_time::{
+    CHARGE_MIN_NS, Class, LAG_NS_MAX, LATENCY_SLICE_NS, SHARES_MAX, SHARES_MIN, SLICE_NS,
+};

@@ -24,7 +24,7 @@
 //! by them, and the others get nothing. The caller keeps the sum below.
 
 use crate::heap::{Entry, Heap, NOWHERE, Positions};
-use crate::policy::SLICE_NS;
+use crate::virtual_time::SLICE_NS;
 use crate::virtual_time::{CHARGE_MIN_NS, Clock, UNITS_LOG2};
 
 /// CPU of a parent, in millionths.

@@ -21,10 +21,9 @@ struct WentIdle {
 pub(crate) struct RecentlyActive([WentIdle; 2]);
 
 impl RecentlyActive {
-    /// Records that the leaf went idle at the CPU total `charged_ns`. It counts as active for
-    /// `active_ns` more.
-    pub(crate) fn idle(&mut self, leaf: u32, charged_ns: u64, active_ns: u64) {
-        let until_ns = charged_ns.saturating_add(active_ns);
+    /// Records that the leaf went idle at the CPU total `charged_ns`.
+    pub(crate) fn idle(&mut self, leaf: u32, charged_ns: u64) {
+        let until_ns = charged_ns.saturating_add(RECENTLY_ACTIVE_NS);
         if self.0[0].leaf != leaf {
             self.0[1] = self.0[0];
         }

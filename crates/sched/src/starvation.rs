@@ -1,10 +1,13 @@
 //! Starvation of a heavy lane by another program. Its workers are of the kernel's idle class, so a
 //! program that keeps the CPU busy leaves them next to nothing. Once that has lasted for
-//! [`Policy::starved_ns`], urgent work goes to a worker of normal priority. A trial each second
+//! [`STARVED_NS`], urgent work goes to a worker of normal priority. A trial each second
 //! shows whether the idle class gets CPU again.
 
-use crate::policy::Policy;
+use crate::virtual_time::SLICE_NS;
 
+/// Time with nearly no CPU for heavy work after which a lane counts as starved by another program,
+/// ns.
+const STARVED_NS: u64 = 50_000_000;
 /// Time for which a starved lane counts as starved, ns. Then a slice of the idle class is a trial.
 /// (A moment of CPU is no sign of recovery: a busy program leaves the idle class a slice of a few
 /// ms in each second.)
@@ -38,20 +41,13 @@ pub enum Outcome {
 }
 
 /// Detector of a starved heavy lane, one for each core.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Starvation {
-    policy: Policy,
     /// End of the time in which the lane counts as starved, ns; 0 if it does not.
     until_ns: u64,
 }
 
 impl Starvation {
-    /// Creates the detector of a lane that is not starved.
-    #[must_use]
-    pub const fn new(policy: Policy) -> Starvation {
-        Starvation { policy, until_ns: 0 }
-    }
-
     /// Chooses the worker for heavy work that is `urgent` or not.
     #[must_use]
     pub const fn worker(&self, urgent: bool, now_ns: u64) -> WorkerKind {
@@ -65,10 +61,9 @@ impl Starvation {
     /// Records a trial that ended after `lasted_ns`. `ran`: the worker got CPU. Returns true if the
     /// lane is still starved.
     pub fn tried(&mut self, ran: bool, lasted_ns: u64, now_ns: u64) -> bool {
-        let slice_ns = self.policy.slice_ns;
         self.until_ns = match ran {
             true => 0,
-            false if lasted_ns < slice_ns / 2 => now_ns + 10 * slice_ns, // too short to tell: try again soon
+            false if lasted_ns < SLICE_NS / 2 => now_ns + 10 * SLICE_NS, // too short to tell: try again soon
             false => now_ns + STARVED_FOR_NS,
         };
         !ran
@@ -82,12 +77,12 @@ impl Starvation {
             *group = Starving::default();
             return Outcome::Ran;
         }
-        if had_ns < self.policy.slice_ns / 2 {
+        if had_ns < SLICE_NS / 2 {
             return Outcome::Ran; // too short to tell
         }
         if group.0 == 0 {
             group.0 = began_ns;
-        } else if now_ns.saturating_sub(group.0) >= self.policy.starved_ns {
+        } else if now_ns.saturating_sub(group.0) >= STARVED_NS {
             group.0 = now_ns;
             self.until_ns = now_ns + STARVED_FOR_NS;
             return Outcome::Starved;
@@ -104,7 +99,7 @@ mod tests {
 
     #[test]
     fn starved_lane_is_detected_and_tried_each_second() {
-        let (mut lane, mut group) = (Starvation::new(Policy::DEFAULT), Starving::default());
+        let (mut lane, mut group) = (Starvation::default(), Starving::default());
         let mut returned =
             |at_ms: u64, used_ns| lane.returned(&mut group, at_ms * MS, used_ns, (at_ms + 1) * MS);
         assert_eq!(returned(1_000, MS), Outcome::Ran);
@@ -117,17 +112,17 @@ mod tests {
         assert_eq!(lane.worker(true, 3_101 * MS - 1), WorkerKind::Normal);
         assert_eq!(lane.worker(true, 3_101 * MS), WorkerKind::Trial, "a second has passed");
         // A trial that was too short to tell is repeated after ten slices.
-        let (slice_ns, tried_ns) = (Policy::DEFAULT.slice_ns, 3_101 * MS);
-        assert!(lane.tried(false, slice_ns / 2 - 1, tried_ns));
-        assert_eq!(lane.worker(true, tried_ns + 10 * slice_ns - 1), WorkerKind::Normal);
-        assert_eq!(lane.worker(true, tried_ns + 10 * slice_ns), WorkerKind::Trial);
+        let tried_ns = 3_101 * MS;
+        assert!(lane.tried(false, SLICE_NS / 2 - 1, tried_ns));
+        assert_eq!(lane.worker(true, tried_ns + 10 * SLICE_NS - 1), WorkerKind::Normal);
+        assert_eq!(lane.worker(true, tried_ns + 10 * SLICE_NS), WorkerKind::Trial);
         assert!(!lane.tried(true, MS, 3_200 * MS));
         assert_eq!(lane.worker(true, 3_200 * MS), WorkerKind::IdleClass);
     }
 
     #[test]
     fn core_taken_back_at_once_is_no_starvation() {
-        let (mut lane, mut group) = (Starvation::new(Policy::DEFAULT), Starving::default());
+        let (mut lane, mut group) = (Starvation::default(), Starving::default());
         let short = |at: u64| (at * MS, at * MS + 100_000);
         for (began_ns, now_ns) in (1_000..2_000).map(short) {
             assert_eq!(lane.returned(&mut group, began_ns, 0, now_ns), Outcome::Ran);

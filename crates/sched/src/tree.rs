@@ -27,9 +27,8 @@
 
 use crate::heap::{Entry, Heap, NOWHERE, Positions};
 use crate::minimum::{Minimums, WHOLE_PPM};
-use crate::policy::Policy;
 use crate::recently_active::RecentlyActive;
-use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, SHARES_MAX, SHARES_MIN};
+use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, LATENCY_SLICE_NS, SHARES_MAX, SHARES_MIN, SLICE_NS};
 
 /// Index of a node in one tree (a group on one core). Slots are reused after removal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -86,7 +85,6 @@ const ROOT: u32 = 0;
 /// Groups of one core. The head of this file gives the rules.
 #[derive(Debug)]
 pub struct Tree {
-    policy: Policy,
     nodes: Vec<Node>,
     /// Eligible children of each node.
     heaps: Vec<Heap>,
@@ -116,15 +114,8 @@ impl Tree {
     /// Creates a tree with only a root.
     #[must_use]
     pub fn new() -> Tree {
-        Tree::with_policy(Policy::DEFAULT)
-    }
-
-    /// Creates a tree with only a root, under this policy.
-    #[must_use]
-    pub fn with_policy(policy: Policy) -> Tree {
         let root = Node::new(ROOT, 0, 1, Class::Normal, 0);
         Tree {
-            policy,
             nodes: vec![root],
             heaps: vec![Heap::default()],
             minimums: Minimums::default(),
@@ -221,7 +212,7 @@ impl Tree {
         }
         node.awake = false;
         if node.class != Class::Batch {
-            self.recently_active.idle(leaf.0, self.charged_ns, self.policy.recently_active_ns);
+            self.recently_active.idle(leaf.0, self.charged_ns);
         }
         self.leave(leaf.0);
     }
@@ -333,7 +324,7 @@ impl Tree {
         let now = self.update_virtual_time(parent);
         let node = &mut self.nodes[at as usize];
         if node.position == NOWHERE {
-            node.wake(now, &self.policy);
+            node.wake(now);
         }
         node.clock.advance(ran_ns, node.shares.into());
         let (position, time) = (node.position, node.clock.time);
@@ -343,18 +334,18 @@ impl Tree {
         self.update_virtual_time(parent);
     }
 
-    /// Returns the slice length of the picked leaf, ns: [`Policy::latency_slice_ns`] while a
-    /// latency-class leaf is eligible alongside others, else [`Policy::slice_ns`].
+    /// Returns the slice length of the picked leaf, ns: [`LATENCY_SLICE_NS`] while a
+    /// latency-class leaf is eligible alongside others, else [`SLICE_NS`].
     #[must_use]
     pub fn slice_ns(&self) -> u64 {
         let contended = self.eligible_latency_leaves > 0 && self.eligible_leaves > 1;
-        if contended { self.policy.latency_slice_ns } else { self.policy.slice_ns }
+        if contended { LATENCY_SLICE_NS } else { SLICE_NS }
     }
 
     /// Returns the time that `running` may run before the next poll, ns. It is
-    /// [`Policy::latency_slice_ns`] while another latency-class leaf is eligible, and while another
+    /// [`LATENCY_SLICE_NS`] while another latency-class leaf is eligible, and while another
     /// leaf, not of the batch class, is recently active ([`crate::RECENTLY_ACTIVE_NS`]), since its
-    /// next event should be found soon. Otherwise it is [`Policy::slice_ns`]. Only work that keeps
+    /// next event should be found soon. Otherwise it is [`SLICE_NS`]. Only work that keeps
     /// the lane from polling needs this: a lane that sleeps in its poller sees events at once.
     #[must_use]
     pub fn poll_ns(&self, running: NodeId) -> u64 {
@@ -362,7 +353,7 @@ impl Tree {
         let own = u32::from(node.position != NOWHERE && node.class == Class::Latency);
         let waiting = self.eligible_latency_leaves > own;
         let active = self.recently_active.any_beside(running.0, self.charged_ns);
-        if waiting || active { self.policy.latency_slice_ns } else { self.policy.slice_ns }
+        if waiting || active { LATENCY_SLICE_NS } else { SLICE_NS }
     }
 
     /// Returns the number of eligible leaves.
@@ -390,7 +381,7 @@ impl Tree {
             let parent = self.nodes[at as usize].parent;
             let now = self.update_virtual_time(parent);
             let node = &mut self.nodes[at as usize];
-            node.wake(now, &self.policy);
+            node.wake(now);
             let entry = Entry { time: node.clock.time, node: at };
             self.heaps[parent as usize].insert(entry, &mut self.nodes);
             self.minimums.enter(parent, at);
@@ -441,10 +432,10 @@ impl Tree {
 impl Node {
     /// Applies the wake-up rule. Only leaves repay lag: `system` would repay it to flushes, whose
     /// class has none.
-    fn wake(&mut self, now: u128, policy: &Policy) {
+    fn wake(&mut self, now: u128) {
         let Node { class, shares, children, .. } = *self;
-        let lag_max_ns = if children == 0 { policy.lag_max_ns(class) } else { 0 };
-        self.clock.wake(now, policy.credit_ns(class), lag_max_ns, shares.into());
+        let lag_max_ns = if children == 0 { class.lag_max_ns() } else { 0 };
+        self.clock.wake(now, class.credit_ns(), lag_max_ns, shares.into());
     }
 
     fn new(parent: u32, depth: u16, shares: u16, class: Class, time: u128) -> Node {

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Record, Recorded, SAVED_NS, config};
 use proptest::prelude::*;
-use sched::{CHARGE_MIN_NS, Class, LAG_NS_MAX, NodeSpec, Policy, SLICE_NS, Tree};
+use sched::{CHARGE_MIN_NS, Class, LAG_NS_MAX, NodeSpec, SLICE_NS, Tree};
 use testkit::Random;
 
 /// Rounding of clocks, ns at one share.
@@ -100,7 +100,7 @@ fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_sh
         let ran_ns = common::slice_ns(&mut random, 700_000);
         recorded.run_while(ran_ns, |recorded| toggle(recorded, random.one_in(nap)));
     }
-    let saved = Policy::DEFAULT.credit_ns(napper.class) + u64::from(Policy::DEFAULT.lag_max_ns(napper.class));
+    let saved = napper.class.credit_ns() + u64::from(napper.class.lag_max_ns());
     let slices = recorded.reach(sleeper, 0) + recorded.reach(worker, 0) + ROUNDING;
     let bound = slices + saved as f64 / f64::from(napper.shares);
     let mut least = f64::MAX;

@@ -1,13 +1,11 @@
 //! Benchmark of the lanes on one pinned core of this machine. It measures CPU by shares in every
 //! mix of lanes, wake-ups of the fast lane beside a heavy one, a cap, and the cost of a switch.
 //! `cargo bench -p lanes`, with `-- --quick` for a tenth of the time. `-- shares`, `wake`,
-//! `urgent`, `cap`, `cost`, `log` or `disk` runs one part. `-- --without RULE` switches a rule of
-//! the scheduler off (see `without`). `-- rules` compares the lanes with and without each rule, or
-//! one that follows. With `BENCH_RESULTS=bench/results` the results are written to that folder.
+//! `urgent`, `cap`, `cost`, `log` or `disk` runs one part. With
+//! `BENCH_RESULTS=bench/results` the results are written to that folder.
 #![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
 
 mod disk;
-mod rules;
 
 use std::cell::Cell;
 use std::io::Write;
@@ -18,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use lanes::{Config, Group, GroupSpec, Lanes};
 use result_file::{Run, Section};
-use sched::{Class, Policy};
+use sched::Class;
 
 const SHARES: Section = Section {
     file: "01-lanes",
@@ -42,11 +40,6 @@ const LOG: Section = Section {
     file: "04-log-write",
     title: "A log write",
     goal: "The fast lane adds little CPU to a durable write beyond the kernel's own.",
-};
-const RULES: Section = Section {
-    file: "20-scheduler-rules",
-    title: "Rules of the CPU scheduler",
-    goal: "Each rule of the scheduler shows under a load of its kind.",
 };
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -339,27 +332,8 @@ fn log_writes(run: &mut Run, lanes: &Lanes, count: u64) {
     drop(std::fs::remove_file(path));
 }
 
-/// Returns the rules without the one of this name.
-fn without(rule: &str) -> Policy {
-    let all = Policy::DEFAULT;
-    match rule {
-        "short-slice" => Policy { latency_slice_ns: all.slice_ns, ..all },
-        "credit" => Policy { credit_ns: 0, ..all },
-        "lag" => Policy { lag_max_ns: 0, ..all },
-        "kept-slice" => Policy { keep_slices: false, ..all },
-        "active" => Policy { recently_active_ns: 0, ..all },
-        "coalescing" => Policy { poll_part: 0, poll_part_lagging: 0, ..all },
-        "heavy-turn" => Policy { fast_before_heavy_ns: u64::MAX, ..all },
-        "long-lease" => Policy { long_lease_ns: 0, ..all },
-        "offer" => Policy { offer_cpu_ns: u64::MAX, ..all },
-        "starved" => Policy { starved_ns: u64::MAX, ..all },
-        "defer" => Policy { defer_ns: 0, ..all },
-        other => panic!("expected the name of a rule, got {other:?}"),
-    }
-}
-
 /// Parts of the benchmark, in order.
-const PARTS: [(&str, Section); 8] = [
+const PARTS: [(&str, Section); 7] = [
     ("shares", SHARES),
     ("wake", WAKE_UPS),
     ("urgent", WAKE_UPS),
@@ -367,48 +341,40 @@ const PARTS: [(&str, Section); 8] = [
     ("cost", WAKE_UPS),
     ("log", LOG),
     ("disk", DISK),
-    ("rules", RULES),
 ];
 
 /// Options of the command line.
 struct Options {
     /// A tenth of the time.
     quick: bool,
-    /// Rule that is switched off.
-    without: Option<String>,
-    /// The part to run, and the rule to compare. Without a part, all but `rules` run.
-    words: Vec<String>,
+    /// The part to run. `None`: all.
+    part: Option<String>,
 }
 
 impl Options {
     fn parse() -> Options {
-        let (mut quick, mut without, mut words) = (false, None, Vec::new());
-        let mut args = std::env::args().skip(1);
-        while let Some(arg) = args.next() {
+        let mut options = Options { quick: false, part: None };
+        for arg in std::env::args().skip(1) {
             match arg.as_str() {
-                "--quick" => quick = true,
-                "--without" => without = args.next(),
+                "--quick" => options.quick = true,
                 "--bench" => {} // cargo adds it
-                _ => words.push(arg),
+                _ => options.part = Some(arg),
             }
         }
-        if let Some(part) = words.first() {
+        if let Some(part) = &options.part {
             let is_known = PARTS.iter().any(|(known, _)| known == part);
             assert!(is_known, "expected a part of {PARTS:?}, got {part:?}");
         }
-        Options { quick, without, words }
+        options
     }
 
     fn runs(&self, part: &str) -> bool {
-        self.words.first().map_or(part != "rules", |wanted| wanted == part)
+        self.part.as_ref().is_none_or(|wanted| wanted == part)
     }
 
     /// Returns the command that repeats a part.
     fn command(&self, part: &str) -> String {
-        let mut command = format!("cargo bench -p lanes -- {part}");
-        self.words.iter().skip(1).for_each(|word| command += &format!(" {word}"));
-        self.without.iter().for_each(|rule| command += &format!(" --without {rule}"));
-        command + if self.quick { " --quick" } else { "" }
+        format!("cargo bench -p lanes -- {part}{}", if self.quick { " --quick" } else { "" })
     }
 }
 
@@ -441,10 +407,6 @@ fn note(part: &str) -> &'static str {
             "3 ms of heavy work every 50 ms beside an ordinary program that spins on the same CPU. Cells are median \
              and maximum."
         }
-        "rules" => {
-            "Cells are the median with the rule, the median without it, and the median ratio of pairs with the \
-             quartiles, in the order A B B A in one process. Of the rule `starved` there are two pairs."
-        }
         _ => "",
     }
 }
@@ -453,27 +415,20 @@ fn main() {
     let options = Options::parse();
     let scale = if options.quick { 1 } else { 10 };
     let mut config = Config::detect();
-    config.policy = options.without.as_deref().map_or(Policy::DEFAULT, without);
     config.cores.truncate(1);
     println!("{config}");
     for (part, section) in PARTS.into_iter().filter(|(part, _)| options.runs(part)) {
-        let mut run = Run::new(section, options.command(part), if part == "rules" { 2 * scale } else { 1 })
-            .note(note(part));
-        if part == "rules" {
-            let rule = options.words.get(1).map(String::as_str);
-            rules::all(&mut run, &config, scale as usize, rule);
-        } else {
-            let lanes = Lanes::start(config.clone()).expect("lanes start");
-            run_part(part, &mut run, &lanes, config.cores[0], scale);
-            println!(
-                "  io_uring {} stalls {} overruns {} starved {}",
-                lanes.uses_io_uring(),
-                lanes.stalls(),
-                lanes.slice_overruns(),
-                lanes.starved(0)
-            );
-            lanes.shutdown();
-        }
+        let mut run = Run::new(section, options.command(part), 1).note(note(part));
+        let lanes = Lanes::start(config.clone()).expect("lanes start");
+        run_part(part, &mut run, &lanes, config.cores[0], scale);
+        println!(
+            "  io_uring {} stalls {} overruns {} starved {}",
+            lanes.uses_io_uring(),
+            lanes.stalls(),
+            lanes.slice_overruns(),
+            lanes.starved(0)
+        );
+        lanes.shutdown();
         run.finish();
     }
 }

@@ -11,7 +11,7 @@ use crate::GroupSpec;
 #[test]
 fn dropped_group_stays_for_a_heavy_task_that_is_waking() {
     let registry = Arc::new(Registry::new(1));
-    let mut groups = Groups::new(registry.clone(), 0, 1, Policy::DEFAULT);
+    let mut groups = Groups::new(registry.clone(), 0, 1);
     let create = || registry.create(Group::USERS, &GroupSpec::new("brief", 10)).expect("a slot");
     let group = create();
     let pending = &registry.counters(slot_of(group.0))[0].heavy_pending;
@@ -62,7 +62,7 @@ fn slices(groups: &mut Groups, registry: &Registry, both: [Group; 2], began_ns: 
 #[test]
 fn minimum_acts_on_running_groups_until_it_is_altered() {
     let registry = Arc::new(Registry::new(1));
-    let mut groups = Groups::new(registry.clone(), 0, 1, Policy::DEFAULT);
+    let mut groups = Groups::new(registry.clone(), 0, 1);
     let spec = |cpu_min_ppm| GroupSpec { cpu_min_ppm, ..GroupSpec::new("few", 1) };
     let few = registry.create(Group::USERS, &spec(0)).expect("a slot");
     let many = registry.create(Group::USERS, &GroupSpec::new("many", 999)).expect("a slot");
@@ -78,7 +78,7 @@ fn minimum_acts_on_running_groups_until_it_is_altered() {
 #[test]
 fn wait_is_attributed_to_groups_that_had_the_core() {
     let registry = Arc::new(Registry::new(1));
-    let mut groups = Groups::new(registry.clone(), 0, 1, Policy::DEFAULT);
+    let mut groups = Groups::new(registry.clone(), 0, 1);
     let names = ["a", "b", "late"];
     let made = names.map(|name| registry.create(Group::USERS, &GroupSpec::new(name, 100)).expect("a slot"));
     let [a, b, late] = made.map(|group| groups.slot(group));
@@ -113,7 +113,7 @@ fn wait_is_attributed_to_groups_that_had_the_core() {
 #[test]
 fn log_does_not_wait_for_what_polls_cost() {
     let registry = Arc::new(Registry::new(1));
-    let mut groups = Groups::new(registry.clone(), 0, 1, Policy::DEFAULT);
+    let mut groups = Groups::new(registry.clone(), 0, 1);
     let readers = registry.create(Group::USERS, &GroupSpec::new("readers", 1000)).expect("a slot");
     let [readers, log] = [readers, Group::LOG].map(|group| groups.slot(group));
     ready(&mut groups, &registry, readers, 0);

@@ -15,7 +15,7 @@ struct Core {
 impl Core {
     fn new() -> Core {
         let spec = |shares| NodeSpec::new(shares, Class::Normal);
-        Core { scheduler: CoreScheduler::new(Policy::DEFAULT, spec(1000), spec(200)) }
+        Core { scheduler: CoreScheduler::new(spec(1000), spec(200)) }
     }
 
     fn level(&mut self, node: NodeSpec, cpu_limit_ppm: u32) -> NodeId {

@@ -2,8 +2,8 @@
 //! network that is seen only when it is polled, and costs of polls and lane switches. All times are
 //! simulated. The same seed gives the same numbers.
 //!
-//! 1. Requests arrive at the network, each with a CPU cost, from open loops (Poisson), bursts or
-//!    closed loops of clients.
+//! 1. Requests arrive at the network, each with a CPU cost, from open loops (Poisson) or closed
+//!    loops of clients.
 //! 2. The fast lane works as in `lanes`: it polls, runs slices, and yields the core to heavy work.
 //! 3. While heavy work has the core, an arrival interrupts it, unless polls are coalesced until
 //!    later.
@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use sched::{Class, CoreScheduler, Decision, Lane, LeafSpec, NodeId, NodeSpec, Parent, Policy, Queued, cap};
+use sched::{Class, CoreScheduler, Decision, Lane, LeafSpec, NodeId, NodeSpec, Parent, Queued, cap};
 
 /// Cost of a poll of the network between slices, ns.
 const POLL_NS: u64 = 1_500;
@@ -33,8 +33,6 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) enum Load {
     /// Requests of the fast lane, Poisson.
     Open { per_second: u64, cpu_ns: u64 },
-    /// Several requests at once, at fixed times.
-    Bursts { every_ns: u64, requests: u64, cpu_ns: u64 },
     /// Clients that send the next request `think_ns` after the answer.
     Closed { clients: u64, cpu_ns: u64, think_ns: u64 },
     /// Queries of the heavy lane, one after another for each client. Each leaves the core
@@ -65,21 +63,19 @@ impl Group {
 pub(crate) struct Results {
     /// Latencies of fast-lane requests from arrival to end, ns.
     pub(crate) latencies_ns: Vec<u64>,
-    /// CPU charged, ns.
-    pub(crate) cpu_ns: u64,
     /// CPU that its requests and queries needed, ns.
     pub(crate) useful_ns: u64,
     pub(crate) queries: u64,
 }
 
 impl Results {
-    /// Returns a percentile of the latency, in thousandths, µs.
-    pub(crate) fn latency_us(&mut self, thousandths: usize) -> f64 {
+    /// Returns the 99th percentile of the latency, µs.
+    pub(crate) fn p99_us(&mut self) -> f64 {
         if self.latencies_ns.is_empty() {
             return 0.0;
         }
         self.latencies_ns.sort_unstable();
-        let at = (self.latencies_ns.len() - 1) * thousandths / 1000;
+        let at = (self.latencies_ns.len() - 1) * 990 / 1000;
         self.latencies_ns[at] as f64 / 1000.0
     }
 }
@@ -89,7 +85,6 @@ pub(crate) struct Totals {
     pub(crate) groups: Vec<Results>,
     pub(crate) lane_switches: u64,
     pub(crate) polls: u64,
-    pub(crate) idle_ns: u64,
     pub(crate) lasted_ns: u64,
 }
 
@@ -136,9 +131,9 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(policy: Policy, groups: &[Group], seed: u64) -> Core {
+    pub(crate) fn new(groups: &[Group], seed: u64) -> Core {
         let spec = |shares| NodeSpec::new(shares, Class::Normal);
-        let mut scheduler = CoreScheduler::new(policy, spec(1000), spec(200));
+        let mut scheduler = CoreScheduler::new(spec(1000), spec(200));
         let control = LeafSpec { node: NodeSpec::new(1000, Class::Latency), cpu_limit_ppm: 0 };
         let control = scheduler.add(Parent::System, control);
         let mut core = Core {
@@ -195,7 +190,7 @@ impl Core {
 
     fn begin(&mut self, group: usize, load: Load) {
         let clients = match load {
-            Load::Open { .. } | Load::Bursts { .. } => 1,
+            Load::Open { .. } => 1,
             Load::Closed { clients, .. } | Load::Queries { clients, .. } => clients,
         };
         for client in 0..clients {
@@ -207,7 +202,7 @@ impl Core {
     /// Sends the next request of a load.
     fn send(&mut self, group: usize, load: Load, at_ns: u64) {
         match load {
-            Load::Open { cpu_ns, .. } | Load::Bursts { cpu_ns, .. } | Load::Closed { cpu_ns, .. } => {
+            Load::Open { cpu_ns, .. } | Load::Closed { cpu_ns, .. } => {
                 // Half of the cost is fixed, half is random.
                 let cpu_ns = cpu_ns / 2 + self.random_ns(cpu_ns / 2);
                 self.push(at_ns, Event::Request(group, Request { arrived_ns: at_ns, cpu_ns, load }));
@@ -231,16 +226,9 @@ impl Core {
             let event = self.events[sequence as usize].take().expect("taken once");
             let group = match event {
                 Event::Request(group, request) => {
-                    match request.load {
-                        Load::Open { per_second, .. } => {
-                            let next_ns = at_ns + self.random_ns(SECOND / per_second);
-                            self.send(group, request.load, next_ns);
-                        }
-                        Load::Bursts { every_ns, requests, .. } => {
-                            (1..requests).for_each(|_| self.locals[group].fast.push_back(request));
-                            self.send(group, request.load, at_ns + every_ns);
-                        }
-                        _ => {}
+                    if let Load::Open { per_second, .. } = request.load {
+                        let next_ns = at_ns + self.random_ns(SECOND / per_second);
+                        self.send(group, request.load, next_ns);
                     }
                     self.locals[group].fast.push_back(request);
                     group
@@ -289,7 +277,6 @@ impl Core {
                         self.scheduler.used(self.control, Lane::Fast, SWITCH_NS);
                     }
                     let until_ns = self.next_event_ns().max(self.now_ns);
-                    self.totals.idle_ns += until_ns - self.now_ns;
                     self.now_ns = until_ns + WAKE_NS;
                     let payer = self.scheduler.wake_up_payer(None, true, self.now_ns).unwrap_or(self.control);
                     self.scheduler.used(payer, Lane::Fast, WAKE_NS);
@@ -359,7 +346,6 @@ impl Core {
             }
         }
         let cpu_ns = self.now_ns - began_ns;
-        self.totals.groups[at].cpu_ns += cpu_ns;
         self.scheduler.ran(leaf, cpu_ns);
         if self.locals[at].fast.is_empty() && self.locals[at].heavy.is_empty() {
             self.mark_idle(leaf);
@@ -450,7 +436,6 @@ impl Core {
             drained = self.locals[at].heavy.is_empty();
         }
         let cpu_ns = self.now_ns - began_ns;
-        self.totals.groups[at].cpu_ns += cpu_ns;
         if cpu_ns > 0 {
             self.scheduler.used(self.locals[at].leaf, Lane::Heavy, cpu_ns);
         }
