@@ -15,8 +15,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use sched::LATENCY_SLICE_NS;
 use sched::control::{
-    Arriving, Concurrency, ConcurrencyInput, ConcurrencyLimit, INTERVAL_NS, Overload, StandingQueue, Verdict,
-    entitlement_ppm,
+    Arriving, Concurrency, ConcurrencyInput, ConcurrencyLimit, INTERVAL_NS, LevelBounds, Overload,
+    StandingQueue, Verdict, entitlement_ppm,
 };
 use testkit::Random;
 
@@ -89,6 +89,11 @@ fn load(overload: Overload, work_ns: &[u64], offered: f64) -> Load {
 }
 
 impl Load {
+    fn bounds(&self) -> LevelBounds {
+        let Load { time_limit_ns, latency_target_ns, .. } = *self;
+        LevelBounds { time_limit_ns, latency_target_ns, limit_max: LIMIT_MAX }
+    }
+
     /// Returns the mean work of a statement, ns.
     fn mean_ns(&self) -> f64 {
         self.work_ns.iter().sum::<u64>() as f64 / self.work_ns.len() as f64
@@ -198,9 +203,9 @@ impl Core {
     fn add(&mut self, load: Load) {
         let at = self.levels.len();
         let mut control = Concurrency::default();
-        let input = ConcurrencyInput { time_limit_ns: load.time_limit_ns, ..ConcurrencyInput::default() };
-        let limit =
-            control.decide(ConcurrencyInput { limit_max: LIMIT_MAX, entitlement_ppm: 1_000_000, ..input });
+        let bounds = load.bounds();
+        let input = ConcurrencyInput { bounds, ..ConcurrencyInput::default() };
+        let limit = control.decide(ConcurrencyInput { entitlement_ppm: 1_000_000, ..input });
         let (connections, clients) = (load.connections, load.clients);
         self.levels.push(Level {
             load,
@@ -474,16 +479,14 @@ impl Core {
             let input = ConcurrencyInput {
                 interval_ns: INTERVAL_NS,
                 entitlement_ppm: entitlement_ppm(level.load.shares, active, 0, 0, None),
-                limit_max: LIMIT_MAX,
-                latency_target_ns: level.load.latency_target_ns,
+                bounds: level.load.bounds(),
                 ..level.input
             };
             level.later.push_back(level.control.decide(input));
             if level.later.len() > self.late_intervals {
                 level.limit = level.later.pop_front().expect("pushed");
             }
-            level.input =
-                ConcurrencyInput { time_limit_ns: level.load.time_limit_ns, ..ConcurrencyInput::default() };
+            level.input = ConcurrencyInput::default();
             level.held = false;
             level.window.limit = level.limit.statements;
             level.window.target_ns = level.limit.target_ns;
@@ -632,14 +635,16 @@ fn l1_limit_is_at_least_one_and_at_most_the_constant() {
                 elsewhere: any() as u32,
                 busiest_ppm: any() as u32,
                 entitlement_ppm: any() as u32,
-                time_limit_ns: any(),
-                latency_target_ns: Some(any()).filter(|ns| ns % 2 == 0),
-                limit_max,
+                bounds: LevelBounds {
+                    time_limit_ns: any(),
+                    latency_target_ns: Some(any()).filter(|ns| ns % 2 == 0),
+                    limit_max,
+                },
             });
             assert!(limit.statements >= 1 && limit.statements <= limit_max.max(1), "{limit_max}: {limit:?}");
         }
     }
-    let huge = ConcurrencyInput { ended: 1_000_000, cpu_ns: 1, limit_max: LIMIT_MAX, ..of_level(1_000_000) };
+    let huge = ConcurrencyInput { ended: 1_000_000, cpu_ns: 1, ..of_level(1_000_000) };
     assert_eq!(Concurrency::default().decide(huge).statements, LIMIT_MAX);
     let slow = ConcurrencyInput { ended: 1, cpu_ns: 10 * SECOND, ..of_level(1) };
     assert_eq!(Concurrency::default().decide(slow).statements, 1);
@@ -881,8 +886,7 @@ fn of_level(part_ppm: u32) -> ConcurrencyInput {
     ConcurrencyInput {
         interval_ns: INTERVAL_NS,
         entitlement_ppm: part_ppm,
-        time_limit_ns: 10 * SECOND,
-        limit_max: LIMIT_MAX,
+        bounds: LevelBounds { time_limit_ns: 10 * SECOND, latency_target_ns: None, limit_max: LIMIT_MAX },
         ..ConcurrencyInput::default()
     }
 }

@@ -5,7 +5,8 @@
 use std::collections::VecDeque;
 
 use sched::control::{
-    Arriving, Concurrency, ConcurrencyInput, ConcurrencyLimit, INTERVAL_NS, Overload, Spread, Verdict,
+    Arriving, Concurrency, ConcurrencyInput, ConcurrencyLimit, INTERVAL_NS, LevelBounds, Overload, Spread,
+    Verdict,
 };
 use testkit::Random;
 
@@ -56,8 +57,7 @@ fn run(seed: u64, load: Load) -> Results {
     let input = ConcurrencyInput {
         interval_ns: INTERVAL_NS,
         entitlement_ppm: 1_000_000,
-        time_limit_ns: load.time_limit_ns,
-        limit_max: 16_384,
+        bounds: LevelBounds { time_limit_ns: load.time_limit_ns, latency_target_ns: None, limit_max: 16_384 },
         ..ConcurrencyInput::default()
     };
     let limit = Concurrency::default().decide(input);

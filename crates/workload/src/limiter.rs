@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lanes::{Group, Usage};
-use sched::control::{Concurrency, ConcurrencyInput, INTERVAL_NS, Spread, entitlement_ppm};
+use sched::control::{Concurrency, ConcurrencyInput, INTERVAL_NS, LevelBounds, Spread, entitlement_ppm};
 
 use crate::admission::{INTERACTIVE_IN_FLIGHT_MAX, LEVEL_IN_FLIGHT_MAX};
 use crate::latency::{Latencies, cpu_ns, device_ns};
@@ -228,11 +228,13 @@ impl Limiter {
             elsewhere: 0,
             busiest_ppm,
             entitlement_ppm: 0,
-            time_limit_ns: time_limit_ns.unwrap_or(self.time_limit_ns),
-            latency_target_ns: spec.latency.target.map(nanoseconds),
-            limit_max: match spec.workload_type {
-                Some(WorkloadType::Interactive) => INTERACTIVE_IN_FLIGHT_MAX,
-                _ => LEVEL_IN_FLIGHT_MAX,
+            bounds: LevelBounds {
+                time_limit_ns: time_limit_ns.unwrap_or(self.time_limit_ns),
+                latency_target_ns: spec.latency.target.map(nanoseconds),
+                limit_max: match spec.workload_type {
+                    Some(WorkloadType::Interactive) => INTERACTIVE_IN_FLIGHT_MAX,
+                    _ => LEVEL_IN_FLIGHT_MAX,
+                },
             },
         };
         (known.usage, known.ended, known.refusal_ns) = (usage, ended, refusal_ns);

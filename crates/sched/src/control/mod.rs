@@ -27,8 +27,8 @@ mod throttle;
 
 pub use compaction::{Compaction, CompactionInput};
 pub use concurrency::{
-    Arriving, Concurrency, ConcurrencyInput, ConcurrencyLimit, LimitChange, Overload, Spread, StandingQueue,
-    Verdict, entitlement_ppm,
+    Arriving, Concurrency, ConcurrencyInput, ConcurrencyLimit, LevelBounds, LimitChange, Overload, Spread,
+    StandingQueue, Verdict, entitlement_ppm,
 };
 pub use division::{Division, divide};
 pub use flush::{Flush, FlushDecision, FlushInput};

@@ -122,14 +122,17 @@ fn limit_is_published_for_each_core() {
             ConcurrencyInput { interval_ns: INTERVAL_NS, entitlement_ppm, elsewhere, running, ..input };
         Concurrency::default().decide(measured)
     };
+    let bounds = |time_limit_ns, latency_target_ns, limit_max| LevelBounds {
+        time_limit_ns,
+        latency_target_ns,
+        limit_max,
+    };
     let of_reads = ConcurrencyInput {
-        time_limit_ns: TIME_LIMIT_NS,
-        latency_target_ns: Some(20 * MS),
-        limit_max: INTERACTIVE_IN_FLIGHT_MAX,
+        bounds: bounds(TIME_LIMIT_NS, Some(20 * MS), INTERACTIVE_IN_FLIGHT_MAX),
         busiest_ppm: 1_000_000,
         ..ConcurrencyInput::default()
     };
-    let of_scans = ConcurrencyInput { limit_max: LEVEL_IN_FLIGHT_MAX, latency_target_ns: None, ..of_reads };
+    let of_scans = ConcurrencyInput { bounds: bounds(TIME_LIMIT_NS, None, LEVEL_IN_FLIGHT_MAX), ..of_reads };
     reads.set_in_flight(0, 3);
     reads.set_in_flight(1, 5);
     assert_eq!(server.decide(), (true, 2));
@@ -145,7 +148,8 @@ fn limit_is_published_for_each_core() {
     scans.note_time_limit_ns(1, 1);
     scans.add_refusal_ns(0, MS);
     server.decide();
-    let refused = ConcurrencyInput { time_limit_ns: 60_000 * MS, refusal_ns: MS, ..of_scans };
+    let of_a_minute = bounds(60_000 * MS, None, LEVEL_IN_FLIGHT_MAX);
+    let refused = ConcurrencyInput { bounds: of_a_minute, refusal_ns: MS, ..of_scans };
     assert_eq!(scans.limit(0).get(), Some(expected(750_000, 0, 1, refused)));
     assert_eq!(scans.limit(1).get(), Some(expected(750_000, 1, 1, refused)));
     assert_eq!(reads.limit(0).get(), Some(expected(250_000, 5, 8, of_reads)));
