@@ -236,7 +236,8 @@ impl Access {
     /// exist and the role may use it.
     pub fn effective_using(&self, login: &Login, level: &str) -> Result<Rc<Effective>, Error> {
         let catalog = self.shared.levels.catalog();
-        let (view, roles) = (self.view(login), &self.snapshot().roles);
+        let view = self.view(login);
+        let roles = &self.snapshot().roles;
         let role = login.role();
         let resource = Resource::ServiceLevel(level.to_owned());
         let own =
@@ -261,8 +262,10 @@ impl Access {
 
     #[cold]
     fn refresh_view(&self, login: &Login) -> Rc<View> {
-        let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalog());
-        let (roles, role) = (&snapshot.roles, login.role());
+        let snapshot = self.snapshot();
+        let levels = self.shared.levels.catalog();
+        let roles = &snapshot.roles;
+        let role = login.role();
         if login.actor().anonymous || !login.identity.is_current(roles) {
             let may_everything = login.actor().anonymous;
             return Rc::new(View::without_role(self.next_number(), may_everything, &levels));

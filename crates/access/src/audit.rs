@@ -83,7 +83,8 @@ pub struct AuditLines(Receiver<String>);
 /// and writes are logged. `*` means all.
 pub fn audit_log(keyspaces: Vec<String>, with_literals: bool) -> (Arc<AuditLog>, AuditLines) {
     let (queue, lines) = sync_channel(QUEUE_LINES_MAX);
-    let (lost, lost_total) = (AtomicU64::new(0), AtomicU64::new(0));
+    let lost = AtomicU64::new(0);
+    let lost_total = AtomicU64::new(0);
     (Arc::new(AuditLog { queue, keyspaces, with_literals, lost, lost_total }), AuditLines(lines))
 }
 

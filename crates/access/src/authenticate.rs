@@ -70,7 +70,8 @@ impl Access {
                      are taken. Try again in {CHECKS_MAX} ms."
                 )));
             };
-            let (verifier, password) = (checked.verifier.clone(), password.to_owned());
+            let verifier = checked.verifier.clone();
+            let password = password.to_owned();
             let check = async move { verifier.accepts(&password).await };
             let accepted = lanes::heavy_urgent(Group::DRIVER, check).await;
             self.admit(attempt, user, &checked, accepted)

@@ -109,7 +109,8 @@ impl Access {
         may_be_new: bool,
     ) -> Result<(), Error> {
         let Target { keyspace, table, action } = target;
-        let (role, rights) = (login.role(), &view.rights);
+        let role = login.role();
+        let rights = &view.rights;
         let own = KEYSPACES.contains(&keyspace.as_str());
         let readable = is_readable(keyspace, table.as_deref());
         if *action != Action::Select && (own || readable) {

@@ -59,7 +59,9 @@ impl Access {
     pub(crate) async fn cancel(&self, login: &Login, target: Target, id: &str) -> Result<Outcome, Error> {
         let role = (!self.may_everything(login)).then(|| login.role().to_string());
         for core in 0..lanes::cores() {
-            let (shared, id, role) = (self.shared.clone(), id.to_owned(), role.clone());
+            let shared = self.shared.clone();
+            let id = id.to_owned();
+            let role = role.clone();
             let answer = lanes::call(core, move || async move { ask(&shared, target, &id, role.as_deref()) });
             if answer.await == Cancelled::Done {
                 return Ok(Outcome::Void);

@@ -208,7 +208,8 @@ impl Access {
         }
         let level_bytes = LEVEL_BYTES + LEVEL_CORE_BYTES * lanes::cores() as u64;
         let levels = catalog.entries().count() as u64 + added_levels;
-        let (bytes, bytes_max) = (after.bytes() + levels * level_bytes, self.shared.bytes_max.load(Relaxed));
+        let bytes = after.bytes() + levels * level_bytes;
+        let bytes_max = self.shared.bytes_max.load(Relaxed);
         if bytes <= bytes_max {
             return Ok(());
         }
@@ -222,7 +223,8 @@ impl Access {
     /// check the rights of the statements of all roles: rights may come from a granted role.
     async fn end_what_lost_its_rights(&self, roles: Vec<RoleName>) {
         for core in 0..lanes::cores() {
-            let (shared, roles) = (self.shared.clone(), roles.clone());
+            let shared = self.shared.clone();
+            let roles = roles.clone();
             let end = move || async move {
                 let Some(local) = shared.on_this_core() else { return };
                 for role in &roles {
@@ -294,7 +296,8 @@ impl Access {
         verifier: Option<&Arc<Verifier>>,
         f: impl AsyncFnOnce(&Planner<'_>) -> T,
     ) -> T {
-        let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalog());
+        let snapshot = self.snapshot();
+        let levels = self.shared.levels.catalog();
         f(&Planner {
             roles: &snapshot.roles,
             levels: &levels,

@@ -136,7 +136,9 @@ fn binding_of(header: &str, is_bound: bool, end_point: Option<&[u8]>) -> Result<
 fn parse_first(message: &[u8]) -> Option<(String, &str, &str)> {
     let text = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_BYTES_MAX)?;
     let mut parts = text.splitn(3, ',');
-    let (flag, name, bare) = (parts.next()?, parts.next()?, parts.next()?);
+    let flag = parts.next()?;
+    let name = parts.next()?;
+    let bare = parts.next()?;
     if !matches!(flag, "n" | "y" | BINDING_FLAG) {
         return None;
     }

@@ -90,7 +90,8 @@ impl Access {
                     return Err(Error::Invalid(EMPTY_PASSWORD.to_owned()));
                 }
             }
-            let (statement, keyspace) = (Box::new(statement.clone()), keyspace.map(str::to_owned));
+            let statement = Box::new(statement.clone());
+            let keyspace = keyspace.map(str::to_owned);
             self.change(actor.clone(), Job::Statement { statement, keyspace, verifier }).await?;
             Ok(Outcome::Void)
         })

@@ -142,7 +142,8 @@ impl Planner<'_> {
             ],
         );
         for (name, role) in self.listed(of, statement.recursive) {
-            let (superuser, login) = (truth(role.is_superuser), truth(role.can_login));
+            let superuser = truth(role.is_superuser);
+            let login = truth(role.can_login);
             // An empty map is serialized as its length, 0.
             table
                 .row(&[Some(name.as_bytes()), Some(superuser), Some(login), Some(&[0; 4]), Some(b"ALL")])
@@ -298,7 +299,8 @@ impl Planner<'_> {
         for option in &OPTIONS {
             let set = option.effective(&effective);
             let (level, value) = set.map_or((None, None), |(level, value)| (Some(level), Some(value)));
-            let (level, value) = (level.map(str::as_bytes), value.as_deref().map(str::as_bytes));
+            let level = level.map(str::as_bytes);
+            let value = value.as_deref().map(str::as_bytes);
             table.row(&[Some(option.name.as_bytes()), level, value]).await?;
         }
         table.finish()

@@ -34,7 +34,9 @@ impl LevelOption {
             OptionValue::Integer(number) => i32::try_from(number).unwrap_or(i32::MAX).to_be_bytes().into(),
             OptionValue::Boolean(truth) => vec![u8::from(truth)],
             OptionValue::Duration(d) => {
-                let (months, days, nanoseconds) = (d.months, d.days, d.nanoseconds);
+                let months = d.months;
+                let days = d.days;
+                let nanoseconds = d.nanoseconds;
                 schema::value::Duration { months, days, nanoseconds }.to_bytes()
             }
             OptionValue::Null => return None,
@@ -285,7 +287,8 @@ fn percent(name: &str, min_ppm: u32, value: &OptionValue) -> Result<Option<u32>,
             Ok(Some(ppm))
         }
         other => {
-            let (min, given) = (percent_text(min_ppm), text_of(other));
+            let min = percent_text(min_ppm);
+            let given = text_of(other);
             let text = format!("'{name}' can only take values of '{min}' to '100%' (given {given})");
             Err(Error::Invalid(text))
         }
@@ -324,7 +327,8 @@ fn set_query_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Erro
         OptionValue::Map(entries) => entries,
         other => return invalid(format!("{} is not a map", text_of(other))),
     };
-    let (action, overload) = (Action::Cancel, Vec::new());
+    let action = Action::Cancel;
+    let overload = Vec::new();
     let mut limit = QueryLimit { elapsed: None, rows: None, bytes: None, action, overload };
     for (name, value) in entries {
         let understood = match name.as_str() {

@@ -21,7 +21,8 @@ impl PermissionSet {
     pub(crate) const NONE: PermissionSet = PermissionSet(0);
 
     pub(crate) const fn of(permissions: &[Permission]) -> PermissionSet {
-        let (mut bits, mut i) = (0, 0);
+        let mut bits = 0;
+        let mut i = 0;
         while i < permissions.len() {
             bits |= 1 << permissions[i] as u16;
             i += 1;

@@ -240,7 +240,8 @@ impl Roles {
     pub(crate) fn apply(&mut self, edit: &Edit) {
         match edit {
             Edit::PutRole { role, can_login, is_superuser, verifier } => {
-                let (last_id, bytes) = (&mut self.last_id, &mut self.bytes);
+                let last_id = &mut self.last_id;
+                let bytes = &mut self.bytes;
                 let entry = self.roles.entry(role.clone()).or_insert_with(|| {
                     *last_id += 1;
                     let new = Role { id: *last_id, ..Role::default() };

@@ -113,7 +113,9 @@ impl Verifier {
     /// its iterations or salt are out of bounds.
     pub(crate) fn parse(text: &str) -> Option<Verifier> {
         let mut parts = text.split('$');
-        let (method, salting, keys) = (parts.next()?, parts.next()?, parts.next()?);
+        let method = parts.next()?;
+        let salting = parts.next()?;
+        let keys = parts.next()?;
         if method != METHOD || parts.next().is_some() {
             return None;
         }

@@ -246,7 +246,8 @@ const TABLES: [TableReader; 5] = [
             None => None,
         };
         let truth = |cell: Option<&[u8]>| cell.is_some_and(|cell| cell != [0]);
-        let (can_login, is_superuser) = (truth(row[1]), truth(row[2]));
+        let can_login = truth(row[1]);
+        let is_superuser = truth(row[2]);
         Some(Some(Edit::PutRole { role: text(row[0])?.into(), can_login, is_superuser, verifier }))
     }),
     ("role, member", "system_auth.role_members", |row| {
@@ -256,7 +257,8 @@ const TABLES: [TableReader; 5] = [
         let name = text(row[2])?;
         let permission = Permission::ALL.into_iter().find(|permission| permission.name() == name)?;
         let permissions = PermissionSet::of(&[permission]);
-        let (role, resource) = (text(row[0])?.into(), Resource::from_name(text(row[1])?)?);
+        let role = text(row[0])?.into();
+        let resource = Resource::from_name(text(row[1])?)?;
         Some(Some(Edit::Permit { role, resource, permissions }))
     }),
     ("role, name, value", "system_auth.role_attributes", |row| {

@@ -77,7 +77,8 @@ impl Cells {
         let mut start = first.checked_sub(1).map_or(0, |before| other.full[before].0);
         for chunk in other.full[first..].iter().map(|(_, chunk)| chunk).chain([&other.last]) {
             let end = start + chunk.len();
-            let (from, to) = (range.start.max(start), range.end.min(end));
+            let from = range.start.max(start);
+            let to = range.end.min(end);
             if from < to {
                 self.extend(&chunk[from - start..to - start]);
             }

@@ -185,9 +185,12 @@ pub fn session_rows<T: 'static>(
     role: impl Fn(&T) -> Option<Arc<str>> + 'static,
     row: impl Fn(&T) -> Option<VirtualRow> + 'static,
 ) -> impl Fn(Option<Arc<dyn Viewer>>) -> LaterRows + 'static {
-    let (role, row) = (Rc::new(role), Rc::new(row));
+    let role = Rc::new(role);
+    let row = Rc::new(row);
     move |viewer| {
-        let (role, row, sessions) = (role.clone(), row.clone(), list());
+        let role = role.clone();
+        let row = row.clone();
+        let sessions = list();
         let _ = lanes::spend((sessions.len() / LISTED_PER_UNIT) as u32);
         Box::pin(async move {
             let mut rows = Vec::new();

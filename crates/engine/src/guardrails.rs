@@ -247,7 +247,8 @@ impl Guardrails {
     /// Returns the message of a refused value.
     #[cold]
     pub fn refusal(&self, guardrail: Guardrail, value: u64) -> String {
-        let (spec, limit) = (guardrail.spec(), self.fail_threshold(guardrail));
+        let spec = guardrail.spec();
+        let limit = self.fail_threshold(guardrail);
         let text = Exceeds { spec, limit, value };
         format!("Guardrail {} violated: {text}", spec.name)
     }
@@ -255,7 +256,8 @@ impl Guardrails {
     /// Returns the message of a warning.
     #[cold]
     pub fn warning(&self, guardrail: Guardrail, value: u64) -> String {
-        let (spec, limit) = (guardrail.spec(), self.warn_threshold(guardrail));
+        let spec = guardrail.spec();
+        let limit = self.warn_threshold(guardrail);
         let text = Exceeds { spec, limit, value };
         format!("Guardrail {} warning: {text}", spec.name)
     }

@@ -40,7 +40,8 @@ fn bucket_of(ns: u64) -> usize {
 
 /// Returns the exclusive upper bound of a bucket, ns.
 fn end_of(bucket: usize) -> u64 {
-    let (doubling, sub) = (bucket as u32 >> SUB_LOG2, bucket as u64 & ((1 << SUB_LOG2) - 1));
+    let doubling = bucket as u32 >> SUB_LOG2;
+    let sub = bucket as u64 & ((1 << SUB_LOG2) - 1);
     ((1 << SUB_LOG2) + sub + 1) << (FIRST_LOG2 - SUB_LOG2 + doubling)
 }
 

@@ -169,11 +169,13 @@ impl Source {
     /// Returns a source of the rows of both.
     fn and(self, other: Source) -> Source {
         if let (Source::AtOnce(one), Source::AtOnce(other)) = (&self, &other) {
-            let (one, other) = (one.clone(), other.clone());
+            let one = one.clone();
+            let other = other.clone();
             return Source::AtOnce(Rc::new(move || one().into_iter().chain(other()).collect()));
         }
         Source::Chunked(Rc::new(move |viewer| {
-            let (one, other) = (self.clone(), other.clone());
+            let one = self.clone();
+            let other = other.clone();
             Box::pin(async move {
                 let mut rows = one.rows(viewer.clone()).await;
                 rows.extend(other.rows(viewer).await);

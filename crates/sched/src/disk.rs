@@ -121,7 +121,8 @@ impl DiskSpeed {
 fn maxima(bandwidth: u64, ops: u64) -> (u64, u64) {
     /// Attoseconds in a second, so that the time of a byte on a fast disk has enough digits.
     const UNIT: u128 = SECOND_NS * 1_000_000_000;
-    let (large, small) = (u128::from(SEQUENTIAL_BYTES), u128::from(RANDOM_BYTES));
+    let large = u128::from(SEQUENTIAL_BYTES);
+    let small = u128::from(RANDOM_BYTES);
     let sequential = large * UNIT / u128::from(bandwidth.max(1));
     let random = UNIT / u128::from(ops.max(1));
     // If a large request takes no longer than a small one (seeks of a hard disk), its time does not

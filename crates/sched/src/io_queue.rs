@@ -99,7 +99,8 @@ impl<T, B: Budget> IoQueue<T, B> {
     /// cores use. It holds at most `depth_max` requests of each group.
     #[must_use]
     pub fn new(model: DiskModel, cores: usize, bucket: B, depth_max: usize) -> IoQueue<T, B> {
-        let (groups, claim) = (vec![Group::new()], Claim::new());
+        let groups = vec![Group::new()];
+        let claim = Claim::new();
         let unthrottle_at_ns = u64::MAX;
         IoQueue {
             model,
@@ -215,7 +216,8 @@ impl<T, B: Budget> IoQueue<T, B> {
             let group = &mut self.groups[id.0 as usize];
             let waiting = group.waiting.as_mut().expect("an awake group has a queue");
             let head = waiting.front().expect("an awake group has a request");
-            let (bytes, cost_ns) = (head.bytes, head.cost_ns);
+            let bytes = head.bytes;
+            let cost_ns = head.cost_ns;
             if let Err(until_ns) = group.ask(now_ns, bytes) {
                 group.throttled_until_ns = until_ns;
                 self.unthrottle_at_ns = self.unthrottle_at_ns.min(until_ns);

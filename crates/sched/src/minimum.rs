@@ -102,7 +102,8 @@ impl Minimums {
     /// Returns the `paid` clock of an eligible child that lags behind its minimum. The least is
     /// served first.
     pub(crate) fn lagging(&self, parent: u32, child: u32) -> Option<u128> {
-        let (above, part) = (&self.parents[self.entry(parent)?], &self.children[self.entry(child)?]);
+        let above = &self.parents[self.entry(parent)?];
+        let part = &self.children[self.entry(child)?];
         (part.position != NOWHERE && part.paid.time <= above.used.time).then_some(part.paid.time)
     }
 
@@ -135,7 +136,8 @@ impl Minimums {
         if self.of(child) == 0 {
             return;
         }
-        let (above, own) = (self.entry_of(parent), self.entry_of(child));
+        let above = self.entry_of(parent);
+        let own = self.entry_of(child);
         let used = self.parents[above].used.time;
         let part = &mut self.children[own];
         part.paid.wake(used, SAVED_NS_MAX, 0, part.ppm);
@@ -163,8 +165,10 @@ impl Minimums {
             return;
         }
         self.leave(parent, child);
-        let (above, own) = (self.make(parent), self.make(child));
-        let (above, part) = (&mut self.parents[above], &mut self.children[own]);
+        let above = self.make(parent);
+        let own = self.make(child);
+        let above = &mut self.parents[above];
+        let part = &mut self.children[own];
         part.ppm = ppm;
         if ppm == 0 {
             above.children -= 1;
@@ -207,8 +211,8 @@ impl Minimums {
         if self.entries.len() <= node as usize {
             self.entries.resize(node as usize + 1, NOWHERE);
         }
-        let (part, above) =
-            (ChildState { ppm: 0, position: NOWHERE, paid: Clock::at(0) }, ParentState::default());
+        let part = ChildState { ppm: 0, position: NOWHERE, paid: Clock::at(0) };
+        let above = ParentState::default();
         let at = match self.free.pop() {
             Some(free) => {
                 (self.children[free as usize], self.parents[free as usize]) = (part, above);

@@ -63,7 +63,9 @@ mod tests {
     /// Polls for an event every `event_every_ns` for a second, each for `cost_ns`. Returns the
     /// number of polls and the longest wait.
     fn second_of(event_every_ns: u64, cost_ns: u64, lagging: bool) -> (u64, u64) {
-        let (mut budget, mut polls, mut longest_ns) = (PollBudget::default(), 0, 0);
+        let mut budget = PollBudget::default();
+        let mut polls = 0;
+        let mut longest_ns = 0;
         let (mut now_ns, mut event_ns) = (5_000_000_000, 5_000_000_000);
         while now_ns < 6_000_000_000 {
             let at_ns = budget.not_before_ns(now_ns).unwrap_or(0).max(event_ns).max(now_ns);

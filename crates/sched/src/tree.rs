@@ -135,7 +135,8 @@ impl Tree {
         assert!(above.live && !above.awake && !above.throttled, "{parent:?} cannot take children");
         above.children += 1;
         above.clock.lag_ns = 0;
-        let (depth, siblings) = (above.depth + 1, above.children as usize);
+        let depth = above.depth + 1;
+        let siblings = above.children as usize;
         let now = self.update_virtual_time(parent.0);
         self.heaps[parent.0 as usize].reserve(siblings);
         let node = Node::new(parent.0, depth, shares, spec.class, now);
@@ -174,7 +175,10 @@ impl Tree {
         let shares = shares_of(spec);
         let old = self.live(node);
         assert!(node != Tree::ROOT, "the root has no siblings");
-        let (parent, position, before, class) = (old.parent, old.position, old.shares, old.class);
+        let parent = old.parent;
+        let position = old.position;
+        let before = old.shares;
+        let class = old.class;
         let leaf = old.children == 0;
         self.minimums.set(parent, node.0, spec.min_ppm, position != NOWHERE);
         let now = self.update_virtual_time(parent);
@@ -269,7 +273,8 @@ impl Tree {
     /// pick counts only once it has been charged.
     #[must_use]
     pub fn precedes(&self, candidate: NodeId, running: NodeId) -> bool {
-        let (mut a, mut b) = (candidate.0, running.0);
+        let mut a = candidate.0;
+        let mut b = running.0;
         if a == b || !self.is_eligible(candidate) {
             return false;
         }
@@ -277,7 +282,8 @@ impl Tree {
             return true;
         }
         while self.nodes[a as usize].parent != self.nodes[b as usize].parent {
-            let (over_a, over_b) = (self.nodes[a as usize].depth, self.nodes[b as usize].depth);
+            let over_a = self.nodes[a as usize].depth;
+            let over_b = self.nodes[b as usize].depth;
             if over_a >= over_b {
                 a = self.nodes[a as usize].parent;
             }
@@ -327,7 +333,8 @@ impl Tree {
             node.wake(now);
         }
         node.clock.advance(ran_ns, node.shares.into());
-        let (position, time) = (node.position, node.clock.time);
+        let position = node.position;
+        let time = node.clock.time;
         if position != NOWHERE {
             self.heaps[parent as usize].update(position, time, &mut self.nodes);
         }

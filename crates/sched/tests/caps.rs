@@ -43,7 +43,9 @@ fn simulate(server: Server, for_ns: u64, seed: u64) -> Use {
     let mut random = Random::new(seed);
     let mut paid_until_ns = 0;
     let mut lanes = vec![(1_000_000_u64, Cap::new()); server.busy_cores as usize];
-    let (mut used_ns, mut least, mut excess_ns) = (0_u64, i128::MAX, 0);
+    let mut used_ns = 0_u64;
+    let mut least = i128::MAX;
+    let mut excess_ns = 0;
     loop {
         let (now_ns, cap) = lanes.iter_mut().min_by_key(|lane| lane.0).expect("a core is busy");
         if *now_ns > for_ns {

@@ -65,7 +65,9 @@ fn run(seed: u64, load: Load) -> Results {
         |_| Core { waiting: VecDeque::new(), running: Vec::new(), control: Concurrency::default(), limit };
     let mut cores: Vec<Core> = (0..load.cores).map(core).collect();
     let mut spread = Spread::new(load.cores);
-    let (mut results, mut ended, mut used_ns) = (Results::default(), 0, vec![0; load.cores]);
+    let mut results = Results::default();
+    let mut ended = 0;
+    let mut used_ns = vec![0; load.cores];
     let at_work = if load.is_parallel { load.cores } else { load.admitting };
     let mean_gap_ns = load.work_ns as f64 / (load.offered * at_work as f64);
     let mut next_ns = 0;

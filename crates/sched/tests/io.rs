@@ -133,7 +133,9 @@ fn reader_repays_lag_and_then_gets_its_share() {
     // Runs until `until_ns` with one request of the reader every `every_ns`. Returns the reader's
     // part of the disk time.
     let mut part = |until_ns: u64, every_ns: u64| {
-        let (mut used_ns, mut all_ns, mut next_ns) = (0, 0, now_ns);
+        let mut used_ns = 0;
+        let mut all_ns = 0;
+        let mut next_ns = now_ns;
         while now_ns < until_ns {
             while queue.push(scan, Kind::Read, 131_072, ()).is_ok() {}
             while now_ns >= next_ns && queue.push(reader, Kind::Read, 4_096, ()).is_ok() {
@@ -198,7 +200,9 @@ fn flow_with_one_request_waits_for_one_turn_of_each_other() {
     assert_eq!(queue.push_from(group, 1, Kind::Read, 4096, 1), Err(1), "the queue is full");
     assert_eq!(queue.push_from(group, 9, Kind::Read, 4096, 9), Ok(()), "it has none here");
     assert_eq!(queue.push_from(group, 9, Kind::Read, 4096, 9), Err(9), "it has one");
-    let (mut disk, mut now_ns, mut used_ns) = (Disk::default(), 0, 0);
+    let mut disk = Disk::default();
+    let mut now_ns = 0;
+    let mut used_ns = 0;
     loop {
         match disk.pop(&mut queue, now_ns) {
             Pop::Ready { item: 9, .. } => break,
@@ -260,7 +264,10 @@ fn lone_reads(disk: &mut Disk, model: DiskModel, scan_bytes: u64) -> (u64, u64) 
     let mut queue = IoQueue::new(model, 1, Shared::default(), 8);
     let scan = queue.add(Tree::ROOT, spec(100, Class::Batch));
     let reader = queue.add(Tree::ROOT, spec(1000, Class::Latency));
-    let (mut now_ns, mut pushed_ns, mut longest_ns, mut idle_ns) = (0, 0, 0, 0);
+    let mut now_ns = 0;
+    let mut pushed_ns = 0;
+    let mut longest_ns = 0;
+    let mut idle_ns = 0;
     while now_ns < 1_000_000_000 {
         while queue.push(scan, Kind::Read, scan_bytes, false).is_ok() {}
         if queue.depth(reader) == 0 && now_ns >= pushed_ns {
@@ -460,7 +467,10 @@ fn io_limit_throttles_one_group_only() {
     let limited = queue.add(Tree::ROOT, spec(1000, Class::Latency));
     let free = queue.add(Tree::ROOT, spec(1, Class::Batch));
     queue.set_io_limit(limited, Some((10_000_000, Shared::default())));
-    let (mut now_ns, mut bytes, mut others, mut next_free_ns) = (0_u64, 0_u64, 0, 0);
+    let mut now_ns = 0_u64;
+    let mut bytes = 0_u64;
+    let mut others = 0;
+    let mut next_free_ns = 0;
     while now_ns < 100_000_000 {
         while queue.push(limited, Kind::Read, 10_000, ()).is_ok() {}
         if now_ns >= next_free_ns {

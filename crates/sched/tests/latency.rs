@@ -84,7 +84,9 @@ impl Core {
         if neighbour.shares == 0 {
             self.clocks = [0.0; 2];
         }
-        let (mut latencies_ns, mut wait_ns, mut neighbour_ns) = (Vec::new(), 0, 0);
+        let mut latencies_ns = Vec::new();
+        let mut wait_ns = 0;
+        let mut neighbour_ns = 0;
         while self.now_ns < end_ns {
             while self.next_ns <= self.now_ns {
                 if self.waiting.is_empty() {

@@ -338,9 +338,16 @@ fn apply(step: &Step, tree: &mut Tree, model: &mut Model) -> Option<()> {
             let mut parents = vec![Tree::ROOT];
             parents.extend(all.iter().filter(|id| !model.nodes[id].awake && !model.nodes[id].throttled));
             let parent = nth(&parents, at)?;
-            let (id, put_at, paid_at) = (tree.add(parent, spec), model.now(parent), model.used(parent));
+            let id = tree.add(parent, spec);
+            let put_at = model.now(parent);
+            let paid_at = model.used(parent);
             let (awake, throttled) = (false, false);
-            let (charged_ns, lag_ns, paid_ns, used_ns, now, active_until_ns) = (0, 0, 0, 0, 0, 0);
+            let charged_ns = 0;
+            let lag_ns = 0;
+            let paid_ns = 0;
+            let used_ns = 0;
+            let now = 0;
+            let active_until_ns = 0;
             let node = Node {
                 parent,
                 spec,

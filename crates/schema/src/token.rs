@@ -151,7 +151,8 @@ const C1: u64 = 0x87c3_7b91_1142_53d5;
 const C2: u64 = 0x4cf5_ad43_2745_937f;
 
 fn murmur3(key: &[u8]) -> u64 {
-    let (mut h1, mut h2) = (0_u64, 0_u64);
+    let mut h1 = 0_u64;
+    let mut h2 = 0_u64;
     let (blocks, tail) = key.as_chunks::<16>();
     for block in blocks {
         let both = u128::from_le_bytes(*block);

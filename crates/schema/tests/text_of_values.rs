@@ -212,7 +212,9 @@ fn nested_values_print_as_constants() {
     let check = |ty: &str, bytes: &[u8], expected: &str| {
         assert_eq!(to_text(&CqlType::parse(ty, &find).unwrap(), bytes), expected);
     };
-    let (one, two, a) = (1_i32.to_be_bytes(), 2_i32.to_be_bytes(), b"it's");
+    let one = 1_i32.to_be_bytes();
+    let two = 2_i32.to_be_bytes();
+    let a = b"it's";
     check("list<int>", &value::encode_list([&one[..], &two].into_iter()), "[1, 2]");
     check("set<int>", &value::encode_list([].into_iter()), "{}");
     check("map<int, text>", &value::encode_map([(&one[..], &a[..])].into_iter()), "{1: 'it''s'}");
@@ -229,7 +231,9 @@ fn canonical_form_sorts_sets_and_maps() {
         assert_eq!(to_text(&ty, &value::canonical(&ty, &input).unwrap()), expected);
     };
     let int = |n: i32| n.to_be_bytes();
-    let (a, b, c) = (int(-1), int(5), int(7));
+    let a = int(-1);
+    let b = int(5);
+    let c = int(7);
     let set = value::encode_list([&b[..], &a, &b].into_iter());
     check("set<int>", set.clone(), "{-1, 5}");
     check("frozen<list<int>>", set.clone(), "[5, -1, 5]");

@@ -27,7 +27,8 @@ const BYTES: [(&str, u64); 9] = [
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = (text[..at].trim_end(), &text[at..]);
+    let number = text[..at].trim_end();
+    let unit = &text[at..];
     let factor = match unit {
         "" => 1,
         unit => BYTES.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1,
@@ -93,7 +94,8 @@ impl fmt::Display for Day {
         // Years begin in March here, so that a leap day is the last day of its year. 719,468 days
         // are from 0000-03-01 to 1970-01-01. An era of 400 years has 146,097 days.
         let days = self.0 + 719_468;
-        let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let era = days.div_euclid(146_097);
+        let of_era = days.rem_euclid(146_097);
         let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
         let of_year = of_era - (365 * year + year / 4 - year / 100);
         // From March on, each five months have 153 days.
@@ -107,7 +109,8 @@ impl fmt::Display for Day {
 /// Formats seconds since 1970 as `YYYY-MM-DD HH:MM UTC`.
 #[must_use]
 pub fn minute_text(unix_s: u64) -> String {
-    let (days, minutes) = (unix_s / 86_400, unix_s % 86_400 / 60);
+    let days = unix_s / 86_400;
+    let minutes = unix_s % 86_400 / 60;
     format!("{} {:02}:{:02} UTC", Day(days as i64), minutes / 60, minutes % 60)
 }
 

@@ -43,7 +43,8 @@ impl SegmentHeader {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
         let all = u64::from_le_bytes(word);
-        let (fields, checksum) = (all & ((1 << (8 * word_bytes)) - 1), all >> (8 * word_bytes));
+        let fields = all & ((1 << (8 * word_bytes)) - 1);
+        let checksum = all >> (8 * word_bytes);
         if u64::from(crc24(&bytes[..word_bytes])) != checksum {
             return Err(Error::SegmentHeaderChecksum);
         }

@@ -80,7 +80,8 @@ pub fn decide(workload_type: Option<WorkloadType>, in_flight: StatementsInFlight
     let StatementsInFlight { of_level, of_level_max, of_core, entitlement_ppm, is_only } = in_flight;
     let part =
         |max: u32| if workload_type == Some(WorkloadType::Interactive) { max.div_ceil(2) } else { max };
-    let (level_max, core_max) = (part(of_level_max), part(CORE_IN_FLIGHT_MAX));
+    let level_max = part(of_level_max);
+    let core_max = part(CORE_IN_FLIGHT_MAX);
     let entitled = u64::from(core_max) * u64::from(entitlement_ppm) / 1_000_000;
     let full = if of_level >= level_max {
         Decision::LevelFull(level_max)
@@ -215,7 +216,8 @@ impl Admission {
             Err(_) if is_exempt() => Entrance::In(self.admit_always(effective)),
             Err(Refused::Overloaded(rejection)) => Entrance::Refused(rejection),
             Err(Refused::Hold) => {
-                let (admission, effective) = (self.clone(), effective.clone());
+                let admission = self.clone();
+                let effective = effective.clone();
                 Entrance::Held(Box::pin(async move { admission.hold(&effective, arrived).await }))
             }
         }

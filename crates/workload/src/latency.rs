@@ -96,7 +96,8 @@ impl Latencies {
             return;
         }
         let now = measure(known.control);
-        let (target, bounds) = (spec.latency.target.unwrap_or_default(), spec.latency);
+        let target = spec.latency.target.unwrap_or_default();
+        let bounds = spec.latency;
         let target_ns = nanoseconds(target);
         let p99_ns = response.quantile_ns(990_000);
         let each = |sum_ns: u64| sum_ns / response.count.max(1);

@@ -126,7 +126,8 @@ impl Level {
         let home =
             name.bytes().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % cores;
         let own_memory = memory.add(&name, 1000, &MemoryLimits::NONE);
-        let (cores, memory) = ((0..cores).map(core).collect(), memory.clone());
+        let cores = (0..cores).map(core).collect();
+        let memory = memory.clone();
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = NEXT_ID.fetch_add(1, Relaxed);
         Level {

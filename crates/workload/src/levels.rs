@@ -156,7 +156,8 @@ impl Levels {
     /// [`Memory::set_total`].
     #[must_use]
     pub fn new(lanes: Lanes) -> Arc<Levels> {
-        let (memory, candidates) = (Memory::new(u64::MAX), Arc::default());
+        let memory = Memory::new(u64::MAX);
+        let candidates = Arc::default();
         let built_in =
             [(LevelSpec::default_level(), Group::DEFAULT), (LevelSpec::driver_level(), Group::DRIVER)];
         let entry = |(spec, group): (LevelSpec, Group)| {

@@ -82,8 +82,11 @@ struct Limiter {
 pub async fn limit_levels(levels: Arc<Levels>, time_limit: Duration) {
     let time_limit_ns = nanoseconds(time_limit);
     let last_ns = lanes::time::monotonic_ns();
-    let (known, active, log) = (HashMap::new(), HashMap::new(), Usage::default());
-    let (latencies, overload) = (Latencies::default(), Overload::default());
+    let known = HashMap::new();
+    let active = HashMap::new();
+    let log = Usage::default();
+    let latencies = Latencies::default();
+    let overload = Overload::default();
     let decisions = 0;
     let mut limiter =
         Limiter { levels, time_limit_ns, known, active, log, decisions, last_ns, latencies, overload };

@@ -91,7 +91,8 @@ impl MemoryRequest {
     /// Returns the reason of a refusal.
     pub fn decide(&self) -> Result<(), RefusalReason> {
         let after = self.used + self.more;
-        let (free, reserved) = (self.total.saturating_sub(self.committed), self.total / RESERVED_PART);
+        let free = self.total.saturating_sub(self.committed);
+        let reserved = self.total / RESERVED_PART;
         if after <= self.min {
             Ok(())
         } else if after > self.limit && !self.overcommit {
@@ -334,7 +335,8 @@ impl Memory {
             let word = level.word.load(SeqCst);
             let (old, used) = split(word);
             let min = part_of(self.total.load(SeqCst), level.limits.load().min_ppm);
-            let (before, after) = (used.max(old), used.max(min));
+            let before = used.max(old);
+            let after = used.max(min);
             self.committed.fetch_add(after.saturating_sub(before), SeqCst);
             if level.word.compare_exchange(word, join(min, used), SeqCst, SeqCst).is_ok() {
                 self.committed.fetch_sub(before.saturating_sub(after), SeqCst);
@@ -347,7 +349,8 @@ impl Memory {
     /// Collects the inputs of the decision on a growth by `more` pages.
     fn request(&self, level: &LevelMemory, word: u64, more: u64, can_spill: bool) -> MemoryRequest {
         let (min, used) = split(word);
-        let (total, limits) = (self.total.load(SeqCst), level.limits.load());
+        let total = self.total.load(SeqCst);
+        let limits = level.limits.load();
         let limit = limits.limit_ppm.map_or(total, |ppm| part_of(total, ppm));
         let own_shares = level.shares.load(Relaxed);
         let mut request = MemoryRequest {
@@ -365,7 +368,8 @@ impl Memory {
         // If memory is plentiful, the entitlement does not matter.
         let plenty = request.extra() + total / RESERVED_PART <= total.saturating_sub(request.committed);
         if !plenty || !can_spill || request.others_lag {
-            let (mut others, mut idle) = (Vec::new(), 0);
+            let mut others = Vec::new();
+            let mut idle = 0;
             for one in self.levels.load().iter().filter(|one| !std::ptr::eq(Arc::as_ptr(one), level)) {
                 match split(one.word.load(SeqCst)) {
                     (min, 0) => idle += min,

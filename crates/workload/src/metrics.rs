@@ -159,7 +159,8 @@ impl Levels {
         let levels = catalog.entries().map(|entry| ("level", &*entry.spec.name, entry.level.group()));
         for (label, waiter, group) in levels.chain(SYSTEM.map(|(name, group)| ("group", name, group))) {
             for (holder, ns) in names.waited_for(&self.lanes, group) {
-                let (waiter, holder) = (escaped(waiter), escaped(&holder));
+                let waiter = escaped(waiter);
+                let holder = escaped(&holder);
                 let _ = writeln!(out, "{name}{{{label}=\"{waiter}\",whom=\"{holder}\"}} {}", seconds(ns));
             }
         }

@@ -52,7 +52,8 @@ impl Overload {
             return;
         }
         let catalog = levels.catalog();
-        let (mut refused, mut lagging) = ((0, 0), None);
+        let mut refused = (0, 0);
+        let mut lagging = None;
         for entry in catalog.entries() {
             let memory = entry.level.memory().usage();
             refused.0 += memory.short;
@@ -120,7 +121,9 @@ mod tests {
             candidate.report(memory, read);
             candidate
         };
-        let (one, small, large) = (of(1, 900, 900), of(2, 100, 700), of(2, 200, 10));
+        let one = of(1, 900, 900);
+        let small = of(2, 100, 700);
+        let large = of(2, 200, 10);
         let next = |lack| heaviest(&all.running(), lack, shares).map(|found| (found.level(), found.memory()));
         assert_eq!((next(Lack::Memory), next(Lack::Cpu)), (Some((2, 200)), Some((2, 100))));
         (0..2).for_each(|_| large.ask("memory"));

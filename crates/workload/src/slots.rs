@@ -179,7 +179,8 @@ impl<T> Default for Queue<T> {
 impl<T> Queue<T> {
     /// Adds a waiter. Numbers are those of [`Waiter::number`], which grow.
     pub fn join(&mut self, waiter: Waiter<T>) {
-        let (number, mut round) = (waiter.number, self.round);
+        let number = waiter.number;
+        let mut round = self.round;
         if waiter.flow != Flow::NONE {
             let (last, waiting) = self.flows.entry(waiter.flow).or_insert((round, 0));
             if *waiting > 0 {

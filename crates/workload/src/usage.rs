@@ -53,7 +53,8 @@ impl Levels {
         let catalog = self.catalog();
         let names = Names::new(&catalog);
         let of = |entry: &Arc<crate::Entry>| {
-            let (level, totals) = (&entry.level, entry.level.totals());
+            let level = &entry.level;
+            let totals = entry.level.totals();
             LevelUsage {
                 name: entry.spec.name.clone(),
                 shares: entry.spec.shares,

@@ -91,7 +91,8 @@ fn wait_queues() -> Rc<WaitQueues> {
 /// Requests a slot for a statement, on a lane. A level without `max_concurrency` grants it at once
 /// and counts it. Without `queue_timeout`, the statement waits for at most `default_timeout`.
 pub fn enter(effective: &Effective, default_timeout: Duration) -> SlotRequest {
-    let (level, lanes) = (effective.level.clone(), lanes::handle());
+    let level = effective.level.clone();
+    let lanes = lanes::handle();
     match level.gate.arrive() {
         Arrival::Enter => SlotRequest::In(Ticket::new(level, lanes)),
         Arrival::Full => {
@@ -151,7 +152,8 @@ impl Waiting {
     fn begin(level: Arc<Level>, lanes: Lanes, default_timeout: Duration) -> Waiting {
         let number = level.gate.next_number();
         let (reply, answer) = cross::oneshot();
-        let (flow, since_ns) = (lanes::current_flow(), lanes::time::monotonic_ns());
+        let flow = lanes::current_flow();
+        let since_ns = lanes::time::monotonic_ns();
         let waiter = Waiter { number, flow, since_ns, default_timeout, reply };
         level.at_home(&lanes, move |level, lanes| {
             wait_queues().borrow_mut().entry(level.id()).or_default().queue.join(waiter);
@@ -206,7 +208,8 @@ impl Drop for Ticket {
 impl Level {
     /// Runs `f` on the home core, which owns the wait queue. Does nothing if that lane has ended.
     fn at_home(self: &Arc<Self>, lanes: &Lanes, f: impl FnOnce(&Arc<Level>, &Lanes) + Send + 'static) {
-        let (level, with) = (self.clone(), lanes.clone());
+        let level = self.clone();
+        let with = lanes.clone();
         lanes.run_on_core(self.home, Group::CONTROL, move || f(&level, &with));
     }
 
@@ -270,7 +273,8 @@ impl Level {
         if wait_queue.timer.as_ref().is_some_and(|(set_ns, _)| *set_ns <= at_ns) {
             return None;
         }
-        let (level, lanes) = (self.clone(), lanes.clone());
+        let level = self.clone();
+        let lanes = lanes.clone();
         let wait = Duration::from_nanos(at_ns.saturating_sub(lanes::time::monotonic_ns()));
         let ring = async move {
             lanes::time::sleep(wait).await;

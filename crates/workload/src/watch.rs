@@ -117,7 +117,8 @@ impl Watch {
         let action = self.limit.overload.get(self.acted as usize)?.clone();
         self.acted += 1;
         candidate.set_suspended(action == Action::Suspend);
-        let (level, what) = (self.level.clone(), "overload");
+        let level = self.level.clone();
+        let what = "overload";
         let limit = format!("({why}, and it is the heaviest statement of the least entitled level)");
         Some(Exceeded { level, what, limit, action })
     }

@@ -64,7 +64,9 @@ fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
         .enumerate()
         .map(|(i, (level, used))| if i == at { 0 } else { part(total, level.limits.min_ppm).max(*used) })
         .sum();
-    let (what, more, can_spill) = (random.below(8), random.below(2 * MIB), random.below(4) > 0);
+    let what = random.below(8);
+    let more = random.below(2 * MIB);
+    let can_spill = random.below(4) > 0;
     let one = random.index(levels[at].accounts.len().max(1));
     let bytes = levels[at].accounts.get(one).map_or(0, |(_, bytes)| *bytes);
     let more_pages = (bytes + more).div_ceil(PAGE_BYTES) - bytes.div_ceil(PAGE_BYTES);

@@ -203,7 +203,9 @@ fn slots_are_shared_by_all_lanes_and_none_is_lost() {
     let seen = Arc::new(Observed::default());
     std::thread::scope(|scope| {
         for core in 0..CORES {
-            let (lanes, effective, seen) = (&lanes, effective.clone(), seen.clone());
+            let lanes = &lanes;
+            let effective = effective.clone();
+            let seen = seen.clone();
             scope.spawn(move || {
                 lanes.block_on(core, Group::CONTROL, move || async move {
                     let start = |i| {
@@ -278,8 +280,9 @@ fn waiting_statement_is_refused_after_its_timeout() {
     let of_level = levels.catalog().get("few").expect("it is there").clone();
     let (effective, levels) = (Effective::of(&of_level), levels.clone());
     lanes.block_on(0, Group::CONTROL, move || async move {
-        let (short, long, patience) =
-            (Duration::from_millis(20), Duration::from_secs(3600), Duration::from_secs(60));
+        let short = Duration::from_millis(20);
+        let long = Duration::from_secs(3600);
+        let patience = Duration::from_secs(60);
         let SlotRequest::In(running) = workload::enter(&effective, long) else { panic!("the slot is free") };
         let late = async |timeout, expected: &str| {
             let began = lanes::time::now();

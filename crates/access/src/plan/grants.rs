@@ -30,7 +30,8 @@ impl Planner<'_> {
             return Err(Error::Invalid(format!("Resource {resource} doesn't exist")));
         }
         if let Some(permission) = permissions.without(resource.applicable()).iter().next() {
-            let (permission, applicable) = (permission.name(), names(resource.applicable()));
+            let permission = permission.name();
+            let applicable = names(resource.applicable());
             return Err(Error::Invalid(format!(
                 "expected one of {applicable} on {resource}, got {permission}"
             )));

@@ -9,7 +9,9 @@ impl Parser<'_> {
     pub(super) fn insert(&mut self) -> Result<Statement> {
         self.expect_words(&["INSERT", "INTO"])?;
         let table = self.qualified()?;
-        let (mut columns, mut values, mut json) = (Vec::new(), Vec::new(), None);
+        let mut columns = Vec::new();
+        let mut values = Vec::new();
+        let mut json = None;
         if self.eat_word("JSON") {
             json = Some(self.insert_json()?);
         } else {

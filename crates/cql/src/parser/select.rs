@@ -56,7 +56,9 @@ impl Parser<'_> {
 
     /// Parses `ALLOW FILTERING`, `BYPASS CACHE` and USING, each at most once, in any order.
     fn select_end(&mut self) -> Result<(bool, bool, Using)> {
-        let (mut allow_filtering, mut bypass_cache, mut using) = (false, false, Using::default());
+        let mut allow_filtering = false;
+        let mut bypass_cache = false;
+        let mut using = Using::default();
         loop {
             if !allow_filtering && self.eat_word("ALLOW") {
                 self.expect_word("FILTERING")?;

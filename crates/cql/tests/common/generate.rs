@@ -399,7 +399,9 @@ impl Generator {
         let json = self.maybe(|g| InsertJson { value: g.marker(), default_unset: g.chance() });
         let columns = if json.is_some() { Vec::new() } else { self.names() };
         let values = columns.iter().map(|_| self.term(3)).collect();
-        let (table, if_not_exists, using) = (self.qualified(), self.chance(), self.using(true, true));
+        let table = self.qualified();
+        let if_not_exists = self.chance();
+        let using = self.using(true, true);
         Statement::Insert(Insert { table, columns, values, json, if_not_exists, using })
     }
 
@@ -511,7 +513,9 @@ impl Generator {
     }
 
     fn schema(&mut self) -> Statement {
-        let (flag, name, qualified) = (self.chance(), self.name(), self.qualified());
+        let flag = self.chance();
+        let name = self.name();
+        let qualified = self.qualified();
         match self.random.index(11) {
             0 => Statement::Use(name),
             1 => Statement::CreateKeyspace(CreateKeyspace {
@@ -597,7 +601,9 @@ impl Generator {
     }
 
     fn other_schema(&mut self) -> Statement {
-        let (flag, name, table) = (self.chance(), self.qualified(), self.qualified());
+        let flag = self.chance();
+        let name = self.qualified();
+        let table = self.qualified();
         match self.random.index(11) {
             0 => Statement::CreateIndex(CreateIndex {
                 custom: flag,
@@ -673,7 +679,9 @@ impl Generator {
     }
 
     fn access(&mut self) -> Statement {
-        let (flag, name, other) = (self.chance(), self.name(), self.name());
+        let flag = self.chance();
+        let name = self.name();
+        let other = self.name();
         match self.random.index(20) {
             0 => {
                 Statement::CreateRole(CreateRole { if_not_exists: flag, name, options: self.role_options() })

@@ -66,7 +66,8 @@ pub struct Filter {
 impl Filter {
     /// Creates the condition that the column has this value.
     pub fn equal(column: usize, value: Bytes) -> Filter {
-        let (from, to) = (Bound::Included(value.clone()), Bound::Included(value.clone()));
+        let from = Bound::Included(value.clone());
+        let to = Bound::Included(value.clone());
         Filter { column, from, to, values: Some(vec![value]) }
     }
 

@@ -176,7 +176,11 @@ mod tests {
         fn new() -> Plant {
             let control = Flush::default();
             let decision = FlushDecision { rate: UNLIMITED, weight: WEIGHT_START };
-            let (active, left, frozen, flushed, filled) = (0, 0, 0, 0, 0);
+            let active = 0;
+            let left = 0;
+            let frozen = 0;
+            let flushed = 0;
+            let filled = 0;
             Plant {
                 measured: 1000,
                 noise: 0,

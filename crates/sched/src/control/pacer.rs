@@ -66,7 +66,9 @@ mod tests {
     /// Runs chunks of 64 KiB that take `work_ns` each, at a rate. Returns the MiB done in ten
     /// seconds.
     fn run(work_ns: u64, rate: u64) -> u64 {
-        let (mut pacer, mut now_ns, mut done) = (Pacer::new(5), 5, 0);
+        let mut pacer = Pacer::new(5);
+        let mut now_ns = 5;
+        let mut done = 0;
         while now_ns < 10 * SECOND_NS {
             now_ns += work_ns;
             done += 64 << 10;

@@ -100,7 +100,8 @@ impl UdtType {
     pub fn validate(&self) -> Result<(), DefinitionError> {
         validate_name("Type", &self.name)?;
         let mut seen = HashSet::new();
-        let (mut depth, mut parts) = (1, 1);
+        let mut depth = 1;
+        let mut parts = 1;
         for (name, ty) in &self.fields {
             validate_column_name(name)?;
             if !seen.insert(name) {

@@ -129,8 +129,11 @@ pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
 pub(super) fn timestamp_text(milliseconds: i64) -> String {
     let mut text = day_text(milliseconds.div_euclid(DAY_MS));
     let of_day = milliseconds.rem_euclid(DAY_MS);
-    let (seconds, fraction) = (of_day / 1000, of_day % 1000);
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let seconds = of_day / 1000;
+    let fraction = of_day % 1000;
+    let hours = seconds / 3600;
+    let minutes = seconds / 60 % 60;
+    let seconds = seconds % 60;
     write!(text, " {hours:02}:{minutes:02}:{seconds:02}.{fraction:03}Z").expect("a string takes all");
     text
 }
@@ -165,7 +168,8 @@ pub(super) fn parse_time(text: &str) -> Option<i64> {
 
 /// Returns the text of a `time`, such as `04:05:06.000000000`.
 pub(super) fn time_text(nanoseconds: i64) -> String {
-    let (seconds, fraction) = (nanoseconds.div_euclid(1_000_000_000), nanoseconds.rem_euclid(1_000_000_000));
+    let seconds = nanoseconds.div_euclid(1_000_000_000);
+    let fraction = nanoseconds.rem_euclid(1_000_000_000);
     format!("{:02}:{:02}:{:02}.{fraction:09}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
@@ -186,7 +190,8 @@ const ERA_TO_EPOCH_DAYS: i64 = 719_468;
 /// Returns the days from 1970-01-01 to a date.
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
     // From March on, each five months have 153 days.
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     era * ERA_DAYS + of_era * 365 + of_era / 4 - of_era / 100 + of_year - ERA_TO_EPOCH_DAYS
@@ -195,7 +200,8 @@ fn days_of(year: i64, month: i64, day: i64) -> i64 {
 /// Returns year, month and day of a number of days from 1970-01-01.
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + ERA_TO_EPOCH_DAYS;
-    let (era, day) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
+    let era = days.div_euclid(ERA_DAYS);
+    let day = days.rem_euclid(ERA_DAYS);
     let of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let of_year = day - (365 * of_era + of_era / 4 - of_era / 100);
     let march_month = (5 * of_year + 2) / 153;

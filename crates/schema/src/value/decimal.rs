@@ -92,7 +92,8 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     {
         return varint::compare(a, b);
     }
-    let (a, b) = (Digits::from_bytes(a), Digits::from_bytes(b));
+    let a = Digits::from_bytes(a);
+    let b = Digits::from_bytes(b);
     let magnitude = a.exponent.cmp(&b.exponent).then_with(|| a.digits.cmp(&b.digits));
     let magnitude = if a.negative { magnitude.reverse() } else { magnitude };
     a.sign().cmp(&b.sign()).then(magnitude)

@@ -40,12 +40,15 @@ impl Duration {
         let malformed = |why| ValueError::malformed("duration", why);
         let mut rest = bytes;
         let mut part = || take_vint(&mut rest).ok_or(malformed("it is cut short"));
-        let (months, days, nanoseconds) = (part()?, part()?, part()?);
+        let months = part()?;
+        let days = part()?;
+        let nanoseconds = part()?;
         if !rest.is_empty() {
             return Err(malformed("there are bytes after its end"));
         }
         let small = |part| i32::try_from(part).map_err(|_| malformed("months and days must fit 32 bits"));
-        let (months, days) = (small(months)?, small(days)?);
+        let months = small(months)?;
+        let days = small(days)?;
         let negative = months < 0 || days < 0 || nanoseconds < 0;
         let positive = months > 0 || days > 0 || nanoseconds > 0;
         if negative && positive {

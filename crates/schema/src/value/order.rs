@@ -158,7 +158,8 @@ fn sequences<T, E>(
 }
 
 fn fields<'t>(types: impl Iterator<Item = &'t CqlType>, a: &[u8], b: &[u8]) -> Ordering {
-    let (mut a, mut b) = (components(a), components(b));
+    let mut a = components(a);
+    let mut b = components(b);
     for ty in types {
         let x = a.next().and_then(Result::ok).flatten();
         let y = b.next().and_then(Result::ok).flatten();

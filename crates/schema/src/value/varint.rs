@@ -21,7 +21,8 @@ pub(super) fn trimmed(mut bytes: &[u8]) -> &[u8] {
 
 /// Compares two integers by number.
 pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    let (a, b) = (trimmed(a), trimmed(b));
+    let a = trimmed(a);
+    let b = trimmed(b);
     let negative = |bytes: &[u8]| bytes.first().is_some_and(|&byte| byte >= 0x80);
     match (negative(a), negative(b)) {
         (true, false) => Ordering::Less,

@@ -68,7 +68,9 @@ pub(crate) fn all_requests(encoder: &mut Encoder, mut also: impl FnMut(&Request<
 /// Returns one failure of every code.
 pub(crate) fn all_failures(version: Version) -> Vec<Failure> {
     let consistency = Consistency::Quorum;
-    let (received, block_for, data_present) = (1, 2, true);
+    let received = 1;
+    let block_for = 2;
+    let data_present = true;
     let failures = || match version {
         Version::V4 => Failures { count: 3, reasons: vec![] },
         Version::V5 => Failures { count: 1, reasons: vec![("10.0.0.1".parse().unwrap(), 5)] },

@@ -153,7 +153,9 @@ fn held_requests_resume_in_turn_when_one_ends() {
             .collect();
         assert_eq!(admission.check(&batch, since(0), 0, false).err(), Some(Refused::Hold));
         let hold = || Box::pin(admission.hold(&batch, since(0)));
-        let (mut first, mut gone, mut last) = (hold(), hold(), hold());
+        let mut first = hold();
+        let mut gone = hold();
+        let mut last = hold();
         assert!(!poll(&mut first) && !poll(&mut gone) && !poll(&mut last));
         inside.pop();
         assert!(!poll(&mut last), "it is not its turn");
@@ -342,7 +344,9 @@ fn limiter_holds_statements_that_cost_no_more_than_a_refusal() {
 #[test]
 fn moved_request_ends_for_its_level_and_is_in_flight_in_the_other() {
     on_core(async || {
-        let (admission, old, new) = (Admission::new(0), limited(None), effective("slow", None));
+        let admission = Admission::new(0);
+        let old = limited(None);
+        let new = effective("slow", None);
         let mut inside: Vec<_> =
             (0..2).map(|_| admission.check(&old, since(0), 0, false).ok().unwrap()).collect();
         let mut held = Box::pin(admission.hold(&old, since(lanes::time::monotonic_ns())));

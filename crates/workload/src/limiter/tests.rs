@@ -116,7 +116,9 @@ fn limit_is_published_for_each_core() {
     let interactive = Some(WorkloadType::Interactive);
     let reads = LevelSpec { latency: target, workload_type: interactive, ..auto("reads", 100) };
     let server = Server::new(&[reads, auto("scans", 300), spec("free", 1)]);
-    let (reads, scans, free) = (server.level("reads"), server.level("scans"), server.level("free"));
+    let reads = server.level("reads");
+    let scans = server.level("scans");
+    let free = server.level("free");
     let expected = |entitlement_ppm, elsewhere, running, input: ConcurrencyInput| -> ConcurrencyLimit {
         let measured =
             ConcurrencyInput { interval_ns: INTERVAL_NS, entitlement_ppm, elsewhere, running, ..input };

@@ -234,7 +234,9 @@ fn change_of_a_limit_names_its_cause() {
 fn statement_expires_by_its_own_time_limit() {
     let limit = limit(MS, 1_000_000, 0);
     let expires = |time_limit_ns| {
-        let (age_ns, level_in_flight, queue_stands) = (SECOND_NS, 1, false);
+        let age_ns = SECOND_NS;
+        let level_in_flight = 1;
+        let queue_stands = false;
         let overload = Overload::Hold;
         let arriving = Arriving { age_ns, time_limit_ns, level_in_flight, queue_stands, overload, random: 0 };
         matches!(limit.admit(arriving), Verdict::Expired { .. })

@@ -82,7 +82,8 @@ impl ConcurrencyLimit {
             let costly_ppm = self.refusal_ppm.clamp(from_ppm, to_ppm) - from_ppm;
             from_ns + scale(to_ns.saturating_sub(from_ns), costly_ppm, to_ppm - from_ppm)
         };
-        let (late_ns, longest_ns) = (self.target_ns.saturating_mul(2), self.longest_ns());
+        let late_ns = self.target_ns.saturating_mul(2);
+        let longest_ns = self.longest_ns();
         let late_ns = match self.work_ns < REFUSABLE_WORK_NS && !self.has_target {
             true => late_ns.max(longest_ns),
             false => towards(late_ns, longest_ns, (REFUSALS_COSTLY_PPM, REFUSALS_FILL_PPM)),
