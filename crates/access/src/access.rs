@@ -194,9 +194,8 @@ impl Access {
     /// Opens a session. `verifier` is the one that the password was checked against.
     pub(crate) fn log_in(&self, actor: Actor, verifier: Option<Arc<Verifier>>) -> Login {
         let levels = self.shared.levels.catalog();
-        // Version 0 is never current, so that the first use replaces this view.
         let stale = Rc::new(View::without_role(self.next_number(), actor.anonymous, &levels));
-        let login = Login::new(actor, verifier, self.shared.published.clone(), (0, stale));
+        let login = Login::new(actor, verifier, self.shared.published.clone(), stale);
         if !login.actor().anonymous {
             self.remember(&login);
         }

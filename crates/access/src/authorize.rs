@@ -12,6 +12,7 @@ use crate::login::{Login, View, ended};
 use crate::needs::{Kind, On, Right};
 use crate::plan::denied;
 use crate::resource::{NO_TABLE, Resource, is_readable};
+use crate::rights::TableId;
 use crate::store::KEYSPACES;
 
 impl Access {
@@ -129,7 +130,7 @@ impl Access {
             (Some(table), action) if *action != Action::Create => {
                 let id = self.table_id(keyspace, table).unwrap_or(NO_TABLE);
                 // Only superusers may read verifiers.
-                if !own && rights.may(role, permission, (keyspace, table, id), || self.snapshot()) {
+                if !own && rights.may(role, permission, TableId { keyspace, table, id }, || self.snapshot()) {
                     return Ok(());
                 }
                 let resource = Resource::Table(keyspace.clone(), table.clone(), id);

@@ -115,10 +115,12 @@ impl Login {
         actor: Actor,
         verifier: Option<Arc<Verifier>>,
         published: Arc<Published>,
-        cached_view: (u64, Rc<View>),
+        stale: Rc<View>,
     ) -> Login {
         let identity = Rc::new(Identity { actor, verifier, on_end: RefCell::default() });
-        Login { identity, published, current: Cell::new((0, true)), cached_view: RefCell::new(cached_view) }
+        // Version 0 is never current, so that the first use replaces this view.
+        let cached_view = RefCell::new((0, stale));
+        Login { identity, published, current: Cell::new((0, true)), cached_view }
     }
 
     /// Returns the role.

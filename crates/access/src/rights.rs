@@ -16,6 +16,14 @@ const TABLES_MAX: usize = 10_000;
 /// Identity of a table and the permissions on it, by table name.
 type ByTable = FxHashMap<String, (u128, PermissionSet)>;
 
+/// A table, and its identity: one that is created again has another.
+#[derive(Clone, Copy)]
+pub(crate) struct TableId<'a> {
+    pub(crate) keyspace: &'a str,
+    pub(crate) table: &'a str,
+    pub(crate) id: u128,
+}
+
 /// Rights of a role, derived from itself and its granted roles.
 pub(crate) struct Rights {
     /// A number that no other rights have had on this core.
@@ -53,7 +61,7 @@ impl Rights {
     pub(crate) fn on_table(
         &self,
         role: &str,
-        (keyspace, table, id): (&str, &str, u128),
+        TableId { keyspace, table, id }: TableId<'_>,
         roles: impl FnOnce() -> Arc<Snapshot>,
     ) -> PermissionSet {
         let known = self.tables.borrow().get(keyspace).and_then(|tables| tables.get(table)).copied();
@@ -75,7 +83,7 @@ impl Rights {
         &self,
         role: &str,
         permission: Permission,
-        table: (&str, &str, u128),
+        table: TableId<'_>,
         roles: impl FnOnce() -> Arc<Snapshot>,
     ) -> bool {
         self.is_superuser || self.on_table(role, table, roles).contains(permission)

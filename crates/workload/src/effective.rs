@@ -93,9 +93,9 @@ mod tests {
     use super::*;
     use WorkloadType::{Batch, Interactive};
 
-    type Options = (u16, Option<u64>, Option<WorkloadType>);
+    type LevelOptions = (u16, Option<u64>, Option<WorkloadType>);
 
-    fn entry(name: &str, (shares, timeout_ms, workload_type): Options) -> Entry {
+    fn entry(name: &str, (shares, timeout_ms, workload_type): LevelOptions) -> Entry {
         let timeout = timeout_ms.map(Duration::from_millis);
         let spec = LevelSpec { shares, timeout, workload_type, ..LevelSpec::new(name) };
         Entry {
@@ -104,45 +104,30 @@ mod tests {
         }
     }
 
-    /// Checks the merge of `levels`, named a, b, c, …. Each expected option is followed by the
-    /// level that supplied it.
-    fn check(
-        levels: &[Options],
-        shares: (u16, &str),
-        timeout: Option<(u64, &str)>,
-        kind: Option<(WorkloadType, &str)>,
-    ) {
+    /// Checks the merge of `levels`, named a, b, c, …: each option with the level that supplied it.
+    fn check(levels: &[LevelOptions], expected: &str) {
         let names = ["a", "b", "c"];
         let levels: Vec<Entry> = names.iter().zip(levels).map(|(name, level)| entry(name, *level)).collect();
-        let got = merge(&levels, &entry("default", (1000, None, None)));
-        let timeout_got = got.spec.timeout.map(|t| t.as_millis() as u64).zip(got.timeout_from.as_deref());
-        let kind_got = got.spec.workload_type.zip(got.workload_type_from.as_deref());
-        assert_eq!((got.spec.shares, &**got.level.name()), shares);
-        assert_eq!(timeout_got, timeout);
-        assert_eq!(kind_got, kind);
+        let merged = merge(&levels, &entry("default", (1000, None, None)));
+        let timeout = merged.spec.timeout.map(|timeout| format!("{timeout:?}")).zip(merged.timeout_from);
+        let kind = merged.spec.workload_type.map(|kind| format!("{kind:?}")).zip(merged.workload_type_from);
+        let shares = (merged.spec.shares.to_string(), Arc::from(&**merged.level.name()));
+        let options = [Some(shares), timeout, kind].into_iter().flatten();
+        let got: Vec<String> = options.map(|(value, from)| format!("{value} of {from}")).collect();
+        assert_eq!(got.join(", "), expected);
     }
 
     #[test]
     fn merge_takes_smallest_values_and_batch() {
-        check(&[], (1000, "default"), None, None);
-        check(&[(700, None, None)], (700, "a"), None, None);
-        check(&[(700, None, None), (200, None, None), (300, None, None)], (200, "b"), None, None);
-        check(&[(1, None, None), (2, Some(50), None)], (1, "a"), Some((50, "b")), None);
-        check(
-            &[(1, Some(60), None), (2, Some(50), None), (3, Some(55), None)],
-            (1, "a"),
-            Some((50, "b")),
-            None,
-        );
-        check(&[(9, None, Some(Interactive)), (9, None, None)], (9, "a"), None, Some((Interactive, "a")));
-        check(&[(9, None, Some(Interactive)), (8, None, Some(Batch))], (8, "b"), None, Some((Batch, "b")));
-        check(&[(9, None, Some(Batch)), (8, None, Some(Interactive))], (8, "b"), None, Some((Batch, "a")));
-        check(
-            &[(9, Some(5), Some(Batch)), (9, Some(5), Some(Batch))],
-            (9, "a"),
-            Some((5, "a")),
-            Some((Batch, "a")),
-        );
+        check(&[], "1000 of default");
+        check(&[(700, None, None)], "700 of a");
+        check(&[(700, None, None), (200, None, None), (300, None, None)], "200 of b");
+        check(&[(1, None, None), (2, Some(50), None)], "1 of a, 50ms of b");
+        check(&[(1, Some(60), None), (2, Some(50), None), (3, Some(55), None)], "1 of a, 50ms of b");
+        check(&[(9, None, Some(Interactive)), (9, None, None)], "9 of a, Interactive of a");
+        check(&[(9, None, Some(Interactive)), (8, None, Some(Batch))], "8 of b, Batch of b");
+        check(&[(9, None, Some(Batch)), (8, None, Some(Interactive))], "8 of b, Batch of a");
+        check(&[(9, Some(5), Some(Batch)), (9, Some(5), Some(Batch))], "9 of a, 5ms of a, Batch of a");
     }
 
     #[test]

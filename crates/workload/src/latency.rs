@@ -60,11 +60,11 @@ impl Latencies {
         let ids: HashSet<u64> = with_target().map(|entry| entry.level.id()).collect();
         self.known.retain(|id, _| ids.contains(id));
         for entry in with_target() {
-            self.decide_on(levels, entry, (now_ns, all_cpu_ns));
+            self.decide_on(levels, entry, now_ns, all_cpu_ns);
         }
     }
 
-    fn decide_on(&mut self, levels: &Levels, entry: &Entry, (now_ns, all_cpu_ns): (u64, u64)) {
+    fn decide_on(&mut self, levels: &Levels, entry: &Entry, now_ns: u64, all_cpu_ns: u64) {
         let Entry { level, spec } = entry;
         let measure = |control| {
             let totals = level.totals();

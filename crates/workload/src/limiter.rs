@@ -128,7 +128,7 @@ impl Limiter {
         for entry in catalog.entries() {
             self.entitle(entry, &active);
             if entry.level.is_limited() {
-                self.limit(entry, (now_ns, interval_ns), log_write_ns);
+                self.limit(entry, now_ns, interval_ns, log_write_ns);
             }
             if lanes::spend(DECISION_UNITS * cores as u32) {
                 lanes::yield_now().await;
@@ -189,7 +189,7 @@ impl Limiter {
         cpu_ns(&usage).max(usage.disk_ns)
     }
 
-    fn limit(&mut self, entry: &Entry, (now_ns, interval_ns): (u64, u64), log_write_ns: u64) {
+    fn limit(&mut self, entry: &Entry, now_ns: u64, interval_ns: u64, log_write_ns: u64) {
         let Entry { level, spec } = entry;
         let totals = level.totals();
         let usage = self.levels.lanes.usage(level.group());

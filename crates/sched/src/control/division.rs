@@ -60,8 +60,8 @@ pub fn divide(flush: u64, compaction: u64, urgent: bool, quota_ppm: u32) -> Divi
 mod tests {
     use super::*;
 
-    fn check(weights: (u64, u64), urgent: bool, quota_percent: u32, expected: [u32; 4]) {
-        let d = divide(weights.0, weights.1, urgent, quota_percent * 10_000);
+    fn check(weights: [u64; 2], urgent: bool, quota_percent: u32, expected: [u32; 4]) {
+        let d = divide(weights[0], weights[1], urgent, quota_percent * 10_000);
         assert_eq!(
             [d.users, d.system, d.flush, d.compaction],
             expected,
@@ -71,18 +71,18 @@ mod tests {
 
     #[test]
     fn weights_become_shares() {
-        check((200, 50), false, 50, [1000, 250, 1000, 250]);
-        check((20, 50), false, 50, [1000, 200, 400, 1000]);
-        check((20, 50), false, 10, [1000, 111, 400, 1000]);
-        check((800, 1000), false, 50, [1000, 1000, 800, 1000]);
+        check([200, 50], false, 50, [1000, 250, 1000, 250]);
+        check([20, 50], false, 50, [1000, 200, 400, 1000]);
+        check([20, 50], false, 10, [1000, 111, 400, 1000]);
+        check([800, 1000], false, 50, [1000, 1000, 800, 1000]);
     }
 
     #[test]
     fn urgent_flush_exceeds_the_quota() {
-        check((9000, 50), true, 10, [111, 1000, 1000, 5]);
-        check((9000, 50), false, 10, [1000, 111, 1000, 5]);
-        check((0, 0), true, 0, [1000, 1, 1, 1]);
-        check((u64::MAX, u64::MAX), false, 100, [1, 1000, 1000, 1000]);
+        check([9000, 50], true, 10, [111, 1000, 1000, 5]);
+        check([9000, 50], false, 10, [1000, 111, 1000, 5]);
+        check([0, 0], true, 0, [1000, 1, 1, 1]);
+        check([u64::MAX, u64::MAX], false, 100, [1, 1000, 1000, 1000]);
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub struct Pressure {
 
 impl<G: Copy + PartialEq> Throttle<G> {
     /// Counts a write of `bytes` by a group with `shares`.
-    pub fn write(&mut self, now_ns: u64, (group, shares): (G, u32), bytes: u64, pressure: Pressure) {
+    pub fn write(&mut self, now_ns: u64, group: G, shares: u32, bytes: u64, pressure: Pressure) {
         if pressure.ppm == 0 {
             return;
         }
@@ -151,7 +151,7 @@ mod tests {
             for (at, group) in groups.iter().enumerate() {
                 for deadline_ns in deadlines_ns[at].iter_mut().filter(|deadline_ns| **deadline_ns <= now_ns) {
                     let pressure = Pressure { ppm, flush_rate: FLUSH_RATE };
-                    throttle.write(now_ns, (at, group.shares), BYTES, pressure);
+                    throttle.write(now_ns, at, group.shares, BYTES, pressure);
                     held += BYTES;
                     let delay_ns = throttle.delay_ns(now_ns, at);
                     *deadline_ns = now_ns + 100_000 + group.pause_ns + delay_ns;
@@ -200,7 +200,7 @@ mod tests {
     fn delays_grow_smoothly_up_to_the_longest() {
         let delay = |ppm| {
             let mut throttle = Throttle::default();
-            throttle.write(7, ((), 1), 1000, Pressure { ppm, flush_rate: FLUSH_RATE });
+            throttle.write(7, (), 1, 1000, Pressure { ppm, flush_rate: FLUSH_RATE });
             throttle.delay_ns(7, ())
         };
         assert_eq!(delay(0), 0);
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(delays[1000], DELAY_MAX_NS);
         let mut throttle = Throttle::default();
         let most = Pressure { ppm: u32::MAX, flush_rate: 0 };
-        (0..1000).for_each(|_| throttle.write(7, ((), u32::MAX), u64::MAX, most));
+        (0..1000).for_each(|_| throttle.write(7, (), u32::MAX, u64::MAX, most));
         assert_eq!(throttle.delay_ns(7, ()), DELAY_MAX_NS);
     }
 }

@@ -237,7 +237,7 @@ impl Pacing {
             // Writers may go as fast as the work that they wait for.
             let flush_rate = if memory >= runs { controls.flush_rate } else { controls.compaction_rate };
             let pressure = Pressure { ppm: memory.max(runs), flush_rate };
-            self.throttle.borrow_mut().write(env.now_ns(), (env.group(), env.shares()), bytes, pressure);
+            self.throttle.borrow_mut().write(env.now_ns(), env.group(), env.shares(), bytes, pressure);
         }
     }
 
