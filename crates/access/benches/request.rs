@@ -11,7 +11,7 @@ use access::Login;
 use common::{PASSWORD, Server};
 use engine::{Action, Target};
 use result_file::{Run, Section};
-use workload::{Admission, Arrived, Kind};
+use workload::{Admission, Arrived, RequestKind};
 
 const PARTS: Section = Section {
     file: "06-parts-of-a-request",
@@ -66,7 +66,7 @@ fn main() {
             let effective = access.effective(&login);
             let admitted = admission.enter(&effective, arrived, 0, || false);
             ns = (ns + 977) % 10_000;
-            effective.level.record(0, Kind::Read, ns, 100, false);
+            effective.level.record(0, RequestKind::Read, ns, 100, false);
             drop(admitted);
         });
         run.finish();

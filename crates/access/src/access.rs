@@ -46,7 +46,7 @@ impl fmt::Debug for Admin {
 pub(crate) type RightsCheck = Rc<dyn Fn()>;
 
 /// State that all cores share.
-pub struct Shared {
+pub struct SharedAccess {
     pub(crate) levels: Arc<Levels>,
     pub(crate) published: Arc<Published>,
     /// Secret from which decoy verifiers are derived, for names without a verifier.
@@ -64,7 +64,7 @@ pub struct Shared {
     pub(crate) rights_checks: PerCore<RefCell<Vec<RightsCheck>>>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("version", &self.published.version()).finish_non_exhaustive()
     }
@@ -73,7 +73,7 @@ impl fmt::Debug for Shared {
 /// Roles and levels on one core.
 pub struct Access {
     pub(crate) engine: Rc<dyn Engine>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedAccess>,
     /// The writer of the tables. `Some` on core 0 only.
     pub(crate) writer: Option<Writer>,
     /// Cached views, by role.
@@ -100,7 +100,7 @@ impl Access {
         Box::pin(async move {
             let store = Store::open(engine.clone()).await?;
             let decoy_secret = store.decoy_secret().await?;
-            let shared = Arc::new(Shared {
+            let shared = Arc::new(SharedAccess {
                 levels,
                 published: Arc::new(Published::new()),
                 placeholder: Arc::new(Verifier::decoy(&decoy_secret, "", ITERATIONS)),
@@ -131,7 +131,7 @@ impl Access {
 
     /// Returns the state for the other cores to attach to.
     #[must_use]
-    pub fn shared(&self) -> Arc<Shared> {
+    pub fn shared(&self) -> Arc<SharedAccess> {
         self.shared.clone()
     }
 
@@ -143,13 +143,13 @@ impl Access {
 
     /// Attaches a core other than core 0.
     #[must_use]
-    pub fn attach(engine: Rc<dyn Engine>, shared: Arc<Shared>) -> Rc<Access> {
+    pub fn attach(engine: Rc<dyn Engine>, shared: Arc<SharedAccess>) -> Rc<Access> {
         let access = Rc::new(Access::new(engine, shared, None));
         access.register();
         access
     }
 
-    fn new(engine: Rc<dyn Engine>, shared: Arc<Shared>, writer: Option<Writer>) -> Access {
+    fn new(engine: Rc<dyn Engine>, shared: Arc<SharedAccess>, writer: Option<Writer>) -> Access {
         Access {
             engine,
             shared,

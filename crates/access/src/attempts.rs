@@ -50,12 +50,12 @@ const PAIRS_MAX: usize = 4096;
 /// Limits on password checks, on one core.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    state: RefCell<State>,
+    state: RefCell<AttemptState>,
     hasher: RandomState,
 }
 
 #[derive(Default)]
-struct State {
+struct AttemptState {
     taken: u32,
     by_name: HashMap<u64, u32>,
     by_address: HashMap<u64, u32>,

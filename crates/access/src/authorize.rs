@@ -9,7 +9,7 @@ use engine::{About, Action, Error, SchemaChange, SchemaTarget, Target, Viewer};
 use crate::access::Access;
 use crate::change::Job;
 use crate::login::{Login, View, ended};
-use crate::needs::{Kind, On, Right};
+use crate::needs::{NeedKind, On, Right};
 use crate::plan::denied;
 use crate::resource::{NO_TABLE, Resource, is_readable};
 use crate::rights::TableId;
@@ -52,7 +52,7 @@ impl Access {
             // Check consecutive statements of the same kind on the same table once.
             let mut checked = None;
             return batch.statements.iter().try_for_each(|part| {
-                let wanted = Some((Kind::of(part), named(part, keyspace)));
+                let wanted = Some((NeedKind::of(part), named(part, keyspace)));
                 lanes::spend(1);
                 match std::mem::replace(&mut checked, wanted) == wanted {
                     true => Ok(()),
@@ -60,7 +60,8 @@ impl Access {
                 }
             });
         }
-        let (Some(kind), Some((keyspace, table))) = (Kind::of(statement), named(statement, keyspace)) else {
+        let (Some(kind), Some((keyspace, table))) = (NeedKind::of(statement), named(statement, keyspace))
+        else {
             return Ok(());
         };
         kind.need().all_of.iter().copied().flatten().try_for_each(|right| match *right {

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use engine::{Error, Outcome};
 
-use crate::access::{Access, Shared};
+use crate::access::{Access, SharedAccess};
 use crate::login::Login;
 
 /// Longest part of an id that a response repeats, in characters. Ids are shorter.
@@ -19,7 +19,7 @@ const ID_CHARS_MAX: usize = 64;
 
 /// The target of a CANCEL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Target {
+pub enum CancelTarget {
     /// A statement.
     Statement,
     /// A session with all its statements.
@@ -39,10 +39,10 @@ pub enum Cancelled {
 
 /// Function that cancels a statement or session of one listener on this core. Its last argument
 /// restricts it to one role. `None` permits any role.
-pub(crate) type CancelFn = dyn Fn(Target, &str, Option<&str>) -> Cancelled;
+pub(crate) type CancelFn = dyn Fn(CancelTarget, &str, Option<&str>) -> Cancelled;
 
 /// Asks the listeners of this core.
-fn ask(shared: &Shared, target: Target, id: &str, role: Option<&str>) -> Cancelled {
+fn ask(shared: &SharedAccess, target: CancelTarget, id: &str, role: Option<&str>) -> Cancelled {
     let listeners = shared.listeners.with(|listeners| listeners.borrow().clone()).unwrap_or_default();
     let mut answers = listeners.iter().map(|cancel| cancel(target, id, role));
     answers.find(|answer| *answer != Cancelled::Unknown).unwrap_or(Cancelled::Unknown)
@@ -50,13 +50,18 @@ fn ask(shared: &Shared, target: Target, id: &str, role: Option<&str>) -> Cancell
 
 impl Access {
     /// Registers the function that cancels statements and sessions of a listener on this core.
-    pub fn on_cancel(&self, cancel: impl Fn(Target, &str, Option<&str>) -> Cancelled + 'static) {
+    pub fn on_cancel(&self, cancel: impl Fn(CancelTarget, &str, Option<&str>) -> Cancelled + 'static) {
         let listeners = self.shared.listeners.get_or_set(RefCell::default);
         listeners.borrow_mut().push(Rc::new(cancel));
     }
 
     /// Cancels a statement or a session.
-    pub(crate) async fn cancel(&self, login: &Login, target: Target, id: &str) -> Result<Outcome, Error> {
+    pub(crate) async fn cancel(
+        &self,
+        login: &Login,
+        target: CancelTarget,
+        id: &str,
+    ) -> Result<Outcome, Error> {
         let role = (!self.may_everything(login)).then(|| login.role().to_string());
         for core in 0..lanes::cores() {
             let shared = self.shared.clone();
@@ -72,10 +77,10 @@ impl Access {
 }
 
 /// Returns the error of a CANCEL that cancelled nothing.
-fn not_cancelled(target: Target, role: &str, id: &str, is_restricted: bool) -> Error {
+fn not_cancelled(target: CancelTarget, role: &str, id: &str, is_restricted: bool) -> Error {
     let (thing, listing) = match target {
-        Target::Statement => ("statement", "SELECT id, statement FROM system.running_statements"),
-        Target::Session => ("session", "SELECT id, role, address FROM system.connections"),
+        CancelTarget::Statement => ("statement", "SELECT id, statement FROM system.running_statements"),
+        CancelTarget::Session => ("session", "SELECT id, role, address FROM system.connections"),
     };
     let id: String = id.chars().take(ID_CHARS_MAX).collect();
     if is_restricted {

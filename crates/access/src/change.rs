@@ -21,7 +21,7 @@ use engine::{Error, SchemaChange, SchemaTarget};
 use lanes::sync::oneshot;
 use workload::LevelSpec;
 
-use crate::access::{Access, Shared};
+use crate::access::{Access, SharedAccess};
 use crate::login::{Identity, Login, ended};
 use crate::plan::{Actor, Planner};
 use crate::resource::Resource;
@@ -124,7 +124,7 @@ impl Drop for JobSlot<'_> {
     }
 }
 
-impl Shared {
+impl SharedAccess {
     /// Returns the `Access` of this core.
     fn on_this_core(&self) -> Option<Rc<Access>> {
         self.cores.with(Weak::upgrade).flatten()

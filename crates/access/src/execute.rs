@@ -6,7 +6,7 @@ use cql::ast::{AlterRole, RoleOptions};
 use engine::{AnswerGrant, AnswerMemory, Error, Outcome, SchemaChange};
 
 use crate::access::Access;
-use crate::cancel::Target;
+use crate::cancel::CancelTarget;
 use crate::change::Job;
 use crate::login::{Login, ended};
 use crate::plan::EMPTY_PASSWORD;
@@ -64,9 +64,11 @@ impl Access {
             }
             match statement {
                 cql::Statement::CancelStatement(id) => {
-                    return self.cancel(login, Target::Statement, id).await;
+                    return self.cancel(login, CancelTarget::Statement, id).await;
                 }
-                cql::Statement::CancelSession(id) => return self.cancel(login, Target::Session, id).await,
+                cql::Statement::CancelSession(id) => {
+                    return self.cancel(login, CancelTarget::Session, id).await;
+                }
                 _ => {}
             }
             let actor = login.actor();

@@ -32,11 +32,11 @@ mod scram;
 mod store;
 mod visibility;
 
-pub use access::{Access, Admin, Shared};
+pub use access::{Access, Admin, SharedAccess};
 pub use attempts::CHECKS_MAX;
 pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log, beginning};
 pub use authenticate::AuthError;
-pub use cancel::{Cancelled, Target as CancelTarget};
+pub use cancel::{CancelTarget, Cancelled};
 pub use exchange::{Exchange, ScramStart};
 pub use login::{Login, ended};
-pub use needs::{Kind, NEEDS, Need, On, Right, Unless};
+pub use needs::{NEEDS, Need, NeedKind, On, Right, Unless};

@@ -8,7 +8,7 @@ use cql::Statement;
 use cql::ast::{ListPermissions, ListRoles, ListServiceLevels, Permission, Permissions};
 use engine::{AnswerGrant, AnswerMemory, ColumnSpec, Error, Outcome, Rows};
 use schema::CqlType;
-use workload::Entry;
+use workload::LevelEntry;
 
 use crate::options::OPTIONS;
 use crate::plan::{Planner, missing_level};
@@ -21,20 +21,20 @@ const ROW_UNITS: u32 = 2;
 const GRANT_BYTES: usize = 64 << 10;
 
 /// Builder of rows.
-struct Table<'a> {
+struct ListedTable<'a> {
     rows: Rows,
     memory: &'a dyn AnswerMemory,
     grant: Option<Arc<dyn AnswerGrant>>,
     granted: usize,
 }
 
-impl<'a> Table<'a> {
+impl<'a> ListedTable<'a> {
     fn new(
         memory: &'a dyn AnswerMemory,
         keyspace: &str,
         table: &str,
         columns: &[(&str, CqlType)],
-    ) -> Table<'a> {
+    ) -> ListedTable<'a> {
         let (keyspace, table): (Arc<str>, Arc<str>) = (keyspace.into(), table.into());
         let column = |(name, ty): &(&str, CqlType)| ColumnSpec {
             keyspace: keyspace.clone(),
@@ -43,7 +43,7 @@ impl<'a> Table<'a> {
             ty: ty.clone(),
         };
         let rows = Rows::new(columns.iter().map(column).collect());
-        Table { rows, memory, grant: None, granted: GRANT_BYTES }
+        ListedTable { rows, memory, grant: None, granted: GRANT_BYTES }
     }
 
     /// Adds a row. Yields every few dozen microseconds.
@@ -129,7 +129,7 @@ impl Planner<'_> {
             }
         };
         let options = CqlType::Map(Box::new(CqlType::Text), Box::new(CqlType::Text));
-        let mut table = Table::new(
+        let mut table = ListedTable::new(
             memory,
             "system_auth",
             "roles",
@@ -154,7 +154,7 @@ impl Planner<'_> {
 
     async fn list_users(&self, memory: &dyn AnswerMemory) -> Result<Outcome, Error> {
         let columns = [("name", CqlType::Text), ("super", CqlType::Boolean), ("datacenters", CqlType::Text)];
-        let mut table = Table::new(memory, "system_auth", "users", &columns);
+        let mut table = ListedTable::new(memory, "system_auth", "users", &columns);
         let own = self.actor.role.to_string();
         let sees_all = self.may(Permission::Describe, &Resource::AllRoles);
         let users = self.listed((!sees_all).then_some(own.as_str()), true);
@@ -197,7 +197,7 @@ impl Planner<'_> {
             (Some(resource), false) => Some(vec![resource]),
         };
         let columns = ["role", "username", "resource", "permission"].map(|name| (name, CqlType::Text));
-        let mut table = Table::new(memory, "system_auth", "permissions", &columns);
+        let mut table = ListedTable::new(memory, "system_auth", "permissions", &columns);
         let mut roles = self.listed(statement.of.as_deref(), true);
         roles.retain(|(name, _)| {
             statement.recursive || statement.of.as_ref().is_none_or(|of| ***name == **of)
@@ -236,7 +236,7 @@ impl Planner<'_> {
                 self.level_table(&[entry], None, memory).await
             }
             ListServiceLevels::All => {
-                let entries: Vec<&Arc<Entry>> = self.levels.entries().collect();
+                let entries: Vec<&Arc<LevelEntry>> = self.levels.entries().collect();
                 let total = entries.iter().map(|entry| u32::from(entry.spec.shares)).sum();
                 self.level_table(&entries, Some(total), memory).await
             }
@@ -252,15 +252,15 @@ impl Planner<'_> {
     /// Lists one level per row. `total` is the sum of all shares, for the column with percentages.
     async fn level_table(
         &self,
-        entries: &[&Arc<Entry>],
+        entries: &[&Arc<LevelEntry>],
         total: Option<u32>,
         memory: &dyn AnswerMemory,
     ) -> Result<Outcome, Error> {
         let mut columns = vec![("service_level", CqlType::Text)];
         columns.extend(OPTIONS.iter().map(|option| (option.name, (option.ty)())));
         columns.extend(total.map(|_| ("percentage of all service level shares", CqlType::Text)));
-        let mut table = Table::new(memory, "system_distributed", "service_levels", &columns);
-        for Entry { spec, .. } in entries.iter().map(|entry| &***entry) {
+        let mut table = ListedTable::new(memory, "system_distributed", "service_levels", &columns);
+        for LevelEntry { spec, .. } in entries.iter().map(|entry| &***entry) {
             let mut cells = vec![Some(spec.name.as_bytes().to_vec())];
             cells.extend(OPTIONS.iter().map(|option| option.cell(spec)));
             cells.extend(total.map(|total| {
@@ -278,7 +278,7 @@ impl Planner<'_> {
         memory: &dyn AnswerMemory,
     ) -> Result<Outcome, Error> {
         let columns = ["role", "service_level"].map(|name| (name, CqlType::Text));
-        let mut table = Table::new(memory, "system_distributed", "service_levels", &columns);
+        let mut table = ListedTable::new(memory, "system_distributed", "service_levels", &columns);
         for (name, role) in roles {
             skip(1).await;
             if let Some(level) = &role.level {
@@ -295,7 +295,7 @@ impl Planner<'_> {
         };
         let columns =
             ["service_level_option", "effective_service_level", "value"].map(|name| (name, CqlType::Text));
-        let mut table = Table::new(memory, "system_distributed", "service_levels", &columns);
+        let mut table = ListedTable::new(memory, "system_distributed", "service_levels", &columns);
         for option in &OPTIONS {
             let set = option.effective(&effective);
             let (level, value) = set.map_or((None, None), |(level, value)| (Some(level), Some(value)));

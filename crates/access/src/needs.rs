@@ -56,7 +56,7 @@ pub enum Unless {
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     /// The kind of statement.
-    pub kind: Kind,
+    pub kind: NeedKind,
     /// A statement of that kind.
     pub example: &'static str,
     /// All needs. Each is satisfied by any one of its rights.
@@ -68,7 +68,7 @@ pub struct Need {
 /// Kind of statement, by needs, in the order of [`NEEDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the variants are the statements; NEEDS has an example of each")]
-pub enum Kind {
+pub enum NeedKind {
     Select,
     Insert,
     InsertIf,
@@ -126,7 +126,7 @@ const DESCRIBE_LEVELS: &[Right] = &[May(Describe, On::AllLevels)];
 const GRANT: &[&[Right]] = &[&[May(Authorize, On::Granted)], &[Holds]];
 
 /// Creates a need without an exempt role.
-const fn need(kind: Kind, example: &'static str, all_of: &'static [&'static [Right]]) -> Need {
+const fn need(kind: NeedKind, example: &'static str, all_of: &'static [&'static [Right]]) -> Need {
     Need { kind, example, all_of, unless: Unless::Never }
 }
 
@@ -141,58 +141,58 @@ impl Need {
 /// DESCRIBE of everything.
 #[rustfmt::skip]
 pub const NEEDS: [Need; 42] = [
-    need(Kind::Select, "SELECT * FROM ks.t", &[SELECT]),
-    need(Kind::Insert, "INSERT INTO ks.t (k, v) VALUES (1, 1)", &[MODIFY]),
+    need(NeedKind::Select, "SELECT * FROM ks.t", &[SELECT]),
+    need(NeedKind::Insert, "INSERT INTO ks.t (k, v) VALUES (1, 1)", &[MODIFY]),
     // The response to a condition shows stored data.
-    need(Kind::InsertIf, "INSERT INTO ks.t (k, v) VALUES (1, 1) IF NOT EXISTS", &[MODIFY, SELECT]),
-    need(Kind::Update, "UPDATE ks.t SET v = 1 WHERE k = 1", &[MODIFY]),
-    need(Kind::UpdateIf, "UPDATE ks.t SET v = 1 WHERE k = 1 IF v = 2", &[MODIFY, SELECT]),
-    need(Kind::Delete, "DELETE FROM ks.t WHERE k = 1", &[MODIFY]),
-    need(Kind::DeleteIf, "DELETE FROM ks.t WHERE k = 1 IF EXISTS", &[MODIFY, SELECT]),
-    need(Kind::Truncate, "TRUNCATE ks.t", &[MODIFY]),
-    need(Kind::CompactTable, "COMPACT ks.t", &[&[May(Alter, On::Table)]]),
-    need(Kind::FlushTable, "FLUSH ks.t", &[&[May(Alter, On::Table)]]),
-    need(Kind::ScrubTable, "SCRUB ks.t", &[&[May(Alter, On::Table)]]),
+    need(NeedKind::InsertIf, "INSERT INTO ks.t (k, v) VALUES (1, 1) IF NOT EXISTS", &[MODIFY, SELECT]),
+    need(NeedKind::Update, "UPDATE ks.t SET v = 1 WHERE k = 1", &[MODIFY]),
+    need(NeedKind::UpdateIf, "UPDATE ks.t SET v = 1 WHERE k = 1 IF v = 2", &[MODIFY, SELECT]),
+    need(NeedKind::Delete, "DELETE FROM ks.t WHERE k = 1", &[MODIFY]),
+    need(NeedKind::DeleteIf, "DELETE FROM ks.t WHERE k = 1 IF EXISTS", &[MODIFY, SELECT]),
+    need(NeedKind::Truncate, "TRUNCATE ks.t", &[MODIFY]),
+    need(NeedKind::CompactTable, "COMPACT ks.t", &[&[May(Alter, On::Table)]]),
+    need(NeedKind::FlushTable, "FLUSH ks.t", &[&[May(Alter, On::Table)]]),
+    need(NeedKind::ScrubTable, "SCRUB ks.t", &[&[May(Alter, On::Table)]]),
     need(
-        Kind::CreateKeyspace,
+        NeedKind::CreateKeyspace,
         "CREATE KEYSPACE new WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         &[&[May(Create, On::AllKeyspaces)]],
     ),
-    need(Kind::AlterKeyspace, "ALTER KEYSPACE ks WITH durable_writes = true", &[&[May(Alter, On::Keyspace)]]),
-    need(Kind::DropKeyspace, "DROP KEYSPACE ks", &[&[May(Drop, On::Keyspace)]]),
-    need(Kind::CreateTable, "CREATE TABLE ks.new (k int PRIMARY KEY)", &[&[May(Create, On::Keyspace)]]),
-    need(Kind::AlterTable, "ALTER TABLE ks.t WITH comment = 'x'", &[&[May(Alter, On::Table)]]),
-    need(Kind::DropTable, "DROP TABLE ks.t", &[&[May(Drop, On::Table)]]),
+    need(NeedKind::AlterKeyspace, "ALTER KEYSPACE ks WITH durable_writes = true", &[&[May(Alter, On::Keyspace)]]),
+    need(NeedKind::DropKeyspace, "DROP KEYSPACE ks", &[&[May(Drop, On::Keyspace)]]),
+    need(NeedKind::CreateTable, "CREATE TABLE ks.new (k int PRIMARY KEY)", &[&[May(Create, On::Keyspace)]]),
+    need(NeedKind::AlterTable, "ALTER TABLE ks.t WITH comment = 'x'", &[&[May(Alter, On::Table)]]),
+    need(NeedKind::DropTable, "DROP TABLE ks.t", &[&[May(Drop, On::Table)]]),
     // Permissions on a type are those on its keyspace, as in Cassandra.
-    need(Kind::CreateType, "CREATE TYPE ks.new (x int)", &[&[May(Create, On::Keyspace)]]),
-    need(Kind::AlterType, "ALTER TYPE ks.ty RENAME x TO x", &[&[May(Alter, On::Keyspace)]]),
-    need(Kind::DropType, "DROP TYPE ks.ty", &[&[May(Drop, On::Keyspace)]]),
-    need(Kind::Describe, "DESCRIBE KEYSPACE ks", &[&[Any(On::Keyspace)]]),
-    need(Kind::CreateRole, "CREATE ROLE new", &[&[May(Create, On::AllRoles)]]),
+    need(NeedKind::CreateType, "CREATE TYPE ks.new (x int)", &[&[May(Create, On::Keyspace)]]),
+    need(NeedKind::AlterType, "ALTER TYPE ks.ty RENAME x TO x", &[&[May(Alter, On::Keyspace)]]),
+    need(NeedKind::DropType, "DROP TYPE ks.ty", &[&[May(Drop, On::Keyspace)]]),
+    need(NeedKind::Describe, "DESCRIBE KEYSPACE ks", &[&[Any(On::Keyspace)]]),
+    need(NeedKind::CreateRole, "CREATE ROLE new", &[&[May(Create, On::AllRoles)]]),
     // A role may change its own password.
-    need(Kind::AlterRole, "ALTER ROLE someone WITH LOGIN = true", &[&[May(Alter, On::Role)]]).unless(Unless::Same),
-    need(Kind::DropRole, "DROP ROLE someone", &[&[May(Drop, On::Role)]]),
-    need(Kind::GrantRole, "GRANT someone TO friend", &[&[May(Authorize, On::Role)]]),
-    need(Kind::GrantRoleWithLevel, "GRANT leveled TO friend", &[&[May(Authorize, On::Role)], OVER_GRANTEE]),
-    need(Kind::RevokeRole, "REVOKE granted FROM friend", &[&[May(Authorize, On::Role)]]),
-    need(Kind::Grant, "GRANT SELECT ON ks.t TO friend", GRANT),
-    need(Kind::Revoke, "REVOKE SELECT ON ks.t FROM friend", GRANT),
-    need(Kind::ListRolesOf, "LIST ROLES OF someone", &[DESCRIBE_ROLES]).unless(Unless::Member),
-    need(Kind::ListPermissions, "LIST ALL PERMISSIONS", &[DESCRIBE_ROLES]),
-    need(Kind::ListPermissionsOf, "LIST ALL PERMISSIONS OF someone", &[DESCRIBE_ROLES]).unless(Unless::Member),
-    need(Kind::CreateLevel, "CREATE SERVICE LEVEL new", &[&[May(Create, On::AllLevels)]]),
+    need(NeedKind::AlterRole, "ALTER ROLE someone WITH LOGIN = true", &[&[May(Alter, On::Role)]]).unless(Unless::Same),
+    need(NeedKind::DropRole, "DROP ROLE someone", &[&[May(Drop, On::Role)]]),
+    need(NeedKind::GrantRole, "GRANT someone TO friend", &[&[May(Authorize, On::Role)]]),
+    need(NeedKind::GrantRoleWithLevel, "GRANT leveled TO friend", &[&[May(Authorize, On::Role)], OVER_GRANTEE]),
+    need(NeedKind::RevokeRole, "REVOKE granted FROM friend", &[&[May(Authorize, On::Role)]]),
+    need(NeedKind::Grant, "GRANT SELECT ON ks.t TO friend", GRANT),
+    need(NeedKind::Revoke, "REVOKE SELECT ON ks.t FROM friend", GRANT),
+    need(NeedKind::ListRolesOf, "LIST ROLES OF someone", &[DESCRIBE_ROLES]).unless(Unless::Member),
+    need(NeedKind::ListPermissions, "LIST ALL PERMISSIONS", &[DESCRIBE_ROLES]),
+    need(NeedKind::ListPermissionsOf, "LIST ALL PERMISSIONS OF someone", &[DESCRIBE_ROLES]).unless(Unless::Member),
+    need(NeedKind::CreateLevel, "CREATE SERVICE LEVEL new", &[&[May(Create, On::AllLevels)]]),
     // A guarantee takes resources from all other levels. CREATE with a guarantee needs this right
     // too.
-    need(Kind::ReserveLevel, "ALTER SERVICE LEVEL lvl WITH cpu_min = '1%'", &[&[May(Alter, On::AllLevels)]]),
-    need(Kind::AlterLevel, "ALTER SERVICE LEVEL lvl WITH shares = 7", &[&[May(Alter, On::Level)]]),
-    need(Kind::DropLevel, "DROP SERVICE LEVEL lvl", &[&[May(Drop, On::Level)]]),
-    need(Kind::AttachLevel, "ATTACH SERVICE LEVEL lvl TO someone", &[LEVEL, OVER_ROLE]),
-    need(Kind::DetachLevel, "DETACH SERVICE LEVEL FROM leveled", &[OVER_ROLE, LEVEL]),
-    need(Kind::ListLevel, "LIST SERVICE LEVEL lvl", &[&[May(Describe, On::Level)]]),
-    need(Kind::ListLevels, "LIST ALL SERVICE LEVELS", &[DESCRIBE_LEVELS]),
-    need(Kind::ListAttachedOf, "LIST ATTACHED SERVICE LEVEL OF leveled", &[DESCRIBE_LEVELS]).unless(Unless::Member),
+    need(NeedKind::ReserveLevel, "ALTER SERVICE LEVEL lvl WITH cpu_min = '1%'", &[&[May(Alter, On::AllLevels)]]),
+    need(NeedKind::AlterLevel, "ALTER SERVICE LEVEL lvl WITH shares = 7", &[&[May(Alter, On::Level)]]),
+    need(NeedKind::DropLevel, "DROP SERVICE LEVEL lvl", &[&[May(Drop, On::Level)]]),
+    need(NeedKind::AttachLevel, "ATTACH SERVICE LEVEL lvl TO someone", &[LEVEL, OVER_ROLE]),
+    need(NeedKind::DetachLevel, "DETACH SERVICE LEVEL FROM leveled", &[OVER_ROLE, LEVEL]),
+    need(NeedKind::ListLevel, "LIST SERVICE LEVEL lvl", &[&[May(Describe, On::Level)]]),
+    need(NeedKind::ListLevels, "LIST ALL SERVICE LEVELS", &[DESCRIBE_LEVELS]),
+    need(NeedKind::ListAttachedOf, "LIST ATTACHED SERVICE LEVEL OF leveled", &[DESCRIBE_LEVELS]).unless(Unless::Member),
     // The second right is not needed for a level of the role itself.
-    need(Kind::UsingLevel, "SELECT * FROM ks.t USING SERVICE LEVEL lvl", &[SELECT, &[May(Execute, On::Level)]]),
+    need(NeedKind::UsingLevel, "SELECT * FROM ks.t USING SERVICE LEVEL lvl", &[SELECT, &[May(Execute, On::Level)]]),
 ];
 
 const _: () = {
@@ -203,7 +203,7 @@ const _: () = {
     }
 };
 
-impl Kind {
+impl NeedKind {
     /// Returns the needs of statements of this kind.
     #[must_use]
     pub fn need(self) -> &'static Need {
@@ -212,54 +212,56 @@ impl Kind {
 
     /// Returns the kind of a statement. `None` for statements without needs, and for batches: check
     /// each of their statements instead.
-    pub(crate) fn of(statement: &Statement) -> Option<Kind> {
+    pub(crate) fn of(statement: &Statement) -> Option<NeedKind> {
         let conditional =
             |clause: &IfClause, with, without| if *clause == IfClause::None { without } else { with };
         Some(match statement {
-            Statement::Select(_) => Kind::Select,
-            Statement::Insert(s) if s.if_not_exists => Kind::InsertIf,
-            Statement::Insert(_) => Kind::Insert,
-            Statement::Update(s) => conditional(&s.condition, Kind::UpdateIf, Kind::Update),
-            Statement::Delete(s) => conditional(&s.condition, Kind::DeleteIf, Kind::Delete),
-            Statement::Truncate(_) => Kind::Truncate,
-            Statement::Compact(_) => Kind::CompactTable,
-            Statement::Flush(_) => Kind::FlushTable,
-            Statement::Scrub(_) => Kind::ScrubTable,
-            Statement::CreateKeyspace(_) => Kind::CreateKeyspace,
-            Statement::AlterKeyspace(_) => Kind::AlterKeyspace,
-            Statement::DropKeyspace(_) => Kind::DropKeyspace,
-            Statement::CreateTable(_) => Kind::CreateTable,
-            Statement::AlterTable(_) => Kind::AlterTable,
-            Statement::DropTable(_) => Kind::DropTable,
-            Statement::CreateType(_) => Kind::CreateType,
-            Statement::AlterType(_) => Kind::AlterType,
-            Statement::DropType(_) => Kind::DropType,
+            Statement::Select(_) => NeedKind::Select,
+            Statement::Insert(s) if s.if_not_exists => NeedKind::InsertIf,
+            Statement::Insert(_) => NeedKind::Insert,
+            Statement::Update(s) => conditional(&s.condition, NeedKind::UpdateIf, NeedKind::Update),
+            Statement::Delete(s) => conditional(&s.condition, NeedKind::DeleteIf, NeedKind::Delete),
+            Statement::Truncate(_) => NeedKind::Truncate,
+            Statement::Compact(_) => NeedKind::CompactTable,
+            Statement::Flush(_) => NeedKind::FlushTable,
+            Statement::Scrub(_) => NeedKind::ScrubTable,
+            Statement::CreateKeyspace(_) => NeedKind::CreateKeyspace,
+            Statement::AlterKeyspace(_) => NeedKind::AlterKeyspace,
+            Statement::DropKeyspace(_) => NeedKind::DropKeyspace,
+            Statement::CreateTable(_) => NeedKind::CreateTable,
+            Statement::AlterTable(_) => NeedKind::AlterTable,
+            Statement::DropTable(_) => NeedKind::DropTable,
+            Statement::CreateType(_) => NeedKind::CreateType,
+            Statement::AlterType(_) => NeedKind::AlterType,
+            Statement::DropType(_) => NeedKind::DropType,
             Statement::Describe(describe) => match describe.target {
                 DescribeTarget::Keyspace { .. } | DescribeTarget::Table(_) | DescribeTarget::Type(_) => {
-                    Kind::Describe
+                    NeedKind::Describe
                 }
                 // The lookup of the name considers only objects that the role may see.
                 _ => return None,
             },
-            Statement::CreateRole(_) | Statement::CreateUser(_) => Kind::CreateRole,
-            Statement::AlterRole(_) | Statement::AlterUser(_) => Kind::AlterRole,
-            Statement::DropRole(_) | Statement::DropUser(_) => Kind::DropRole,
-            Statement::GrantRole(_) => Kind::GrantRole,
-            Statement::RevokeRole(_) => Kind::RevokeRole,
-            Statement::Grant(_) => Kind::Grant,
-            Statement::Revoke(_) => Kind::Revoke,
-            Statement::ListRoles(s) => return s.of.is_some().then_some(Kind::ListRolesOf),
-            Statement::ListPermissions(s) if s.of.is_some() => Kind::ListPermissionsOf,
-            Statement::ListPermissions(_) => Kind::ListPermissions,
-            Statement::CreateServiceLevel(_) => Kind::CreateLevel,
-            Statement::AlterServiceLevel(_) => Kind::AlterLevel,
-            Statement::DropServiceLevel(_) => Kind::DropLevel,
-            Statement::AttachServiceLevel(_) => Kind::AttachLevel,
-            Statement::DetachServiceLevel(_) => Kind::DetachLevel,
+            Statement::CreateRole(_) | Statement::CreateUser(_) => NeedKind::CreateRole,
+            Statement::AlterRole(_) | Statement::AlterUser(_) => NeedKind::AlterRole,
+            Statement::DropRole(_) | Statement::DropUser(_) => NeedKind::DropRole,
+            Statement::GrantRole(_) => NeedKind::GrantRole,
+            Statement::RevokeRole(_) => NeedKind::RevokeRole,
+            Statement::Grant(_) => NeedKind::Grant,
+            Statement::Revoke(_) => NeedKind::Revoke,
+            Statement::ListRoles(s) => return s.of.is_some().then_some(NeedKind::ListRolesOf),
+            Statement::ListPermissions(s) if s.of.is_some() => NeedKind::ListPermissionsOf,
+            Statement::ListPermissions(_) => NeedKind::ListPermissions,
+            Statement::CreateServiceLevel(_) => NeedKind::CreateLevel,
+            Statement::AlterServiceLevel(_) => NeedKind::AlterLevel,
+            Statement::DropServiceLevel(_) => NeedKind::DropLevel,
+            Statement::AttachServiceLevel(_) => NeedKind::AttachLevel,
+            Statement::DetachServiceLevel(_) => NeedKind::DetachLevel,
             Statement::ListServiceLevels(list) => match list {
-                ListServiceLevels::One(_) => Kind::ListLevel,
-                ListServiceLevels::All | ListServiceLevels::AllAttached => Kind::ListLevels,
-                ListServiceLevels::AttachedTo(_) | ListServiceLevels::EffectiveOf(_) => Kind::ListAttachedOf,
+                ListServiceLevels::One(_) => NeedKind::ListLevel,
+                ListServiceLevels::All | ListServiceLevels::AllAttached => NeedKind::ListLevels,
+                ListServiceLevels::AttachedTo(_) | ListServiceLevels::EffectiveOf(_) => {
+                    NeedKind::ListAttachedOf
+                }
             },
             // Unsupported, and rejected for every role.
             Statement::CreateIndex(_)

@@ -68,7 +68,7 @@ const PUT_DECOY_SECRET: &str = "INSERT INTO system_auth.secrets (name, value) VA
 const DROP_LEVEL: &str = "DELETE FROM system_distributed.service_levels WHERE service_level = ?";
 
 /// A row to write: a statement and its serialized values.
-type Row = (&'static str, Vec<Option<Vec<u8>>>);
+type StoredRow = (&'static str, Vec<Option<Vec<u8>>>);
 
 /// The tables, on core 0.
 pub(crate) struct Store {
@@ -155,7 +155,7 @@ impl Store {
     /// Writes edits as one batch. The engine assigns the timestamp. It increases even if the wall
     /// clock steps back or the server restarts.
     pub(crate) async fn write(&self, edits: &[Edit]) -> Result<(), Error> {
-        let rows: Vec<Row> = edits.iter().flat_map(rows).collect();
+        let rows: Vec<StoredRow> = edits.iter().flat_map(rows).collect();
         let mut plans = Vec::with_capacity(rows.len());
         let mut values = Vec::with_capacity(rows.len());
         for (statement, cells) in &rows {
@@ -189,7 +189,7 @@ async fn run(engine: &dyn Engine, text: &str) -> Result<Outcome, Error> {
 }
 
 /// Returns the rows that an edit writes.
-fn rows(edit: &Edit) -> Vec<Row> {
+fn rows(edit: &Edit) -> Vec<StoredRow> {
     let text = |text: &str| Some(text.as_bytes().to_vec());
     let truth = |truth: bool| Some(vec![u8::from(truth)]);
     match edit {

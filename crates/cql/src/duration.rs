@@ -12,22 +12,22 @@ const HOUR_NS: i64 = 60 * MINUTE_NS;
 
 /// Units with their part and their length in it. `mo` and `ms` come before `m`, so that the longest
 /// unit matches.
-const UNITS: [(&str, Part, i64); 11] = [
-    ("mo", Part::Months, 1),
-    ("ms", Part::Nanoseconds, MILLISECOND_NS),
-    ("us", Part::Nanoseconds, MICROSECOND_NS),
-    ("µs", Part::Nanoseconds, MICROSECOND_NS),
-    ("ns", Part::Nanoseconds, 1),
-    ("y", Part::Months, 12),
-    ("w", Part::Days, 7),
-    ("d", Part::Days, 1),
-    ("h", Part::Nanoseconds, HOUR_NS),
-    ("m", Part::Nanoseconds, MINUTE_NS),
-    ("s", Part::Nanoseconds, SECOND_NS),
+const UNITS: [(&str, DurationPart, i64); 11] = [
+    ("mo", DurationPart::Months, 1),
+    ("ms", DurationPart::Nanoseconds, MILLISECOND_NS),
+    ("us", DurationPart::Nanoseconds, MICROSECOND_NS),
+    ("µs", DurationPart::Nanoseconds, MICROSECOND_NS),
+    ("ns", DurationPart::Nanoseconds, 1),
+    ("y", DurationPart::Months, 12),
+    ("w", DurationPart::Days, 7),
+    ("d", DurationPart::Days, 1),
+    ("h", DurationPart::Nanoseconds, HOUR_NS),
+    ("m", DurationPart::Nanoseconds, MINUTE_NS),
+    ("s", DurationPart::Nanoseconds, SECOND_NS),
 ];
 
 #[derive(Clone, Copy)]
-enum Part {
+enum DurationPart {
     Months,
     Days,
     Nanoseconds,
@@ -63,12 +63,12 @@ impl Duration {
         self.months < 0 || self.days < 0 || self.nanoseconds < 0
     }
 
-    fn add(&mut self, part: Part, count: i64, unit: i64) -> Option<()> {
+    fn add(&mut self, part: DurationPart, count: i64, unit: i64) -> Option<()> {
         let amount = count.checked_mul(unit)?;
         match part {
-            Part::Months => self.months = self.months.checked_add(i32::try_from(amount).ok()?)?,
-            Part::Days => self.days = self.days.checked_add(i32::try_from(amount).ok()?)?,
-            Part::Nanoseconds => self.nanoseconds = self.nanoseconds.checked_add(amount)?,
+            DurationPart::Months => self.months = self.months.checked_add(i32::try_from(amount).ok()?)?,
+            DurationPart::Days => self.days = self.days.checked_add(i32::try_from(amount).ok()?)?,
+            DurationPart::Nanoseconds => self.nanoseconds = self.nanoseconds.checked_add(amount)?,
         }
         Some(())
     }
@@ -87,7 +87,7 @@ pub(crate) fn units_length(text: &str) -> Option<usize> {
     }
 }
 
-fn unit_at(text: &str) -> Option<(&'static str, Part, i64)> {
+fn unit_at(text: &str) -> Option<(&'static str, DurationPart, i64)> {
     UNITS
         .into_iter()
         .find(|(unit, ..)| text.get(..unit.len()).is_some_and(|start| start.eq_ignore_ascii_case(unit)))
@@ -122,13 +122,13 @@ fn parse_iso(text: &str) -> Option<Duration> {
         }
         let (count, after) = number(rest)?;
         let (part, length) = match (after.as_bytes().first()?.to_ascii_uppercase(), in_time) {
-            (b'Y', false) => (Part::Months, 12),
-            (b'M', false) => (Part::Months, 1),
-            (b'W', false) => (Part::Days, 7),
-            (b'D', false) => (Part::Days, 1),
-            (b'H', true) => (Part::Nanoseconds, HOUR_NS),
-            (b'M', true) => (Part::Nanoseconds, MINUTE_NS),
-            (b'S', true) => (Part::Nanoseconds, SECOND_NS),
+            (b'Y', false) => (DurationPart::Months, 12),
+            (b'M', false) => (DurationPart::Months, 1),
+            (b'W', false) => (DurationPart::Days, 7),
+            (b'D', false) => (DurationPart::Days, 1),
+            (b'H', true) => (DurationPart::Nanoseconds, HOUR_NS),
+            (b'M', true) => (DurationPart::Nanoseconds, MINUTE_NS),
+            (b'S', true) => (DurationPart::Nanoseconds, SECOND_NS),
             _ => return None,
         };
         duration.add(part, count, length)?;
@@ -150,12 +150,12 @@ fn parse_iso_date(text: &str) -> Option<Duration> {
     }
     let mut duration = Duration::default();
     let parts = [
-        (0..4, Part::Months, 12),
-        (5..7, Part::Months, 1),
-        (8..10, Part::Days, 1),
-        (11..13, Part::Nanoseconds, HOUR_NS),
-        (14..16, Part::Nanoseconds, MINUTE_NS),
-        (17..19, Part::Nanoseconds, SECOND_NS),
+        (0..4, DurationPart::Months, 12),
+        (5..7, DurationPart::Months, 1),
+        (8..10, DurationPart::Days, 1),
+        (11..13, DurationPart::Nanoseconds, HOUR_NS),
+        (14..16, DurationPart::Nanoseconds, MINUTE_NS),
+        (17..19, DurationPart::Nanoseconds, SECOND_NS),
     ];
     for (digits, part, length) in parts {
         duration.add(part, text[digits].parse().ok()?, length)?;

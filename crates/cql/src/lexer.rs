@@ -9,7 +9,7 @@ use crate::duration::units_length;
 /// A token: a slice of the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token<'a> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: TokenKind,
     /// The unmodified bytes, quotes included.
     pub(crate) text: &'a str,
     /// Offset of the first byte in the text.
@@ -18,7 +18,7 @@ pub(crate) struct Token<'a> {
 
 /// Kind of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     /// An unquoted word.
     Word,
     /// `"…"`.
@@ -87,11 +87,11 @@ impl<'a> Lexer<'a> {
         if let Some(start) = self.skip_blanks() {
             let rest = &self.text[start..];
             self.position = self.text.len();
-            return Token { kind: Kind::Error("unterminated comment"), text: rest, start };
+            return Token { kind: TokenKind::Error("unterminated comment"), text: rest, start };
         }
         let start = self.position;
         let (kind, length) = match self.text.as_bytes().get(start) {
-            None => (Kind::End, 0),
+            None => (TokenKind::End, 0),
             Some(&byte) => self.scan(byte),
         };
         self.position = start + length;
@@ -123,52 +123,55 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn scan(&self, byte: u8) -> (Kind, usize) {
+    fn scan(&self, byte: u8) -> (TokenKind, usize) {
         let rest = &self.text.as_bytes()[self.position..];
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' => {
                 if byte.is_ascii_hexdigit() && is_uuid(rest) {
-                    return (Kind::Uuid, UUID_BYTES);
+                    return (TokenKind::Uuid, UUID_BYTES);
                 }
-                (Kind::Word, rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count())
+                (
+                    TokenKind::Word,
+                    rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count(),
+                )
             }
             b'0'..=b'9' => self.scan_number(rest),
-            b'\'' => scan_quoted(rest, Kind::String, "unterminated string"),
-            b'"' => scan_quoted(rest, Kind::QuotedName, "unterminated quoted name"),
+            b'\'' => scan_quoted(rest, TokenKind::String, "unterminated string"),
+            b'"' => scan_quoted(rest, TokenKind::QuotedName, "unterminated quoted name"),
             b'$' => match self.text[self.position..].strip_prefix("$$").map(|inner| inner.find("$$")) {
-                Some(Some(length)) => (Kind::DollarString, length + 4),
-                Some(None) => (Kind::Error("unterminated $$ string"), rest.len()),
-                None => (Kind::Error("unexpected character"), 1),
+                Some(Some(length)) => (TokenKind::DollarString, length + 4),
+                Some(None) => (TokenKind::Error("unterminated $$ string"), rest.len()),
+                None => (TokenKind::Error("unexpected character"), 1),
             },
             _ => scan_symbol(rest).unwrap_or_else(|| {
                 let length = self.text[self.position..].chars().next().map_or(1, char::len_utf8);
-                (Kind::Error("unexpected character"), length)
+                (TokenKind::Error("unexpected character"), length)
             }),
         }
     }
 
-    fn scan_number(&self, rest: &[u8]) -> (Kind, usize) {
+    fn scan_number(&self, rest: &[u8]) -> (TokenKind, usize) {
         if is_uuid(rest) {
-            return (Kind::Uuid, UUID_BYTES);
+            return (TokenKind::Uuid, UUID_BYTES);
         }
         if rest.len() > 1 && rest[0] == b'0' && rest[1].eq_ignore_ascii_case(&b'x') {
             let length = 2 + rest[2..].iter().take_while(|b| b.is_ascii_alphanumeric()).count();
             let good = length % 2 == 0 && rest[2..length].iter().all(u8::is_ascii_hexdigit);
-            return (if good { Kind::Blob } else { Kind::Error("malformed blob") }, length);
+            return (if good { TokenKind::Blob } else { TokenKind::Error("malformed blob") }, length);
         }
         let digits = |from: usize| from + rest[from..].iter().take_while(|b| b.is_ascii_digit()).count();
         let mut end = digits(0);
-        let mut kind = Kind::Integer;
+        let mut kind = TokenKind::Integer;
         // `1..3` is a range, not two floats.
         if rest.get(end) == Some(&b'.') && rest.get(end + 1) != Some(&b'.') {
-            kind = Kind::Float;
+            kind = TokenKind::Float;
             end = digits(end + 1);
         }
         if rest.get(end).is_some_and(|b| b.eq_ignore_ascii_case(&b'e')) {
             let sign = usize::from(rest.get(end + 1).is_some_and(|b| matches!(b, b'+' | b'-')));
             let exponent = digits((end + 1 + sign).min(rest.len()));
             if exponent > end + 1 + sign {
-                kind = Kind::Float;
+                kind = TokenKind::Float;
                 end = exponent;
             }
         }
@@ -178,15 +181,15 @@ impl<'a> Lexer<'a> {
         if !continues(end) {
             return (kind, end);
         }
-        if kind == Kind::Integer
+        if kind == TokenKind::Integer
             && let Some(length) = units_length(&self.text[self.position..])
             && !continues(length)
         {
-            return (Kind::Duration, length);
+            return (TokenKind::Duration, length);
         }
         let tail =
             self.text[self.position..].find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-        (Kind::Error("malformed number"), tail.max(end))
+        (TokenKind::Error("malformed number"), tail.max(end))
     }
 }
 
@@ -203,7 +206,7 @@ fn is_uuid(rest: &[u8]) -> bool {
 }
 
 /// Scans from a quote to the next quote that is not doubled.
-fn scan_quoted(rest: &[u8], kind: Kind, unterminated: &'static str) -> (Kind, usize) {
+fn scan_quoted(rest: &[u8], kind: TokenKind, unterminated: &'static str) -> (TokenKind, usize) {
     let quote = rest[0];
     let mut at = 1;
     while let Some(length) = rest[at..].iter().position(|&b| b == quote) {
@@ -213,37 +216,37 @@ fn scan_quoted(rest: &[u8], kind: Kind, unterminated: &'static str) -> (Kind, us
         }
         at += 1;
     }
-    (Kind::Error(unterminated), rest.len())
+    (TokenKind::Error(unterminated), rest.len())
 }
 
-fn scan_symbol(rest: &[u8]) -> Option<(Kind, usize)> {
+fn scan_symbol(rest: &[u8]) -> Option<(TokenKind, usize)> {
     let second = rest.get(1).copied();
     Some(match (rest[0], second) {
-        (b'<', Some(b'=')) => (Kind::LessEqual, 2),
-        (b'>', Some(b'=')) => (Kind::GreaterEqual, 2),
-        (b'!', Some(b'=')) => (Kind::NotEqual, 2),
-        (b'+', Some(b'=')) => (Kind::PlusAssign, 2),
-        (b'-', Some(b'=')) => (Kind::MinusAssign, 2),
-        (b'.', Some(b'.')) => (Kind::DotDot, 2),
-        (b'(', _) => (Kind::LeftParen, 1),
-        (b')', _) => (Kind::RightParen, 1),
-        (b'[', _) => (Kind::LeftBracket, 1),
-        (b']', _) => (Kind::RightBracket, 1),
-        (b'{', _) => (Kind::LeftBrace, 1),
-        (b'}', _) => (Kind::RightBrace, 1),
-        (b',', _) => (Kind::Comma, 1),
-        (b';', _) => (Kind::Semicolon, 1),
-        (b':', _) => (Kind::Colon, 1),
-        (b'.', _) => (Kind::Dot, 1),
-        (b'?', _) => (Kind::Question, 1),
-        (b'*', _) => (Kind::Star, 1),
-        (b'/', _) => (Kind::Slash, 1),
-        (b'%', _) => (Kind::Percent, 1),
-        (b'+', _) => (Kind::Plus, 1),
-        (b'-', _) => (Kind::Minus, 1),
-        (b'=', _) => (Kind::Equal, 1),
-        (b'<', _) => (Kind::Less, 1),
-        (b'>', _) => (Kind::Greater, 1),
+        (b'<', Some(b'=')) => (TokenKind::LessEqual, 2),
+        (b'>', Some(b'=')) => (TokenKind::GreaterEqual, 2),
+        (b'!', Some(b'=')) => (TokenKind::NotEqual, 2),
+        (b'+', Some(b'=')) => (TokenKind::PlusAssign, 2),
+        (b'-', Some(b'=')) => (TokenKind::MinusAssign, 2),
+        (b'.', Some(b'.')) => (TokenKind::DotDot, 2),
+        (b'(', _) => (TokenKind::LeftParen, 1),
+        (b')', _) => (TokenKind::RightParen, 1),
+        (b'[', _) => (TokenKind::LeftBracket, 1),
+        (b']', _) => (TokenKind::RightBracket, 1),
+        (b'{', _) => (TokenKind::LeftBrace, 1),
+        (b'}', _) => (TokenKind::RightBrace, 1),
+        (b',', _) => (TokenKind::Comma, 1),
+        (b';', _) => (TokenKind::Semicolon, 1),
+        (b':', _) => (TokenKind::Colon, 1),
+        (b'.', _) => (TokenKind::Dot, 1),
+        (b'?', _) => (TokenKind::Question, 1),
+        (b'*', _) => (TokenKind::Star, 1),
+        (b'/', _) => (TokenKind::Slash, 1),
+        (b'%', _) => (TokenKind::Percent, 1),
+        (b'+', _) => (TokenKind::Plus, 1),
+        (b'-', _) => (TokenKind::Minus, 1),
+        (b'=', _) => (TokenKind::Equal, 1),
+        (b'<', _) => (TokenKind::Less, 1),
+        (b'>', _) => (TokenKind::Greater, 1),
         _ => return None,
     })
 }

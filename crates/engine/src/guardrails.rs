@@ -145,7 +145,7 @@ impl Guardrail {
 
 /// Thresholds and counts of one guardrail.
 #[derive(Debug)]
-struct State {
+struct GuardrailState {
     warn: AtomicU64,
     fail: AtomicU64,
     warned: AtomicU64,
@@ -164,11 +164,11 @@ pub enum Passed {
 
 /// The thresholds of one server, shared by its cores.
 #[derive(Debug)]
-pub struct Guardrails([State; GUARDRAILS.len()]);
+pub struct Guardrails([GuardrailState; GUARDRAILS.len()]);
 
 impl Default for Guardrails {
     fn default() -> Guardrails {
-        Guardrails(GUARDRAILS.map(|spec| State {
+        Guardrails(GUARDRAILS.map(|spec| GuardrailState {
             warn: AtomicU64::new(spec.warn),
             fail: AtomicU64::new(spec.fail),
             warned: AtomicU64::new(0),
@@ -178,7 +178,7 @@ impl Default for Guardrails {
 }
 
 impl Guardrails {
-    fn state(&self, guardrail: Guardrail) -> &State {
+    fn state(&self, guardrail: Guardrail) -> &GuardrailState {
         &self.0[guardrail as usize]
     }
 

@@ -44,12 +44,12 @@ pub use memory_table::MemoryUsage;
 pub use metric::{Measure, Metric, MetricKind, TableMeasures};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
 pub use parsed::ParsedTree;
-pub use running::{Progress, RunningStatement, StatementState};
+pub use running::{QueryProgress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
 pub use viewer::{About, Subject, Viewer};
 pub use virtual_table::{
-    ChunkedSource, LaterMeasures, LaterRows, Registry, RowChunks, RowSource, Source, StreamedRows,
-    VIRTUAL_KEYSPACES, VirtualRow, VirtualTable, is_of_server,
+    ChunkedSource, LaterMeasures, LaterRows, Registry, RowChunks, RowSource, StreamedRows, VIRTUAL_KEYSPACES,
+    VirtualRow, VirtualSource, VirtualTable, is_of_server,
 };
 pub use warnings::{Collect, Warnings, Within};
 

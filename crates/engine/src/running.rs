@@ -43,12 +43,12 @@ pub struct RunningStatement {
     /// Rows that it has read so far. `None`: statements of this kind do not report it.
     pub rows_read: Option<u64>,
     /// Progress of a query. `None`: statements of this kind do not report it.
-    pub progress: Option<Progress>,
+    pub progress: Option<QueryProgress>,
 }
 
 /// Progress of a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+pub struct QueryProgress {
     /// Query memory in use, bytes.
     pub memory_bytes: u64,
     /// Bytes spilled to disk so far.
@@ -91,7 +91,8 @@ impl RunningStatement {
     }
 
     fn row(&self) -> Vec<Option<Bytes>> {
-        let progress = |field: fn(&Progress) -> u64| self.progress.as_ref().and_then(|it| number(field(it)));
+        let progress =
+            |field: fn(&QueryProgress) -> u64| self.progress.as_ref().and_then(|it| number(field(it)));
         vec![
             text(&self.service_level),
             text(&self.id),

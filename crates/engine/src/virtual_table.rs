@@ -48,7 +48,7 @@ pub type StreamedRows = Arc<dyn Fn() -> RowChunks + Send + Sync>;
 
 /// Source of the rows of a virtual table.
 #[derive(Clone)]
-pub enum Source {
+pub enum VirtualSource {
     /// Creates all rows at once, for tables with few rows.
     AtOnce(Rc<RowSource>),
     /// Creates rows in chunks, for tables whose number of rows depends on clients.
@@ -64,7 +64,7 @@ pub struct VirtualTable {
     /// Definition. Rows need not be sorted.
     pub def: Arc<TableDef>,
     /// Source of the rows for each query.
-    pub source: Source,
+    pub source: VirtualSource,
     /// True if each core has rows of its own, and the table consists of the rows of all cores.
     pub of_every_core: bool,
     /// Objects of the rows, which decide their visibility ([`VirtualTable::show`]).
@@ -109,7 +109,7 @@ impl VirtualTable {
         };
         VirtualTable {
             def: Arc::new(def),
-            source: Source::AtOnce(Rc::new(rows)),
+            source: VirtualSource::AtOnce(Rc::new(rows)),
             of_every_core: false,
             subject: Subject::Server,
         }
@@ -124,13 +124,13 @@ impl VirtualTable {
     /// Replaces the rows by rows that are created in chunks.
     #[must_use]
     pub fn in_chunks(self, rows: impl Fn(Option<Arc<dyn Viewer>>) -> LaterRows + 'static) -> VirtualTable {
-        VirtualTable { source: Source::Chunked(Rc::new(rows)), ..self }
+        VirtualTable { source: VirtualSource::Chunked(Rc::new(rows)), ..self }
     }
 
     /// Replaces the rows by rows that are streamed in the order of the key.
     #[must_use]
     pub fn streamed(self, rows: impl Fn() -> StreamedRows + 'static) -> VirtualTable {
-        VirtualTable { source: Source::Streamed(Rc::new(rows)), ..self }
+        VirtualTable { source: VirtualSource::Streamed(Rc::new(rows)), ..self }
     }
 
     /// Takes a snapshot of this core's rows, if they are streamed. They include rows that are
@@ -138,7 +138,7 @@ impl VirtualTable {
     #[must_use]
     pub fn stream(&self) -> Option<StreamedRows> {
         match &self.source {
-            Source::Streamed(rows) => Some(rows()),
+            VirtualSource::Streamed(rows) => Some(rows()),
             _ => None,
         }
     }
@@ -147,8 +147,8 @@ impl VirtualTable {
     #[must_use]
     pub fn rows_at_once(&self) -> Option<Vec<VirtualRow>> {
         match &self.source {
-            Source::AtOnce(rows) => Some(rows()),
-            Source::Chunked(_) | Source::Streamed(_) => None,
+            VirtualSource::AtOnce(rows) => Some(rows()),
+            VirtualSource::Chunked(_) | VirtualSource::Streamed(_) => None,
         }
     }
 
@@ -165,15 +165,15 @@ impl VirtualTable {
     }
 }
 
-impl Source {
+impl VirtualSource {
     /// Returns a source of the rows of both.
-    fn and(self, other: Source) -> Source {
-        if let (Source::AtOnce(one), Source::AtOnce(other)) = (&self, &other) {
+    fn and(self, other: VirtualSource) -> VirtualSource {
+        if let (VirtualSource::AtOnce(one), VirtualSource::AtOnce(other)) = (&self, &other) {
             let one = one.clone();
             let other = other.clone();
-            return Source::AtOnce(Rc::new(move || one().into_iter().chain(other()).collect()));
+            return VirtualSource::AtOnce(Rc::new(move || one().into_iter().chain(other()).collect()));
         }
-        Source::Chunked(Rc::new(move |viewer| {
+        VirtualSource::Chunked(Rc::new(move |viewer| {
             let one = self.clone();
             let other = other.clone();
             Box::pin(async move {
@@ -186,9 +186,9 @@ impl Source {
 
     async fn rows(&self, viewer: Option<Arc<dyn Viewer>>) -> Vec<VirtualRow> {
         match self {
-            Source::AtOnce(rows) => rows(),
-            Source::Chunked(rows) => rows(viewer).await,
-            Source::Streamed(rows) => rows()().flatten().collect(),
+            VirtualSource::AtOnce(rows) => rows(),
+            VirtualSource::Chunked(rows) => rows(viewer).await,
+            VirtualSource::Streamed(rows) => rows()().flatten().collect(),
         }
     }
 }

@@ -253,7 +253,7 @@ async fn open_access(
     levels: Arc<Levels>,
     admin: Option<Admin>,
     bytes_max: u64,
-) -> Result<Arc<access::Shared>, engine::Error> {
+) -> Result<Arc<access::SharedAccess>, engine::Error> {
     let access = Access::open(engine(), levels, admin).await?;
     access.set_bytes_max(bytes_max);
     let shared = access.shared();

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use sched::{Outcome, SLICE_NS, Starvation, Starving, WorkerKind, Yielded};
+use sched::{HeavyOutcome, SLICE_NS, Starvation, Starving, WorkerKind, Yielded};
 
 use crate::counters::count;
 use crate::group::NO_GROUP;
@@ -231,17 +231,17 @@ impl HeavyControl {
             return false;
         }
         let outcome = self.starvation.returned(&mut local.starving, began_ns, self.progress_ns, now_ns);
-        if outcome == Outcome::Starved {
+        if outcome == HeavyOutcome::Starved {
             count(&shared.starved, 1);
             shared.heavy.starved.store(true, SeqCst);
         }
-        if outcome != Outcome::Ran
+        if outcome != HeavyOutcome::Ran
             && groups.scheduler.backlogged_beside(leaf)
             && !groups.scheduler.is_throttled(leaf)
         {
             groups.throttle(core_yield.slot, now_ns, now_ns + SLICE_NS);
         }
-        outcome == Outcome::Starved
+        outcome == HeavyOutcome::Starved
     }
 }
 

@@ -35,7 +35,7 @@ const SECOND_NS: u128 = 1_000_000_000;
 
 /// Direction of a request. Reads and writes have maxima of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum DiskDirection {
     /// Bytes from the disk.
     Read,
     /// Bytes to the disk. A sync is a write of no bytes.
@@ -140,10 +140,10 @@ fn maxima(bandwidth: u64, ops: u64) -> (u64, u64) {
 impl DiskModel {
     /// Returns the cost of a request of `bytes`, ns of disk time, rounded up, at least 1.
     #[must_use]
-    pub fn cost_ns(&self, kind: Kind, bytes: u64) -> u64 {
+    pub fn cost_ns(&self, kind: DiskDirection, bytes: u64) -> u64 {
         let (bandwidth, ops) = match kind {
-            Kind::Read => (self.read_bandwidth_max, self.read_ops_max),
-            Kind::Write => (self.write_bandwidth_max, self.write_ops_max),
+            DiskDirection::Read => (self.read_bandwidth_max, self.read_ops_max),
+            DiskDirection::Write => (self.write_bandwidth_max, self.write_ops_max),
         };
         let transfer = (u128::from(bytes) * SECOND_NS).div_ceil(u128::from(bandwidth.max(1)));
         let operation = SECOND_NS.div_ceil(u128::from(ops.max(1)));
@@ -213,13 +213,13 @@ mod tests {
 
     #[test]
     fn cost_adds_bandwidth_and_operations() {
-        assert_eq!(DISK.cost_ns(Kind::Read, 4096), 2_048 + 2_500);
-        assert_eq!(DISK.cost_ns(Kind::Write, 4096), 4_096 + 10_000);
-        assert_eq!(DISK.cost_ns(Kind::Write, 0), 10_000, "a sync");
-        assert_eq!(DISK.cost_ns(Kind::Read, 1 << 20), 524_288 + 2_500);
-        assert_eq!(DISK.cost_ns(Kind::Read, u64::MAX), 9_223_372_036_854_775_808 + 2_500);
+        assert_eq!(DISK.cost_ns(DiskDirection::Read, 4096), 2_048 + 2_500);
+        assert_eq!(DISK.cost_ns(DiskDirection::Write, 4096), 4_096 + 10_000);
+        assert_eq!(DISK.cost_ns(DiskDirection::Write, 0), 10_000, "a sync");
+        assert_eq!(DISK.cost_ns(DiskDirection::Read, 1 << 20), 524_288 + 2_500);
+        assert_eq!(DISK.cost_ns(DiskDirection::Read, u64::MAX), 9_223_372_036_854_775_808 + 2_500);
         let unmeasured = DiskModel { read_bandwidth_max: 0, ..DISK };
-        assert_eq!(unmeasured.cost_ns(Kind::Read, u64::MAX), u64::MAX);
+        assert_eq!(unmeasured.cost_ns(DiskDirection::Read, u64::MAX), u64::MAX);
     }
 
     /// Compares with a tolerance of half a percent and 2 ns of rounding.
@@ -243,14 +243,14 @@ mod tests {
             };
             let model = speed.model();
             let [large_ns, small_ns] =
-                [SEQUENTIAL_BYTES, RANDOM_BYTES].map(|bytes| model.cost_ns(Kind::Read, bytes));
+                [SEQUENTIAL_BYTES, RANDOM_BYTES].map(|bytes| model.cost_ns(DiskDirection::Read, bytes));
             let measured_ns =
                 [SEQUENTIAL_BYTES * 1_000_000_000 / bandwidth, 1_000_000_000 / ops].map(|ns| ns * 10 / 9);
             assert!(
                 close(large_ns, measured_ns[0]) && close(small_ns, measured_ns[1]),
                 "{bandwidth} {ops}: {model:?}"
             );
-            assert!(close(model.cost_ns(Kind::Write, RANDOM_BYTES), 2 * measured_ns[1]));
+            assert!(close(model.cost_ns(DiskDirection::Write, RANDOM_BYTES), 2 * measured_ns[1]));
             assert_eq!(model.latency_ns, read_latency_ns);
             let unmeasured = DiskSpeed { read_latency_ns: 0, ..speed }.model();
             assert_eq!(
@@ -270,13 +270,16 @@ mod tests {
         };
         // A hard disk: sequential large requests are cheaper than random small ones.
         let hard_disk = seen(200_000_000, 120);
-        assert!(close(hard_disk.cost_ns(Kind::Read, RANDOM_BYTES), 1_000_000_000 / 108), "{hard_disk:?}");
+        assert!(
+            close(hard_disk.cost_ns(DiskDirection::Read, RANDOM_BYTES), 1_000_000_000 / 108),
+            "{hard_disk:?}"
+        );
         assert!(close(hard_disk.read_bandwidth_max, 180_000_000));
         // Small requests move more bytes a second than large ones.
         let inverted = seen(1_000_000, 1_000_000);
-        assert!(close(inverted.cost_ns(Kind::Read, RANDOM_BYTES), 1_111), "{inverted:?}");
+        assert!(close(inverted.cost_ns(DiskDirection::Read, RANDOM_BYTES), 1_111), "{inverted:?}");
         for (bandwidth, ops) in [(0, 0), (0, u64::MAX), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
-            assert!(seen(bandwidth, ops).cost_ns(Kind::Write, RANDOM_BYTES) > 0);
+            assert!(seen(bandwidth, ops).cost_ns(DiskDirection::Write, RANDOM_BYTES) > 0);
         }
     }
 

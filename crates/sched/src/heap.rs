@@ -10,7 +10,7 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// Child with a copy of its virtual time, so that a comparison touches no node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct HeapEntry {
     pub(crate) time: u128,
     pub(crate) node: u32,
 }
@@ -22,11 +22,11 @@ pub(crate) trait Positions {
 
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
-    entries: Vec<Entry>,
+    entries: Vec<HeapEntry>,
 }
 
 impl Heap {
-    pub(crate) fn least(&self) -> Option<Entry> {
+    pub(crate) fn least(&self) -> Option<HeapEntry> {
         self.entries.first().copied()
     }
 
@@ -44,7 +44,7 @@ impl Heap {
         self.entries.capacity()
     }
 
-    pub(crate) fn insert(&mut self, entry: Entry, positions: &mut impl Positions) {
+    pub(crate) fn insert(&mut self, entry: HeapEntry, positions: &mut impl Positions) {
         self.entries.push(entry);
         self.up(self.entries.len() - 1, positions);
     }
@@ -102,7 +102,7 @@ impl Heap {
         self.place(at, entry, positions);
     }
 
-    fn place(&mut self, at: usize, entry: Entry, positions: &mut impl Positions) {
+    fn place(&mut self, at: usize, entry: HeapEntry, positions: &mut impl Positions) {
         self.entries[at] = entry;
         positions.moved(entry.node, at as u32);
     }
@@ -134,7 +134,7 @@ mod tests {
             let (node, time) = (random.below(CHILDREN), u128::from(random.below(1 << 14)));
             let position = positions[node as usize];
             match (position, random.below(4)) {
-                (NOWHERE, _) => heap.insert(Entry { time, node: node as u32 }, &mut positions),
+                (NOWHERE, _) => heap.insert(HeapEntry { time, node: node as u32 }, &mut positions),
                 (_, 0) => heap.remove(position, &mut positions),
                 _ => heap.update(position, time, &mut positions),
             }

@@ -14,7 +14,7 @@
 //! The queue of each group has a bounded length, and a full queue rejects the request. So the
 //! backlog of one group takes neither space nor disk time of another.
 
-use crate::disk::{self, BURST_NS, DiskModel, InFlight, Kind, LIMIT_LEASE_NS};
+use crate::disk::{self, BURST_NS, DiskDirection, DiskModel, InFlight, LIMIT_LEASE_NS};
 use crate::io_claim::{Budget, Claim};
 use crate::rounds::{NO_FLOW, Rounds};
 use crate::tree::{NodeId, NodeSpec, Tree};
@@ -182,7 +182,7 @@ impl<T, B: Budget> IoQueue<T, B> {
     ///
     /// # Errors
     /// The queue of the group is full: returns the item.
-    pub fn push(&mut self, group: NodeId, kind: Kind, bytes: u64, item: T) -> Result<(), T> {
+    pub fn push(&mut self, group: NodeId, kind: DiskDirection, bytes: u64, item: T) -> Result<(), T> {
         self.push_from(group, NO_FLOW, kind, bytes, item)
     }
 
@@ -191,7 +191,14 @@ impl<T, B: Budget> IoQueue<T, B> {
     ///
     /// # Errors
     /// The queue of the group is full: returns the item.
-    pub fn push_from(&mut self, group: NodeId, flow: u64, kind: Kind, bytes: u64, item: T) -> Result<(), T> {
+    pub fn push_from(
+        &mut self,
+        group: NodeId,
+        flow: u64,
+        kind: DiskDirection,
+        bytes: u64,
+        item: T,
+    ) -> Result<(), T> {
         let queue = &mut self.groups[group.0 as usize].waiting;
         let queue = queue.get_or_insert_with(|| Box::new(Rounds::new(TURN_NS)));
         if queue.len() >= self.depth_max && (flow == NO_FLOW || queue.has(flow)) {

@@ -35,13 +35,13 @@ mod virtual_time;
 
 pub use cap::Cap;
 pub use core_scheduler::{CoreScheduler, Decision, Lane, LeafSpec, Parent, Queued, Yielded};
-pub use disk::{DiskModel, DiskSpeed, InFlight, Kind};
+pub use disk::{DiskDirection, DiskModel, DiskSpeed, InFlight};
 pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
 pub use poll_budget::POLL_EVERY_NS;
 pub use recently_active::RECENTLY_ACTIVE_NS;
 pub use rounds::{NO_FLOW, Rounds};
-pub use starvation::{Outcome, Starvation, Starving, WorkerKind};
+pub use starvation::{HeavyOutcome, Starvation, Starving, WorkerKind};
 pub use tree::{NodeId, NodeSpec, Tree};
 pub use virtual_time::{
     CHARGE_MIN_NS, Class, LAG_NS_MAX, LATENCY_SLICE_NS, SHARES_MAX, SHARES_MIN, SLICE_NS,

@@ -23,7 +23,7 @@
 //! Sums above the whole are not rejected here. Children with minimums then divide the parent's CPU
 //! by them, and the others get nothing. The caller keeps the sum below.
 
-use crate::heap::{Entry, Heap, NOWHERE, Positions};
+use crate::heap::{Heap, HeapEntry, NOWHERE, Positions};
 use crate::virtual_time::SLICE_NS;
 use crate::virtual_time::{CHARGE_MIN_NS, Clock, UNITS_LOG2};
 
@@ -141,7 +141,7 @@ impl Minimums {
         let used = self.parents[above].used.time;
         let part = &mut self.children[own];
         part.paid.wake(used, SAVED_NS_MAX, 0, part.ppm);
-        let entry = Entry { time: part.paid.time, node: child };
+        let entry = HeapEntry { time: part.paid.time, node: child };
         let mut places = Places { entries: &self.entries, children: &mut self.children };
         self.parents[above].waiting.insert(entry, &mut places);
     }
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn minimum_size_matches_the_documentation() {
-        assert_eq!(size_of::<ChildState>() + size_of::<ParentState>() + size_of::<Entry>(), 120);
+        assert_eq!(size_of::<ChildState>() + size_of::<ParentState>() + size_of::<HeapEntry>(), 120);
         let documented = include_str!("../../../docs/scheduler.md");
         assert!(documented.contains("120 bytes more"), "docs/scheduler.md states the bytes of a minimum");
     }

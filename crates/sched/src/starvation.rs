@@ -31,7 +31,7 @@ pub struct Starving(u64);
 
 /// Result of heavy work after it had the core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum HeavyOutcome {
     /// It got CPU, or had the core too briefly to tell.
     Ran,
     /// It got nearly none. Others come first for a slice.
@@ -71,23 +71,29 @@ impl Starvation {
 
     /// Records that heavy work of a group, not yet finished, had the core from `began_ns` until
     /// `now_ns` and used `used_ns` of it.
-    pub fn returned(&mut self, group: &mut Starving, began_ns: u64, used_ns: u64, now_ns: u64) -> Outcome {
+    pub fn returned(
+        &mut self,
+        group: &mut Starving,
+        began_ns: u64,
+        used_ns: u64,
+        now_ns: u64,
+    ) -> HeavyOutcome {
         let had_ns = now_ns.saturating_sub(began_ns);
         if used_ns.saturating_mul(10) >= had_ns {
             *group = Starving::default();
-            return Outcome::Ran;
+            return HeavyOutcome::Ran;
         }
         if had_ns < SLICE_NS / 2 {
-            return Outcome::Ran; // too short to tell
+            return HeavyOutcome::Ran; // too short to tell
         }
         if group.0 == 0 {
             group.0 = began_ns;
         } else if now_ns.saturating_sub(group.0) >= STARVED_NS {
             group.0 = now_ns;
             self.until_ns = now_ns + STARVED_FOR_NS;
-            return Outcome::Starved;
+            return HeavyOutcome::Starved;
         }
-        Outcome::Waited
+        HeavyOutcome::Waited
     }
 }
 
@@ -102,9 +108,9 @@ mod tests {
         let (mut lane, mut group) = (Starvation::default(), Starving::default());
         let mut returned =
             |at_ms: u64, used_ns| lane.returned(&mut group, at_ms * MS, used_ns, (at_ms + 1) * MS);
-        assert_eq!(returned(1_000, MS), Outcome::Ran);
-        assert!((1_001..1_050).all(|at_ms| returned(at_ms, MS / 11) == Outcome::Waited));
-        assert_eq!(returned(1_050, 0), Outcome::Starved);
+        assert_eq!(returned(1_000, MS), HeavyOutcome::Ran);
+        assert!((1_001..1_050).all(|at_ms| returned(at_ms, MS / 11) == HeavyOutcome::Waited));
+        assert_eq!(returned(1_050, 0), HeavyOutcome::Starved);
         assert_eq!(lane.worker(false, 1_100 * MS), WorkerKind::IdleClass);
         assert_eq!(lane.worker(true, 1_100 * MS), WorkerKind::Normal);
         assert_eq!(lane.worker(true, 2_100 * MS), WorkerKind::Trial);
@@ -125,7 +131,7 @@ mod tests {
         let (mut lane, mut group) = (Starvation::default(), Starving::default());
         let short = |at: u64| (at * MS, at * MS + 100_000);
         for (began_ns, now_ns) in (1_000..2_000).map(short) {
-            assert_eq!(lane.returned(&mut group, began_ns, 0, now_ns), Outcome::Ran);
+            assert_eq!(lane.returned(&mut group, began_ns, 0, now_ns), HeavyOutcome::Ran);
         }
         assert_eq!(lane.worker(true, 2_000 * MS), WorkerKind::IdleClass);
     }

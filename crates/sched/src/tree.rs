@@ -25,7 +25,7 @@
 //! A task poll that overruns its slice needs no rule. The clock of its group is ahead by the
 //! overrun, and the others run until their clocks have reached it.
 
-use crate::heap::{Entry, Heap, NOWHERE, Positions};
+use crate::heap::{Heap, HeapEntry, NOWHERE, Positions};
 use crate::minimum::{Minimums, WHOLE_PPM};
 use crate::recently_active::RecentlyActive;
 use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, LATENCY_SLICE_NS, SHARES_MAX, SHARES_MIN, SLICE_NS};
@@ -109,7 +109,7 @@ impl Tree {
 
     /// Bytes for each node without allocator overhead and growth slack: the node, its heap, its
     /// entry in the heap of its parent.
-    pub const NODE_BYTES: usize = size_of::<Node>() + size_of::<Heap>() + size_of::<Entry>();
+    pub const NODE_BYTES: usize = size_of::<Node>() + size_of::<Heap>() + size_of::<HeapEntry>();
 
     /// Creates a tree with only a root.
     #[must_use]
@@ -389,7 +389,7 @@ impl Tree {
             let now = self.update_virtual_time(parent);
             let node = &mut self.nodes[at as usize];
             node.wake(now);
-            let entry = Entry { time: node.clock.time, node: at };
+            let entry = HeapEntry { time: node.clock.time, node: at };
             self.heaps[parent as usize].insert(entry, &mut self.nodes);
             self.minimums.enter(parent, at);
             at = parent;
@@ -476,7 +476,7 @@ mod tests {
     #[cfg(target_pointer_width = "64")]
     fn node_size_matches_the_documentation() {
         assert_eq!(size_of::<Node>(), 64, "one cache line");
-        assert_eq!((size_of::<Heap>(), size_of::<Entry>()), (24, 32));
+        assert_eq!((size_of::<Heap>(), size_of::<HeapEntry>()), (24, 32));
         assert_eq!(Tree::NODE_BYTES, 120);
         let documented = include_str!("../../../docs/scheduler.md");
         assert!(documented.contains("120 bytes"), "docs/scheduler.md states the bytes of a level");

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use common::{Shared, config};
 use proptest::prelude::*;
 use sched::disk::{BURST_NS, LEASE_NS, LIMIT_LEASE_NS};
-use sched::{Class, DiskModel, InFlight, IoQueue, Kind, NodeId, NodeSpec, Pop, SLICE_NS, Tree};
+use sched::{Class, DiskDirection, DiskModel, InFlight, IoQueue, NodeId, NodeSpec, Pop, SLICE_NS, Tree};
 use testkit::Random;
 
 const DISK: DiskModel = DiskModel {
@@ -82,7 +82,7 @@ fn check_disk_time_follows_shares(seed: u64, shares: &[u32]) {
     for _ in 0..2_000 {
         for &group in &groups {
             while queue.depth(group) < 4 {
-                let kind = random.pick(&[Kind::Read, Kind::Write]);
+                let kind = random.pick(&[DiskDirection::Read, DiskDirection::Write]);
                 let bytes = random.pick(&[0, 512, 4_096, 131_072, 1_048_576]);
                 queue.push(group, kind, bytes, ()).unwrap();
             }
@@ -137,8 +137,8 @@ fn reader_repays_lag_and_then_gets_its_share() {
         let mut all_ns = 0;
         let mut next_ns = now_ns;
         while now_ns < until_ns {
-            while queue.push(scan, Kind::Read, 131_072, ()).is_ok() {}
-            while now_ns >= next_ns && queue.push(reader, Kind::Read, 4_096, ()).is_ok() {
+            while queue.push(scan, DiskDirection::Read, 131_072, ()).is_ok() {}
+            while now_ns >= next_ns && queue.push(reader, DiskDirection::Read, 4_096, ()).is_ok() {
                 next_ns += every_ns;
             }
             match disk.pop(&mut queue, now_ns) {
@@ -166,10 +166,10 @@ fn full_queue_returns_the_item() {
     let mut queue = queue(2);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     let b = queue.add(Tree::ROOT, spec(100, Class::Normal));
-    assert_eq!(queue.push(a, Kind::Read, 1, 'x'), Ok(()));
-    assert_eq!(queue.push(a, Kind::Read, 1, 'y'), Ok(()));
-    assert_eq!(queue.push(a, Kind::Read, 1, 'z'), Err('z'));
-    assert_eq!(queue.push(b, Kind::Read, 1, 'b'), Ok(()), "another group has a queue of its own");
+    assert_eq!(queue.push(a, DiskDirection::Read, 1, 'x'), Ok(()));
+    assert_eq!(queue.push(a, DiskDirection::Read, 1, 'y'), Ok(()));
+    assert_eq!(queue.push(a, DiskDirection::Read, 1, 'z'), Err('z'));
+    assert_eq!(queue.push(b, DiskDirection::Read, 1, 'b'), Ok(()), "another group has a queue of its own");
     assert_eq!((queue.len(), queue.depth(a), queue.depth(b)), (3, 2, 1));
     assert_eq!(queue.remove(a, 0), vec!['x', 'y']);
     assert_eq!(queue.len(), 1);
@@ -179,7 +179,7 @@ fn full_queue_returns_the_item() {
 fn requests_of_a_group_are_sent_in_order() {
     let mut queue = queue(8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
-    (0..8).for_each(|n| queue.push(a, Kind::Write, 4_096, n).unwrap());
+    (0..8).for_each(|n| queue.push(a, DiskDirection::Write, 4_096, n).unwrap());
     for n in 0..8 {
         assert!(matches!(queue.pop(0, IDLE), Pop::Ready { item, .. } if item == n));
     }
@@ -195,11 +195,11 @@ fn flow_with_one_request_waits_for_one_turn_of_each_other() {
     let group = queue.add(Tree::ROOT, spec(100, Class::Normal));
     for request in 0..DEPTH as u64 {
         let flow = 1 + request % 3;
-        assert_eq!(queue.push_from(group, flow, Kind::Read, 64 << 10, flow), Ok(()));
+        assert_eq!(queue.push_from(group, flow, DiskDirection::Read, 64 << 10, flow), Ok(()));
     }
-    assert_eq!(queue.push_from(group, 1, Kind::Read, 4096, 1), Err(1), "the queue is full");
-    assert_eq!(queue.push_from(group, 9, Kind::Read, 4096, 9), Ok(()), "it has none here");
-    assert_eq!(queue.push_from(group, 9, Kind::Read, 4096, 9), Err(9), "it has one");
+    assert_eq!(queue.push_from(group, 1, DiskDirection::Read, 4096, 1), Err(1), "the queue is full");
+    assert_eq!(queue.push_from(group, 9, DiskDirection::Read, 4096, 9), Ok(()), "it has none here");
+    assert_eq!(queue.push_from(group, 9, DiskDirection::Read, 4096, 9), Err(9), "it has one");
     let mut disk = Disk::default();
     let mut now_ns = 0;
     let mut used_ns = 0;
@@ -223,11 +223,11 @@ fn one_request_at_a_time_never_waits() {
     let a = queue.add(Tree::ROOT, spec(1, Class::Batch));
     bucket.set(1_000_000_000_000); // a debt from before
     for round in 0..1_000 {
-        queue.push(a, Kind::Write, 1 << 20, ()).unwrap();
+        queue.push(a, DiskDirection::Write, 1 << 20, ()).unwrap();
         assert!(matches!(queue.pop(round * 10_000, IDLE), Pop::Ready { .. }));
     }
     let ahead_ns = bucket.paid_until_ns() - 999 * 10_000;
-    assert_eq!(ahead_ns, DISK.cost_ns(Kind::Write, 1 << 20), "no debt is left for the next request");
+    assert_eq!(ahead_ns, DISK.cost_ns(DiskDirection::Write, 1 << 20), "no debt is left for the next request");
 }
 
 #[test]
@@ -235,14 +235,14 @@ fn refusal_keeps_the_request_and_one_lease() {
     let bucket = Shared::default();
     let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
-    queue.push(a, Kind::Read, 4_096, 'r').unwrap();
+    queue.push(a, DiskDirection::Read, 4_096, 'r').unwrap();
     bucket.set(BURST_NS + 77);
     assert_eq!(queue.pop(5, BUSY), Pop::Wait { until_ns: 77, for_disk: true });
     assert_eq!(queue.pop(76, BUSY), Pop::Wait { until_ns: 77, for_disk: true }, "it takes one lease only");
     assert_eq!(bucket.paid_until_ns(), BURST_NS + 77 + LEASE_NS);
     assert_eq!(queue.len(), 1);
     assert!(matches!(queue.pop(77, BUSY), Pop::Ready { item: 'r', .. }));
-    let cost_ns = DISK.cost_ns(Kind::Read, 4_096);
+    let cost_ns = DISK.cost_ns(DiskDirection::Read, 4_096);
     assert_eq!(bucket.paid_until_ns(), BURST_NS + 77 + cost_ns, "the unused part of the lease is given back");
 }
 
@@ -251,11 +251,11 @@ fn idle_disk_ends_the_wait_for_a_lease() {
     let bucket = Shared::default();
     let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
-    queue.push(a, Kind::Read, 4_096, ()).unwrap();
+    queue.push(a, DiskDirection::Read, 4_096, ()).unwrap();
     bucket.set(1_000_000_000);
     assert!(matches!(queue.pop(5, BUSY), Pop::Wait { for_disk: true, .. }));
     assert!(matches!(queue.pop(6, IDLE), Pop::Ready { .. }));
-    assert_eq!(bucket.paid_until_ns(), 6 + DISK.cost_ns(Kind::Read, 4_096));
+    assert_eq!(bucket.paid_until_ns(), 6 + DISK.cost_ns(DiskDirection::Read, 4_096));
 }
 
 /// Runs a scan with endless requests and one small read of another group every millisecond. Returns
@@ -269,10 +269,10 @@ fn lone_reads(disk: &mut Disk, model: DiskModel, scan_bytes: u64) -> (u64, u64) 
     let mut longest_ns = 0;
     let mut idle_ns = 0;
     while now_ns < 1_000_000_000 {
-        while queue.push(scan, Kind::Read, scan_bytes, false).is_ok() {}
+        while queue.push(scan, DiskDirection::Read, scan_bytes, false).is_ok() {}
         if queue.depth(reader) == 0 && now_ns >= pushed_ns {
             pushed_ns = now_ns;
-            queue.push(reader, Kind::Read, 4_096, true).unwrap();
+            queue.push(reader, DiskDirection::Read, 4_096, true).unwrap();
         }
         let free_at_ns = disk.free_at_ns;
         match disk.pop(&mut queue, now_ns) {
@@ -306,8 +306,9 @@ fn slow_disk_is_not_filled_up() {
             let mut disk = Disk { slower, latency_ns: DISK.latency_ns, ..Disk::default() };
             let (longest_ns, _) = lone_reads(&mut disk, DISK, scan_bytes);
             // The window, the scan's request that exceeded it, and the one that has to end first.
-            let scan_ns = DISK.cost_ns(Kind::Read, scan_bytes);
-            let bound_ns = slower * (DISK.window_ns() + 2 * scan_ns + 2 * DISK.cost_ns(Kind::Read, 4_096))
+            let scan_ns = DISK.cost_ns(DiskDirection::Read, scan_bytes);
+            let bound_ns = slower
+                * (DISK.window_ns() + 2 * scan_ns + 2 * DISK.cost_ns(DiskDirection::Read, 4_096))
                 + 2 * DISK.latency_ns;
             assert!(longest_ns <= bound_ns, "{longest_ns} of {bound_ns}, {slower} x slower, {scan_bytes}");
         }
@@ -332,14 +333,14 @@ fn window_keeps_a_disk_busy() {
 fn no_core_waits_for_requests_of_others() {
     let mut queue = IoQueue::new(DISK, 4, Shared::default(), 100);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
-    (0..100).for_each(|_| queue.push(a, Kind::Read, 4_096, ()).unwrap());
+    (0..100).for_each(|_| queue.push(a, DiskDirection::Read, 4_096, ()).unwrap());
     let (mut in_flight, mut sent) = (InFlight { own_ns: 0, all_ns: DISK.window_ns() }, 0);
     while let Pop::Ready { cost_ns, .. } = queue.pop(0, in_flight) {
         in_flight = InFlight { own_ns: in_flight.own_ns + cost_ns, all_ns: in_flight.all_ns + cost_ns };
         sent += 1;
     }
     assert_eq!(queue.pop(0, in_flight), Pop::Full);
-    assert_eq!(sent, (DISK.window_ns() / 4).div_ceil(DISK.cost_ns(Kind::Read, 4_096)));
+    assert_eq!(sent, (DISK.window_ns() / 4).div_ceil(DISK.cost_ns(DiskDirection::Read, 4_096)));
     assert!(matches!(queue.pop(0, InFlight { own_ns: 0, ..in_flight }), Pop::Ready { .. }));
 }
 
@@ -348,7 +349,7 @@ struct Core {
     queue: Queue<u64>,
     group: NodeId,
     bytes: u64,
-    kind: Kind,
+    kind: DiskDirection,
     /// Time of its next pop, ns.
     next_pop_ns: u64,
     used_ns: u64,
@@ -365,7 +366,7 @@ fn check_cores_share_one_bucket(seed: u64, cores: usize) {
             let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 4);
             let group = queue.add(Tree::ROOT, spec(100, Class::Normal));
             let bytes = random.pick(&[0, 512, 4_096, 65_536, 262_144]);
-            let kind = random.pick(&[Kind::Read, Kind::Write]);
+            let kind = random.pick(&[DiskDirection::Read, DiskDirection::Write]);
             Core { queue, group, bytes, kind, next_pop_ns: 0, used_ns: 0 }
         })
         .collect();
@@ -426,7 +427,7 @@ fn io_limit_holds_over_all_cores_together() {
             let next = (0..cores).min_by_key(|&at| queues[at].1).unwrap();
             let (queue, next_pop_ns) = &mut queues[next];
             now_ns = *next_pop_ns;
-            while queue.push(group, Kind::Read, 10_000, ()).is_ok() {}
+            while queue.push(group, DiskDirection::Read, 10_000, ()).is_ok() {}
             match queue.pop(now_ns, IDLE) {
                 Pop::Ready { .. } => moved[next] += 10_000,
                 Pop::Wait { until_ns, for_disk } => {
@@ -451,7 +452,7 @@ fn new_limit_acts_at_once() {
     let mut queue = queue(8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     queue.set_io_limit(a, Some((1, budget.clone())));
-    (0..8).for_each(|_| queue.push(a, Kind::Read, 1_000_000, ()).unwrap());
+    (0..8).for_each(|_| queue.push(a, DiskDirection::Read, 1_000_000, ()).unwrap());
     assert!(matches!(queue.pop(0, IDLE), Pop::Ready { .. }));
     let Pop::Wait { until_ns, for_disk: false } = queue.pop(0, IDLE) else { panic!("over its limit") };
     assert!(until_ns > 900_000 * 1_000_000_000);
@@ -472,10 +473,10 @@ fn io_limit_throttles_one_group_only() {
     let mut others = 0;
     let mut next_free_ns = 0;
     while now_ns < 100_000_000 {
-        while queue.push(limited, Kind::Read, 10_000, ()).is_ok() {}
+        while queue.push(limited, DiskDirection::Read, 10_000, ()).is_ok() {}
         if now_ns >= next_free_ns {
             next_free_ns = now_ns + 2_000_000;
-            queue.push(free, Kind::Read, 10_000, ()).unwrap();
+            queue.push(free, DiskDirection::Read, 10_000, ()).unwrap();
         }
         match queue.pop(now_ns, IDLE) {
             Pop::Ready { group, .. } if group == limited => bytes += 10_000,

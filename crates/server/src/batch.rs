@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use engine::{AnswerMemory, BatchKind, Error, Execution, Plan, Value};
 use wire::{Batch, BatchPlace, CheckedStatement, Envelope, Failure, Values};
-use workload::Waiting;
+use workload::WaitingStatement;
 
 use crate::answers::answer;
 use crate::audit;
@@ -99,7 +99,7 @@ fn begin(
     envelope: &Envelope,
     batch: &Batch<'_>,
     request: &mut CqlRequest,
-) -> Result<Option<Waiting>, Failure> {
+) -> Result<Option<WaitingStatement>, Failure> {
     let limit = session.time_limit(&request.effective);
     request.decoded_batch(batch.params.consistency, limit);
     check_age(request).map_err(|error| request.failure(error))?;

@@ -11,7 +11,7 @@
 use std::rc::Rc;
 
 use wire::{Envelope, Failure};
-use workload::Waiting;
+use workload::WaitingStatement;
 
 use crate::batch::execute_batch;
 use crate::decode::{Decoded, decode};
@@ -41,7 +41,7 @@ pub(crate) enum Rest {
     /// not admitted it.
     OtherLevel,
     /// A slot.
-    Slot(Waiting),
+    Slot(WaitingStatement),
     /// The acknowledgement of a write of this core, by its number.
     Acknowledged(u64),
     /// The result of the engine.

@@ -42,9 +42,9 @@ fn count(session: &Session, request: &CqlRequest, ended_ns: u64) -> Option<Slow>
     let service_ns = ended_ns.saturating_sub(began_ns);
     let queue_ns = began_ns.saturating_sub(arrived_ns);
     let kind = match request.kind() {
-        StatementKind::Read => workload::Kind::Read,
-        StatementKind::Write | StatementKind::Batch => workload::Kind::Write,
-        StatementKind::Maintenance | StatementKind::Other => workload::Kind::Other,
+        StatementKind::Read => workload::RequestKind::Read,
+        StatementKind::Write | StatementKind::Batch => workload::RequestKind::Write,
+        StatementKind::Maintenance | StatementKind::Other => workload::RequestKind::Other,
     };
     request.effective.level.record(session.core.index, kind, service_ns, queue_ns, request.failed);
     let statement = request.statement.as_ref().filter(|_| !request.failed);

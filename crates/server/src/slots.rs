@@ -1,7 +1,7 @@
 //! Slot stage, for levels with `max_concurrency`.
 
 use wire::{Envelope, Failure, FailureKind, Request};
-use workload::{SlotRequest, Waiting};
+use workload::{SlotRequest, WaitingStatement};
 
 use crate::failure;
 use crate::request::{CqlRequest, Frame, WAITING_BYTES};
@@ -58,7 +58,7 @@ pub(crate) fn take_slot(
     session: &Session,
     envelope: &Envelope,
     request: &mut CqlRequest,
-) -> Result<Option<Waiting>, Failure> {
+) -> Result<Option<WaitingStatement>, Failure> {
     if request.effective.spec.slots.max_concurrency.is_none() || request.slot.is_some() {
         return Ok(None);
     }

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use engine::{Error, Outcome, Warnings};
 use wire::{Envelope, Failure, FailureKind, Request};
-use workload::{Entrance, Waiting};
+use workload::{Entrance, WaitingStatement};
 
 use crate::answers::answer_and_record;
 use crate::batch::execute_long_batch;
@@ -240,7 +240,7 @@ impl Slow {
     }
 
     /// Waits for a slot, and runs the request.
-    async fn take_slot(&self, waiting: Waiting, mut request: CqlRequest) -> Option<Fast> {
+    async fn take_slot(&self, waiting: WaitingStatement, mut request: CqlRequest) -> Option<Fast> {
         let slot = waiting.await;
         self.end_waiting();
         request.times.began_ns = lanes::time::monotonic_ns();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Error, Outcome};
-use workload::{Action, Entry, Exceeded, Progress, Watch};
+use workload::{Action, Exceeded, LevelEntry, StatementProgress, Watch};
 
 use crate::logging::{FieldValue, Level};
 use crate::pending::PendingResult;
@@ -45,7 +45,7 @@ pub(crate) async fn watched(
             }
         }
         let (rows, bytes) = later.reads().map_or((0, 0), |reads| (reads.rows(), reads.bytes()));
-        let progress = Progress { elapsed: elapsed(), rows, bytes, memory: 0 };
+        let progress = StatementProgress { elapsed: elapsed(), rows, bytes, memory: 0 };
         if let Some(exceeded) = watch.check(progress) {
             if let Err(error) = act(session, &exceeded) {
                 return Ok(Err(error));
@@ -60,7 +60,7 @@ pub(crate) async fn watched(
         Some(reads) => (reads.rows(), reads.bytes()),
         None => (rows.count.into(), rows.cells.len() as u64),
     };
-    if let Some(exceeded) = watch.check(Progress { elapsed: elapsed(), rows, bytes, memory: 0 })
+    if let Some(exceeded) = watch.check(StatementProgress { elapsed: elapsed(), rows, bytes, memory: 0 })
         && let Err(error) = act(session, &exceeded)
     {
         return Ok(Err(error));
@@ -90,7 +90,7 @@ fn act(session: &Session, exceeded: &Exceeded) -> Result<(), Error> {
 /// Moves a statement to another level with everything that counts it: its watch, permit and slot.
 /// It keeps its time limit.
 async fn demote(session: &Session, watch: &mut Watch, request: &mut CqlRequest, key: usize, level: &str) {
-    let is_other = |entry: &Arc<Entry>| !Arc::ptr_eq(&entry.level, &request.effective.level);
+    let is_other = |entry: &Arc<LevelEntry>| !Arc::ptr_eq(&entry.level, &request.effective.level);
     // A dropped level has no group to move to: the statement stays in its own.
     let Some(entry) =
         session.core.access.levels().catalog().get(level).filter(|entry| is_other(entry)).cloned()

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use access::{Access, Admin, Shared};
+use access::{Access, Admin, SharedAccess};
 use embedded::Embedded;
 use lanes::{Group, Lanes};
 use workload::Levels;
@@ -18,7 +18,7 @@ pub fn open_roles(
     levels: &Arc<Levels>,
     joined: impl Fn(Rc<Embedded>, Rc<Access>) + Clone + Send + 'static,
 ) {
-    let mut first: Option<Arc<Shared>> = None;
+    let mut first: Option<Arc<SharedAccess>> = None;
     for core in 0..lanes.cores() {
         let (levels, shared, joined) = (levels.clone(), first.take(), joined.clone());
         first = Some(lanes.block_on(core, Group::CONTROL, move || async move {

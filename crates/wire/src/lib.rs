@@ -87,7 +87,7 @@ pub use prelude::{CustomPayload, Prelude};
 pub use read::Value;
 pub use request::{Execute, Prepare, Query, Request};
 pub use response::{Prepared, PreparedHead, Response};
-pub use rows::{ResultMetadata, Rows, RowsHead, RowsWriter};
+pub use rows::{ReceivedRows, ResultMetadata, RowsHead, RowsWriter};
 pub use values::{Values, ValuesBuf};
 
 /// The deepest nesting of a type description. Bounds the stack of the recursive parser.

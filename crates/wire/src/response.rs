@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::frame::Flags;
 use crate::prelude::Prelude;
 use crate::read::Reader;
-use crate::rows::{ROWS_KIND, ResultMetadata, Rows, RowsHead, RowsWriter, write_metadata};
+use crate::rows::{ROWS_KIND, ReceivedRows, ResultMetadata, RowsHead, RowsWriter, write_metadata};
 use crate::{Encoder, Envelope, Error, Opcode, Version};
 
 const VOID_KIND: i32 = 1;
@@ -28,7 +28,7 @@ pub enum Response<'a> {
     /// A result without content.
     Void,
     /// Rows.
-    Rows(Rows<'a>),
+    Rows(ReceivedRows<'a>),
     /// The keyspace in use from now on.
     SetKeyspace(&'a str),
     /// A statement was prepared.
@@ -259,7 +259,7 @@ impl<'a> Response<'a> {
     fn read_result(version: Version, reader: &mut Reader<'a>) -> Result<Response<'a>, Error> {
         Ok(match reader.int("result kind")? {
             VOID_KIND => Response::Void,
-            ROWS_KIND => Response::Rows(Rows::read(reader)?),
+            ROWS_KIND => Response::Rows(ReceivedRows::read(reader)?),
             SET_KEYSPACE_KIND => Response::SetKeyspace(reader.string("keyspace")?),
             PREPARED_KIND => Response::Prepared(Prepared::read(reader, version)?),
             SCHEMA_CHANGE_KIND => Response::SchemaChange(SchemaChange::read(reader)?),

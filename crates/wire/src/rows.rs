@@ -136,15 +136,15 @@ impl<'a> ResultMetadata<'a> {
 
 /// Rows as received. The cells are validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rows<'a> {
+pub struct ReceivedRows<'a> {
     /// Metadata before the rows.
     pub metadata: ResultMetadata<'a>,
     count: usize,
     cells: &'a [u8],
 }
 
-impl<'a> Rows<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Rows<'a>, Error> {
+impl<'a> ReceivedRows<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<ReceivedRows<'a>, Error> {
         let metadata = ResultMetadata::read(reader)?;
         let count = read_count(reader, "number of rows")?;
         if metadata.columns_count == 0 && count > 0 {
@@ -156,7 +156,7 @@ impl<'a> Rows<'a> {
         for _ in 0..cells {
             reader.bytes("cell")?;
         }
-        Ok(Rows { metadata, count, cells: &whole[..whole.len() - reader.rest().len()] })
+        Ok(ReceivedRows { metadata, count, cells: &whole[..whole.len() - reader.rest().len()] })
     }
 
     /// Returns the number of rows.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use lanes::Group;
 
-use crate::{Entry, Level, LevelSpec, WorkloadType};
+use crate::{Level, LevelEntry, LevelSpec, WorkloadType};
 
 /// Effective options of a role.
 #[derive(Clone, Debug)]
@@ -29,8 +29,8 @@ pub struct Effective {
 impl Effective {
     /// Returns the options of statements that run under one level.
     #[must_use]
-    pub fn of(entry: &Entry) -> Effective {
-        let Entry { level, spec } = entry;
+    pub fn of(entry: &LevelEntry) -> Effective {
+        let LevelEntry { level, spec } = entry;
         let from = |is_set: bool| is_set.then(|| spec.name.clone());
         Effective {
             level: level.clone(),
@@ -43,7 +43,7 @@ impl Effective {
     /// Returns the options of a running statement that moves to another level: those of that level,
     /// with the time limit that it began with.
     #[must_use]
-    pub fn moved_to(&self, entry: &Entry) -> Effective {
+    pub fn moved_to(&self, entry: &LevelEntry) -> Effective {
         let mut moved = Effective::of(entry);
         (moved.spec.timeout, moved.timeout_from) = (self.spec.timeout, self.timeout_from.clone());
         moved
@@ -59,7 +59,7 @@ impl Effective {
 /// Merges the levels of a role and of the roles granted to it. Returns `default` if there are none.
 /// If levels agree in an option, the first one supplies it: pass the role's own level first.
 #[must_use]
-pub fn merge<'a>(levels: impl IntoIterator<Item = &'a Entry>, default: &Entry) -> Effective {
+pub fn merge<'a>(levels: impl IntoIterator<Item = &'a LevelEntry>, default: &LevelEntry) -> Effective {
     let mut levels = levels.into_iter();
     let Some(first) = levels.next() else { return Effective::of(default) };
     let mut merged = Effective::of(first);
@@ -67,7 +67,7 @@ pub fn merge<'a>(levels: impl IntoIterator<Item = &'a Entry>, default: &Entry) -
     merged
 }
 
-fn merge_into(merged: &mut Effective, Entry { level, spec }: &Entry) {
+fn merge_into(merged: &mut Effective, LevelEntry { level, spec }: &LevelEntry) {
     let LevelSpec { timeout, workload_type, .. } = merged.spec;
     if spec.shares < merged.spec.shares {
         merged.level = level.clone();
@@ -95,10 +95,10 @@ mod tests {
 
     type LevelOptions = (u16, Option<u64>, Option<WorkloadType>);
 
-    fn entry(name: &str, (shares, timeout_ms, workload_type): LevelOptions) -> Entry {
+    fn entry(name: &str, (shares, timeout_ms, workload_type): LevelOptions) -> LevelEntry {
         let timeout = timeout_ms.map(Duration::from_millis);
         let spec = LevelSpec { shares, timeout, workload_type, ..LevelSpec::new(name) };
-        Entry {
+        LevelEntry {
             level: Arc::new(Level::new(spec.name.clone(), Group::DEFAULT, 1, &crate::Memory::new(0))),
             spec,
         }
@@ -107,7 +107,8 @@ mod tests {
     /// Checks the merge of `levels`, named a, b, c, …: each option with the level that supplied it.
     fn check(levels: &[LevelOptions], expected: &str) {
         let names = ["a", "b", "c"];
-        let levels: Vec<Entry> = names.iter().zip(levels).map(|(name, level)| entry(name, *level)).collect();
+        let levels: Vec<LevelEntry> =
+            names.iter().zip(levels).map(|(name, level)| entry(name, *level)).collect();
         let merged = merge(&levels, &entry("default", (1000, None, None)));
         let timeout = merged.spec.timeout.map(|timeout| format!("{timeout:?}")).zip(merged.timeout_from);
         let kind = merged.spec.workload_type.map(|kind| format!("{kind:?}")).zip(merged.workload_type_from);

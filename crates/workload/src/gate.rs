@@ -31,12 +31,12 @@ pub(crate) struct Gate {
     /// Recent mean time in a slot, ns, and the number of times in it. Races lose a time at most.
     held_ns: AtomicU64,
     held: AtomicU64,
-    counts: Counts,
+    counts: SlotCounts,
 }
 
 /// Counters of a level's slots.
 #[derive(Default)]
-struct Counts {
+struct SlotCounts {
     full: AtomicU64,
     timed_out: AtomicU64,
     predicted: AtomicU64,
@@ -71,7 +71,7 @@ impl Gate {
             next: AtomicU64::new(0),
             held_ns: AtomicU64::new(0),
             held: AtomicU64::new(0),
-            counts: Counts::default(),
+            counts: SlotCounts::default(),
         };
         gate.set(&SlotLimits::NONE);
         gate
@@ -165,7 +165,7 @@ impl Gate {
     }
 
     pub(crate) fn slot_use(&self) -> SlotUse {
-        let Counts { full, timed_out, predicted, waited, waited_ns } = &self.counts;
+        let SlotCounts { full, timed_out, predicted, waited, waited_ns } = &self.counts;
         SlotUse {
             occupancy: self.occupancy(),
             full: full.load(Relaxed),

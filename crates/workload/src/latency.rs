@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::histogram::Merged;
 use crate::slots::nanoseconds;
-use crate::{Catalog, Entry, LatencyUse, LevelSpec, Levels};
+use crate::{Catalog, LatencyUse, LevelEntry, LevelSpec, Levels};
 
 /// Shortest time between two decisions on a level, ns.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -64,8 +64,8 @@ impl Latencies {
         }
     }
 
-    fn decide_on(&mut self, levels: &Levels, entry: &Entry, now_ns: u64, all_cpu_ns: u64) {
-        let Entry { level, spec } = entry;
+    fn decide_on(&mut self, levels: &Levels, entry: &LevelEntry, now_ns: u64, all_cpu_ns: u64) {
+        let LevelEntry { level, spec } = entry;
         let measure = |control| {
             let totals = level.totals();
             Known {

@@ -19,7 +19,7 @@ use crate::{Account, LevelMemory, LevelSpec, Memory, MemoryLimits, SlotLimits};
 
 /// Kind of a request, for the statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum RequestKind {
     /// Reads data.
     Read,
     /// Writes data.
@@ -28,17 +28,17 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl RequestKind {
     /// Every kind.
-    pub const ALL: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Other];
+    pub const ALL: [RequestKind; 3] = [RequestKind::Read, RequestKind::Write, RequestKind::Other];
 
     /// Returns the name of the kind in the metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Read => "read",
-            Kind::Write => "write",
-            Kind::Other => "other",
+            RequestKind::Read => "read",
+            RequestKind::Write => "write",
+            RequestKind::Other => "other",
         }
     }
 }
@@ -73,7 +73,7 @@ pub struct Level {
 
 /// A level with its present options.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct LevelEntry {
     /// Identity and counters.
     pub level: Arc<Level>,
     /// Options.
@@ -185,7 +185,7 @@ impl Level {
 
     /// Counts a finished request: its service time without queues, and its time in queues. Call it
     /// on the fast lane of `core` only.
-    pub fn record(&self, core: usize, kind: Kind, service_ns: u64, queue_ns: u64, failed: bool) {
+    pub fn record(&self, core: usize, kind: RequestKind, service_ns: u64, queue_ns: u64, failed: bool) {
         let stats = self.stats(core);
         stats.service[kind as usize].record(service_ns);
         stats.queue.record(queue_ns);
@@ -408,7 +408,7 @@ impl Level {
         for core in &self.cores {
             totals.in_flight += u64::from(core.in_flight.load(Relaxed));
             let Some(stats) = core.stats.get() else { continue };
-            for kind in 0..Kind::ALL.len() {
+            for kind in 0..RequestKind::ALL.len() {
                 totals.service[kind].add(&stats.service[kind]);
                 totals.errors[kind] += stats.errors[kind].load(Relaxed);
             }

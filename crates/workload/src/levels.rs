@@ -12,7 +12,7 @@ use units::percent_text;
 
 use crate::candidates::Candidates;
 use crate::limits::DefaultLimit;
-use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, Entry, LatencyTarget, Level, LevelSpec, Memory};
+use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, Level, LevelEntry, LevelSpec, Memory};
 
 /// Bound of the number of levels. The lanes support ten times as many groups. A level needs at
 /// least 256 bytes per core.
@@ -21,25 +21,25 @@ pub const LEVELS_MAX: usize = 100_000;
 /// All levels at one time. `default` and `driver` always exist.
 #[derive(Clone, Debug)]
 pub struct Catalog {
-    entries: BTreeMap<Arc<str>, Arc<Entry>>,
+    entries: BTreeMap<Arc<str>, Arc<LevelEntry>>,
 }
 
 impl Catalog {
     /// Returns the level of this name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
+    pub fn get(&self, name: &str) -> Option<&Arc<LevelEntry>> {
         self.entries.get(name)
     }
 
     /// Returns the level of roles without any other.
     #[must_use]
-    pub fn default_level(&self) -> &Arc<Entry> {
+    pub fn default_level(&self) -> &Arc<LevelEntry> {
         &self.entries[DEFAULT_LEVEL]
     }
 
     /// Returns the level of handshakes.
     #[must_use]
-    pub fn driver_level(&self) -> &Arc<Entry> {
+    pub fn driver_level(&self) -> &Arc<LevelEntry> {
         &self.entries[DRIVER_LEVEL]
     }
 
@@ -50,7 +50,7 @@ impl Catalog {
     }
 
     /// Iterates over all levels by name.
-    pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<LevelEntry>> {
         self.entries.values()
     }
 }
@@ -163,7 +163,7 @@ impl Levels {
         let entry = |(spec, group): (LevelSpec, Group)| {
             let level = Level::new(spec.name.clone(), group, lanes.cores(), &memory);
             let level = Arc::new(level.with_candidates(&candidates));
-            (spec.name.clone(), Arc::new(Entry { level, spec }))
+            (spec.name.clone(), Arc::new(LevelEntry { level, spec }))
         };
         let entries = built_in.into_iter().map(entry).collect();
         Arc::new(Levels {
@@ -213,7 +213,7 @@ impl Levels {
         let level = Level::new(spec.name.clone(), group, self.lanes.cores(), &self.memory);
         let level = Arc::new(level.with_candidates(&self.candidates));
         level.set(&self.lanes, &spec, self.default_limit());
-        catalog.entries.insert(spec.name.clone(), Arc::new(Entry { level, spec }));
+        catalog.entries.insert(spec.name.clone(), Arc::new(LevelEntry { level, spec }));
         self.current.store(Arc::new(catalog));
         Ok(())
     }
@@ -229,7 +229,7 @@ impl Levels {
         };
         let level = entry.level.clone();
         self.lanes.alter_group(level.group(), spec.group_spec());
-        *entry = Arc::new(Entry { level: level.clone(), spec: spec.clone() });
+        *entry = Arc::new(LevelEntry { level: level.clone(), spec: spec.clone() });
         self.current.store(Arc::new(catalog));
         level.set(&self.lanes, &spec, self.default_limit());
         Ok(())

@@ -36,7 +36,7 @@ pub use admission::{
 };
 pub use effective::{Effective, merge};
 pub use gate::SlotUse;
-pub use level::{Entry, Kind, Level};
+pub use level::{Level, LevelEntry, RequestKind};
 pub use levels::{Catalog, LEVELS_MAX, LevelError, Levels};
 pub use limiter::limit_levels;
 pub use limits::{DefaultLimit, LatencyUse, LimitUse};
@@ -48,5 +48,5 @@ pub use refusal::{Refusal, RefusalReason};
 pub use slots::{Arrival, Occupancy, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
 pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LatencyTarget, LevelSpec, SHARES_DEFAULT, WorkloadType};
 pub use usage::LevelUsage;
-pub use wait_queue::{Overloaded, SlotRequest, Ticket, Waiting, admit, enter, enter_running};
-pub use watch::{Progress, Watch};
+pub use wait_queue::{Overloaded, SlotRequest, Ticket, WaitingStatement, admit, enter, enter_running};
+pub use watch::{StatementProgress, Watch};

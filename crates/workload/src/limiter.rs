@@ -26,7 +26,7 @@ use crate::admission::{INTERACTIVE_IN_FLIGHT_MAX, LEVEL_IN_FLIGHT_MAX};
 use crate::latency::{Latencies, cpu_ns, device_ns};
 use crate::overload::Overload;
 use crate::slots::nanoseconds;
-use crate::{Entry, Kind, Levels, WorkloadType};
+use crate::{LevelEntry, Levels, RequestKind, WorkloadType};
 
 /// Interval of checks for levels with a limit or a latency target, while none has a limit.
 const IDLE: Duration = Duration::from_millis(500);
@@ -144,7 +144,7 @@ impl Limiter {
     }
 
     /// Adds a level to the sums of the cores on which it is active.
-    fn count_active(&mut self, entry: &Entry, active: &mut [Active]) {
+    fn count_active(&mut self, entry: &LevelEntry, active: &mut [Active]) {
         let before = self.active.entry(entry.level.id()).or_insert_with(|| vec![(false, 0); active.len()]);
         for (core, (active, (is_active, before))) in active.iter_mut().zip(before).enumerate() {
             let ended = entry.level.ended(core);
@@ -158,8 +158,8 @@ impl Limiter {
 
     /// Publishes the part of each core that is due to a level. One that is not active there gets
     /// what would be due to it with a statement.
-    fn entitle(&self, entry: &Entry, active: &[Active]) {
-        let Entry { level, spec } = entry;
+    fn entitle(&self, entry: &LevelEntry, active: &[Active]) {
+        let LevelEntry { level, spec } = entry;
         let shares = level.shares_now(spec);
         let own = &self.active[&level.id()];
         for (core, (active, (is_active, _))) in active.iter().zip(own).enumerate() {
@@ -189,8 +189,8 @@ impl Limiter {
         cpu_ns(&usage).max(usage.disk_ns)
     }
 
-    fn limit(&mut self, entry: &Entry, now_ns: u64, interval_ns: u64, log_write_ns: u64) {
-        let Entry { level, spec } = entry;
+    fn limit(&mut self, entry: &LevelEntry, now_ns: u64, interval_ns: u64, log_write_ns: u64) {
+        let LevelEntry { level, spec } = entry;
         let totals = level.totals();
         let usage = self.levels.lanes.usage(level.group());
         let cores = self.levels.lanes.cores();
@@ -198,7 +198,7 @@ impl Limiter {
         let ended = sum(&|core| level.ended(core));
         let refusal_ns = sum(&|core| level.refusal_ns(core));
         let used_ns: Vec<u64> = (0..cores).map(|core| self.used_ns(core, level.group())).collect();
-        let writes = &totals.service[Kind::Write as usize];
+        let writes = &totals.service[RequestKind::Write as usize];
         let known = self.known.entry(level.id()).or_insert_with(|| Known {
             usage,
             ended,

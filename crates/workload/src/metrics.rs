@@ -8,14 +8,14 @@ use sched::control::LimitChange;
 
 use crate::histogram::Merged;
 use crate::level::Totals;
-use crate::waits::Names;
-use crate::{Catalog, Entry, Kind, Levels, LimitUse, MemoryUse, SlotUse};
+use crate::waits::GroupNames;
+use crate::{Catalog, LevelEntry, Levels, LimitUse, MemoryUse, RequestKind, SlotUse};
 
 /// A metric of each owner: name, labels besides the owner, help, and value (divided by 10^9 for
 /// seconds). Help is empty behind the first entry of a name.
 type Metric<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 
-const SHARES: [Metric<Entry>; 1] =
+const SHARES: [Metric<LevelEntry>; 1] =
     [("fairlane_shares", "", "Shares of the service level.", |entry| entry.spec.shares.into())];
 
 const ADMISSION: [Metric<Totals>; 2] = [
@@ -138,7 +138,7 @@ impl Levels {
     /// groups. Empty histograms are omitted.
     pub fn metrics_text(&self, out: &mut String) {
         let catalog = self.catalog();
-        let levels: Vec<(String, &Entry)> = catalog
+        let levels: Vec<(String, &LevelEntry)> = catalog
             .entries()
             .map(|entry| (format!("level=\"{}\"", escaped(&entry.spec.name)), &**entry))
             .collect();
@@ -155,7 +155,7 @@ impl Levels {
     fn waits(&self, out: &mut String, catalog: &Catalog) {
         let name = "fairlane_waited_for_seconds_total";
         head(out, name, "counter", "Time that another group had the core while tasks were ready.");
-        let names = Names::new(catalog);
+        let names = GroupNames::new(catalog);
         let levels = catalog.entries().map(|entry| ("level", &*entry.spec.name, entry.level.group()));
         for (label, waiter, group) in levels.chain(SYSTEM.map(|(name, group)| ("group", name, group))) {
             for (holder, ns) in names.waited_for(&self.lanes, group) {
@@ -168,19 +168,23 @@ impl Levels {
 }
 
 /// Returns a value of each level, with the label of the level. Levels without a value are omitted.
-fn each<'a, V>(levels: &'a [(String, &'a Entry)], of: impl Fn(&'a Entry) -> Option<V>) -> Vec<(&'a str, V)> {
+fn each<'a, V>(
+    levels: &'a [(String, &'a LevelEntry)],
+    of: impl Fn(&'a LevelEntry) -> Option<V>,
+) -> Vec<(&'a str, V)> {
     levels.iter().filter_map(|(level, entry)| Some((&**level, of(entry)?))).collect()
 }
 
 /// Returns the slots of a level that has or had a `max_concurrency`.
-fn slots(entry: &Entry) -> Option<SlotUse> {
+fn slots(entry: &LevelEntry) -> Option<SlotUse> {
     let slots = entry.level.slot_use();
     (entry.spec.slots.max_concurrency.is_some() || slots != SlotUse::default()).then_some(slots)
 }
 
 /// Appends the limit of each core, and why limits have changed, for levels with a limiter.
-fn limits(out: &mut String, levels: &[(String, &Entry)]) {
-    let limited = |entry: &Entry| Some(entry.level.limit_of_cores()).filter(|(cores, _)| !cores.is_empty());
+fn limits(out: &mut String, levels: &[(String, &LevelEntry)]) {
+    let limited =
+        |entry: &LevelEntry| Some(entry.level.limit_of_cores()).filter(|(cores, _)| !cores.is_empty());
     let limits = each(levels, limited);
     head(out, "fairlane_limit", "gauge", "Statements that the limiter lets run on a core.");
     for (level, (cores, _)) in &limits {
@@ -198,18 +202,18 @@ fn limits(out: &mut String, levels: &[(String, &Entry)]) {
     }
 }
 
-fn requests(out: &mut String, levels: &[(String, &Entry)]) {
+fn requests(out: &mut String, levels: &[(String, &LevelEntry)]) {
     let totals = each(levels, |entry| Some(entry.level.totals()));
     head(out, "fairlane_requests_total", "counter", "Finished requests.");
     for (level, totals) in &totals {
-        for kind in Kind::ALL {
+        for kind in RequestKind::ALL {
             let count = totals.service[kind as usize].count;
             let _ = writeln!(out, "fairlane_requests_total{{{level},kind=\"{}\"}} {count}", kind.name());
         }
     }
     head(out, "fairlane_errors_total", "counter", "Requests finished with an error.");
     for (level, totals) in &totals {
-        for kind in Kind::ALL {
+        for kind in RequestKind::ALL {
             let count = totals.errors[kind as usize];
             let _ = writeln!(out, "fairlane_errors_total{{{level},kind=\"{}\"}} {count}", kind.name());
         }
@@ -222,7 +226,7 @@ fn requests(out: &mut String, levels: &[(String, &Entry)]) {
     let service = "fairlane_service_time_seconds";
     head(out, service, "histogram", "Service time of requests without queues.");
     for (level, totals) in &totals {
-        for kind in Kind::ALL.into_iter().filter(|&kind| totals.service[kind as usize].count > 0) {
+        for kind in RequestKind::ALL.into_iter().filter(|&kind| totals.service[kind as usize].count > 0) {
             let labels = format!("{level},kind=\"{}\"", kind.name());
             histogram(out, service, &labels, &totals.service[kind as usize]);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lanes::Usage;
 
-use crate::waits::Names;
+use crate::waits::GroupNames;
 use crate::{LatencyUse, Levels, LimitUse, MemoryUse, SlotUse};
 
 /// Use of a level at one time.
@@ -51,8 +51,8 @@ impl Levels {
     #[must_use]
     pub fn usage(&self) -> Vec<LevelUsage> {
         let catalog = self.catalog();
-        let names = Names::new(&catalog);
-        let of = |entry: &Arc<crate::Entry>| {
+        let names = GroupNames::new(&catalog);
+        let of = |entry: &Arc<crate::LevelEntry>| {
             let level = &entry.level;
             let totals = entry.level.totals();
             LevelUsage {

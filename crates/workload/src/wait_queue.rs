@@ -46,7 +46,7 @@ pub enum SlotRequest {
     /// The statement has a slot.
     In(Ticket),
     /// The statement is in the wait queue.
-    Waits(Waiting),
+    Waits(WaitingStatement),
     /// The queue is full, or so long that the statement could not begin in time.
     Full(Overloaded),
 }
@@ -54,7 +54,7 @@ pub enum SlotRequest {
 /// A statement in the wait queue of a level. Resolves to a slot, or to an error after its timeout.
 /// Dropping it leaves the queue.
 #[must_use = "dropping this leaves the wait queue"]
-pub struct Waiting {
+pub struct WaitingStatement {
     entry: QueueEntry,
     answer: cross::Receiver<Result<Ticket, Overloaded>>,
 }
@@ -100,7 +100,7 @@ pub fn enter(effective: &Effective, default_timeout: Duration) -> SlotRequest {
             SlotRequest::Full(level.refusal(Why::QueueFull))
         }
         Arrival::Wait => match level.predicts_late(default_timeout) {
-            None => SlotRequest::Waits(Waiting::begin(level, lanes, default_timeout)),
+            None => SlotRequest::Waits(WaitingStatement::begin(level, lanes, default_timeout)),
             Some(why) => {
                 level.gate.count_predicted();
                 let refused = level.refusal(why);
@@ -148,8 +148,8 @@ pub async fn admit(effective: &Effective, default_timeout: Duration) -> Result<T
     }
 }
 
-impl Waiting {
-    fn begin(level: Arc<Level>, lanes: Lanes, default_timeout: Duration) -> Waiting {
+impl WaitingStatement {
+    fn begin(level: Arc<Level>, lanes: Lanes, default_timeout: Duration) -> WaitingStatement {
         let number = level.gate.next_number();
         let (reply, answer) = cross::oneshot();
         let flow = lanes::current_flow();
@@ -159,11 +159,11 @@ impl Waiting {
             wait_queues().borrow_mut().entry(level.id()).or_default().queue.join(waiter);
             level.admit_waiters(lanes);
         });
-        Waiting { entry: QueueEntry { level, lanes, number, ended: false }, answer }
+        WaitingStatement { entry: QueueEntry { level, lanes, number, ended: false }, answer }
     }
 }
 
-impl Future for Waiting {
+impl Future for WaitingStatement {
     type Output = Result<Ticket, Overloaded>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -347,7 +347,7 @@ impl fmt::Debug for Ticket {
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for WaitingStatement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Waiting({}, {})", self.entry.level.name(), self.entry.number)
     }

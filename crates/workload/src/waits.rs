@@ -12,13 +12,13 @@ const OTHERS: &str = "$others";
 
 /// Name of each group: a level by its name, the server's own groups by a name with `$`. Names of
 /// levels never begin with `$`.
-pub(crate) struct Names(HashMap<Group, String>);
+pub(crate) struct GroupNames(HashMap<Group, String>);
 
-impl Names {
-    pub(crate) fn new(catalog: &Catalog) -> Names {
+impl GroupNames {
+    pub(crate) fn new(catalog: &Catalog) -> GroupNames {
         let levels = catalog.entries().map(|entry| (entry.level.group(), entry.spec.name.to_string()));
         let system = SYSTEM.iter().map(|(name, group)| (*group, format!("${name}")));
-        Names(levels.chain(system).collect())
+        GroupNames(levels.chain(system).collect())
     }
 
     /// Returns the groups that `group` waited for on all cores, with the time in ns.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::candidates::Candidate;
-use crate::{Action, Effective, Entry, Exceeded, QueryLimit};
+use crate::{Action, Effective, Exceeded, LevelEntry, QueryLimit};
 
 /// Levels whose `query_limit` a statement may take on by moving. Levels that demote to each other
 /// would otherwise move it at every check.
@@ -27,7 +27,7 @@ pub struct Watch {
 
 /// Progress of a statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+pub struct StatementProgress {
     /// Time since it began.
     pub elapsed: Duration,
     /// Rows read so far.
@@ -50,7 +50,7 @@ impl Watch {
 
     /// Moves the statement to another level. The `query_limit` of that level holds from now on. If
     /// it has none, the statement keeps the limits and actions that are left of its own.
-    pub fn move_to(&mut self, entry: &Entry) {
+    pub fn move_to(&mut self, entry: &LevelEntry) {
         self.moves += 1;
         let moves = self.moves;
         let other = Watch::of(&Effective::of(entry)).filter(|_| moves <= MOVES_MAX);
@@ -86,12 +86,12 @@ impl Watch {
     }
 
     /// Checks a statement.
-    pub fn check(&mut self, progress: Progress) -> Option<Exceeded> {
+    pub fn check(&mut self, progress: StatementProgress) -> Option<Exceeded> {
         self.check_limits(progress).or_else(|| self.check_overload(progress))
     }
 
-    fn check_limits(&mut self, progress: Progress) -> Option<Exceeded> {
-        let Progress { elapsed, rows, bytes, .. } = progress;
+    fn check_limits(&mut self, progress: StatementProgress) -> Option<Exceeded> {
+        let StatementProgress { elapsed, rows, bytes, .. } = progress;
         let exceeded = |limit: Option<u64>, is: u64| limit.filter(|max| is > *max).map(|max| max.to_string());
         let late =
             self.limit.elapsed.filter(|max| elapsed >= *max).map(|max| format!("{} ms", max.as_millis()));
@@ -107,7 +107,7 @@ impl Watch {
         Some(Exceeded { level: self.level.clone(), what, limit, action: self.limit.action.clone() })
     }
 
-    fn check_overload(&mut self, progress: Progress) -> Option<Exceeded> {
+    fn check_overload(&mut self, progress: StatementProgress) -> Option<Exceeded> {
         let candidate = self.candidate.as_ref()?;
         candidate.report(progress.memory, progress.bytes);
         let (asked, why) = candidate.asked();
@@ -127,13 +127,13 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Action, Entry, Level, LevelSpec};
+    use crate::{Action, Level, LevelEntry, LevelSpec};
 
     fn watch(limit: &QueryLimit) -> Watch {
         let spec = LevelSpec { query_limit: Some(limit.clone()), ..LevelSpec::new("olap") };
         let levels = (lanes::Group::DEFAULT, 1, &crate::Memory::new(0));
         let level = Arc::new(Level::new(spec.name.clone(), levels.0, levels.1, levels.2));
-        Watch::of(&Effective::of(&Entry { level, spec })).expect("it has a limit")
+        Watch::of(&Effective::of(&LevelEntry { level, spec })).expect("it has a limit")
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
         let overload = Action::parse_all("demote:slow, suspend,cancel").expect("in order");
         let limit = QueryLimit { elapsed: None, rows: None, bytes: None, action: Action::Log, overload };
         let mut watch = watch(&limit);
-        let progress = Progress { memory: 5, ..Progress::default() };
+        let progress = StatementProgress { memory: 5, ..StatementProgress::default() };
         assert_eq!(watch.check(progress), None);
         let candidate = watch.candidate.clone().expect("it has actions");
         assert_eq!(candidate.memory(), 5);
@@ -175,9 +175,12 @@ mod tests {
         let entry = |query_limit| {
             let spec = LevelSpec { query_limit, ..LevelSpec::new("slow") };
             let memory = crate::Memory::new(0);
-            Entry { level: Arc::new(Level::new(spec.name.clone(), lanes::Group::DEFAULT, 1, &memory)), spec }
+            LevelEntry {
+                level: Arc::new(Level::new(spec.name.clone(), lanes::Group::DEFAULT, 1, &memory)),
+                spec,
+            }
         };
-        let progress = |rows| Progress { rows, ..Progress::default() };
+        let progress = |rows| StatementProgress { rows, ..StatementProgress::default() };
         let acts = |watch: &mut Watch, rows| watch.check(progress(rows)).map(|exceeded| exceeded.action);
 
         let mut without = watch(&limit);
@@ -215,7 +218,8 @@ mod tests {
         };
         let check = |seconds: u64, rows: u64, expected: Option<&str>| {
             let mut watch = watch(&limit);
-            let progress = |bytes| Progress { elapsed: Duration::from_secs(seconds), rows, bytes, memory: 0 };
+            let progress =
+                |bytes| StatementProgress { elapsed: Duration::from_secs(seconds), rows, bytes, memory: 0 };
             let reported = watch.check(progress(u64::MAX));
             let text = reported.as_ref().map(ToString::to_string);
             let expected = expected.map(|what| {

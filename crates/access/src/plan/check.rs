@@ -6,18 +6,18 @@ use cql::ast::{ListServiceLevels, Permissions};
 use engine::Error;
 
 use super::{Planner, denied};
-use crate::needs::{Kind, Need, On, Right, Unless};
+use crate::needs::{Need, NeedKind, On, Right, Unless};
 use crate::resource::{PermissionSet, Resource};
 
 impl Planner<'_> {
     /// Checks the permissions that a statement needs. This check comes first: without permissions,
     /// the response must not reveal which objects exist.
     pub(crate) fn check(&self, statement: &Statement) -> Result<(), Error> {
-        Kind::of(statement).map_or(Ok(()), |kind| self.check_kind(kind, statement))
+        NeedKind::of(statement).map_or(Ok(()), |kind| self.check_kind(kind, statement))
     }
 
     /// Checks the permissions of `kind`. For kinds that the statement alone does not determine.
-    pub(crate) fn check_kind(&self, kind: Kind, statement: &Statement) -> Result<(), Error> {
+    pub(crate) fn check_kind(&self, kind: NeedKind, statement: &Statement) -> Result<(), Error> {
         if self.is_superuser() {
             return Ok(());
         }

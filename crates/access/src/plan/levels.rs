@@ -6,7 +6,7 @@ use engine::Error;
 use workload::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelError, LevelSpec};
 
 use super::{Planner, check_name};
-use crate::needs::Kind;
+use crate::needs::NeedKind;
 use crate::options;
 use crate::resource::Resource;
 use crate::roles::Edit;
@@ -162,7 +162,7 @@ impl Planner<'_> {
         if cpu <= old.0 && memory <= old.1 || self.is_superuser() {
             return Ok(());
         }
-        self.check_kind(Kind::ReserveLevel, statement)?;
+        self.check_kind(NeedKind::ReserveLevel, statement)?;
         let own = self.roles.with_granted(&self.actor.role);
         match own.iter().find(|(_, role)| role.level.as_deref() == Some(&*new.name)) {
             Some((role, _)) => self.check_guarantee(role, &new.name),

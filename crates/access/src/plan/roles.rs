@@ -8,7 +8,7 @@ use engine::Error;
 
 use super::levels::has_guarantee;
 use super::{Planner, check_name};
-use crate::needs::Kind;
+use crate::needs::NeedKind;
 use crate::resource::Resource;
 use crate::roles::Edit;
 use crate::scram::Verifier;
@@ -201,7 +201,7 @@ impl Planner<'_> {
         if brought.is_empty() {
             return Ok(());
         }
-        self.check_kind(Kind::GrantRoleWithLevel, statement)?;
+        self.check_kind(NeedKind::GrantRoleWithLevel, statement)?;
         self.check_move(grantee)?;
         let entries = brought.iter().filter_map(|level| self.levels.get(level));
         match entries.into_iter().find(|entry| has_guarantee(&entry.spec)) {

@@ -7,7 +7,7 @@ use crate::common::{CORES, PASSWORD, Server, format_result, open_session, statem
 use access::{Access, AuthError, Login};
 use engine::{Action, Target};
 use testkit::Folder;
-use workload::{Kind, WorkloadType};
+use workload::{RequestKind, WorkloadType};
 
 async fn log_in(access: &Rc<Access>, role: &str) -> Login {
     open_session(access, role).await.expect("logs in")
@@ -187,8 +187,8 @@ fn metrics_count_the_requests_of_a_level() {
         server.on(core, move |access| async move {
             let catalog = access.levels().catalog();
             let level = &catalog.get("a\"b").expect("it is there").level;
-            level.record(core, Kind::Read, 2_000, 500, false);
-            level.record(core, Kind::Write, 4_000_000, 500, true);
+            level.record(core, RequestKind::Read, 2_000, 500, false);
+            level.record(core, RequestKind::Write, 4_000_000, 500, true);
         });
     }
     let text = server.on(1, |access| async move {

@@ -1,6 +1,6 @@
 //! Statements about roles, users and permissions.
 
-use super::{Options, QualifiedName, TableName, TypeName};
+use super::{OptionList, QualifiedName, TableName, TypeName};
 
 /// `CREATE ROLE`.
 #[derive(Clone, PartialEq, Debug)]
@@ -45,7 +45,7 @@ pub struct RoleOptions {
     /// `SUPERUSER`.
     pub superuser: Option<bool>,
     /// `OPTIONS = {…}`. Display shows its values as `*****`.
-    pub options: Option<Options>,
+    pub options: Option<OptionList>,
     /// `ACCESS TO …`.
     pub datacenters: Option<Datacenters>,
 }

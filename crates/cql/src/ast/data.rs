@@ -258,14 +258,14 @@ pub struct Update {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Assignment {
     /// The column or part that changes.
-    pub target: Target,
+    pub target: AssignmentTarget,
     /// The change.
     pub change: Change,
 }
 
 /// A column, or a part of it.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Target {
+pub enum AssignmentTarget {
     /// `c`.
     Column(String),
     /// `c[k]`.
@@ -274,11 +274,13 @@ pub enum Target {
     Field(String, String),
 }
 
-impl Target {
+impl AssignmentTarget {
     /// Returns the column.
     pub fn column(&self) -> &str {
         match self {
-            Target::Column(column) | Target::Element(column, _) | Target::Field(column, _) => column,
+            AssignmentTarget::Column(column)
+            | AssignmentTarget::Element(column, _)
+            | AssignmentTarget::Field(column, _) => column,
         }
     }
 }
@@ -312,7 +314,7 @@ pub enum IfClause {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Condition {
     /// The column or part to check.
-    pub target: Target,
+    pub target: AssignmentTarget,
     /// The condition on it.
     pub test: Test,
 }
@@ -336,7 +338,7 @@ pub enum Test {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delete {
     /// The columns or parts of columns. Empty to delete whole rows.
-    pub targets: Vec<Target>,
+    pub targets: Vec<AssignmentTarget>,
     /// The table.
     pub table: TableName,
     /// `USING`. The parser rejects TTL here.

@@ -101,8 +101,8 @@ fn assignment<'a>(a: &'a Assignment, f: &mut impl FnMut(&'a BindMarker)) {
     }
 }
 
-fn target<'a>(t: &'a Target, f: &mut impl FnMut(&'a BindMarker)) {
-    if let Target::Element(_, key) = t {
+fn target<'a>(t: &'a AssignmentTarget, f: &mut impl FnMut(&'a BindMarker)) {
+    if let AssignmentTarget::Element(_, key) = t {
         term(key, f);
     }
 }

@@ -3,7 +3,7 @@
 use super::Duration;
 
 /// Options in the order of the text. Names are in lower case. The parser rejects repeated names.
-pub type Options = Vec<(String, OptionValue)>;
+pub type OptionList = Vec<(String, OptionValue)>;
 
 /// The value of an option.
 #[derive(Clone, PartialEq, Debug)]

@@ -2,7 +2,7 @@
 
 use ::schema::ClusteringOrder;
 
-use super::{Options, QualifiedName, Relation, Selection, TableName, Term, TypeName};
+use super::{OptionList, QualifiedName, Relation, Selection, TableName, Term, TypeName};
 
 /// `CREATE KEYSPACE`.
 #[derive(Clone, PartialEq, Debug)]
@@ -12,7 +12,7 @@ pub struct CreateKeyspace {
     /// Its name.
     pub name: String,
     /// `WITH`.
-    pub options: Options,
+    pub options: OptionList,
 }
 
 /// `ALTER KEYSPACE`.
@@ -23,7 +23,7 @@ pub struct AlterKeyspace {
     /// Its name.
     pub name: String,
     /// `WITH`.
-    pub options: Options,
+    pub options: OptionList,
 }
 
 /// `DROP KEYSPACE`.
@@ -76,7 +76,7 @@ pub struct ColumnDefinition {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TableProperties {
     /// `name = value`; `ID = '…'` is the option `id`.
-    pub options: Options,
+    pub options: OptionList,
     /// `CLUSTERING ORDER BY`. Empty without the clause.
     pub clustering_order: Vec<(String, ClusteringOrder)>,
     /// `COMPACT STORAGE`.
@@ -199,7 +199,7 @@ pub struct CreateIndex {
     /// `USING 'class'`.
     pub class: Option<String>,
     /// `WITH`.
-    pub options: Options,
+    pub options: OptionList,
 }
 
 /// Indexed column, or the indexed part of it.

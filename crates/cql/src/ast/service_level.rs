@@ -1,6 +1,6 @@
 //! Statements about service levels.
 
-use super::Options;
+use super::OptionList;
 
 /// `CREATE SERVICE LEVEL`.
 #[derive(Clone, PartialEq, Debug)]
@@ -10,7 +10,7 @@ pub struct CreateServiceLevel {
     /// Its name.
     pub name: String,
     /// `WITH`. May be empty.
-    pub options: Options,
+    pub options: OptionList,
 }
 
 /// `ALTER SERVICE LEVEL`.
@@ -19,7 +19,7 @@ pub struct AlterServiceLevel {
     /// Its name.
     pub name: String,
     /// `WITH`, at least one option.
-    pub options: Options,
+    pub options: OptionList,
 }
 
 /// `DROP SERVICE LEVEL`.

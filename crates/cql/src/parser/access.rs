@@ -5,7 +5,7 @@ use crate::ast::{
     AlterRole, AlterUser, CreateRole, CreateUser, Datacenters, DropRole, Grant, GrantRole, ListPermissions,
     ListRoles, Permission, Permissions, Resource, RoleOptions, Statement,
 };
-use crate::lexer::Kind;
+use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     /// Parses the rest of CREATE ROLE.
@@ -44,19 +44,19 @@ impl Parser<'_> {
     fn role_option(&mut self, options: &mut RoleOptions) -> Result<()> {
         let start = *self;
         let is_repeated = if self.eat_word("PASSWORD") {
-            self.expect(Kind::Equal, "'='")?;
+            self.expect(TokenKind::Equal, "'='")?;
             options.password.replace(self.string()?).is_some()
         } else if self.eat_hashed()? {
-            self.expect(Kind::Equal, "'='")?;
+            self.expect(TokenKind::Equal, "'='")?;
             options.hashed_password.replace(self.string()?).is_some()
         } else if self.eat_word("LOGIN") {
-            self.expect(Kind::Equal, "'='")?;
+            self.expect(TokenKind::Equal, "'='")?;
             options.login.replace(self.boolean()?).is_some()
         } else if self.eat_word("SUPERUSER") {
-            self.expect(Kind::Equal, "'='")?;
+            self.expect(TokenKind::Equal, "'='")?;
             options.superuser.replace(self.boolean()?).is_some()
         } else if self.eat_word("OPTIONS") {
-            self.expect(Kind::Equal, "'='")?;
+            self.expect(TokenKind::Equal, "'='")?;
             options.options.replace(self.option_map()?).is_some()
         } else if self.eat_word("ACCESS") {
             self.expect_word("TO")?;
@@ -101,9 +101,9 @@ impl Parser<'_> {
             return Ok(Datacenters::All);
         }
         self.expect_word("DATACENTERS")?;
-        self.expect(Kind::LeftBrace, "'{'")?;
+        self.expect(TokenKind::LeftBrace, "'{'")?;
         let names = self.comma_separated(Parser::string)?;
-        self.expect(Kind::RightBrace, "'}'")?;
+        self.expect(TokenKind::RightBrace, "'}'")?;
         Ok(Datacenters::Only(names))
     }
 
@@ -213,7 +213,7 @@ impl Parser<'_> {
         }
         // These words may also name a table. TO, FROM or OF then follows.
         let next = self.peek();
-        let named = self.peek_is_name() || next.kind == Kind::String;
+        let named = self.peek_is_name() || next.kind == TokenKind::String;
         if named && self.eat_word("ROLE") {
             return Ok(Resource::Role(self.role_name()?));
         }
@@ -221,7 +221,7 @@ impl Parser<'_> {
             let name = self.qualified()?;
             return Ok(Resource::Function(name, self.parenthesized_or_empty(Parser::type_name)?));
         }
-        if next.kind == Kind::String && (self.eat_word("MBEAN") || self.eat_word("MBEANS")) {
+        if next.kind == TokenKind::String && (self.eat_word("MBEAN") || self.eat_word("MBEANS")) {
             return Ok(Resource::MBeans(self.string()?));
         }
         Ok(Resource::Table(self.qualified()?))

@@ -2,7 +2,7 @@
 
 use super::{Parser, Result};
 use crate::ast::{Describe, DescribeTarget, Statement};
-use crate::lexer::Kind;
+use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     /// Parses `DESCRIBE …` or `DESC …`.
@@ -19,7 +19,7 @@ impl Parser<'_> {
     fn describe_target(&mut self) -> Result<DescribeTarget> {
         let next = self.peek().kind;
         // Most of these words may also name a table: `DESCRIBE functions.list`, `DESCRIBE type`.
-        let alone = next != Kind::Dot;
+        let alone = next != TokenKind::Dot;
         let named = self.peek_is_name() && !self.peek_is_word("WITH");
         if self.eat_word("FULL") {
             self.expect_word("SCHEMA")?;

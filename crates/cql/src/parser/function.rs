@@ -2,7 +2,7 @@
 
 use super::{Parser, Result};
 use crate::ast::{CreateAggregate, CreateFunction, DropFunction, Statement};
-use crate::lexer::Kind;
+use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     /// Parses the rest of CREATE FUNCTION.
@@ -59,7 +59,7 @@ impl Parser<'_> {
     pub(super) fn drop_function(&mut self) -> Result<DropFunction> {
         let if_exists = self.if_exists()?;
         let name = self.qualified()?;
-        let arguments = if self.at(Kind::LeftParen) {
+        let arguments = if self.at(TokenKind::LeftParen) {
             Some(self.parenthesized_or_empty(Parser::type_name)?)
         } else {
             None

@@ -3,7 +3,7 @@
 use super::using::UsingScope;
 use super::{Parser, Result};
 use crate::ast::{Batch, BatchKind, Insert, InsertJson, Statement};
-use crate::lexer::Kind;
+use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     pub(super) fn insert(&mut self) -> Result<Statement> {
@@ -34,8 +34,8 @@ impl Parser<'_> {
 
     fn insert_json(&mut self) -> Result<InsertJson> {
         let value = match self.current.kind {
-            Kind::String | Kind::DollarString => self.literal()?,
-            Kind::Question | Kind::Colon => self.marker()?,
+            TokenKind::String | TokenKind::DollarString => self.literal()?,
+            TokenKind::Question | TokenKind::Colon => self.marker()?,
             _ => return Err(self.expected("a JSON string or a bind marker")),
         };
         let mut default_unset = false;
@@ -61,7 +61,7 @@ impl Parser<'_> {
         let using = self.using(UsingScope::Delete)?;
         let mut statements = Vec::new();
         loop {
-            while self.eat(Kind::Semicolon) {}
+            while self.eat(TokenKind::Semicolon) {}
             if self.at_word("INSERT") {
                 statements.push(self.insert()?);
             } else if self.at_word("UPDATE") {

@@ -22,7 +22,7 @@ mod using;
 
 use crate::ast::{QualifiedName, Statement};
 use crate::error::SyntaxError;
-use crate::lexer::{Kind, Lexer, Token};
+use crate::lexer::{Lexer, Token, TokenKind};
 use crate::words::is_reserved;
 use crate::{DEPTH_MAX, MARKERS_MAX, TEXT_BYTES_MAX, TOKENS_MAX};
 
@@ -40,8 +40,8 @@ pub(crate) fn parse(text: &str) -> Result<(Statement, u32)> {
     }
     let mut parser = Parser::new(text);
     let statement = parser.statement()?;
-    while parser.eat(Kind::Semicolon) {}
-    if parser.current.kind != Kind::End {
+    while parser.eat(TokenKind::Semicolon) {}
+    if parser.current.kind != TokenKind::End {
         return Err(parser.expected("the end of the statement"));
     }
     if parser.markers > 0 && !takes_markers(&statement) {
@@ -57,7 +57,7 @@ pub(crate) fn count_tokens(text: &str) -> Result<u32> {
     loop {
         let token = lexer.next();
         match token.kind {
-            Kind::End | Kind::Error(_) => return Ok(tokens),
+            TokenKind::End | TokenKind::Error(_) => return Ok(tokens),
             _ if tokens == TOKENS_MAX => return Err(SyntaxError::at(text, token.start, TOO_MANY_TOKENS)),
             _ => tokens += 1,
         }
@@ -94,7 +94,7 @@ impl<'a> Parser<'a> {
     }
 
     fn statement(&mut self) -> Result<Statement> {
-        let word = if self.current.kind == Kind::Word { self.current.text } else { "" };
+        let word = if self.current.kind == TokenKind::Word { self.current.text } else { "" };
         let is = |keyword: &str| word.eq_ignore_ascii_case(keyword);
         // Frequent statements first.
         if is("SELECT") {
@@ -158,7 +158,7 @@ impl<'a> Parser<'a> {
         self.current = self.lexer.next();
         self.tokens += 1;
         if self.tokens > TOKENS_MAX {
-            self.current.kind = Kind::Error(TOO_MANY_TOKENS);
+            self.current.kind = TokenKind::Error(TOO_MANY_TOKENS);
         }
         token
     }
@@ -169,7 +169,7 @@ impl<'a> Parser<'a> {
         lexer.next()
     }
 
-    fn at(&self, kind: Kind) -> bool {
+    fn at(&self, kind: TokenKind) -> bool {
         self.current.kind == kind
     }
 
@@ -181,7 +181,7 @@ impl<'a> Parser<'a> {
         is_word(&self.peek(), keyword)
     }
 
-    fn eat(&mut self, kind: Kind) -> bool {
+    fn eat(&mut self, kind: TokenKind) -> bool {
         let found = self.at(kind);
         if found {
             self.advance();
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn expect(&mut self, kind: Kind, symbol: &str) -> Result<()> {
+    fn expect(&mut self, kind: TokenKind, symbol: &str) -> Result<()> {
         if self.eat(kind) { Ok(()) } else { Err(self.expected(symbol)) }
     }
 
@@ -247,9 +247,11 @@ impl<'a> Parser<'a> {
     /// Parses a name. Accepts reserved words.
     fn any_word(&mut self) -> Result<String> {
         match self.current.kind {
-            Kind::Word => Ok(self.advance().text.to_ascii_lowercase()),
-            Kind::QuotedName if self.current.text.len() > 2 => Ok(unquote(self.advance().text, "\"\"", "\"")),
-            Kind::QuotedName => Err(self.error("a name cannot be empty")),
+            TokenKind::Word => Ok(self.advance().text.to_ascii_lowercase()),
+            TokenKind::QuotedName if self.current.text.len() > 2 => {
+                Ok(unquote(self.advance().text, "\"\"", "\""))
+            }
+            TokenKind::QuotedName => Err(self.error("a name cannot be empty")),
             _ => Err(self.expected("a name")),
         }
     }
@@ -260,7 +262,7 @@ impl<'a> Parser<'a> {
 
     fn qualified(&mut self) -> Result<QualifiedName> {
         let first = self.identifier()?;
-        if self.eat(Kind::Dot) {
+        if self.eat(TokenKind::Dot) {
             Ok(QualifiedName { keyspace: Some(first), name: self.identifier()? })
         } else {
             Ok(QualifiedName { keyspace: None, name: first })
@@ -270,20 +272,22 @@ impl<'a> Parser<'a> {
     /// Parses the name of a role or a level: an identifier or a string.
     fn role_name(&mut self) -> Result<String> {
         match self.current.kind {
-            Kind::String if self.current.text.len() > 2 => self.string(),
-            Kind::String => Err(self.error("a name cannot be empty")),
+            TokenKind::String if self.current.text.len() > 2 => self.string(),
+            TokenKind::String => Err(self.error("a name cannot be empty")),
             _ => self.identifier(),
         }
     }
 
     fn string(&mut self) -> Result<String> {
         match self.current.kind {
-            Kind::String => Ok(unquote(self.advance().text, "''", "'")),
-            Kind::DollarString => {
+            TokenKind::String => Ok(unquote(self.advance().text, "''", "'")),
+            TokenKind::DollarString => {
                 let text = self.advance().text;
                 Ok(text[2..text.len() - 2].to_owned())
             }
-            Kind::Error(_) if self.current.text.starts_with(['\'', '$']) => Err(self.expected("a string")),
+            TokenKind::Error(_) if self.current.text.starts_with(['\'', '$']) => {
+                Err(self.expected("a string"))
+            }
             // Do not show the token: it may be an unquoted password.
             _ => Err(self.error("expecting a string in single quotes")),
         }
@@ -295,7 +299,7 @@ impl<'a> Parser<'a> {
     fn comma_separated<T>(&mut self, mut phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut phrases = Vec::with_capacity(4);
         phrases.push(phrase(self)?);
-        while self.eat(Kind::Comma) {
+        while self.eat(TokenKind::Comma) {
             phrases.push(phrase(self)?);
         }
         Ok(phrases)
@@ -313,29 +317,29 @@ impl<'a> Parser<'a> {
 
     /// Parses `(a, b)`, at least one phrase.
     fn parenthesized<T>(&mut self, phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
-        self.expect(Kind::LeftParen, "'('")?;
+        self.expect(TokenKind::LeftParen, "'('")?;
         let phrases = self.comma_separated(phrase)?;
-        self.expect(Kind::RightParen, "')'")?;
+        self.expect(TokenKind::RightParen, "')'")?;
         Ok(phrases)
     }
 
     /// Parses the definitions `(a, b)` of a table or type. As in Cassandra, nothing may stand
     /// behind a comma.
     fn definitions<T>(&mut self, mut phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
-        self.expect(Kind::LeftParen, "'('")?;
+        self.expect(TokenKind::LeftParen, "'('")?;
         let mut phrases = vec![phrase(self)?];
-        while self.eat(Kind::Comma) {
-            if !self.at(Kind::Comma) && !self.at(Kind::RightParen) {
+        while self.eat(TokenKind::Comma) {
+            if !self.at(TokenKind::Comma) && !self.at(TokenKind::RightParen) {
                 phrases.push(phrase(self)?);
             }
         }
-        self.expect(Kind::RightParen, "')'")?;
+        self.expect(TokenKind::RightParen, "')'")?;
         Ok(phrases)
     }
 
     /// Parses `(a, b)` or `()`.
     fn parenthesized_or_empty<T>(&mut self, phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
-        if self.at(Kind::LeftParen) && self.peek().kind == Kind::RightParen {
+        if self.at(TokenKind::LeftParen) && self.peek().kind == TokenKind::RightParen {
             self.advance();
             self.advance();
             return Ok(Vec::new());
@@ -391,22 +395,22 @@ impl<'a> Parser<'a> {
 
     /// Returns an error: the current token is not `what`.
     fn expected(&self, what: &str) -> SyntaxError {
-        if let Kind::Error(reason) = self.current.kind {
+        if let TokenKind::Error(reason) = self.current.kind {
             return self.error(format!("{reason}: {}", quote_token(self.current.text)));
         }
-        let found = if self.at(Kind::End) { "<EOF>" } else { self.current.text };
+        let found = if self.at(TokenKind::End) { "<EOF>" } else { self.current.text };
         self.error(format!("mismatched input {} expecting {what}", quote_token(found)))
     }
 }
 
 fn is_word(token: &Token<'_>, keyword: &str) -> bool {
-    token.kind == Kind::Word && token.text.eq_ignore_ascii_case(keyword)
+    token.kind == TokenKind::Word && token.text.eq_ignore_ascii_case(keyword)
 }
 
 fn is_name(token: &Token<'_>) -> bool {
     match token.kind {
-        Kind::Word => !is_reserved(token.text),
-        Kind::QuotedName => true,
+        TokenKind::Word => !is_reserved(token.text),
+        TokenKind::QuotedName => true,
         _ => false,
     }
 }

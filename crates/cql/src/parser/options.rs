@@ -1,19 +1,19 @@
 //! Parser of `WITH name = value AND …`.
 
 use super::{Parser, Result};
-use crate::ast::{Duration, OptionValue, Options, TableProperties};
-use crate::lexer::Kind;
+use crate::ast::{Duration, OptionList, OptionValue, TableProperties};
+use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     /// Parses an optional `WITH …`.
-    pub(super) fn with_options(&mut self) -> Result<Options> {
-        if self.at_word("WITH") { self.required_options() } else { Ok(Options::new()) }
+    pub(super) fn with_options(&mut self) -> Result<OptionList> {
+        if self.at_word("WITH") { self.required_options() } else { Ok(OptionList::new()) }
     }
 
     /// Parses a mandatory `WITH …`.
-    pub(super) fn required_options(&mut self) -> Result<Options> {
+    pub(super) fn required_options(&mut self) -> Result<OptionList> {
         self.expect_word("WITH")?;
-        let mut options = Options::new();
+        let mut options = OptionList::new();
         self.option(&mut options)?;
         while self.eat_word("AND") {
             self.option(&mut options)?;
@@ -21,15 +21,15 @@ impl Parser<'_> {
         Ok(options)
     }
 
-    fn option(&mut self, options: &mut Options) -> Result<()> {
+    fn option(&mut self, options: &mut OptionList) -> Result<()> {
         let start = *self;
         // Fold quoted names to lower case too, as the tree documents.
         let name = self.any_word()?.to_ascii_lowercase();
-        self.expect(Kind::Equal, "'='")?;
+        self.expect(TokenKind::Equal, "'='")?;
         if options.iter().any(|(other, _)| *other == name) {
             return Err(start.error(format!("Multiple definitions for property '{name}'")));
         }
-        let value = if self.at(Kind::LeftBrace) {
+        let value = if self.at(TokenKind::LeftBrace) {
             OptionValue::Map(self.option_map()?)
         } else {
             self.option_value()?
@@ -65,48 +65,48 @@ impl Parser<'_> {
 
     /// Parses `{k: v, …}`.
     pub(super) fn option_map(&mut self) -> Result<Vec<(String, OptionValue)>> {
-        self.expect(Kind::LeftBrace, "'{'")?;
-        if self.eat(Kind::RightBrace) {
+        self.expect(TokenKind::LeftBrace, "'{'")?;
+        if self.eat(TokenKind::RightBrace) {
             return Ok(Vec::new());
         }
         let entries = self.comma_separated(|p| {
             let key = match p.current.kind {
-                Kind::Integer => p.advance().text.to_owned(),
-                Kind::String | Kind::DollarString => p.string()?,
+                TokenKind::Integer => p.advance().text.to_owned(),
+                TokenKind::String | TokenKind::DollarString => p.string()?,
                 _ => p.any_word()?,
             };
-            p.expect(Kind::Colon, "':'")?;
+            p.expect(TokenKind::Colon, "':'")?;
             Ok((key, p.option_value()?))
         })?;
-        self.expect(Kind::RightBrace, "'}'")?;
+        self.expect(TokenKind::RightBrace, "'}'")?;
         Ok(entries)
     }
 
     /// Parses a value that is not a map.
     fn option_value(&mut self) -> Result<OptionValue> {
-        let negative = self.eat(Kind::Minus);
+        let negative = self.eat(TokenKind::Minus);
         let text = self.current.text;
         let value = match self.current.kind {
-            Kind::Integer => {
+            TokenKind::Integer => {
                 let digits = if negative { format!("-{text}") } else { text.to_owned() };
                 OptionValue::Integer(digits.parse().map_err(|_| self.error("number out of range"))?)
             }
-            Kind::Float => match text.parse::<f64>() {
+            TokenKind::Float => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() => {
                     OptionValue::Float(if negative { -number } else { number })
                 }
                 _ => return Err(self.error("number out of range")),
             },
-            Kind::Duration => match Duration::parse(text) {
+            TokenKind::Duration => match Duration::parse(text) {
                 Some(duration) => OptionValue::Duration(if negative { duration.negated() } else { duration }),
                 None => return Err(self.error("duration out of range")),
             },
             _ if negative => return Err(self.expected("a number")),
-            Kind::String | Kind::DollarString => return Ok(OptionValue::String(self.string()?)),
-            Kind::Word if self.at_word("TRUE") => OptionValue::Boolean(true),
-            Kind::Word if self.at_word("FALSE") => OptionValue::Boolean(false),
-            Kind::Word if self.at_word("NULL") => OptionValue::Null,
-            Kind::Word | Kind::Uuid => OptionValue::String(text.to_ascii_lowercase()),
+            TokenKind::String | TokenKind::DollarString => return Ok(OptionValue::String(self.string()?)),
+            TokenKind::Word if self.at_word("TRUE") => OptionValue::Boolean(true),
+            TokenKind::Word if self.at_word("FALSE") => OptionValue::Boolean(false),
+            TokenKind::Word if self.at_word("NULL") => OptionValue::Null,
+            TokenKind::Word | TokenKind::Uuid => OptionValue::String(text.to_ascii_lowercase()),
             _ => return Err(self.expected("a value")),
         };
         self.advance();

@@ -1,8 +1,8 @@
 //! Parser of WHERE and IF.
 
 use super::{Parser, Result};
-use crate::ast::{CompareOp, Condition, IfClause, InValues, Relation, Target, Test};
-use crate::lexer::Kind;
+use crate::ast::{AssignmentTarget, CompareOp, Condition, IfClause, InValues, Relation, Test};
+use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     /// Parses a mandatory `WHERE …`.
@@ -12,7 +12,7 @@ impl Parser<'_> {
     }
 
     fn relation(&mut self) -> Result<Relation> {
-        if self.at(Kind::LeftParen) {
+        if self.at(TokenKind::LeftParen) {
             return self.relation_in_parentheses();
         }
         if self.at_word("TOKEN") {
@@ -22,9 +22,9 @@ impl Parser<'_> {
             return Ok(Relation::Token { columns, op, value: self.term()? });
         }
         let column = self.identifier()?;
-        if self.eat(Kind::LeftBracket) {
+        if self.eat(TokenKind::LeftBracket) {
             let key = self.term()?;
-            self.expect(Kind::RightBracket, "']'")?;
+            self.expect(TokenKind::RightBracket, "']'")?;
             let op = self.compare_op()?;
             return Ok(Relation::Element { column, key, op, value: self.term()? });
         }
@@ -51,18 +51,19 @@ impl Parser<'_> {
 
     /// Skips KEY of CONTAINS KEY, unless it starts the qualified name of a function.
     fn eat_key(&mut self) -> bool {
-        self.at_word("KEY") && self.peek().kind != Kind::Dot && self.eat_word("KEY")
+        self.at_word("KEY") && self.peek().kind != TokenKind::Dot && self.eat_word("KEY")
     }
 
     /// Parses `(a, b) > …`, `(a, b) IN …`, or a relation in parentheses.
     fn relation_in_parentheses(&mut self) -> Result<Relation> {
         let mut ahead = *self;
         ahead.advance();
-        let columns = ahead.at_name() && matches!(ahead.peek().kind, Kind::Comma | Kind::RightParen);
+        let columns =
+            ahead.at_name() && matches!(ahead.peek().kind, TokenKind::Comma | TokenKind::RightParen);
         if !columns {
             self.advance();
             let relation = self.nested(Parser::relation)?;
-            self.expect(Kind::RightParen, "')'")?;
+            self.expect(TokenKind::RightParen, "')'")?;
             return Ok(relation);
         }
         let columns = self.parenthesized(Parser::identifier)?;
@@ -75,20 +76,20 @@ impl Parser<'_> {
 
     fn in_values(&mut self) -> Result<InValues> {
         match self.current.kind {
-            Kind::LeftParen => Ok(InValues::List(self.parenthesized_or_empty(Parser::term)?)),
-            Kind::Question | Kind::Colon => Ok(InValues::Marker(self.marker()?)),
+            TokenKind::LeftParen => Ok(InValues::List(self.parenthesized_or_empty(Parser::term)?)),
+            TokenKind::Question | TokenKind::Colon => Ok(InValues::Marker(self.marker()?)),
             _ => Err(self.expected("'(' or a bind marker")),
         }
     }
 
     fn compare_op(&mut self) -> Result<CompareOp> {
         let op = match self.current.kind {
-            Kind::Equal => CompareOp::Eq,
-            Kind::NotEqual => CompareOp::NotEq,
-            Kind::Less => CompareOp::Less,
-            Kind::LessEqual => CompareOp::LessEq,
-            Kind::Greater => CompareOp::Greater,
-            Kind::GreaterEqual => CompareOp::GreaterEq,
+            TokenKind::Equal => CompareOp::Eq,
+            TokenKind::NotEqual => CompareOp::NotEq,
+            TokenKind::Less => CompareOp::Less,
+            TokenKind::LessEqual => CompareOp::LessEq,
+            TokenKind::Greater => CompareOp::Greater,
+            TokenKind::GreaterEqual => CompareOp::GreaterEq,
             _ => return Err(self.expected("a comparison")),
         };
         self.advance();
@@ -105,14 +106,14 @@ impl Parser<'_> {
             // `exists` may name a column.
             let column = matches!(
                 next.kind,
-                Kind::Equal
-                    | Kind::NotEqual
-                    | Kind::Less
-                    | Kind::LessEqual
-                    | Kind::Greater
-                    | Kind::GreaterEqual
-                    | Kind::LeftBracket
-                    | Kind::Dot
+                TokenKind::Equal
+                    | TokenKind::NotEqual
+                    | TokenKind::Less
+                    | TokenKind::LessEqual
+                    | TokenKind::Greater
+                    | TokenKind::GreaterEqual
+                    | TokenKind::LeftBracket
+                    | TokenKind::Dot
             ) || ["IN", "CONTAINS", "LIKE"].iter().any(|word| super::is_word(&next, word));
             if !column {
                 self.advance();
@@ -138,16 +139,16 @@ impl Parser<'_> {
     }
 
     /// Parses `c`, `c[k]` or `c.f`.
-    pub(super) fn target(&mut self) -> Result<Target> {
+    pub(super) fn target(&mut self) -> Result<AssignmentTarget> {
         let column = self.identifier()?;
-        if self.eat(Kind::LeftBracket) {
+        if self.eat(TokenKind::LeftBracket) {
             let key = self.term()?;
-            self.expect(Kind::RightBracket, "']'")?;
-            return Ok(Target::Element(column, key));
+            self.expect(TokenKind::RightBracket, "']'")?;
+            return Ok(AssignmentTarget::Element(column, key));
         }
-        if self.eat(Kind::Dot) {
-            return Ok(Target::Field(column, self.identifier()?));
+        if self.eat(TokenKind::Dot) {
+            return Ok(AssignmentTarget::Field(column, self.identifier()?));
         }
-        Ok(Target::Column(column))
+        Ok(AssignmentTarget::Column(column))
     }
 }

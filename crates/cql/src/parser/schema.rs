@@ -6,7 +6,7 @@ use crate::ast::{
     CreateTrigger, CreateType, DropKeyspace, DropObject, DropTrigger, IndexTarget, Statement,
     TableProperties, TypeChange,
 };
-use crate::lexer::Kind;
+use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     pub(super) fn create(&mut self) -> Result<Statement> {
@@ -192,7 +192,7 @@ impl Parser<'_> {
     }
 
     fn index_target(&mut self) -> Result<IndexTarget> {
-        if !(self.at(Kind::Word) && self.peek().kind == Kind::LeftParen) {
+        if !(self.at(TokenKind::Word) && self.peek().kind == TokenKind::LeftParen) {
             return Ok(IndexTarget::Column(self.identifier()?));
         }
         let make = if self.at_word("VALUES") {
@@ -207,9 +207,9 @@ impl Parser<'_> {
             return Err(self.expected("a column, or VALUES, KEYS, ENTRIES or FULL of one"));
         };
         self.advance();
-        self.expect(Kind::LeftParen, "'('")?;
+        self.expect(TokenKind::LeftParen, "'('")?;
         let column = self.identifier()?;
-        self.expect(Kind::RightParen, "')'")?;
+        self.expect(TokenKind::RightParen, "')'")?;
         Ok(make(column))
     }
 

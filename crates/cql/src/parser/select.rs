@@ -9,7 +9,7 @@ use crate::ast::{
     Arithmetic, ArithmeticOp, QualifiedName, Select, SelectCall, SelectExpr, Selection, Selector, Statement,
     Term, TypeHint, TypeName, Using,
 };
-use crate::lexer::{Kind, Token};
+use crate::lexer::{Token, TokenKind};
 use crate::words::is_constant;
 
 impl Parser<'_> {
@@ -81,14 +81,14 @@ impl Parser<'_> {
         }
         let next = self.peek();
         let modifier = match next.kind {
-            Kind::Word => !super::is_word(&next, "FROM") && !super::is_word(&next, "AS"),
-            Kind::Comma
-            | Kind::Dot
-            | Kind::LeftBracket
-            | Kind::Plus
-            | Kind::Slash
-            | Kind::Percent
-            | Kind::End => false,
+            TokenKind::Word => !super::is_word(&next, "FROM") && !super::is_word(&next, "AS"),
+            TokenKind::Comma
+            | TokenKind::Dot
+            | TokenKind::LeftBracket
+            | TokenKind::Plus
+            | TokenKind::Slash
+            | TokenKind::Percent
+            | TokenKind::End => false,
             _ => true,
         };
         if modifier {
@@ -98,7 +98,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn selection(&mut self) -> Result<Selection> {
-        if self.eat(Kind::Star) {
+        if self.eat(TokenKind::Star) {
             return Ok(Selection::All);
         }
         Ok(Selection::Selectors(self.comma_separated(|p| {
@@ -131,16 +131,16 @@ impl Parser<'_> {
 
     fn expr_unary(&mut self) -> Result<SelectExpr> {
         match self.current.kind {
-            Kind::Minus => self.expr_negated(),
-            Kind::LeftParen => match self.eat_type_hint() {
+            TokenKind::Minus => self.expr_negated(),
+            TokenKind::LeftParen => match self.eat_type_hint() {
                 Some(ty) => self.expr_hinted(ty),
                 None => {
                     let group = self.expr_group()?;
                     self.expr_postfix(group)
                 }
             },
-            Kind::Word if is_constant(self.current.text) => Ok(SelectExpr::Term(self.literal()?)),
-            Kind::Word | Kind::QuotedName => {
+            TokenKind::Word if is_constant(self.current.text) => Ok(SelectExpr::Term(self.literal()?)),
+            TokenKind::Word | TokenKind::QuotedName => {
                 let named = self.expr_named()?;
                 self.expr_postfix(named)
             }
@@ -191,7 +191,7 @@ impl Parser<'_> {
     /// Parses a column or a call.
     fn expr_named(&mut self) -> Result<SelectExpr> {
         let next = self.peek().kind;
-        if next == Kind::LeftParen && self.at(Kind::Word) {
+        if next == TokenKind::LeftParen && self.at(TokenKind::Word) {
             if self.at_word("CAST") {
                 return self.cast();
             }
@@ -199,7 +199,7 @@ impl Parser<'_> {
                 return Ok(SelectExpr::CountRows);
             }
         }
-        if next == Kind::LeftParen || (next == Kind::Dot && self.qualified_call_follows()) {
+        if next == TokenKind::LeftParen || (next == TokenKind::Dot && self.qualified_call_follows()) {
             let name: QualifiedName = self.function_name()?;
             let arguments = self.parenthesized_or_empty(Parser::expression)?;
             return Ok(SelectExpr::Function(SelectCall { name, arguments }));
@@ -212,11 +212,11 @@ impl Parser<'_> {
 
     fn cast(&mut self) -> Result<SelectExpr> {
         self.advance();
-        self.expect(Kind::LeftParen, "'('")?;
+        self.expect(TokenKind::LeftParen, "'('")?;
         let expr = self.expression()?;
         self.expect_word("AS")?;
         let ty = self.type_name()?;
-        self.expect(Kind::RightParen, "')'")?;
+        self.expect(TokenKind::RightParen, "')'")?;
         Ok(SelectExpr::Cast(Box::new(expr), ty))
     }
 
@@ -226,8 +226,9 @@ impl Parser<'_> {
         ahead.advance();
         ahead.advance();
         let argument: Token<'_> = ahead.advance();
-        let rows = argument.kind == Kind::Star || (argument.kind == Kind::Integer && argument.text == "1");
-        if rows && ahead.eat(Kind::RightParen) {
+        let rows =
+            argument.kind == TokenKind::Star || (argument.kind == TokenKind::Integer && argument.text == "1");
+        if rows && ahead.eat(TokenKind::RightParen) {
             *self = ahead;
             return true;
         }
@@ -239,18 +240,18 @@ impl Parser<'_> {
         let mut ahead = *self;
         ahead.advance();
         ahead.advance();
-        ahead.at_name() && ahead.peek().kind == Kind::LeftParen
+        ahead.at_name() && ahead.peek().kind == TokenKind::LeftParen
     }
 
     fn expr_postfix(&mut self, mut expr: SelectExpr) -> Result<SelectExpr> {
         loop {
-            if self.eat(Kind::Dot) {
+            if self.eat(TokenKind::Dot) {
                 self.count_operation()?;
                 expr = SelectExpr::Field(Box::new(expr), self.identifier()?);
-            } else if self.eat(Kind::LeftBracket) {
+            } else if self.eat(TokenKind::LeftBracket) {
                 self.count_operation()?;
                 expr = self.element_or_slice(expr)?;
-                self.expect(Kind::RightBracket, "']'")?;
+                self.expect(TokenKind::RightBracket, "']'")?;
             } else {
                 return Ok(expr);
             }
@@ -258,12 +259,12 @@ impl Parser<'_> {
     }
 
     fn element_or_slice(&mut self, expr: SelectExpr) -> Result<SelectExpr> {
-        let from = if self.at(Kind::DotDot) { None } else { Some(self.term()?) };
+        let from = if self.at(TokenKind::DotDot) { None } else { Some(self.term()?) };
         match from {
-            Some(key) if !self.at(Kind::DotDot) => Ok(SelectExpr::Element(Box::new(expr), key)),
+            Some(key) if !self.at(TokenKind::DotDot) => Ok(SelectExpr::Element(Box::new(expr), key)),
             from => {
-                self.expect(Kind::DotDot, "'..'")?;
-                let to = if self.at(Kind::RightBracket) { None } else { Some(self.term()?) };
+                self.expect(TokenKind::DotDot, "'..'")?;
+                let to = if self.at(TokenKind::RightBracket) { None } else { Some(self.term()?) };
                 Ok(SelectExpr::Slice(Box::new(expr), from, to))
             }
         }
@@ -280,28 +281,28 @@ impl Parser<'_> {
             return None;
         }
         let ty = ahead.type_name().ok()?;
-        if !ahead.eat(Kind::RightParen) {
+        if !ahead.eat(TokenKind::RightParen) {
             return None;
         }
         let named = matches!(ty, TypeName::User(_));
         let hint = match ahead.current.kind {
-            Kind::Word => {
+            TokenKind::Word => {
                 let starts = ahead.at_name() || ahead.at_word("TOKEN") || is_constant(ahead.current.text);
                 starts && !ahead.at_word("AS")
             }
-            Kind::Minus | Kind::LeftBracket => !named,
-            Kind::QuotedName
-            | Kind::String
-            | Kind::DollarString
-            | Kind::Integer
-            | Kind::Float
-            | Kind::Uuid
-            | Kind::Blob
-            | Kind::Duration
-            | Kind::LeftParen
-            | Kind::LeftBrace
-            | Kind::Question
-            | Kind::Colon => true,
+            TokenKind::Minus | TokenKind::LeftBracket => !named,
+            TokenKind::QuotedName
+            | TokenKind::String
+            | TokenKind::DollarString
+            | TokenKind::Integer
+            | TokenKind::Float
+            | TokenKind::Uuid
+            | TokenKind::Blob
+            | TokenKind::Duration
+            | TokenKind::LeftParen
+            | TokenKind::LeftBrace
+            | TokenKind::Question
+            | TokenKind::Colon => true,
             _ => false,
         };
         if hint {

@@ -2,7 +2,7 @@
 
 use super::{Parser, Result};
 use crate::ast::{AlterTable, ColumnDefinition, CreateTable, Statement, TableChange, TableProperties};
-use crate::lexer::Kind;
+use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     /// Parses the rest of CREATE TABLE.
@@ -56,14 +56,14 @@ impl Parser<'_> {
 
     /// Parses `(a, b)` or `((a, b), c)`. Returns the partition key and the clustering columns.
     pub(super) fn primary_key(&mut self) -> Result<(Vec<String>, Vec<String>)> {
-        self.expect(Kind::LeftParen, "'('")?;
-        let partition_key = if self.at(Kind::LeftParen) {
+        self.expect(TokenKind::LeftParen, "'('")?;
+        let partition_key = if self.at(TokenKind::LeftParen) {
             self.parenthesized(Parser::identifier)?
         } else {
             vec![self.identifier()?]
         };
-        let clustering = if self.eat(Kind::Comma) { self.identifiers()? } else { Vec::new() };
-        self.expect(Kind::RightParen, "')'")?;
+        let clustering = if self.eat(TokenKind::Comma) { self.identifiers()? } else { Vec::new() };
+        self.expect(TokenKind::RightParen, "')'")?;
         Ok((partition_key, clustering))
     }
 
@@ -109,6 +109,6 @@ impl Parser<'_> {
 
     /// Parses `a, b` or `(a, b)`.
     fn one_or_several<T>(&mut self, phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
-        if self.at(Kind::LeftParen) { self.parenthesized(phrase) } else { self.comma_separated(phrase) }
+        if self.at(TokenKind::LeftParen) { self.parenthesized(phrase) } else { self.comma_separated(phrase) }
     }
 }

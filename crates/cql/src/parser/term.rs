@@ -6,7 +6,7 @@ use super::{Parser, Result};
 use crate::ast::{
     Arithmetic, ArithmeticOp, BindMarker, Duration, FunctionCall, Literal, QualifiedName, Term, TypeHint,
 };
-use crate::lexer::Kind;
+use crate::lexer::TokenKind;
 use crate::words::is_constant;
 
 impl Parser<'_> {
@@ -54,9 +54,9 @@ impl Parser<'_> {
                 None => product,
             };
             let op = match self.current.kind {
-                Kind::Plus if ends(self) => return Ok(left),
-                Kind::Plus => ArithmeticOp::Add,
-                Kind::Minus => ArithmeticOp::Subtract,
+                TokenKind::Plus if ends(self) => return Ok(left),
+                TokenKind::Plus => ArithmeticOp::Add,
+                TokenKind::Minus => ArithmeticOp::Subtract,
                 _ => return Ok(left),
             };
             self.count_operation()?;
@@ -68,32 +68,32 @@ impl Parser<'_> {
 
     pub(super) fn product_sign(&self) -> Option<ArithmeticOp> {
         match self.current.kind {
-            Kind::Star => Some(ArithmeticOp::Multiply),
-            Kind::Slash => Some(ArithmeticOp::Divide),
-            Kind::Percent => Some(ArithmeticOp::Remainder),
+            TokenKind::Star => Some(ArithmeticOp::Multiply),
+            TokenKind::Slash => Some(ArithmeticOp::Divide),
+            TokenKind::Percent => Some(ArithmeticOp::Remainder),
             _ => None,
         }
     }
 
     fn unary(&mut self) -> Result<Term> {
         match self.current.kind {
-            Kind::Minus => {
+            TokenKind::Minus => {
                 self.advance();
                 self.enter()?;
                 let term = self.unary()?;
                 self.depth -= 1;
                 Ok(negated(term).unwrap_or_else(|other| Term::Negate(Box::new(other))))
             }
-            Kind::LeftParen if self.type_hint_follows() => self.type_hint(),
-            Kind::LeftParen => Ok(Term::Tuple(self.parenthesized(Parser::term)?)),
-            Kind::Word if is_constant(self.current.text) => self.literal(),
-            Kind::Word
+            TokenKind::LeftParen if self.type_hint_follows() => self.type_hint(),
+            TokenKind::LeftParen => Ok(Term::Tuple(self.parenthesized(Parser::term)?)),
+            TokenKind::Word if is_constant(self.current.text) => self.literal(),
+            TokenKind::Word
                 if self.current.text.starts_with('P')
-                    && !matches!(self.peek().kind, Kind::LeftParen | Kind::Dot) =>
+                    && !matches!(self.peek().kind, TokenKind::LeftParen | TokenKind::Dot) =>
             {
                 self.iso_duration()
             }
-            Kind::Word | Kind::QuotedName => self.function_call(),
+            TokenKind::Word | TokenKind::QuotedName => self.function_call(),
             _ => match self.literal_or_marker()? {
                 Some(term) => Ok(term),
                 None => Err(self.expected("a term")),
@@ -104,7 +104,7 @@ impl Parser<'_> {
     fn type_hint(&mut self) -> Result<Term> {
         self.advance();
         let ty = self.type_name()?;
-        self.expect(Kind::RightParen, "')'")?;
+        self.expect(TokenKind::RightParen, "')'")?;
         self.enter()?;
         let term = self.unary()?;
         self.depth -= 1;
@@ -114,40 +114,42 @@ impl Parser<'_> {
     /// Parses a term that does not start with a name: a literal, a marker, a list, a set or a map.
     pub(super) fn literal_or_marker(&mut self) -> Result<Option<Term>> {
         match self.current.kind {
-            Kind::Question | Kind::Colon => self.marker().map(Some),
-            Kind::LeftBracket => self.list_literal().map(Some),
-            Kind::LeftBrace => self.braced().map(Some),
-            Kind::Integer
-            | Kind::Float
-            | Kind::String
-            | Kind::DollarString
-            | Kind::Uuid
-            | Kind::Blob
-            | Kind::Duration => self.literal().map(Some),
+            TokenKind::Question | TokenKind::Colon => self.marker().map(Some),
+            TokenKind::LeftBracket => self.list_literal().map(Some),
+            TokenKind::LeftBrace => self.braced().map(Some),
+            TokenKind::Integer
+            | TokenKind::Float
+            | TokenKind::String
+            | TokenKind::DollarString
+            | TokenKind::Uuid
+            | TokenKind::Blob
+            | TokenKind::Duration => self.literal().map(Some),
             _ => Ok(None),
         }
     }
 
     fn list_literal(&mut self) -> Result<Term> {
         self.advance();
-        if self.eat(Kind::RightBracket) {
+        if self.eat(TokenKind::RightBracket) {
             return Ok(Term::List(Vec::new()));
         }
         let terms = self.comma_separated(Parser::term)?;
-        self.expect(Kind::RightBracket, "']'")?;
+        self.expect(TokenKind::RightBracket, "']'")?;
         Ok(Term::List(terms))
     }
 
     pub(super) fn literal(&mut self) -> Result<Term> {
         let text = self.current.text;
         let literal = match self.current.kind {
-            Kind::String | Kind::DollarString => return Ok(Term::Literal(Literal::String(self.string()?))),
-            Kind::Integer => Literal::Integer(text.to_owned()),
-            Kind::Float => Literal::Float(text.to_owned()),
+            TokenKind::String | TokenKind::DollarString => {
+                return Ok(Term::Literal(Literal::String(self.string()?)));
+            }
+            TokenKind::Integer => Literal::Integer(text.to_owned()),
+            TokenKind::Float => Literal::Float(text.to_owned()),
             // The lexer has checked both formats.
-            Kind::Uuid => Literal::Uuid(Uuid::try_parse(text).map_err(|_| self.expected("a UUID"))?),
-            Kind::Blob => Literal::Blob(unhex(&text.as_bytes()[2..])),
-            Kind::Duration => match Duration::parse(text) {
+            TokenKind::Uuid => Literal::Uuid(Uuid::try_parse(text).map_err(|_| self.expected("a UUID"))?),
+            TokenKind::Blob => Literal::Blob(unhex(&text.as_bytes()[2..])),
+            TokenKind::Duration => match Duration::parse(text) {
                 Some(duration) => Literal::Duration(duration),
                 None => return Err(self.error("duration out of range")),
             },
@@ -165,30 +167,31 @@ impl Parser<'_> {
 
     /// Parses a set, a map or a value of a user type.
     fn braced(&mut self) -> Result<Term> {
-        self.expect(Kind::LeftBrace, "'{'")?;
-        if self.eat(Kind::RightBrace) {
+        self.expect(TokenKind::LeftBrace, "'{'")?;
+        if self.eat(TokenKind::RightBrace) {
             return Ok(Term::Set(Vec::new()));
         }
-        let named = self.at(Kind::QuotedName) || (self.at(Kind::Word) && !is_constant(self.current.text));
-        let braced = if named && self.peek().kind == Kind::Colon {
+        let named =
+            self.at(TokenKind::QuotedName) || (self.at(TokenKind::Word) && !is_constant(self.current.text));
+        let braced = if named && self.peek().kind == TokenKind::Colon {
             Term::Udt(self.comma_separated(|p| {
                 let field = p.identifier()?;
-                p.expect(Kind::Colon, "':'")?;
+                p.expect(TokenKind::Colon, "':'")?;
                 Ok((field, p.term()?))
             })?)
         } else {
             let first = self.term()?;
-            if self.eat(Kind::Colon) { self.map_after(first)? } else { self.set_after(first)? }
+            if self.eat(TokenKind::Colon) { self.map_after(first)? } else { self.set_after(first)? }
         };
-        self.expect(Kind::RightBrace, "'}'")?;
+        self.expect(TokenKind::RightBrace, "'}'")?;
         Ok(braced)
     }
 
     fn map_after(&mut self, first: Term) -> Result<Term> {
         let mut entries = vec![(first, self.term()?)];
-        while self.eat(Kind::Comma) {
+        while self.eat(TokenKind::Comma) {
             let key = self.term()?;
-            self.expect(Kind::Colon, "':'")?;
+            self.expect(TokenKind::Colon, "':'")?;
             entries.push((key, self.term()?));
         }
         Ok(Term::Map(entries))
@@ -196,7 +199,7 @@ impl Parser<'_> {
 
     fn set_after(&mut self, first: Term) -> Result<Term> {
         let mut terms = vec![first];
-        while self.eat(Kind::Comma) {
+        while self.eat(TokenKind::Comma) {
             terms.push(self.term()?);
         }
         Ok(Term::Set(terms))
@@ -204,7 +207,7 @@ impl Parser<'_> {
 
     fn function_call(&mut self) -> Result<Term> {
         // For an unquoted name, report that a term is missing. "Missing parenthesis" would mislead.
-        let bare = !matches!(self.peek().kind, Kind::LeftParen | Kind::Dot);
+        let bare = !matches!(self.peek().kind, TokenKind::LeftParen | TokenKind::Dot);
         if bare {
             return Err(self.expected("a term"));
         }
@@ -242,10 +245,10 @@ impl Parser<'_> {
             return false;
         }
         ahead.advance();
-        if ahead.eat(Kind::Dot) {
+        if ahead.eat(TokenKind::Dot) {
             ahead.advance();
         }
-        matches!(ahead.current.kind, Kind::RightParen | Kind::Less)
+        matches!(ahead.current.kind, TokenKind::RightParen | TokenKind::Less)
     }
 
     /// True if a column follows the current `+`.
@@ -254,10 +257,10 @@ impl Parser<'_> {
         ahead.advance();
         let name = ahead.advance();
         match name.kind {
-            Kind::QuotedName => !matches!(ahead.current.kind, Kind::LeftParen | Kind::Dot),
-            Kind::Word => {
+            TokenKind::QuotedName => !matches!(ahead.current.kind, TokenKind::LeftParen | TokenKind::Dot),
+            TokenKind::Word => {
                 let term = is_constant(name.text)
-                    || matches!(ahead.current.kind, Kind::LeftParen | Kind::Dot)
+                    || matches!(ahead.current.kind, TokenKind::LeftParen | TokenKind::Dot)
                     || (name.text.starts_with('P') && Duration::parse(name.text).is_some());
                 !term
             }
@@ -268,17 +271,17 @@ impl Parser<'_> {
     /// Parses an integer or a marker.
     pub(super) fn integer_or_marker(&mut self) -> Result<Term> {
         match self.current.kind {
-            Kind::Integer => self.literal(),
-            Kind::Minus if self.peek().kind == Kind::Integer => self.unary(),
-            Kind::Question | Kind::Colon => self.marker(),
+            TokenKind::Integer => self.literal(),
+            TokenKind::Minus if self.peek().kind == TokenKind::Integer => self.unary(),
+            TokenKind::Question | TokenKind::Colon => self.marker(),
             _ => Err(self.expected("an integer or a bind marker")),
         }
     }
 
     /// Parses `?` or `:name`.
     pub(super) fn marker(&mut self) -> Result<Term> {
-        let named = self.at(Kind::Colon);
-        if !named && !self.at(Kind::Question) {
+        let named = self.at(TokenKind::Colon);
+        if !named && !self.at(TokenKind::Question) {
             return Err(self.expected("a bind marker"));
         }
         let index = self.next_marker()?;

@@ -4,16 +4,16 @@ use schema::CqlType;
 
 use super::{Parser, Result};
 use crate::ast::{QualifiedName, TypeName};
-use crate::lexer::Kind;
+use crate::lexer::TokenKind;
 use crate::words::is_constant;
 
 impl Parser<'_> {
     /// Parses a type.
     pub(super) fn type_name(&mut self) -> Result<TypeName> {
         self.nested(|p| match p.current.kind {
-            Kind::String => Ok(TypeName::Custom(p.string()?)),
-            Kind::Word if p.peek().kind == Kind::Less => p.parameterized_type(),
-            Kind::Word if p.peek().kind != Kind::Dot => match CqlType::scalar(p.current.text) {
+            TokenKind::String => Ok(TypeName::Custom(p.string()?)),
+            TokenKind::Word if p.peek().kind == TokenKind::Less => p.parameterized_type(),
+            TokenKind::Word if p.peek().kind != TokenKind::Dot => match CqlType::scalar(p.current.text) {
                 Some(native) => {
                     p.advance();
                     Ok(TypeName::Native(native))
@@ -27,7 +27,7 @@ impl Parser<'_> {
     /// True if a type can start here, where a term can start too. `set` is reserved, and `true` is
     /// not a type.
     pub(super) fn at_type_start(&self) -> bool {
-        let constant = self.at(Kind::Word) && is_constant(self.current.text);
+        let constant = self.at(TokenKind::Word) && is_constant(self.current.text);
         (self.at_name() && !constant) || self.at_word("SET")
     }
 
@@ -46,7 +46,7 @@ impl Parser<'_> {
             return Err(self.expected("a type"));
         }
         self.advance();
-        self.expect(Kind::Less, "'<'")?;
+        self.expect(TokenKind::Less, "'<'")?;
         let ty = if is("tuple") {
             TypeName::Tuple(self.comma_separated(Parser::type_name)?)
         } else {
@@ -58,20 +58,20 @@ impl Parser<'_> {
             } else if is("set") {
                 TypeName::Set(first)
             } else if is("map") {
-                self.expect(Kind::Comma, "','")?;
+                self.expect(TokenKind::Comma, "','")?;
                 TypeName::Map(first, Box::new(self.type_name()?))
             } else {
-                self.expect(Kind::Comma, "','")?;
+                self.expect(TokenKind::Comma, "','")?;
                 TypeName::Vector(first, self.vector_dimension()?)
             }
         };
-        self.expect(Kind::Greater, "'>'")?;
+        self.expect(TokenKind::Greater, "'>'")?;
         Ok(ty)
     }
 
     fn vector_dimension(&mut self) -> Result<u32> {
         match (self.current.kind, self.current.text.parse()) {
-            (Kind::Integer, Ok(dimension)) => {
+            (TokenKind::Integer, Ok(dimension)) => {
                 self.advance();
                 Ok(dimension)
             }

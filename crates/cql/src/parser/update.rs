@@ -2,8 +2,8 @@
 
 use super::using::UsingScope;
 use super::{Parser, Result};
-use crate::ast::{Assignment, Change, Statement, Target, Update};
-use crate::lexer::Kind;
+use crate::ast::{Assignment, AssignmentTarget, Change, Statement, Update};
+use crate::lexer::TokenKind;
 use crate::words::is_constant;
 
 impl Parser<'_> {
@@ -21,19 +21,19 @@ impl Parser<'_> {
     fn assignment(&mut self) -> Result<Assignment> {
         let target = self.target()?;
         let change = match (&target, self.current.kind) {
-            (Target::Column(_), Kind::PlusAssign) => {
+            (AssignmentTarget::Column(_), TokenKind::PlusAssign) => {
                 self.advance();
                 Change::Add(self.term()?)
             }
-            (Target::Column(_), Kind::MinusAssign) => {
+            (AssignmentTarget::Column(_), TokenKind::MinusAssign) => {
                 self.advance();
                 Change::Subtract(self.term()?)
             }
-            (Target::Column(column), Kind::Equal) => {
+            (AssignmentTarget::Column(column), TokenKind::Equal) => {
                 self.advance();
                 self.change_of(column)?
             }
-            (_, Kind::Equal) => {
+            (_, TokenKind::Equal) => {
                 self.advance();
                 Change::Set(self.term()?)
             }
@@ -44,16 +44,16 @@ impl Parser<'_> {
 
     /// Parses the text after `column =`: `column + v`, `column - v`, `v + column`, or `v`.
     fn change_of(&mut self, column: &str) -> Result<Change> {
-        let named = self.at_name() && !(self.at(Kind::Word) && is_constant(self.current.text));
-        let sign = if named { self.peek().kind } else { Kind::End };
-        if matches!(sign, Kind::Plus | Kind::Minus) {
+        let named = self.at_name() && !(self.at(TokenKind::Word) && is_constant(self.current.text));
+        let sign = if named { self.peek().kind } else { TokenKind::End };
+        if matches!(sign, TokenKind::Plus | TokenKind::Minus) {
             self.same_column(column)?;
             self.advance();
             let value = self.term()?;
-            return Ok(if sign == Kind::Plus { Change::Add(value) } else { Change::Subtract(value) });
+            return Ok(if sign == TokenKind::Plus { Change::Add(value) } else { Change::Subtract(value) });
         }
         let value = self.term()?;
-        if self.eat(Kind::Plus) {
+        if self.eat(TokenKind::Plus) {
             self.same_column(column)?;
             return Ok(Change::Prepend(value));
         }

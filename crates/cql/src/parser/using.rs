@@ -2,7 +2,7 @@
 
 use super::{Parser, Result};
 use crate::ast::{Duration, Literal, Term, Using};
-use crate::lexer::Kind;
+use crate::lexer::TokenKind;
 
 /// Parts of USING that a statement accepts. Every statement accepts TIMEOUT and SERVICE LEVEL.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,15 +54,15 @@ impl Parser<'_> {
 
     fn duration_or_marker(&mut self) -> Result<Term> {
         match self.current.kind {
-            Kind::Duration => self.literal(),
-            Kind::Word => match Duration::parse(self.current.text) {
+            TokenKind::Duration => self.literal(),
+            TokenKind::Word => match Duration::parse(self.current.text) {
                 Some(duration) => {
                     self.advance();
                     Ok(Term::Literal(Literal::Duration(duration)))
                 }
                 None => Err(self.expected("a duration or a bind marker")),
             },
-            Kind::Question | Kind::Colon => self.marker(),
+            TokenKind::Question | TokenKind::Colon => self.marker(),
             _ => Err(self.expected("a duration or a bind marker")),
         }
     }

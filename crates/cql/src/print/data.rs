@@ -6,8 +6,8 @@ use schema::ClusteringOrder;
 
 use super::parts::{commas, identifiers, joined};
 use crate::ast::{
-    Assignment, Batch, BatchKind, Change, CompareOp, Condition, Delete, IfClause, InValues, Insert, Relation,
-    Select, Target, Test, Update, Using,
+    Assignment, AssignmentTarget, Batch, BatchKind, Change, CompareOp, Condition, Delete, IfClause, InValues,
+    Insert, Relation, Select, Test, Update, Using,
 };
 use crate::words::Identifier;
 
@@ -128,12 +128,14 @@ impl Display for Using {
     }
 }
 
-impl Display for Target {
+impl Display for AssignmentTarget {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Column(column) => Identifier(column).fmt(f),
-            Target::Element(column, key) => write!(f, "{}[{key}]", Identifier(column)),
-            Target::Field(column, field) => write!(f, "{}.{}", Identifier(column), Identifier(field)),
+            AssignmentTarget::Column(column) => Identifier(column).fmt(f),
+            AssignmentTarget::Element(column, key) => write!(f, "{}[{key}]", Identifier(column)),
+            AssignmentTarget::Field(column, field) => {
+                write!(f, "{}.{}", Identifier(column), Identifier(field))
+            }
         }
     }
 }

@@ -410,7 +410,7 @@ impl Generator {
             table: self.qualified(),
             using: self.using(true, true),
             assignments: self.some(1, |g| match g.target() {
-                target @ Target::Column(_) => {
+                target @ AssignmentTarget::Column(_) => {
                     let term = g.term(2);
                     let change = match g.random.index(4) {
                         0 => Change::Set(term),
@@ -437,12 +437,12 @@ impl Generator {
         })
     }
 
-    fn target(&mut self) -> Target {
+    fn target(&mut self) -> AssignmentTarget {
         let column = self.name();
         match self.random.index(3) {
-            0 => Target::Element(column, self.term(1)),
-            1 => Target::Field(column, self.name()),
-            _ => Target::Column(column),
+            0 => AssignmentTarget::Element(column, self.term(1)),
+            1 => AssignmentTarget::Field(column, self.name()),
+            _ => AssignmentTarget::Column(column),
         }
     }
 
@@ -463,7 +463,7 @@ impl Generator {
         }
     }
 
-    fn options(&mut self, least: usize) -> Options {
+    fn options(&mut self, least: usize) -> OptionList {
         let mut options = self.some(least, |g| {
             let value = if g.chance() { OptionValue::Map(g.map()) } else { g.option_value() };
             (g.name().to_ascii_lowercase(), value)

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cql::ast::{self, Change, Target, Term};
+use cql::ast::{self, AssignmentTarget, Change, Term};
 use engine::{Error, Value};
 use schema::{ColumnDef, CqlType, TableDef, UdtType};
 use storage::{CellRef, CellValue, Expiry, RowBuilder};
@@ -157,13 +157,13 @@ pub(crate) fn assignment(
 ) -> Result<ColumnOp, Error> {
     let name = &column.name;
     let term = match (&assignment.target, &assignment.change) {
-        (Target::Column(_), Change::Set(term)) => return set(column, term, binder),
-        (Target::Column(_), change) => return added(column, change, binder),
+        (AssignmentTarget::Column(_), Change::Set(term)) => return set(column, term, binder),
+        (AssignmentTarget::Column(_), change) => return added(column, change, binder),
         (_, Change::Set(term)) => term,
         _ => return invalid(format!("Only whole columns can be added to or subtracted from: {name}")),
     };
     let op = match &assignment.target {
-        Target::Element(_, key) => {
+        AssignmentTarget::Element(_, key) => {
             let shown = || format!("{name}[{key}] = {term}");
             match &column.ty {
                 CqlType::Map(key_type, value) => Op::Put(
@@ -191,7 +191,7 @@ pub(crate) fn assignment(
                 }
             }
         }
-        Target::Field(_, field) => match &column.ty {
+        AssignmentTarget::Field(_, field) => match &column.ty {
             CqlType::Udt(udt) => {
                 let (at, ty) = field_of(udt, name, field)?;
                 Op::SetField(at, binder.bind(&format!("{name}.{field}"), ty, term)?)
@@ -203,7 +203,7 @@ pub(crate) fn assignment(
                 ));
             }
         },
-        Target::Column(_) => unreachable!("whole columns are dealt with above"),
+        AssignmentTarget::Column(_) => unreachable!("whole columns are dealt with above"),
     };
     Ok(ColumnOp::new(column, op))
 }
@@ -249,11 +249,15 @@ fn added(column: &ColumnDef, change: &Change, binder: &mut Binder) -> Result<Col
 }
 
 /// Prepares one target of a DELETE.
-pub(crate) fn deletion(column: &ColumnDef, target: &Target, binder: &mut Binder) -> Result<ColumnOp, Error> {
+pub(crate) fn deletion(
+    column: &ColumnDef,
+    target: &AssignmentTarget,
+    binder: &mut Binder,
+) -> Result<ColumnOp, Error> {
     let name = &column.name;
     let op = match target {
-        Target::Column(_) => Op::Delete,
-        Target::Element(_, key) => match &column.ty {
+        AssignmentTarget::Column(_) => Op::Delete,
+        AssignmentTarget::Element(_, key) => match &column.ty {
             CqlType::Map(key_type, _) => Op::Remove(binder.bind(&format!("key({name})"), key_type, key)?),
             CqlType::Set(member) => Op::Remove(binder.bind(&format!("value({name})"), member, key)?),
             CqlType::List(_) => Op::RemoveAt(binder.bind(&format!("idx({name})"), &CqlType::Int, key)?),
@@ -262,7 +266,7 @@ pub(crate) fn deletion(column: &ColumnDef, target: &Target, binder: &mut Binder)
                 return invalid(format!("Invalid deletion operation for {what} collection column {name}"));
             }
         },
-        Target::Field(_, field) => match &column.ty {
+        AssignmentTarget::Field(_, field) => match &column.ty {
             CqlType::Udt(udt) => Op::RemoveField(field_of(udt, name, field)?.0),
             ty if matches!(ty.thawed(), CqlType::Udt(_)) => {
                 return invalid(format!("Frozen UDT column {name} does not support field deletions"));

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use cql::ast::{self, CompareOp, IfClause, InValues, Target};
+use cql::ast::{self, AssignmentTarget, CompareOp, IfClause, InValues};
 use engine::{ColumnSpec, Error, Rows, Value};
 use schema::{ColumnKind, CqlType, TableDef, value};
 
@@ -182,27 +182,27 @@ impl ColumnTest {
             return invalid(format!("PRIMARY KEY column '{name}' cannot have IF conditions"));
         }
         let (part, ty) = match (&condition.target, found.ty.thawed()) {
-            (Target::Column(_), _) => (ConditionPart::Whole, found.ty.clone()),
-            (Target::Element(_, key), CqlType::Map(key_type, value)) => {
+            (AssignmentTarget::Column(_), _) => (ConditionPart::Whole, found.ty.clone()),
+            (AssignmentTarget::Element(_, key), CqlType::Map(key_type, value)) => {
                 (ConditionPart::Key(binder.bind(&format!("key({name})"), key_type, key)?), (**value).clone())
             }
-            (Target::Element(_, at), CqlType::List(element)) => (
+            (AssignmentTarget::Element(_, at), CqlType::List(element)) => (
                 ConditionPart::Index(binder.bind(&format!("idx({name})"), &CqlType::Int, at)?),
                 (**element).clone(),
             ),
-            (Target::Field(_, field), CqlType::Udt(udt)) => {
+            (AssignmentTarget::Field(_, field), CqlType::Udt(udt)) => {
                 match udt.fields.iter().position(|(known, _)| known == field) {
                     Some(at) => (ConditionPart::Field(at), udt.fields[at].1.clone()),
                     None => return invalid(format!("Unknown field {field} for column {name}")),
                 }
             }
-            (Target::Element(..), CqlType::Set(_)) => {
+            (AssignmentTarget::Element(..), CqlType::Set(_)) => {
                 return invalid(format!("Invalid element access syntax for set column {name}"));
             }
-            (Target::Element(..), _) => {
+            (AssignmentTarget::Element(..), _) => {
                 return invalid(format!("Invalid element access syntax for non-collection column {name}"));
             }
-            (Target::Field(..), ty) => {
+            (AssignmentTarget::Field(..), ty) => {
                 return invalid(format!("Cannot operate on a field of column {name} of type {ty}"));
             }
         };

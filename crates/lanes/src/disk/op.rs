@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sched::Kind;
+use sched::DiskDirection;
 
 use super::handle::Handle;
 use super::{AlignedBuf, BLOCK};
@@ -78,12 +78,12 @@ pub(crate) struct Op {
 
 impl Op {
     /// Returns the kind and the bytes that it is charged.
-    pub(crate) fn cost(&self) -> (Kind, u64) {
+    pub(crate) fn cost(&self) -> (DiskDirection, u64) {
         let bytes = self.buffer.as_slice().len() as u64;
         match self.action {
-            Action::Read => (Kind::Read, bytes),
-            Action::Write => (Kind::Write, bytes),
-            Action::Sync { .. } | Action::Blocking(_) => (Kind::Write, 0),
+            Action::Read => (DiskDirection::Read, bytes),
+            Action::Write => (DiskDirection::Write, bytes),
+            Action::Sync { .. } | Action::Blocking(_) => (DiskDirection::Write, 0),
         }
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use sched::{DiskModel, InFlight, IoQueue, Kind, NodeId, Pop, Tree};
+use sched::{DiskDirection, DiskModel, InFlight, IoQueue, NodeId, Pop, Tree};
 
 use super::bucket::{Bucket, SharedBudget};
 use super::pool::Pool;
@@ -340,8 +340,8 @@ impl Service {
         let (kind, bytes) = op.cost();
         let waited_ns = sys::monotonic_ns().saturating_sub(done.submitted_ns);
         let (bytes_total, ops) = match kind {
-            Kind::Read => (&counters.disk_read_bytes, &counters.disk_read_ops),
-            Kind::Write => (&counters.disk_write_bytes, &counters.disk_write_ops),
+            DiskDirection::Read => (&counters.disk_read_bytes, &counters.disk_read_ops),
+            DiskDirection::Write => (&counters.disk_write_bytes, &counters.disk_write_ops),
         };
         count(bytes_total, bytes);
         count(ops, 1);

@@ -49,7 +49,7 @@ pub fn pressure_ppm(held_bytes: u64, memtable_bytes: u64) -> u32 {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Throttle<G> {
     /// The groups that wait, and some whose wait is over.
-    clocks: Vec<Clock<G>>,
+    clocks: Vec<WriterClock<G>>,
 }
 
 impl<G> Default for Throttle<G> {
@@ -59,7 +59,7 @@ impl<G> Default for Throttle<G> {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Clock<G> {
+struct WriterClock<G> {
     group: G,
     shares: u32,
     paid_until_ns: u64,
@@ -82,7 +82,7 @@ impl<G: Copy + PartialEq> Throttle<G> {
         }
         self.clocks.retain(|clock| clock.group == group || clock.paid_until_ns > now_ns);
         let at = self.clocks.iter().position(|clock| clock.group == group).unwrap_or_else(|| {
-            self.clocks.push(Clock { group, shares, paid_until_ns: 0 });
+            self.clocks.push(WriterClock { group, shares, paid_until_ns: 0 });
             self.clocks.len() - 1
         });
         self.clocks[at].shares = shares.max(1);

@@ -70,7 +70,7 @@ pub fn decode_key_part(
     input: &mut &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), ValueError> {
-    let mut source = Source { rest: input, mask: if descending { 0xff } else { 0 } };
+    let mut source = KeyBytes { rest: input, mask: if descending { 0xff } else { 0 } };
     decode(ty, &mut source, out).map_err(|InvalidKey| ValueError::Key)?;
     *input = source.rest;
     Ok(())
@@ -196,12 +196,12 @@ fn encode_decimal(value: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Cursor over encoded bytes. XORs the bytes with `mask`, which is FF for a descending part.
-struct Source<'a> {
+struct KeyBytes<'a> {
     rest: &'a [u8],
     mask: u8,
 }
 
-impl<'a> Source<'a> {
+impl<'a> KeyBytes<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], InvalidKey> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(InvalidKey)?;
         self.rest = rest;
@@ -240,7 +240,7 @@ impl<'a> Source<'a> {
     }
 }
 
-fn decode(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
+fn decode(ty: &CqlType, source: &mut KeyBytes<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     match ty {
         CqlType::Text | CqlType::Ascii | CqlType::Blob | CqlType::Inet | CqlType::Duration => {
             unescape(source, out)?
@@ -278,7 +278,7 @@ fn decode(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<()
 
 /// Decodes types with inner types. Outlined, so that the code for scalars stays small and fast.
 #[inline(never)]
-fn decode_nested(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
+fn decode_nested(ty: &CqlType, source: &mut KeyBytes<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     match ty {
         CqlType::List(element) | CqlType::Set(element) => {
             decode_counted(source, out, |source, out| sized(out, |out| decode(element, source, out)))
@@ -295,9 +295,9 @@ fn decode_nested(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Re
 }
 
 fn decode_counted(
-    source: &mut Source<'_>,
+    source: &mut KeyBytes<'_>,
     out: &mut Vec<u8>,
-    mut one: impl FnMut(&mut Source<'_>, &mut Vec<u8>) -> Result<(), InvalidKey>,
+    mut one: impl FnMut(&mut KeyBytes<'_>, &mut Vec<u8>) -> Result<(), InvalidKey>,
 ) -> Result<(), InvalidKey> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -312,7 +312,7 @@ fn decode_counted(
 
 fn decode_fields<'t>(
     types: impl Iterator<Item = &'t CqlType>,
-    source: &mut Source<'_>,
+    source: &mut KeyBytes<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), InvalidKey> {
     for ty in types {
@@ -338,7 +338,7 @@ fn sized(
     Ok(())
 }
 
-fn unescape(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
+fn unescape(source: &mut KeyBytes<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     loop {
         let zero = memchr::memchr(source.mask, source.rest).ok_or(InvalidKey)?;
         source.append(zero, out)?;
@@ -351,7 +351,7 @@ fn unescape(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey
     }
 }
 
-fn decode_varint(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
+fn decode_varint(source: &mut KeyBytes<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     let first = source.byte()?;
     let mask = if first < 0x80 { 0xff } else { 0 };
     let length = match first ^ mask {
@@ -361,7 +361,7 @@ fn decode_varint(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), Inval
     source.append(length, out)
 }
 
-fn decode_decimal(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
+fn decode_decimal(source: &mut KeyBytes<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     let sign = source.byte()?;
     if sign > POSITIVE {
         return Err(InvalidKey);

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use access::{Access, Cancelled};
 use bytes::Bytes;
-use engine::{Engine, Progress, RunningStatement, StatementState};
+use engine::{Engine, QueryProgress, RunningStatement, StatementState};
 use frontdoor::Connections;
 use lanes::sync::Notify;
 use lanes::{PerCore, Task};
@@ -316,7 +316,7 @@ impl Here {
         let of = |(number, live): (&i32, &Rc<Live>)| {
             let query = live.queries.borrow().last()?.clone();
             let query = query.borrow();
-            let progress = query.run.as_ref().map(|run| Progress {
+            let progress = query.run.as_ref().map(|run| QueryProgress {
                 memory_bytes: run.memory(),
                 spilled_bytes: run.spilled(),
                 rows_expected: run.expected_rows(),

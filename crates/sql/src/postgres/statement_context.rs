@@ -13,7 +13,8 @@ use datafusion::common::ParamValues;
 use engine::{About, Action, AnswerGrant, AnswerMemory, Outcome, StatementState, Target};
 use lanes::Group;
 use workload::{
-    Action as Consequence, Arrived, Effective, Entrance, Entry, InFlight, Kind, Level, Ticket, Watch,
+    Action as Consequence, Arrived, Effective, Entrance, InFlight, Level, LevelEntry, RequestKind, Ticket,
+    Watch,
 };
 
 use crate::catalog::no_table;
@@ -549,7 +550,7 @@ impl StatementContext {
     /// Checks the statement against its level's `query_limit`, and performs the limit's action.
     async fn check_query_limit(&self, session: &Session) -> Result<(), Failure> {
         self.follow_changes(session)?;
-        let mut progress = workload::Progress { elapsed: self.ran_for(), ..Default::default() };
+        let mut progress = workload::StatementProgress { elapsed: self.ran_for(), ..Default::default() };
         if let Some(run) = &self.run {
             (progress.rows, progress.bytes, progress.memory) = (run.rows(), run.bytes(), run.memory());
         }
@@ -603,7 +604,7 @@ impl StatementContext {
     /// Moves the statement to another level with everything that counts it: its watch, permit, slot
     /// and memory. Otherwise its old level would keep them, and the new one would measure work of
     /// which no statement ends.
-    async fn move_to(&self, entry: &Entry) {
+    async fn move_to(&self, entry: &LevelEntry) {
         let effective = {
             let rules = &mut *self.rules.borrow_mut();
             rules.effective = Rc::new(rules.effective.moved_to(entry));
@@ -645,7 +646,7 @@ impl StatementContext {
             live.queries.borrow_mut().retain(|query| !Rc::ptr_eq(query, own));
         }
         let (core, service_ns) = (lanes::current_core(), nanoseconds(self.service()));
-        self.effective().level.record(core, Kind::Read, service_ns, self.queue_ns, failed);
+        self.effective().level.record(core, RequestKind::Read, service_ns, self.queue_ns, failed);
         self.in_flight.into_inner()
     }
 }

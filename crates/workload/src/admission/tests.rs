@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Entry, LevelSpec};
+use crate::{LevelEntry, LevelSpec};
 
 #[test]
 fn interactive_is_refused_first_and_batch_never() {
@@ -83,13 +83,13 @@ fn server_option_limits_levels_without_their_own() {
 fn effective(name: &str, workload_type: Option<WorkloadType>) -> Rc<Effective> {
     let spec = LevelSpec { workload_type, ..LevelSpec::new(name) };
     let level = Arc::new(Level::new(spec.name.clone(), lanes::Group::DEFAULT, 1, &crate::Memory::new(0)));
-    Rc::new(Effective::of(&Entry { level, spec }))
+    Rc::new(Effective::of(&LevelEntry { level, spec }))
 }
 
 #[test]
 fn refusal_names_level_limit_and_retry_delay() {
     let (admission, level) = (Admission::new(0), effective("olap", None));
-    level.level.record(0, crate::Kind::Read, 1_000_000, 0, false);
+    level.level.record(0, crate::RequestKind::Read, 1_000_000, 0, false);
     let inside: Vec<_> =
         (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.check(&level, since(0), 0, false).ok().unwrap()).collect();
     let text = "The service level 'olap' is overloaded: its queue is full (16384 statements in flight on this \

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sched::control::LatencyReason;
 
 use super::*;
-use crate::{Kind, LatencyTarget, Level};
+use crate::{LatencyTarget, Level, RequestKind};
 
 const MS: u64 = 1_000_000;
 
@@ -28,7 +28,7 @@ fn check(test: impl FnOnce(&mut Latencies, &Arc<Levels>, &Level)) {
 
 /// Records statements of `service_ns` and `queue_ns` each.
 fn record(level: &Level, statements: u64, service_ns: u64, queue_ns: u64) {
-    (0..statements).for_each(|_| level.record(0, Kind::Read, service_ns, queue_ns, false));
+    (0..statements).for_each(|_| level.record(0, RequestKind::Read, service_ns, queue_ns, false));
 }
 
 #[test]

@@ -177,12 +177,12 @@ fn limit_is_published_for_each_core() {
 fn queue_delay_is_the_mean_of_the_statements_since_the_last_decision() {
     let server = Server::new(&[auto("reads", 100)]);
     let reads = server.level("reads");
-    reads.record(0, Kind::Read, 1, 1000 * MS, false);
+    reads.record(0, RequestKind::Read, 1, 1000 * MS, false);
     server.decide();
     let delay_ms = || reads.limit_use().expect("a limit").queue_delay_ns / MS;
     assert_eq!(delay_ms(), 0, "it ended before the first decision");
-    reads.record(0, Kind::Read, 1, 10 * MS, false);
-    reads.record(1, Kind::Write, 1, 30 * MS, true);
+    reads.record(0, RequestKind::Read, 1, 10 * MS, false);
+    reads.record(1, RequestKind::Write, 1, 30 * MS, true);
     server.decide();
     assert_eq!(delay_ms(), 20);
     server.decide();

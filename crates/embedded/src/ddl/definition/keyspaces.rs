@@ -53,7 +53,7 @@ pub(super) fn drop(mut schema: Schema, drop: &ast::DropKeyspace) -> Result<Optio
     Ok(step.map(|step| DefinitionStep { dropped, ..step }))
 }
 
-fn keyspace_options(def: &mut KeyspaceDef, options: &ast::Options) -> Result<(), Error> {
+fn keyspace_options(def: &mut KeyspaceDef, options: &ast::OptionList) -> Result<(), Error> {
     for (name, option) in options {
         match (name.as_str(), option) {
             ("replication", OptionValue::Map(pairs)) => {

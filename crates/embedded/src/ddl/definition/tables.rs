@@ -160,7 +160,7 @@ fn columns_of(schema: &Schema, create: &ast::CreateTable, keyspace: &str) -> Res
     Ok(columns)
 }
 
-fn table_options(def: &mut TableDef, options: &ast::Options) -> Result<(), Error> {
+fn table_options(def: &mut TableDef, options: &ast::OptionList) -> Result<(), Error> {
     for (name, option) in options {
         let seconds = || match option {
             OptionValue::Integer(n) => u32::try_from(*n).ok().filter(|n| *n <= 630_720_000),
