@@ -198,7 +198,7 @@ pub const NEEDS: [Need; 42] = [
 const _: () = {
     let mut at = 0;
     while at < NEEDS.len() {
-        assert!(NEEDS[at].kind as usize == at, "NEEDS is in the order of Kind");
+        assert!(NEEDS[at].kind as usize == at, "NEEDS is in the order of NeedKind");
         at += 1;
     }
 };

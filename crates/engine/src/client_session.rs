@@ -16,6 +16,8 @@ use crate::{About, LaterRows, Subject, Viewer, VirtualRow, VirtualTable};
 
 /// Work units of one row: two dozen cells, about 2 µs.
 const ROW_UNITS: u32 = 20;
+/// Columns of the table.
+const COLUMNS: usize = 20;
 /// Sessions listed per work unit.
 const LISTED_PER_UNIT: usize = 16;
 
@@ -52,36 +54,113 @@ pub struct ClientSession {
     pub protocol: &'static str,
     /// Address of the client.
     pub client: SocketAddr,
+    /// Role, level and stage.
+    pub standing: SessionStanding,
+    /// Protocol, driver and application.
+    pub software: ClientSoftware,
+    /// Keyspace of names without one.
+    pub keyspace: Option<String>,
+    /// Encryption of the connection.
+    pub encryption: SessionEncryption,
+    /// Requests, and the memory that they hold.
+    pub requests: SessionRequests,
+    /// Time of connection, milliseconds since 1970.
+    pub connected_ms: i64,
+    /// Time in microseconds since the client last sent data. 0 while requests are in flight.
+    pub idle_us: u64,
+}
+
+/// Role, level and stage of a session.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SessionStanding {
     /// Role, after authentication.
     pub role: Option<Arc<str>>,
     /// Service level of the next statement, after authentication.
     pub service_level: Option<Arc<str>>,
     /// Stage.
     pub stage: SessionStage,
+}
+
+impl SessionStanding {
+    const COLUMNS: [(&'static str, CqlType); 3] =
+        [("role", CqlType::Text), ("service_level", CqlType::Text), ("stage", CqlType::Text)];
+
+    fn cells(&self) -> [Option<Bytes>; 3] {
+        [
+            self.role.as_deref().and_then(text),
+            self.service_level.as_deref().and_then(text),
+            Some(Bytes::from_static(self.stage.name().as_bytes())),
+        ]
+    }
+}
+
+/// Software of a client, as far as the client sent it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClientSoftware {
     /// Version of the protocol, after negotiation.
     pub protocol_version: Option<String>,
-    /// Name of the driver, if the client sent it.
+    /// Name of the driver.
     pub driver_name: Option<String>,
-    /// Version of the driver, if the client sent it.
+    /// Version of the driver.
     pub driver_version: Option<String>,
-    /// Name of the application, if the client sent it.
+    /// Name of the application.
     pub application_name: Option<String>,
-    /// Keyspace of names without one.
-    pub keyspace: Option<String>,
+}
+
+impl ClientSoftware {
+    const COLUMNS: [(&'static str, CqlType); 4] = [
+        ("protocol_version", CqlType::Text),
+        ("driver_name", CqlType::Text),
+        ("driver_version", CqlType::Text),
+        ("application_name", CqlType::Text),
+    ];
+
+    fn cells(&self) -> [Option<Bytes>; 4] {
+        [&self.protocol_version, &self.driver_name, &self.driver_version, &self.application_name]
+            .map(optional)
+    }
+}
+
+/// Encryption of a connection.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SessionEncryption {
     /// True if the connection is encrypted.
     pub is_encrypted: bool,
     /// Subject of the client's certificate.
     pub certificate_subject: Option<String>,
+}
+
+impl SessionEncryption {
+    const COLUMNS: [(&'static str, CqlType); 2] =
+        [("encrypted", CqlType::Boolean), ("certificate_subject", CqlType::Text)];
+
+    fn cells(&self) -> [Option<Bytes>; 2] {
+        let is_encrypted = Bytes::from_static(if self.is_encrypted { &[1] } else { &[0] });
+        [Some(is_encrypted), optional(&self.certificate_subject)]
+    }
+}
+
+/// Requests of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SessionRequests {
     /// Requests not answered yet.
     pub in_flight: u32,
     /// Requests since login.
-    pub requests: u64,
+    pub total: u64,
     /// Bytes of its requests, and of answers that the client has not read.
     pub bytes: u64,
-    /// Time of connection, milliseconds since 1970.
-    pub connected_ms: i64,
-    /// Time in microseconds since the client last sent data. 0 while requests are in flight.
-    pub idle_us: u64,
+}
+
+impl SessionRequests {
+    const COLUMNS: [(&'static str, CqlType); 3] = [
+        ("requests_in_flight", CqlType::Int),
+        ("requests", CqlType::BigInt),
+        ("bytes_held", CqlType::BigInt),
+    ];
+
+    fn cells(&self) -> [Option<Bytes>; 3] {
+        [int(self.in_flight), bigint(self.total), bigint(self.bytes)]
+    }
 }
 
 /// Returns the first characters of a client's name, at most `bytes_max` bytes, without splitting a
@@ -94,6 +173,10 @@ pub fn shortened(name: &str, bytes_max: usize) -> &str {
 
 fn text(text: &str) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn optional(value: &Option<String>) -> Option<Bytes> {
+    value.as_deref().and_then(text)
 }
 
 fn int(number: u32) -> Option<Bytes> {
@@ -120,29 +203,22 @@ impl ClientSession {
         role: impl Fn(&T) -> Option<Arc<str>> + 'static,
         describe: impl Fn(&T) -> Option<ClientSession> + 'static,
     ) -> VirtualTable {
-        use CqlType::{BigInt, Boolean, Inet, Int, Text, Timestamp};
         let columns = [
-            ("id", Text),
-            ("core", Int),
-            ("protocol", Text),
-            ("address", Inet),
-            ("port", Int),
-            ("role", Text),
-            ("service_level", Text),
-            ("stage", Text),
-            ("protocol_version", Text),
-            ("driver_name", Text),
-            ("driver_version", Text),
-            ("application_name", Text),
-            ("keyspace_name", Text),
-            ("encrypted", Boolean),
-            ("certificate_subject", Text),
-            ("requests_in_flight", Int),
-            ("requests", BigInt),
-            ("bytes_held", BigInt),
-            ("connected_at", Timestamp),
-            ("idle_us", BigInt),
-        ];
+            &[
+                ("id", CqlType::Text),
+                ("core", CqlType::Int),
+                ("protocol", CqlType::Text),
+                ("address", CqlType::Inet),
+                ("port", CqlType::Int),
+            ],
+            &SessionStanding::COLUMNS[..],
+            &ClientSoftware::COLUMNS,
+            &[("keyspace_name", CqlType::Text)],
+            &SessionEncryption::COLUMNS,
+            &SessionRequests::COLUMNS,
+            &[("connected_at", CqlType::Timestamp), ("idle_us", CqlType::BigInt)],
+        ]
+        .concat();
         let rows = session_rows(list, role, move |session| describe(session).map(|session| session.row()));
         VirtualTable::new("system", "connections", 1, 0, &columns, Vec::new)
             .in_chunks(rows)
@@ -151,29 +227,22 @@ impl ClientSession {
     }
 
     fn row(&self) -> VirtualRow {
-        let optional = |value: &Option<String>| value.as_deref().and_then(text);
-        vec![
+        let mut row = Vec::with_capacity(COLUMNS);
+        row.extend([
             text(&self.id),
             int(self.core),
             Some(Bytes::from_static(self.protocol.as_bytes())),
             inet(self.client),
             int(self.client.port().into()),
-            self.role.as_deref().and_then(text),
-            self.service_level.as_deref().and_then(text),
-            Some(Bytes::from_static(self.stage.name().as_bytes())),
-            optional(&self.protocol_version),
-            optional(&self.driver_name),
-            optional(&self.driver_version),
-            optional(&self.application_name),
-            optional(&self.keyspace),
-            Some(Bytes::from_static(if self.is_encrypted { &[1] } else { &[0] })),
-            optional(&self.certificate_subject),
-            int(self.in_flight),
-            bigint(self.requests),
-            bigint(self.bytes),
-            Some(Bytes::copy_from_slice(&self.connected_ms.to_be_bytes())),
-            bigint(self.idle_us),
-        ]
+        ]);
+        row.extend(self.standing.cells());
+        row.extend(self.software.cells());
+        row.push(optional(&self.keyspace));
+        row.extend(self.encryption.cells());
+        row.extend(self.requests.cells());
+        row.push(Some(Bytes::copy_from_slice(&self.connected_ms.to_be_bytes())));
+        row.push(bigint(self.idle_us));
+        row
     }
 }
 
@@ -232,19 +301,15 @@ mod tests {
             core: 0,
             protocol: "cql",
             client: SocketAddr::from(([127, 0, 0, 1], 1)),
-            role: role(&number),
-            service_level: None,
-            stage: SessionStage::Ready,
-            protocol_version: None,
-            driver_name: None,
-            driver_version: None,
-            application_name: None,
+            standing: SessionStanding {
+                role: role(&number),
+                stage: SessionStage::Ready,
+                ..SessionStanding::default()
+            },
+            software: ClientSoftware::default(),
             keyspace: None,
-            is_encrypted: false,
-            certificate_subject: None,
-            in_flight: 0,
-            requests: 0,
-            bytes: 0,
+            encryption: SessionEncryption::default(),
+            requests: SessionRequests::default(),
             connected_ms: 0,
             idle_us: 0,
         }
@@ -267,7 +332,8 @@ mod tests {
                 let describe = |number: &usize| (*number != SESSIONS - 1).then(|| session(*number));
                 let table = ClientSession::table(list, role, describe);
                 let rows = table.rows(viewer).await;
-                assert!(rows.iter().all(|row| row.len() == table.def.columns.len()));
+                assert_eq!(table.def.columns.len(), COLUMNS);
+                assert!(rows.iter().all(|row| row.len() == COLUMNS));
                 rows.len()
             })
         };

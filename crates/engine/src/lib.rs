@@ -36,7 +36,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 pub use cells::Cells;
-pub use client_session::{ClientSession, SessionStage, session_rows, shortened};
+pub use client_session::{
+    ClientSession, ClientSoftware, SessionEncryption, SessionRequests, SessionStage, SessionStanding,
+    session_rows, shortened,
+};
 pub use error::Error;
 pub use guardrails::{GUARDRAILS, Guardrail, GuardrailSpec, Guardrails, Passed};
 pub use latency::{Latencies, LatencySummary};

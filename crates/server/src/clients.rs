@@ -5,7 +5,10 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use access::Cancelled;
-use engine::{ClientSession, SessionStage, Subject, VirtualRow, VirtualTable, session_rows};
+use engine::{
+    ClientSession, ClientSoftware, SessionEncryption, SessionRequests, SessionStage, SessionStanding,
+    Subject, VirtualRow, VirtualTable, session_rows,
+};
 use schema::CqlType;
 use wire::{Failure, FailureKind};
 
@@ -35,19 +38,23 @@ fn described(session: &Session) -> ClientSession {
         core: session.core.index as u32,
         protocol: "cql",
         client: session.peer,
-        role: session.role_name(),
-        service_level: level,
-        stage,
-        protocol_version: startup.map(|startup| startup.version.number().to_string()),
-        driver_name: startup.and_then(|startup| startup.driver_name.clone()),
-        driver_version: startup.and_then(|startup| startup.driver_version.clone()),
-        application_name: startup.and_then(|startup| startup.application_name.clone()),
+        standing: SessionStanding { role: session.role_name(), service_level: level, stage },
+        software: ClientSoftware {
+            protocol_version: startup.map(|startup| startup.version.number().to_string()),
+            driver_name: startup.and_then(|startup| startup.driver_name.clone()),
+            driver_version: startup.and_then(|startup| startup.driver_version.clone()),
+            application_name: startup.and_then(|startup| startup.application_name.clone()),
+        },
         keyspace: session.keyspace.borrow().as_deref().map(str::to_owned),
-        is_encrypted: client.is_encrypted.get(),
-        certificate_subject: client.certificate_subject.borrow().as_deref().map(str::to_owned),
-        in_flight: in_flight as u32,
-        requests: client.requests.get(),
-        bytes: requests_bytes + session.answer_bytes() as u64,
+        encryption: SessionEncryption {
+            is_encrypted: client.is_encrypted.get(),
+            certificate_subject: client.certificate_subject.borrow().as_deref().map(str::to_owned),
+        },
+        requests: SessionRequests {
+            in_flight: in_flight as u32,
+            total: client.requests.get(),
+            bytes: requests_bytes + session.answer_bytes() as u64,
+        },
         connected_ms: client.connected_ms,
         idle_us: idle_ns / 1000,
     }

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Access, Login};
-use engine::{ClientSession, SessionStage, shortened};
+use engine::{
+    ClientSession, ClientSoftware, SessionEncryption, SessionRequests, SessionStage, SessionStanding,
+    shortened,
+};
 use frontdoor::Account;
 use lanes::sync::Notify;
 
@@ -227,19 +230,26 @@ impl Seen {
             core: lanes::current_core() as u32,
             protocol: "sql",
             client: self.peer,
-            role: session.map(|session| session.login.role().clone()),
-            service_level: level,
-            stage,
-            protocol_version: self.version.get().map(str::to_owned),
-            driver_name: None,
-            driver_version: None,
-            application_name: text(|chosen| &chosen.application_name),
+            standing: SessionStanding {
+                role: session.map(|session| session.login.role().clone()),
+                service_level: level,
+                stage,
+            },
+            software: ClientSoftware {
+                protocol_version: self.version.get().map(str::to_owned),
+                application_name: text(|chosen| &chosen.application_name),
+                ..ClientSoftware::default()
+            },
             keyspace: text(|chosen| first_of(&chosen.search_path)),
-            is_encrypted: self.is_encrypted.get(),
-            certificate_subject: self.certificate_subject.borrow().as_deref().map(str::to_owned),
-            in_flight: u32::from(self.is_busy.get()),
-            requests: self.requests.get(),
-            bytes: self.buffer_bytes.get() + session.map_or(0, |session| session.account.used_bytes()),
+            encryption: SessionEncryption {
+                is_encrypted: self.is_encrypted.get(),
+                certificate_subject: self.certificate_subject.borrow().as_deref().map(str::to_owned),
+            },
+            requests: SessionRequests {
+                in_flight: u32::from(self.is_busy.get()),
+                total: self.requests.get(),
+                bytes: self.buffer_bytes.get() + session.map_or(0, |session| session.account.used_bytes()),
+            },
             connected_ms: self.connected_ms,
             idle_us: idle_ns / 1000,
         }
