@@ -47,6 +47,52 @@ pub struct ColumnDef {
     pub kind: ColumnKind,
 }
 
+/// Option of a table that is stored and shown as CQL text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredOption {
+    /// Name in CQL.
+    pub name: &'static str,
+    /// True if the server acts on the option, or accepts only the value that switches it off.
+    pub has_effect: bool,
+}
+
+/// All options that are stored as CQL text.
+pub static STORED_OPTIONS: [StoredOption; 19] = [
+    without_effect("additional_write_policy"),
+    with_effect("allow_auto_snapshot"),
+    without_effect("bloom_filter_fp_chance"),
+    without_effect("caching"),
+    with_effect("cdc"),
+    with_effect("compaction"),
+    with_effect("compression"),
+    without_effect("crc_check_chance"),
+    without_effect("dclocal_read_repair_chance"),
+    without_effect("extensions"),
+    with_effect("incremental_backups"),
+    without_effect("max_index_interval"),
+    without_effect("memtable"),
+    without_effect("memtable_flush_period_in_ms"),
+    without_effect("min_index_interval"),
+    without_effect("read_repair"),
+    without_effect("read_repair_chance"),
+    without_effect("speculative_retry"),
+    with_effect("tombstone_gc"),
+];
+
+const fn with_effect(name: &'static str) -> StoredOption {
+    StoredOption { name, has_effect: true }
+}
+
+const fn without_effect(name: &'static str) -> StoredOption {
+    StoredOption { name, has_effect: false }
+}
+
+/// Returns the stored option of this name.
+#[must_use]
+pub fn stored_option(name: &str) -> Option<&'static StoredOption> {
+    STORED_OPTIONS.iter().find(|option| option.name == name)
+}
+
 /// Options of a table.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TableOptions {
@@ -56,8 +102,7 @@ pub struct TableOptions {
     pub default_time_to_live: u32,
     /// Time in seconds for which tombstones are kept.
     pub gc_grace_seconds: u32,
-    /// Options that are stored and shown but have no effect (`compaction`, `caching`, …), as CQL
-    /// text.
+    /// Values of [`STORED_OPTIONS`] that the definition specifies, as CQL text.
     pub other: BTreeMap<String, String>,
 }
 

@@ -186,10 +186,6 @@ pub(crate) fn schema_change(change: &engine::SchemaChange) -> wire::SchemaChange
     }
 }
 
-/// Table options that change what the server does, or that can only be off.
-const EFFECTIVE: [&str; 6] =
-    ["allow_auto_snapshot", "cdc", "compaction", "compression", "incremental_backups", "tombstone_gc"];
-
 /// Returns a warning for a definition that specifies what this engine does not do: more copies of a
 /// keyspace than one, or options of a table that have no effect.
 pub(crate) fn definition_warning(change: &engine::SchemaChange, schema: &engine::Schema) -> Option<String> {
@@ -206,7 +202,9 @@ pub(crate) fn definition_warning(change: &engine::SchemaChange, schema: &engine:
         SchemaTarget::Table => {
             let table = schema.table(&change.keyspace, &change.name)?;
             let options = table.options.other.keys().map(String::as_str);
-            let without: Vec<&str> = options.filter(|name| !EFFECTIVE.contains(name)).collect();
+            let has_effect =
+                |name: &&str| schema::stored_option(name).is_some_and(|option| option.has_effect);
+            let without: Vec<&str> = options.filter(|name| !has_effect(name)).collect();
             (!without.is_empty()).then(|| {
                 let names = without.join(", ");
                 format!("Options of table {}.{} without effect: {names}", change.keyspace, change.name)

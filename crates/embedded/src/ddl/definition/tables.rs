@@ -177,27 +177,9 @@ fn table_options(def: &mut TableDef, options: &ast::OptionList) -> Result<(), Er
             "default_time_to_live" => def.options.default_time_to_live = seconds().ok_or_else(bad)?,
             "gc_grace_seconds" => def.options.gc_grace_seconds = seconds().ok_or_else(bad)?,
             "id" => return Err(Error::Config("A table's id cannot be chosen; leave ID out".into())),
-            "additional_write_policy"
-            | "allow_auto_snapshot"
-            | "bloom_filter_fp_chance"
-            | "caching"
-            | "cdc"
-            | "compaction"
-            | "compression"
-            | "crc_check_chance"
-            | "dclocal_read_repair_chance"
-            | "extensions"
-            | "incremental_backups"
-            | "max_index_interval"
-            | "memtable"
-            | "memtable_flush_period_in_ms"
-            | "min_index_interval"
-            | "read_repair"
-            | "read_repair_chance"
-            | "speculative_retry"
-            | "tombstone_gc" => {
+            name if schema::stored_option(name).is_some() => {
                 storage_options::check(name, option)?;
-                def.options.other.insert(name.clone(), plain(option));
+                def.options.other.insert(name.to_owned(), plain(option));
             }
             _ => return Err(Error::Config(format!("Unknown property '{name}'"))),
         }
