@@ -1,6 +1,6 @@
-//! Audit log. It has one JSON object per line for each login, each failed login, and each statement
-//! that changes roles, permissions, levels or the schema. For configured keyspaces, it also has a
-//! line for each statement that reads or writes them.
+//! Audit log. It has a line with a JSON object for each login, each failed login, and each
+//! statement that changes roles, permissions, levels or the schema. For configured keyspaces, it
+//! also has a line for each statement that reads or writes them.
 //!
 //! Lanes never wait for the log. Lines go into a bounded queue, and a thread outside of the lanes
 //! writes them. If the queue is full, the line is dropped and counted. The next line in the queue

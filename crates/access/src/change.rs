@@ -35,7 +35,7 @@ const JOBS_MAX: u32 = 16;
 
 /// Work units to end one session: its tasks are dropped and its connection is woken.
 const END_UNITS: u32 = 10;
-/// Bytes of a service level beside those of its group on each core: its options and its row.
+/// Bytes of a service level without those of its group on each core: its options and its row.
 const LEVEL_BYTES: u64 = 512;
 /// Bytes of a service level on each core.
 const LEVEL_CORE_BYTES: u64 = 256;
@@ -259,7 +259,7 @@ impl Access {
 
     /// Registers a function that checks the rights of a listener's running statements on this core.
     /// It runs after each change that takes rights from a role. It must be short: work that grows
-    /// with the number of statements belongs into a task.
+    /// with the number of statements belongs in a task.
     pub fn on_rights_taken(&self, check: impl Fn() + 'static) {
         self.shared.rights_checks.get_or_set(RefCell::default).borrow_mut().push(Rc::new(check));
     }

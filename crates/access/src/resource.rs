@@ -5,8 +5,8 @@
 //!   data ─ data/ks ─ data/ks/* ─ data/ks/table/id       roles ─ roles/r          service_levels ─ service_levels/s
 //! ```
 //!
-//! A table resource contains the identity of the table besides its name. A grant on a dropped table
-//! therefore never holds for a later table of the same name.
+//! A table resource contains the identity of the table as well as its name. A grant on a dropped
+//! table therefore never holds for a later table of the same name.
 
 use std::fmt;
 

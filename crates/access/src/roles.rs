@@ -39,9 +39,9 @@ pub(crate) struct Roles {
     bytes: u64,
 }
 
-/// Bytes of a role beside its name and grants: two map entries, its verifier and its row.
+/// Bytes of a role without its name and grants: two map entries, its verifier and its row.
 const ROLE_BYTES: u64 = 768;
-/// Bytes of a grant or membership beside its names: a map entry and its row.
+/// Bytes of a grant or membership without its names: a map entry and its row.
 const GRANT_BYTES: u64 = 192;
 
 impl Role {

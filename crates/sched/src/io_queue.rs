@@ -1,9 +1,9 @@
-//! Disk requests of one core. Among the requests of a group, turn goes round its flows
-//! ([`Rounds`]); those of a flow are first in, first out. Groups are ordered by a [`Tree`] of their
-//! own, which is charged with disk time instead of CPU time. The window and the shared bucket
-//! decide whether the disk takes another request ([`DiskModel::may_send`], [`crate::disk::ask`]).
-//! The limit of a group, also shared by all cores, decides whether that group may send one. This
-//! queue decides which request it is.
+//! Disk requests of one core. The flows of a group take turns ([`Rounds`]), and requests of a flow
+//! are first in, first out. Groups are ordered by a [`Tree`] of their own, which is charged with
+//! disk time instead of CPU time. The window and the shared bucket decide whether the disk takes
+//! another request ([`DiskModel::may_send`], [`crate::disk::ask`]). The limit of a group, also
+//! shared by all cores, decides whether that group may send one. This queue decides which request
+//! it is.
 //!
 //! ```text
 //!   push ──▶ group 3 │▒▒▒▒▒│ ─┐

@@ -8,7 +8,7 @@
 //!   all cores.
 //! - [`Claim`]: lets cores share a budget, such as that of the disk, in turn.
 //! - [`IoQueue`]: orders the disk requests of one core by the same tree.
-//! - [`Rounds`]: lets turn go round the connections of a group.
+//! - [`Rounds`]: serves the connections of a group in turn.
 //! - [`CoreScheduler`]: decides for one core which group runs next, on which lane, for how long,
 //!   and when the core polls.
 //! - [`Starvation`]: detects another program that keeps the CPU from heavy work.

@@ -1,5 +1,5 @@
 //! Items of several flows, in deficit round robin. A flow is what shares a queue with others, such
-//! as a connection among those of its level. Turn goes round the flows, not round their items, so
+//! as a connection among those of its level. Flows take turns, not their items, so
 //! that a flow with a thousand items delays another one no more than a flow with one does.
 //!
 //! ```text

@@ -764,8 +764,8 @@ fn l4_unused_limit_does_not_grow() {
     }
 }
 
-/// Runs a level alone, then beside one with nine times the shares. Returns the useful work of both,
-/// as parts of the core, and the least of it if each refuses no more than it must.
+/// Runs a level alone, then alongside one with nine times the shares. Returns the useful work of
+/// both, as parts of the core, and the least of it if each refuses no more than it must.
 fn wake_a_larger_level(seed: u64, work_ns: u64, small: Load) -> [(f64, f64); 2] {
     let small = Load { disk: true, work_ns: vec![work_ns], ..small };
     let large = Load { shares: 900, ..load(Refuse, &[work_ns], 0.0) };

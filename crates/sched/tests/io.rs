@@ -122,7 +122,7 @@ proptest! {
     }
 }
 
-/// A reader with one small request in flight at a time gets less than its share beside a full
+/// A reader with one small request in flight at a time gets less than its share alongside a full
 /// queue, however soon each is sent. When it wants more, it repays part of that lag, with twice
 /// what the other group gets. Then it has its share.
 #[test]

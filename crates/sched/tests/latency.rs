@@ -1,5 +1,5 @@
-//! A level with a latency target beside a neighbour that comes, grows and goes, in simulated time.
-//! The level has Poisson arrivals with exponential work, the neighbour always has work.
+//! A level with a latency target alongside a neighbour that comes, grows and goes, in simulated
+//! time. The level has Poisson arrivals with exponential work, the neighbour always has work.
 
 mod common;
 

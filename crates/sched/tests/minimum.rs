@@ -136,7 +136,7 @@ fn check_no_group_starves(seed: u64, siblings: u32, sum_ppm: u32) {
     }
 }
 
-/// Checks a group with a minimum that sleeps and wakes at will beside one that is always
+/// Checks a group with a minimum that sleeps and wakes at will alongside one that is always
 /// backlogged. Over the whole history it gets ahead of its minimum and its share by at most the sum
 /// of both bounds.
 fn check_naps_gain_at_most_the_bound(seed: u64, napper: NodeSpec, worker_shares: u32) {

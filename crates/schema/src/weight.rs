@@ -6,11 +6,11 @@
 use crate::table::{ColumnDef, KeyspaceDef, TableDef};
 use crate::types::{CqlType, UdtType};
 
-/// Bytes of a table beside its names, columns and options.
+/// Bytes of a table without its names, columns and options.
 const TABLE_BYTES: u64 = 512;
-/// Bytes of a keyspace beside its names and options.
+/// Bytes of a keyspace without its names and options.
 const KEYSPACE_BYTES: u64 = 512;
-/// Bytes of an option beside its name and value: two strings and their place in a map.
+/// Bytes of an option without its name and value: two strings and their place in a map.
 const OPTION_BYTES: u64 = 64;
 /// Bytes of a name: the string and the overhead of its allocation.
 const NAME_BYTES: u64 = 40;

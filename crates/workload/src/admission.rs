@@ -466,7 +466,7 @@ impl Drop for InFlight {
 }
 
 impl InFlight {
-    /// Moves a running request to another level, which is not asked. For the level before it has
+    /// Moves a running request to another level, which is not asked. For the previous level it has
     /// ended: that level did work for it.
     pub fn move_to(&mut self, effective: &Rc<Effective>) {
         *self = self.admission.admit_always(effective);

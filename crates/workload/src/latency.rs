@@ -1,4 +1,4 @@
-//! Holds the `latency_target` of levels: moves their shares between `shares_min` and `shares_max`
+//! Keeps levels at their `latency_target`: moves their shares between `shares_min` and `shares_max`
 //! once a second. [`sched::control::Latency`] decides; `docs/scheduler.md` derives it.
 //!
 //! The 99th percentile is that of the server: from when a statement arrived, or over SQL since the

@@ -53,8 +53,9 @@ struct Known {
     /// CPU and disk time on each core, ns.
     used_ns: Vec<u64>,
     spread: Spread,
-    /// Longest time limits of statements, ns: in this period and in the one before; its begin.
+    /// Longest time limits of statements, ns: in this period and in the previous one.
     time_limits_ns: (u64, u64),
+    /// Start of this period, ns.
     period_ns: u64,
     /// Decision in which it was seen last.
     seen: u64,

@@ -11,7 +11,7 @@ use crate::level::Totals;
 use crate::waits::GroupNames;
 use crate::{Catalog, LevelEntry, Levels, LimitUse, MemoryUse, RequestKind, SlotUse};
 
-/// A metric of each owner: name, labels besides the owner, help, and value (divided by 10^9 for
+/// A metric of each owner: name, further labels, help, and value (divided by 10^9 for
 /// seconds). Help is empty behind the first entry of a name.
 type Metric<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
 

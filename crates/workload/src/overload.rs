@@ -2,12 +2,12 @@
 //!
 //! 1. The server is overloaded if a level lacks memory that it is entitled to, if a statement that
 //!    cannot spill was refused memory that others hold, or if the limiter refused statements, since
-//!    the last look.
+//!    the last check.
 //! 2. Of the levels with candidates, the one that uses most for its shares is the least
 //!    entitled. Its heaviest statement is asked for its next action: by memory if memory is short,
 //!    otherwise by the bytes that it has read. A statement that holds borrowed memory without
 //!    growing is found in this way too.
-//! 3. [`QUIET`] looks without overload end all suspensions.
+//! 3. [`QUIET`] checks without overload end all suspensions.
 //!
 //! A statement that is held is no sign of overload: a level with a backlog always holds some.
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::Levels;
 use crate::candidates::Candidate;
 
-/// Time between two looks, ns. An action has this long to show before the next one.
+/// Time between two checks, ns. An action has this long to show before the next one.
 const EVERY_NS: u64 = 1_000_000_000;
 /// Looks without overload after which suspended statements go on.
 const QUIET: u32 = 3;
@@ -33,7 +33,7 @@ enum Lack {
 #[derive(Default)]
 pub(crate) struct Overload {
     last_ns: u64,
-    /// Refused requests for memory and refused statements, at the last look. `None`: no statement
+    /// Refused requests for memory and refused statements, at the last check. `None`: no statement
     /// could be asked then.
     refused: Option<(u64, u64)>,
     quiet: u32,
@@ -60,7 +60,7 @@ impl Overload {
             refused.1 += entry.level.shed();
             lagging = lagging.or_else(|| memory.is_lagging.then(|| entry.spec.name.clone()));
         }
-        // The first look at candidates only notes what was refused before they began.
+        // The first check of candidates only records what was refused before they began.
         let before = self.refused.replace(refused).unwrap_or(refused);
         let (lack, why) = match lagging {
             Some(level) => (Lack::Memory, format!("service level '{level}' lacks memory that is due to it")),
@@ -176,14 +176,14 @@ mod tests {
         let levels = Levels::new(lanes.clone());
         let level = levels.catalog().default_level().level.clone();
         let mut overload = Overload::default();
-        let mut look = |second: u64| overload.decide(&levels, second * EVERY_NS);
+        let mut check = |second: u64| overload.decide(&levels, second * EVERY_NS);
         level.record_shed(0);
-        look(1);
+        check(1);
         let candidate = level.candidate(1);
-        look(2);
+        check(2);
         assert!(candidate.can_be_asked(), "it was refused before the statement began");
         level.record_shed(0);
-        look(3);
+        check(3);
         assert!(!candidate.can_be_asked());
         drop((candidate, level, levels));
         lanes.shutdown();

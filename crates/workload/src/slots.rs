@@ -3,8 +3,8 @@
 //!
 //! 1. An arriving statement starts at once if the queue is empty and a slot is free.
 //! 2. Otherwise it joins the end of the queue. It is refused if `max_queue_size` statements wait.
-//! 3. A released slot goes to the next statement in the queue. Turn goes round the connections: a
-//!    statement waits for at most one of each other connection that was in the queue before it.
+//! 3. A released slot goes to the next statement in the queue. Connections take turns: a statement
+//!    waits for at most one of each other connection that was in the queue before it.
 //!    Those of one connection are first in, first out.
 //! 4. A statement is refused after it has waited for `queue_timeout`. Without that option, the
 //!    caller's timeout applies.

@@ -43,7 +43,7 @@ fn levels_are_created_altered_and_dropped() {
     });
 }
 
-/// Checks the options of level `new` beside a level `there`, which has minimums of 60 %. `None`:
+/// Checks the options of level `new` alongside a level `there`, which has minimums of 60 %. `None`:
 /// they are accepted.
 #[track_caller]
 fn check_options(levels: &Levels, change: impl FnOnce(&mut LevelSpec), expected: Option<&str>) {

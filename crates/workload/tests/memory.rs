@@ -264,8 +264,8 @@ fn statement_relies_on_its_part_of_what_its_level_may_have() {
     drop(beside);
     let of_small = memory.account(&small);
     assert_eq!((of_small.try_grow(30 * MIB), of_large.try_grow(10 * MIB)), (Ok(()), Ok(())));
-    // 1/16 stays free: 110 of 120 MiB are available beside what each has. That is less than three
-    // quarters of all, and more than one.
+    // 1/16 stays free: 110 of 120 MiB are available in addition to what each has. That is less than
+    // three quarters of all, and more than one.
     assert_eq!((mib(&of_large), mib(&of_small)), (120, 140));
     assert_eq!(of_small.try_grow(100 * MIB), Ok(()));
     assert_eq!(of_large.try_grow(30 * MIB).unwrap_err().why, RefusalReason::Full);

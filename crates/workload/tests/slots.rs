@@ -11,7 +11,7 @@ use lanes::{Flow, Group};
 use testkit::Random;
 use workload::{Arrival, Effective, LevelSpec, Levels, Occupancy, Queue, SlotLimits, SlotRequest, Waiter};
 
-/// The pure part driven as by `gate`, beside the expected state.
+/// The pure part driven as by `gate`, with the expected state.
 #[derive(Default)]
 struct Model {
     occupancy: Occupancy,

@@ -2,8 +2,8 @@
 //! write is rejected.
 //!
 //! *Pressure* is how far memory has run out. The memory held is the active memtable and the part of
-//! frozen ones that is not flushed yet. Beside a flush that keeps its pace this is always about one
-//! memtable: one fills as the other drains.
+//! frozen ones that is not flushed yet. Alongside a flush that keeps its pace this is always about
+//! one memtable: one fills as the other drains.
 //!
 //! ```text
 //!   held    1         1¼ memtables                       2

@@ -154,7 +154,7 @@ impl TableDef {
         }
     }
 
-    /// Returns true for a counter table, which has only counters beside its key.
+    /// Returns true for a counter table, which has only counters apart from its key.
     pub fn is_counter(&self) -> bool {
         self.columns.iter().any(|c| c.ty == CqlType::Counter)
     }

@@ -45,7 +45,7 @@ fn level_within_its_part_is_admitted_whatever_others_have_in_flight() {
     assert_eq!(decide(interactive, part / 2), Decision::CoreFull(CORE_IN_FLIGHT_MAX / 2));
 }
 
-/// A request with a time limit of 10 s that waits since `since_ns`.
+/// A request with a time limit of 10 s that has waited since `since_ns`.
 fn since(since_ns: u64) -> Arrived {
     Arrived { since_ns, time_limit_ns: 10_000_000_000, is_only: false }
 }

@@ -18,9 +18,9 @@
 //!    more CPU refusals cost, the longer it is, and the older a statement may be. Otherwise ten
 //!    times capacity are a core full of refusals.
 //!
-//! The limit does not look at response times. Under shares they rise by design when another level
+//! The limit does not depend on response times. Under shares they rise by design when another level
 //! wakes, and a limiter that compares them with earlier ones would cut a level that did nothing
-//! wrong. It does not look at CPU percentages either: a full core is no overload.
+//! wrong. It does not depend on CPU percentages either: a full core is no overload.
 //!
 //! Limits: statements of very different cost in one level share one `s`. A caller counts a
 //! statement from its admission until its answer was sent, or its socket takes no more: a client

@@ -1,4 +1,4 @@
-//! A queue of statements that stands.: an overload, and no burst.
+//! Distinguishes a queue that stands, which is an overload, from a burst.
 
 /// Time without an empty queue from which on it stands, and without late statements until it no
 /// longer does, ns. The interval of CoDel (RFC 8289), which absorbs a burst or a stall of the core.
