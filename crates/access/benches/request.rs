@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use access::Login;
 use common::{PASSWORD, Server};
-use engine::{Action, Target};
+use engine::{Action, StatementTarget};
 use result_file::{Run, Section};
 use workload::{Admission, Arrived, RequestKind};
 
@@ -53,7 +53,8 @@ fn main() {
         );
         let login: Login = access.authenticate("ann", PASSWORD).await.expect("logs in");
         let admission = Admission::new(0);
-        let target = [Target { keyspace: "ks".into(), table: Some("t".into()), action: Action::Select }];
+        let target =
+            [StatementTarget { keyspace: "ks".into(), table: Some("t".into()), action: Action::Select }];
         measure(&mut run, "look up the level of a login", || {
             drop(std::hint::black_box(access.effective(&login)))
         });

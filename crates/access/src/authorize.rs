@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cql::Statement;
 use cql::ast::{DescribeTarget, Permission, QualifiedName};
-use engine::{About, Action, Error, SchemaChange, SchemaTarget, Target, Viewer};
+use engine::{About, Action, Error, SchemaChange, SchemaTarget, StatementTarget, Viewer};
 
 use crate::access::Access;
 use crate::change::Job;
@@ -21,13 +21,18 @@ impl Access {
     /// # Errors
     /// Returns [`Error::Unauthorized`]. Returns [`Error::Overloaded`] for a new keyspace while
     /// grants on an earlier one of that name still exist.
-    pub fn authorize(&self, login: &Login, targets: &[Target]) -> Result<(), Error> {
+    pub fn authorize(&self, login: &Login, targets: &[StatementTarget]) -> Result<(), Error> {
         self.authorize_all(login, targets, true)
     }
 
     /// Checks the actions. `may_be_new` is false for a statement that creates no keyspace. Its
     /// error is then the same for a missing keyspace.
-    fn authorize_all(&self, login: &Login, targets: &[Target], may_be_new: bool) -> Result<(), Error> {
+    fn authorize_all(
+        &self,
+        login: &Login,
+        targets: &[StatementTarget],
+        may_be_new: bool,
+    ) -> Result<(), Error> {
         if !login.is_current() {
             return Err(ended(login.role()));
         }
@@ -75,7 +80,7 @@ impl Access {
             Right::May(permission, on) => {
                 let table = table.filter(|_| on == On::Table).map(str::to_owned);
                 let action = action_of(permission);
-                let target = Target { keyspace: keyspace.to_owned(), table, action };
+                let target = StatementTarget { keyspace: keyspace.to_owned(), table, action };
                 self.authorize_all(login, &[target], on == On::AllKeyspaces)
             }
             Right::Holds => unreachable!("a statement about data grants nothing"),
@@ -87,10 +92,10 @@ impl Access {
     ///
     /// # Errors
     /// Returns the errors of [`Access::authorize`].
-    pub fn authorize_unfiltered(&self, login: &Login, targets: &[Target]) -> Result<(), Error> {
+    pub fn authorize_unfiltered(&self, login: &Login, targets: &[StatementTarget]) -> Result<(), Error> {
         self.authorize(login, targets)?;
         let viewer = self.viewer(login);
-        for Target { keyspace, table, .. } in targets {
+        for StatementTarget { keyspace, table, .. } in targets {
             let found = table.as_ref().and_then(|table| self.engine.registry().get(keyspace, table));
             if found.is_some_and(|table| !table.shows_all(&*viewer)) {
                 let table = table.as_deref().unwrap_or_default();
@@ -107,10 +112,10 @@ impl Access {
         &self,
         login: &Login,
         view: &View,
-        target: &Target,
+        target: &StatementTarget,
         may_be_new: bool,
     ) -> Result<(), Error> {
-        let Target { keyspace, table, action } = target;
+        let StatementTarget { keyspace, table, action } = target;
         let role = login.role();
         let rights = &view.rights;
         let own = KEYSPACES.contains(&keyspace.as_str());

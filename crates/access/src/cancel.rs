@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Error, Outcome};
+use engine::{Error, StatementOutcome};
 
 use crate::access::{Access, SharedAccess};
 use crate::login::Login;
@@ -61,7 +61,7 @@ impl Access {
         login: &Login,
         target: CancelTarget,
         id: &str,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         let role = (!self.may_everything(login)).then(|| login.role().to_string());
         for core in 0..lanes::cores() {
             let shared = self.shared.clone();
@@ -69,7 +69,7 @@ impl Access {
             let role = role.clone();
             let answer = lanes::call(core, move || async move { ask(&shared, target, &id, role.as_deref()) });
             if answer.await == Cancelled::Done {
-                return Ok(Outcome::Void);
+                return Ok(StatementOutcome::Void);
             }
         }
         Err(not_cancelled(target, login.role(), id, role.is_some()))

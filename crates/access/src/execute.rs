@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cql::ast::{AlterRole, RoleOptions};
-use engine::{AnswerGrant, AnswerMemory, Error, Outcome, SchemaChange};
+use engine::{AnswerGrant, AnswerMemory, Error, SchemaChange, StatementOutcome};
 
 use crate::access::Access;
 use crate::cancel::CancelTarget;
@@ -57,7 +57,7 @@ impl Access {
         statement: &'a cql::Statement,
         keyspace: Option<&'a str>,
         memory: &'a dyn AnswerMemory,
-    ) -> lanes::LocalBoxFuture<'a, Result<Outcome, Error>> {
+    ) -> lanes::LocalBoxFuture<'a, Result<StatementOutcome, Error>> {
         Box::pin(async move {
             if !login.is_current() {
                 return Err(ended(login.role()));
@@ -95,7 +95,7 @@ impl Access {
             let statement = Box::new(statement.clone());
             let keyspace = keyspace.map(str::to_owned);
             self.change(actor.clone(), Job::Statement { statement, keyspace, verifier }).await?;
-            Ok(Outcome::Void)
+            Ok(StatementOutcome::Void)
         })
     }
 
@@ -109,7 +109,7 @@ impl Access {
         login: &Login,
         text: &str,
         memory: &dyn AnswerMemory,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
         if !Access::handles(&statement) {
             return Err(Error::Invalid(

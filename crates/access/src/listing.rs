@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cql::Statement;
 use cql::ast::{ListPermissions, ListRoles, ListServiceLevels, Permission, Permissions};
-use engine::{AnswerGrant, AnswerMemory, ColumnSpec, Error, Outcome, Rows};
+use engine::{AnswerGrant, AnswerMemory, ColumnSpec, Error, ResultRows, StatementOutcome};
 use schema::CqlType;
 use workload::LevelEntry;
 
@@ -22,7 +22,7 @@ const GRANT_BYTES: usize = 64 << 10;
 
 /// Builder of rows.
 struct ListedTable<'a> {
-    rows: Rows,
+    rows: ResultRows,
     memory: &'a dyn AnswerMemory,
     grant: Option<Arc<dyn AnswerGrant>>,
     granted: usize,
@@ -42,7 +42,7 @@ impl<'a> ListedTable<'a> {
             name: (*name).to_owned(),
             ty: ty.clone(),
         };
-        let rows = Rows::new(columns.iter().map(column).collect());
+        let rows = ResultRows::new(columns.iter().map(column).collect());
         ListedTable { rows, memory, grant: None, granted: GRANT_BYTES }
     }
 
@@ -60,8 +60,8 @@ impl<'a> ListedTable<'a> {
         Ok(())
     }
 
-    fn finish(self) -> Result<Outcome, Error> {
-        Ok(Outcome::Rows(self.rows))
+    fn finish(self) -> Result<StatementOutcome, Error> {
+        Ok(StatementOutcome::Rows(self.rows))
     }
 }
 
@@ -82,7 +82,7 @@ impl Planner<'_> {
         &self,
         statement: &Statement,
         memory: &dyn AnswerMemory,
-    ) -> Option<Result<Outcome, Error>> {
+    ) -> Option<Result<StatementOutcome, Error>> {
         Some(match statement {
             Statement::ListRoles(s) => self.list_roles(s, self.check(statement).is_ok(), memory).await,
             Statement::ListUsers => self.list_users(memory).await,
@@ -113,7 +113,7 @@ impl Planner<'_> {
         statement: &ListRoles,
         may: bool,
         memory: &dyn AnswerMemory,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         let sees_all = self.may(Permission::Describe, &Resource::AllRoles);
         let own = self.actor.role.to_string();
         let of = match &statement.of {
@@ -152,7 +152,7 @@ impl Planner<'_> {
         table.finish()
     }
 
-    async fn list_users(&self, memory: &dyn AnswerMemory) -> Result<Outcome, Error> {
+    async fn list_users(&self, memory: &dyn AnswerMemory) -> Result<StatementOutcome, Error> {
         let columns = [("name", CqlType::Text), ("super", CqlType::Boolean), ("datacenters", CqlType::Text)];
         let mut table = ListedTable::new(memory, "system_auth", "users", &columns);
         let own = self.actor.role.to_string();
@@ -171,7 +171,7 @@ impl Planner<'_> {
         statement: &ListPermissions,
         may: bool,
         memory: &dyn AnswerMemory,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         if !may {
             let subject = statement.of.as_deref().unwrap_or("everyone");
             return Err(Error::Unauthorized(format!(
@@ -229,7 +229,7 @@ impl Planner<'_> {
         &self,
         statement: &ListServiceLevels,
         memory: &dyn AnswerMemory,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         match statement {
             ListServiceLevels::One(level) => {
                 let entry = self.levels.get(level).ok_or_else(|| missing_level(level))?;
@@ -255,7 +255,7 @@ impl Planner<'_> {
         entries: &[&Arc<LevelEntry>],
         total: Option<u32>,
         memory: &dyn AnswerMemory,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         let mut columns = vec![("service_level", CqlType::Text)];
         columns.extend(OPTIONS.iter().map(|option| (option.name, (option.ty)())));
         columns.extend(total.map(|_| ("percentage of all service level shares", CqlType::Text)));
@@ -276,7 +276,7 @@ impl Planner<'_> {
         &self,
         roles: impl IntoIterator<Item = (&'a RoleName, &'a Arc<Role>)>,
         memory: &dyn AnswerMemory,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         let columns = ["role", "service_level"].map(|name| (name, CqlType::Text));
         let mut table = ListedTable::new(memory, "system_distributed", "service_levels", &columns);
         for (name, role) in roles {
@@ -288,7 +288,11 @@ impl Planner<'_> {
         table.finish()
     }
 
-    async fn effective_table(&self, role: &str, memory: &dyn AnswerMemory) -> Result<Outcome, Error> {
+    async fn effective_table(
+        &self,
+        role: &str,
+        memory: &dyn AnswerMemory,
+    ) -> Result<StatementOutcome, Error> {
         self.require_role(role)?;
         let Some(effective) = self.roles.effective(role, self.levels) else {
             return Err(Error::Invalid(format!("Role {role} doesn't have assigned any service level")));

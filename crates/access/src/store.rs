@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql::ast::Permission;
-use engine::{BatchKind, Engine, Error, Outcome, ParsedTree, Plan, Request, Value};
+use engine::{BatchKind, Engine, Error, ParsedTree, Plan, Request, StatementOutcome, Value};
 use workload::LevelSpec;
 
 use crate::options;
@@ -87,7 +87,7 @@ impl Store {
     /// Returns the secret from which decoys are derived. Creates it at the first start. If decoys
     /// changed with a restart, they would reveal which names do not exist.
     pub(crate) async fn decoy_secret(&self) -> Result<Key, Error> {
-        if let Outcome::Rows(rows) = run(&*self.engine, DECOY_SECRET).await?
+        if let StatementOutcome::Rows(rows) = run(&*self.engine, DECOY_SECRET).await?
             && let Some(Some(secret)) = rows.decoded().first().map(|row| row[0])
             && let Ok(secret) = secret.try_into()
         {
@@ -113,7 +113,7 @@ impl Store {
         let mut corrections = Vec::new();
         for (columns, table, decode) in TABLES {
             let rows = run(&*self.engine, &format!("SELECT {columns} FROM {table}")).await?;
-            let Outcome::Rows(rows) = rows else { continue };
+            let StatementOutcome::Rows(rows) = rows else { continue };
             for row in rows.decoded() {
                 read.extend(decode(&row).ok_or_else(|| {
                     Error::Server(format!(
@@ -183,7 +183,7 @@ fn prepare(engine: &dyn Engine, text: &str) -> Result<Rc<dyn Plan>, Error> {
     engine.prepare(Arc::new(statement), None)
 }
 
-async fn run(engine: &dyn Engine, text: &str) -> Result<Outcome, Error> {
+async fn run(engine: &dyn Engine, text: &str) -> Result<StatementOutcome, Error> {
     let plan = prepare(engine, text)?;
     engine.execute(&plan, &Request::EMPTY).outcome(engine).await
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use embedded::Embedded;
-use engine::{Engine, Execution, Outcome as Answer, ParsedTree, Plan, Request, Value};
+use engine::{Engine, Execution, ParsedTree, Plan, Request, StatementOutcome as Answer, Value};
 use lanes::{Config, Group, Lanes, Reporter};
 use load::StopFlag;
 use storage::Options;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cql::ast::{self, Statement};
 use engine::{
     Action, BatchKind, Columns, Error, Guardrail, Guardrails, Latencies, ParsedTree, Plan, Prepared, Schema,
-    Target,
+    StatementTarget,
 };
 use schema::TableDef;
 use uuid::Uuid;
@@ -51,7 +51,7 @@ pub(crate) struct EmbeddedPlan {
     /// Markers whose values have elements, which are counted before the values are used.
     pub(crate) counted: Box<[Counted]>,
     key_binds: Vec<u16>,
-    targets: Vec<Target>,
+    targets: Vec<StatementTarget>,
     bound_to: BoundTo,
     /// Number of bound terms.
     terms: u32,
@@ -79,7 +79,7 @@ impl Plan for EmbeddedPlan {
         }
     }
 
-    fn targets(&self) -> &[Target] {
+    fn targets(&self) -> &[StatementTarget] {
         &self.targets
     }
 
@@ -116,7 +116,7 @@ const TABLES_COMPARED: usize = 8;
 /// tables.
 struct Binding {
     binder: Binder,
-    targets: Vec<Target>,
+    targets: Vec<StatementTarget>,
     named: HashSet<(Uuid, bool)>,
     /// Bound tables that are not virtual.
     tables: Vec<Arc<TableDef>>,
@@ -164,7 +164,7 @@ pub(crate) struct Bound {
     kind: BoundKind,
     key_binds: Vec<u16>,
     binder: Binder,
-    targets: Vec<Target>,
+    targets: Vec<StatementTarget>,
     tables: Vec<Arc<TableDef>>,
 }
 
@@ -483,15 +483,16 @@ impl Drop for EmbeddedPlan {
     }
 }
 
-fn target(def: &TableDef, action: Action) -> Target {
-    Target { keyspace: def.keyspace.clone(), table: Some(def.name.clone()), action }
+fn target(def: &TableDef, action: Action) -> StatementTarget {
+    StatementTarget { keyspace: def.keyspace.clone(), table: Some(def.name.clone()), action }
 }
 
-fn define_target(statement: &Statement, used: Option<&str>) -> Result<Target, Error> {
+fn define_target(statement: &Statement, used: Option<&str>) -> Result<StatementTarget, Error> {
     let table = |name: &ast::QualifiedName, action| {
-        Ok(Target { keyspace: keyspace_of(name, used)?, table: Some(name.name.clone()), action })
+        Ok(StatementTarget { keyspace: keyspace_of(name, used)?, table: Some(name.name.clone()), action })
     };
-    let keyspace = |name: &str, action| Ok(Target { keyspace: name.to_owned(), table: None, action });
+    let keyspace =
+        |name: &str, action| Ok(StatementTarget { keyspace: name.to_owned(), table: None, action });
     match statement {
         Statement::CreateKeyspace(s) => keyspace(&s.name, Action::Create),
         Statement::AlterKeyspace(s) => keyspace(&s.name, Action::Alter),

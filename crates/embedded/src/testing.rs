@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use engine::{Engine, Error, Outcome, ParsedTree, Request};
+use engine::{Engine, Error, ParsedTree, Request, StatementOutcome};
 use lanes::Group;
 use storage::{Event, EventSink};
 pub(crate) use testkit::Folder;
@@ -56,7 +56,7 @@ pub(crate) fn session<T: Send + 'static>(
     (result, reported)
 }
 
-pub(crate) async fn run(engine: &Rc<Embedded>, text: &str) -> Result<Outcome, Error> {
+pub(crate) async fn run(engine: &Rc<Embedded>, text: &str) -> Result<StatementOutcome, Error> {
     let statement = Arc::new(ParsedTree::parse(text).expect("parses"));
     let plan = engine.prepare(statement, Some("ks"))?;
     engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await
@@ -73,7 +73,7 @@ pub(crate) async fn make_table(engine: &Rc<Embedded>) {
 
 pub(crate) async fn count(engine: &Rc<Embedded>) -> usize {
     match run(engine, "SELECT k FROM t").await.expect("reads") {
-        Outcome::Rows(rows) => rows.count as usize,
+        StatementOutcome::Rows(rows) => rows.count as usize,
         other => panic!("{other:?}"),
     }
 }

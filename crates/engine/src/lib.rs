@@ -45,7 +45,7 @@ pub use guardrails::{GUARDRAILS, Guardrail, GuardrailSpec, Guardrails, Passed};
 pub use latency::{Latencies, LatencySummary};
 pub use memory_table::MemoryUsage;
 pub use metric::{Measure, Metric, MetricKind, TableMeasures};
-pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
+pub use outcome::{ColumnSpec, Columns, ResultRows, SchemaChange, SchemaTarget, StatementOutcome};
 pub use parsed::ParsedTree;
 pub use running::{QueryProgress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
@@ -71,7 +71,7 @@ pub enum Value<'a> {
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Most bytes of cells that one row has in an answer. Storage reads no larger rows. A statement
-/// that shows a column many times could ask for more.
+/// that selects a column many times could return more.
 pub const ROW_BYTES_MAX: usize = 64 << 20;
 
 /// Most bytes of cells in one answer without pages, with or without guardrails. The protocol has
@@ -120,7 +120,7 @@ pub struct Request<'a> {
     pub page_bytes_max: usize,
     /// Memory for an answer. `None`: unlimited.
     pub room: Option<&'a dyn AnswerMemory>,
-    /// End of the last page, from [`Rows::paging_state`].
+    /// End of the last page, from [`ResultRows::paging_state`].
     pub paging_state: Option<&'a [u8]>,
     /// Write time in microseconds since 1970. `USING TIMESTAMP` in the statement has precedence.
     pub timestamp_us: Option<i64>,
@@ -152,7 +152,7 @@ impl Request<'_> {
 
 /// Object of a statement, for the check of permissions and for routing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct StatementTarget {
     /// The keyspace.
     pub keyspace: String,
     /// Table. `None`: the statement refers to the keyspace.
@@ -182,11 +182,11 @@ pub trait Plan {
     /// Returns the columns of the result, if the statement returns rows.
     fn result(&self) -> Option<&Columns>;
     /// Returns the objects of the statement.
-    fn targets(&self) -> &[Target];
+    fn targets(&self) -> &[StatementTarget];
     /// Returns true while the definitions that it was bound to are current.
     fn is_current(&self) -> bool;
     /// Returns false if its result is the same for every [`Viewer`], so that the caller need not
-    /// look up one.
+    /// look one up.
     fn needs_viewer(&self) -> bool {
         true
     }
@@ -210,17 +210,17 @@ pub trait Plan {
 /// Answer of [`Engine::execute`].
 pub enum Execution {
     /// Result from the memory of this core.
-    Ready(Result<Outcome, Error>),
-    /// A write that was applied on this core. It gives [`Outcome::Void`] once it is acknowledged.
-    /// The field is its number for [`Engine::acks`]. Numbers of later writes on the core are not
-    /// lower.
+    Ready(Result<StatementOutcome, Error>),
+    /// A write that was applied on this core. It gives [`StatementOutcome::Void`] once it is
+    /// acknowledged. The field is its number for [`Engine::acks`]. Numbers of later writes on the
+    /// core are not lower.
     Written(u64),
     /// Result that needs the disk, another core, or several task polls. Dropping it abandons the
     /// wait. A write that was applied stays applied.
     Pending(Later),
     /// As [`Execution::Pending`], for a read of several rows. Does nothing before its first poll.
-    /// From then on it holds up to `bytes` of rows beside those that its answer's grant counts. The
-    /// caller bounds the sum.
+    /// From then on it holds up to `bytes` of rows in addition to those that its answer's grant
+    /// counts. The caller bounds the sum.
     Reading {
         /// The result.
         later: Later,
@@ -272,17 +272,17 @@ impl Reads {
 }
 
 /// Result of an [`Execution`] that comes later.
-pub type Later = Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>;
+pub type Later = Pin<Box<dyn Future<Output = Result<StatementOutcome, Error>>>>;
 
 impl Execution {
     /// Waits for the outcome. `engine` must be the engine that executed the statement.
-    pub async fn outcome(self, engine: &dyn Engine) -> Result<Outcome, Error> {
+    pub async fn outcome(self, engine: &dyn Engine) -> Result<StatementOutcome, Error> {
         match self {
             Execution::Ready(result) => result,
             Execution::Written(write) => {
                 let mut acks = engine.acks();
                 poll_fn(|cx| acks.poll_acked(write, cx)).await?;
-                Ok(Outcome::Void)
+                Ok(StatementOutcome::Void)
             }
             Execution::Pending(later) | Execution::Reading { later, .. } => later.await,
         }

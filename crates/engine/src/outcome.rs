@@ -25,7 +25,7 @@ pub type Columns = Arc<[ColumnSpec]>;
 
 /// Rows, encoded for the RESULT message of CQL.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Rows {
+pub struct ResultRows {
     /// The columns.
     pub columns: Columns,
     /// Number of rows.
@@ -36,10 +36,10 @@ pub struct Rows {
     pub paging_state: Option<Vec<u8>>,
 }
 
-impl Rows {
+impl ResultRows {
     /// Creates a result without rows.
-    pub fn new(columns: Columns) -> Rows {
-        Rows { columns, count: 0, cells: Cells::default(), paging_state: None }
+    pub fn new(columns: Columns) -> ResultRows {
+        ResultRows { columns, count: 0, cells: Cells::default(), paging_state: None }
     }
 
     /// Appends a cell. The caller updates `count`.
@@ -82,11 +82,11 @@ pub enum SchemaTarget {
 
 /// Outcome of a statement.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Outcome {
+pub enum StatementOutcome {
     /// Success without a result.
     Void,
     /// A result.
-    Rows(Rows),
+    Rows(ResultRows),
     /// The schema changed.
     SchemaChange(SchemaChange),
 }

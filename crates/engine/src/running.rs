@@ -1,7 +1,7 @@
 //! `system.running_statements`: statements of all listeners that wait for a slot, or take longer
 //! than one task poll. Statements that are answered at once are never listed, nor are writes that
 //! only wait for the log. A role sees its own statements. A role that may DESCRIBE ALL ROLES sees
-//! all. Of a CQL statement the table shows the text, with `?` for values, and of an SQL query its
+//! all. The table shows a CQL statement as text, with `?` for values, and an SQL query as its
 //! tables.
 
 use bytes::Bytes;

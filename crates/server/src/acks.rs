@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::task::Context;
 
-use engine::{Error, Outcome, Warnings};
+use engine::{Error, StatementOutcome, Warnings};
 
 use crate::answers::answer_and_record;
 use crate::failure;
@@ -27,7 +27,7 @@ pub(crate) fn answer_acked(session: &Rc<Session>, cx: &mut Context<'_>) {
         let now_ns = *now_ns.get_or_insert_with(lanes::time::monotonic_ns);
         let oldest = session.requests.unacked.borrow_mut().take_oldest();
         let (request, warnings) = oldest.expect("polled above");
-        answer(session, request, warnings, result.map(|()| Outcome::Void), now_ns);
+        answer(session, request, warnings, result.map(|()| StatementOutcome::Void), now_ns);
     }
     cx.waker().wake_by_ref();
 }
@@ -51,7 +51,7 @@ fn answer(
     session: &Rc<Session>,
     request: CqlRequest,
     warnings: Warnings,
-    result: Result<Outcome, Error>,
+    result: Result<StatementOutcome, Error>,
     now_ns: u64,
 ) {
     Warnings::begin();

@@ -15,7 +15,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{AnswerGrant, AnswerMemory, Error, Outcome, Warnings};
+use engine::{AnswerGrant, AnswerMemory, Error, StatementOutcome, Warnings};
 use frontdoor::{Charge, Full};
 use wire::{Direction, Encoder, Failure, FailureKind};
 
@@ -39,7 +39,7 @@ const COUNTED_METADATA_BYTES: usize = 64 << 10;
 pub(crate) fn answer(
     session: &Rc<Session>,
     mut request: CqlRequest,
-    result: Result<Outcome, Failure>,
+    result: Result<StatementOutcome, Failure>,
 ) -> CqlRequest {
     request.failed = encode(session, &request, result);
     request
@@ -49,7 +49,7 @@ pub(crate) fn answer(
 pub(crate) fn answer_and_record(
     session: &Rc<Session>,
     request: CqlRequest,
-    result: Result<Outcome, Error>,
+    result: Result<StatementOutcome, Error>,
     now_ns: u64,
 ) {
     if let Some(statement) = &request.statement
@@ -63,15 +63,15 @@ pub(crate) fn answer_and_record(
 
 /// Encodes an answer. Returns true if it is an error. A large answer is encoded later, on the heavy
 /// lane.
-fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, Failure>) -> bool {
+fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<StatementOutcome, Failure>) -> bool {
     session.warm_output();
     let (stream, metadata, core) = (request.stream, request.form.metadata, &session.core);
     let mut statement = request.statement.as_deref();
     let mut warnings = Warnings::take().texts(core.engine.registry().guardrails());
-    if let Ok(Outcome::Rows(rows)) = &result {
+    if let Ok(StatementOutcome::Rows(rows)) = &result {
         statement = statement.filter(|statement| reply::is_result_of(statement, rows));
         if is_large(rows, statement, metadata) {
-            let Ok(Outcome::Rows(rows)) = result else { unreachable!("matched above") };
+            let Ok(StatementOutcome::Rows(rows)) = result else { unreachable!("matched above") };
             let statement = request.statement.clone();
             let large = LargeAnswer { stream, rows, statement, metadata, warnings };
             let Err(full) = encode_large(session, large) else { return false };
@@ -79,7 +79,7 @@ fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, F
             return true;
         }
     }
-    if let Ok(Outcome::SchemaChange(change)) = &result {
+    if let Ok(StatementOutcome::SchemaChange(change)) = &result {
         warnings.extend(reply::definition_warning(change, &core.engine.schema()));
     }
     let mut encoder = session.outgoing.encoder.borrow_mut();
@@ -98,7 +98,7 @@ fn encode(session: &Rc<Session>, request: &CqlRequest, result: Result<Outcome, F
 
 /// Returns true if encoding an answer takes too long for the fast lane. `statement` is the one that
 /// has the columns of the rows.
-fn is_large(rows: &engine::Rows, statement: Option<&Statement>, metadata: MetadataRequest) -> bool {
+fn is_large(rows: &engine::ResultRows, statement: Option<&Statement>, metadata: MetadataRequest) -> bool {
     if rows.cells.len() > INLINE_ANSWER_BYTES {
         return true;
     }
@@ -111,7 +111,7 @@ fn is_large(rows: &engine::Rows, statement: Option<&Statement>, metadata: Metada
 /// An answer that is encoded on the heavy lane.
 struct LargeAnswer {
     stream: i16,
-    rows: engine::Rows,
+    rows: engine::ResultRows,
     statement: Option<Rc<Statement>>,
     metadata: MetadataRequest,
     warnings: Vec<String>,

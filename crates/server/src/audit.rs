@@ -4,7 +4,7 @@
 
 use access::{Access, AuditEvent, AuditKind};
 use cql::ast::Statement as Tree;
-use engine::{Error, Target};
+use engine::{Error, StatementTarget};
 
 use crate::session::Session;
 use crate::statement::{Statement, Work};
@@ -37,7 +37,7 @@ pub(crate) fn begin(session: &Session, statement: &Statement) {
     let Some(audit) = &session.core.shared.config.audit else { return };
     let Some(kind @ (AuditKind::Read | AuditKind::Write)) = kind_of(&statement.tree) else { return };
     let Work::Engine(plan) = &statement.work else { return };
-    let is_audited = |target: &Target| audit.is_audited(&target.keyspace);
+    let is_audited = |target: &StatementTarget| audit.is_audited(&target.keyspace);
     if let Some(login) = session.login().filter(|_| plan.targets().iter().any(is_audited)) {
         audit.log_statement(&event(session, kind, login.role(), None), &statement.tree);
     }

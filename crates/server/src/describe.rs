@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use access::Login;
 use cql::ast::{DescribeTarget, QualifiedName, Statement as Tree};
-use engine::{About, ColumnSpec, Columns, Error, Keyspace, Later, Outcome, Rows, Schema, Viewer};
+use engine::{
+    About, ColumnSpec, Columns, Error, Keyspace, Later, ResultRows, Schema, StatementOutcome, Viewer,
+};
 use schema::{CqlType, TableDef, UdtType, Weight};
 
 use crate::core::{Core, ServerShared};
@@ -30,7 +32,7 @@ const PART_BYTES: u64 = 256;
 
 /// Answer to a DESCRIBE.
 pub(crate) enum DescribeAnswer {
-    Now(Result<Outcome, Error>),
+    Now(Result<StatementOutcome, Error>),
     Later(Later),
 }
 
@@ -45,7 +47,7 @@ pub(crate) fn describe(
 ) -> DescribeAnswer {
     let Tree::Describe(describe) = tree else { unreachable!("binding selected DESCRIBE statements only") };
     if describe.target == DescribeTarget::Cluster {
-        return DescribeAnswer::Now(Ok(Outcome::Rows(cluster(&core.shared))));
+        return DescribeAnswer::Now(Ok(StatementOutcome::Rows(cluster(&core.shared))));
     }
     let check = |keyspace: &str| core.access.authorize_sight(login, keyspace);
     let all = Described {
@@ -72,7 +74,7 @@ pub(crate) fn describe(
                 Err(error) => return DescribeAnswer::Now(Err(error)),
             }
         }
-        return DescribeAnswer::Now(Ok(Outcome::Rows(rows.finish())));
+        return DescribeAnswer::Now(Ok(StatementOutcome::Rows(rows.finish())));
     }
     let make = async move {
         for element in all.elements(&targets) {
@@ -81,7 +83,7 @@ pub(crate) fn describe(
             }
             lanes::heavy_yield().await;
         }
-        Ok(Outcome::Rows(rows.finish()))
+        Ok(StatementOutcome::Rows(rows.finish()))
     };
     DescribeAnswer::Later(Box::pin(lanes::heavy(lanes::current_group(), make)))
 }
@@ -117,8 +119,8 @@ enum Item {
 }
 
 impl Targets {
-    fn no_rows(&self) -> Rows {
-        Rows::new(match self {
+    fn no_rows(&self) -> ResultRows {
+        ResultRows::new(match self {
             Targets::Names(_) => columns(&["keyspace_name", "type", "name"]),
             Targets::Items(_) => columns(&["keyspace_name", "type", "name", "create_statement"]),
         })
@@ -424,8 +426,8 @@ fn columns(names: &[&str]) -> Columns {
     names.iter().map(column).collect()
 }
 
-fn cluster(shared: &ServerShared) -> Rows {
-    let mut rows = Rows::new(columns(&["cluster", "partitioner", "snitch"]));
+fn cluster(shared: &ServerShared) -> ResultRows {
+    let mut rows = ResultRows::new(columns(&["cluster", "partitioner", "snitch"]));
     let partitioner = PARTITIONER.rsplit('.').next().expect("a part after the last dot");
     for cell in [&*shared.config.cluster_name, partitioner, "SimpleSnitch"] {
         rows.push(Some(cell.as_bytes()));

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use engine::{AnswerMemory, Error, Execution, Later, Outcome};
+use engine::{AnswerMemory, Error, Execution, Later, StatementOutcome};
 use wire::{Envelope, Failure, QueryParams};
 
 use crate::answers::answer;
@@ -98,8 +98,8 @@ pub(crate) fn execute(
         Work::Engine(_) => {
             let page_bytes = session.page_bytes();
             match call_engine(session, envelope, params, &request, page_bytes) {
-                Execution::Ready(Ok(Outcome::SchemaChange(change))) => {
-                    let ready = std::future::ready(Ok(Outcome::SchemaChange(change)));
+                Execution::Ready(Ok(StatementOutcome::SchemaChange(change))) => {
+                    let ready = std::future::ready(Ok(StatementOutcome::SchemaChange(change)));
                     Rest::Result(PendingResult::of(Box::pin(ready)))
                 }
                 // Bind it again on the heavy lane, then run it from the beginning.
@@ -129,7 +129,7 @@ fn page_rows(params: &QueryParams<'_>) -> Option<u32> {
     params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0)
 }
 
-fn answered(session: &Rc<Session>, request: CqlRequest, result: Result<Outcome, Failure>) -> Fast {
+fn answered(session: &Rc<Session>, request: CqlRequest, result: Result<StatementOutcome, Failure>) -> Fast {
     Fast::Answered(answer(session, request, result))
 }
 

@@ -1,6 +1,6 @@
 //! Conversion of statement results into protocol messages.
 
-use engine::{Outcome, SchemaTarget};
+use engine::{SchemaTarget, StatementOutcome};
 use wire::{ChangeType, Encoder, Failure, FailureKind, Prelude, RowsHead};
 
 use crate::statement::{self, Statement};
@@ -19,16 +19,18 @@ pub(crate) struct MetadataRequest {
 pub(crate) fn answer(
     encoder: &mut Encoder,
     stream: i16,
-    result: &Result<Outcome, Failure>,
+    result: &Result<StatementOutcome, Failure>,
     statement: Option<&Statement>,
     metadata: MetadataRequest,
     warnings: Vec<String>,
 ) -> Option<i32> {
     let prelude = Prelude::with_warnings(warnings);
     let written = match result {
-        Ok(Outcome::Void) => encoder.void(stream, &prelude),
-        Ok(Outcome::Rows(rows)) => self::rows(encoder, stream, rows, statement, metadata, &prelude),
-        Ok(Outcome::SchemaChange(change)) => encoder.schema_change(stream, &schema_change(change), &prelude),
+        Ok(StatementOutcome::Void) => encoder.void(stream, &prelude),
+        Ok(StatementOutcome::Rows(rows)) => self::rows(encoder, stream, rows, statement, metadata, &prelude),
+        Ok(StatementOutcome::SchemaChange(change)) => {
+            encoder.schema_change(stream, &schema_change(change), &prelude)
+        }
         Err(failure) => {
             let code = failure.kind.code();
             return match encoder.error(stream, failure, &Prelude::default()) {
@@ -64,7 +66,7 @@ pub(crate) struct RowsPlan {
 /// A name is too long for the protocol.
 pub(crate) fn plan_rows(
     version: wire::Version,
-    rows: &engine::Rows,
+    rows: &engine::ResultRows,
     statement: Option<&Statement>,
     metadata: MetadataRequest,
     warnings: Vec<String>,
@@ -83,12 +85,12 @@ pub(crate) fn plan_rows(
 }
 
 /// Returns true if the rows have the statement's columns.
-pub(crate) fn is_result_of(statement: &Statement, rows: &engine::Rows) -> bool {
+pub(crate) fn is_result_of(statement: &Statement, rows: &engine::ResultRows) -> bool {
     statement.result().is_some_and(|columns| std::sync::Arc::ptr_eq(columns, &rows.columns))
 }
 
 /// Returns the bytes that describe the columns of the rows. Stops counting above `limit`.
-pub(crate) fn metadata_bytes(rows: &engine::Rows, limit: usize) -> usize {
+pub(crate) fn metadata_bytes(rows: &engine::ResultRows, limit: usize) -> usize {
     let mut sum = 0;
     for column in rows.columns.iter() {
         sum += 2 + column.name.len();
@@ -107,7 +109,7 @@ pub(crate) fn metadata_bytes(rows: &engine::Rows, limit: usize) -> usize {
 pub(crate) async fn write_rows(
     encoder: &mut Encoder,
     stream: i16,
-    rows: engine::Rows,
+    rows: engine::ResultRows,
     plan: RowsPlan,
 ) -> Result<(), wire::Error> {
     let head = RowsHead {
@@ -131,7 +133,7 @@ pub(crate) async fn write_rows(
 fn write(
     encoder: &mut Encoder,
     stream: i16,
-    rows: &engine::Rows,
+    rows: &engine::ResultRows,
     head: &RowsHead<'_>,
     columns: &wire::Columns,
     prelude: &Prelude,
@@ -150,7 +152,7 @@ fn write(
 fn rows(
     encoder: &mut Encoder,
     stream: i16,
-    rows: &engine::Rows,
+    rows: &engine::ResultRows,
     statement: Option<&Statement>,
     metadata: MetadataRequest,
     prelude: &Prelude,

@@ -12,7 +12,7 @@ use crate::statement::{INLINE_TEXT_BYTES, Statement, Work};
 /// server's own keyspaces, which drivers read when they connect, or one that changes levels, never
 /// waits for a full level.
 pub(crate) fn needs_slot(statement: &Statement) -> bool {
-    let of_server = |target: &engine::Target| engine::is_of_server(&target.keyspace);
+    let of_server = |target: &engine::StatementTarget| engine::is_of_server(&target.keyspace);
     matches!(&statement.work, Work::Engine(plan) if !plan.targets().iter().all(of_server))
 }
 

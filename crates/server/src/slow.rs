@@ -15,7 +15,7 @@
 
 use std::rc::Rc;
 
-use engine::{Error, Outcome, Warnings};
+use engine::{Error, StatementOutcome, Warnings};
 use wire::{Envelope, Failure, FailureKind, Request};
 use workload::{Entrance, WaitingStatement};
 
@@ -292,8 +292,8 @@ impl Slow {
 }
 
 /// Updates the grants after a schema change, even if the client has disconnected.
-async fn update_grants(session: &Session, result: &Result<Outcome, Error>) {
-    let (Ok(Outcome::SchemaChange(change)), Some(login)) = (result, session.login()) else { return };
+async fn update_grants(session: &Session, result: &Result<StatementOutcome, Error>) {
+    let (Ok(StatementOutcome::SchemaChange(change)), Some(login)) = (result, session.login()) else { return };
     // The schema change stands even if the grants fail. The client is answered with success, and
     // the failure is logged.
     if let Err(error) = session.core.access.schema_changed(&login, change).await {

@@ -78,7 +78,7 @@ pub(crate) enum RunsIn {
 
 impl RunsIn {
     fn of(kind: StatementKind, work: &Work, specified: Option<&String>) -> RunsIn {
-        let of_driver = |target: &engine::Target| match &*target.keyspace {
+        let of_driver = |target: &engine::StatementTarget| match &*target.keyspace {
             "system_schema" | "system_virtual_schema" => true,
             "system" => matches!(target.table.as_deref(), Some("local" | "peers" | "peers_v2")),
             _ => false,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Error, Outcome};
+use engine::{Error, StatementOutcome};
 use workload::{Action, Exceeded, LevelEntry, StatementProgress, Watch};
 
 use crate::logging::{FieldValue, Level};
@@ -25,7 +25,7 @@ pub(crate) async fn watched(
     request: &mut CqlRequest,
     key: usize,
     later: &mut PendingResult,
-) -> Result<Result<Outcome, Error>, lanes::time::Elapsed> {
+) -> Result<Result<StatementOutcome, Error>, lanes::time::Elapsed> {
     let limit = request.limit;
     let began_ns = lanes::time::monotonic_ns();
     let elapsed = || Duration::from_nanos(lanes::time::monotonic_ns().saturating_sub(began_ns));
@@ -55,7 +55,7 @@ pub(crate) async fn watched(
             }
         }
     };
-    let Ok(Outcome::Rows(rows)) = &result else { return Ok(result) };
+    let Ok(StatementOutcome::Rows(rows)) = &result else { return Ok(result) };
     let (rows, bytes) = match later.reads() {
         Some(reads) => (reads.rows(), reads.bytes()),
         None => (rows.count.into(), rows.cells.len() as u64),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use embedded::{Embedded, WallClock};
-use engine::{ColumnSpec, Engine, Error, Outcome, ParsedTree, Request, Rows};
+use engine::{ColumnSpec, Engine, Error, ParsedTree, Request, ResultRows, StatementOutcome};
 use lanes::{Group, Lanes};
 use storage::Options;
 
@@ -95,7 +95,7 @@ pub fn close_engines(lanes: &Lanes) {
 ///
 /// # Errors
 /// Returns the errors of parsing, planning and running it.
-pub async fn run(engine: &Embedded, text: &str) -> Result<Outcome, Error> {
+pub async fn run(engine: &Embedded, text: &str) -> Result<StatementOutcome, Error> {
     let statement = ParsedTree::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
     let plan = engine.prepare(Arc::new(statement), Some("ks"))?;
     engine.execute(&plan, &Request::EMPTY).outcome(engine).await
@@ -103,7 +103,7 @@ pub async fn run(engine: &Embedded, text: &str) -> Result<Outcome, Error> {
 
 /// Returns the cells of rows as CQL text.
 #[must_use]
-pub fn texts(rows: &Rows) -> Vec<Vec<String>> {
+pub fn texts(rows: &ResultRows) -> Vec<Vec<String>> {
     let text = |(cell, column): (&Option<&[u8]>, &ColumnSpec)| {
         cell.map_or_else(|| "null".to_owned(), |bytes| schema::value::to_text(&column.ty, bytes))
     };

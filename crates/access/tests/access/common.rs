@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use access::{Access, AuthError, Login};
 use embedded::WallClock;
-use engine::{AnswerGrant, AnswerMemory, Engine, Error, Outcome, ParsedTree, Request};
+use engine::{AnswerGrant, AnswerMemory, Engine, Error, ParsedTree, Request, StatementOutcome};
 use lanes::{Group, Lanes};
 use testkit::{Setup, close_engines, open_roles, run, texts};
 use workload::Levels;
@@ -94,7 +94,7 @@ pub(crate) async fn open_session(access: &Rc<Access>, role: &str) -> Result<Logi
 }
 
 /// Runs a statement on the engine without a role. Does not follow schema changes.
-pub(crate) async fn engine_alone(text: &str) -> Result<Outcome, Error> {
+pub(crate) async fn engine_alone(text: &str) -> Result<StatementOutcome, Error> {
     run(&testkit::engine(), text).await
 }
 
@@ -108,7 +108,11 @@ impl AnswerMemory for Unlimited {
 }
 
 /// Runs a statement like the server: checks the rights, then dispatches it.
-pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) -> Result<Outcome, Error> {
+pub(crate) async fn statement(
+    access: &Rc<Access>,
+    login: &Login,
+    text: &str,
+) -> Result<StatementOutcome, Error> {
     let statement = ParsedTree::parse(text).map_err(|error| Error::Invalid(format!("syntax: {error}")))?;
     if Access::handles(&statement) {
         return access.execute(login, &statement, Some("ks"), &Unlimited).await;
@@ -116,7 +120,7 @@ pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) ->
     let engine = testkit::engine();
     access.authorize_statement(login, &statement, Some("ks"))?;
     if let cql::Statement::Describe(_) = &*statement {
-        return Ok(Outcome::Void);
+        return Ok(StatementOutcome::Void);
     }
     if let cql::Statement::Select(select) = &*statement
         && let Some(level) = &select.using.service_level
@@ -126,15 +130,15 @@ pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) ->
     let plan = engine.prepare(Arc::new(statement), Some("ks"))?;
     access.authorize(login, plan.targets())?;
     let outcome = engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await?;
-    if let Outcome::SchemaChange(change) = &outcome {
+    if let StatementOutcome::SchemaChange(change) = &outcome {
         access.schema_changed(login, change).await?;
     }
     Ok(outcome)
 }
 
-pub(crate) fn format_result(result: Result<Outcome, Error>) -> String {
+pub(crate) fn format_result(result: Result<StatementOutcome, Error>) -> String {
     match result {
-        Ok(Outcome::Rows(rows)) => {
+        Ok(StatementOutcome::Rows(rows)) => {
             let names: Vec<&str> = rows.columns.iter().map(|column| column.name.as_str()).collect();
             let mut lines = vec![names.join(" | ")];
             lines.extend(texts(&rows).iter().map(|row| row.join(" | ")));

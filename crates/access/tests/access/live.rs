@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{CORES, PASSWORD, Server, format_result, open_session, statement};
 use access::{Access, AuthError, Login};
-use engine::{Action, Target};
+use engine::{Action, StatementTarget};
 use testkit::Folder;
 use workload::{RequestKind, WorkloadType};
 
@@ -66,7 +66,8 @@ fn dropped_role_loses_its_rights_at_once() {
     prepare(&server, &[ANN, "GRANT SELECT ON ALL KEYSPACES TO ann"]);
     server.on(0, |access| async move {
         let (login, admin) = (log_in(&access, "ann").await, log_in(&access, "admin").await);
-        let target = Target { keyspace: "ks".into(), table: Some("t".into()), action: Action::Select };
+        let target =
+            StatementTarget { keyspace: "ks".into(), table: Some("t".into()), action: Action::Select };
         let may = |login: &Login| access.authorize(login, std::slice::from_ref(&target)).is_ok();
         assert!(may(&login) && may(&login) && may(&access.anonymous()));
         assert_eq!(format_result(statement(&access, &admin, "DROP ROLE ann").await), "ok");

@@ -4,7 +4,7 @@
 use crate::common::{Server, format_result, open_session};
 use access::{NEEDS, Need, On, Right};
 use cql::ast::Permission;
-use engine::Outcome;
+use engine::StatementOutcome;
 
 /// Objects that the examples use. Runs before each example and restores the objects, whatever the
 /// last example changed. Some statements fail if there is nothing to restore.
@@ -263,7 +263,7 @@ fn batch_needs_the_rights_of_each_statement() {
             let ann = open_session(&access, "ann").await.expect("logs in");
             let batch = cql::parse(&text).expect("parses");
             // This check precedes planning. The engine checks the tables of the plan again.
-            format_result(access.authorize_statement(&ann, &batch, None).map(|()| Outcome::Void))
+            format_result(access.authorize_statement(&ann, &batch, None).map(|()| StatementOutcome::Void))
         });
         assert_eq!(checked, expected, "{parts:?}");
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::common::{PASSWORD, Server, engine_alone, format_result, open_session, statement};
 use access::{Access, Login};
-use engine::{Action, Error, Outcome, SchemaChange, Target};
+use engine::{Action, Error, SchemaChange, StatementOutcome, StatementTarget};
 use testkit::Folder;
 
 const ANN: &str = "CREATE ROLE ann WITH PASSWORD = 'secret' AND LOGIN = true";
@@ -32,8 +32,8 @@ async fn log_in(access: &Rc<Access>, role: &str) -> Login {
     access.authenticate(role, PASSWORD).await.expect("logs in")
 }
 
-fn select(table: &str) -> [Target; 1] {
-    [Target { keyspace: "ks".into(), table: Some(table.into()), action: Action::Select }]
+fn select(table: &str) -> [StatementTarget; 1] {
+    [StatementTarget { keyspace: "ks".into(), table: Some(table.into()), action: Action::Select }]
 }
 
 #[test]
@@ -211,8 +211,8 @@ fn late_schema_change_grants_nothing_on_the_next_table() {
     server.on(0, |access| async move {
         let (ann, bob) = (log_in(&access, "ann").await, log_in(&access, "bob").await);
         let create = "CREATE TABLE ks.t (k int PRIMARY KEY)";
-        let change = |outcome: Outcome| match outcome {
-            Outcome::SchemaChange(change) => change,
+        let change = |outcome: StatementOutcome| match outcome {
+            StatementOutcome::SchemaChange(change) => change,
             other => panic!("{other:?}"),
         };
         let of_ann: SchemaChange = change(engine_alone(create).await.expect("creates"));
@@ -257,7 +257,7 @@ fn unfiltered_rows_need_the_right_to_see_all() {
     prepare(&server, &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", ANN, "GRANT SELECT ON ks.t TO ann"]);
     server.on(1, |access| async move {
         let target = |keyspace: &str, table: &str| {
-            [Target { keyspace: keyspace.into(), table: Some(table.into()), action: Action::Select }]
+            [StatementTarget { keyspace: keyspace.into(), table: Some(table.into()), action: Action::Select }]
         };
         let (ann, admin) = (log_in(&access, "ann").await, log_in(&access, "admin").await);
         let tables = target("system_schema", "tables");
@@ -356,7 +356,9 @@ fn late_schema_change_grants_nothing_to_a_later_role() {
     server.on(0, |access| async move {
         let (earlier, anonymous) = (log_in(&access, "ann").await, access.anonymous());
         let create = "CREATE TABLE ks.t (k int PRIMARY KEY)";
-        let Ok(Outcome::SchemaChange(change)) = engine_alone(create).await else { panic!("creates") };
+        let Ok(StatementOutcome::SchemaChange(change)) = engine_alone(create).await else {
+            panic!("creates")
+        };
         for text in ["DROP ROLE ann", ANN, "CREATE ROLE anonymous"] {
             assert_eq!(as_admin(text).await, "ok", "{text}");
         }
@@ -419,7 +421,7 @@ fn late_drop_of_a_keyspace_keeps_the_grants_on_the_next() {
     prepare(&server, &["GRANT SELECT ON KEYSPACE other TO ann", "GRANT MODIFY ON other.t TO ann"]);
     server.on(0, |access| async move {
         engine_alone(KS).await.expect("creates");
-        let Ok(Outcome::SchemaChange(dropped)) = engine_alone("DROP KEYSPACE ks").await else {
+        let Ok(StatementOutcome::SchemaChange(dropped)) = engine_alone("DROP KEYSPACE ks").await else {
             panic!("drops")
         };
         let create = "CREATE TABLE ks.t (k int PRIMARY KEY)";

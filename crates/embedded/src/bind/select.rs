@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cql::ast::{self, SelectExpr, Selection};
-use engine::{Cells, ColumnSpec, Columns, Error, METADATA_BYTES_MAX, Rows, Value};
+use engine::{Cells, ColumnSpec, Columns, Error, METADATA_BYTES_MAX, ResultRows, Value};
 use schema::{ColumnDef, ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
@@ -104,8 +104,8 @@ const ROOM_MAX: usize = 64 << 10;
 
 impl SelectPlan {
     /// Returns an empty result with capacity for the largest result so far.
-    pub(crate) fn rows(&self) -> Rows {
-        Rows { cells: Cells::with_capacity(self.room()), ..Rows::new(self.columns.clone()) }
+    pub(crate) fn rows(&self) -> ResultRows {
+        ResultRows { cells: Cells::with_capacity(self.room()), ..ResultRows::new(self.columns.clone()) }
     }
 
     /// Returns the size of the largest result so far, in bytes of cells, up to [`ROOM_MAX`].
@@ -145,7 +145,7 @@ impl SelectPlan {
     }
 
     /// Records the size of a result.
-    pub(crate) fn measure(&self, rows: &Rows) {
+    pub(crate) fn measure(&self, rows: &ResultRows) {
         let taken = rows.cells.len().min(ROOM_MAX);
         if taken > self.room.load(Relaxed) {
             self.room.store(taken, Relaxed);

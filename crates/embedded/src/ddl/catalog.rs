@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cql::ast::{self, Statement};
-use engine::{Error, Guardrail, Guardrails, Outcome, ParsedTree, Schema, SchemaChange, Warnings};
+use engine::{Error, Guardrail, Guardrails, ParsedTree, Schema, SchemaChange, StatementOutcome, Warnings};
 use schema::TableDef;
 use storage::{Event, Mutation, TableId};
 
@@ -144,7 +144,7 @@ impl Embedded {
     pub(crate) async fn define(
         statement: Arc<ParsedTree>,
         keyspace: Option<String>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         let define = move || {
             Warnings::collect(Warnings::NONE, async move {
                 let engine = Embedded::local();
@@ -161,7 +161,7 @@ impl Embedded {
         &self,
         statement: Arc<ParsedTree>,
         keyspace: Option<String>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         let now = self.current.schema();
         let (guardrails, id) = (self.guardrails().clone(), term::random_uuid());
         let (known, bytes_max) = (self.definitions.bytes.take(), self.definitions.bytes_max.get());
@@ -196,12 +196,12 @@ impl Embedded {
     pub(crate) async fn change(
         &self,
         plan: impl Future<Output = Result<Option<Defined>, Error>> + Send + 'static,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         if self.definitions.half_changed.get() {
             return Err(half_changed());
         }
         let Some(defined) = heavy(plan).await? else {
-            return Ok(Outcome::Void);
+            return Ok(StatementOutcome::Void);
         };
         self.snapshot_dropped_data(&defined.step).await?;
         self.make_or_stop(defined).await
@@ -209,7 +209,7 @@ impl Embedded {
 
     /// Makes a change. A panic meanwhile stops the server, because log and cores may differ
     /// afterwards.
-    pub(crate) async fn make_or_stop(&self, defined: Defined) -> Result<Outcome, Error> {
+    pub(crate) async fn make_or_stop(&self, defined: Defined) -> Result<StatementOutcome, Error> {
         let made = lanes::catch_panic(self.make(defined)).await;
         made.unwrap_or_else(|_| {
             self.definitions.half_changed.set(true);
@@ -219,7 +219,7 @@ impl Embedded {
     }
 
     /// Makes a change: first in the log, then on every core.
-    async fn make(&self, mut defined: Defined) -> Result<Outcome, Error> {
+    async fn make(&self, mut defined: Defined) -> Result<StatementOutcome, Error> {
         self.write_change(&mut defined).await?;
         self.spread(defined).await
     }
@@ -232,7 +232,7 @@ impl Embedded {
     }
 
     /// Makes every core adopt a change, and drops unused data.
-    async fn spread(&self, Defined { step, changed, .. }: Defined) -> Result<Outcome, Error> {
+    async fn spread(&self, Defined { step, changed, .. }: Defined) -> Result<StatementOutcome, Error> {
         let DefinitionStep { schema, change, dropped } = step;
         let data = dropped.iter().map(|def| TableId(def.data_id().as_u128()));
         let (schema, dropped): (_, Arc<[TableId]>) = (Arc::new(schema), data.collect());
@@ -245,7 +245,7 @@ impl Embedded {
         // Drop the data only now: a statement that finds it dropped is bound again, and must find
         // the new schema on any core.
         let gone = drop_data(dropped).await;
-        gone.map(|()| change.map_or(Outcome::Void, Outcome::SchemaChange))
+        gone.map(|()| change.map_or(StatementOutcome::Void, StatementOutcome::SchemaChange))
     }
 
     /// Writes rows of the schema, all or none.

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{ColumnSpec, Columns, Error, Outcome, Rows};
+use engine::{ColumnSpec, Columns, Error, ResultRows, StatementOutcome};
 use schema::{CqlType, TableDef};
 use storage::{Progress, Scrubbed, Shard, StorageError, TableId};
 
@@ -26,26 +26,26 @@ impl Drop for CancelOnDrop {
 }
 
 /// Compacts all runs of a table to one.
-pub(crate) async fn compact(table: TableId) -> Result<Outcome, Error> {
+pub(crate) async fn compact(table: TableId) -> Result<StatementOutcome, Error> {
     let compact = move |shard: Rc<Shard>, group, progress: Progress| async move {
         shard.compact(table, i64::MIN..=i64::MAX, group, &progress).await
     };
-    on_all_cores(compact).await.map(|_| Outcome::Void)
+    on_all_cores(compact).await.map(|_| StatementOutcome::Void)
 }
 
 /// Flushes all tables: they share the log, so flushing one alone would not shorten it.
-pub(crate) async fn flush() -> Result<Outcome, Error> {
+pub(crate) async fn flush() -> Result<StatementOutcome, Error> {
     let flush = |shard: Rc<Shard>, _, progress: Progress| async move { shard.flush_with(&progress).await };
-    on_all_cores(flush).await.map(|_| Outcome::Void)
+    on_all_cores(flush).await.map(|_| StatementOutcome::Void)
 }
 
 /// Rewrites the readable data of a table's damaged files. The result has one row per core.
-pub(crate) async fn scrub(table: TableId, columns: Columns) -> Result<Outcome, Error> {
+pub(crate) async fn scrub(table: TableId, columns: Columns) -> Result<StatementOutcome, Error> {
     let scrub = move |shard: Rc<Shard>, group, progress: Progress| async move {
         shard.scrub(table, group, &progress).await
     };
     let scrubbed = on_all_cores(scrub).await?;
-    Ok(Outcome::Rows(scrub_rows(&scrubbed, columns)))
+    Ok(StatementOutcome::Rows(scrub_rows(&scrubbed, columns)))
 }
 
 /// Runs the work on every core. Returns their results.
@@ -104,8 +104,8 @@ pub(crate) fn scrub_columns(def: &TableDef) -> Columns {
     SCRUB_COLUMNS.into_iter().map(|(name, ty)| column(name, ty)).chain([damage]).collect()
 }
 
-fn scrub_rows(scrubbed: &[Scrubbed], columns: Columns) -> Rows {
-    let mut rows = Rows::new(columns);
+fn scrub_rows(scrubbed: &[Scrubbed], columns: Columns) -> ResultRows {
+    let mut rows = ResultRows::new(columns);
     for (core, of_core) in scrubbed.iter().enumerate() {
         rows.push(Some(&(core as i32).to_be_bytes()));
         let counts = [

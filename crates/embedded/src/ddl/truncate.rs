@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use engine::{Error, Outcome, Schema};
+use engine::{Error, Schema, StatementOutcome};
 use schema::TableDef;
 use uuid::Uuid;
 
@@ -24,7 +24,7 @@ use crate::ddl::restore::with_table;
 
 impl Embedded {
     /// Empties a table. Runs on core 0, called from any core.
-    pub(crate) async fn truncate(def: Arc<TableDef>) -> Result<Outcome, Error> {
+    pub(crate) async fn truncate(def: Arc<TableDef>) -> Result<StatementOutcome, Error> {
         let truncate = move || async move {
             let engine = Embedded::local();
             let _guard = engine.definitions.lock().await;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Guardrail, Guardrails, ROW_BYTES_MAX, Rows};
+use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Guardrail, Guardrails, ROW_BYTES_MAX, ResultRows};
 use schema::TableDef;
 
 use crate::Embedded;
@@ -15,7 +15,7 @@ use crate::system::own_tables::is_server_keyspace;
 /// Progress of a read.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    pub(crate) rows: Rows,
+    pub(crate) rows: ResultRows,
     /// Rows counted by a `count`.
     pub(crate) counted: u64,
     /// Clustering key of the last row taken from the current partition, and the number of its rows
@@ -96,7 +96,7 @@ impl Grants {
 
 impl Chunk {
     /// Returns a chunk without rows, for at most `left` rows.
-    pub(crate) fn new(rows: Rows, left: u32, bytes_max: usize, ends: Ends) -> Chunk {
+    pub(crate) fn new(rows: ResultRows, left: u32, bytes_max: usize, ends: Ends) -> Chunk {
         Chunk {
             rows,
             counted: 0,
@@ -131,7 +131,7 @@ impl Chunk {
 
     /// Takes the chunk, to send it to another core. Leaves an empty one until it comes back.
     pub(crate) fn take(&mut self) -> Chunk {
-        std::mem::replace(self, Chunk::new(Rows::new(Arc::from([])), 0, 0, Ends::Page))
+        std::mem::replace(self, Chunk::new(ResultRows::new(Arc::from([])), 0, 0, Ends::Page))
     }
 
     /// Returns the position after the last row taken from the partition, or after the partition if

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{ANSWER_BYTES_MAX, Cells, Error, Guardrail, Rows};
+use engine::{ANSWER_BYTES_MAX, Cells, Error, Guardrail, ResultRows};
 use schema::{TableDef, value};
 
 use crate::Embedded;
@@ -157,7 +157,7 @@ impl Slice {
                 if left == 0 {
                     break;
                 }
-                let mut part = Chunk::new(Rows::new(Arc::from([])), left, PART_BYTES_MAX, Ends::Page);
+                let mut part = Chunk::new(ResultRows::new(Arc::from([])), left, PART_BYTES_MAX, Ends::Page);
                 part.grants = chunk.grants.beside(first.cells.len());
                 (part.of_partition, part.dead, part.places) = (of_partition, chunk.dead, Some(Vec::new()));
                 let is_whole = self.one_on(core, token, &key, after.take(), &mut part).await?;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{AnswerMemory, Error, Execution, Outcome, Request, Rows};
+use engine::{AnswerMemory, Error, Execution, Request, ResultRows, StatementOutcome};
 use storage::{Read, RowView, TableId};
 
 use crate::bind::choice::{Choice, single};
@@ -123,12 +123,12 @@ fn answer_small(
     key: &[u8],
     row: Option<&RowView>,
     now_s: u32,
-) -> Option<Result<Outcome, Error>> {
+) -> Option<Result<StatementOutcome, Error>> {
     if row.is_some_and(|row| !row.is_small() || plan.columns.len() > COLUMNS_AT_ONCE) {
         return None;
     }
     let Some(source) = source_of(plan, token, key, row, now_s) else {
-        return Some(Ok(Outcome::Rows(Rows::new(plan.columns.clone()))));
+        return Some(Ok(StatementOutcome::Rows(ResultRows::new(plan.columns.clone()))));
     };
     if !row_answer::is_small(&plan.projection, &source) {
         return None;
@@ -141,7 +141,7 @@ fn answer_small(
     }
     lanes::count_copied(rows.cells.len());
     plan.measure(&rows);
-    Some(Ok(Outcome::Rows(rows)))
+    Some(Ok(StatementOutcome::Rows(rows)))
 }
 
 /// Returns the answer with a row of any size. A heavy lane shows a large one.
@@ -152,7 +152,7 @@ async fn answer(
     row: Option<RowView>,
     now_s: u32,
     grants: Grants,
-) -> Result<Outcome, Error> {
+) -> Result<StatementOutcome, Error> {
     if let Some(answer) = answer_small(&plan, token, &key, row.as_ref(), now_s) {
         return answer;
     }
@@ -163,7 +163,7 @@ async fn answer(
             row_answer::add(&plan.projection, &source, &mut chunk)?;
         }
         plan.measure(&chunk.rows);
-        Ok(Outcome::Rows(chunk.rows))
+        Ok(StatementOutcome::Rows(chunk.rows))
     })
     .await
 }

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use engine::{Error, ROW_BYTES_MAX, Rows};
+use engine::{Error, ROW_BYTES_MAX, ResultRows};
 
 use crate::bind::select::Projection;
 use crate::bind::show::{RowSource, Show, Shows, inside};
@@ -72,7 +72,7 @@ fn add_small(projection: &Projection, source: &RowSource<'_>, chunk: &mut Chunk)
 
 /// Appends the cells of a row that [`is_small`].
 #[inline]
-pub(crate) fn push_small(shows: &Shows, source: &RowSource<'_>, rows: &mut Rows) -> Result<(), Error> {
+pub(crate) fn push_small(shows: &Shows, source: &RowSource<'_>, rows: &mut ResultRows) -> Result<(), Error> {
     if !shows.are_simple() {
         return push_assembled(shows, source, rows);
     }
@@ -88,7 +88,7 @@ pub(crate) fn push_small(shows: &Shows, source: &RowSource<'_>, rows: &mut Rows)
 }
 
 /// Appends the cells of a row with columns that are assembled.
-fn push_assembled(shows: &Shows, source: &RowSource<'_>, rows: &mut Rows) -> Result<(), Error> {
+fn push_assembled(shows: &Shows, source: &RowSource<'_>, rows: &mut ResultRows) -> Result<(), Error> {
     let (mut scratch, mut wholes) = (Vec::new(), Wholes::default());
     for show in shows.iter() {
         match assembled(show) {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cql::ast::CompareOp;
 use engine::{
-    AnswerGrant, AnswerMemory, Error, Execution, Guardrail, Outcome, PAGE_BYTES_MAX, Reads, Request, Rows,
-    Value,
+    AnswerGrant, AnswerMemory, Error, Execution, Guardrail, PAGE_BYTES_MAX, Reads, Request, ResultRows,
+    StatementOutcome, Value,
 };
 use storage::SLICE_BYTES;
 
@@ -220,7 +220,7 @@ impl Reading {
         })
     }
 
-    async fn run(mut self, engine: Rc<Embedded>) -> Result<Outcome, Error> {
+    async fn run(mut self, engine: Rc<Embedded>) -> Result<StatementOutcome, Error> {
         let page = self.page.unwrap_or(u32::MAX).min(self.position.left).max(1);
         let guardrails = engine.guardrails();
         let of_server = is_server_keyspace(&self.plan.def.keyspace);
@@ -232,7 +232,7 @@ impl Reading {
         let bytes_max = if self.page.is_some() { self.page_bytes_max } else { whole_max };
         guardrails.check(Guardrail::PageRows, self.page.unwrap_or(0).into())?;
         let ends = if self.page.is_some() { Ends::Page } else { Ends::Whole };
-        let mut chunk = Chunk::new(Rows::new(self.plan.columns.clone()), page, bytes_max, ends);
+        let mut chunk = Chunk::new(ResultRows::new(self.plan.columns.clone()), page, bytes_max, ends);
         chunk.room = self.plan.room();
         chunk.grants = Grants::of(self.grant.take());
         chunk.guardrails = Some(guardrails.clone());
@@ -261,7 +261,7 @@ impl Reading {
         if self.counting {
             chunk.rows.push(Some(&(chunk.counted as i64).to_be_bytes()));
             chunk.rows.count = 1;
-            return Ok(Outcome::Rows(chunk.rows));
+            return Ok(StatementOutcome::Rows(chunk.rows));
         }
         self.plan.measure(&chunk.rows);
         let left = self.position.left.saturating_sub(chunk.rows.count);
@@ -271,7 +271,7 @@ impl Reading {
             (next.rows_read, next.bytes_read) = (reads.rows(), reads.bytes());
             chunk.rows.paging_state = Some(next.encode());
         }
-        Ok(Outcome::Rows(chunk.rows))
+        Ok(StatementOutcome::Rows(chunk.rows))
     }
 
     /// Reads the named partitions in token order. Returns the position to continue from, if there

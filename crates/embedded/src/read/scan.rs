@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Cells, Error, Rows};
+use engine::{Cells, Error, ResultRows};
 use storage::{Shard, TableId};
 
 use crate::read::chunk::{Chunk, Ends};
@@ -169,7 +169,7 @@ impl Scan {
         rows_max: u32,
         bytes_max: usize,
     ) -> Result<Portion, Error> {
-        let rows = Rows::new(Arc::from([]));
+        let rows = ResultRows::new(Arc::from([]));
         let mut chunk = Chunk::new(rows, rows_max, bytes_max, Ends::Portion);
         let mut partitions = VecDeque::new();
         let table = TableId(self.slice.def.data_id().as_u128());

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use engine::{
-    ANSWER_BYTES_MAX, AnswerGrant, AnswerMemory, Error, Execution, Outcome, ROW_BYTES_MAX, Request,
-    RowChunks, Rows, Subject, Viewer, VirtualRow, VirtualTable, Warnings,
+    ANSWER_BYTES_MAX, AnswerGrant, AnswerMemory, Error, Execution, ROW_BYTES_MAX, Request, ResultRows,
+    RowChunks, StatementOutcome, Subject, Viewer, VirtualRow, VirtualTable, Warnings,
 };
 use schema::value;
 
@@ -90,7 +90,7 @@ impl PendingSelect {
     /// Reads the rows of every core that has some, and returns the result. Reads of one group run
     /// one after the other, because each holds all rows of the table meanwhile. This is a task of
     /// its own, so that a client that does not read its result blocks no other.
-    async fn run(self, table: VirtualTable) -> Result<Outcome, Error> {
+    async fn run(self, table: VirtualTable) -> Result<StatementOutcome, Error> {
         let group = lanes::current_group();
         let work = async move {
             let _guard = Embedded::local().locks.virtual_reads.lock(group).await;
@@ -101,7 +101,7 @@ impl PendingSelect {
         outcome
     }
 
-    async fn make(self, table: &VirtualTable) -> Result<Outcome, Error> {
+    async fn make(self, table: &VirtualTable) -> Result<StatementOutcome, Error> {
         if !table.of_every_core || lanes::cores() == 1 {
             let rows = table.rows(self.viewer.clone()).await;
             return self.answer_some(rows).await;
@@ -133,7 +133,7 @@ impl PendingSelect {
         shown <= BYTES_AT_ONCE
     }
 
-    async fn answer_some(self, rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
+    async fn answer_some(self, rows: Vec<VirtualRow>) -> Result<StatementOutcome, Error> {
         match self.is_small(&rows) {
             true => self.answer(rows),
             false => self.answer_on_heavy_lane(rows).await,
@@ -169,13 +169,13 @@ impl PendingSelect {
     }
 
     /// Builds the result on a heavy lane: sorting thousands of rows takes milliseconds.
-    async fn answer_on_heavy_lane(self, rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
+    async fn answer_on_heavy_lane(self, rows: Vec<VirtualRow>) -> Result<StatementOutcome, Error> {
         lanes::heavy(lanes::current_group(), async move { self.answer(rows) }).await
     }
 
     /// Builds the result of rows in the order of the key. Reads no more of them than the page
     /// needs. A client thus reads a small schema without a lane switch.
-    async fn answer_stream(self, mut chunks: RowChunks) -> Result<Outcome, Error> {
+    async fn answer_stream(self, mut chunks: RowChunks) -> Result<StatementOutcome, Error> {
         let mut answer = VirtualAnswer::new(self);
         let (mut made, mut next) = (0, Vec::new());
         while made < ROWS_INLINE {
@@ -202,7 +202,7 @@ impl PendingSelect {
         .await
     }
 
-    fn answer(self, mut rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
+    fn answer(self, mut rows: Vec<VirtualRow>) -> Result<StatementOutcome, Error> {
         let def = self.plan.def.clone();
         let _ = lanes::spend(rows.len() as u32);
         let keys = def.partition_key().count() + def.clustering().count();
@@ -239,7 +239,7 @@ impl PendingSelect {
 /// Result that is being built.
 struct VirtualAnswer {
     select: PendingSelect,
-    out: Rows,
+    out: ResultRows,
     grants: Grants,
     /// Rows that passed the filters so far.
     at: usize,
@@ -249,7 +249,7 @@ struct VirtualAnswer {
 
 impl VirtualAnswer {
     fn new(select: PendingSelect) -> VirtualAnswer {
-        let (out, grants) = (Rows::new(select.plan.columns.clone()), Grants::of(select.grant.clone()));
+        let (out, grants) = (ResultRows::new(select.plan.columns.clone()), Grants::of(select.grant.clone()));
         VirtualAnswer { select, out, grants, at: 0, has_more: false }
     }
 
@@ -311,7 +311,7 @@ impl VirtualAnswer {
         Ok(true)
     }
 
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> StatementOutcome {
         if let Projection::Count(_) = &*self.select.projection {
             self.out.push(Some(&(self.at as i64).to_be_bytes()));
             self.out.count = 1;
@@ -319,6 +319,6 @@ impl VirtualAnswer {
             let next = Position { token: self.at as i64, ..Position::default() };
             self.out.paging_state = Some(next.encode());
         }
-        Outcome::Rows(self.out)
+        StatementOutcome::Rows(self.out)
     }
 }

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use cql::ast::{self, AssignmentTarget, CompareOp, IfClause, InValues};
-use engine::{ColumnSpec, Error, Rows, Value};
+use engine::{ColumnSpec, Error, ResultRows, Value};
 use schema::{ColumnKind, CqlType, TableDef, value};
 
 use crate::bind::elements;
@@ -361,7 +361,7 @@ impl Verdict {
         specs.extend(shown.iter().map(|at| spec(def, &def.columns[*at].name, def.columns[*at].ty.clone())));
         let shows = shown.iter().map(|at| Show::column(*at, &def.columns[*at])).collect();
         let projection = Projection::Rows(Shows::new(def, shows));
-        let mut chunk = Chunk::new(Rows::new(specs.into()), u32::MAX, usize::MAX, Ends::Whole);
+        let mut chunk = Chunk::new(ResultRows::new(specs.into()), u32::MAX, usize::MAX, Ends::Whole);
         chunk.grants = grants;
         Some(Refusal { keys: std::mem::take(&mut self.rows), projection, chunk })
     }
@@ -395,11 +395,11 @@ impl Refusal {
     }
 
     /// Returns the rows.
-    pub(crate) fn finish(self, def: &TableDef) -> Rows {
+    pub(crate) fn finish(self, def: &TableDef) -> ResultRows {
         if self.chunk.rows.count > 0 {
             return self.chunk.rows;
         }
-        let mut rows = Rows::new(vec![applied_column(def)].into());
+        let mut rows = ResultRows::new(vec![applied_column(def)].into());
         rows.push(Some(&[0]));
         rows.count = 1;
         rows
@@ -407,8 +407,8 @@ impl Refusal {
 }
 
 /// Returns the result if all conditions hold.
-pub(crate) fn applied(def: &TableDef) -> Rows {
-    let mut rows = Rows::new(vec![applied_column(def)].into());
+pub(crate) fn applied(def: &TableDef) -> ResultRows {
+    let mut rows = ResultRows::new(vec![applied_column(def)].into());
     rows.push(Some(&[1]));
     rows.count = 1;
     rows

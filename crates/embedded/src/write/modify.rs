@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use engine::{Error, Outcome, Request, Rows, Value};
+use engine::{Error, Request, ResultRows, StatementOutcome, Value};
 use schema::TableDef;
 use storage::{Change, Commit, Mutation, PartitionView, RowView, TableId};
 
@@ -72,7 +72,7 @@ const UNITS_AT_ONCE: u64 = 250;
 /// Effect of a step.
 enum Decision {
     /// Some condition does not hold. With the rows that were checked.
-    Refused(Rows),
+    Refused(ResultRows),
     Write {
         changes: Vec<Change>,
         is_conditional: bool,
@@ -205,9 +205,13 @@ const STATEMENT_UNITS: u32 = 10;
 
 impl Embedded {
     /// Runs statements of which at least one reads before it writes.
-    pub(crate) async fn modify(self: &Rc<Self>, batch: WriteBatch, times: Times) -> Result<Outcome, Error> {
+    pub(crate) async fn modify(
+        self: &Rc<Self>,
+        batch: WriteBatch,
+        times: Times,
+    ) -> Result<StatementOutcome, Error> {
         if batch.parts.iter().any(|part| part.plan().is_conditional()) {
-            let Some(step) = one_step(batch, times).await? else { return Ok(Outcome::Void) };
+            let Some(step) = one_step(batch, times).await? else { return Ok(StatementOutcome::Void) };
             let core = self.owner(step.token);
             return lanes::call(core, move || async move {
                 let engine = Embedded::local();
@@ -287,7 +291,7 @@ impl Embedded {
     }
 
     /// Runs steps on the cores that own their partitions. Steps of one core keep their order.
-    async fn run_steps(&self, by_core: Vec<Vec<PartitionStep>>) -> Result<Outcome, Error> {
+    async fn run_steps(&self, by_core: Vec<Vec<PartitionStep>>) -> Result<StatementOutcome, Error> {
         let mut has_run = false;
         for (core, steps) in by_core.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()) {
             let earlier = std::mem::replace(&mut has_run, true);
@@ -307,15 +311,15 @@ impl Embedded {
             };
             lanes::call(core, run).await?;
         }
-        Ok(Outcome::Void)
+        Ok(StatementOutcome::Void)
     }
 
     /// Runs one step on the core that owns the partition.
-    async fn step(&self, step: PartitionStep) -> Result<(Option<Commit>, Outcome), Error> {
+    async fn step(&self, step: PartitionStep) -> Result<(Option<Commit>, StatementOutcome), Error> {
         let _guard = self.locks.partitions.lock(step.token).await;
         let (step, decision) = self.decide(step).await?;
         let (changes, is_conditional) = match decision {
-            Decision::Refused(rows) => return Ok((None, Outcome::Rows(rows))),
+            Decision::Refused(rows) => return Ok((None, StatementOutcome::Rows(rows))),
             Decision::Write { changes, is_conditional } => (changes, is_conditional),
         };
         let def = &step.parts[0].plan().def;
@@ -324,8 +328,8 @@ impl Embedded {
         self.timestamps.keep_floor(&self.shard).map_err(storage_error)?;
         let commit = self.shard.apply_yielding(vec![mutation]).await.map_err(storage_error)?;
         let outcome = match is_conditional {
-            true => Outcome::Rows(conditions::applied(def)),
-            false => Outcome::Void,
+            true => StatementOutcome::Rows(conditions::applied(def)),
+            false => StatementOutcome::Void,
         };
         Ok((Some(commit), outcome))
     }
@@ -348,7 +352,7 @@ impl Embedded {
         steps: Vec<Vec<PartitionStep>>,
         mut changed: Vec<Vec<Mutation>>,
         is_atomic: bool,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<StatementOutcome, Error> {
         let engine = self.rc();
         // A task of its own: other cores hold guards for it, which must be released.
         let work = async move {
@@ -364,7 +368,7 @@ impl Embedded {
                 async move { Spread::of(changed.into_iter().map(by_partition).collect(), is_atomic) };
             engine.apply_spread(heavy(spread).await).await?;
             drop(held);
-            Ok(Outcome::Void)
+            Ok(StatementOutcome::Void)
         };
         run_to_completion(work).await
     }

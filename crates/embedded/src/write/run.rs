@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{BatchKind, Error, Execution, Guardrail, Later, Outcome, Plan, Request, Value};
+use engine::{BatchKind, Error, Execution, Guardrail, Later, Plan, Request, StatementOutcome, Value};
 use schema::TableDef;
 use storage::{Commit, Mutation, Shard, StorageError, TableId};
 use uuid::Uuid;
@@ -120,7 +120,7 @@ impl Embedded {
                 return Err(Error::Stale);
             }
             self.apply_spread(spread).await?;
-            Ok(Outcome::Void)
+            Ok(StatementOutcome::Void)
         })
     }
 
@@ -138,7 +138,7 @@ impl Embedded {
             }
         }
         if all.is_empty() {
-            return Execution::Ready(Ok(Outcome::Void));
+            return Execution::Ready(Ok(StatementOutcome::Void));
         }
         let core = self.owner(all[0].token);
         let alone = all.iter().all(|mutation| self.owner(mutation.token) == core);
@@ -151,7 +151,7 @@ impl Embedded {
             Spread::of(by_core(all, self.sharding).into_iter().map(by_partition).collect(), batch.is_atomic);
         Execution::Pending(Box::pin(async move {
             engine.apply_spread(spread).await?;
-            Ok(Outcome::Void)
+            Ok(StatementOutcome::Void)
         }))
     }
 
@@ -167,7 +167,7 @@ impl Embedded {
             Err(StorageError::Overloaded { .. }) => {
                 let again = again(self.shard.clone());
                 Execution::Pending(Box::pin(async move {
-                    again.await.map(|()| Outcome::Void).map_err(storage_error)
+                    again.await.map(|()| StatementOutcome::Void).map_err(storage_error)
                 }))
             }
             Err(error) => Execution::Ready(Err(storage_error(error))),
@@ -223,7 +223,7 @@ impl Embedded {
             engine.shard.put_in_turn(table, token, &key, &row).await?.await
         };
         Some(Execution::Pending(Box::pin(async move {
-            lanes::call(core, put).await.map(|()| Outcome::Void).map_err(storage_error)
+            lanes::call(core, put).await.map(|()| StatementOutcome::Void).map_err(storage_error)
         })))
     }
 }

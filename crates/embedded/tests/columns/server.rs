@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::{Array, RecordBatch};
 use engine::scan::arrow::{ColumnBuilder, SCALE_DEFAULT};
 use engine::scan::{Filter, TableScan};
-use engine::{Engine, Outcome, ParsedTree, Request};
+use engine::{Engine, ParsedTree, Request, StatementOutcome};
 use lanes::{Group, Lanes};
 use schema::TableDef;
 use testkit::{Folder, KEYSPACE, Setup, close_engines, engine};
@@ -55,7 +55,7 @@ impl Server {
                 let plan = engine.prepare(statement, Some("ks")).unwrap_or_else(|e| panic!("{text}: {e}"));
                 let outcome = engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await;
                 last = match outcome.unwrap_or_else(|e| panic!("{text}: {e}")) {
-                    Outcome::Rows(rows) => {
+                    StatementOutcome::Rows(rows) => {
                         let owned = |row: Vec<Option<&[u8]>>| {
                             row.into_iter().map(|cell| cell.map(<[u8]>::to_vec)).collect()
                         };

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use embedded::Embedded;
-use engine::{Engine, Error, Outcome, ParsedTree, Request};
+use engine::{Engine, Error, ParsedTree, Request, StatementOutcome};
 use lanes::Group;
 use testkit::{Setup, close_engines, texts};
 
@@ -52,9 +52,11 @@ async fn execute(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> Result
     loop {
         let request = Request { page_size: page, paging_state: state.as_deref(), ..Request::EMPTY };
         match engine.execute(&plan, &request).outcome(&**engine).await? {
-            Outcome::Void => return Ok("void".into()),
-            Outcome::SchemaChange(change) => return Ok(format!("{} {}", change.change, change.name)),
-            Outcome::Rows(rows) => {
+            StatementOutcome::Void => return Ok("void".into()),
+            StatementOutcome::SchemaChange(change) => {
+                return Ok(format!("{} {}", change.change, change.name));
+            }
+            StatementOutcome::Rows(rows) => {
                 shown.extend(texts(&rows).iter().map(|row| row.join(",")));
                 assert!(page.is_none_or(|page| rows.count <= page), "a page has at most the requested rows");
                 match rows.paging_state {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use embedded::{Embedded, WallClock};
-use engine::{Engine, Error, Outcome, ParsedTree, Request};
+use engine::{Engine, Error, ParsedTree, Request, StatementOutcome};
 use lanes::{Group, Lanes};
 use testkit::{Folder, KEYSPACE, Setup, close_engines, start_lanes, texts};
 
@@ -58,7 +58,7 @@ async fn execute(
         let request = Request { now_s: Some(now_s), ..Request::EMPTY };
         let request = Request { page_size: page, paging_state: state.as_deref(), ..request };
 
-        let Outcome::Rows(rows) = engine.execute(&plan, &request).outcome(&**engine).await? else {
+        let StatementOutcome::Rows(rows) = engine.execute(&plan, &request).outcome(&**engine).await? else {
             return Ok(shown);
         };
         shown.extend(texts(&rows));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use embedded::{Embedded, WallClock};
-use engine::{Engine, Execution, Outcome, ParsedTree, Request};
+use engine::{Engine, Execution, ParsedTree, Request, StatementOutcome};
 use lanes::Group;
 use testkit::{Folder, KEYSPACE, Setup, close_engines, run, texts};
 
@@ -55,7 +55,9 @@ impl Machine {
 
 async fn answer(engine: &Embedded, text: &str) -> String {
     match run(engine, text).await {
-        Ok(Outcome::Rows(rows)) => texts(&rows).iter().map(|row| row.join(",")).collect::<Vec<_>>().join(" "),
+        Ok(StatementOutcome::Rows(rows)) => {
+            texts(&rows).iter().map(|row| row.join(",")).collect::<Vec<_>>().join(" ")
+        }
         Ok(_) => "done".into(),
         Err(error) => format!("! {error}"),
     }
@@ -287,7 +289,7 @@ fn rejections_and_serial_reads_show_durable_data() {
             };
             let request = Request { serial: true, ..Request::EMPTY };
             let outcome = engine.execute(&read, &request).outcome(&*engine).await.expect(text);
-            let Outcome::Rows(rows) = outcome else { panic!("no rows") };
+            let StatementOutcome::Rows(rows) = outcome else { panic!("no rows") };
             let last = rows.decoded()[0].last().copied().flatten().map(<[u8]>::to_vec);
             assert_eq!(last, Some((v as i32 + 1).to_be_bytes().to_vec()), "{text} shows the write");
             let mut acks = engine.acks();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::Outcome;
+use engine::StatementOutcome;
 use lanes::Group;
 use testkit::{Folder, KEYSPACE, Setup, close_engines, run};
 
@@ -16,7 +16,7 @@ fn session(dir: &Path, statements: &'static [&'static str]) -> Vec<Vec<Option<Ve
             let owned =
                 |row: Vec<Option<&[u8]>>| row.into_iter().map(|cell| cell.map(<[u8]>::to_vec)).collect();
             last = match run(&testkit::engine(), text).await.expect(text) {
-                Outcome::Rows(rows) => rows.decoded().into_iter().map(owned).collect(),
+                StatementOutcome::Rows(rows) => rows.decoded().into_iter().map(owned).collect(),
                 _ => Vec::new(),
             };
         }

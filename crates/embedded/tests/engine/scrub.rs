@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::{Error, Outcome};
+use engine::{Error, StatementOutcome};
 use lanes::Group;
 use testkit::{Folder, KEYSPACE, Setup, close_engines, run, texts};
 
@@ -15,7 +15,7 @@ fn session(dir: &Path, statements: Vec<String>) -> Result<Vec<Vec<String>>, Erro
         let mut last = Ok(Vec::new());
         for text in statements {
             last = run(&testkit::engine(), &text).await.map(|outcome| match outcome {
-                Outcome::Rows(rows) => texts(&rows),
+                StatementOutcome::Rows(rows) => texts(&rows),
                 _ => Vec::new(),
             });
         }

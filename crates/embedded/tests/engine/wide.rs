@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use embedded::Embedded;
-use engine::{Engine, Outcome, ParsedTree, Request};
+use engine::{Engine, ParsedTree, Request, StatementOutcome};
 use lanes::Group;
 use testkit::{Folder, KEYSPACE, Setup, close_engines, texts};
 
@@ -17,7 +17,7 @@ async fn run(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> Vec<String
     loop {
         let request = Request { page_size: page, paging_state: state.as_deref(), ..Request::EMPTY };
         let outcome = engine.execute(&plan, &request).outcome(&**engine).await.expect(text);
-        let Outcome::Rows(rows) = outcome else { return shown };
+        let StatementOutcome::Rows(rows) = outcome else { return shown };
         shown.extend(texts(&rows).iter().map(|row| row.join(",")));
         state = rows.paging_state;
         if state.is_none() {

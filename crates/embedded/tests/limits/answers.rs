@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use engine::{AnswerGrant, AnswerMemory, Engine, Error, Guardrail, Outcome, Plan, Request, Rows};
+use engine::{
+    AnswerGrant, AnswerMemory, Engine, Error, Guardrail, Plan, Request, ResultRows, StatementOutcome,
+};
 
 use crate::{Server, Session, ints};
 
@@ -43,9 +45,9 @@ impl AnswerGrant for Granted {
 }
 
 impl Session {
-    async fn rows(&self, plan: &std::rc::Rc<dyn Plan>, request: &Request<'_>) -> Result<Rows, Error> {
+    async fn rows(&self, plan: &std::rc::Rc<dyn Plan>, request: &Request<'_>) -> Result<ResultRows, Error> {
         match self.0.execute(plan, request).outcome(&*self.0).await? {
-            Outcome::Rows(rows) => Ok(rows),
+            StatementOutcome::Rows(rows) => Ok(rows),
             other => panic!("rows were expected: {other:?}"),
         }
     }
@@ -70,7 +72,7 @@ impl Session {
 }
 
 /// Returns the cells of rows.
-fn owned(rows: &Rows) -> Vec<Vec<Vec<u8>>> {
+fn owned(rows: &ResultRows) -> Vec<Vec<Vec<u8>>> {
     let cells = |row: Vec<Option<&[u8]>>| row.iter().map(|cell| cell.unwrap_or(b"null").to_vec()).collect();
     rows.decoded().into_iter().map(cells).collect()
 }

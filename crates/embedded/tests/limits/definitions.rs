@@ -1,7 +1,7 @@
 //! The schema has a weight: names, columns, types and options of all definitions are bounded, with
 //! or without guardrails.
 
-use engine::{Engine, GUARDRAILS, Outcome, Request, Rows};
+use engine::{Engine, GUARDRAILS, Request, ResultRows, StatementOutcome};
 
 use crate::{Server, Session};
 
@@ -34,7 +34,7 @@ impl Session {
             let paging_state = state.as_deref();
             let request = Request { page_size, paging_state, page_bytes_max, ..Request::EMPTY };
             let outcome = self.0.execute(&plan, &request).outcome(&*self.0).await.expect(text);
-            let Outcome::Rows(rows) = outcome else { panic!("rows were expected") };
+            let StatementOutcome::Rows(rows) = outcome else { panic!("rows were expected") };
             assert!(page_size.is_none_or(|page| rows.count <= page), "{text}");
             all.extend(cells(&rows));
             // A client sends a request for each page.
@@ -47,7 +47,7 @@ impl Session {
     }
 }
 
-fn cells(rows: &Rows) -> Vec<Vec<Vec<u8>>> {
+fn cells(rows: &ResultRows) -> Vec<Vec<Vec<u8>>> {
     let row = |row: Vec<Option<&[u8]>>| row.iter().map(|cell| cell.unwrap_or_default().to_vec()).collect();
     rows.decoded().into_iter().map(row).collect()
 }

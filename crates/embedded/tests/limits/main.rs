@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use embedded::Embedded;
-use engine::{Engine, Error, Guardrail, Outcome, ParsedTree, Plan, Request, Value};
+use engine::{Engine, Error, Guardrail, ParsedTree, Plan, Request, StatementOutcome, Value};
 use lanes::{Group, Lanes};
 
 /// Engine in memory.
@@ -100,7 +100,7 @@ impl Session {
 
     pub(crate) async fn counted(&self, execution: engine::Execution) -> Result<u32, Error> {
         Ok(match execution.outcome(&*self.0).await? {
-            Outcome::Rows(rows) => rows.count,
+            StatementOutcome::Rows(rows) => rows.count,
             _ => 0,
         })
     }

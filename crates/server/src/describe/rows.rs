@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Keyspace, ROW_BYTES_MAX, Rows};
+use engine::{ANSWER_BYTES_MAX, AnswerGrant, Error, Keyspace, ROW_BYTES_MAX, ResultRows};
 use schema::{TableDef, UdtType};
 
 /// Page of the answer that the client requests, and its memory.
@@ -48,7 +48,7 @@ impl Text<'_> {
 
 /// Rows of one answer.
 pub(super) struct PagedRows {
-    rows: Rows,
+    rows: ResultRows,
     part: Page,
     /// Rows before this page that are still to be skipped.
     skips: u64,
@@ -58,7 +58,7 @@ pub(super) struct PagedRows {
 }
 
 impl PagedRows {
-    pub(super) fn new(rows: Rows, part: Page) -> Result<PagedRows, Error> {
+    pub(super) fn new(rows: ResultRows, part: Page) -> Result<PagedRows, Error> {
         let skips = match &part.paging_state {
             None => 0,
             Some(state) => <[u8; 8]>::try_from(&state[..])
@@ -97,7 +97,7 @@ impl PagedRows {
         Ok(true)
     }
 
-    pub(super) fn finish(mut self) -> Rows {
+    pub(super) fn finish(mut self) -> ResultRows {
         if self.has_more {
             self.rows.paging_state = Some(self.next.to_be_bytes().to_vec());
         }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use crate::common::{ADMIN, Answer, Client, TestServer, settings, values};
 use embedded::Embedded;
 use engine::{
-    Acks, BatchKind, Engine, Error, Execution, Outcome, ParsedTree, Plan, Registry, Request as EngineRequest,
-    Schema, SchemaListener, Value,
+    Acks, BatchKind, Engine, Error, Execution, ParsedTree, Plan, Registry, Request as EngineRequest, Schema,
+    SchemaListener, StatementOutcome, Value,
 };
 use frontdoor::Accounts;
 use server::ServerConfig;
@@ -73,7 +73,7 @@ impl Engine for Counting {
             while one.0.stuck.load(SeqCst) {
                 lanes::time::sleep(std::time::Duration::from_millis(1)).await;
             }
-            Ok(Outcome::Void)
+            Ok(StatementOutcome::Void)
         });
         match request.values {
             [] => Execution::Pending(later),

@@ -6,12 +6,12 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use access::{AuditEvent, AuditKind};
-use engine::{Error, Target};
+use engine::{Error, StatementTarget};
 
 use crate::postgres::server::Sql;
 
 /// Tables of a query, printed for the log.
-struct Reads<'a>(&'a [Target]);
+struct Reads<'a>(&'a [StatementTarget]);
 
 impl fmt::Display for Reads<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,7 +42,7 @@ impl Sql {
         &self,
         client: SocketAddr,
         role: &str,
-        targets: &[Target],
+        targets: &[StatementTarget],
         error: Option<&Error>,
     ) {
         let Some(audit) = &self.config().audit else { return };
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn query_is_logged_as_its_tables() {
-        let target = |table: &str| Target {
+        let target = |table: &str| StatementTarget {
             keyspace: "shop".into(),
             table: Some(table.into()),
             action: Action::Select,

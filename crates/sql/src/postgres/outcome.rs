@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{Field, Schema};
 use engine::scan::arrow::{ColumnBuilder, SCALE_DEFAULT, arrow_type};
-use engine::{Error, Rows};
+use engine::{Error, ResultRows};
 
 use crate::failure::{Failure, state};
 
@@ -14,7 +14,7 @@ use crate::failure::{Failure, state};
 ///
 /// # Errors
 /// Arrow's type cannot represent a value.
-pub(crate) fn batch(rows: &Rows) -> Result<RecordBatch, Failure> {
+pub(crate) fn batch(rows: &ResultRows) -> Result<RecordBatch, Failure> {
     let count = rows.count as usize;
     let mut builders: Vec<ColumnBuilder> =
         rows.columns.iter().map(|column| ColumnBuilder::new(&column.ty, SCALE_DEFAULT, count)).collect();

@@ -37,7 +37,7 @@ pub(crate) struct Portal {
     /// All rows were sent.
     is_done: bool,
     /// Rows of a statement about roles and levels, if Describe has executed it already.
-    listed: Option<engine::Rows>,
+    listed: Option<engine::ResultRows>,
     rows: u64,
     /// Memory of the parameter values.
     _charge: Option<Charge>,
@@ -127,9 +127,9 @@ impl Session {
         Ok(())
     }
 
-    async fn list(&mut self, text: &str) -> Result<engine::Rows, RequestError> {
+    async fn list(&mut self, text: &str) -> Result<engine::ResultRows, RequestError> {
         match self.access(text).await? {
-            engine::Outcome::Rows(rows) => Ok(rows),
+            engine::StatementOutcome::Rows(rows) => Ok(rows),
             _ => Err(Failure::new(state::INTERNAL, "a LIST without rows").into()),
         }
     }
@@ -156,10 +156,10 @@ impl Session {
             }
             Some(Statement::Access) => {
                 let outcome = match portal.listed.take() {
-                    Some(rows) => engine::Outcome::Rows(rows),
+                    Some(rows) => engine::StatementOutcome::Rows(rows),
                     None => self.access(&prepared.text).await?,
                 };
-                let engine::Outcome::Rows(rows) = outcome else {
+                let engine::StatementOutcome::Rows(rows) = outcome else {
                     return Ok(connection.put(&CommandComplete::new(tag_of(&prepared.text)))?);
                 };
                 let batch = crate::postgres::outcome::batch(&rows)?;

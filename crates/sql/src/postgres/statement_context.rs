@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::common::ParamValues;
-use engine::{About, Action, AnswerGrant, AnswerMemory, Outcome, StatementState, Target};
+use engine::{About, Action, AnswerGrant, AnswerMemory, StatementOutcome, StatementState, StatementTarget};
 use lanes::Group;
 use workload::{
     Action as Consequence, Arrived, Effective, Entrance, InFlight, Level, LevelEntry, RequestKind, Ticket,
@@ -59,7 +59,7 @@ pub(crate) struct StatementContext {
     /// Its run, once started.
     run: Option<Arc<Run>>,
     /// The tables that its run reads.
-    targets: Vec<Target>,
+    targets: Vec<StatementTarget>,
     /// Its entry in `system.running_statements`, if it has one.
     shown: Option<Rc<RefCell<Query>>>,
     /// Stops its functions when dropped.
@@ -233,14 +233,14 @@ impl Session {
 
     /// Audits reads of hidden tables, which were reported to the client as missing.
     fn audit_hidden(&self, hidden: &[(String, String)]) {
-        let targets: Vec<Target> = hidden.iter().map(selected).collect();
+        let targets: Vec<StatementTarget> = hidden.iter().map(selected).collect();
         if let Err(denied) = self.here.access.authorize(&self.login, &targets) {
             self.sql.audit_query(self.live.peer, self.login.role(), &targets, Some(&denied));
         }
     }
 
     /// Checks the rights to a query's tables. `begins`: the query runs next, so audit it.
-    fn authorize(&self, targets: &[Target], begins: bool) -> Result<(), Failure> {
+    fn authorize(&self, targets: &[StatementTarget], begins: bool) -> Result<(), Failure> {
         let allowed = self.here.access.authorize(&self.login, targets);
         if begins || allowed.is_err() {
             self.sql.audit_query(self.live.peer, self.login.role(), targets, allowed.as_ref().err());
@@ -250,7 +250,7 @@ impl Session {
         // missing.
         let viewer = self.here.access.viewer(&self.login);
         match targets.iter().find(|target| !viewer.sees(About::Keyspace(&target.keyspace))) {
-            Some(Target { keyspace, table, .. }) => {
+            Some(StatementTarget { keyspace, table, .. }) => {
                 Err(no_table(keyspace, table.as_deref().unwrap_or_default()))
             }
             None => Err(denied.into()),
@@ -278,7 +278,7 @@ impl Session {
     }
 
     /// Executes a statement about roles, grants or levels.
-    pub(crate) async fn access(&self, text: &str) -> Result<Outcome, RequestError> {
+    pub(crate) async fn access(&self, text: &str) -> Result<StatementOutcome, RequestError> {
         let mut context = self.new_statement(false).await?;
         // Operators must be able to change the level that is overloaded.
         context.in_flight = RefCell::new(Some(self.here.admission.admit_always(&context.effective())));
@@ -656,13 +656,13 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 /// Returns the reads of a query, for a check of rights.
-fn read_by(planned: &Planned) -> Vec<Target> {
+fn read_by(planned: &Planned) -> Vec<StatementTarget> {
     planned.tables.iter().map(selected).collect()
 }
 
 /// Returns the read of a table, for a check of rights.
-fn selected((keyspace, table): &(String, String)) -> Target {
-    Target { keyspace: keyspace.clone(), table: Some(table.clone()), action: Action::Select }
+fn selected((keyspace, table): &(String, String)) -> StatementTarget {
+    StatementTarget { keyspace: keyspace.clone(), table: Some(table.clone()), action: Action::Select }
 }
 
 /// Most bytes of the rows of a LIST, which are converted and sent in one piece.

@@ -29,7 +29,7 @@ fn session<T: Send + 'static>(dir: &Path, task: impl AsyncFnOnce(&Rc<Embedded>) 
     result
 }
 
-async fn run(engine: &Rc<Embedded>, text: &str) -> Result<Outcome, Error> {
+async fn run(engine: &Rc<Embedded>, text: &str) -> Result<StatementOutcome, Error> {
     let statement = Arc::new(ParsedTree::parse(text).expect("parses"));
     let plan = engine.prepare(statement, Some("ks"))?;
     engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await
@@ -306,7 +306,7 @@ fn with_wide(now: &Schema, tables: usize, columns: usize) -> Schema {
 
 async fn count(engine: &Rc<Embedded>, text: &str) -> u32 {
     match run(engine, text).await.expect(text) {
-        Outcome::Rows(rows) => rows.count,
+        StatementOutcome::Rows(rows) => rows.count,
         other => panic!("{text}: {other:?}"),
     }
 }
@@ -416,7 +416,9 @@ fn start_drops_data_that_no_schema_names() {
         }
         assert!(!engine.shard.tables().contains(&unknown), "the leftover table exists");
         assert!(engine.shard.tables().len() >= 2, "the schema and the table remain");
-        assert!(matches!(run(engine, "SELECT k FROM t").await, Ok(Outcome::Rows(rows)) if rows.count == 1));
+        assert!(
+            matches!(run(engine, "SELECT k FROM t").await, Ok(StatementOutcome::Rows(rows)) if rows.count == 1)
+        );
     });
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::Outcome;
+use engine::StatementOutcome;
 
 use super::*;
 use crate::AutoSnapshot;
@@ -27,7 +27,7 @@ async fn insert(engine: &Rc<Embedded>, keys: std::ops::Range<i32>) {
 
 /// Returns the rows of a table as key and value.
 async fn rows(engine: &Rc<Embedded>, table: &str) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-    let Ok(Outcome::Rows(rows)) = run(engine, &format!("SELECT k, v FROM {table}")).await else {
+    let Ok(StatementOutcome::Rows(rows)) = run(engine, &format!("SELECT k, v FROM {table}")).await else {
         panic!("reads");
     };
     let decoded = rows.decoded();

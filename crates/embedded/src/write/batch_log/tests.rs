@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::Outcome;
+use engine::StatementOutcome;
 use lanes::Group;
 use storage::{CellRef, Change, Liveness, RowBuilder};
 
@@ -88,7 +88,7 @@ fn next_start_applies_the_part_of_a_failed_core() {
         let mut found = Vec::new();
         for key in keys {
             match run(engine, &format!("SELECT k FROM t WHERE k = {key}")).await.expect("reads") {
-                Outcome::Rows(rows) => found.push(rows.count),
+                StatementOutcome::Rows(rows) => found.push(rows.count),
                 other => panic!("{other:?}"),
             }
         }
@@ -132,7 +132,7 @@ fn write_without_a_durable_entry_is_applied_nowhere() {
         run(engine, &batch("", &keys)).await.expect_err("core 0 is closed");
         let on_one = lanes::call(1, move || async move {
             match run(&Embedded::local(), &format!("SELECT k FROM t WHERE k = {}", keys[2])).await {
-                Ok(Outcome::Rows(rows)) => rows.count,
+                Ok(StatementOutcome::Rows(rows)) => rows.count,
                 other => panic!("{other:?}"),
             }
         });
@@ -186,7 +186,8 @@ fn batches_with_statements_that_read_are_atomic() {
         assert_eq!(count(engine).await, 3);
         run(engine, &of(1, here)).await.expect("runs, with both statements on one partition");
         for (key, wanted) in [(here, [8, 9]), (there, [1, 9])] {
-            let Ok(Outcome::Rows(rows)) = run(engine, &format!("SELECT l FROM t WHERE k = {key}")).await
+            let Ok(StatementOutcome::Rows(rows)) =
+                run(engine, &format!("SELECT l FROM t WHERE k = {key}")).await
             else {
                 panic!("reads");
             };
@@ -252,7 +253,7 @@ fn snapshot_is_one_moment_of_all_cores() {
             let mut found = Vec::new();
             for key in keys {
                 let rows = match run(engine, &format!("SELECT l FROM t WHERE k = {key}")).await {
-                    Ok(Outcome::Rows(rows)) => rows,
+                    Ok(StatementOutcome::Rows(rows)) => rows,
                     other => panic!("{other:?}"),
                 };
                 let decoded = rows.decoded();
