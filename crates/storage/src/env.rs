@@ -71,6 +71,15 @@ pub(crate) trait File: Send + Sync + Debug {
     fn len(&self) -> BoxFuture<io::Result<u64>>;
 }
 
+/// Time that a kind of work used since the start, ns.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct UsedTime {
+    /// CPU time on both lanes of this core.
+    pub(crate) cpu_ns: u64,
+    /// Disk time, as a part of this core's share of the disk.
+    pub(crate) disk_ns: u64,
+}
+
 /// Disk, lanes, clock and randomness of a shard.
 pub(crate) trait Env: Send + Sync + Debug {
     fn open(&self, path: &Path, mode: Mode) -> BoxFuture<io::Result<Arc<dyn File>>>;
@@ -101,9 +110,8 @@ pub(crate) trait Env: Send + Sync + Debug {
     fn heavy_sleep(&self, duration: Duration) -> BoxFuture<()>;
     /// Returns monotonic time in ns.
     fn now_ns(&self) -> u64;
-    /// Returns the CPU time that this kind of work used on both lanes of this core, and its disk
-    /// time as a part of this core's share of the disk, in ns.
-    fn used_ns(&self, work: Work) -> (u64, u64);
+    /// Returns the time that this kind of work used on this core.
+    fn used_time(&self, work: Work) -> UsedTime;
     /// Returns the group of the running task.
     fn group(&self) -> lanes::Group;
     /// Returns the shares of that group.

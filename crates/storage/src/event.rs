@@ -329,8 +329,8 @@ impl Event {
                 ];
                 with_left_out(fields, *left_out)
             }
-            Event::Recovered { shard, recovery } => recovery_fields(("core", *shard), recovery),
-            Event::RecoveredAll { shards, recovery } => recovery_fields(("cores", *shards), recovery),
+            Event::Recovered { shard, recovery } => recovery_fields("core", *shard, recovery),
+            Event::RecoveredAll { shards, recovery } => recovery_fields("cores", *shards, recovery),
             Event::TornTail { segment, offset, bytes } => vec![
                 ("segment", FieldValue::text(segment.display())),
                 ("offset", (*offset).into()),
@@ -360,10 +360,7 @@ fn with_left_out(
     fields
 }
 
-fn recovery_fields(
-    (name, value): (&'static str, u32),
-    recovery: &Recovery,
-) -> Vec<(&'static str, FieldValue)> {
+fn recovery_fields(name: &'static str, value: u32, recovery: &Recovery) -> Vec<(&'static str, FieldValue)> {
     vec![
         (name, value.into()),
         ("files", recovery.files.into()),

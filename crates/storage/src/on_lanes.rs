@@ -13,7 +13,7 @@ use lanes::disk::{self, AlignedBuf, OpenOptions};
 use sched::control::Division;
 
 use crate::background::shares;
-use crate::env::{BoxFuture, Env, File, LocalBoxFuture, Mode, Work};
+use crate::env::{BoxFuture, Env, File, LocalBoxFuture, Mode, UsedTime, Work};
 use crate::event::{Event, EventSink};
 use crate::options::Groups;
 use crate::table::shared::SharedFiles;
@@ -212,10 +212,11 @@ impl Env for OnLanes {
         lanes::time::monotonic_ns()
     }
 
-    fn used_ns(&self, work: Work) -> (u64, u64) {
+    fn used_time(&self, work: Work) -> UsedTime {
         let usage = lanes::handle().core_usage(lanes::current_core(), self.group(work));
         // Each core has an equal share of the disk.
-        (usage.cpu_fast_ns + usage.cpu_heavy_ns, usage.disk_ns * lanes::cores() as u64)
+        let disk_ns = usage.disk_ns * lanes::cores() as u64;
+        UsedTime { cpu_ns: usage.cpu_fast_ns + usage.cpu_heavy_ns, disk_ns }
     }
 
     fn group(&self) -> lanes::Group {

@@ -17,7 +17,7 @@ use sched::control::Division;
 use testkit::Random;
 use testkit::sim::{self, Disk, OpenOptions};
 
-use crate::env::{BoxFuture, Env, File, LocalBoxFuture, Mode, Work};
+use crate::env::{BoxFuture, Env, File, LocalBoxFuture, Mode, UsedTime, Work};
 use crate::table::shared::SharedFiles;
 
 /// Simulated time of one poll of a sleeping task. A sleep takes at most [`SLEEP_POLLS_MAX`] polls.
@@ -318,8 +318,8 @@ impl Env for Sim {
         self.now_ns.fetch_add(100_000, Ordering::Relaxed)
     }
 
-    fn used_ns(&self, _: Work) -> (u64, u64) {
-        (0, 0)
+    fn used_time(&self, _: Work) -> UsedTime {
+        UsedTime::default()
     }
 
     fn group(&self) -> lanes::Group {

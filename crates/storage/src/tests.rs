@@ -226,8 +226,15 @@ fn open(sim: &Arc<Sim>, options: &Options) -> Result<Rc<Shard>, StorageError> {
 }
 
 /// Checks slices of a partition, forward and in reverse, a few rows at a time.
-fn check_slices(shard: &Rc<Shard>, place: (TableId, i64, &Bytes), wanted: &Seen, now_s: u32, what: &str) {
-    let (table, token, key) = place;
+fn check_slices(
+    shard: &Rc<Shard>,
+    table: TableId,
+    token: i64,
+    key: &Bytes,
+    wanted: &Seen,
+    now_s: u32,
+    what: &str,
+) {
     let mut random = Random::new(token as u64 ^ wanted.rows.len() as u64);
     let bound = |random: &mut Random| match random.below(3) {
         0 => Bound::Unbounded,
@@ -290,7 +297,7 @@ fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
                 let wanted = cells.iter().find(|cell| cell.0 == 2).cloned();
                 assert_eq!(cell, wanted, "{what}: column 2 of {key:?}");
             }
-            check_slices(shard, (table, token, &key), &wanted, now_s, what);
+            check_slices(shard, table, token, &key, &wanted, now_s, what);
             let absent =
                 block_on(shard.read_row(table, token, &key, b"absent", Pick::ALL, now_s).wait()).unwrap();
             assert!(absent.is_none());
@@ -312,7 +319,7 @@ fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
             }
         }
         assert_eq!(scanned, expected, "{what}: scan of {table:?}");
-        crate::scan::batch_tests::check_batches(shard, table, (i64::MIN, i64::MAX), now_s, what);
+        crate::scan::batch_tests::check_batches(shard, table, i64::MIN..=i64::MAX, now_s, what);
     }
 }
 

@@ -91,7 +91,7 @@ impl Embedded {
     }
 
     async fn import_whole(&self, from: &Path, table: TableId, into: TableId) -> Result<(), Error> {
-        self.shard.import(from, (table, into), true).await.map_err(storage_error)
+        self.shard.import(from, table, into, true).await.map_err(storage_error)
     }
 
     /// Imports a table's data from a snapshot on all cores, into the data of a definition.
@@ -102,7 +102,7 @@ impl Embedded {
             let import = move || async move {
                 let engine = Embedded::local();
                 engine.configure_tables(std::iter::once(&def));
-                engine.shard.import(&from, (old, new), false).await
+                engine.shard.import(&from, old, new, false).await
             };
             lanes::call(core, import).await.map_err(storage_error)?;
         }

@@ -66,8 +66,7 @@ impl Background {
                 u128::from(frozen.bytes) * memtable.len() as u128 / u128::from(frozen.partitions.max(1));
             let progress = Progress::default();
             progress.add_total(part as u64);
-            let now = (self.env.now_s(), progress.clone());
-            let _task = self.tasks.begin(TaskKind::Flush, Some(*id), 0, now);
+            let _task = self.tasks.begin(TaskKind::Flush, Some(*id), 0, self.env.now_s(), progress.clone());
             let write = async || {
                 // A table that was truncated meanwhile is not written.
                 if self.frozen_memtable(*id, generation).is_none() {
@@ -183,7 +182,8 @@ impl Background {
             edit.flushed(frozen.last_record);
             if let Some(log) = &self.log {
                 let flushed = self.store.manifest().flushed.max(frozen.last_record);
-                edit.log(log.live(flushed));
+                let (segments, durable) = log.live(flushed);
+                edit.log(segments, durable);
             }
             named.set(true);
         };
@@ -287,7 +287,7 @@ impl Background {
         }
         let name = |edit: &mut Edit| {
             edit.flushed(last);
-            edit.log((Vec::new(), last));
+            edit.log(Vec::new(), last);
         };
         if self.store.edit(name).await.is_ok() {
             log.release(&[]);

@@ -2,7 +2,6 @@
 //! of table files, one fragment at a time. Between fragments the job returns to the fast lane,
 //! which makes the last fragment visible.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,6 +25,7 @@ use crate::table::file::TableFile;
 use crate::table::large_rows::noted_from;
 use crate::table::runs::Files;
 use crate::table::statistics::WriteTime;
+use crate::table::store::NewFile;
 
 /// Bytes written to a table file at a time.
 const CHUNK: usize = 1 << 20;
@@ -85,6 +85,20 @@ impl Paced {
     }
 }
 
+/// Memtables and files outside a job.
+#[derive(Debug, Default)]
+pub(crate) struct Others {
+    pub(crate) memory: Vec<Memtable>,
+    pub(crate) files: Files,
+}
+
+impl Others {
+    fn may_have(&self, token: i64, key: &Bytes) -> bool {
+        self.memory.iter().any(|memtable| memtable.get(token, key).is_some())
+            || self.files.holding(token).next().is_some()
+    }
+}
+
 /// A flush or compaction, run on the heavy lane one fragment at a time.
 pub(crate) struct Job {
     stream: MergeStream,
@@ -98,7 +112,7 @@ pub(crate) struct Job {
     compression: Compression,
     purge: Purge,
     /// Memtables and files outside the job that may contain data that a tombstone shadows.
-    others: (Vec<Memtable>, Files),
+    others: Others,
     written: WriteTime,
     paced: Paced,
     /// Bytes from which rows are noted.
@@ -116,8 +130,8 @@ pub(crate) struct Sealed {
 
 impl Job {
     /// Replaces the memtables and files that may contain shadowed data. Returns the old memtables.
-    pub(crate) fn replace_others(&mut self, others: (Vec<Memtable>, Files)) -> Vec<Memtable> {
-        std::mem::replace(&mut self.others, others).0
+    pub(crate) fn replace_others(&mut self, others: Others) -> Vec<Memtable> {
+        std::mem::replace(&mut self.others, others).memory
     }
 
     /// Returns the partitions read so far, by the number of sources that had them.
@@ -127,29 +141,21 @@ impl Job {
 
     /// Returns the memtables used, of which the job may hold the last reference.
     pub(crate) fn into_memory(self) -> Vec<Memtable> {
-        self.others.0
+        self.others.memory
     }
 
     /// Writes the next fragment. Removes its file if that fails.
-    async fn fragment(
-        mut self,
-        (id, path, seal): (u64, PathBuf, u64),
-        env: Arc<dyn Env>,
-    ) -> (Job, Result<Sealed, StorageError>) {
-        let written = self.write((id, seal), &path, &*env).await;
+    async fn fragment(mut self, new: NewFile, env: Arc<dyn Env>) -> (Job, Result<Sealed, StorageError>) {
+        let written = self.write(&new, &*env).await;
         if !matches!(written, Ok(Sealed { file: Some(_), .. })) {
             // If the removal fails too, the next start removes the file.
-            let _ = env.remove(&path).await;
+            let _ = env.remove(&new.path).await;
         }
         (self, written)
     }
 
-    async fn write(
-        &mut self,
-        (id, seal): (u64, u64),
-        path: &Path,
-        env: &dyn Env,
-    ) -> Result<Sealed, StorageError> {
+    async fn write(&mut self, new: &NewFile, env: &dyn Env) -> Result<Sealed, StorageError> {
+        let NewFile { id, ref path, seal } = *new;
         let io = |error| StorageError::io("write a table file", path, error);
         let file = env.open(path, Mode::CreateTable).await.map_err(io)?;
         let writer = TableWriter::new(seal, self.block_bytes, self.written);
@@ -225,9 +231,7 @@ impl Job {
     }
 
     fn purge(&self, token: i64, key: &Bytes) -> Purge {
-        let elsewhere = self.others.0.iter().any(|memtable| memtable.get(token, key).is_some())
-            || self.others.1.holding(token).next().is_some();
-        let forget_before_s = if elsewhere { 0 } else { self.purge.forget_before_s };
+        let forget_before_s = if self.others.may_have(token, key) { 0 } else { self.purge.forget_before_s };
         Purge { forget_before_s, ..self.purge.clone() }
     }
 }
@@ -243,7 +247,7 @@ impl Background {
         table: TableId,
         stream: MergeStream,
         forget: bool,
-        others: (Vec<Memtable>, Files),
+        others: Others,
         paced: Paced,
     ) -> Job {
         let now_s = self.env.now_s();

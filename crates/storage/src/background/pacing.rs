@@ -17,7 +17,7 @@ use sched::control::{
     UNLIMITED, divide, pressure_ppm,
 };
 
-use crate::env::{Env, LocalBoxFuture, Work};
+use crate::env::{Env, LocalBoxFuture, UsedTime, Work};
 use crate::log::bound::LogBound;
 use crate::options::{Options, PaceOptions};
 use crate::state::State;
@@ -160,26 +160,30 @@ impl Pacing {
 #[derive(Debug)]
 struct Cost {
     ns_per_mib: u64,
-    /// Bytes done, CPU time and disk time at the last measurement.
-    measured: (u64, u64, u64),
+    /// Bytes done at the last measurement.
+    bytes: u64,
+    /// Time used at the last measurement.
+    used: UsedTime,
 }
 
 impl Default for Cost {
     fn default() -> Cost {
-        Cost { ns_per_mib: COST_NS_PER_MIB, measured: (0, 0, 0) }
+        Cost { ns_per_mib: COST_NS_PER_MIB, bytes: 0, used: UsedTime::default() }
     }
 }
 
 impl Cost {
     /// Updates the estimate with the totals so far. Returns the cost, ns per MiB.
-    fn measure(&mut self, bytes: u64, (cpu_ns, disk_ns): (u64, u64)) -> u64 {
-        let (bytes_before, cpu_before, disk_before) = self.measured;
-        let done = bytes.saturating_sub(bytes_before);
+    fn measure(&mut self, bytes: u64, used: UsedTime) -> u64 {
+        let done = bytes.saturating_sub(self.bytes);
         if done >= MEASURED_BYTES_MIN {
-            let used_ns = cpu_ns.saturating_sub(cpu_before).max(disk_ns.saturating_sub(disk_before));
+            let cpu_ns = used.cpu_ns.saturating_sub(self.used.cpu_ns);
+            let disk_ns = used.disk_ns.saturating_sub(self.used.disk_ns);
+            let used_ns = cpu_ns.max(disk_ns);
             let cost = u64::try_from(u128::from(used_ns) * (1 << 20) / u128::from(done)).unwrap_or(u64::MAX);
             self.ns_per_mib = (self.ns_per_mib.saturating_mul(3)).saturating_add(cost) / 4;
-            self.measured = (bytes, cpu_ns, disk_ns);
+            self.bytes = bytes;
+            self.used = used;
         }
         self.ns_per_mib
     }
@@ -286,7 +290,7 @@ impl Pacing {
             left_bytes,
             room_bytes: self.memtable_bytes.saturating_sub(state.filled),
             memtable_bytes: self.memtable_bytes,
-            cost_ns_per_mib: controls.flush_cost.measure(self.flush.done(), env.used_ns(Work::Flush)),
+            cost_ns_per_mib: controls.flush_cost.measure(self.flush.done(), env.used_time(Work::Flush)),
             pressure_ppm,
         });
         (controls.filled, controls.flushed) = (filled, flushed);
@@ -329,7 +333,7 @@ impl Pacing {
         let weight = controls.compaction.decide(CompactionInput {
             interval_ns,
             backlog_bytes: state.backlog_bytes(&self.compactions.borrow(), env),
-            cost_ns_per_mib: controls.compaction_cost.measure(done, env.used_ns(Work::Compaction)),
+            cost_ns_per_mib: controls.compaction_cost.measure(done, env.used_time(Work::Compaction)),
         });
         match self.is_compacting() {
             true => options.compaction_shares.map_or(weight, u64::from),
@@ -367,13 +371,17 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    fn used(cpu_ns: u64, disk_ns: u64) -> UsedTime {
+        UsedTime { cpu_ns, disk_ns }
+    }
+
     #[test]
     fn cost_is_the_greater_of_core_and_disk_time() {
         let mut cost = Cost::default();
-        assert_eq!(cost.measure(MEASURED_BYTES_MIN - 1, (1 << 40, 0)), COST_NS_PER_MIB, "too few bytes");
+        assert_eq!(cost.measure(MEASURED_BYTES_MIN - 1, used(1 << 40, 0)), COST_NS_PER_MIB, "too few bytes");
         let mut settle = |from: u64, cpu_ns: u64, disk_ns: u64| {
             for mib in (from..from + 1000).step_by(20) {
-                cost.measure(mib * MIB, (mib * cpu_ns, mib * disk_ns));
+                cost.measure(mib * MIB, used(mib * cpu_ns, mib * disk_ns));
             }
             cost.ns_per_mib.div_ceil(1000)
         };
@@ -385,12 +393,12 @@ mod tests {
     fn extreme_numbers_keep_the_cost_in_bounds() {
         let mut cost = Cost::default();
         let settled = (COST_NS_PER_MIB * 3 + MIB) / 4;
-        assert_eq!(cost.measure(u64::MAX, (u64::MAX, 0)), settled, "a ns for each byte");
-        assert_eq!(cost.measure(0, (0, 0)), settled, "totals that fall measure nothing");
-        assert_eq!(cost.measure(u64::MAX, (u64::MAX, u64::MAX)), settled);
+        assert_eq!(cost.measure(u64::MAX, used(u64::MAX, 0)), settled, "a ns for each byte");
+        assert_eq!(cost.measure(0, used(0, 0)), settled, "totals that fall measure nothing");
+        assert_eq!(cost.measure(u64::MAX, used(u64::MAX, u64::MAX)), settled);
         let mut slow = Cost::default();
         assert_eq!(
-            slow.measure(MEASURED_BYTES_MIN, (u64::MAX, 0)),
+            slow.measure(MEASURED_BYTES_MIN, used(u64::MAX, 0)),
             (COST_NS_PER_MIB * 3).div_euclid(4) + (u64::MAX >> 6)
         );
     }

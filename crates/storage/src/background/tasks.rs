@@ -146,7 +146,8 @@ impl Tasks {
         kind: TaskKind,
         table: Option<TableId>,
         files: u64,
-        (began_s, progress): (u32, Progress),
+        began_s: u32,
+        progress: Progress,
     ) -> TaskGuard {
         let number = self.begun.get() + 1;
         self.begun.set(number);
@@ -180,7 +181,7 @@ mod tests {
     fn history_is_bounded_and_keeps_the_latest() {
         let tasks = Rc::new(Tasks::new(500));
         for number in 1..=5 {
-            let guard = tasks.begin(TaskKind::Compaction, Some(TableId(7)), number, (0, Progress::default()));
+            let guard = tasks.begin(TaskKind::Compaction, Some(TableId(7)), number, 0, Progress::default());
             assert_eq!(tasks.running().iter().map(|task| task.number).collect::<Vec<_>>(), [number]);
             let (kind, table) = (TaskKind::Compaction, TableId(7));
             let tally = Tally::default();

@@ -23,7 +23,7 @@ impl State {
     pub(crate) fn choice(&self, id: TableId, table: &Table, env: &dyn Env) -> Choice {
         let choose = || {
             let (options, now_s) = (self.table_options(id), env.now_s());
-            choose((&options, self.forget_before_s(&options, now_s)), table, now_s)
+            choose(&options, self.forget_before_s(&options, now_s), table, now_s)
         };
         table.needs.choice(table.files.version(), || env.now_ns(), choose)
     }
@@ -66,7 +66,7 @@ impl State {
     }
 }
 
-fn choose((options, forget_before_s): (&TableOptions, u32), table: &Table, now_s: u32) -> Choice {
+fn choose(options: &TableOptions, forget_before_s: u32, table: &Table, now_s: u32) -> Choice {
     let idle: Vec<&Arc<runs::Run>> =
         table.files.runs().iter().filter(|run| run.has_sound() && !table.needs.has(run.number)).collect();
     let runs: Vec<Run> =
@@ -78,7 +78,7 @@ fn choose((options, forget_before_s): (&TableOptions, u32), table: &Table, now_s
         return Choice { runs: numbers.into(), bytes, waiting: chosen.waiting, backlog };
     }
     let due = |run: &&&Arc<runs::Run>| {
-        let dead = dead_of((options, forget_before_s), &table.files, run, now_s);
+        let dead = dead_of(options, forget_before_s, &table.files, run, now_s);
         dead::is_due(options, &dead, now_s)
     };
     let alone = idle.iter().find(due).or_else(|| idle.iter().find(|run| run.known.is_shared));
@@ -90,12 +90,7 @@ fn choose((options, forget_before_s): (&TableOptions, u32), table: &Table, now_s
     })
 }
 
-fn dead_of(
-    (options, forget_before_s): (&TableOptions, u32),
-    all: &Files,
-    run: &runs::Run,
-    now_s: u32,
-) -> Dead {
+fn dead_of(options: &TableOptions, forget_before_s: u32, all: &Files, run: &runs::Run, now_s: u32) -> Dead {
     let known = &run.known;
     let mut dead = Dead {
         all: known.cells.saturating_add(known.rows),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustc_hash::FxHashSet;
 
 use crate::background::Background;
-use crate::background::job::Paced;
+use crate::background::job::{Others, Paced};
 use crate::background::tasks::{Compacted, Tally, TaskKind};
 use crate::compaction::choice::runs_of;
 use crate::compaction::strategy::need::COMPACTIONS_MAX;
@@ -84,8 +84,8 @@ impl Background {
         progress.add_total(merge.inputs.iter().map(|input| input.bytes).sum());
         let (kind, began_ns) = (kind_of(&merge.inputs), self.env.now_ns());
         let mut tally = Tally { runs: runs.len() as u64, ..Tally::default() };
-        let now = (self.env.now_s(), progress.clone());
-        let task = self.tasks.begin(kind, Some(id), merge.inputs.len() as u64, now);
+        let task =
+            self.tasks.begin(kind, Some(id), merge.inputs.len() as u64, self.env.now_s(), progress.clone());
         self.state.borrow_mut().tables.entry(id).or_default().needs.take(&runs);
         let number = task.number;
         self.pacing.compactions.borrow_mut().push(InFlight { number, requested, progress });
@@ -191,10 +191,10 @@ impl Background {
 
     /// Returns the table's memtables and files outside the compaction, which it must consult before
     /// it forgets a tombstone.
-    fn others_of(&self, id: TableId, runs: &[u64], own: &FxHashSet<u64>) -> Option<(Vec<Memtable>, Files)> {
+    fn others_of(&self, id: TableId, runs: &[u64], own: &FxHashSet<u64>) -> Option<Others> {
         let state = self.state.borrow();
         let table = state.tables.get(&id)?;
-        Some((table.snapshot(), table.files.without(runs, own)))
+        Some(Others { memory: table.snapshot(), files: table.files.without(runs, own) })
     }
 
     /// Compacts files into a new run. Returns the run's number.

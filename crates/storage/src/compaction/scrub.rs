@@ -12,7 +12,6 @@
 //! again, and no program can detect that. An operator with a backup may prefer to restore it.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -30,6 +29,7 @@ use crate::table::TableWriter;
 use crate::table::file::TableFile;
 use crate::table::part::Part;
 use crate::table::statistics::WriteTime;
+use crate::table::store::NewFile;
 
 /// Bytes written at a time.
 const CHUNK: usize = 1 << 20;
@@ -119,8 +119,8 @@ impl Background {
             state.tables.get(&table).map(|table| table.files.iter().cloned().collect()).unwrap_or_default()
         };
         progress.add_total(all.iter().map(|file| file.bytes).sum());
-        let now = (self.env.now_s(), progress.clone());
-        let _task = self.tasks.begin(TaskKind::Scrub, Some(table), all.len() as u64, now);
+        let files = all.len() as u64;
+        let _task = self.tasks.begin(TaskKind::Scrub, Some(table), files, self.env.now_s(), progress.clone());
         let mut scrubbed = Scrubbed::default();
         for file in all {
             self.check_stopped(progress)?;
@@ -176,13 +176,14 @@ impl Background {
         };
         self.wait_requested(left).await?;
         let Some(old) = find() else { return Ok(()) };
-        let (new, path, seal) = self.store.next_file();
+        let new = self.store.next_file();
+        let path = new.path.clone();
         let options = self.state.borrow().table_options(table);
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
-        let writer = TableWriter::new(seal, options.block_bytes, WriteTime::new(self.env.now_s(), &options))
-            .with(layouts, options.compression);
-        let place = (new, path.clone(), seal);
-        let job = save(self.env.clone(), old.clone(), place, writer, requested.progress.clone());
+        let writer =
+            TableWriter::new(new.seal, options.block_bytes, WriteTime::new(self.env.now_s(), &options))
+                .with(layouts, options.compression);
+        let job = save(self.env.clone(), old.clone(), new, writer, requested.progress.clone());
         let saved = match run_heavy(&*self.env, requested.work, job).await {
             Ok(saved) => saved,
             Err(error) => {
@@ -293,10 +294,11 @@ async fn parts_of(
 async fn save(
     env: Arc<dyn Env>,
     old: Arc<TableFile>,
-    (id, path, seal): (u64, PathBuf, u64),
+    new: NewFile,
     mut writer: TableWriter,
     progress: Progress,
 ) -> Result<Saved, StorageError> {
+    let NewFile { id, path, seal } = new;
     let io = |error| StorageError::io("write a table file", &path, error);
     let mut saved = Saved::default();
     let old = match old.damage() {

@@ -168,7 +168,9 @@ impl Log {
         dir: PathBuf,
         options: &Options,
         recovered: Recovered,
-        (register, reserve, mark): (Register, Rc<Reserve>, Rc<Mark>),
+        register: Register,
+        reserve: Rc<Reserve>,
+        mark: Rc<Mark>,
     ) -> Rc<Log> {
         let bound = LogBound::new(options);
         let every = match options.commit {

@@ -311,7 +311,7 @@ impl Edit {
 
     /// Sets the log segments that may contain records that are not flushed, and the last durable
     /// record.
-    pub(crate) fn log(&mut self, (segments, durable): (Vec<u64>, u64)) {
+    pub(crate) fn log(&mut self, segments: Vec<u64>, durable: u64) {
         self.0.push(Item::Log(segments));
         self.0.push(Item::Durable(durable));
     }
@@ -554,10 +554,10 @@ mod tests {
         assert_eq!(older.tables[&first].truncated, 99, "an older truncation changes nothing");
         let flushed = change(&|edit| {
             edit.flushed(120);
-            edit.log((vec![6, 7], 125));
+            edit.log(vec![6, 7], 125);
         });
         assert_eq!((flushed.log, flushed.durable), (vec![6, 7], 125));
-        assert_eq!(change(&|edit| edit.log((Vec::new(), 124))).durable, 125, "it stays durable");
+        assert_eq!(change(&|edit| edit.log(Vec::new(), 124)).durable, 125, "it stays durable");
         assert!(!flushed.tables.contains_key(&first), "no record of it is left in the log");
         change(&|edit| edit.remove(second, 8));
     }

@@ -287,7 +287,8 @@ impl Memtable {
         token: i64,
         key: &[u8],
         partition: Partition,
-        (row_bytes, newest): (usize, i64),
+        row_bytes: usize,
+        newest: i64,
     ) -> usize {
         self.largest_row = self.largest_row.max(row_bytes);
         self.newest = self.newest.max(newest);

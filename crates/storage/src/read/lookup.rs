@@ -168,7 +168,7 @@ impl Lookup {
         // first, for the head only.
         let head_only = index < self.home && self.found.is_none();
         let rows = if head_only { 0 } else { self.left };
-        let given = slice::of_block(block, (self.token, &self.key), slice, rows);
+        let given = slice::of_block(block, self.token, &self.key, slice, rows);
         let Some((given, more)) = given.map_err(self.file.malformed(index))? else { return Ok(()) };
         self.add(given.partition);
         if head_only {

@@ -228,7 +228,7 @@ impl Gather {
         let Some(of_files) = of_files else { return };
         let place = Place { table, token: self.token, key: &self.key, clustering };
         let columns = columns.clone().filter(|_| self.partial);
-        if let Some(row) = CachedRow::new(place, of_files, columns, (epoch, sequence, unasked), self.now_s) {
+        if let Some(row) = CachedRow::new(place, of_files, columns, epoch, sequence, unasked, self.now_s) {
             cache.borrow_mut().keep_row(place, Arc::new(row), self.from_disk);
         }
     }
@@ -341,7 +341,8 @@ impl Gather {
     /// group of the reader. `missing` is the result of `advance`.
     pub(crate) async fn finish(
         &mut self,
-        (env, cache): (&dyn Env, &RefCell<Cache>),
+        env: &dyn Env,
+        cache: &RefCell<Cache>,
         missing: usize,
     ) -> Result<(), StorageError> {
         let mut missing = Some(missing);

@@ -129,7 +129,8 @@ fn stretch(places: &Values, of: Range<usize>, slice: &Slice) -> Range<usize> {
 /// the next block.
 pub(crate) fn of_block(
     block: &Block,
-    (token, key): (i64, &[u8]),
+    token: i64,
+    key: &[u8],
     slice: &Slice,
     rows: usize,
 ) -> Result<Option<(SliceRows, bool)>, Malformed> {

@@ -55,13 +55,14 @@ use crate::state::{State, Table};
 use crate::table::file::table_name;
 use crate::table::runs::Files;
 use crate::table::shared::folder_key;
+use crate::table::store::OpenManifest;
 
 /// The contents of a shard's folder.
 pub(crate) struct Opened {
     pub(crate) dir: PathBuf,
     /// The locks of the folder.
     pub(crate) lock: Box<dyn Debug>,
-    pub(crate) manifest: (Manifest, Option<Versions>, Option<(Mark, u64)>),
+    pub(crate) manifest: OpenManifest,
     /// The folder was created.
     pub(crate) is_new: bool,
     pub(crate) state: State,
@@ -80,33 +81,24 @@ pub(crate) async fn recover(
     let (dir, lock) = enter(&**env, root, options).await?;
     let files = read_shard(&**env, &dir, options.shard, options.shards).await?;
     let is_new = files.is_none();
-    let Resumed { mut manifest, versions, mark } = match &files {
+    let mut open = match &files {
         Some(files) => resume_manifest(env, &dir, files).await?,
         None => create_manifest(env, &dir, options).await?,
     };
     let mut state = State::new(options);
     let began_ns = env.now_ns();
-    open_tables(&**env, &dir, folder_key(root), &manifest, &mut state).await?;
-    identify(&mut manifest, &state);
-    let (log, recovery) = recover_log(&**env, &dir.join("log"), options, &manifest, &mut state).await?;
+    open_tables(&**env, &dir, folder_key(root), &open.manifest, &mut state).await?;
+    identify(&mut open.manifest, &state);
+    let (log, recovery) = recover_log(&**env, &dir.join("log"), options, &open.manifest, &mut state).await?;
     if let Some(files) = &files {
         let above = clear(&**env, &dir, files, options).await?;
-        manifest.next_file = manifest.next_file.max(above);
-        if let Some(versions) = versions.as_ref().filter(|_| files.awaits_mark()) {
-            write_first_mark(&mark.0, manifest.stamp, versions).await?;
+        open.manifest.next_file = open.manifest.next_file.max(above);
+        if let (Some(versions), Some(mark), true) = (&open.versions, &open.mark, files.awaits_mark()) {
+            write_first_mark(mark, open.manifest.stamp, versions).await?;
         }
     }
     state.counts.replayed = recovery.records;
-    let manifest = (manifest, versions, Some(mark));
-    Ok(Opened { dir, lock, manifest, is_new, state, log, recovery, began_ns })
-}
-
-/// The manifest of a shard, ready for edits.
-struct Resumed {
-    manifest: Manifest,
-    versions: Option<Versions>,
-    /// The mark, and the greatest number of an edit.
-    mark: (Mark, u64),
+    Ok(Opened { dir, lock, manifest: open, is_new, state, log, recovery, began_ns })
 }
 
 /// Returns a stamp for a shard's files.
@@ -115,13 +107,17 @@ pub(crate) fn new_stamp(env: &dyn Env) -> u64 {
 }
 
 /// Writes the manifest and the mark of a new shard.
-async fn create_manifest(env: &Arc<dyn Env>, dir: &Path, options: &Options) -> Result<Resumed, StorageError> {
+async fn create_manifest(
+    env: &Arc<dyn Env>,
+    dir: &Path,
+    options: &Options,
+) -> Result<OpenManifest, StorageError> {
     let stamp = new_stamp(&**env);
     let manifest = Manifest { stamp, ..Manifest::empty(options.shard, options.shards) };
     let (versions, facts) = versions::create(&**env, dir, &manifest).await?;
     let mark = Mark::new(env.clone(), dir.to_owned(), Some(NEW_MARK_COUNT), facts);
-    let last = versions.last;
-    Ok(Resumed { manifest, versions: Some(versions), mark: (mark, last) })
+    let last_edit = versions.last;
+    Ok(OpenManifest { manifest, versions: Some(versions), mark: Some(mark), last_edit })
 }
 
 /// Opens the file of the manifest for more edits, if it is complete. Otherwise the next edit writes
@@ -130,7 +126,7 @@ async fn resume_manifest(
     env: &Arc<dyn Env>,
     dir: &Path,
     files: &ShardFiles,
-) -> Result<Resumed, StorageError> {
+) -> Result<OpenManifest, StorageError> {
     let History { manifest, end, .. } = &files.history;
     let mut manifest = manifest.clone();
     if manifest.stamp == 0 {
@@ -146,7 +142,7 @@ async fn resume_manifest(
     let durable = known.map_or(0, |facts| facts.durable);
     let facts = known.unwrap_or(Facts { shard, stamp, edit: last, chain, durable });
     let mark = Mark::new(env.clone(), dir.to_owned(), files.mark_count(), facts);
-    Ok(Resumed { manifest, versions, mark: (mark, last) })
+    Ok(OpenManifest { manifest, versions, mark: Some(mark), last_edit: last })
 }
 
 /// Writes the mark of a shard that crashed before it had one. Otherwise a crash between the next

@@ -65,7 +65,7 @@ pub(crate) async fn reshard(
     for shard in 0..shards {
         let dir = new.shard_dir(root, shard);
         make_shard(env, &dir).await?;
-        parts.push(Part::new(dir, (shard, new_stamp(env)), new, segment_bytes));
+        parts.push(Part::new(dir, shard, new_stamp(env), new, segment_bytes));
     }
     let (mut locks, mut all) = (Vec::new(), Vec::new());
     for shard in 0..old.sharding.shards {
@@ -84,7 +84,7 @@ pub(crate) async fn reshard(
                 Err(error) if concerns_one_file(&error) => (i64::MIN, i64::MAX),
                 tokens => tokens?,
             };
-            files.push(OldFile::new((table, entry), path, tokens, old, (shard, manifest.stamp)));
+            files.push(OldFile::new(table, entry, path, tokens, old, shard, manifest.stamp));
         }
         all.push((dir, manifest, files, read));
     }
@@ -137,16 +137,19 @@ pub(crate) struct OldFile {
 impl OldFile {
     /// Returns a file of the shard with this number and stamp.
     pub(crate) fn new(
-        (table, entry): (TableId, &FileEntry),
+        table: TableId,
+        entry: &FileEntry,
         path: PathBuf,
-        (first, last): (i64, i64),
+        tokens: (i64, i64),
         old: &Layout,
-        (shard, stamp): (u32, u64),
+        shard: u32,
+        stamp: u64,
     ) -> OldFile {
         let mut entry = entry.clone();
-        let writer = entry.owners.is_empty().then_some(Owner { sharding: old.sharding, shard });
+        let owner = Owner { sharding: old.sharding, shard };
+        let writer = entry.owners.is_empty().then_some(owner);
         if entry.owners.is_empty() && old.sharding.shards > 1 && !table.is_system_table() {
-            entry.owners.push(Owner { sharding: old.sharding, shard });
+            entry.owners.push(owner);
         }
         // A different seal comes from the data folder that the table was restored from. It is not
         // unique in this folder. Files of earlier versions have their number for a seal.
@@ -154,7 +157,7 @@ impl OldFile {
         if entry.origin.is_none() && is_own {
             entry.origin = Some(Origin { generation: old.generation, shard, seal: entry.seal });
         }
-        let tokens = (first.max(entry.from), last);
+        let tokens = (tokens.0.max(entry.from), tokens.1);
         OldFile { table, entry, path, tokens, shard, writer }
     }
 }
@@ -300,7 +303,7 @@ struct Part {
 }
 
 impl Part {
-    fn new(dir: PathBuf, (shard, stamp): (u32, u64), layout: Layout, segment_bytes: u64) -> Part {
+    fn new(dir: PathBuf, shard: u32, stamp: u64, layout: Layout, segment_bytes: u64) -> Part {
         let own = Owner { sharding: layout.sharding, shard };
         let manifest = Manifest { stamp, ..Manifest::empty(shard, layout.sharding.shards) };
         let log = NewLog {

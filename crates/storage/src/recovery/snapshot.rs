@@ -103,9 +103,8 @@ impl Cut {
         let progress = Progress::default();
         let count = manifest.files().count() as u64;
         progress.add_total(count);
-        let now = (env.now_s(), progress.clone());
-        let _task = background.tasks.begin(TaskKind::Snapshot, None, count, now);
-        link_files(env, dir, &own, (&manifest, &progress)).await?;
+        let _task = background.tasks.begin(TaskKind::Snapshot, None, count, env.now_s(), progress.clone());
+        link_files(env, dir, &own, &manifest, &progress).await?;
         drop(files);
         finish_shard(env, &own, &manifest).await?;
         let root = background.options.dir.as_ref().filter(|_| background.options.shard == 0);
@@ -157,7 +156,7 @@ async fn put_shard(
 ) -> Result<(), StorageError> {
     make_shard(env, to).await?;
     copy_tail(env, to, tail).await?;
-    link_files(env, from, to, (manifest, &Progress::default())).await?;
+    link_files(env, from, to, manifest, &Progress::default()).await?;
     finish_shard(env, to, manifest).await
 }
 
@@ -165,7 +164,8 @@ async fn link_files(
     env: &dyn Env,
     from: &Path,
     to: &Path,
-    (manifest, progress): (&Manifest, &Progress),
+    manifest: &Manifest,
+    progress: &Progress,
 ) -> Result<(), StorageError> {
     for (_, file) in manifest.files() {
         let name = table_name(file.id);

@@ -79,10 +79,16 @@ fn lines_of_view(token: i64, key: &Bytes, view: &PartitionView, columns: u32) ->
 }
 
 /// Compares all rows of a table by batches with those by partitions.
-pub(crate) fn check_batches(shard: &Rc<Shard>, table: TableId, tokens: (i64, i64), now_s: u32, what: &str) {
+pub(crate) fn check_batches(
+    shard: &Rc<Shard>,
+    table: TableId,
+    tokens: RangeInclusive<i64>,
+    now_s: u32,
+    what: &str,
+) {
     const COLUMNS: u32 = 4;
     let mut expected = Vec::new();
-    let mut scan = shard.scan(table, tokens.0..=tokens.1, None, now_s);
+    let mut scan = shard.scan(table, tokens.clone(), None, now_s);
     while let Some((token, key, view)) = block_on(scan.next()).expect(what) {
         expected.extend(lines_of_view(token, &key, &view, COLUMNS));
     }
@@ -105,7 +111,7 @@ pub(crate) fn check_batches(shard: &Rc<Shard>, table: TableId, tokens: (i64, i64
         found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
         assert_eq!(found, expected, "{what}: batches of {table:?} in {tokens:?}");
     };
-    check(vec![tokens.0..=tokens.1], &expected);
+    check(vec![tokens.clone()], &expected);
     // Token ranges of the same snapshot: single tokens and longer ranges, others left out.
     let mut present: Vec<i64> = expected.iter().map(|line| line.0).collect();
     present.dedup();
@@ -201,10 +207,10 @@ fn overlapping_and_disjoint_files_yield_the_same_rows() {
             block_on(shard.flush_all()).unwrap();
         }
         for now_s in [1000, 2000] {
-            check_batches(&shard, TABLE, (i64::MIN, i64::MAX), now_s, "all");
-            check_batches(&shard, TABLE, (-20, 137), now_s, "some");
-            check_batches(&shard, TABLE, (200, 200), now_s, "one");
-            check_batches(&shard, TABLE, (2000, i64::MAX), now_s, "none");
+            check_batches(&shard, TABLE, i64::MIN..=i64::MAX, now_s, "all");
+            check_batches(&shard, TABLE, -20..=137, now_s, "some");
+            check_batches(&shard, TABLE, 200..=200, now_s, "one");
+            check_batches(&shard, TABLE, 2000..=i64::MAX, now_s, "none");
         }
     }
     block_on(shard.shutdown()).unwrap();
@@ -259,7 +265,7 @@ fn overlapping_sources_neither_lose_nor_repeat_rows() {
             if random.below(4) > 0 {
                 block_on(shard.flush_all()).unwrap();
             }
-            for tokens in [(i64::MIN, i64::MAX), (-100, 1000), (0, 0), (5, i64::MAX - 1)] {
+            for tokens in [i64::MIN..=i64::MAX, -100..=1000, 0..=0, 5..=i64::MAX - 1] {
                 check_batches(&shard, TABLE, tokens, 0, &format!("seed {seed}, round {round}"));
             }
             check_narrowed(&shard, &mut random, &format!("seed {seed}, round {round}"));

@@ -211,7 +211,8 @@ impl Gather {
     pub(crate) fn append_rows(
         &mut self,
         place: &Position,
-        (view, statics): (&PartitionView, &PartitionView),
+        view: &PartitionView,
+        statics: &PartitionView,
         after: Option<Bytes>,
         any: &mut bool,
     ) -> Option<Bytes> {

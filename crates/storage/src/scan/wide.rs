@@ -49,7 +49,7 @@ impl BatchScan {
     pub(crate) fn take_view(&mut self, place: &Position, partition: Partition) {
         let view = PartitionView::new(partition, self.snapshot.now_s);
         let mut any = false;
-        let Some(after) = self.gather.append_rows(place, (&view, &view), None, &mut any) else {
+        let Some(after) = self.gather.append_rows(place, &view, &view, None, &mut any) else {
             self.gather.append_statics(place, &view, any);
             return;
         };
@@ -131,7 +131,7 @@ impl BatchScan {
         let Some(mut pending) = self.pending.take() else { return Ok(()) };
         loop {
             let Pending { place, view, after, head, any, .. } = &mut pending;
-            let stopped = self.gather.append_rows(place, (view, head), after.take(), any);
+            let stopped = self.gather.append_rows(place, view, head, after.take(), any);
             if stopped.is_some() {
                 pending.after = stopped;
                 if self.gather.is_full() {

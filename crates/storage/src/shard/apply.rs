@@ -167,7 +167,7 @@ impl Shard {
         let append = |turn: Option<&Turn<'_>>| {
             // A table may have been dropped during the yields.
             self.state.borrow().dropped.check(mutations.iter().map(|mutation| mutation.table))?;
-            self.append((&mutations, kind), |log, is_vital| log.append_record(is_vital, turn, &mut record))
+            self.append(&mutations, kind, |log, is_vital| log.append_record(is_vital, turn, &mut record))
         };
         let record = self.in_turn(append).await?;
         // Without a log there is no replay.
@@ -254,7 +254,7 @@ impl Shard {
         let state = &mut *self.state.borrow_mut();
         let active = &mut state.tables.entry(*table).or_default().active;
         // The growth by other writes is counted already.
-        state.bytes += growth.bytes + active.replace(*token, key, partition, (copy.growth.row, copy.newest));
+        state.bytes += growth.bytes + active.replace(*token, key, partition, copy.growth.row, copy.newest);
         self.background.applied(state, record);
     }
 

@@ -26,6 +26,7 @@ use crate::recovery::shard_files::read_manifest;
 use crate::shard::Shard;
 use crate::table::file::{TableFile, table_name, tokens_of};
 use crate::table::shared::folder_key;
+use crate::table::store::NewFile;
 
 impl Shard {
     /// Imports this shard's part of a table of the snapshot in the folder `from` into a new table;
@@ -37,7 +38,8 @@ impl Shard {
     pub fn import<'a>(
         self: &'a Rc<Self>,
         from: &'a Path,
-        (table, into): (TableId, TableId),
+        table: TableId,
+        into: TableId,
         whole: bool,
     ) -> lanes::LocalBoxFuture<'a, Result<(), StorageError>> {
         Box::pin(async move {
@@ -55,7 +57,7 @@ impl Shard {
             let result = async {
                 for shard in 0..layout.sharding.shards {
                     files.append(&mut self.link_files(from, &layout, shard, table, own.as_ref()).await?);
-                    self.import_log(from, &layout, shard, (table, into), own.as_ref()).await?;
+                    self.import_log(from, &layout, shard, table, into, own.as_ref()).await?;
                 }
                 if files.is_empty() {
                     return Ok(());
@@ -111,9 +113,9 @@ impl Shard {
         for entry in version.files.values() {
             let path = dir.join("tables").join(table_name(entry.id));
             let tokens = tokens_of(env, &path, entry).await?;
-            let old = OldFile::new((table, entry), path, tokens, layout, (shard, manifest.stamp));
+            let old = OldFile::new(table, entry, path, tokens, layout, shard, manifest.stamp);
             let Some(entry) = old.entry_for(own) else { continue };
-            let (id, to, _) = self.store.next_file();
+            let NewFile { id, path: to, .. } = self.store.next_file();
             let made = link_or_copy(env, old.path(), &to).await;
             made.map_err(|error| StorageError::io("link the table file", &to, error))?;
             let run = *runs.entry(entry.run).or_insert(id);
@@ -128,7 +130,8 @@ impl Shard {
         from: &Path,
         layout: &Layout,
         shard: u32,
-        (table, into): (TableId, TableId),
+        table: TableId,
+        into: TableId,
         own: Option<&Owner>,
     ) -> Result<(), StorageError> {
         let env = &*self.env;

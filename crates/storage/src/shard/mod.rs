@@ -116,7 +116,7 @@ impl Shard {
         for mutation in mutations {
             self.check_rows(mutation, &mutation.changes, kind)?;
         }
-        let record = self.append((mutations, kind), |log, is_vital| {
+        let record = self.append(mutations, kind, |log, is_vital| {
             log.append(is_vital, turn, |out| put_mutations(out, mutations))
         })?;
         let state = &mut *self.state.borrow_mut();
@@ -150,7 +150,7 @@ impl Shard {
         key: &[u8],
         row: &Draft,
     ) -> Result<Commit, StorageError> {
-        self.put_as((table, token), key, row, None)
+        self.put_as(table, token, key, row, None)
     }
 
     /// As [`Shard::put`]. Waits as [`Shard::apply_in_turn`] does.
@@ -164,13 +164,14 @@ impl Shard {
         key: &[u8],
         row: &Draft,
     ) -> Result<Commit, StorageError> {
-        self.in_turn(|turn| self.put_as((table, token), key, row, turn)).await
+        self.in_turn(|turn| self.put_as(table, token, key, row, turn)).await
     }
 
     #[inline]
     fn put_as(
         self: &Rc<Self>,
-        (table, token): (TableId, i64),
+        table: TableId,
+        token: i64,
         key: &[u8],
         row: &Draft,
         turn: Option<&Turn<'_>>,
@@ -182,7 +183,7 @@ impl Shard {
                 table.active.prefetch_row(token);
                 let limit = self.background.options.row_bytes_max;
                 if table.has_large_rows(limit)
-                    && table.exceeds_limit((token, key), &Change::Row(row.row()), limit)
+                    && table.exceeds_limit(token, key, &Change::Row(row.row()), limit)
                 {
                     return Err(StorageError::RowTooLarge { token, limit });
                 }
@@ -220,7 +221,7 @@ impl Shard {
             return Ok(());
         };
         for change in changes {
-            if table.exceeds_limit((*token, key), change, limit) && kind == WriteKind::Plain {
+            if table.exceeds_limit(*token, key, change, limit) && kind == WriteKind::Plain {
                 return Err(StorageError::RowTooLarge { token: *token, limit });
             }
         }
@@ -231,7 +232,8 @@ impl Shard {
     /// refused for lack of disk space, and frees space, it is appended as vital; never waits then.
     pub(crate) fn append(
         &self,
-        (mutations, kind): (&[Mutation], WriteKind),
+        mutations: &[Mutation],
+        kind: WriteKind,
         mut append: impl FnMut(&Log, bool) -> Result<u64, StorageError>,
     ) -> Result<u64, StorageError> {
         if self.state.borrow().closed {

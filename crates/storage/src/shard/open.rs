@@ -14,16 +14,14 @@ use crate::error::StorageError;
 use crate::log::bound::FREE_IDLE;
 use crate::log::reserve::Reserve;
 use crate::log::{Log, Recovered, Register};
-use crate::manifest::mark::Mark;
-use crate::manifest::versions::Versions;
-use crate::manifest::{Edit, Manifest};
+use crate::manifest::Edit;
 use crate::on_lanes::OnLanes;
 use crate::options::Options;
 use crate::recovery::{Opened, recover};
 use crate::shard::Shard;
 use crate::signal::Signal;
 use crate::state::State;
-use crate::table::store::FileStore;
+use crate::table::store::{FileStore, OpenManifest};
 
 impl Shard {
     /// Opens a shard and recovers the data in its folder. Shard 0 must be opened first: it locks
@@ -46,7 +44,7 @@ impl Shard {
         );
         let Some(root) = options.dir.clone() else {
             let state = State::new(&options);
-            return Ok(Shard::new(env, options, PathBuf::new(), Default::default(), state, None));
+            return Ok(Shard::new(env, options, PathBuf::new(), OpenManifest::default(), state, None));
         };
         let opened = recover(&env, &root, &options).await?;
         let Opened { dir, lock, manifest, is_new, state, log, mut recovery, began_ns } = opened;
@@ -78,20 +76,27 @@ impl Shard {
         env: Arc<dyn Env>,
         options: Options,
         dir: PathBuf,
-        manifest: (Manifest, Option<Versions>, Option<(Mark, u64)>),
+        manifest: OpenManifest,
         state: State,
         log: Option<(Recovered, Box<dyn Debug>)>,
     ) -> Rc<Shard> {
         let reserve = Rc::new(Reserve::new(env.clone(), &dir, options.reserve_bytes));
         let progress = Rc::<Signal>::default();
         let (state, log_dir) = (Rc::new(RefCell::new(state)), dir.join("log"));
-        let signals = (reserve.clone(), progress.clone());
-        let store = Rc::new(FileStore::new(env.clone(), dir, manifest, options.cache_bytes, signals));
+        let store = FileStore::new(
+            env.clone(),
+            dir,
+            manifest,
+            options.cache_bytes,
+            reserve.clone(),
+            progress.clone(),
+        );
+        let store = Rc::new(store);
         let (recovered, lock) = log.unzip();
         let log = recovered.map(|recovered| {
             let mark = store.mark.clone().expect("a shard with a log has one");
-            let parts = (register(store.clone()), reserve.clone(), mark);
-            Log::start(env.clone(), log_dir, &options, recovered, parts)
+            let register = register(store.clone());
+            Log::start(env.clone(), log_dir, &options, recovered, register, reserve.clone(), mark)
         });
         let parts = (state.clone(), store.clone(), log.clone());
         let background = Background::new((env.clone(), options), parts, (reserve, progress), lock);
@@ -109,7 +114,7 @@ fn register(store: Rc<FileStore>) -> Register {
                 if !live.contains(&segment) {
                     live.push(segment);
                 }
-                edit.log((live, durable));
+                edit.log(live, durable);
             };
             store.edit(name).await
         })

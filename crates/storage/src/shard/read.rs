@@ -189,7 +189,7 @@ impl Shard {
 
     /// Reads the blocks that a read lacks, and counts it.
     async fn finish(&self, table: TableId, gather: &mut Gather, missing: usize) -> Result<(), StorageError> {
-        gather.finish((&*self.env, &self.store.cache), missing).await?;
+        gather.finish(&*self.env, &self.store.cache, missing).await?;
         if let Some(table) = self.state.borrow().tables.get(&table) {
             table.searched.count(gather.searched);
         }

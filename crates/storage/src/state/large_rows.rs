@@ -30,7 +30,8 @@ impl Table {
     /// files a deletion shadows.
     pub(crate) fn exceeds_limit(
         &self,
-        (token, key): (i64, &[u8]),
+        token: i64,
+        key: &[u8],
         change: &Change,
         row_bytes_max: usize,
     ) -> bool {
@@ -38,13 +39,13 @@ impl Table {
             Change::Row(row) => (row, Some(row.clustering())),
             Change::Static(row) => (row, None),
             Change::DeletePartition(deletion) => {
-                self.note_deleted((token, key), None, *deletion);
+                self.note_deleted(token, key, None, *deletion);
                 return false;
             }
             Change::DeleteRange { .. } => return false,
         };
         if let Some(deletion) = row.deletion() {
-            self.note_deleted((token, key), Some(clustering), deletion);
+            self.note_deleted(token, key, Some(clustering), deletion);
         }
         if !row.has_elements() || change.is_deletion() {
             return false;
@@ -57,7 +58,7 @@ impl Table {
         in_memory + live.map(|row| row.bytes).sum::<usize>() > row_bytes_max
     }
 
-    fn note_deleted(&self, (token, key): (i64, &[u8]), row: Option<Option<&[u8]>>, deletion: Deletion) {
+    fn note_deleted(&self, token: i64, key: &[u8], row: Option<Option<&[u8]>>, deletion: Deletion) {
         let id = hash(key, row);
         for file in self.files.holding(token) {
             let shadowed = file.large_rows.of(token).filter(|large| {

@@ -64,7 +64,9 @@ impl CachedRow {
         place: Place<'_>,
         partition: Partition,
         columns: Option<Arc<[u32]>>,
-        (epoch, sequence, unasked): (u64, u64, Option<i64>),
+        epoch: u64,
+        sequence: u64,
+        unasked: Option<i64>,
         now_s: u32,
     ) -> Option<CachedRow> {
         // Layers of a large row are not merged here.

@@ -104,7 +104,8 @@ fn unreadable_at(path: &Path, offset: u64, Unreadable(what): Unreadable) -> Stor
 
 async fn read_sections(
     file: Arc<dyn File>,
-    (bytes, footer): (u64, table::Footer),
+    bytes: u64,
+    footer: table::Footer,
     path: &Path,
     seal: u64,
     with_filter: bool,
@@ -316,8 +317,8 @@ impl TableFile {
         with_filter: bool,
     ) -> Result<TableFile, StorageError> {
         let file = open_table(env, &path).await?;
-        let footer = read_footer(&*file, &path, &entry).await?;
-        let opened = read_sections(file, footer, &path, entry.seal, with_filter).await?;
+        let (bytes, footer) = read_footer(&*file, &path, &entry).await?;
+        let opened = read_sections(file, bytes, footer, &path, entry.seal, with_filter).await?;
         Ok(TableFile::of(opened, path, entry))
     }
 
@@ -331,11 +332,11 @@ impl TableFile {
     ) -> Result<TableFile, StorageError> {
         let Some(origin) = entry.origin else { return TableFile::open(env, path, entry).await };
         let file = open_table(env, &path).await?;
-        let footer = read_footer(&*file, &path, &entry).await?;
-        let opened = match env.shared_files().find(folder, origin, &footer.1) {
+        let (bytes, footer) = read_footer(&*file, &path, &entry).await?;
+        let opened = match env.shared_files().find(folder, origin, &footer) {
             Some(opened) => opened,
             None => {
-                let opened = read_sections(file, footer, &path, entry.seal, true).await?;
+                let opened = read_sections(file, bytes, footer, &path, entry.seal, true).await?;
                 env.shared_files().keep(folder, origin, opened)
             }
         };
@@ -391,8 +392,8 @@ impl TableFile {
 
     /// Returns a file with the same content and another token range.
     #[cfg(test)]
-    pub(crate) fn spanning(&self, id: u64, run: u64, range: (i64, i64)) -> TableFile {
-        TableFile { id, entry: FileEntry::new(id, run, id), range, ..self.clone() }
+    pub(crate) fn spanning(&self, id: u64, run: u64, first: i64, last: i64) -> TableFile {
+        TableFile { id, entry: FileEntry::new(id, run, id), range: (first, last), ..self.clone() }
     }
 
     /// Returns true if `this` is the only reference to the file, in any of its states.

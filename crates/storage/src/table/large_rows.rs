@@ -45,7 +45,7 @@ impl LargeRowsBuilder {
 
     /// Notes a row if it is large. `clustering` is `None` for static cells.
     #[inline]
-    pub(crate) fn add(&mut self, (token, key): (i64, &[u8]), clustering: Option<&[u8]>, row: &Row) {
+    pub(crate) fn add(&mut self, token: i64, key: &[u8], clustering: Option<&[u8]>, row: &Row) {
         if row.bytes() < self.from_bytes || !row.has_elements() {
             return;
         }

@@ -202,7 +202,7 @@ impl TableWriter {
                 let head = HeadRef { deletion, statics, ranges: Some(&full.ranges) };
                 plain = deletion.is_none() && statics.is_none() && full.ranges.is_empty();
                 self.statistics.add_head(deletion, statics, &full.ranges);
-                statics.into_iter().for_each(|row| self.large_rows.add((token, key), None, row));
+                statics.into_iter().for_each(|row| self.large_rows.add(token, key, None, row));
                 self.block.start_part(token, key, Some(head));
             }
         }
@@ -227,7 +227,7 @@ impl TableWriter {
             self.start = Some((BlockStart { token, key, clustering }, plain));
         }
         if let Some((token, key, _)) = &self.begun {
-            self.large_rows.add((*token, key), Some(row.clustering()), row);
+            self.large_rows.add(*token, key, Some(row.clustering()), row);
         }
         self.block.push_row(row, &mut self.statistics);
     }

@@ -54,6 +54,25 @@ pub(crate) struct FileStore {
     truncating: Cell<u32>,
 }
 
+/// The manifest of a shard, ready for edits. Empty for a shard in memory.
+#[derive(Debug, Default)]
+pub(crate) struct OpenManifest {
+    pub(crate) manifest: Manifest,
+    /// `None`: the next edit writes a new file.
+    pub(crate) versions: Option<Versions>,
+    pub(crate) mark: Option<Mark>,
+    /// The greatest number that an edit was written with.
+    pub(crate) last_edit: u64,
+}
+
+/// A table file to create.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    pub(crate) id: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) seal: u64,
+}
+
 /// Prevents edits of the manifest until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ManifestHold(Rc<FileStore>);
@@ -69,20 +88,20 @@ impl FileStore {
     pub(crate) fn new(
         env: Arc<dyn Env>,
         dir: PathBuf,
-        (manifest, versions, mark): (Manifest, Option<Versions>, Option<(Mark, u64)>),
+        open: OpenManifest,
         cache_bytes: usize,
-        (reserve, progress): (Rc<Reserve>, Rc<Signal>),
+        reserve: Rc<Reserve>,
+        progress: Rc<Signal>,
     ) -> FileStore {
         let scan_cache = Arc::new(ScanCache::new(cache_bytes));
-        let (mark, last_edit) = mark.unzip();
         FileStore {
             env,
             dir,
-            manifest: RefCell::new(manifest),
+            manifest: RefCell::new(open.manifest),
             is_busy: Cell::new(false),
-            versions: RefCell::new(versions),
-            mark: mark.map(Rc::new),
-            last_edit: Cell::new(last_edit.unwrap_or(0)),
+            versions: RefCell::new(open.versions),
+            mark: open.mark.map(Rc::new),
+            last_edit: Cell::new(open.last_edit),
             reserve,
             progress,
             cache: RefCell::new(Cache::new(cache_bytes, scan_cache.clone())),
@@ -164,12 +183,12 @@ impl FileStore {
         Ok(versions)
     }
 
-    /// Returns the number, the path and the seal of a new file.
-    pub(crate) fn next_file(&self) -> (u64, PathBuf, u64) {
+    /// Returns a new file.
+    pub(crate) fn next_file(&self) -> NewFile {
         let mut manifest = self.manifest.borrow_mut();
         manifest.next_file += 1;
         let id = manifest.next_file - 1;
-        (id, self.path_of(id), seal_of(manifest.stamp, id))
+        NewFile { id, path: self.path_of(id), seal: seal_of(manifest.stamp, id) }
     }
 
     pub(crate) fn path_of(&self, file: u64) -> PathBuf {

@@ -151,7 +151,7 @@ fn large_row_is_not_opened_to_be_cached() {
     let both = part(0).merge(part(3000));
     let before = MERGED_CELLS.get();
     let place = Place { table: TABLE, token: 1, key: &KEY, clustering: &[] };
-    assert!(CachedRow::new(place, both, None, (0, 0, None), 0).is_none());
+    assert!(CachedRow::new(place, both, None, 0, 0, None, 0).is_none());
     assert_eq!(MERGED_CELLS.get(), before);
 }
 

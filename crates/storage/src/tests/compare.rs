@@ -22,8 +22,8 @@ pub(super) async fn compare(
         for number in 0..KEYS {
             let (token, key) = key(number);
             let wanted = store.see(table, token, &key, now_s);
-            partition(shard, table, (token, &key), &wanted, random, now_s).await?;
-            rows(shard, table, (token, &key), &wanted, random, now_s).await?;
+            partition(shard, table, token, &key, &wanted, random, now_s).await?;
+            rows(shard, table, token, &key, &wanted, random, now_s).await?;
         }
         scan(shard, store, table, random, now_s).await?;
     }
@@ -33,7 +33,8 @@ pub(super) async fn compare(
 pub(super) async fn partition(
     shard: &Rc<Shard>,
     table: TableId,
-    (token, key): (i64, &Bytes),
+    token: i64,
+    key: &Bytes,
     wanted: &Seen,
     random: &mut Random,
     now_s: u32,
@@ -72,7 +73,8 @@ pub(super) fn bound(random: &mut Random, edge: impl Fn(&mut Random) -> Bytes) ->
 pub(super) async fn rows(
     shard: &Rc<Shard>,
     table: TableId,
-    (token, key): (i64, &Bytes),
+    token: i64,
+    key: &Bytes,
     wanted: &Seen,
     random: &mut Random,
     now_s: u32,
@@ -85,7 +87,10 @@ pub(super) async fn rows(
         let wanted = wanted.rows.iter().find(|row| row.0 == *at);
         let found = row.as_ref().map(|row| (row.liveness(), row.cells().map(seen_cell).collect()));
         differs(&what, found, wanted.map(|(_, marker, cells)| (*marker, cells.clone())))?;
-        picked(shard, table, (token, key, at), wanted, random, now_s).await?;
+        let columns: Vec<u32> = (0..5).filter(|_| random.below(3) == 0).collect();
+        let pick = Pick { columns: Some(&columns), bypass_cache: random.below(2) == 0 };
+        let read = shard.read_row(table, token, key, at, pick, now_s).wait().await;
+        picked(format!("{what} by columns {columns:?}"), &columns, read, wanted)?;
         let (Some(row), Some((_, _, cells))) = (row, wanted) else { continue };
         for column in 0..4 {
             let of_column = |path: bool| {
@@ -101,19 +106,13 @@ pub(super) async fn rows(
     Ok(())
 }
 
-/// Reads a row by some of its columns. It exists if any of its columns is live.
-async fn picked(
-    shard: &Rc<Shard>,
-    table: TableId,
-    (token, key, at): (i64, &Bytes, &Bytes),
+/// Compares a row that was read by some of its columns. It exists if any of its columns is live.
+fn picked(
+    what: String,
+    columns: &[u32],
+    read: Result<Option<RowView>, StorageError>,
     wanted: Option<&(Bytes, Option<Liveness>, Vec<SeenCell>)>,
-    random: &mut Random,
-    now_s: u32,
 ) -> Result<(), String> {
-    let columns: Vec<u32> = (0..5).filter(|_| random.below(3) == 0).collect();
-    let pick = Pick { columns: Some(&columns), bypass_cache: random.below(2) == 0 };
-    let what = format!("{table:?} {key:?} row {at:?} by columns {columns:?}");
-    let read = shard.read_row(table, token, key, at, pick, now_s).wait().await;
     let row = read.map_err(|error| format!("{what}: {error}"))?;
     let own = |cell: &SeenCell| columns.contains(&cell.0);
     let found = row.map(|row| row.cells().map(seen_cell).filter(|cell| own(cell)).collect::<Vec<_>>());

@@ -87,7 +87,7 @@ fn unreadable_file_affects_only_its_table() {
         for error in [get(&shard, TABLES[0], 5).unwrap_err(), scan(&shard, TABLES[0]).unwrap_err()] {
             assert!(error.to_string().contains(name), "{error}");
         }
-        crate::scan::batch_tests::check_batches(&shard, TABLES[1], (i64::MIN, i64::MAX), 0, case);
+        crate::scan::batch_tests::check_batches(&shard, TABLES[1], i64::MIN..=i64::MAX, 0, case);
         // Further writes to the table are compacted without the damaged file.
         for round in 2..8 {
             (0..4).for_each(|number| put(&shard, TABLES[0], number, round));

@@ -34,7 +34,7 @@ fn comparisons(count: i64) -> [u64; 3] {
     let width = i64::MAX / count * 2;
     let fragment = |at: i64| {
         let first = i64::MIN.wrapping_add(at.wrapping_mul(width));
-        Arc::new(any.spanning(at as u64, 7, (first, first + width - 1)))
+        Arc::new(any.spanning(at as u64, 7, first, first + width - 1))
     };
     let mut files: Files = (0..count).map(fragment).collect();
     assert_eq!((files.runs().len(), files.len()), (1, count as usize));

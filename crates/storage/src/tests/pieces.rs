@@ -173,7 +173,7 @@ fn reads_look_up_range_deletions() {
         let (mut gather, missing) = shard.gather(&target, request).unwrap();
         missing
             .into_iter()
-            .for_each(|missing| block_on(gather.finish((&*shard.env, &shard.store.cache), missing)).unwrap());
+            .for_each(|missing| block_on(gather.finish(&*shard.env, &shard.store.cache, missing)).unwrap());
         match gather.found.expect("found") {
             crate::model::partition::Partition::Full(full) => full.ranges.len(),
             crate::model::partition::Partition::Single(_) => 0,

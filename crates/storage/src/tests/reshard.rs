@@ -72,7 +72,7 @@ pub(super) fn check_all(shards: &[Rc<Shard>], model: &Model, now_s: u32, what: &
                 assert_eq!(home(table, token, shards.len() as u32), number, "{what}: {table:?} {key:?}");
                 scanned.push((token, key.clone(), seen(&view)));
             }
-            crate::scan::batch_tests::check_batches(shard, table, (i64::MIN, i64::MAX), now_s, what);
+            crate::scan::batch_tests::check_batches(shard, table, i64::MIN..=i64::MAX, now_s, what);
         }
         scanned.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         assert_eq!(scanned, expected, "{what}: scan of {table:?}");
@@ -210,7 +210,7 @@ fn rows_that_a_file_does_not_own_are_in_no_batch() {
     crate::scan::batch_tests::check_batches(
         &shards[0],
         USERS,
-        (i64::MIN, i64::MAX),
+        i64::MIN..=i64::MAX,
         now_s + 10,
         "in one shard again",
     );

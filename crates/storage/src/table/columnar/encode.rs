@@ -271,7 +271,7 @@ impl BlockBuilder {
             put_column(&mut regions, raw, column, rows, number);
         }
         let is_too_large = self.is_too_large || regions.is_too_large();
-        let (directory, crc) = regions.finish(out, (self.continued, self.more), parts, rows);
+        let (directory, crc) = regions.finish(out, self.continued, self.more, parts, rows);
         self.clear();
         Finished { directory, crc, rows: rows as u32, zone_map, is_too_large }
     }

@@ -181,12 +181,13 @@ impl RegionsBuilder<'_> {
     pub(crate) fn finish(
         self,
         out: &mut Vec<u8>,
-        ends: (bool, bool),
+        continued: bool,
+        more: bool,
         parts: usize,
         rows: usize,
     ) -> (u32, u32) {
         let start = out.len();
-        out.push(if ends.0 { CONTINUED } else { 0 } | if ends.1 { MORE } else { 0 });
+        out.push(if continued { CONTINUED } else { 0 } | if more { MORE } else { 0 });
         put_u32(out, parts as u32);
         put_u32(out, rows as u32);
         put_u32(out, self.count);

@@ -45,12 +45,11 @@ impl Machine {
                 let token = spread(token);
                 let shard = &self.shards[home(table, token, self.shards.len() as u32) as usize];
                 let wanted = self.store.see(table, token, &key, now_s);
-                let place = (token, &key);
                 if dropped.is_empty() && !self.was_damaged && !self.tight {
-                    compare::partition(shard, table, place, &wanted, &mut random, now_s).await?;
-                    compare::rows(shard, table, place, &wanted, &mut random, now_s).await?;
+                    compare::partition(shard, table, token, &key, &wanted, &mut random, now_s).await?;
+                    compare::rows(shard, table, token, &key, &wanted, &mut random, now_s).await?;
                 } else {
-                    self.roughly(shard, table, place, (&left(wanted, dropped), dropped)).await?;
+                    self.roughly(shard, table, token, &key, &left(wanted, dropped), dropped).await?;
                 }
             }
             self.scanned(table, dropped, now_s).await?;
@@ -73,8 +72,10 @@ impl Machine {
         &self,
         shard: &Rc<Shard>,
         table: TableId,
-        (token, key): (i64, &Bytes),
-        (wanted, dropped): (&Seen, &BTreeSet<u32>),
+        token: i64,
+        key: &Bytes,
+        wanted: &Seen,
+        dropped: &BTreeSet<u32>,
     ) -> Result<(), String> {
         let what = format!("{table:?} {key:?}");
         let view = shard.read_partition(table, token, key, self.latest_s).wait().await;

@@ -324,7 +324,7 @@ impl Machine {
         for (table, dropped) in &self.tables {
             if dropped.is_empty() {
                 for shard in &self.shards {
-                    let tokens = (i64::MIN, i64::MAX);
+                    let tokens = i64::MIN..=i64::MAX;
                     crate::scan::batch_tests::check_batches(
                         shard,
                         *table,
