@@ -56,7 +56,9 @@ pub fn serialized(ty: &CqlType, array: &dyn Array, row: usize) -> Option<Bytes> 
         CqlType::Timestamp => number::<TimestampMillisecondType>(array, row).to_be_bytes().to_vec(),
         CqlType::Duration => {
             let interval = number::<IntervalMonthDayNanoType>(array, row);
-            let (months, days, nanoseconds) = (interval.months, interval.days, interval.nanoseconds);
+            let months = interval.months;
+            let days = interval.days;
+            let nanoseconds = interval.nanoseconds;
             Duration { months, days, nanoseconds }.to_bytes()
         }
         CqlType::Decimal => {

@@ -49,7 +49,8 @@ fn main() {
         }
         *chunk_ns = cpu_ns() - began_ns;
     }
-    let (count, sum_ns) = (faults() - faults_before, chunks_ns.iter().sum::<u64>());
+    let count = faults() - faults_before;
+    let sum_ns = chunks_ns.iter().sum::<u64>();
     chunks_ns.sort_unstable();
     let at = |part: f64| chunks_ns[((chunks_ns.len() - 1) as f64 * part) as usize] / 1000;
     println!(

@@ -131,7 +131,8 @@ pub fn least_loaded_core() -> usize {
 /// Returns the least loaded core, given the number of ready tasks of each.
 fn least_loaded(own: usize, ready: impl Iterator<Item = u32> + Clone) -> usize {
     let here = ready.clone().nth(own).unwrap_or(0);
-    let (before, after) = (ready.clone().enumerate().take(own), ready.enumerate().skip(own));
+    let before = ready.clone().enumerate().take(own);
+    let after = ready.enumerate().skip(own);
     let least = after.chain(before).min_by_key(|&(_, ready)| ready);
     least.filter(|&(_, ready)| ready.saturating_add(1) < here).map_or(own, |(core, _)| core)
 }

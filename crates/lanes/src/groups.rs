@@ -267,7 +267,9 @@ impl Groups {
             return;
         }
         local.starving = Starving::default();
-        let (id, node, ppm) = (Group(local.id), local.node, local.cpu_limit_ppm);
+        let id = Group(local.id);
+        let node = local.node;
+        let ppm = local.cpu_limit_ppm;
         let unused_ns = self.scheduler.mark_idle(node);
         if unused_ns > 0 {
             let back = |paid| Some(cap::give_back(paid, unused_ns, ppm, cores));
@@ -351,7 +353,9 @@ impl Groups {
     fn take_lease(&mut self, slot: usize, cpu_ns: u64, now_ns: u64) {
         let cores = self.cores;
         let local = self.local(slot);
-        let (id, node, ppm) = (Group(local.id), local.node, local.cpu_limit_ppm);
+        let id = Group(local.id);
+        let node = local.node;
+        let ppm = local.cpu_limit_ppm;
         let mut until_ns = 0;
         // A dropped group runs its remaining tasks without a limit.
         let granted = self.registry.get(id).is_none_or(|found| {

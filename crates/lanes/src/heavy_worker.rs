@@ -62,7 +62,9 @@ fn run_slice(shared: &CoreShared, index: usize, grant: Grant, memory: &mut KeptM
         if header.urgent {
             counters.urgent_queued.fetch_sub(1, SeqCst);
         }
-        let (group, flow, urgent) = (Group(header.group.load(Relaxed)), header.flow, header.urgent);
+        let group = Group(header.group.load(Relaxed));
+        let flow = header.flow;
+        let urgent = header.urgent;
         // Read the CPU clock, a system call, only while another flow waits for its turn.
         let is_charged = !urgent && flow != Flow::NONE && shared.heavy.is_contended(grant.group());
         let began_cpu_ns = if is_charged { sys::thread_cpu_ns() } else { 0 };

@@ -269,7 +269,8 @@ impl Slot {
         self.class.store(spec.class as u32, Relaxed);
         self.cpu_min_ppm.store(spec.cpu_min_ppm.min(1_000_000), Relaxed);
         self.cpu_limit_ppm.store(spec.cpu_limit_ppm.map_or(0, |ppm| ppm.max(1)), Relaxed);
-        let (mut io_limit, rate) = (self.io_limit(), spec.io_limit.map(|limit| limit.max(1)));
+        let mut io_limit = self.io_limit();
+        let rate = spec.io_limit.map(|limit| limit.max(1));
         if io_limit.as_ref().map(|(old, _)| *old) != rate {
             *io_limit = rate.map(|rate| (rate, SharedBudget::default()));
         }

@@ -143,7 +143,8 @@ fn large_file_is_removed_in_steps_unless_it_has_another_name() {
     check("paced", |folder| async move {
         let len = 5 * disk::REMOVE_STEP_BYTES / 2;
         for names in [1, 2] {
-            let (path, other) = (folder.join("large"), folder.join(names.to_string()));
+            let path = folder.join("large");
+            let other = folder.join(names.to_string());
             let file = disk::open(&path, NEW).await.unwrap();
             file.truncate(len).await.unwrap();
             if names == 2 {

@@ -355,10 +355,8 @@ fn start_without_cores_is_an_error() {
 fn limited_group_pays_for_wake_ups_of_the_core() {
     let lanes = start_lanes(1);
     let limited = GroupSpec { cpu_limit_ppm: Some(500_000), ..GroupSpec::new("limited", 100) };
-    let (limited, free) = (
-        lanes.create_group(Group::USERS, limited),
-        lanes.create_group(Group::USERS, GroupSpec::new("free", 100)),
-    );
+    let limited = lanes.create_group(Group::USERS, limited);
+    let free = lanes.create_group(Group::USERS, GroupSpec::new("free", 100));
     for group in [limited, free] {
         lanes.block_on(0, Group::DRIVER, move || async move {
             let began = lanes::time::monotonic_ns();

@@ -148,7 +148,10 @@ async fn read(shard: &Rc<Shard>, data: Data, rows: u64, name: &str) {
     for reader in readers {
         reader.await;
     }
-    let (usage, kernel, stats, cpu) = (handle.usage(Group::DEFAULT), kernel_ns(), shard.stats(), cpu_ns());
+    let usage = handle.usage(Group::DEFAULT);
+    let kernel = kernel_ns();
+    let stats = shard.stats();
+    let cpu = cpu_ns();
     let hits = stats.cache_hits - before.2.cache_hits;
     let lookups = hits + stats.cache_misses - before.2.cache_misses;
     let row_hits = stats.row_cache_hits - before.2.row_cache_hits;

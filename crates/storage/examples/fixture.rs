@@ -53,7 +53,8 @@ fn statics(number: u64) -> Mutation {
 }
 
 fn range(number: u64) -> Mutation {
-    let (start, end) = (Bound::Included(vec![5].into()), Bound::Included(vec![9].into()));
+    let start = Bound::Included(vec![5].into());
+    let end = Bound::Included(vec![9].into());
     let deletion = Deletion { timestamp: 30, deleted_at_s: 4_000_000_000 };
     mutation(WIDE, number, Change::DeleteRange { start, end, deletion })
 }

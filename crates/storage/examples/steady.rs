@@ -129,7 +129,8 @@ fn main() {
                     Options { memtable_bytes_max: 16 << 20, cache_bytes, ..Options::in_dir(folder, 0, 1) };
                 let shard = Shard::open(Options { commit, table, ..sizes }).await.expect("opens");
                 fill(&shard, rows).await;
-                let (before, asked) = (shard.stats(), shard.table_stats(TABLE).searched);
+                let before = shard.stats();
+                let asked = shard.table_stats(TABLE).searched;
                 let runs = run(&shard, Mix { rows, theta, seconds, rate, columns }).await;
                 let asked: Vec<u64> = shard
                     .table_stats(TABLE)

@@ -148,7 +148,8 @@ impl Sim {
     pub(crate) fn new(seed: u64) -> Sim {
         let random = Mutex::new(Random::new(!seed));
         let (now_s, now_ns, spent) = Default::default();
-        let (shared, open_files_max) = (SharedFiles::default(), AtomicU64::new(u64::MAX));
+        let shared = SharedFiles::default();
+        let open_files_max = AtomicU64::new(u64::MAX);
         let table_opens_left = AtomicU64::new(u64::MAX);
         let (disk, sync_each) = (Disk::new(seed), seed % 4 == 3);
         let writer = Mutex::new(lanes::Group::DEFAULT);
@@ -192,7 +193,9 @@ impl File for Handle {
     }
 
     fn write_durable(&self, offset: u64, blocks: &[u8]) -> BoxFuture<io::Result<()>> {
-        let (file, sync_each, data) = (self.file.clone(), self.sync_each, Bytes::copy_from_slice(blocks));
+        let file = self.file.clone();
+        let sync_each = self.sync_each;
+        let data = Bytes::copy_from_slice(blocks);
         Box::pin(async move {
             file.write_at(offset, data).await?;
             if sync_each { file.sync_all().await } else { Ok(()) }
@@ -262,12 +265,16 @@ impl Env for Sim {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> BoxFuture<io::Result<()>> {
-        let (disk, from, to) = (self.disk.clone(), from.to_owned(), to.to_owned());
+        let disk = self.disk.clone();
+        let from = from.to_owned();
+        let to = to.to_owned();
         Box::pin(async move { disk.rename(&from, &to).await })
     }
 
     fn link(&self, from: &Path, to: &Path) -> BoxFuture<io::Result<()>> {
-        let (disk, from, to) = (self.disk.clone(), from.to_owned(), to.to_owned());
+        let disk = self.disk.clone();
+        let from = from.to_owned();
+        let to = to.to_owned();
         Box::pin(async move { disk.hard_link(&from, &to).await })
     }
 

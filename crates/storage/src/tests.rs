@@ -120,7 +120,9 @@ impl Model {
                 }
                 _ => None,
             });
-            let (mut floor, mut cells, mut markers) = (partition.max(ranges.max()), Vec::new(), Vec::new());
+            let mut floor = partition.max(ranges.max());
+            let mut cells = Vec::new();
+            let mut markers = Vec::new();
             for version in versions {
                 floor = floor.max(version.deletion().map(|d| d.timestamp));
                 cells.extend(version.cells());

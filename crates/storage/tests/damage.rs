@@ -32,7 +32,9 @@ async fn put(shard: &Rc<Shard>, number: u64) {
 
 /// Fills a folder, and copies it to `older` and `crashed` as it is at two moments.
 fn fill(lanes: &Lanes, dir: &Path, older: &Path, crashed: &Path) {
-    let (dir, older, crashed) = (dir.to_owned(), older.to_owned(), crashed.to_owned());
+    let dir = dir.to_owned();
+    let older = older.to_owned();
+    let crashed = crashed.to_owned();
     lanes.block_on(0, Group::CONTROL, move || async move {
         let options = Options { segment_bytes: 64 << 10, ..Options::in_dir(&dir, 0, 1) };
         let shard = Shard::open(options).await.expect("opens");
@@ -104,7 +106,9 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn damage_to_real_files_is_refused_or_reported() {
-    let (folder, older, crashed) = (Folder::new("whole"), Folder::new("older"), Folder::new("crashed"));
+    let folder = Folder::new("whole");
+    let older = Folder::new("older");
+    let crashed = Folder::new("crashed");
     let lanes = testkit::start_lanes(1);
     fill(&lanes, &folder, &older, &crashed);
     let (error, events) = {

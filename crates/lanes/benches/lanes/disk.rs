@@ -66,7 +66,8 @@ impl Load {
 fn rate(lanes: &Lanes, load: &Load, time: Duration) -> u64 {
     load.start(lanes);
     std::thread::sleep(time / 5);
-    let (before, began) = (lanes.usage(load.group).disk_read_ops, std::time::Instant::now());
+    let before = lanes.usage(load.group).disk_read_ops;
+    let began = std::time::Instant::now();
     std::thread::sleep(time);
     let done = lanes.usage(load.group).disk_read_ops - before;
     load.end();
@@ -102,7 +103,8 @@ fn by_shares(run: &mut Run, lanes: &Lanes, file: &File, model_name: &str, time: 
     let after = usage();
     loads.iter().for_each(Load::end);
     let grown = |of: fn(&lanes::Usage) -> u64| [0, 1].map(|at| (of(&after[at]) - of(&before[at])) as f64);
-    let (ops, disk) = (grown(|usage| usage.disk_read_ops), grown(|usage| usage.disk_ns));
+    let ops = grown(|usage| usage.disk_read_ops);
+    let disk = grown(|usage| usage.disk_ns);
     let ratios = [ops[1] / ops[0], disk[1] / disk[0]];
     let what = format!("small reads of two groups, shares 1:4, {model_name}: operations and disk time");
     run.row(&what, &format!("1:{:.3} · 1:{:.3}", ratios[0], ratios[1]), "ratio");

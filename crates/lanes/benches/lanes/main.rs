@@ -110,7 +110,8 @@ fn shares(run: &mut Run, lanes: &Lanes, parts: &[(u32, Lane)], time: Duration) {
         groups.iter().zip(before).map(|(&group, before)| cpu_ns(lanes, group) - before).collect();
     stop.store(true, Relaxed);
     std::thread::sleep(Duration::from_millis(5));
-    let (last, last_shares) = (used[used.len() - 1], f64::from(parts[parts.len() - 1].0));
+    let last = used[used.len() - 1];
+    let last_shares = f64::from(parts[parts.len() - 1].0);
     let ratios: Vec<f64> = used.iter().map(|used| used / last * last_shares).collect();
     let is_met = ratios
         .iter()
@@ -242,7 +243,8 @@ fn beside_a_foreign_process(run: &mut Run, lanes: &Lanes, cpu: usize, count: usi
             })
             .collect();
         took.sort_unstable();
-        let (median, worst) = (took[count / 2].as_millis(), took[count - 1].as_millis());
+        let median = took[count / 2].as_millis();
+        let worst = took[count - 1].as_millis();
         run.row(what, &format!("{median} · {worst}"), "ms");
     }
     run.row("slices at normal priority", &lanes.promotions(0).to_string(), "");

@@ -131,7 +131,9 @@ pub async fn lock_file(path: &Path) -> io::Result<File> {
 
 impl File {
     fn new(handle: Handle, direct: bool, dsync: bool, path: PathBuf) -> File {
-        let (handle, direct, cached) = (Arc::new(handle), direct.into(), OnceLock::new());
+        let handle = Arc::new(handle);
+        let direct = direct.into();
+        let cached = OnceLock::new();
         File(Arc::new(Inner { handle, direct, cached, dsync, path }))
     }
 

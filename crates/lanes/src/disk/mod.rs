@@ -195,7 +195,9 @@ async fn on_path<T: Send + 'static>(
 async fn blocking<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let (sender, receiver) = crate::sync::cross::oneshot();
     let action = Action::Blocking(Some(Box::new(move || sender.send(job()))));
-    let (buffer, wanted, direct) = (Buffer::None, 0, false);
+    let buffer = Buffer::None;
+    let wanted = 0;
+    let direct = false;
     submit(Op { action, file: None, offset: 0, buffer, wanted, direct, done: 0 }).await?;
     receiver.await.unwrap_or_else(|_| Err(io::Error::other("the disk job did not finish")))
 }

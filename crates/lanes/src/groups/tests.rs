@@ -117,7 +117,9 @@ fn log_does_not_wait_for_what_polls_cost() {
     let readers = registry.create(Group::USERS, &GroupSpec::new("readers", 1000)).expect("a slot");
     let [readers, log] = [readers, Group::LOG].map(|group| groups.slot(group));
     ready(&mut groups, &registry, readers, 0);
-    let (mut now_ns, mut waits, mut waited) = (0, Vec::new(), None);
+    let mut now_ns = 0;
+    let mut waits = Vec::new();
+    let mut waited = None;
     for round in 0..10_000 {
         if round % 10 == 0 && waited.is_none() {
             ready(&mut groups, &registry, log, now_ns);

@@ -65,7 +65,8 @@ mod tests {
         notify.notify();
         notify.notify();
         assert!(std::pin::pin!(notify.notified()).poll(&mut cx).is_ready());
-        let (mut a, mut b) = (Box::pin(notify.notified()), Box::pin(notify.notified()));
+        let mut a = Box::pin(notify.notified());
+        let mut b = Box::pin(notify.notified());
         assert!(a.as_mut().poll(&mut cx).is_pending() && b.as_mut().poll(&mut cx).is_pending());
         notify.notify();
         assert!(a.as_mut().poll(&mut cx).is_ready() && b.as_mut().poll(&mut cx).is_ready());

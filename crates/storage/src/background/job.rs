@@ -161,7 +161,9 @@ impl Job {
         let writer = TableWriter::new(seal, self.block_bytes, self.written);
         let writer = writer.with(self.layouts.clone(), self.compression);
         let mut writer = writer.with_large_rows(self.large_rows_from);
-        let (mut count, mut taken, mut last) = (0, 0, None);
+        let mut count = 0;
+        let mut taken = 0;
+        let mut last = None;
         let next = loop {
             let piece = match self.pending.take() {
                 Some(piece) => Some(piece),

@@ -235,7 +235,8 @@ impl Pacing {
     /// Charges a write to the throttle of acknowledgements, in the running task's group. Free while
     /// memory and runs are below their limits.
     pub(crate) fn charge_write(&self, state: &State, bytes: u64, env: &dyn Env) {
-        let (memory, runs) = (self.pressure_ppm(state), self.runs_pressure_ppm.get());
+        let memory = self.pressure_ppm(state);
+        let runs = self.runs_pressure_ppm.get();
         if memory.max(runs) > 0 {
             let controls = self.controls.borrow();
             // Writers may go as fast as the work that they wait for.

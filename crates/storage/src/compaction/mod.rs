@@ -80,7 +80,9 @@ impl Background {
         merge: CompactionTask,
         requested: bool,
     ) -> Result<(), StorageError> {
-        let (id, runs, progress) = (merge.table, runs_of(&merge.inputs), merge.progress.clone());
+        let id = merge.table;
+        let runs = runs_of(&merge.inputs);
+        let progress = merge.progress.clone();
         progress.add_total(merge.inputs.iter().map(|input| input.bytes).sum());
         let (kind, began_ns) = (kind_of(&merge.inputs), self.env.now_ns());
         let mut tally = Tally { runs: runs.len() as u64, ..Tally::default() };
@@ -119,7 +121,8 @@ impl Background {
             Err(error) => {
                 self.state.borrow_mut().counts.compactions_failed += 1;
                 if let StorageError::RowTooLarge { .. } = error {
-                    let (table, error) = (self.state.borrow().named(id), error.clone());
+                    let table = self.state.borrow().named(id);
+                    let error = error.clone();
                     self.options.event_sink.send(&Event::RunsLeftOut { table, error });
                 } else if !error.is_full() && !self.exclude_damaged(id, error) {
                     self.postpone(id, error);
@@ -222,7 +225,9 @@ impl Background {
         let paced = Paced::new(self.pacing.compaction.clone(), bytes).of(first, last, progress.clone());
         let mut job = self.job(id, stream, true, Default::default(), paced);
         let at_the_end = self.state.borrow().table_options(id).strategy == Strategy::SizeTiered;
-        let (mut left, mut outputs, mut made) = (inputs, Vec::new(), None);
+        let mut left = inputs;
+        let mut outputs = Vec::new();
+        let mut made = None;
         let done = loop {
             // Refreshed for each fragment: data flushed meanwhile is looked up in its file, so that
             // its memtable can be freed.
@@ -282,7 +287,9 @@ impl Background {
         outputs.iter().for_each(|output| output.large_rows.inherit(noted.clone()));
         let sequence = inputs.iter().map(|input| input.sequence()).max().unwrap_or_default();
         outputs.iter().for_each(|output| output.set_sequence(sequence));
-        let (mut gone, mut cut, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        let mut gone = Vec::new();
+        let mut cut = Vec::new();
+        let mut left = Vec::new();
         for input in inputs {
             match rest_of(&input, next) {
                 Some(rest) if Arc::ptr_eq(&rest, &input) => left.push(rest),

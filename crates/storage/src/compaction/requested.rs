@@ -42,7 +42,9 @@ impl Background {
             }
         }
         let cancel = CancelOnDrop::new(progress.clone());
-        let (own, reply, watched) = (self.clone(), answer.clone(), progress.clone());
+        let own = self.clone();
+        let reply = answer.clone();
+        let watched = progress.clone();
         let task = async move {
             let result = own.compact_reserved(table, tokens, Work::Requested(group), watched).await;
             if let Some(table) = own.state.borrow().tables.get(&table) {

@@ -236,7 +236,9 @@ impl Background {
 
 /// Returns the first damage of a file. After a cancel the result does not matter.
 async fn verify(file: Arc<TableFile>, env: Arc<dyn Env>, progress: Progress) -> Option<StorageError> {
-    let (mut last, mut left, mut damage) = (None, file.bytes, None);
+    let mut last = None;
+    let mut left = file.bytes;
+    let mut damage = None;
     for index in 0..file.index.len() {
         if progress.is_cancelled() {
             return None;
@@ -309,7 +311,9 @@ async fn save(
         },
     };
     let out = env.open(&path, Mode::CreateTable).await.map_err(io)?;
-    let (mut last, mut begun, mut rows_read) = (None, None, 0);
+    let mut last = None;
+    let mut begun = None;
+    let mut rows_read = 0;
     for index in 0..old.index.len() {
         if progress.is_cancelled() {
             return Err(StorageError::Cancelled);

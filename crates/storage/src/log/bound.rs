@@ -33,7 +33,8 @@ pub(crate) struct LogBound {
 
 impl LogBound {
     pub(crate) fn new(options: &Options) -> LogBound {
-        let (memtable, segment) = ((options.memtable_bytes_max as u64).max(1), options.segment_bytes);
+        let memtable = (options.memtable_bytes_max as u64).max(1);
+        let segment = options.segment_bytes;
         LogBound { memtable, segment, unit: memtable.max(segment) }
     }
 

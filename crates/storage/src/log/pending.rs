@@ -185,7 +185,9 @@ mod tests {
         pending.add_record(short);
         add(&mut pending, 1, 7);
         pending.add(|out| out.push(9), Err).expect_err("refused");
-        let (mut records, mut bytes, mut shared) = (Vec::new(), pending.bytes(), false);
+        let mut records = Vec::new();
+        let mut bytes = pending.bytes();
+        let mut shared = false;
         while pending.has_records() {
             let next = pending.next_bytes();
             let batch = pending.take();

@@ -113,7 +113,9 @@ pub(crate) fn decode_header(block: &Bytes) -> HeaderRead {
             return Err(Malformed);
         }
         let version = reader.u32()?;
-        let (shard, segment, salt) = (reader.u32()?, reader.u64()?, reader.u32()?);
+        let shard = reader.u32()?;
+        let segment = reader.u64()?;
+        let salt = reader.u32()?;
         let durable = reader.u64()?;
         let bytes = if version == VERSION_UNSIZED { 0 } else { reader.u64()? };
         let end = reader.position();
@@ -259,7 +261,9 @@ fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(Batch,
         return None;
     }
     let len = reader.u32().ok()? as usize;
-    let (segment, first_record, records) = (reader.u64().ok()?, reader.u64().ok()?, reader.u32().ok()?);
+    let segment = reader.u64().ok()?;
+    let first_record = reader.u64().ok()?;
+    let records = reader.u32().ok()?;
     if segment != header.segment || records == 0 {
         return None;
     }

@@ -106,7 +106,10 @@ fn sector(data: &Bytes, at: usize, salt: u32) -> Sector {
     let read = || -> Result<Sector, Malformed> {
         let mut reader = Reader::at(data.slice(..at + SECTOR), at);
         let crc = reader.u32()?;
-        let (edit, part, parts, len) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let edit = reader.u32()?;
+        let part = reader.u32()?;
+        let parts = reader.u32()?;
+        let len = reader.u32()?;
         let bytes = reader.take(len as usize)?;
         if crc != crc32c::crc32c_append(salt, &whole[4..]) {
             return Err(Malformed);
@@ -179,7 +182,10 @@ fn read_header(data: &Bytes) -> Result<Header, Unusable> {
     let numbers = || -> Result<(u64, Header, usize), Malformed> {
         let mut reader = Reader::new(data.clone());
         let magic = reader.u64()?;
-        let (version, shard, shards, salt) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let version = reader.u32()?;
+        let shard = reader.u32()?;
+        let shards = reader.u32()?;
+        let salt = reader.u32()?;
         let is_old = version == VERSION_UNNUMBERED;
         let (stamp, first) = if is_old { (0, 0) } else { (reader.u64()?, reader.u64()?) };
         let end = reader.position();
@@ -209,7 +215,9 @@ pub(crate) fn read(data: &Bytes) -> Result<History, Unusable> {
     let header = read_header(data)?;
     let salt = header.salt;
     let mut manifest = Manifest { stamp: header.stamp, ..Manifest::empty(header.shard, header.shards) };
-    let (mut chain, mut chains, mut removed) = (header.crc, Vec::new(), BTreeMap::new());
+    let mut chain = header.crc;
+    let mut chains = Vec::new();
+    let mut removed = BTreeMap::new();
     let mut number = 1;
     let mut at = SECTOR;
     let mut first = 0;

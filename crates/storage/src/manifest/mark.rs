@@ -107,8 +107,13 @@ fn decode(data: &Bytes, at: usize) -> Result<(Facts, u64), Option<u32>> {
         if reader.u64()? != MAGIC {
             return Err(Malformed);
         }
-        let (version, shard, stamp, count) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?);
-        let (edit, chain, durable) = (reader.u64()?, reader.u32()?, reader.u64()?);
+        let version = reader.u32()?;
+        let shard = reader.u32()?;
+        let stamp = reader.u64()?;
+        let count = reader.u64()?;
+        let edit = reader.u64()?;
+        let chain = reader.u32()?;
+        let durable = reader.u64()?;
         let end = reader.position();
         if reader.u32()? != crc32c::crc32c(&data[at..end]) {
             return Err(Malformed);

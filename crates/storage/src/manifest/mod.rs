@@ -252,7 +252,9 @@ impl Manifest {
                         }
                         ORIGIN => {
                             let file = reader.u64()?;
-                            let (generation, shard, seal) = (reader.u64()?, reader.u32()?, reader.u64()?);
+                            let generation = reader.u64()?;
+                            let shard = reader.u32()?;
+                            let seal = reader.u64()?;
                             let origin = Origin { generation, shard, seal };
                             table.files.get_mut(&file).ok_or(Malformed)?.origin = Some(origin);
                         }
@@ -479,7 +481,9 @@ pub(crate) fn put_removed(out: &mut Vec<u8>, file: u64, seal: u64) {
 }
 
 fn read_file(reader: &mut Reader) -> Result<FileEntry, Malformed> {
-    let (id, run, seal) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let id = reader.u64()?;
+    let run = reader.u64()?;
+    let seal = reader.u64()?;
     let mut owners = Vec::new();
     for _ in 0..reader.count(OWNER_BYTES)? {
         let sharding = Sharding { shards: reader.u32()?, ignore_msb: reader.u32()? };

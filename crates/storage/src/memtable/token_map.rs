@@ -315,7 +315,8 @@ mod tests {
                 match random.next_u64() % 4 {
                     0 => assert_eq!(map.get(token), model.get(&token), "seed {seed}, step {n}"),
                     1 => {
-                        let (own, expected) = (map.get_mut(token), model.get_mut(&token));
+                        let own = map.get_mut(token);
+                        let expected = model.get_mut(&token);
                         assert_eq!(own.is_some(), expected.is_some(), "seed {seed}, step {n}");
                         own.into_iter().chain(expected).for_each(|value| *value = n);
                     }

@@ -165,7 +165,8 @@ impl Reader {
         let count = self.count(RANGE_BYTES_MIN)?;
         let mut ranges = Ranges::default();
         for _ in 0..count {
-            let (start, end) = (self.position_of_range()?, self.position_of_range()?);
+            let start = self.position_of_range()?;
+            let end = self.position_of_range()?;
             let deletion = self.deletion()?;
             ranges.insert(start, end, deletion);
         }

@@ -61,14 +61,18 @@ impl Reader {
     pub(crate) fn mutations(mut self) -> Result<Vec<Mutation>, Malformed> {
         let count = self.count(MUTATION_BYTES_MIN)?;
         if count == 0 && self.rest() > 0 {
-            let (table, token, row) = (TableId(self.u128()?), self.i64()?, self.packed()?);
+            let table = TableId(self.u128()?);
+            let token = self.i64()?;
+            let row = self.packed()?;
             let key = Bytes::copy_from_slice(row.key());
             let mutation = Mutation { table, token, key, changes: vec![Change::Row(row)] };
             return if self.rest() == 0 { Ok(vec![mutation]) } else { Err(Malformed) };
         }
         let mut mutations = Vec::with_capacity(count);
         for _ in 0..count {
-            let (table, token, key) = (TableId(self.u128()?), self.i64()?, self.bytes()?);
+            let table = TableId(self.u128()?);
+            let token = self.i64()?;
+            let key = self.bytes()?;
             let changes = (0..self.count(1)?).map(|_| self.change()).collect::<Result<_, _>>()?;
             mutations.push(Mutation { table, token, key, changes });
         }

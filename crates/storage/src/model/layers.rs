@@ -288,7 +288,8 @@ mod tests {
         let (mut random, mut whole) = (testkit::Random::new(5), put(0, 1));
         let mut partition = Partition::from_changes(&[Change::Row(put(0, 1))]).0;
         for step in 0..20_000 {
-            let (element, timestamp) = (random.below(2_000) as u32, random.below(9) as i64);
+            let element = random.below(2_000) as u32;
+            let timestamp = random.below(9) as i64;
             let row = match random.below(16) {
                 0 => {
                     let mut row = RowBuilder::new(&[], b"", timestamp);

@@ -254,7 +254,8 @@ impl Partition {
                 Growth { bytes: size_of::<Full>(), row: 0 }
             }
             Change::DeleteRange { start, end, deletion } => {
-                let (start, end) = (Position::of_start(start), Position::of_end(end));
+                let start = Position::of_start(start);
+                let end = Position::of_end(end);
                 let before = full.ranges.len();
                 full.ranges.insert(start, end, *deletion);
                 Growth { bytes: full.ranges.len().saturating_sub(before) * RANGE_OVERHEAD, row: 0 }

@@ -176,7 +176,8 @@ mod tests {
                         _ => Bound::Unbounded,
                     }
                 };
-                let (start, end) = (Position::of_start(&bound(true)), Position::of_end(&bound(true)));
+                let start = Position::of_start(&bound(true));
+                let end = Position::of_end(&bound(true));
                 let deletion = deletion(next(5) as i64);
                 ranges.insert(start.clone(), end.clone(), deletion);
                 list.push((start, end, deletion));

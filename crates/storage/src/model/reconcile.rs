@@ -75,7 +75,8 @@ pub(crate) fn merge_rows(left: &Row, right: &Row) -> Row {
     let mut merged = RowBuilder::new(key, left.clustering(), left.timestamp().max(right.timestamp()));
     merged.deletion(merge_deletion(left.deletion(), right.deletion()));
     merged.marker(merge_liveness(left.marker(), right.marker()));
-    let (mut ours, mut theirs) = (left.cells().peekable(), right.cells().peekable());
+    let mut ours = left.cells().peekable();
+    let mut theirs = right.cells().peekable();
     loop {
         let order = match (ours.peek(), theirs.peek()) {
             (Some(our), Some(their)) => our.place().cmp(&their.place()),

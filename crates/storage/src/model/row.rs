@@ -345,7 +345,8 @@ impl Row {
 #[inline]
 fn supersedes(row: &[u8], old: &[u8]) -> bool {
     const SPECIAL: u8 = MARKER_TIMESTAMP | DELETION | MIXED | ELEMENTS;
-    let (new_head, old_head) = (head(row).expect(CHECKED), head(old).expect(CHECKED));
+    let new_head = head(row).expect(CHECKED);
+    let old_head = head(old).expect(CHECKED);
     if (new_head.flags | old_head.flags) & SPECIAL != 0 || new_head.timestamp <= old_head.timestamp {
         return false;
     }

@@ -34,7 +34,8 @@ pub struct StaticsBefore {
 impl RowBefore {
     pub(crate) fn of(partition: Option<&Partition>, clustering: &[u8], now_s: u32) -> RowBefore {
         let Some(partition) = partition else { return RowBefore { row: None, newest: i64::MIN } };
-        let (row, floor) = (partition.row(clustering), partition.floor(clustering));
+        let row = partition.row(clustering);
+        let floor = partition.floor(clustering);
         let newest = row.map_or(i64::MIN, Row::newest).max(floor);
         RowBefore { row: row.and_then(|row| RowView::new(row.clone(), floor, now_s)), newest }
     }

@@ -255,7 +255,8 @@ impl MergeStream {
         }
         let end = here().filter_map(|source| source.offered_end(beside)).min();
         let covered = continued.as_ref().map(|continued| {
-            let (deletion, ranges) = (continued.deletion, continued.ranges.clone());
+            let deletion = continued.deletion;
+            let ranges = continued.ranges.clone();
             Partition::Full(Arc::new(Full { deletion, ranges, ..Full::default() }))
         });
         let here = self.sources.iter_mut().filter(|source| source.is_at(token, &key));

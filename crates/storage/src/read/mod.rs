@@ -238,7 +238,8 @@ impl Gather {
         let Some(found) = &self.found else { return };
         self.settled_below = match &self.request {
             PartRequest::Row { clustering, columns, .. } if found.opens_at_once() => {
-                let (row, floor) = (found.row(clustering), found.floor(clustering));
+                let row = found.row(clustering);
+                let floor = found.floor(clustering);
                 settled_below(row, floor, columns.as_deref(), self.now_s)
             }
             PartRequest::Row { clustering, .. } => {

@@ -76,14 +76,17 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
             };
         }
     };
-    let (deletion, statics) = (full.deletion, full.statics.clone().filter(|_| slice.statics));
+    let deletion = full.deletion;
+    let statics = full.statics.clone().filter(|_| slice.statics);
     let mut taken = Full { deletion, statics, ..Full::default() };
     if slice.is_empty() {
         return SliceRows::nothing(Partition::Full(Arc::new(taken)));
     }
     let mut all = full.rows.range(start, end);
     let mut next = || if slice.reversed { all.next_back() } else { all.next() };
-    let (mut count, mut bytes, mut last) = (0, 0, None);
+    let mut count = 0;
+    let mut bytes = 0;
+    let mut last = None;
     while count < rows
         && bytes < SLICE_BYTES
         && let Some(placed) = next()
@@ -149,7 +152,9 @@ pub(crate) fn of_block(
     let ended = if slice.reversed { inside.start > all.start } else { inside.end < all.end };
     let mut left = inside.clone();
     let mut next = || if slice.reversed { left.next_back() } else { left.next() };
-    let (mut count, mut bytes, mut last) = (0, 0, None);
+    let mut count = 0;
+    let mut bytes = 0;
+    let mut last = None;
     while count < rows
         && bytes < SLICE_BYTES
         && let Some(at) = next()

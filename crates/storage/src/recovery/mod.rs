@@ -261,7 +261,9 @@ async fn recover_log(
 ) -> Result<(Recovered, Recovery), StorageError> {
     let bound = LogBound::new(options);
     let mut replay = Replay::open(env, dir, options.shard, manifest).await?;
-    let (mut replayed, mut length, mut read) = (0, 0, 0);
+    let mut replayed = 0;
+    let mut length = 0;
+    let mut read = 0;
     let full = |state: &State, length: u64| {
         (state.bytes as u64).max(bound.fill(length - state.log_from)) >= options.memtable_bytes_max as u64
     };
@@ -290,7 +292,9 @@ async fn recover_log(
         state.freeze(replay.last, length, FlushReason::Recovery);
     }
     if let Some((segment, torn)) = replay.torn_tail() {
-        let (segment, offset, bytes) = (segment.to_owned(), torn.offset, torn.bytes);
+        let segment = segment.to_owned();
+        let offset = torn.offset;
+        let bytes = torn.bytes;
         options.event_sink.send(&Event::TornTail { segment, offset, bytes });
     }
     let segments = replay.found.len() as u64;

@@ -376,7 +376,8 @@ pub(crate) async fn link_or_copy(env: &dyn Env, from: &Path, to: &Path) -> io::R
 
 /// Copies the first `len` bytes of a file. The contents are durable, the name is not.
 pub(crate) async fn copy(env: &dyn Env, from: &Path, to: &Path, len: u64) -> io::Result<()> {
-    let (source, copy) = (env.open(from, Mode::Read).await?, env.open(to, Mode::Create).await?);
+    let source = env.open(from, Mode::Read).await?;
+    let copy = env.open(to, Mode::Create).await?;
     // The file may be shorter than `len`: segments of a full disk are small.
     let len = len.min(source.len().await?);
     let mut at = 0;

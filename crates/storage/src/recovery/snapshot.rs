@@ -132,7 +132,8 @@ pub(crate) async fn snapshot_in(env: &dyn Env, root: &Path, to: &Path) -> Result
     check_generations(env, root, &layout).await?;
     let mut locks = vec![held];
     for shard in 0..layout.sharding.shards {
-        let (dir, copy) = (layout.shard_dir(root, shard), layout.shard_dir(to, shard));
+        let dir = layout.shard_dir(root, shard);
+        let copy = layout.shard_dir(to, shard);
         locks.push(lock(env, root, &dir).await?);
         let manifest = read_manifest(env, &dir, shard, layout.sharding.shards).await?;
         let mut replay = Replay::open(env, &dir.join("log"), shard, &manifest).await?;

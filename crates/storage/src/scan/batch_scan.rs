@@ -113,9 +113,15 @@ impl BatchSnapshot {
     #[must_use]
     pub fn scan(&self, request: BatchRequest) -> BatchScan {
         let gather = Gather::new(request, self.now_s);
-        let (memory, files, tokens, to_merge) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let memory = Vec::new();
+        let files = Vec::new();
+        let tokens = Vec::new();
+        let to_merge = Vec::new();
         let snapshot = self.clone();
-        let (has_begun, range, since_yield, reached) = (false, 0, (0, 0), None);
+        let has_begun = false;
+        let range = 0;
+        let since_yield = (0, 0);
+        let reached = None;
         let pending = None;
         let mut scan = BatchScan {
             snapshot,

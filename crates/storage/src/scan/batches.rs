@@ -305,7 +305,8 @@ impl ElementsOut {
 
     /// Ends a row, which is null if it had no elements.
     pub(crate) fn end_row(&mut self) {
-        let (before, end) = (self.ends.last().copied().unwrap_or(0), self.paths.ends.len() as i32);
+        let before = self.ends.last().copied().unwrap_or(0);
+        let end = self.paths.ends.len() as i32;
         self.ends.push(end);
         self.nulls.append(end > before);
     }

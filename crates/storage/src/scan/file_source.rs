@@ -61,7 +61,10 @@ impl FileSource {
         let file = files.pop_front()?;
         let next_block = start_of(&file, first);
         let blocks = ReadAhead::new(file.clone(), last, cache.clone());
-        let (rest, block, plain, matches) = (files, None, false, None);
+        let rest = files;
+        let block = None;
+        let plain = false;
+        let matches = None;
         Some(FileSource { file, rest, next_block, block, plain, matches, blocks, first, last, cache })
     }
 

@@ -200,7 +200,8 @@ impl Shard {
         let state = &mut *self.state.borrow_mut();
         state.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
         if !state.recorded.is_empty() {
-            let (key, changes) = (Bytes::copy_from_slice(key), vec![Change::Row(row.row())]);
+            let key = Bytes::copy_from_slice(key);
+            let changes = vec![Change::Row(row.row())];
             state.record(&Mutation { table, token, key, changes });
         }
         self.background.applied(state, record);
@@ -215,7 +216,8 @@ impl Shard {
         changes: &[Change],
         kind: WriteKind,
     ) -> Result<(), StorageError> {
-        let (state, limit) = (self.state.borrow(), self.background.options.row_bytes_max);
+        let state = self.state.borrow();
+        let limit = self.background.options.row_bytes_max;
         let Mutation { table, token, key, .. } = mutation;
         let Some(table) = state.tables.get(table).filter(|table| table.has_large_rows(limit)) else {
             return Ok(());

@@ -69,7 +69,8 @@ impl Shard {
         self: &Rc<Self>,
         open: impl Future<Output = T> + Send + 'static,
     ) -> Read<T> {
-        let (env, work) = (self.env.clone(), Work::Requested(lanes::current_group()));
+        let env = self.env.clone();
+        let work = Work::Requested(lanes::current_group());
         Read::Pending(Box::pin(async move { Ok(run_heavy(&*env, work, open).await) }))
     }
 
@@ -243,7 +244,8 @@ impl Shard {
         now_s: u32,
     ) -> Read<StaticsBefore> {
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
-        let (start, end) = (Bound::Included(Bytes::new()), Bound::Excluded(Bytes::new()));
+        let start = Bound::Included(Bytes::new());
+        let end = Bound::Excluded(Bytes::new());
         let no_rows = Slice { start, end, ..Slice::all(1) };
         self.gather_and(&target, PartRequest::Slice(no_rows.into()), move |gather| {
             StaticsBefore::of(gather.found, now_s)

@@ -76,7 +76,9 @@ mod tests {
     fn the_oldest_batch_in_flight_decides_which_tombstones_stay() {
         let batches = Arc::new(BatchesInFlight::default());
         assert_eq!(batches.kept_from_s(), u32::MAX);
-        let (old, same, new) = (batches.begin(10_000), batches.begin(10_000), batches.begin(20_000));
+        let old = batches.begin(10_000);
+        let same = batches.begin(10_000);
+        let new = batches.begin(20_000);
         assert_eq!(batches.kept_from_s(), 10_000 - CLOCK_STEP_S);
         drop(old);
         assert_eq!(batches.kept_from_s(), 10_000 - CLOCK_STEP_S);

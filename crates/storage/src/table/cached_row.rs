@@ -88,7 +88,8 @@ impl CachedRow {
             return None;
         }
         let Place { table, token, key, clustering } = place;
-        let (key, clustering) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(clustering));
+        let key = Bytes::copy_from_slice(key);
+        let clustering = Bytes::copy_from_slice(clustering);
         Some(CachedRow {
             table,
             token,

@@ -301,7 +301,8 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_the_entries() {
-        let (mut fifo, mut random) = (Fifo::<u64, u64>::default(), Random::new(1));
+        let mut fifo = Fifo::<u64, u64>::default();
+        let mut random = Random::new(1);
         for step in 0..20_000 {
             let key = random.skewed(500, 0.9);
             match random.below(10) {

@@ -350,7 +350,9 @@ impl TableFile {
         let Opened { file, bytes, filter, index, footer, resident_bytes } = opened;
         let statistics = Some(footer.statistics);
         let range = range_of(&index, statistics.as_ref(), entry.from);
-        let (id, users, shared) = (entry.id, Arc::default(), None);
+        let id = entry.id;
+        let users = Arc::default();
+        let shared = None;
         TableFile {
             id,
             entry,

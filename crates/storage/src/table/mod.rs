@@ -375,7 +375,9 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64) -> Result<Footer, Unreadable> 
 pub(crate) fn other_version(tail: &Bytes) -> Option<(u32, u32)> {
     let end = tail.len().checked_sub(16)?;
     let mut reader = Reader::at(tail.clone(), end);
-    let (version, sum, magic) = (reader.u32().ok()?, reader.u32().ok()?, reader.u64().ok()?);
+    let version = reader.u32().ok()?;
+    let sum = reader.u32().ok()?;
+    let magic = reader.u64().ok()?;
     let is_ours = || {
         let start = tail.len().saturating_sub(FOOTER_BYTES);
         let checked = crc32c::crc32c(&tail[start..end]);
@@ -414,7 +416,10 @@ fn read_entry(reader: &mut Reader) -> Result<IndexEntry, Malformed> {
     }
     let start = BlockStart { token, key, clustering: (at & INSIDE != 0).then_some(clustering) };
     let (offset, stored) = (reader.u64()?, reader.u32()?);
-    let (directory, crc, rows, zone_map) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.bytes()?);
+    let directory = reader.u32()?;
+    let crc = reader.u32()?;
+    let rows = reader.u32()?;
+    let zone_map = reader.bytes()?;
     Ok(IndexEntry { start, plain: at & PLAIN != 0, offset, stored, rows, directory, zone_map, crc })
 }
 

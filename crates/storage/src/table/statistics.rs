@@ -159,12 +159,16 @@ impl Statistics {
     }
 
     pub(crate) fn read(reader: &mut Reader) -> Result<Statistics, Malformed> {
-        let (rows, cells, tombstones) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let rows = reader.u64()?;
+        let cells = reader.u64()?;
+        let tombstones = reader.u64()?;
         let timestamps = (reader.i64()?, reader.i64()?);
         let (first, last) = (reader.i64()?, reader.i64()?);
         let tokens = if first <= last { (Some(first), Some(last)) } else { (None, None) };
         let (first_expiry_s, first_deletion_s) = (reader.u32()?, reader.u32()?);
-        let (all_dead_s, written_s, newest) = (reader.u32()?, reader.u32()?, reader.i64()?);
+        let all_dead_s = reader.u32()?;
+        let written_s = reader.u32()?;
+        let newest = reader.i64()?;
         let deaths = Deaths::read(reader)?;
         Ok(Statistics {
             rows,

@@ -102,7 +102,8 @@ impl TableStats {
         for run in files.runs() {
             stats.file_bytes += run.bytes;
             stats.index_bytes += run.resident_bytes as u64;
-            let (all, dead) = (run.known.cells + run.known.rows, run.known.deaths.before(now_s));
+            let all = run.known.cells + run.known.rows;
+            let dead = run.known.deaths.before(now_s);
             let dead = u128::from(run.bytes) * u128::from(dead.min(all)) / u128::from(all.max(1));
             stats.dead_bytes += dead as u64;
         }

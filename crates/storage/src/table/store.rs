@@ -164,7 +164,8 @@ impl FileStore {
         let mut new = self.manifest.borrow().clone();
         edit.clone().apply(&mut new);
         let removed: Vec<(u64, u64)> = {
-            let (obsolete, unconfirmed) = (self.obsolete.borrow(), self.unconfirmed.borrow());
+            let obsolete = self.obsolete.borrow();
+            let unconfirmed = self.unconfirmed.borrow();
             obsolete.iter().chain(&*unconfirmed).map(|file| (file.id, file.entry.seal)).collect()
         };
         // An earlier attempt may have reached the disk, so its number is not used again.

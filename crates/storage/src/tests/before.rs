@@ -85,8 +85,10 @@ fn newest_timestamp_includes_tombstones() {
     let dead = |timestamp| Deletion { timestamp, deleted_at_s: 0 };
     let mut deleted = RowBuilder::new(&[], &3u32.to_be_bytes(), 30);
     deleted.deletion(Some(dead(30)));
-    let (start, end) = (Bound::Included(4u32.to_be_bytes()), Bound::Included(5u32.to_be_bytes()));
-    let (start, end) = (start.map(|key| key.to_vec().into()), end.map(|key| key.to_vec().into()));
+    let start = Bound::Included(4u32.to_be_bytes());
+    let end = Bound::Included(5u32.to_be_bytes());
+    let start = start.map(|key| key.to_vec().into());
+    let end = end.map(|key| key.to_vec().into());
     let changes = vec![
         row(1, 10, 10),
         row(3, 5, 10),

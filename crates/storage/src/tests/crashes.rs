@@ -311,7 +311,8 @@ impl Trial {
     }
 
     pub(super) fn flush(&mut self) {
-        let (shard, issued) = (self.shard.clone().expect("open"), self.records.len());
+        let shard = self.shard.clone().expect("open");
+        let issued = self.records.len();
         let flushed = run(&self.sim, shard.flush_all());
         if self.unless_full(flushed).is_some() {
             self.acknowledged = issued;
@@ -319,7 +320,8 @@ impl Trial {
     }
 
     pub(super) fn reopen(&mut self) {
-        let (shard, issued) = (self.shard.clone().expect("open"), self.records.len());
+        let shard = self.shard.clone().expect("open");
+        let issued = self.records.len();
         if run(&self.sim, shard.shutdown()).transpose().expect("shuts down").is_some() {
             self.acknowledged = issued;
             drop(shard);
@@ -329,7 +331,8 @@ impl Trial {
 
     /// Requests a compaction, and cancels it in half of the cases.
     fn compact(&mut self) {
-        let (shard, progress) = (self.shard.clone().expect("open"), Progress::default());
+        let shard = self.shard.clone().expect("open");
+        let progress = Progress::default();
         let first = if self.random.one_in(2) { i64::MIN } else { self.random.next_u64() as i64 };
         let last = if self.random.one_in(2) { i64::MAX } else { first.saturating_add(i64::MAX / 4) };
         let table = TableId(u128::from(self.random.below(TABLES)));
@@ -357,7 +360,8 @@ impl Trial {
     }
 
     pub(super) fn truncate(&mut self, table: u64) {
-        let (shard, table) = (self.shard.clone().expect("open"), TableId(u128::from(table)));
+        let shard = self.shard.clone().expect("open");
+        let table = TableId(u128::from(table));
         self.truncating = Some((self.records.len(), table));
         if run(&self.sim, shard.truncate(table)).transpose().expect("truncates").is_some() {
             self.truncations.extend(self.truncating.take());
@@ -449,7 +453,9 @@ fn random_crashes_keep_acknowledged_writes_whole() {
         None => 0..number("FAIRLANE_SEEDS").unwrap_or(SEEDS),
     };
     let single = seeds.end - seeds.start == 1;
-    let (mut crashes, mut flushes, mut compactions) = (0, 0, 0);
+    let mut crashes = 0;
+    let mut flushes = 0;
+    let mut compactions = 0;
     for seed in seeds {
         replayable(seed, "random_crashes", |sim| {
             let mut trial = Trial::new(sim, seed);

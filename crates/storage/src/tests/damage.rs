@@ -21,7 +21,8 @@ fn get(shard: &Rc<Shard>, table: TableId, number: i64) -> Result<bool, StorageEr
 }
 
 fn scan(shard: &Rc<Shard>, table: TableId) -> Result<i64, StorageError> {
-    let (mut scan, mut count) = (shard.scan(table, i64::MIN..=i64::MAX, None, 0), 0);
+    let mut scan = shard.scan(table, i64::MIN..=i64::MAX, None, 0);
+    let mut count = 0;
     while block_on(scan.next())?.is_some() {
         count += 1;
     }

@@ -6,7 +6,9 @@ fn writes(tables: u32) -> Vec<Mutation> {
     let mutation = |table: u32| {
         let mut row = RowBuilder::new(&[], &[], 1);
         row.push(CellRef::live(0, 1, &[7; 10]));
-        let (token, key, changes) = (5, Bytes::from_static(b"key"), vec![Change::Row(row.finish())]);
+        let token = 5;
+        let key = Bytes::from_static(b"key");
+        let changes = vec![Change::Row(row.finish())];
         Mutation { table: TableId(table.into()), token, key, changes }
     };
     (0..tables).map(mutation).collect()

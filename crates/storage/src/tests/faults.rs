@@ -198,7 +198,8 @@ fn failed_flushes_and_compactions_are_retried() {
         let count = |is: fn(&crate::state::Table) -> bool| {
             setup.shard.state.borrow().tables.values().filter(|table| is(table)).count()
         };
-        let (failed, waiting) = (|| count(|t| t.failures.in_a_row > 0), || count(|t| t.failures.waits));
+        let failed = || count(|t| t.failures.in_a_row > 0);
+        let waiting = || count(|t| t.failures.waits);
         // After a failed sync the manifest itself is retried, so the compaction of a second table
         // may not get to the point of failing.
         let least = if (path, kind) == ("/manifest", Kind::Sync) { 1 } else { TABLES };
@@ -277,7 +278,8 @@ fn flipped_bit_is_reported_with_its_position() {
         let mut files = setup.sim.disk.files();
         files.retain(|path| path.to_string_lossy().contains("/tables/"));
         let path = files[setup.random.below(files.len() as u64) as usize].clone();
-        let (at, bit) = (setup.random.below(setup.sim.disk.size(&path)), setup.random.below(8) as u32);
+        let at = setup.random.below(setup.sim.disk.size(&path));
+        let bit = setup.random.below(8) as u32;
         setup.sim.disk.flip(&path, at, bit);
         for error in read_all(&setup) {
             let StorageError::Corrupt { path: named, what } = &error else { panic!("{error}") };

@@ -68,7 +68,9 @@ fn bound_of_the_log_refuses_writers_that_never_wait() {
     let shard = open(&sim, &options).unwrap();
     let tables = "/tables".to_owned();
     sim.disk.fault(Fault { path: tables, ..Fault::every(Kind::Write, Effect::Stalled(u64::MAX)) });
-    let (mut last, mut refused, mut commits) = (0, 0, Vec::new());
+    let mut last = 0;
+    let mut refused = 0;
+    let mut commits = Vec::new();
     for timestamp in 1..5000 {
         match overwrite(&shard, timestamp) {
             Ok(commit) => {

@@ -279,7 +279,8 @@ impl Machine {
     /// Checks which writes were acknowledged.
     fn acknowledge(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
-        let (is_durable, tight) = (self.options.commit == CommitMode::Batch, self.tight || !self.is_up());
+        let is_durable = self.options.commit == CommitMode::Batch;
+        let tight = self.tight || !self.is_up();
         let acknowledged = &mut self.acknowledged;
         self.commits.retain_mut(|(shard, mark, commit)| match Pin::new(commit).poll(&mut cx) {
             std::task::Poll::Ready(Ok(())) => {

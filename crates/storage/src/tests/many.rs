@@ -133,7 +133,8 @@ fn writers_are_slowed_while_runs_pile_up() {
         put(&shard, SMALL, 7);
         delayed() - before
     };
-    let (little, much) = (delay_of(lanes::Group::DRIVER), delay_of(lanes::Group::DEFAULT));
+    let little = delay_of(lanes::Group::DRIVER);
+    let much = delay_of(lanes::Group::DEFAULT);
     assert!(little < much / 10, "{little} and {much} ns");
     shard.state.borrow().tables[&SMALL].needs.reserved.set(0);
     shard.background.work.wake();

@@ -138,7 +138,8 @@ impl Held {
         let with_cells = self.cells.keys().filter_map(|(row, _, _)| row.as_ref());
         let places: BTreeSet<&Vec<u8>> = with_cells.chain(self.markers.keys()).collect();
         let row = |at: &Vec<u8>| {
-            let (marker, cells) = (self.live_marker(at, now_s), self.live_cells(Some(at), now_s));
+            let marker = self.live_marker(at, now_s);
+            let cells = self.live_cells(Some(at), now_s);
             (marker.is_some() || !cells.is_empty()).then(|| (Bytes::from(at.clone()), marker, cells))
         };
         Seen { statics: self.live_cells(None, now_s), rows: places.into_iter().filter_map(row).collect() }

@@ -218,7 +218,8 @@ fn slices_of_large_rows_end_early() {
         }
     }
     for reversed in [false, true] {
-        let (mut slice, mut seen) = (Slice { reversed, ..Slice::all(256) }, Vec::new());
+        let mut slice = Slice { reversed, ..Slice::all(256) };
+        let mut seen = Vec::new();
         loop {
             let read = shard.read_slice(TABLE, 1, b"key", &slice, 0).wait();
             let sliced = block_on(read).unwrap().expect("a partition");

@@ -78,7 +78,9 @@ fn readers_see_all_changes_of_a_partition_or_none() {
 fn crash_leaves_a_record_whole_or_not_at_all() {
     const COUNT: u32 = 300;
     let options = Options { memtable_bytes_max: 2 << 10, ..options() };
-    let (mut none, mut all, mut flushed) = (0, 0, 0);
+    let mut none = 0;
+    let mut all = 0;
+    let mut flushed = 0;
     for polls in (1..700).step_by(7) {
         let sim = Arc::new(Sim::new(polls as u64));
         let shard = open(&sim, &options).unwrap();

@@ -103,7 +103,8 @@ fn scan_by_columns_has_one_source_for_a_run_of_many_files() {
         let mut random = Random::new(number as u64 + 1);
         let value: Vec<u8> = (0..64).map(|_| random.below(256) as u8).collect();
         row.push(CellRef::live(1, 1, &value));
-        let (key, changes) = (number.to_be_bytes().to_vec().into(), vec![Change::Row(row.finish())]);
+        let key = number.to_be_bytes().to_vec().into();
+        let changes = vec![Change::Row(row.finish())];
         drop(shard.apply(vec![Mutation { table: TABLE, token: number * 7, key, changes }]).expect("applied"));
         step();
     }

@@ -220,7 +220,8 @@ mod tests {
         let numbers = [0, -1, 7, i64::MIN, i64::MAX, 300].map(i64::to_be_bytes);
         let floats = [0.5, -0.0, 0.0, -3.5, f64::NAN, f64::NEG_INFINITY].map(f64::to_be_bytes);
         let slices = |of: &'static [[u8; 8]]| -> Vec<&[u8]> { of.iter().map(|value| &value[..]).collect() };
-        let (numbers, floats) = (slices(Box::leak(Box::new(numbers))), slices(Box::leak(Box::new(floats))));
+        let numbers = slices(Box::leak(Box::new(numbers)));
+        let floats = slices(Box::leak(Box::new(floats)));
         let kinds = [
             (ColumnEncoding::Bytes, strings),
             (ColumnEncoding::Signed(8), &numbers),

@@ -241,7 +241,10 @@ impl Block {
             return Err(Malformed);
         }
         let mut places = Directory::read(head, bytes.len())?;
-        let (parts, rows, continued, more) = (places.parts, places.rows, places.continued, places.more);
+        let parts = places.parts;
+        let rows = places.rows;
+        let continued = places.continued;
+        let more = places.more;
         let keys = places.take(Kind::Keys, 0, Some(parts))?.ok_or(Malformed)?;
         let heads = places.take(Kind::Heads, 0, None)?;
         let clustering = places.take(Kind::Clustering, 0, Some(rows))?;
@@ -472,7 +475,8 @@ impl Block {
         }
         if let Some((marks, paths, values)) = column.elements.as_deref() {
             let elements = marks.get(&self.store)?;
-            let (paths, values) = (paths.get(&self.store)?, values.get(&self.store)?);
+            let paths = paths.get(&self.store)?;
+            let values = values.get(&self.store)?;
             let mut last: Option<&[u8]> = None;
             for index in elements.of_row(row) {
                 let path = paths.raw(index);

@@ -231,7 +231,9 @@ impl Directory<'_> {
             return Err(Malformed);
         }
         let (continued, more) = (flags & CONTINUED != 0, flags & MORE != 0);
-        let (parts, rows, offset) = (parts as usize, rows as usize, directory.len());
+        let parts = parts as usize;
+        let rows = rows as usize;
+        let offset = directory.len();
         let mut read = Directory { continued, more, parts, rows, places, next: None, offset, len, raw: 0 };
         read.advance()?;
         Ok(read)
@@ -294,7 +296,9 @@ impl RegionEntry {
         let (column, slots) = (u32_at(bytes, 1), u32_at(bytes, 5));
         let layout = ValueLayout::from_code(bytes[9], bytes[10])?;
         let compression = bytes[11];
-        let (stored, raw, crc) = (u32_at(bytes, 12), u32_at(bytes, 16), u32_at(bytes, 20));
+        let stored = u32_at(bytes, 12);
+        let raw = u32_at(bytes, 16);
+        let crc = u32_at(bytes, 20);
         if slots > SLOTS_MAX || raw > RAW_MAX || stored > RAW_MAX || compression > ZSTD {
             return Err(Malformed);
         }

@@ -247,7 +247,8 @@ mod tests {
     use super::*;
 
     fn check(values: &[Option<&[u8]>], number: Option<u8>, expected: ValueLayout) {
-        let (mut builder, mut valid) = (ValuesBuilder::default(), BitsBuilder::default());
+        let mut builder = ValuesBuilder::default();
+        let mut valid = BitsBuilder::default();
         for value in values {
             valid.push(value.is_some());
             builder.push(value.unwrap_or_default());

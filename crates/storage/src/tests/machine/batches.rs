@@ -62,7 +62,9 @@ impl Machine {
         if let Some(entry) = self.record(coordinator, vec![entry]) {
             self.note(format!("  batch {} begins at {coordinator}, of {parts:?}", self.batches_made));
             self.counts.batches += 1;
-            let (acknowledged, is_over, deleted) = (false, false, None);
+            let acknowledged = false;
+            let is_over = false;
+            let deleted = None;
             let batch = Batch { key, coordinator, entry, parts, acknowledged, is_over, deleted, in_flight };
             self.batches.push(batch);
         }

@@ -28,7 +28,8 @@ impl Machine {
     /// Checks that all shards return the expected contents. Does nothing if the machine crashes
     /// meanwhile.
     pub(super) fn check(&mut self, what: &str) {
-        let (sim, random) = (self.sim.clone(), Random::new(self.random.next_u64()));
+        let sim = self.sim.clone();
+        let random = Random::new(self.random.next_u64());
         let result = run(&sim, self.differs(random));
         if let Some(Err(difference)) = result {
             panic!("{what}, at {} s: {difference}", self.latest_s);
@@ -106,7 +107,8 @@ impl Machine {
             let what = format!("scan of {table:?} on shard {number}");
             let is_own = |token: i64| home(table, token, self.shards.len() as u32) == number;
             let own = wanted.iter().filter(|one| is_own(one.0) && one.2 != Seen::default()).cloned();
-            let (mut found, mut scan) = (Vec::new(), shard.scan(table, i64::MIN..=i64::MAX, None, now_s));
+            let mut found = Vec::new();
+            let mut scan = shard.scan(table, i64::MIN..=i64::MAX, None, now_s);
             let is_whole = loop {
                 let Some(next) = self.excused(&what, scan.next().await)? else { break false };
                 let Some((token, key, view)) = next else { break true };

@@ -210,7 +210,8 @@ impl Machine {
                 Some(bytes) => u64::from_be_bytes(bytes[..].try_into().expect("eight bytes")),
                 None => 0,
             };
-            let (acknowledged, issued) = (self.acknowledged[shard as usize], self.issued[shard as usize]);
+            let acknowledged = self.acknowledged[shard as usize];
+            let issued = self.issued[shard as usize];
             assert!(
                 (acknowledged..=issued).contains(&mark),
                 "shard {shard} has {mark} of {acknowledged} to {issued} records"
